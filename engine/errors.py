@@ -1,0 +1,244 @@
+"""Every exception class, and nothing else.
+
+A class answers two questions: did anything happen, and what should the caller do?
+Messages are one line: what happened, then what to do. Evidence travels in fields.
+"""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Base of everything Tidemark raises; keyword arguments become evidence fields."""
+
+    retryable = False
+
+    def __init__(self, message: str, **evidence: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.evidence = evidence
+
+    def __getattr__(self, name: str) -> object:
+        # Only reached for names that are no attribute: evidence fields such as `.file`, `.row`.
+        evidence = self.__dict__.get("evidence", {})
+        if name in evidence:
+            return evidence[name]
+        raise AttributeError(name)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.evidence))
+
+
+def _rebuild(cls: type[Error], message: str, evidence: dict[str, object]) -> Error:
+    return cls(message, **evidence)
+
+
+# --- nothing happened; fix the call -------------------------------------------------------------
+class Rejected(Error):
+    """Nothing happened; the call must be changed before it can succeed."""
+
+
+class InvalidName(Rejected):
+    """A database, table, column or index name that is not allowed."""
+
+
+class SchemaInvalid(Rejected):
+    """A table definition or option that cannot be."""
+
+
+class NoSuchTable(Rejected):
+    """The table does not exist."""
+
+
+class NoSuchColumn(Rejected):
+    """The column does not exist in the table."""
+
+
+class TableExists(Rejected):
+    """A table of this name exists."""
+
+
+class DuplicateKey(Rejected):
+    """A row with this key exists, or stands twice in one batch (`row` says which)."""
+
+
+class RowNotFound(Rejected):
+    """No row has this key."""
+
+
+class TypeMismatch(Rejected):
+    """A value has the wrong Python or Arrow type for its column."""
+
+
+class ValueOutOfRange(Rejected):
+    """A value is outside the range, or longer than the length, of its column."""
+
+
+class NotNullViolation(Rejected):
+    """None was given for a column that is not nullable, or a column without default was left out."""
+
+
+class RowTooLarge(Rejected):
+    """The row exceeds a size limit."""
+
+
+class TransactionTooLarge(Rejected):
+    """The transaction exceeds `transaction_memory`."""
+
+
+class LimitExceeded(Rejected):
+    """A limit of `engine/limits.py` is exceeded."""
+
+
+class ReadOnly(Rejected):
+    """A write on a read-only store or transaction."""
+
+
+class WrongThread(Rejected):
+    """A transaction was used by a thread that does not own it."""
+
+
+class TransactionEnded(Rejected):
+    """The transaction has committed or rolled back already."""
+
+
+class Unsupported(Rejected):
+    """A feature this version of the store does not have."""
+
+
+# --- rolled back whole; run it again ------------------------------------------------------------
+class Retryable(Error):
+    """This transaction was rolled back whole; running it again may succeed."""
+
+    retryable = True
+
+
+class Deadlock(Retryable):
+    """The transaction was chosen as the victim of a deadlock."""
+
+
+class LockTimeout(Retryable):
+    """A row lock was not granted within `lock_timeout_ms`."""
+
+
+class RedoOverloaded(Retryable):
+    """The REDO log is full and no local checkpoint freed it within `lock_timeout_ms`."""
+
+
+class StorageFull(Retryable):
+    """The disk, a quota or a file-size limit is exhausted."""
+
+
+class MemoryExhausted(Retryable):
+    """`data_memory` is exhausted."""
+
+
+class TooManyFiles(Retryable):
+    """No file descriptor is left."""
+
+
+class CheckpointMemoryExhausted(Retryable):
+    """Copies for the running local checkpoint did not fit into `checkpoint_memory` in time."""
+
+
+class SnapshotTooOld(Retryable):
+    """The versions a snapshot needs are gone."""
+
+
+# --- unknown ------------------------------------------------------------------------------------
+class OutcomeUnknown(Error):
+    """The commit was handed to the log; ask `db.outcome(txid)` after reopening."""
+
+
+class CommitInterrupted(OutcomeUnknown):
+    """The wait for durability was interrupted."""
+
+
+class CommitOnFailedStore(OutcomeUnknown):
+    """The store failed while the commit was on its way to the disk."""
+
+
+# --- the handle is dead -------------------------------------------------------------------------
+class StoreFailed(Error):
+    """The store is dead until it is closed and opened again."""
+
+
+class IoFailed(StoreFailed):
+    """A read or write failed."""
+
+
+class SyncFailed(StoreFailed):
+    """A sync failed; what is on disk is unknown until restart has read it."""
+
+
+class InvariantBroken(StoreFailed):
+    """An internal invariant does not hold; the store stopped before doing harm."""
+
+
+class StoreClosed(StoreFailed):
+    """The store is closed."""
+
+
+class ForkedHandle(StoreFailed):
+    """The store was opened before a fork; open it again in the child."""
+
+
+# --- what is on disk cannot be accepted ---------------------------------------------------------
+class Damaged(Error):
+    """What is on disk cannot be accepted; nothing was changed."""
+
+
+class RedoDamaged(Damaged):
+    """A REDO group that was durable is damaged."""
+
+
+class LcpDamaged(Damaged):
+    """No intact local checkpoint of a fragment reaches the kept REDO log."""
+
+
+class CatalogDamaged(Damaged):
+    """Table definitions can be read from no copy."""
+
+
+class SysfileDamaged(Damaged):
+    """Both copies of the sysfile are damaged."""
+
+
+class PageDamaged(Damaged):
+    """A page fails its checksum or its structure is impossible."""
+
+
+class FileMissing(Damaged):
+    """A file the store needs is missing."""
+
+
+class FileTruncated(Damaged):
+    """A file is shorter than it must be."""
+
+
+class ForeignFile(Damaged):
+    """A file belongs to another store."""
+
+
+# --- others -------------------------------------------------------------------------------------
+class Incompatible(Error):
+    """The store cannot be opened by this version or with these options."""
+
+
+class VersionTooNew(Incompatible):
+    """The store was written by a newer format version."""
+
+
+class VersionTooOld(Incompatible):
+    """The store was written by a format version that is no longer read."""
+
+
+class LimitsMismatch(Incompatible):
+    """The store was made with other limits than those asked for."""
+
+
+class Locked(Error):
+    """Another process, or another handle of this process, holds the store."""
+
+
+class PeerError(Error):
+    """The other side of a link misbehaved."""

@@ -1,0 +1,1 @@
+"""Indexes over rows in memory."""

@@ -1,0 +1,43 @@
+"""Every maximum, once, with its unit and the reason for its value (D14)."""
+
+from __future__ import annotations
+
+# Names: as in MySQL, so that replicated names always fit.
+NAME_CHARACTERS_MAX = 64
+# Columns of a table: the var part counts its columns in 12 bits; 1,024 leaves room for added ones.
+COLUMNS_MAX = 1_024
+# Columns of a primary key, as in NDB.
+KEY_COLUMNS_MAX = 32
+# Canonical key bytes: the var part counts key words in 12 bits.
+KEY_BYTES_MAX = 3_072
+# Fixed image of a row: at least four rows share a 32 KiB page.
+FIXED_BYTES_MAX = 8_000
+# Var part of a row, Text and Blob not counted: one chunk of a var page.
+VAR_BYTES_MAX = 32_000
+# One Text or Blob value: end offsets are 31 bits and a row may have several.
+LOB_BYTES_MAX = 1 << 30
+# The whole var part of one row: end offsets are 31 bits.
+VAR_PART_BYTES_MAX = (1 << 31) - 4_096
+# Declared length of Char, Binary, VarChar and VarBinary.
+CHAR_LENGTH_MAX = 255
+BINARY_LENGTH_MAX = 255
+VARCHAR_LENGTH_MAX = 8_000
+VARBINARY_LENGTH_MAX = 32_000
+# Enum members: two bytes on disk.
+ENUM_MEMBERS_MAX = 65_535
+# Fragments of a table.
+FRAGMENTS_MAX = 4_096
+# Tables ever made: table numbers are never reused and take 31 bits in a REDO record.
+TABLE_ID_MAX = (1 << 31) - 1
+# Logical pages of a fragment: the hash index keeps 22 bits (128 GiB of rows in one fragment).
+FRAGMENT_PAGES_MAX = 1 << 22
+# Decimal digits: 128-bit integers.
+DECIMAL_PRECISION_MAX = 38
+# Row locks keep the transaction slot in 30 bits; this many transactions may be open at once.
+TRANSACTIONS_OPEN_MAX = 65_536
+# GCI: the epoch is a non-negative int64, GCI << 32 | micro GCI.
+GCI_MAX = (1 << 31) - 1
+
+# Smallest sizes that can work at all, in bytes.
+DATA_MEMORY_BYTES_MIN = 1 << 20
+REDO_LOG_BYTES_MIN = 1 << 20

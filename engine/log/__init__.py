@@ -1,0 +1,1 @@
+"""Logs: REDO with group commit."""

@@ -1,0 +1,1 @@
+"""Data structures in main memory: the arena, its pages and blocks."""

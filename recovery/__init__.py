@@ -1,0 +1,1 @@
+"""The recovery floor: local checkpoints, restarts, integrity checks and the crash harness."""
