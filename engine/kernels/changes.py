@@ -1,0 +1,397 @@
+"""What operations do to rows before commit: locks, reservations, records (D3).
+
+A row's lock word leads to its newest operation (an arena cell); the operation to its record in the transaction's buffer. Nothing
+here changes what another transaction sees.
+"""
+
+from __future__ import annotations
+
+from engine.kernels import helper
+from engine.kernels.pool import give_cell, take_cell
+from engine.kernels.primary import index_insert, index_remove
+from engine.kernels.rows import give_slot, known_row_address, take_slot
+from engine.kernels.varparts import copy_var, give_var, take_var, var_words
+from engine.layout.arena import (
+    COUNT_SHIFT,
+    ENTRY_WORDS,
+    F_FIXED_WORDS,
+    F_HAS_VAR,
+    F_NUMBER,
+    F_RESERVED_ROWS,
+    F_ROW_WORDS,
+    F_SCHEMA_VERSION,
+    F_TABLE,
+    LCP_BIT,
+    LOCK_MASK,
+    LOCK_OP_MASK,
+    LOCK_SHARED,
+    O_BACK,
+    O_FRAGMENT,
+    O_NEXT,
+    O_PREVIOUS,
+    O_RECORD,
+    O_ROWID,
+    O_TXN,
+    O_VAR,
+    OK,
+    OP_CANCELLED,
+    OP_KIND_MASK,
+    OP_RECORD_SHIFT,
+    RESERVED,
+    ROW_HEADER_WORDS,
+    ROWID_MASK,
+    RUN_MAX,
+    S_COPY_LIMIT,
+    S_COPY_RESERVED,
+    S_POOL,
+    ST_COPIES,
+    ST_MEMORY,
+    ST_SPACE,
+    STATE_MASK,
+    STATE_SHIFT,
+    VAR_WORDS_MASK,
+    X_CHANGES,
+    X_COPY_WORDS,
+    X_LAST,
+    X_FIRST,
+    X_OPS,
+    X_RUN,
+    X_TAIL_WORD,
+    X_USED,
+)
+from engine.layout.redo import (
+    FLAG_VAR_KEPT,
+    KIND_DELETE,
+    KIND_INSERT,
+    KIND_NOOP,
+    KIND_UPDATE,
+    OPERATION_WORDS,
+    pack_identity,
+    pack_kind,
+    pack_rows,
+)
+
+_pack_kind = helper(pack_kind)
+_pack_identity = helper(pack_identity)
+_pack_rows = helper(pack_rows)
+
+
+@helper
+def lock_owner(mem, head):
+    """Transaction that holds the exclusive lock of a row header; 0 when free or shared."""
+    lock = head & LOCK_MASK
+    if lock == 0 or lock & LOCK_SHARED:
+        return 0
+    return mem[((lock & LOCK_OP_MASK) << 3) + O_TXN]
+
+
+@helper
+def newest_operation(head):
+    """Operation a row header's exclusive lock leads to."""
+    return (head & LOCK_OP_MASK) << 3
+
+
+@helper
+def set_lock(mem, row, operation):
+    """Point a row's lock at an operation (0 frees it); a mark that somebody waits stays while it is locked."""
+    head = mem[row]
+    if operation == 0:
+        mem[row] = head & ~LOCK_MASK
+    else:
+        mem[row] = (head & ~LOCK_OP_MASK & ~LOCK_SHARED) | operation >> 3
+
+
+@helper
+def add_operation(mem, txn, fragment, rowid, record, previous):
+    """Append an operation to a transaction; its address, 0 when memory is exhausted."""
+    operation = take_cell(mem, S_POOL)
+    if operation == 0:
+        return 0
+    mem[operation + O_NEXT] = 0
+    mem[operation + O_BACK] = mem[txn + X_LAST]
+    mem[operation + O_TXN] = txn
+    mem[operation + O_FRAGMENT] = fragment
+    mem[operation + O_ROWID] = rowid
+    mem[operation + O_RECORD] = record
+    mem[operation + O_VAR] = 0
+    mem[operation + O_PREVIOUS] = previous
+    if mem[txn + X_LAST] != 0:
+        mem[mem[txn + X_LAST] + O_NEXT] = operation
+    else:
+        mem[txn + X_FIRST] = operation
+    mem[txn + X_LAST] = operation
+    mem[txn + X_OPS] += 1
+    mem[txn + X_RUN] = 0
+    return operation
+
+
+@helper
+def write_record(mem, txn, buf, fragment, kind, flags, words, rowid, count):
+    """Append a record header to the transaction's buffer; returns the record's offset."""
+    at = mem[txn + X_USED]
+    buf[at] = _pack_kind(kind, flags, words)
+    buf[at + 1] = _pack_identity(mem[fragment + F_TABLE], mem[fragment + F_NUMBER], mem[fragment + F_SCHEMA_VERSION])
+    buf[at + 2] = _pack_rows(rowid, count)
+    buf[at + 3] = mem[txn + X_TAIL_WORD]
+    mem[txn + X_USED] = at + words
+    mem[txn + X_CHANGES] += 1
+    return at
+
+
+@helper
+def image_words(images, at, fixed_words, has_var):
+    """Words of a row image."""
+    if has_var:
+        return fixed_words + (images[at + fixed_words] & VAR_WORDS_MASK)
+    return fixed_words
+
+
+@helper
+def promise_copy(mem, txn, words):
+    """Promise room for a copy into a local checkpoint; OK or ST_COPIES. A lone transaction may exceed the limit."""
+    others = mem[S_COPY_RESERVED] - mem[txn + X_COPY_WORDS]
+    if others > 0 and mem[S_COPY_RESERVED] + words > mem[S_COPY_LIMIT]:
+        return ST_COPIES
+    mem[S_COPY_RESERVED] += words
+    mem[txn + X_COPY_WORDS] += words
+    return OK
+
+
+@helper
+def extend_run(mem, txn, buf, fragment, rowid, words):
+    """Let the last insert record take one more row; returns its operation, 0 if it cannot."""
+    operation = mem[txn + X_RUN]
+    if operation == 0 or mem[operation + O_FRAGMENT] != fragment:
+        return 0
+    first = mem[operation + O_ROWID] & ROWID_MASK
+    count = mem[operation + O_ROWID] >> COUNT_SHIFT
+    if count >= RUN_MAX or first + count != rowid or first >> 16 != rowid >> 16:
+        return 0
+    record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
+    buf[record] += words << 16
+    buf[record + 2] += 1 << COUNT_SHIFT
+    mem[operation + O_ROWID] += 1 << COUNT_SHIFT
+    mem[txn + X_USED] += words
+    return operation
+
+
+@helper
+def reserve_row(mem, txn, buf, fragment, tag, images, at):
+    """INSERT: take slot, var part and index entry of a new row, write its record; OK or a status code."""
+    fixed = mem[fragment + F_FIXED_WORDS]
+    has_var = mem[fragment + F_HAS_VAR]
+    words = image_words(images, at, fixed, has_var)
+    if mem[txn + X_USED] + OPERATION_WORDS + words > buf.size:
+        return ST_SPACE
+    reference = 0
+    if has_var:
+        reference = take_var(mem, fragment, images, at + fixed, words - fixed)
+        if reference == 0:
+            return ST_MEMORY
+    rowid = take_slot(mem, fragment)
+    if rowid < 0:
+        give_var(mem, fragment, reference)
+        return rowid
+    row = known_row_address(mem, fragment, rowid)
+    status = index_insert(mem, fragment, tag, rowid)
+    if status != OK:
+        give_slot(mem, fragment, rowid, row)
+        give_var(mem, fragment, reference)
+        return status
+    operation = extend_run(mem, txn, buf, fragment, rowid, words)
+    if operation == 0:
+        record = mem[txn + X_USED]
+        operation = add_operation(
+            mem, txn, fragment, rowid | 1 << COUNT_SHIFT, record << OP_RECORD_SHIFT | KIND_INSERT, 0
+        )
+        if operation == 0:
+            index_remove(mem, fragment, tag, rowid)
+            give_slot(mem, fragment, rowid, row)
+            give_var(mem, fragment, reference)
+            return ST_MEMORY
+        write_record(mem, txn, buf, fragment, KIND_INSERT, 0, OPERATION_WORDS + words, rowid, 1)
+        mem[txn + X_RUN] = operation
+    image = mem[txn + X_USED] - words
+    for i in range(words):
+        buf[image + i] = images[at + i]
+    mem[row] = (mem[row] & LCP_BIT) | RESERVED << STATE_SHIFT | operation >> 3
+    mem[row + ROW_HEADER_WORDS] = image
+    if has_var:
+        mem[row + mem[fragment + F_ROW_WORDS] - 1] = reference
+    mem[fragment + F_RESERVED_ROWS] += 1
+    return OK
+
+
+@helper
+def change_row(mem, txn, buf, fragment, rowid, row, images, at, flags):
+    """UPDATE with a full image: lock, write the var part aside, write the record; OK or a status code."""
+    fixed = mem[fragment + F_FIXED_WORDS]
+    has_var = mem[fragment + F_HAS_VAR]
+    words = image_words(images, at, fixed, has_var)
+    if mem[txn + X_USED] + OPERATION_WORDS + words > buf.size:
+        return ST_SPACE
+    status = promise_copy(mem, txn, copy_words(mem, fragment, row))
+    if status != OK:
+        return status
+    reference = 0
+    if has_var:
+        reference = take_var(mem, fragment, images, at + fixed, words - fixed)
+        if reference == 0:
+            return ST_MEMORY
+    previous = newest_operation(mem[row])
+    record = mem[txn + X_USED] << OP_RECORD_SHIFT | flags | KIND_UPDATE
+    operation = add_operation(mem, txn, fragment, rowid, record, previous)
+    if operation == 0:
+        give_var(mem, fragment, reference)
+        return ST_MEMORY
+    mem[operation + O_VAR] = reference
+    record = write_record(mem, txn, buf, fragment, KIND_UPDATE, 0, OPERATION_WORDS + words, rowid, 1)
+    for i in range(words):
+        buf[record + OPERATION_WORDS + i] = images[at + i]
+    set_lock(mem, row, operation)
+    return OK
+
+
+@helper
+def copy_words(mem, fragment, row):
+    """Words a copy of a committed row takes in a local checkpoint; 0 for a row nobody else has seen."""
+    if (mem[row] >> STATE_SHIFT) & STATE_MASK == RESERVED:
+        return 0
+    words = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
+    if mem[fragment + F_HAS_VAR]:
+        words += var_words(mem, mem[row + mem[fragment + F_ROW_WORDS] - 1])
+    return words
+
+
+@helper
+def own_var(mem, fragment, row):
+    """Var part of a row as its lock holder sees it."""
+    operation = newest_operation(mem[row])
+    while operation != 0:
+        if mem[operation + O_VAR] != 0:
+            return mem[operation + O_VAR]
+        operation = mem[operation + O_PREVIOUS]
+    return mem[row + mem[fragment + F_ROW_WORDS] - 1]
+
+
+@helper
+def own_fixed(mem, buf, row):
+    """Where the holder of a row's lock finds its fixed image: (in buffer, offset), or (0, address) for the row itself."""
+    operation = newest_operation(mem[row])
+    while operation != 0:
+        kind = mem[operation + O_RECORD] & OP_KIND_MASK
+        if kind == KIND_UPDATE:
+            return 1, (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
+        if kind == KIND_INSERT:
+            return 1, mem[row + ROW_HEADER_WORDS]
+        operation = mem[operation + O_PREVIOUS]
+    return 0, row + ROW_HEADER_WORDS
+
+
+@helper
+def own_kind(mem, row):
+    """Kind of the newest operation of a locked row that says whether the row exists for its holder."""
+    return mem[newest_operation(mem[row]) + O_RECORD] & OP_KIND_MASK
+
+
+@helper
+def touch_update(mem, txn, buf, fragment, rowid, row):
+    """UPDATE of fixed columns: record with the current fixed image, to be patched by the caller; OK or a status code."""
+    fixed = mem[fragment + F_FIXED_WORDS]
+    if mem[txn + X_USED] + OPERATION_WORDS + fixed > buf.size:
+        return ST_SPACE
+    status = promise_copy(mem, txn, copy_words(mem, fragment, row))
+    if status != OK:
+        return status
+    in_buffer, source = own_fixed(mem, buf, row)
+    previous = newest_operation(mem[row])
+    operation = add_operation(
+        mem, txn, fragment, rowid, mem[txn + X_USED] << OP_RECORD_SHIFT | KIND_UPDATE, previous
+    )
+    if operation == 0:
+        return ST_MEMORY
+    flags = FLAG_VAR_KEPT if mem[fragment + F_HAS_VAR] else 0
+    record = write_record(mem, txn, buf, fragment, KIND_UPDATE, flags, OPERATION_WORDS + fixed, rowid, 1)
+    for i in range(fixed):
+        buf[record + OPERATION_WORDS + i] = buf[source + i] if in_buffer else mem[source + i]
+    set_lock(mem, row, operation)
+    return OK
+
+
+@helper
+def touch_delete(mem, txn, buf, fragment, rowid, row):
+    """DELETE: lock and record; OK or a status code."""
+    if mem[txn + X_USED] + OPERATION_WORDS > buf.size:
+        return ST_SPACE
+    status = promise_copy(mem, txn, copy_words(mem, fragment, row))
+    if status != OK:
+        return status
+    previous = newest_operation(mem[row])
+    operation = add_operation(
+        mem, txn, fragment, rowid, mem[txn + X_USED] << OP_RECORD_SHIFT | KIND_DELETE, previous
+    )
+    if operation == 0:
+        return ST_MEMORY
+    write_record(mem, txn, buf, fragment, KIND_DELETE, 0, OPERATION_WORDS, rowid, 1)
+    set_lock(mem, row, operation)
+    return OK
+
+
+@helper
+def touch_lock(mem, txn, fragment, rowid, row):
+    """Only lock a row; OK or ST_MEMORY."""
+    if mem[row] & LOCK_OP_MASK:
+        return OK
+    operation = add_operation(mem, txn, fragment, rowid, 0, 0)
+    if operation == 0:
+        return ST_MEMORY
+    set_lock(mem, row, operation)
+    return OK
+
+
+@helper
+def take_back_delete(mem, buf, row):
+    """An insert of a key this transaction deleted: its delete becomes nothing, the insert an update of the same ROWID."""
+    operation = newest_operation(mem[row])
+    record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
+    mem[operation + O_RECORD] |= OP_CANCELLED
+    buf[record] = _pack_kind(KIND_NOOP, 0, OPERATION_WORDS)
+
+
+@helper
+def restore_delete(mem, buf, operation):
+    """Undo `take_back_delete` on the DELETE operation."""
+    record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
+    mem[operation + O_RECORD] &= ~OP_CANCELLED
+    buf[record] = _pack_kind(KIND_DELETE, 0, OPERATION_WORDS)
+
+
+@helper
+def copy_image(mem, buf, fragment, row, mine, out, at):
+    """Copy a row image to out[at:]; as its lock holder sees it if `mine`. Returns its words; the caller has made room."""
+    fixed = mem[fragment + F_FIXED_WORDS]
+    reference = 0
+    if mine:
+        in_buffer, source = own_fixed(mem, buf, row)
+        if in_buffer:
+            for i in range(fixed):
+                out[at + i] = buf[source + i]
+        else:
+            for i in range(fixed):
+                out[at + i] = mem[source + i]
+        if mem[fragment + F_HAS_VAR]:
+            reference = own_var(mem, fragment, row)
+    else:
+        for i in range(fixed):
+            out[at + i] = mem[row + ROW_HEADER_WORDS + i]
+        if mem[fragment + F_HAS_VAR]:
+            reference = mem[row + mem[fragment + F_ROW_WORDS] - 1]
+    if reference != 0:
+        return fixed + copy_var(mem, reference, out, at + fixed)
+    return fixed
+
+
+@helper
+def drop_operation(mem, operation):
+    """Give an operation's cell back."""
+    give_cell(mem, S_POOL, operation)

@@ -1,0 +1,165 @@
+"""xxHash: XXH64 for keys (partition and index hash), XXH3-64 for sealed units (D14).
+
+Both are computed in int64 arithmetic, which wraps alike; a logical right shift is an arithmetic one and a mask.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.kernels import helper, kernel
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+P1 = _signed(0x9E3779B185EBCA87)
+P2 = _signed(0xC2B2AE3D27D4EB4F)
+P3 = _signed(0x165667B19E3779F9)
+P4 = _signed(0x85EBCA77C2B2AE63)
+P5 = _signed(0x27D4EB2F165667C5)
+LOW32 = 0xFFFFFFFF
+
+
+@helper
+def shift_right(value, bits):
+    """Logical right shift of an int64 by 1..63 bits."""
+    return (value >> bits) & ((1 << (64 - bits)) - 1)
+
+
+@helper
+def rotate(value, bits):
+    """Left rotation of an int64 by 1..63 bits."""
+    return (value << bits) | ((value >> (64 - bits)) & ((1 << bits) - 1))
+
+
+@helper
+def avalanche64(h):
+    """Final mixing of XXH64."""
+    h ^= (h >> 33) & 0x7FFFFFFF
+    h *= P2
+    h ^= (h >> 29) & 0x7FFFFFFFF
+    h *= P3
+    return h ^ ((h >> 32) & LOW32)
+
+
+@helper
+def round64(accumulator, word):
+    """One lane step of XXH64."""
+    accumulator += word * P2
+    return rotate(accumulator, 31) * P1
+
+
+@helper
+def xxh64_hash(words, start, count, seed):
+    """XXH64 of `count` words of an int64 array, as an int64."""
+    at = start
+    end = start + count
+    if count >= 4:
+        v1 = seed + P1 + P2
+        v2 = seed + P2
+        v3 = seed
+        v4 = seed - P1
+        while at + 4 <= end:
+            v1 = round64(v1, words[at])
+            v2 = round64(v2, words[at + 1])
+            v3 = round64(v3, words[at + 2])
+            v4 = round64(v4, words[at + 3])
+            at += 4
+        h = rotate(v1, 1) + rotate(v2, 7) + rotate(v3, 12) + rotate(v4, 18)
+        h = (h ^ round64(0, v1)) * P1 + P4
+        h = (h ^ round64(0, v2)) * P1 + P4
+        h = (h ^ round64(0, v3)) * P1 + P4
+        h = (h ^ round64(0, v4)) * P1 + P4
+    else:
+        h = seed + P5
+    h += count * 8
+    while at < end:
+        h ^= round64(0, words[at])
+        h = rotate(h, 27) * P1 + P4
+        at += 1
+    return avalanche64(h)
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def xxh64_words(words, start, count, seed):
+    """XXH64 of words[start : start + count] (8 bytes each) with a seed, as a signed 64-bit integer."""
+    return xxh64_hash(words, start, count, seed)
+
+
+# --- XXH3-64, seed 0, for inputs over 240 bytes ---------------------------------------------------
+# The default secret is part of the published algorithm; as words it is read at byte offsets that are multiples of 8
+# except for the last stripe (offset 121 of 192) and the merge (offset 11), kept apart below.
+_SECRET = bytes.fromhex(
+    "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221b8084674f743248e"
+    "e03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8a8fa763fe39c343ff9dcbbc7c70b4f1d"
+    "8a51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb170ddd51b7f0da49d316552629d4689e2b16be587d47a1fc"
+    "8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
+)
+SECRET = np.frombuffer(_SECRET, dtype="<i8").copy()
+SECRET_LAST = np.frombuffer(_SECRET[121 : 121 + 64], dtype="<i8").copy()
+_MERGE = np.frombuffer(_SECRET[11 : 11 + 64], dtype="<u8").tolist()
+_LOW64 = (1 << 64) - 1
+XXH3_START = np.array([0xC2B2AE3D, P1, P2, P3, P4, 0x85EBCA77, P5, 0x9E3779B1], dtype=np.int64)
+STRIPE_WORDS = 8
+STRIPES_PER_ROUND = (192 - 64) // 8
+ROUND_WORDS = STRIPE_WORDS * STRIPES_PER_ROUND
+WORDS_MIN = 31  # the long form of the algorithm begins at 241 bytes
+
+
+@helper
+def accumulate(lanes, words, at, secret, key):
+    """One 64-byte stripe of XXH3."""
+    for i in range(STRIPE_WORDS):
+        word = words[at + i]
+        mixed = word ^ secret[key + i]
+        lanes[i ^ 1] += word
+        lanes[i] += (mixed & LOW32) * ((mixed >> 32) & LOW32)
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1])", nogil=True)
+def xxh3_lanes(words, start, count, lanes):
+    """Fill the eight lanes of XXH3-64 over words[start : start + count]; 0, or -1 for a range it cannot do.
+
+    The lanes are merged in Python: with the merge in this function LLVM 22 gives wrong results from optimisation level 1 on.
+    """
+    if count < WORDS_MIN or start < 0 or start + count > words.size:
+        return -1
+    for i in range(STRIPE_WORDS):
+        lanes[i] = XXH3_START[i]
+    end = start + count
+    rounds = (count * 8 - 1) // (ROUND_WORDS * 8)
+    at = start
+    for _ in range(rounds):
+        for stripe in range(STRIPES_PER_ROUND):
+            accumulate(lanes, words, at + stripe * STRIPE_WORDS, SECRET, stripe)
+        at += ROUND_WORDS
+        for i in range(STRIPE_WORDS):
+            lane = lanes[i]
+            lane ^= (lane >> 47) & 0x1FFFF
+            lane ^= SECRET[16 + i]
+            lanes[i] = lane * 0x9E3779B1
+    stripes = (count - rounds * ROUND_WORDS - 1) // STRIPE_WORDS
+    for stripe in range(stripes):
+        accumulate(lanes, words, at + stripe * STRIPE_WORDS, SECRET, stripe)
+    accumulate(lanes, words, end - STRIPE_WORDS, SECRET_LAST, 0)
+    return 0
+
+
+def xxh3_words(words: np.ndarray, start: int, count: int) -> int:
+    """XXH3-64 (seed 0) of words[start : start + count] of a contiguous int64 array, as an unsigned integer.
+
+    Raises ValueError below 31 words (248 bytes), which no sealed unit is, and outside the array.
+    """
+    lanes = np.empty(STRIPE_WORDS, dtype=np.int64)
+    if xxh3_lanes(words, start, count, lanes) != 0:
+        raise ValueError("xxh3_words needs at least 31 words inside the array")
+    held = lanes.view(np.uint64).tolist()
+    merged = count * 8 * 0x9E3779B185EBCA87
+    for i in range(0, STRIPE_WORDS, 2):
+        product = (held[i] ^ _MERGE[i]) * (held[i + 1] ^ _MERGE[i + 1])
+        merged += (product & _LOW64) ^ (product >> 64)
+    merged &= _LOW64
+    merged = (merged ^ (merged >> 37)) * 0x165667919E3779F9 & _LOW64
+    return merged ^ (merged >> 32)

@@ -1,0 +1,380 @@
+"""Begin, commit and abort of a transaction in shared memory (D3, D6).
+
+Commit applies the operations in order. On rows a running local checkpoint has not passed it copies the old row first and
+sets the checkpoint bit. Nothing in here can fail: every slot, index entry, var part and copy was reserved by the operation.
+"""
+
+from __future__ import annotations
+
+from engine.kernels import helper, kernel
+from engine.kernels.changes import drop_operation, image_words, newest_operation, restore_delete, set_lock
+from engine.kernels.primary import image_key, index_remove, row_tag, tag_of
+from engine.kernels.reads import write_entry
+from engine.kernels.rows import give_slot, known_row_address
+from engine.kernels.varparts import give_var, var_words
+from engine.layout.arena import (
+    AUTHOR_SHIFT,
+    COUNT_SHIFT,
+    ENTRY_WORDS,
+    F_FIXED_WORDS,
+    F_HAS_VAR,
+    F_INDEX_SEED,
+    F_KEY_WORDS,
+    F_LCP_ACTIVE,
+    F_LCP_COPIED,
+    F_LCP_PAGES,
+    F_LCP_POSITION,
+    F_RESERVED_ROWS,
+    F_ROW_WORDS,
+    F_ROWS,
+    FREE,
+    LCP_BIT,
+    LIVE,
+    LOCK_MASK,
+    LOCK_WAITED,
+    O_BACK,
+    O_FRAGMENT,
+    O_NEXT,
+    O_PREVIOUS,
+    O_RECORD,
+    O_ROWID,
+    O_VAR,
+    OK,
+    OP_CANCELLED,
+    OP_KIND_MASK,
+    OP_RECORD_SHIFT,
+    OP_REINSERT,
+    ROW_HEADER_WORDS,
+    ROWID_MASK,
+    S_COPY_RESERVED,
+    ST_INVARIANT,
+    ST_MORE,
+    STATE_SHIFT,
+    TXN_WORDS,
+    X_CHANGES,
+    X_COPY_WORDS,
+    X_CURSOR,
+    X_FIRST,
+    X_LAST,
+    X_OPS,
+    X_RUN,
+    X_SLOT,
+    X_STATE,
+    X_TAIL_WORD,
+    X_USED,
+    X_WOKEN,
+)
+from engine.layout.redo import (
+    FLAG_VAR_KEPT,
+    GROUP_WORDS,
+    KIND_DELETE,
+    KIND_INSERT,
+    KIND_TRANSACTION,
+    KIND_UPDATE,
+    OPERATION_WORDS,
+    TRANSACTION_WORDS,
+    pack_kind,
+)
+
+_pack_kind = helper(pack_kind)
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def begin_transaction(mem, txn, slot, tail_word):
+    """Make a transaction descriptor ready. tail_word: any-value | author << 32 of its records."""
+    for i in range(TXN_WORDS):
+        mem[txn + i] = 0
+    mem[txn + X_SLOT] = slot
+    mem[txn + X_TAIL_WORD] = tail_word
+    mem[txn + X_USED] = GROUP_WORDS + TRANSACTION_WORDS
+    mem[txn + X_STATE] = 1
+    return OK
+
+
+@helper
+def not_passed(mem, fragment, rowid):
+    """Whether a running local checkpoint has yet to reach this ROWID."""
+    return (
+        mem[fragment + F_LCP_ACTIVE] != 0
+        and rowid >= mem[fragment + F_LCP_POSITION]
+        and rowid >> 16 < mem[fragment + F_LCP_PAGES]
+    )
+
+
+@helper
+def keep_old(mem, fragment, rowid, row, copies):
+    """Before a row changes: copy it for the running local checkpoint if that still needs it. OK or ST_INVARIANT."""
+    if mem[row] & LCP_BIT or not not_passed(mem, fragment, rowid):
+        return OK
+    if mem[fragment + F_LCP_ACTIVE] == 1:
+        need = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
+        if mem[fragment + F_HAS_VAR]:
+            need += var_words(mem, mem[row + mem[fragment + F_ROW_WORDS] - 1])
+        if copies[0] + need > copies.size:
+            return ST_INVARIANT
+        copies[0] += write_entry(mem, copies, fragment, rowid, row, False, copies, copies[0])
+        mem[fragment + F_LCP_COPIED] += 1
+    mem[row] |= LCP_BIT
+    return OK
+
+
+@helper
+def stamp(mem, txn, row, state, epoch, author):
+    """Set state, epoch and author of a changed row, keeping lock and checkpoint bit."""
+    mem[row] = (mem[row] & (LOCK_MASK | LCP_BIT)) | state << STATE_SHIFT | author << AUTHOR_SHIFT
+    mem[row + 1] = epoch
+
+
+@helper
+def release_row(mem, txn, row, operation):
+    """Free a row's lock if this operation is the newest on it; count those somebody waits for."""
+    if newest_operation(mem[row]) == operation:
+        if mem[row] & LOCK_WAITED:
+            mem[txn + X_WOKEN] += 1
+        mem[row] &= ~LOCK_MASK
+
+
+@helper
+def apply_insert(mem, txn, buf, operation, epoch, author):
+    """Make the reserved rows of an insert run live."""
+    fragment = mem[operation + O_FRAGMENT]
+    fixed = mem[fragment + F_FIXED_WORDS]
+    has_var = mem[fragment + F_HAS_VAR]
+    first = mem[operation + O_ROWID] & ROWID_MASK
+    count = mem[operation + O_ROWID] >> COUNT_SHIFT
+    at = (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
+    words = mem[fragment + F_ROW_WORDS]
+    row = known_row_address(mem, fragment, first)
+    for rowid in range(first, first + count):
+        for i in range(fixed):
+            mem[row + ROW_HEADER_WORDS + i] = buf[at + i]
+        at += image_words(buf, at, fixed, has_var)
+        stamp(mem, txn, row, LIVE, epoch, author)
+        if not_passed(mem, fragment, rowid):
+            mem[row] |= LCP_BIT
+        release_row(mem, txn, row, operation)
+        row += words
+    mem[fragment + F_ROWS] += count
+    mem[fragment + F_RESERVED_ROWS] -= count
+
+
+@helper
+def apply_update(mem, txn, buf, operation, epoch, author, copies):
+    """Replace a row by its after-image."""
+    fragment = mem[operation + O_FRAGMENT]
+    rowid = mem[operation + O_ROWID] & ROWID_MASK
+    row = known_row_address(mem, fragment, rowid)
+    status = keep_old(mem, fragment, rowid, row, copies)
+    if status != OK:
+        return status
+    at = (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
+    for i in range(mem[fragment + F_FIXED_WORDS]):
+        mem[row + ROW_HEADER_WORDS + i] = buf[at + i]
+    if mem[operation + O_VAR] != 0:
+        where = row + mem[fragment + F_ROW_WORDS] - 1
+        give_var(mem, fragment, mem[where])
+        mem[where] = mem[operation + O_VAR]
+    stamp(mem, txn, row, LIVE, epoch, author)
+    release_row(mem, txn, row, operation)
+    return OK
+
+
+@helper
+def apply_delete(mem, txn, operation, epoch, author, copies):
+    """Remove a row: index entry, var part, slot. The slot keeps the epoch."""
+    fragment = mem[operation + O_FRAGMENT]
+    rowid = mem[operation + O_ROWID] & ROWID_MASK
+    row = known_row_address(mem, fragment, rowid)
+    status = keep_old(mem, fragment, rowid, row, copies)
+    if status != OK:
+        return status
+    tag = row_tag(mem, fragment, row, mem[fragment + F_INDEX_SEED])
+    status = index_remove(mem, fragment, tag, rowid)
+    if status != OK:
+        return ST_INVARIANT
+    if mem[fragment + F_HAS_VAR]:
+        give_var(mem, fragment, mem[row + mem[fragment + F_ROW_WORDS] - 1])
+    release_row(mem, txn, row, operation)
+    stamp(mem, txn, row, FREE, epoch, author)
+    give_slot(mem, fragment, rowid, row)
+    mem[fragment + F_ROWS] -= 1
+    return OK
+
+
+@helper
+def apply_operations(mem, txn, buf, copies, epoch, budget):
+    """Apply up to about `budget` rows; OK when all are applied, ST_MORE, or ST_INVARIANT."""
+    author = (mem[txn + X_TAIL_WORD] >> 32) & 0xFFFF
+    done = 0
+    operation = mem[txn + X_CURSOR]
+    while operation != 0:
+        if done >= budget:
+            mem[txn + X_CURSOR] = operation
+            return ST_MORE
+        word = mem[operation + O_RECORD]
+        kind = word & OP_KIND_MASK
+        status = OK
+        done += 1
+        if kind == KIND_INSERT:
+            apply_insert(mem, txn, buf, operation, epoch, author)
+            done += mem[operation + O_ROWID] >> COUNT_SHIFT
+        elif kind == KIND_UPDATE:
+            status = apply_update(mem, txn, buf, operation, epoch, author, copies)
+        elif kind == KIND_DELETE:
+            if not word & OP_CANCELLED:
+                status = apply_delete(mem, txn, operation, epoch, author, copies)
+        else:
+            rowid = mem[operation + O_ROWID] & ROWID_MASK
+            release_row(mem, txn, known_row_address(mem, mem[operation + O_FRAGMENT], rowid), operation)
+        if status != OK:
+            return status
+        after = mem[operation + O_NEXT]
+        drop_operation(mem, operation)
+        operation = after
+    finish(mem, txn)
+    return OK
+
+
+@helper
+def finish(mem, txn):
+    """A transaction has ended: nothing is left of its operations and promises."""
+    mem[S_COPY_RESERVED] -= mem[txn + X_COPY_WORDS]
+    mem[txn + X_COPY_WORDS] = 0
+    mem[txn + X_FIRST] = 0
+    mem[txn + X_LAST] = 0
+    mem[txn + X_CURSOR] = 0
+    mem[txn + X_OPS] = 0
+    mem[txn + X_STATE] = 2
+
+
+@helper
+def write_transaction_record(mem, txn, buf, txid):
+    """Complete the record that leads the transaction's records."""
+    buf[GROUP_WORDS] = _pack_kind(KIND_TRANSACTION, 0, mem[txn + X_USED] - GROUP_WORDS)
+    buf[GROUP_WORDS + 1] = txid
+    buf[GROUP_WORDS + 2] = mem[txn + X_CHANGES]
+    buf[GROUP_WORDS + 3] = 0
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64)")
+def commit_small(mem, txn, buf, fill, copies, epoch, txid):
+    """Commit in one step: records into the filling REDO group, changes into the rows. OK or ST_INVARIANT.
+
+    fill[0] is the number of words used; the caller has made room. Both happen or neither: no thread and no signal gets between.
+    """
+    if mem[txn + X_CHANGES] > 0:
+        write_transaction_record(mem, txn, buf, txid)
+        at = fill[0]
+        words = mem[txn + X_USED] - GROUP_WORDS
+        if at + words > fill.size:
+            return ST_INVARIANT
+        for i in range(words):
+            fill[at + i] = buf[GROUP_WORDS + i]
+        fill[0] = at + words
+    mem[txn + X_CURSOR] = mem[txn + X_FIRST]
+    return apply_operations(mem, txn, buf, copies, epoch, 1 << 60)
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64)")
+def commit_begin(mem, txn, buf, txid):
+    """First step of a large commit: complete the buffer, which becomes a REDO group itself; returns words used."""
+    write_transaction_record(mem, txn, buf, txid)
+    mem[txn + X_CURSOR] = mem[txn + X_FIRST]
+    mem[txn + X_STATE] = 3
+    return mem[txn + X_USED]
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
+def commit_step(mem, txn, buf, copies, epoch, budget):
+    """One slice of a large commit; OK when done, ST_MORE, or ST_INVARIANT."""
+    return apply_operations(mem, txn, buf, copies, epoch, budget)
+
+
+@helper
+def abort_insert(mem, txn, buf, operation):
+    """Give back what an insert run reserved."""
+    fragment = mem[operation + O_FRAGMENT]
+    first = mem[operation + O_ROWID] & ROWID_MASK
+    count = mem[operation + O_ROWID] >> COUNT_SHIFT
+    fixed = mem[fragment + F_FIXED_WORDS]
+    has_var = mem[fragment + F_HAS_VAR]
+    at = (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
+    status = OK
+    for rowid in range(first, first + count):
+        row = known_row_address(mem, fragment, rowid)
+        start, words = image_key(buf, at, fixed, mem[fragment + F_KEY_WORDS])
+        tag = tag_of(buf, start, words, mem[fragment + F_INDEX_SEED])
+        if index_remove(mem, fragment, tag, rowid) != OK:
+            status = ST_INVARIANT
+        at += image_words(buf, at, fixed, has_var)
+        if has_var:
+            give_var(mem, fragment, mem[row + mem[fragment + F_ROW_WORDS] - 1])
+        release_row(mem, txn, row, operation)
+        mem[row] = mem[row] & LCP_BIT
+        give_slot(mem, fragment, rowid, row)
+    mem[fragment + F_RESERVED_ROWS] -= count
+    return status
+
+
+@helper
+def abort_one(mem, txn, buf, operation):
+    """Undo the newest operation of a transaction."""
+    word = mem[operation + O_RECORD]
+    kind = word & OP_KIND_MASK
+    if kind == KIND_INSERT:
+        return abort_insert(mem, txn, buf, operation)
+    fragment = mem[operation + O_FRAGMENT]
+    row = known_row_address(mem, fragment, mem[operation + O_ROWID] & ROWID_MASK)
+    if mem[operation + O_VAR] != 0:
+        give_var(mem, fragment, mem[operation + O_VAR])
+    previous = mem[operation + O_PREVIOUS]
+    if word & OP_REINSERT:
+        restore_delete(mem, buf, previous)
+    if previous != 0:
+        set_lock(mem, row, previous)
+    else:
+        release_row(mem, txn, row, operation)
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64, int64)")
+def abort_step(mem, txn, buf, until, used, changes, budget):
+    """Undo operations newer than `until` (0: all), newest first, a bounded number a call. OK, ST_MORE or ST_INVARIANT.
+
+    used, changes: what X_USED and X_CHANGES were when `until` was the newest (a savepoint).
+    """
+    status = OK
+    done = 0
+    while mem[txn + X_LAST] != until:
+        operation = mem[txn + X_LAST]
+        if operation == 0:
+            return ST_INVARIANT
+        if done >= budget:
+            return ST_MORE
+        done += 1 + (mem[operation + O_ROWID] >> COUNT_SHIFT)
+        if abort_one(mem, txn, buf, operation) != OK:
+            status = ST_INVARIANT
+        back = mem[operation + O_BACK]
+        mem[txn + X_LAST] = back
+        if back != 0:
+            mem[back + O_NEXT] = 0
+        else:
+            mem[txn + X_FIRST] = 0
+        mem[txn + X_OPS] -= 1
+        drop_operation(mem, operation)
+    mem[txn + X_USED] = used
+    mem[txn + X_CHANGES] = changes
+    mem[txn + X_RUN] = 0
+    if until == 0:
+        finish(mem, txn)
+    return status
+
+
+@kernel("int64(int64[::1], int64)")
+def end_run(mem, txn):
+    """A savepoint begins: the next insert starts a record of its own. Returns the newest operation."""
+    mem[txn + X_RUN] = 0
+    return mem[txn + X_LAST]
+
+
+assert FLAG_VAR_KEPT

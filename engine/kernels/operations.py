@@ -1,0 +1,249 @@
+"""Kernels behind insert, write, update, delete and lock; each call is one atomic change of shared state (D13).
+
+They work through a batch in order and stop at the first row that cannot be done, leaving its position and evidence in
+the transaction descriptor (X_ROW, X_FRAGMENT, X_ROWID, X_LOCK); the caller waits, grows or reports, and calls again from there.
+"""
+
+from __future__ import annotations
+
+from engine.kernels import helper, kernel
+from engine.kernels.changes import (
+    change_row,
+    lock_owner,
+    own_kind,
+    reserve_row,
+    take_back_delete,
+    touch_delete,
+    touch_lock,
+    touch_update,
+)
+from engine.kernels.checksums import xxh64_hash
+from engine.kernels.primary import entry_rowid, image_key, index_find, tag_of
+from engine.kernels.rows import known_row_address, row_address
+from engine.layout.arena import (
+    LIVE,
+    LOCK_MASK,
+    LOCK_WAITED,
+    MODE_DELETE,
+    MODE_INSERT,
+    MODE_LOCK,
+    MODE_UPDATE,
+    OK,
+    OP_REINSERT,
+    ST_BUSY,
+    ST_DUPLICATE,
+    ST_MISSING,
+    STATE_MASK,
+    STATE_SHIFT,
+    T_FIXED_WORDS,
+    T_FRAGMENT_LIST,
+    T_FRAGMENTS,
+    T_KEY_WORDS,
+    T_SEED,
+    TAG_BITS,
+    TAG_MASK,
+    X_FRAGMENT,
+    X_LOCK,
+    X_ROW,
+    X_ROWID,
+)
+from engine.layout.redo import KIND_DELETE
+
+PARTITION_SEED = 42
+POSITIVE = (1 << 63) - 1
+
+
+@helper
+def fragment_number(mem, table, keys, start, words):
+    """Fragment a canonical key belongs to (D14)."""
+    fragments = mem[table + T_FRAGMENTS]
+    if fragments == 1:
+        return 0
+    return (xxh64_hash(keys, start, words, PARTITION_SEED) & POSITIVE) % fragments
+
+
+@helper
+def busy(mem, txn, fragment, rowid, head):
+    """Leave evidence of the row whose lock must be waited for."""
+    mem[txn + X_FRAGMENT] = fragment
+    mem[txn + X_ROWID] = rowid
+    mem[txn + X_LOCK] = head & LOCK_MASK
+    return ST_BUSY
+
+
+@helper
+def put_existing(mem, txn, buf, fragment, rowid, images, at, mode):
+    """INSERT, WRITE or UPDATE of a key that has an index entry."""
+    row = known_row_address(mem, fragment, rowid)
+    head = mem[row]
+    if head & LOCK_MASK == 0:
+        if mode == MODE_INSERT:
+            return ST_DUPLICATE
+        return change_row(mem, txn, buf, fragment, rowid, row, images, at, 0)
+    if lock_owner(mem, head) != txn:
+        return busy(mem, txn, fragment, rowid, head)
+    if own_kind(mem, row) == KIND_DELETE:
+        if mode == MODE_UPDATE:
+            return ST_MISSING
+        status = change_row_after_delete(mem, txn, buf, fragment, rowid, row, images, at)
+        return status
+    if mode == MODE_INSERT:
+        return ST_DUPLICATE
+    return change_row(mem, txn, buf, fragment, rowid, row, images, at, 0)
+
+
+@helper
+def change_row_after_delete(mem, txn, buf, fragment, rowid, row, images, at):
+    """Insert of a key this transaction deleted: the delete is taken back once the update is certain to be there."""
+    head = mem[row]
+    status = change_row(mem, txn, buf, fragment, rowid, row, images, at, OP_REINSERT)
+    if status == OK:
+        after = mem[row]
+        mem[row] = head
+        take_back_delete(mem, buf, row)
+        mem[row] = after
+    return status
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64)"
+)
+def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode):
+    """Insert, write or update rows [start, stop) of a batch of images, in the given order.
+
+    offsets: image offsets, or empty for images of equal size. order: positions sorted by fragment, or empty.
+    hashes: fragment << 29 | tag per image, or empty to compute them here. Returns OK or the status of row X_ROW.
+    """
+    fixed = mem[table + T_FIXED_WORDS]
+    held = mem[table + T_KEY_WORDS]
+    fragments = mem[table + T_FRAGMENT_LIST]
+    for position in range(start, stop):
+        i = order[position] if order.size else position
+        at = offsets[i] if offsets.size else i * fixed
+        first, words = image_key(images, at, fixed, held)
+        if hashes.size:
+            tag = hashes[i] & TAG_MASK
+            fragment = mem[fragments + (hashes[i] >> TAG_BITS)]
+        else:
+            tag = tag_of(images, first, words, mem[table + T_SEED])
+            fragment = mem[fragments + fragment_number(mem, table, images, first, words)]
+        entry = index_find(mem, fragment, tag, images, first, words)
+        if entry != 0:
+            status = put_existing(mem, txn, buf, fragment, entry_rowid(mem, entry), images, at, mode)
+        elif mode == MODE_UPDATE:
+            status = ST_MISSING
+        else:
+            status = reserve_row(mem, txn, buf, fragment, tag, images, at)
+        mem[txn + X_ROW] = position
+        if status != OK:
+            return status
+    mem[txn + X_ROW] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1])", nogil=True)
+def hash_images(header, key_words, images, offsets, count, hashes):
+    """Fill hashes with fragment << 29 | tag for a batch of images. header: [fragments, fixed words, seed] (private)."""
+    fragments = header[0]
+    fixed = header[1]
+    seed = header[2]
+    for i in range(count):
+        at = offsets[i] if offsets.size else i * fixed
+        first, words = image_key(images, at, fixed, key_words)
+        number = 0
+        if fragments > 1:
+            number = (xxh64_hash(images, first, words, PARTITION_SEED) & POSITIVE) % fragments
+        hashes[i] = number << TAG_BITS | tag_of(images, first, words, seed)
+    return count
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])", nogil=True)
+def sort_by_fragment(hashes, count, fragments, order, starts):
+    """Stable counting sort of batch positions by fragment; starts has fragments + 1 words."""
+    for number in range(fragments + 1):
+        starts[number] = 0
+    for i in range(count):
+        starts[(hashes[i] >> TAG_BITS) + 1] += 1
+    for number in range(fragments):
+        starts[number + 1] += starts[number]
+    for i in range(count):
+        number = hashes[i] >> TAG_BITS
+        order[starts[number]] = i
+        starts[number] += 1
+    return count
+
+
+@helper
+def touch_row(mem, txn, buf, fragment, rowid, mode):
+    """UPDATE (of fixed columns), DELETE or LOCK of a row that has an index entry."""
+    row = known_row_address(mem, fragment, rowid)
+    head = mem[row]
+    if head & LOCK_MASK:
+        if lock_owner(mem, head) != txn:
+            return busy(mem, txn, fragment, rowid, head)
+        if own_kind(mem, row) == KIND_DELETE:
+            return ST_MISSING
+    if mode == MODE_UPDATE:
+        return touch_update(mem, txn, buf, fragment, rowid, row)
+    if mode == MODE_DELETE:
+        return touch_delete(mem, txn, buf, fragment, rowid, row)
+    return touch_lock(mem, txn, fragment, rowid, row)
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)")
+def touch_rows(mem, table, txn, buf, keys, offsets, stride, start, stop, mode):
+    """Update (leaving a record to patch), delete or lock rows [start, stop) by canonical key.
+
+    offsets: n + 1 key offsets, or empty with `stride` words per key. Returns OK or the status of row X_ROW.
+    """
+    fragments = mem[table + T_FRAGMENT_LIST]
+    seed = mem[table + T_SEED]
+    for i in range(start, stop):
+        first = offsets[i] if offsets.size else i * stride
+        words = offsets[i + 1] - first if offsets.size else stride
+        fragment = mem[fragments + fragment_number(mem, table, keys, first, words)]
+        entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
+        status = ST_MISSING
+        if entry != 0:
+            status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode)
+        mem[txn + X_ROW] = i
+        if status != OK:
+            return status
+    mem[txn + X_ROW] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64)")
+def touch_int_key(mem, table, txn, buf, key, mode):
+    """`touch_rows` for one row whose canonical key is one word: the hot path of one-row transactions."""
+    buf[0] = key  # the group header of a filling buffer is free; it serves as the key's scratch word
+    fragment = mem[mem[table + T_FRAGMENT_LIST] + fragment_number(mem, table, buf, 0, 1)]
+    entry = index_find(mem, fragment, tag_of(buf, 0, 1, mem[table + T_SEED]), buf, 0, 1)
+    mem[txn + X_ROW] = 0
+    if entry == 0:
+        return ST_MISSING
+    return touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode)
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def mark_waited(mem, fragment, rowid, lock):
+    """Say that somebody waits for a row's lock; 0 if the lock has changed meanwhile (try again instead of waiting)."""
+    row = row_address(mem, fragment, rowid)
+    if row == 0 or mem[row] & LOCK_MASK & ~LOCK_WAITED != lock & ~LOCK_WAITED:
+        return 0
+    mem[row] |= LOCK_WAITED
+    return 1
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def set_shared_lock(mem, fragment, rowid, lock):
+    """Set (LOCK_SHARED) or clear (0) the shared mark of a LIVE row nobody holds exclusively; the old lock word or -1."""
+    row = row_address(mem, fragment, rowid)
+    if row == 0 or (mem[row] >> STATE_SHIFT) & STATE_MASK != LIVE:
+        return -1
+    before = mem[row] & LOCK_MASK
+    mem[row] = (mem[row] & ~LOCK_MASK) | lock
+    return before
+
+
+assert MODE_LOCK > MODE_DELETE

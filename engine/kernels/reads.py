@@ -1,0 +1,169 @@
+"""Kernels behind get and scan: row images out of shared memory into private buffers.
+
+An entry is ROWID, epoch, author | table << 16 | fragment << 47, then the row image: what local-checkpoint files hold too.
+"""
+
+from __future__ import annotations
+
+from engine.kernels import helper, kernel
+from engine.kernels.changes import copy_image, lock_owner, own_kind, own_var
+from engine.kernels.operations import fragment_number
+from engine.kernels.primary import entry_rowid, index_find, tag_of
+from engine.kernels.rows import known_row_address, map_get
+from engine.kernels.varparts import var_words
+from engine.layout.arena import (
+    AUTHOR_MASK,
+    AUTHOR_SHIFT,
+    ENTRY_WORDS,
+    F_FIXED_WORDS,
+    F_HAS_VAR,
+    F_NUMBER,
+    F_PAGES,
+    F_ROW_WORDS,
+    F_TABLE,
+    LIVE,
+    LOCK_MASK,
+    OK,
+    PAGE_HEADER_WORDS,
+    PAGE_SHIFT,
+    PG_FRESH,
+    RESERVED,
+    ST_MISSING,
+    ST_MORE,
+    ST_SPACE,
+    STATE_MASK,
+    STATE_SHIFT,
+    T_FRAGMENT_LIST,
+    T_SEED,
+)
+from engine.layout.redo import KIND_DELETE
+
+
+@helper
+def entry_words(mem, fragment, row, mine):
+    """Words of the entry of a row."""
+    words = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
+    if mem[fragment + F_HAS_VAR]:
+        words += var_words(mem, own_var(mem, fragment, row) if mine else mem[row + mem[fragment + F_ROW_WORDS] - 1])
+    return words
+
+
+@helper
+def write_entry(mem, buf, fragment, rowid, row, mine, out, at):
+    """Write the entry of a row to out[at:]; returns its words. The caller has made room."""
+    out[at] = rowid
+    out[at + 1] = mem[row + 1]
+    author = (mem[row] >> AUTHOR_SHIFT) & AUTHOR_MASK
+    out[at + 2] = author | mem[fragment + F_TABLE] << 16 | mem[fragment + F_NUMBER] << 47
+    return ENTRY_WORDS + copy_image(mem, buf, fragment, row, mine, out, at + ENTRY_WORDS)
+
+
+@helper
+def visible(mem, txn, row):
+    """0 if the row is not there for this reader, 1 as committed, 2 as this transaction has changed it."""
+    head = mem[row]
+    state = (head >> STATE_SHIFT) & STATE_MASK
+    if txn != 0 and head & LOCK_MASK and lock_owner(mem, head) == txn:
+        return 0 if own_kind(mem, row) == KIND_DELETE else 2
+    return 1 if state == LIVE else 0
+
+
+@helper
+def read_into(mem, table, txn, buf, keys, first, words, out, at):
+    """Read one row by key into out[at:]; returns entry words, ST_MISSING, or ST_SPACE - words needed."""
+    fragment = mem[mem[table + T_FRAGMENT_LIST] + fragment_number(mem, table, keys, first, words)]
+    entry = index_find(mem, fragment, tag_of(keys, first, words, mem[table + T_SEED]), keys, first, words)
+    if entry == 0:
+        return ST_MISSING
+    rowid = entry_rowid(mem, entry)
+    row = known_row_address(mem, fragment, rowid)
+    seen = visible(mem, txn, row)
+    if seen == 0:
+        return ST_MISSING
+    need = entry_words(mem, fragment, row, seen == 2)
+    if at + need > out.size:
+        return ST_SPACE - need
+    return write_entry(mem, buf, fragment, rowid, row, seen == 2, out, at)
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1])")
+def read_row(mem, table, txn, buf, key, words, out):
+    """Read one row by canonical key; returns entry words, ST_MISSING, or ST_SPACE - words needed. txn 0: committed."""
+    return read_into(mem, table, txn, buf, key, 0, words, out, 0)
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1])")
+def read_int_key(mem, table, key, out):
+    """`read_row` as committed for a canonical key of one word: the hot path of get."""
+    out[0] = key
+    return read_into(mem, table, 0, out, out, 0, 1, out, 0)
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1], "
+    "int64[::1])"
+)
+def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out, offsets, state):
+    """Read rows [start, stop) by key into out; offsets gets the image offset of each row found.
+
+    state: [rows found, words used, next key]. Returns OK, or ST_SPACE - words needed when out is full (state says where to
+    go on).
+    """
+    for i in range(start, stop):
+        first = key_offsets[i] if key_offsets.size else i * stride
+        words = key_offsets[i + 1] - first if key_offsets.size else stride
+        done = read_into(mem, table, txn, buf, keys, first, words, out, state[1])
+        state[2] = i
+        if done <= ST_SPACE:
+            return done
+        if done > 0:
+            offsets[state[0]] = state[1] + ENTRY_WORDS
+            state[0] += 1
+            state[1] += done
+    state[2] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])")
+def scan_rows(mem, fragment, txn, buf, limit, out, offsets, state):
+    """Copy visible rows from ROWID state[2] on into out, looking at no more than `limit` slots.
+
+    state: [rows found, words used, next ROWID]. Returns OK at the fragment's end, ST_MORE, or ST_SPACE - words
+    needed.
+    """
+    position = state[2]
+    row_words = mem[fragment + F_ROW_WORDS]
+    looked = 0
+    while position >> 16 < mem[fragment + F_PAGES]:
+        page = map_get(mem, fragment, position >> 16)
+        if page <= 0:
+            position = ((position >> 16) + 1) << 16
+            looked += 1
+            state[2] = position
+            if looked >= limit:
+                return ST_MORE
+            continue
+        base = page << PAGE_SHIFT
+        slot = position & 0xFFFF
+        fresh = mem[base + PG_FRESH]
+        while slot < fresh:
+            if looked >= limit:
+                return ST_MORE
+            looked += 1
+            row = base + PAGE_HEADER_WORDS + slot * row_words
+            state_now = (mem[row] >> STATE_SHIFT) & STATE_MASK
+            if state_now == LIVE or (state_now == RESERVED and txn != 0):
+                seen = visible(mem, txn, row)
+                if seen:
+                    need = entry_words(mem, fragment, row, seen == 2)
+                    if state[1] + need > out.size or state[0] >= offsets.size:
+                        return ST_SPACE - need
+                    rowid = (position >> 16) << 16 | slot
+                    offsets[state[0]] = state[1] + ENTRY_WORDS
+                    state[1] += write_entry(mem, buf, fragment, rowid, row, seen == 2, out, state[1])
+                    state[0] += 1
+            slot += 1
+            state[2] = (position >> 16) << 16 | slot
+        position = ((position >> 16) + 1) << 16
+        state[2] = position
+    return OK

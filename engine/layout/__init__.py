@@ -1,0 +1,1 @@
+"""Every on-disk, on-wire and in-arena structure, once."""

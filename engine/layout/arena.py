@@ -1,0 +1,219 @@
+"""Word offsets of every structure in the arena (main memory only, never written to a file).
+
+The arena is one flat int64 array; addresses are word indexes into it. Kernels import these constants, which numba
+freezes into machine code; the kernel cache is keyed on this file too.
+"""
+
+from __future__ import annotations
+
+# --- units --------------------------------------------------------------------------------------
+PAGE_WORDS = 4_096
+PAGE_SHIFT = 12
+PAGE_BYTES = PAGE_WORDS * 8
+BLOCK_WORDS = 512
+BLOCKS_PER_PAGE = PAGE_WORDS // BLOCK_WORDS
+CELL_WORDS = 8
+CELLS_PER_BLOCK = BLOCK_WORDS // CELL_WORDS
+
+# --- store header: page 0 -----------------------------------------------------------------------
+S_COPY_RESERVED = 8  # words promised to transactions for copies into a running local checkpoint
+S_COPY_LIMIT = 9  # words that may be promised
+S_LCP_ACTIVE = 10  # 1 while a local checkpoint runs
+S_POOL = 64  # the shared pool descriptor
+
+# --- pool descriptor ----------------------------------------------------------------------------
+P_FREE_PAGES = 0  # first free page, 0 none; linked through word 0 of each
+P_FREE_PAGE_COUNT = 1
+P_HIGH = 2  # next never-used page
+P_LIMIT = 3  # first page that is not ours
+P_FREE_BLOCKS = 4  # address of the first free block, 0 none
+P_FREE_BLOCK_COUNT = 5
+P_SCRATCH = 6  # address of one page kernels may scribble on
+P_FREE_CELLS = 7  # address of the first free cell, 0 none
+POOL_WORDS = 16
+
+# --- table descriptor (a block) -----------------------------------------------------------------
+T_ID = 0
+T_FRAGMENTS = 1
+T_FIXED_WORDS = 2
+T_ROW_WORDS = 3
+T_HAS_VAR = 4
+T_KEY_WORDS = 5  # words of the canonical key in the fixed image; 0 when the key lies in the var part
+T_SEED = 6  # seed of the index hash
+T_SCHEMA_VERSION = 7
+T_FRAGMENT_LIST = 8  # address of the array of fragment descriptor addresses
+
+# --- fragment descriptor (a block) --------------------------------------------------------------
+F_TABLE = 0
+F_NUMBER = 1
+F_ROW_WORDS = 2
+F_FIXED_WORDS = 3
+F_HAS_VAR = 4
+F_KEY_WORDS = 5
+F_SLOTS = 6  # rows per page
+F_POOL = 7  # pool this fragment takes memory from
+F_PAGES = 8  # logical pages ever made
+F_RELEASED = 9  # logical pages given back and not made again
+F_RELEASED_HINT = 10  # no released page has a smaller number
+F_FREE_HEAD = 11  # list of pages with free slots
+F_FREE_TAIL = 12
+F_ROWS = 13  # LIVE rows
+F_RESERVED_ROWS = 14
+F_FIXED_PAGES = 15
+F_VAR_PAGES = 16
+F_REPLAY_EPOCH = 17  # restart: operations of epochs <= this are in the loaded checkpoint
+F_SCHEMA_VERSION = 18
+F_LCP_ACTIVE = 24  # 0 none, 1 writing, 2 clearing bits after an abandoned checkpoint
+F_LCP_POSITION = 25  # first ROWID the scan has not passed
+F_LCP_PAGES = 26  # logical pages when it began; rows on later pages are none of its business
+F_LCP_EPOCH = 27
+F_LCP_SCANNED = 28  # rows written by the scan
+F_LCP_COPIED = 29  # old rows written by commits
+F_LCP_SKIPPED = 30  # rows the scan found marked
+F_INDEX_DEPTH = 40
+F_INDEX_COUNT = 41
+F_INDEX_SEED = 42
+F_SEGMENT_BLOCK = 43  # block segment descriptors are carved from; its word 0 links to the one before
+F_SEGMENT_USED = 44  # descriptors carved from it
+F_SEGMENTS = 45
+F_INDEX_BLOCKS = 46
+F_VAR_LISTS = 64  # 16 lists of var pages by free space
+VAR_CLASSES = 16
+F_DIRECTORY = 128  # up to 256 directory leaves of 512 entries: depth 17
+DIRECTORY_LEAVES = 256
+INDEX_DEPTH_MAX = 17
+F_MAP = 496  # 16 roots of the page map: 16 * 512 * 512 pages
+MAP_ROOTS = 16
+
+# --- fixed page ---------------------------------------------------------------------------------
+PAGE_HEADER_WORDS = 8
+PG_FRAGMENT = 0
+PG_LOGICAL = 1
+PG_FREE = 2  # first free slot + 1, 0 none
+PG_USED = 3
+PG_PREVIOUS = 4
+PG_NEXT = 5
+PG_EMPTIED = 6  # "emptied through" epoch
+PG_FRESH = 7  # first never-used slot
+
+# --- row ----------------------------------------------------------------------------------------
+ROW_HEADER_WORDS = 2
+LOCK_MASK = (1 << 32) - 1
+LOCK_OP_MASK = (1 << 30) - 1
+LOCK_SHARED = 1 << 30
+LOCK_WAITED = 1 << 31
+AUTHOR_SHIFT = 32
+AUTHOR_MASK = 0xFFFF
+STATE_SHIFT = 48
+STATE_MASK = 0xFF
+BIT_SHIFT = 56
+LCP_BIT = 1 << BIT_SHIFT
+FREE = 0
+RESERVED = 1
+LIVE = 2
+
+# --- var page -----------------------------------------------------------------------------------
+VP_FRAGMENT = 0
+VP_FREE_WORDS = 1  # free words, holes included, directory excluded
+VP_TOP = 2  # first word behind the data
+VP_ENTRIES = 3
+VP_PREVIOUS = 4
+VP_NEXT = 5
+VP_FREE_ENTRY = 6  # first free directory entry + 1, 0 none
+VP_CLASS = 7
+VAR_HEADER_WORDS = 8
+VAR_CHUNK_WORDS = 4_000
+VAR_CHAINED = 1 << 32
+VAR_ENTRY_FREE = 1 << 33
+VAR_WORDS_MASK = (1 << 32) - 1
+VAR_KEY_WORDS_SHIFT = 44
+VAR_KEY_WORDS_MASK = 0xFFF
+
+# --- hash index segment descriptor --------------------------------------------------------------
+SEG_WORDS = 16
+SEG_DEPTH = 0
+SEG_BLOCKS = 1
+SEG_COUNT = 2
+SEG_OVERFLOW = 3  # block of entries that found no bucket, 0 none
+SEG_OVERFLOW_COUNT = 4
+SEG_BLOCK = 8  # 8 block addresses
+SEG_BLOCKS_MAX = 8
+SEGS_PER_BLOCK = BLOCK_WORDS // SEG_WORDS
+BUCKET_WORDS = 8
+BUCKETS_PER_BLOCK = BLOCK_WORDS // BUCKET_WORDS
+TAG_BITS = 29
+TAG_MASK = (1 << TAG_BITS) - 1
+ENTRY_TAG_SHIFT = 33
+ENTRY_USED = 1 << TAG_BITS
+COMPACT_MASK = (1 << ENTRY_TAG_SHIFT) - 1
+COMPACT_SLOT_BITS = 11
+COMPACT_SLOT_MASK = (1 << COMPACT_SLOT_BITS) - 1
+
+# --- operation (a cell) -------------------------------------------------------------------------
+O_NEXT = 0
+O_BACK = 1
+O_TXN = 2
+O_FRAGMENT = 3
+O_ROWID = 4  # first ROWID | count << 48
+O_RECORD = 5  # offset of its record in the transaction's buffer << 16 | flags << 8 | kind
+O_VAR = 6  # var part written aside by an update
+O_PREVIOUS = 7  # this transaction's operation before it on the same row
+ROWID_MASK = (1 << 48) - 1
+COUNT_SHIFT = 48
+OP_LOCK = 0  # only a lock; the other kinds are those of REDO records
+OP_CANCELLED = 1 << 8  # a delete that an insert of the same key has taken back
+OP_REINSERT = 1 << 9  # the update that took back a delete
+OP_KIND_MASK = 0xFF
+OP_FLAG_MASK = 0xFFFF
+OP_RECORD_SHIFT = 16
+RUN_MAX = (1 << 11) - 1  # rows of one insert record: 11 bits
+MODE_INSERT = 0
+MODE_WRITE = 1
+MODE_UPDATE = 2
+MODE_DELETE = 3
+MODE_LOCK = 4
+ENTRY_WORDS = 3  # words before the image in scan, read and local-checkpoint entries
+
+# --- transaction descriptor ---------------------------------------------------------------------
+TXN_WORDS = 32
+X_FIRST = 0
+X_LAST = 1
+X_USED = 2  # words used in the buffer
+X_OPS = 3
+X_COPY_WORDS = 4  # words promised for copies into a local checkpoint
+X_CURSOR = 5  # commit: next operation to apply
+X_CHANGES = 6  # operations that change rows
+X_STATUS = 7
+X_ROW = 8  # evidence of the last call: index of the row in the batch
+X_FRAGMENT = 9
+X_ROWID = 10
+X_LOCK = 11  # lock word met
+X_IMAGE = 12  # offset of the image in the buffer
+X_WOKEN = 13  # waited-for locks released by commit or abort
+X_RESULT = 14
+X_SLOT = 15  # number of the transaction in the lock table
+X_STATE = 16
+X_RUN = 17  # insert run that the next row may extend, 0 none
+X_TAIL_WORD = 18  # word 3 of its records: any-value | author << 32
+
+# --- status codes of kernels --------------------------------------------------------------------
+OK = 0
+ST_DUPLICATE = -1
+ST_MISSING = -2
+ST_BUSY = -3  # somebody else holds the row's lock
+ST_MEMORY = -4  # data_memory exhausted
+ST_SPACE = -5  # the transaction's buffer is too small
+ST_COPIES = -6  # checkpoint_memory is promised away
+ST_INVARIANT = -7
+ST_MORE = -8  # bounded call ended early; call again
+ST_PAGES = -9  # the fragment has all pages it can have
+
+assert BLOCKS_PER_PAGE * BLOCK_WORDS == PAGE_WORDS
+assert CELLS_PER_BLOCK * CELL_WORDS == BLOCK_WORDS
+assert F_VAR_LISTS + VAR_CLASSES <= F_DIRECTORY
+assert F_DIRECTORY + DIRECTORY_LEAVES <= F_MAP
+assert F_MAP + MAP_ROOTS == BLOCK_WORDS
+assert TAG_BITS + 1 + ENTRY_TAG_SHIFT == 63, "an index entry stays non-negative"
+assert SEG_BLOCK + SEG_BLOCKS_MAX == SEG_WORDS
+assert (1 << INDEX_DEPTH_MAX) == DIRECTORY_LEAVES * BLOCK_WORDS
+assert X_TAIL_WORD < TXN_WORDS
