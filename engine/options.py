@@ -25,7 +25,7 @@ _SIZE = re.compile(r"([0-9]{1,19}) ?(B|KiB|MiB|GiB|TiB)")
 # Word addresses into the arena and positions in the log stay far inside int64.
 _SIZE_BYTES_MAX = 1 << 46
 # Copies of rows are kept in slabs of this size; less than one could never take a row of the largest size.
-_CHECKPOINT_MEMORY_BYTES_MIN = 1 << 20
+_LCP_MEMORY_BYTES_MIN = 1 << 20
 _TRANSACTION_MEMORY_BYTES_MIN = 64 << 10
 _MILLISECONDS_MAX = 24 * 3_600 * 1_000
 # The author of a row has 16 bits in its header (D1).
@@ -103,7 +103,7 @@ class Options:
         """Check every value and work out the sizes in bytes."""
         self._set_size("data_memory", limits.DATA_MEMORY_BYTES_MIN)
         self._set_size("redo_log", limits.REDO_LOG_BYTES_MIN)
-        self._set_size("checkpoint_memory", _CHECKPOINT_MEMORY_BYTES_MIN)
+        self._set_size("checkpoint_memory", _LCP_MEMORY_BYTES_MIN)
         self._set_size("transaction_memory", _TRANSACTION_MEMORY_BYTES_MIN)
         for name in ("create", "read_only", "background"):
             value = getattr(self, name)
