@@ -1,0 +1,46 @@
+# Two commands are all a user needs: `make run` and `make test`. Everything else is for whoever changes the code.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := engine recovery replication tidemark tests $(wildcard bench)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: setup run test soak check format bench clean
+
+setup: $(STAMP)
+
+# The stamp is newer than pyproject.toml exactly when the environment holds what pyproject.toml asks for.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --no-input --editable '.[all]'
+	@touch $@
+
+run: setup
+	$(BIN)/tidemark demo
+
+test: setup
+	$(BIN)/python -m pytest -m "not soak"
+
+soak: setup
+	$(BIN)/python -m pytest -m soak --timeout=0
+
+check: setup
+	$(BIN)/python -m ruff format --check $(SOURCES)
+	$(BIN)/python -m ruff check $(SOURCES)
+	$(BIN)/python -m mypy --strict
+	$(BIN)/python -m pytest -q tests/project
+	$(BIN)/python -m engine.layout.document --check
+
+format: setup
+	$(BIN)/python -m ruff format $(SOURCES)
+	$(BIN)/python -m ruff check --fix $(SOURCES)
+
+bench: setup
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build dist data .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Tests of Tidemark; `tests/<room>/` mirrors the rooms of the packages."""

@@ -1,0 +1,419 @@
+"""The rules of the house as functions over sources: each yields one line per violation.
+
+A `Source` is one module, parsed once. `tests/project/test_layers.py` runs the rules over the tree and proves with
+planted violations that each of them fires. Tables at the top name every place that is allowed what others are not.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+# Floors from the ground up: a floor imports itself and what stands before it here.
+FLOORS = ("engine", "recovery", "replication", "tidemark")
+
+MODULE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+LINE_CHARACTERS_MAX = 120
+
+# Kernel dispatch loops that may be longer than a function may, as "module:function".
+LONG_FUNCTIONS: frozenset[str] = frozenset()
+
+# The places that may catch everything, as "module:function": entries of threads and of the command line.
+BROAD_EXCEPT_PLACES: frozenset[str] = frozenset()
+
+# Names of modules (or of things in them) and the only modules, or packages with a trailing dot, that may use them.
+HOMES: dict[str, tuple[str, ...]] = {
+    "fcntl": ("engine.files",),
+    "io.open": ("engine.files",),
+    "codecs.open": ("engine.files",),
+    "tempfile": ("engine.files",),
+    "shutil": ("engine.files",),
+    "glob": ("engine.files",),
+    "pathlib.Path": ("engine.files",),
+    "pathlib.PosixPath": ("engine.files",),
+    "numpy.memmap": (),
+    "numpy.load": (),
+    "numpy.save": (),
+    "numpy.savez": (),
+    "numpy.fromfile": (),
+    # Anonymous memory for the arena; `check_anonymous_memory` refuses files even there (D1, RD8 of F71).
+    "mmap": ("engine.memory.arena",),
+    "time": ("engine.clock",),
+    "random": ("engine.clock",),
+    "secrets": ("engine.clock",),
+    "uuid": ("engine.clock",),
+    "numpy.random": ("engine.clock",),
+    "datetime.datetime.now": ("engine.clock",),
+    "datetime.datetime.utcnow": ("engine.clock",),
+    "datetime.datetime.today": ("engine.clock",),
+    "datetime.date.today": ("engine.clock",),
+    "numba": ("engine.kernels.",),
+    "lmdb": ("engine.catalog",),
+    "pyspark": ("recovery.spark.",),
+    "socket": ("replication.link", "tidemark.control_socket"),
+    "socketserver": ("replication.link", "tidemark.control_socket"),
+    "ssl": ("replication.link",),
+    "asyncio": (),
+    "pickle": (),
+    "cPickle": (),
+    "dill": (),
+    "cloudpickle": (),
+    "shelve": (),
+    "marshal": (),
+    "tests": (),
+    "bench": (),
+}
+
+# What of `os` touches no file: allowed everywhere, or in the named places only.
+OS_ANYWHERE = frozenset(
+    "PathLike fspath fsdecode fsencode sep cpu_count sched_getaffinity getpid register_at_fork"
+    " path.join path.basename path.dirname path.split path.splitext path.normpath path.isabs path.commonpath".split()
+)
+OS_PLACES: dict[str, frozenset[str]] = {
+    "engine.clock": frozenset({"urandom"}),
+    # Where compiled code is kept is nothing durable; numba does its own I/O there.
+    "engine.kernels": frozenset({"environ", "path.expanduser", "path.isdir"}),
+}
+
+BUILTINS_NOWHERE = ("eval", "exec", "compile", "__import__")
+
+# Heavy imports are made inside functions, so that `import tidemark` stays quick.
+LAZY_MODULES = ("pyarrow", "pandas", "polars", "matplotlib", "duckdb", "tqdm", "pyspark")
+
+# Names of the public face in which *checkpoint* stands alone.
+CHECKPOINT_NAMES = frozenset(
+    {
+        "checkpoint",
+        "checkpoint_memory",
+        "checkpoint_memory_bytes",
+        "checkpoint_interval_ms",
+        "checkpoint_log_share",
+        "CheckpointMemoryExhausted",
+    }
+)
+
+# Spelled in halves, so that this file passes its own rule.
+UNFINISHED = re.compile(r"\b(?:" + "|".join(["TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"]) + r")\b")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One module: its dotted name and its text."""
+
+    module: str
+    text: str
+    is_package: bool = False
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The parsed module."""
+        return ast.parse(self.text)
+
+    @cached_property
+    def typing_only(self) -> frozenset[int]:
+        """Ids of the nodes under `if TYPE_CHECKING:`, which never run."""
+        return frozenset(
+            id(inner)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+            for statement in node.body
+            for inner in ast.walk(statement)
+        )
+
+    @cached_property
+    def imports(self) -> list[tuple[ast.stmt, str, str]]:
+        """Every runtime import as (statement, full dotted name of what is imported, name it is bound to)."""
+        found: list[tuple[ast.stmt, str, str]] = []
+        for node in ast.walk(self.tree):
+            if id(node) in self.typing_only:
+                continue
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    found.append((node, alias.name, alias.asname or alias.name.split(".")[0]))
+            elif isinstance(node, ast.ImportFrom):
+                base = self._absolute(node)
+                found.extend((node, f"{base}.{alias.name}", alias.asname or alias.name) for alias in node.names)
+        return found
+
+    def _absolute(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        parts = self.module.split(".")
+        up = node.level - 1 if self.is_package else node.level
+        parts = parts[: len(parts) - up]
+        return ".".join(parts + ([node.module] if node.module else []))
+
+    @cached_property
+    def used(self) -> list[tuple[int, str]]:
+        """(line, full dotted name) of everything imported or reached through an import, longest chain only."""
+        bound: dict[str, str] = {}
+        out: list[tuple[int, str]] = []
+        for node, name, alias in self.imports:
+            is_plain = isinstance(node, ast.Import) and alias == name.split(".")[0]
+            bound[alias] = alias if is_plain else name
+            out.append((node.lineno, name))
+        inner: set[int] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Attribute) and id(node) not in inner and id(node) not in self.typing_only:
+                chain: list[str] = []
+                at: ast.expr = node
+                while isinstance(at, ast.Attribute):
+                    inner.add(id(at))
+                    chain.append(at.attr)
+                    at = at.value
+                if isinstance(at, ast.Name) and at.id in bound:
+                    out.append((node.lineno, ".".join([bound[at.id], *reversed(chain)])))
+        return out
+
+    @property
+    def floor(self) -> str:
+        """The top package of the module."""
+        return self.module.split(".")[0]
+
+
+def read_tree(root: Path, folders: Iterable[str]) -> list[Source]:
+    """Every Python module below `folders` of the repository `root`, sorted by name."""
+    sources = []
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            is_package = parts[-1] == "__init__"
+            name = ".".join(parts[:-1] if is_package else parts)
+            sources.append(Source(name, path.read_text(encoding="utf-8"), is_package))
+    return sources
+
+
+def _is_home(module: str, homes: tuple[str, ...]) -> bool:
+    return any(module == home.rstrip(".") or (home.endswith(".") and module.startswith(home)) for home in homes)
+
+
+def _within(name: str, rule: str) -> bool:
+    return name == rule or name.startswith(rule + ".")
+
+
+def check_floors(source: Source) -> Iterator[str]:
+    """A floor imports only itself and the floors below."""
+    allowed = FLOORS[: FLOORS.index(source.floor) + 1]
+    for node, name, _ in source.imports:
+        top = name.split(".")[0]
+        if top in FLOORS and top not in allowed:
+            yield f"{source.module}:{node.lineno} imports {name}, a floor above"
+
+
+def check_cycles(sources: list[Source]) -> Iterator[str]:
+    """No module reaches itself through runtime imports, lazy ones included."""
+    known = {source.module for source in sources}
+    edges: dict[str, set[str]] = {}
+    for source in sources:
+        targets = {name if name in known else name.rpartition(".")[0] for _, name, _ in source.imports}
+        edges[source.module] = (targets & known) - {source.module}
+    state: dict[str, int] = {}
+
+    def visit(module: str, path: list[str]) -> Iterator[str]:
+        state[module] = 1
+        for target in sorted(edges[module]):
+            if state.get(target) == 1:
+                yield "import cycle: " + " -> ".join([*path[path.index(target) :], target])
+            elif target not in state:
+                yield from visit(target, [*path, target])
+        state[module] = 2
+
+    for module in sorted(edges):
+        if module not in state:
+            yield from visit(module, [module])
+
+
+def check_homes(source: Source) -> Iterator[str]:
+    """What has one home is used nowhere else."""
+    for line, name in source.used:
+        for rule, homes in HOMES.items():
+            if _within(name, rule) and not _is_home(source.module, homes):
+                yield f"{source.module}:{line} uses {name}; its place is {', '.join(homes) or 'nowhere'}"
+
+
+def check_os(source: Source) -> Iterator[str]:
+    """`os` outside the door to the disk: only what touches no file."""
+    if source.module == "engine.files":
+        return
+    allowed = OS_ANYWHERE | OS_PLACES.get(source.module, frozenset())
+    for line, name in source.used:
+        rest = name.removeprefix("os.") if name.startswith("os.") else None
+        if rest is not None and rest != "path" and not any(_within(rest, entry) for entry in allowed):
+            yield f"{source.module}:{line} uses {name}; files are reached through engine.files"
+
+
+def _bound_at_top(tree: ast.Module) -> set[str]:
+    names = set()
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names.update(alias.asname or alias.name for alias in node.names)
+    return names
+
+
+def check_builtins(source: Source) -> Iterator[str]:
+    """`open` only behind the door to the disk; code is never made at run time."""
+    own = _bound_at_top(source.tree)
+    for node in ast.walk(source.tree):
+        if not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)) or node.id in own:
+            continue
+        if node.id in BUILTINS_NOWHERE:
+            yield f"{source.module}:{node.lineno} uses {node.id}"
+        elif node.id == "open" and source.module != "engine.files":
+            yield f"{source.module}:{node.lineno} uses open; files are reached through engine.files"
+
+
+def check_anonymous_memory(source: Source) -> Iterator[str]:
+    """A mapping is of anonymous memory, never of a file."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("mmap.mmap", "mmap"):
+            if not node.args or ast.unparse(node.args[0]) != "-1":
+                yield f"{source.module}:{node.lineno} maps a file"
+
+
+def check_lazy_imports(source: Source) -> Iterator[str]:
+    """Heavy modules are imported inside functions."""
+    inside = {
+        id(inner)
+        for node in ast.walk(source.tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for inner in ast.walk(node)
+    }
+    for node, name, _ in source.imports:
+        if id(node) not in inside and name.split(".")[0] in LAZY_MODULES:
+            yield f"{source.module}:{node.lineno} imports {name} at start-up; import it where it is used"
+
+
+def check_sizes(source: Source) -> Iterator[str]:
+    """Modules, functions and lines within their bounds."""
+    lines = source.text.splitlines()
+    if len(lines) > MODULE_LINES_MAX:
+        yield f"{source.module} has {len(lines)} lines; at most {MODULE_LINES_MAX}"
+    for number, line in enumerate(lines, 1):
+        if len(line) > LINE_CHARACTERS_MAX:
+            yield f"{source.module}:{number} has {len(line)} characters; at most {LINE_CHARACTERS_MAX}"
+
+
+def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node
+
+
+def check_functions(source: Source) -> Iterator[str]:
+    """Functions within their bound, the docstring not counted; the exceptions really are exceptions."""
+    for node in _functions(source.tree):
+        first = node.body[0]
+        is_documented = ast.get_docstring(node, clean=False) is not None
+        docstring_lines = (first.end_lineno or 0) - first.lineno + 1 if is_documented else 0
+        size = (node.end_lineno or 0) - node.lineno + 1 - docstring_lines
+        is_named = f"{source.module}:{node.name}" in LONG_FUNCTIONS
+        if size > FUNCTION_LINES_MAX and not is_named:
+            yield f"{source.module}:{node.lineno} {node.name} has {size} lines; at most {FUNCTION_LINES_MAX}"
+        if size <= FUNCTION_LINES_MAX and is_named:
+            yield f"{source.module}:{node.lineno} {node.name} is short enough; take it off LONG_FUNCTIONS"
+
+
+def check_unfinished(source: Source) -> Iterator[str]:
+    """No marks of unfinished work."""
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if UNFINISHED.search(line) or "raise NotImpl" + "emented" in line:
+            yield f"{source.module}:{number} is unfinished: {line.strip()[:70]}"
+
+
+def _catches_all(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(isinstance(kind, ast.Name) and kind.id in ("Exception", "BaseException") for kind in kinds)
+
+
+def check_broad_except(source: Source) -> Iterator[str]:
+    """Nothing catches everything, unless it always raises it again or stands in a named place."""
+    named = {
+        id(inner)
+        for node in _functions(source.tree)
+        if f"{source.module}:{node.name}" in BROAD_EXCEPT_PLACES
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ExceptHandler) and _catches_all(node) and id(node) not in named:
+            last = node.body[-1]
+            if not (isinstance(last, ast.Raise) and last.exc is None):
+                yield f"{source.module}:{node.lineno} catches everything"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("suppress", "contextlib.suppress"):
+            if any(ast.unparse(argument) in ("Exception", "BaseException") for argument in node.args):
+                yield f"{source.module}:{node.lineno} suppresses everything"
+
+
+def _defined_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+
+
+def check_checkpoint_names(source: Source) -> Iterator[str]:
+    """*Checkpoint* never stands alone: a name says local or global."""
+    own = [(1, source.module.split(".")[-1])]
+    for line, name in [*own, *_defined_names(source.tree)]:
+        flat = name.replace("_", "").lower()
+        if name not in CHECKPOINT_NAMES and re.search(r"(?<!local)(?<!global)checkpoint", flat):
+            yield f"{source.module}:{line} {name}: say local_checkpoint, global_checkpoint, lcp or gcp"
+
+
+def check_sleep(source: Source) -> Iterator[str]:
+    """A test waits for what it needs, never for time to pass."""
+    for line, name in source.used:
+        if name == "time.sleep":
+            yield f"{source.module}:{line} sleeps"
+
+
+def check_citations(source: Source, known: frozenset[str]) -> Iterator[str]:
+    """Decisions (D5) and faults (F17) cited in comments and docstrings stand in the documents."""
+    for number, line in enumerate(source.text.splitlines(), 1):
+        for cited in re.findall(r"\b(?:D\d{1,2}|F\d{2,3})\b", line):
+            if cited not in known:
+                yield f"{source.module}:{number} cites {cited}, which no document knows"
+
+
+def check_map(modules: Iterable[str], architecture: str) -> Iterator[str]:
+    """Every room, a package or module right under its floor, is named on the map."""
+    rooms = {tuple(module.split(".")[:2]) for module in modules if "." in module}
+    for floor, room in sorted(rooms):
+        if not room.startswith("_") and not re.search(rf"\b{floor}/{room}(?:\.py|/|\b)", architecture):
+            yield f"docs/architecture.md does not mention {floor}/{room}"
+
+
+def check_links(document: Path, root: Path) -> Iterator[str]:
+    """Relative links of a document lead somewhere."""
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8")):
+        if "://" not in target and not (document.parent / target).exists():
+            yield f"{document.relative_to(root)} links to {target}, which is not there"
+
+
+PACKAGE_RULES = (
+    check_floors,
+    check_homes,
+    check_os,
+    check_builtins,
+    check_anonymous_memory,
+    check_lazy_imports,
+    check_sizes,
+    check_functions,
+    check_unfinished,
+    check_broad_except,
+    check_checkpoint_names,
+)
+TEST_RULES = (check_sizes, check_unfinished, check_broad_except, check_sleep)

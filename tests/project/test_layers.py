@@ -1,0 +1,184 @@
+"""The house keeps its rules, and each rule fires on a planted violation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.project import rules
+from tests.project.rules import Source
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = rules.read_tree(ROOT, rules.FLOORS)
+OTHERS = rules.read_tree(ROOT, [name for name in ("tests", "bench") if (ROOT / name).is_dir()])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+Rule = Callable[[Source], Iterator[str]]
+
+
+@pytest.mark.parametrize("rule", rules.PACKAGE_RULES, ids=lambda rule: rule.__name__)
+def test_packages_keep_the_rule(rule: Rule) -> None:
+    assert [line for source in PACKAGES for line in rule(source)] == []
+
+
+@pytest.mark.parametrize("rule", rules.TEST_RULES, ids=lambda rule: rule.__name__)
+def test_tests_and_benchmarks_keep_the_rule(rule: Rule) -> None:
+    assert [line for source in OTHERS for line in rule(source)] == []
+
+
+def test_imports_form_no_cycle() -> None:
+    assert list(rules.check_cycles(PACKAGES)) == []
+
+
+def test_named_exceptions_exist() -> None:
+    known = {f"{source.module}:{node.name}" for source in PACKAGES for node in rules._functions(source.tree)}
+    assert known >= rules.LONG_FUNCTIONS | rules.BROAD_EXCEPT_PLACES
+
+
+def test_rooms_stand_on_the_map() -> None:
+    architecture = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert list(rules.check_map([source.module for source in PACKAGES], architecture)) == []
+
+
+def test_cited_decisions_and_faults_stand_in_the_documents() -> None:
+    text = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("decisions.md", "faults.md"))
+    known = frozenset(re.findall(r"^(?:## |\| )([DF]\d{1,3})\b", text, re.MULTILINE))
+    assert {"D1", "D15", "F01", "F120"} <= known
+    assert [line for source in PACKAGES for line in rules.check_citations(source, known)] == []
+
+
+def test_tests_named_in_the_fault_catalogue_exist() -> None:
+    text = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    tests = "".join(source.text for source in OTHERS)
+    assert [name for name in re.findall(r"\btest_\w+\b(?!\.py)", text) if f"def {name}(" not in tests] == []
+
+
+def test_links_of_documents_lead_somewhere() -> None:
+    assert [line for document in DOCUMENTS for line in rules.check_links(document, ROOT)] == []
+
+
+LONG_BODY = "\n".join(["    x = 1"] * 61)
+PLANTED: list[tuple[Rule, str, str]] = [
+    (rules.check_floors, "engine.table", "import recovery.check"),
+    (rules.check_floors, "engine.table", "def f():\n    from tidemark import database"),
+    (rules.check_floors, "recovery.check", "from replication import link"),
+    (rules.check_floors, "recovery.check", "from ..replication.link import Link"),
+    (rules.check_homes, "engine.table", "import numba"),
+    (rules.check_homes, "engine.table", "from numba import njit"),
+    (rules.check_homes, "engine.table", "def f():\n    import lmdb"),
+    (rules.check_homes, "engine.table", "import fcntl"),
+    (rules.check_homes, "engine.table", "from time import monotonic"),
+    (rules.check_homes, "engine.table", "import random"),
+    (rules.check_homes, "engine.table", "import secrets"),
+    (rules.check_homes, "engine.table", "import uuid"),
+    (rules.check_homes, "engine.table", "import datetime\nx = datetime.datetime.now()"),
+    (rules.check_homes, "engine.table", "from datetime import datetime as d\nx = d.now()"),
+    (rules.check_homes, "engine.table", "import numpy as np\nx = np.random.default_rng()"),
+    (rules.check_homes, "engine.table", "import numpy as np\nx = np.memmap('f')"),
+    (rules.check_homes, "engine.table", "from pathlib import Path"),
+    (rules.check_homes, "engine.table", "import pathlib\nx = pathlib.Path('f')"),
+    (rules.check_homes, "engine.table", "import tempfile"),
+    (rules.check_homes, "engine.table", "import mmap"),
+    (rules.check_homes, "engine.files", "import socket"),
+    (rules.check_homes, "recovery.check", "import pyspark.sql"),
+    (rules.check_homes, "engine.clock", "import pickle"),
+    (rules.check_homes, "engine.files", "from marshal import loads"),
+    (rules.check_homes, "engine.files", "from tests.project import rules"),
+    (rules.check_os, "engine.table", "import os\nos.unlink('f')"),
+    (rules.check_os, "engine.table", "import os as o\no.path.exists('f')"),
+    (rules.check_os, "engine.table", "from os import fsync"),
+    (rules.check_os, "engine.table", "from os.path import getsize"),
+    (rules.check_os, "engine.table", "import os\nx = os.environ['A']"),
+    (rules.check_os, "engine.kernels.rows", "import os\nx = os.environ['A']"),
+    (rules.check_os, "engine.table", "import os\nx = os.urandom(8)"),
+    (rules.check_builtins, "engine.table", "open('f')"),
+    (rules.check_builtins, "engine.table", "f = open"),
+    (rules.check_builtins, "engine.table", "eval('1')"),
+    (rules.check_builtins, "engine.files", "exec('1')"),
+    (rules.check_builtins, "engine.files", "__import__('os')"),
+    (rules.check_anonymous_memory, "engine.memory.arena", "import mmap\nmmap.mmap(fd, 4096)"),
+    (rules.check_lazy_imports, "engine.table", "import pyarrow as pa"),
+    (rules.check_lazy_imports, "engine.table", "class A:\n    from pyarrow import compute"),
+    (rules.check_sizes, "engine.table", "\n" * 501),
+    (rules.check_sizes, "engine.table", "x = '" + "a" * 120 + "'"),
+    (rules.check_functions, "engine.table", f"def f():\n    '''One line.'''\n{LONG_BODY}"),
+    (rules.check_functions, "engine.table", f"class A:\n  async def f(self):\n{LONG_BODY}"),
+    (rules.check_unfinished, "engine.table", "x = 1  # TO" + "DO: later"),
+    (rules.check_unfinished, "engine.table", "raise NotImpl" + "ementedError"),
+    (rules.check_broad_except, "engine.table", "try:\n    f()\nexcept:\n    pass"),
+    (rules.check_broad_except, "engine.table", "try:\n    f()\nexcept Exception:\n    pass"),
+    (
+        rules.check_broad_except,
+        "engine.table",
+        "try:\n    f()\nexcept (OSError, BaseException) as e:\n    raise X from e",
+    ),
+    (rules.check_broad_except, "engine.table", "with contextlib.suppress(Exception):\n    f()"),
+    (rules.check_checkpoint_names, "engine.table", "def start_checkpoint(): ..."),
+    (rules.check_checkpoint_names, "engine.table", "class Checkpointer: ..."),
+    (rules.check_checkpoint_names, "engine.table", "CHECKPOINT_BIT = 1"),
+    (rules.check_checkpoint_names, "engine.table", "def f(checkpoint_id): ..."),
+    (rules.check_checkpoint_names, "engine.table", "self.last_checkpoint = 1"),
+    (rules.check_checkpoint_names, "recovery.checkpoint_scan", ""),
+    (rules.check_sleep, "tests.files.test_x", "import time\ntime.sleep(1)"),
+]
+
+
+@pytest.mark.parametrize(("rule", "module", "text"), PLANTED)
+def test_rule_fires_on_planted_violation(rule: Rule, module: str, text: str) -> None:
+    assert list(rule(Source(module, text)))
+
+
+ALLOWED: list[tuple[str, str]] = [
+    ("replication.link", "import socket\nfrom recovery import check\nfrom engine.errors import Error"),
+    ("engine.kernels.rows", "import numba"),
+    ("engine.kernels", "import os\nx = os.path.join(os.path.expanduser('~'), os.environ.get('A', ''))"),
+    ("engine.files", "import os, fcntl\nopen('f')\nos.pwrite(1, b'', 0)"),
+    ("engine.table", "import os\nx = os.path.join('a', 'b'), os.getpid()"),
+    ("engine.table", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import pyarrow as pa"),
+    ("engine.table", "def f():\n    import pyarrow as pa\n    return pa"),
+    ("engine.memory.arena", "import mmap\nmmap.mmap(-1, 4096)"),
+    ("tidemark.database", "def open(path): ...\nx = open('shop')"),
+    ("engine.table", "import re, datetime\nx = re.compile('a'), datetime.datetime(1970, 1, 1)"),
+    ("engine.table", "try:\n    f()\nexcept BaseException:\n    undo()\n    raise"),
+    (
+        "tidemark.database",
+        "def checkpoint(checkpoint_memory): ...\nclass LocalCheckpoint: ...\nglobal_checkpoint_ms = 1",
+    ),
+    ("engine.table", f"def f():\n    '''{'x' * 10}\n" + "\n" * 80 + "    '''\n    return 1"),
+]
+
+
+@pytest.mark.parametrize(("module", "text"), ALLOWED)
+def test_rules_are_silent_on_what_is_allowed(module: str, text: str) -> None:
+    assert [line for rule in rules.PACKAGE_RULES for line in rule(Source(module, text))] == []
+
+
+def test_cycle_through_lazy_and_relative_imports_is_found() -> None:
+    sources = [
+        Source("engine", "", is_package=True),
+        Source("engine.a", "def f():\n    from engine import b"),
+        Source("engine.b", "from .c import x"),
+        Source("engine.c", "import engine.a"),
+    ]
+    assert list(rules.check_cycles(sources)) == ["import cycle: engine.a -> engine.b -> engine.c -> engine.a"]
+
+
+def test_import_for_types_alone_makes_no_cycle() -> None:
+    sources = [
+        Source("engine.a", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from engine.b import B"),
+        Source("engine.b", "from engine.a import A"),
+    ]
+    assert list(rules.check_cycles(sources)) == []
+
+
+def test_unknown_citation_missing_room_and_dead_link_are_found(tmp_path: Path) -> None:
+    assert list(rules.check_citations(Source("engine.a", "# D99 and F17"), frozenset({"F17"})))
+    assert list(rules.check_map(["engine", "engine.a", "engine.b"], "see `engine/a.py`")) == [
+        "docs/architecture.md does not mention engine/b"
+    ]
+    document = tmp_path / "a.md"
+    document.write_text("[there](a.md#part) [web](https://example.org) [gone](b.md)")
+    assert list(rules.check_links(document, tmp_path)) == ["a.md links to b.md, which is not there"]
