@@ -37,8 +37,8 @@ class Integer(ColumnType):
 
     bits: int
     signed: bool
-    direct: ClassVar[type] = int
-    converts: ClassVar[bool] = False
+    direct = int
+    converts = False
     minimum: int = field(init=False, compare=False)
     maximum: int = field(init=False, compare=False)
 
@@ -81,8 +81,8 @@ class Floating(ColumnType):
     """Float32, Float64. NaN and infinities are values, except NaN in a key."""
 
     bits: int
-    direct: ClassVar[type] = float
-    converts: ClassVar[bool] = False
+    direct = float
+    converts = False
 
     def __repr__(self) -> str:
         return f"Float{self.bits}"
@@ -206,11 +206,11 @@ class Decimal(ColumnType):
 class Boolean(ColumnType):
     """True or False; no integers."""
 
-    width: ClassVar[int] = 1
-    code: ClassVar[str] = "?"
-    key_code: ClassVar[str] = "?7x"
-    direct: ClassVar[type] = bool
-    converts: ClassVar[bool] = False
+    width = 1
+    code = "?"
+    key_code = "?7x"
+    direct = bool
+    converts = False
 
     def __repr__(self) -> str:
         return "Bool"
@@ -232,9 +232,9 @@ class Enum(ColumnType):
     """One of the listed strings, stored as its place in the list (2 bytes)."""
 
     members: tuple[str, ...]
-    width: ClassVar[int] = 2
-    code: ClassVar[str] = "H"
-    key_code: ClassVar[str] = "q"
+    width = 2
+    code = "H"
+    key_code = "q"
 
     def __init__(self, *members: str) -> None:
         if not 1 <= len(members) <= limits.ENUM_MEMBERS_MAX:

@@ -96,8 +96,8 @@ class Binary(_Sized):
 
     length: int
     length_max: ClassVar[int] = limits.BINARY_LENGTH_MAX
-    direct: ClassVar[type] = bytes
-    converts: ClassVar[bool] = False
+    direct = bytes
+    converts = False
 
     @property
     def width(self) -> int:  # type: ignore[override]
@@ -159,7 +159,7 @@ class VarBinary(_Sized):
 
     length: int
     length_max: ClassVar[int] = limits.VARBINARY_LENGTH_MAX
-    converts: ClassVar[bool] = False
+    converts = False
 
     @property
     def key_bytes_max(self) -> int:
@@ -185,8 +185,8 @@ class VarBinary(_Sized):
 class LongText(ColumnType):
     """Text of up to 1 GiB of UTF-8."""
 
-    keyable: ClassVar[bool] = False
-    is_lob: ClassVar[bool] = True
+    keyable = False
+    is_lob = True
 
     def __repr__(self) -> str:
         return "Text"
@@ -210,9 +210,9 @@ class LongText(ColumnType):
 class LongBinary(ColumnType):
     """Up to 1 GiB of bytes."""
 
-    keyable: ClassVar[bool] = False
-    is_lob: ClassVar[bool] = True
-    converts: ClassVar[bool] = False
+    keyable = False
+    is_lob = True
+    converts = False
 
     def __repr__(self) -> str:
         return "Blob"
