@@ -1,1 +1,1 @@
-"""Every on-disk, on-wire and in-arena structure, once."""
+"""Every structure on disk, on the wire and in the arena, once."""

@@ -1,0 +1,42 @@
+"""The bytes of a row image: fixed words, then the var part behind its header word.
+
+Word 0 of a var part: total words (bits 0-31), var column count (32-43), key words (44-55), version (56-62). Key words
+follow, then one u32 end offset per var column (bit 31 = NULL) padded to a word, then the bytes padded to a word.
+Kernels freeze these constants; the kernel cache is keyed on this file.
+"""
+
+from __future__ import annotations
+
+WORD_BYTES = 8
+VAR_WORDS_BITS = 32
+VAR_COUNT_SHIFT = 32
+VAR_COUNT_BITS = 12
+VAR_KEY_WORDS_SHIFT = 44
+VAR_KEY_WORDS_BITS = 12
+VAR_VERSION_SHIFT = 56
+VAR_VERSION_BITS = 7
+VAR_VERSION = 1
+VAR_HEADER_WORDS = 1
+VAR_END_BYTES = 4
+VAR_NULL_BIT = 1 << 31
+
+VAR_WORDS_MASK = (1 << VAR_WORDS_BITS) - 1
+VAR_COUNT_MASK = (1 << VAR_COUNT_BITS) - 1
+VAR_KEY_WORDS_MASK = (1 << VAR_KEY_WORDS_BITS) - 1
+VAR_END_MASK = VAR_NULL_BIT - 1
+
+assert VAR_WORDS_BITS == VAR_COUNT_SHIFT
+assert VAR_COUNT_SHIFT + VAR_COUNT_BITS == VAR_KEY_WORDS_SHIFT
+assert VAR_KEY_WORDS_SHIFT + VAR_KEY_WORDS_BITS == VAR_VERSION_SHIFT
+# The header word must stay a non-negative int64.
+assert VAR_VERSION_SHIFT + VAR_VERSION_BITS == 63
+
+
+def var_header(words: int, count: int, key_words: int) -> int:
+    """Word 0 of a var part."""
+    return words | count << VAR_COUNT_SHIFT | key_words << VAR_KEY_WORDS_SHIFT | VAR_VERSION << VAR_VERSION_SHIFT
+
+
+def words_for(size_bytes: int) -> int:
+    """Whole words that hold `size_bytes`."""
+    return (size_bytes + WORD_BYTES - 1) // WORD_BYTES

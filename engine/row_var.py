@@ -1,0 +1,97 @@
+"""The var part of one row, built and taken apart in Python (batches have kernels).
+
+The bytes are those of `engine/layout/row.py`. A var part is replaced whole; nothing in it is changed in place.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from engine import limits
+from engine.errors import PageDamaged, RowTooLarge
+from engine.layout.row import (
+    VAR_COUNT_MASK,
+    VAR_COUNT_SHIFT,
+    VAR_END_BYTES,
+    VAR_END_MASK,
+    VAR_HEADER_WORDS,
+    VAR_KEY_WORDS_MASK,
+    VAR_KEY_WORDS_SHIFT,
+    VAR_NULL_BIT,
+    VAR_WORDS_MASK,
+    WORD_BYTES,
+    var_header,
+    words_for,
+)
+
+_WORD = struct.Struct("<q")
+
+
+class VarPart(NamedTuple):
+    """A var part taken apart: canonical key bytes (empty unless the key lies here) and the bytes of every column."""
+
+    key: bytes
+    values: list[bytes | None]
+
+
+@lru_cache(maxsize=256)
+def _ends_struct(count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}I{-count * VAR_END_BYTES % WORD_BYTES}x")
+
+
+def build_var_part(key: bytes, values: Sequence[bytes | None]) -> bytes:
+    """The words of a var part; RowTooLarge past what end offsets can tell.
+
+    Shapes: `key` is a whole number of words.
+    """
+    ends = []
+    end = 0
+    for value in values:
+        if value is None:
+            ends.append(end | VAR_NULL_BIT)
+        else:
+            end += len(value)
+            ends.append(end)
+    if end > limits.VAR_PART_BYTES_MAX:
+        raise RowTooLarge(f"the row's variable columns take {end} bytes, more than {limits.VAR_PART_BYTES_MAX}")
+    key_words = len(key) // WORD_BYTES
+    ends_words = words_for(len(ends) * VAR_END_BYTES)
+    words = VAR_HEADER_WORDS + key_words + ends_words + words_for(end)
+    pieces = [_WORD.pack(var_header(words, len(ends), key_words)), key, _ends_struct(len(ends)).pack(*ends)]
+    pieces.extend(value for value in values if value)
+    pieces.append(bytes(-end % WORD_BYTES))
+    return b"".join(pieces)
+
+
+def split_var_part(buffer: memoryview, offset: int) -> VarPart:
+    """Take apart the var part at a byte offset; PageDamaged if its lengths contradict each other.
+
+    Shapes: `buffer` is a view of bytes.
+    """
+    room = len(buffer) - offset
+    if room < WORD_BYTES:
+        raise _damaged(offset)
+    (header,) = _WORD.unpack_from(buffer, offset)
+    size = (header & VAR_WORDS_MASK) * WORD_BYTES
+    count = header >> VAR_COUNT_SHIFT & VAR_COUNT_MASK
+    key_end = (VAR_HEADER_WORDS + (header >> VAR_KEY_WORDS_SHIFT & VAR_KEY_WORDS_MASK)) * WORD_BYTES
+    start = key_end + words_for(count * VAR_END_BYTES) * WORD_BYTES
+    if header < 0 or not start <= size <= room:
+        raise _damaged(offset)
+    values: list[bytes | None] = []
+    begin = 0
+    for word in _ends_struct(count).unpack_from(buffer, offset + key_end):
+        end = word & VAR_END_MASK
+        if not begin <= end <= size - start:
+            raise _damaged(offset)
+        at = offset + start
+        values.append(None if word & VAR_NULL_BIT else bytes(buffer[at + begin : at + end]))
+        begin = end
+    return VarPart(bytes(buffer[offset + WORD_BYTES : offset + key_end]), values)
+
+
+def _damaged(offset: int) -> PageDamaged:
+    return PageDamaged("the lengths in a var part contradict each other; run `tidemark check`", offset=offset)

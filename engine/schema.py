@@ -1,0 +1,264 @@
+"""Columns and table definitions: what a table is, checked once, then immutable.
+
+A `TableDefinition` that exists is valid: every rule of names, keys and sizes is checked when it is made, whether by a
+user or from the bytes of a schema record. Its JSON is canonical (sorted, versioned): equal definitions have equal
+bytes, so that copies in the log, in control files and in the catalog can be compared as bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from engine import limits
+from engine.errors import InvalidName, Rejected, SchemaInvalid, Unsupported
+from engine.partition import HashPartition, partition_from_json
+from engine.types import Floating, from_json
+from engine.types_base import ColumnType, is_int, shown
+
+JSON_VERSION = 1
+DEFAULT_DATABASE = "main"
+STORAGES = ("memory", "disk")
+
+
+class _Absent:
+    """The default of a column that has none."""
+
+    def __repr__(self) -> str:
+        return "<absent>"
+
+
+ABSENT: Final = _Absent()
+
+
+def check_name(name: object, what: str, forbidden: str = "/") -> str:
+    """The name itself; InvalidName unless it has 1 to 64 printable characters and none of the forbidden ones."""
+    if not isinstance(name, str):
+        raise InvalidName(f"{what} name must be a str, got {shown(name)}", name=name)
+    if not 1 <= len(name) <= limits.NAME_CHARACTERS_MAX:
+        raise InvalidName(
+            f"{what} name must have 1 to {limits.NAME_CHARACTERS_MAX} characters, got {len(name)}: {shown(name)}",
+            name=name,
+        )
+    # Not printable: control characters, NUL, lone surrogates, line separators; they break logs and file systems.
+    if not name.isprintable() or name != name.strip() or any(letter in name for letter in forbidden):
+        raise InvalidName(
+            f"{what} name cannot have control characters, surrogates, outer blanks or any of {forbidden!r}: {shown(name)}",
+            name=name,
+        )
+    return str(name)
+
+
+def qualified_name(name: object) -> str:
+    """`database.table`; plain names live in `main`. InvalidName if either part is not allowed."""
+    if not isinstance(name, str):
+        raise InvalidName(f"table name must be a str, got {shown(name)}", name=name)
+    database, dot, table = name.partition(".")
+    if not dot:
+        database, table = DEFAULT_DATABASE, name
+    return check_name(database, "database", "./\\") + "." + check_name(table, "table", "./\\")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: name, type, whether NULL is allowed, the value taken when none is given, and where it is kept.
+
+    Without a default, a nullable column that is left out is NULL and any other is a NotNullViolation.
+    """
+
+    name: str
+    type: ColumnType
+    nullable: bool = False
+    default: Any = field(default=ABSENT)
+    storage: str = "memory"
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "column")
+        if not isinstance(self.type, ColumnType):
+            hint = "; call it with its parameters" if isinstance(self.type, type) else ""
+            raise SchemaInvalid(f"column {self.name!r} needs a column type, got {shown(self.type)}{hint}")
+        if not isinstance(self.nullable, bool):
+            raise SchemaInvalid(f"column {self.name!r}: nullable must be True or False, got {shown(self.nullable)}")
+        if self.storage not in STORAGES:
+            raise SchemaInvalid(f"column {self.name!r}: storage must be one of {STORAGES}, got {shown(self.storage)}")
+        if self.default is None and not self.nullable:
+            raise SchemaInvalid(f"column {self.name!r} is not nullable and cannot have the default None")
+        if self.has_default and self.default is not None:
+            try:
+                kept = self.type.loaded(self.type.stored(self.default))
+            except Rejected as error:
+                raise SchemaInvalid(f"default of column {self.name!r} {error.message}") from error
+            object.__setattr__(self, "default", kept)
+
+    @property
+    def has_default(self) -> bool:
+        """True if a default was declared (None counts)."""
+        return self.default is not ABSENT
+
+    @property
+    def missing(self) -> Any:
+        """The value of a column that is left out: its default, None if nullable, ABSENT if it must be given."""
+        return None if self.default is ABSENT and self.nullable else self.default
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `column_from_json` turns into an equal column."""
+        value = {
+            "name": self.name,
+            "nullable": self.nullable,
+            "storage": self.storage,
+            "type": self.type.to_json(),
+        }
+        if self.has_default:
+            value["default"] = None if self.default is None else _default_to_json(self.type.stored(self.default))
+        return value
+
+
+def _default_to_json(stored: Any) -> Any:
+    # JSON has neither bytes nor NaN; hexadecimal floats are exact.
+    if isinstance(stored, bytes):
+        return stored.hex()
+    return stored.hex() if isinstance(stored, float) else stored
+
+
+def _default_from_json(kind: ColumnType, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(kind, Floating):
+        return float.fromhex(value)
+    return kind.loaded(bytes.fromhex(value) if isinstance(value, str) else value)
+
+
+def column_from_json(value: Any) -> Column:
+    """The column that `Column.to_json` described; SchemaInvalid if it is none."""
+    try:
+        kind = from_json(value["type"])
+        default = _default_from_json(kind, value["default"]) if "default" in value else ABSENT
+        return Column(value["name"], kind, value["nullable"], default, value["storage"])
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise SchemaInvalid(f"not a column: {shown(value)}") from error
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """One version of a table's schema; valid by construction.
+
+    `table_id` is 0 until the store numbers the table; `version` is raised by every change of the schema.
+    """
+
+    table_id: int
+    version: int
+    name: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    partition: HashPartition = field(default_factory=HashPartition)
+
+    def __post_init__(self) -> None:
+        key: Sequence[str] = (self.primary_key,) if isinstance(self.primary_key, str) else self.primary_key
+        object.__setattr__(self, "name", qualified_name(self.name))
+        object.__setattr__(self, "columns", tuple(self.columns))
+        object.__setattr__(self, "primary_key", tuple(key))
+        if not is_int(self.table_id) or not 0 <= self.table_id <= limits.TABLE_ID_MAX:
+            raise SchemaInvalid(f"table id must be 0 to {limits.TABLE_ID_MAX}, got {self.table_id!r}")
+        if not is_int(self.version) or self.version < 1:
+            raise SchemaInvalid(f"schema version must be positive, got {self.version!r}")
+        if not isinstance(self.partition, HashPartition):
+            raise SchemaInvalid(f"partition must be a HashPartition, got {shown(self.partition)}")
+        self._check_columns()
+        self._check_key()
+        self._check_sizes()
+
+    def _wrong(self, message: str) -> SchemaInvalid:
+        return SchemaInvalid(f"table {self.name}: {message}", table=self.name)
+
+    def _check_columns(self) -> None:
+        if not 1 <= len(self.columns) <= limits.COLUMNS_MAX:
+            raise self._wrong(f"a table has 1 to {limits.COLUMNS_MAX} columns, got {len(self.columns)}")
+        seen: set[str] = set()
+        for column in self.columns:
+            if not isinstance(column, Column):
+                raise self._wrong(f"columns must be Column objects, got {shown(column)}")
+            if column.name in seen:
+                raise self._wrong(f"column {column.name!r} stands twice")
+            if column.storage != "memory":
+                raise Unsupported(
+                    f"table {self.name}: column {column.name!r} asks for disk storage, which this version lacks;"
+                    " use storage='memory'",
+                    table=self.name,
+                    column=column.name,
+                )
+            seen.add(column.name)
+
+    def _check_key(self) -> None:
+        if not 1 <= len(self.primary_key) <= limits.KEY_COLUMNS_MAX:
+            raise self._wrong(f"a primary key has 1 to {limits.KEY_COLUMNS_MAX} columns, got {len(self.primary_key)}")
+        if len(set(self.primary_key)) != len(self.primary_key):
+            raise self._wrong("a column stands twice in the primary key")
+        known = {column.name: column for column in self.columns}
+        for name in self.primary_key:
+            column = known.get(name)
+            if column is None:
+                raise self._wrong(f"primary key column {shown(name)} does not exist")
+            if column.nullable:
+                raise self._wrong(f"primary key column {name!r} cannot be nullable")
+            if not column.type.keyable:
+                raise self._wrong(f"{column.type!r} column {name!r} cannot be in a primary key")
+        key_bytes = sum(known[name].type.key_bytes_max for name in self.primary_key)
+        if key_bytes > limits.KEY_BYTES_MAX:
+            raise self._wrong(f"the primary key may take {key_bytes} bytes, more than {limits.KEY_BYTES_MAX}")
+
+    def _check_sizes(self) -> None:
+        # Imported here: the layout is computed from a definition.
+        from engine.row_layout import fixed_image_bytes, var_part_bytes
+
+        fixed_bytes = fixed_image_bytes(self)
+        if fixed_bytes > limits.FIXED_BYTES_MAX:
+            raise self._wrong(
+                f"its fixed-size columns take {fixed_bytes} bytes, more than {limits.FIXED_BYTES_MAX}; use VarChar"
+            )
+        var_bytes = var_part_bytes(self)
+        if var_bytes > limits.VAR_BYTES_MAX:
+            raise self._wrong(
+                f"its variable columns may take {var_bytes} bytes, more than {limits.VAR_BYTES_MAX}; use Text or Blob"
+            )
+
+    @property
+    def key_positions(self) -> tuple[int, ...]:
+        """Positions of the key columns in `columns`, in key order."""
+        return tuple(self.position(name) for name in self.primary_key)
+
+    def position(self, name: str) -> int:
+        """Position of a column in `columns`; ValueError if there is none."""
+        return [column.name for column in self.columns].index(name)
+
+    def to_json(self) -> bytes:
+        """Canonical JSON: equal definitions give equal bytes."""
+        value = {
+            "columns": [column.to_json() for column in self.columns],
+            "format": JSON_VERSION,
+            "name": self.name,
+            "partition": self.partition.to_json(),
+            "primary_key": list(self.primary_key),
+            "table_id": self.table_id,
+            "version": self.version,
+        }
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> TableDefinition:
+        """The definition that `to_json` wrote; SchemaInvalid if the bytes are none."""
+        try:
+            value = json.loads(data)
+            if value["format"] != JSON_VERSION:
+                raise SchemaInvalid(f"table definition has format {shown(value['format'])}, this reads {JSON_VERSION}")
+            return cls(
+                value["table_id"],
+                value["version"],
+                value["name"],
+                tuple(column_from_json(each) for each in value["columns"]),
+                tuple(value["primary_key"]),
+                partition_from_json(value["partition"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise SchemaInvalid(f"not a table definition: {shown(data)}") from error
