@@ -25,8 +25,8 @@ from engine.layout.arena import (
     LOCK_MASK,
     LOCK_WAITED,
     MODE_DELETE,
+    MODE_FIND,
     MODE_INSERT,
-    MODE_LOCK,
     MODE_UPDATE,
     OK,
     OP_REINSERT,
@@ -175,7 +175,7 @@ def sort_by_fragment(hashes, count, fragments, order, starts):
 
 @helper
 def touch_row(mem, txn, buf, fragment, rowid, mode):
-    """UPDATE (of fixed columns), DELETE or LOCK of a row that has an index entry."""
+    """UPDATE (of fixed columns), DELETE, LOCK or FIND of a row that has an index entry."""
     row = known_row_address(mem, fragment, rowid)
     head = mem[row]
     if head & LOCK_MASK:
@@ -183,6 +183,9 @@ def touch_row(mem, txn, buf, fragment, rowid, mode):
             return busy(mem, txn, fragment, rowid, head)
         if own_kind(mem, row) == KIND_DELETE:
             return ST_MISSING
+    if mode == MODE_FIND:
+        busy(mem, txn, fragment, rowid, head)
+        return OK
     if mode == MODE_UPDATE:
         return touch_update(mem, txn, buf, fragment, rowid, row)
     if mode == MODE_DELETE:
@@ -235,15 +238,17 @@ def mark_waited(mem, fragment, rowid, lock):
     return 1
 
 
-@kernel("int64(int64[::1], int64, int64, int64)")
-def set_shared_lock(mem, fragment, rowid, lock):
-    """Set (LOCK_SHARED) or clear (0) the shared mark of a LIVE row nobody holds exclusively; the old lock word or -1."""
+@kernel("int64(int64[::1], int64, int64, int64, int64)")
+def exchange_lock(mem, fragment, rowid, expected, lock):
+    """Replace a live row's lock word if it is still `expected`, whoever waits apart; 1 if done, 0 if it has changed.
+
+    A mark that somebody waits stays unless the lock is freed.
+    """
     row = row_address(mem, fragment, rowid)
     if row == 0 or (mem[row] >> STATE_SHIFT) & STATE_MASK != LIVE:
-        return -1
+        return 0
     before = mem[row] & LOCK_MASK
-    mem[row] = (mem[row] & ~LOCK_MASK) | lock
-    return before
-
-
-assert MODE_LOCK > MODE_DELETE
+    if before & ~LOCK_WAITED != expected & ~LOCK_WAITED:
+        return 0
+    mem[row] = (mem[row] & ~LOCK_MASK) | lock | (before & LOCK_WAITED if lock else 0)
+    return 1

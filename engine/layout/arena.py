@@ -172,6 +172,7 @@ MODE_WRITE = 1
 MODE_UPDATE = 2
 MODE_DELETE = 3
 MODE_LOCK = 4
+MODE_FIND = 5  # leave the row's place and lock word as evidence
 ENTRY_WORDS = 3  # words before the image in scan, read and local-checkpoint entries
 
 # --- transaction descriptor ---------------------------------------------------------------------

@@ -1,0 +1,240 @@
+"""Making and unmaking the arena's structures: pools, tables, fragments, transaction descriptors."""
+
+from __future__ import annotations
+
+from engine.kernels import helper, kernel
+from engine.kernels.pool import give_block, give_page, take_block, take_page
+from engine.kernels.rows import map_get
+from engine.layout.arena import (
+    BLOCK_WORDS,
+    DIRECTORY_LEAVES,
+    F_DIRECTORY,
+    F_FIXED_PAGES,
+    F_FIXED_WORDS,
+    F_FREE_HEAD,
+    F_FREE_TAIL,
+    F_HAS_VAR,
+    F_INDEX_BLOCKS,
+    F_INDEX_COUNT,
+    F_INDEX_DEPTH,
+    F_INDEX_SEED,
+    F_KEY_WORDS,
+    F_MAP,
+    F_NUMBER,
+    F_PAGES,
+    F_POOL,
+    F_ROW_WORDS,
+    F_ROWS,
+    F_SCHEMA_VERSION,
+    F_SEGMENT_BLOCK,
+    F_SEGMENT_USED,
+    F_SEGMENTS,
+    F_SLOTS,
+    F_TABLE,
+    F_VAR_LISTS,
+    F_VAR_PAGES,
+    MAP_ROOTS,
+    OK,
+    P_FREE_BLOCK_COUNT,
+    P_FREE_BLOCKS,
+    P_FREE_CELLS,
+    P_FREE_PAGE_COUNT,
+    P_FREE_PAGES,
+    P_HIGH,
+    P_LIMIT,
+    P_SCRATCH,
+    PAGE_HEADER_WORDS,
+    PAGE_SHIFT,
+    PAGE_WORDS,
+    S_POOL,
+    SEG_BLOCK,
+    SEG_BLOCKS,
+    SEG_OVERFLOW,
+    SEG_WORDS,
+    ST_MEMORY,
+    ST_MORE,
+    T_FIXED_WORDS,
+    T_FRAGMENT_LIST,
+    T_FRAGMENTS,
+    T_HAS_VAR,
+    T_ID,
+    T_KEY_WORDS,
+    T_ROW_WORDS,
+    T_SCHEMA_VERSION,
+    T_SEED,
+    TXN_WORDS,
+    VAR_CLASSES,
+    VP_NEXT,
+)
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def setup_pool(mem, pool, first_page, limit_page):
+    """Make a pool of pages [first, limit); its first page becomes its scratch page. OK or ST_MEMORY."""
+    mem[pool + P_FREE_PAGES] = 0
+    mem[pool + P_FREE_PAGE_COUNT] = 0
+    mem[pool + P_FREE_BLOCKS] = 0
+    mem[pool + P_FREE_BLOCK_COUNT] = 0
+    mem[pool + P_FREE_CELLS] = 0
+    mem[pool + P_HIGH] = first_page
+    mem[pool + P_LIMIT] = limit_page
+    page = take_page(mem, pool)
+    if page == 0:
+        return ST_MEMORY
+    mem[pool + P_SCRATCH] = page << PAGE_SHIFT
+    return OK
+
+
+@kernel("int64(int64[::1])")
+def take_transaction_block(mem):
+    """A block for BLOCK_WORDS / TXN_WORDS transaction descriptors; its address, 0 when memory is exhausted."""
+    return take_block(mem, S_POOL)
+
+
+@helper
+def make_fragment(mem, table, number):
+    """Make one empty fragment of a table; its address, 0 when memory is exhausted."""
+    fragment = take_block(mem, S_POOL)
+    if fragment == 0:
+        return 0
+    mem[fragment + F_TABLE] = mem[table + T_ID]
+    mem[fragment + F_NUMBER] = number
+    mem[fragment + F_ROW_WORDS] = mem[table + T_ROW_WORDS]
+    mem[fragment + F_FIXED_WORDS] = mem[table + T_FIXED_WORDS]
+    mem[fragment + F_HAS_VAR] = mem[table + T_HAS_VAR]
+    mem[fragment + F_KEY_WORDS] = mem[table + T_KEY_WORDS]
+    mem[fragment + F_SLOTS] = (PAGE_WORDS - PAGE_HEADER_WORDS) // mem[table + T_ROW_WORDS]
+    mem[fragment + F_POOL] = S_POOL
+    mem[fragment + F_INDEX_SEED] = mem[table + T_SEED]
+    mem[fragment + F_SCHEMA_VERSION] = mem[table + T_SCHEMA_VERSION]
+    return fragment
+
+
+@kernel("int64(int64[::1], int64[::1])")
+def make_table(mem, shape):
+    """Make an empty table; its descriptor address, 0 when memory is exhausted (then nothing is kept).
+
+    shape: [id, fragments, fixed words, has var, key words in the fixed image, hash seed, schema version].
+    """
+    table = take_block(mem, S_POOL)
+    if table == 0:
+        return 0
+    count = shape[1]
+    mem[table + T_ID] = shape[0]
+    mem[table + T_FRAGMENTS] = count
+    mem[table + T_FIXED_WORDS] = shape[2]
+    mem[table + T_HAS_VAR] = shape[3]
+    mem[table + T_KEY_WORDS] = shape[4]
+    mem[table + T_SEED] = shape[5]
+    mem[table + T_SCHEMA_VERSION] = shape[6]
+    # At least one word besides header and reference: a reserved row keeps the place of its image there.
+    mem[table + T_ROW_WORDS] = 2 + max(shape[2], 1) + shape[3]
+    if count <= BLOCK_WORDS:
+        address = take_block(mem, S_POOL)
+    else:
+        address = take_page(mem, S_POOL) << PAGE_SHIFT
+    if address == 0:
+        give_block(mem, S_POOL, table)
+        return 0
+    mem[table + T_FRAGMENT_LIST] = address
+    for number in range(count):
+        fragment = make_fragment(mem, table, number)
+        if fragment == 0:
+            for made in range(number):
+                give_block(mem, S_POOL, mem[address + made])
+            free_table_block(mem, table)
+            return 0
+        mem[address + number] = fragment
+    return table
+
+
+@helper
+def free_table_block(mem, table):
+    """Give back a table's descriptor and fragment list."""
+    if mem[table + T_FRAGMENTS] <= BLOCK_WORDS:
+        give_block(mem, S_POOL, mem[table + T_FRAGMENT_LIST])
+    else:
+        give_page(mem, S_POOL, mem[table + T_FRAGMENT_LIST] >> PAGE_SHIFT)
+    give_block(mem, S_POOL, table)
+
+
+@helper
+def drop_index(mem, fragment):
+    """Give back all memory of a fragment's primary index."""
+    pool = mem[fragment + F_POOL]
+    block = mem[fragment + F_SEGMENT_BLOCK]
+    used = mem[fragment + F_SEGMENT_USED]
+    while block != 0:
+        for number in range(1, used):
+            segment = block + number * SEG_WORDS
+            for i in range(mem[segment + SEG_BLOCKS]):
+                give_block(mem, pool, mem[segment + SEG_BLOCK + i])
+            if mem[segment + SEG_OVERFLOW] != 0:
+                give_block(mem, pool, mem[segment + SEG_OVERFLOW])
+        before = mem[block]
+        give_block(mem, pool, block)
+        block = before
+        used = BLOCK_WORDS // SEG_WORDS
+    for leaf in range(DIRECTORY_LEAVES):
+        if mem[fragment + F_DIRECTORY + leaf] != 0:
+            give_block(mem, pool, mem[fragment + F_DIRECTORY + leaf])
+            mem[fragment + F_DIRECTORY + leaf] = 0
+    mem[fragment + F_SEGMENT_BLOCK] = 0
+    mem[fragment + F_SEGMENT_USED] = 0
+    mem[fragment + F_SEGMENTS] = 0
+    mem[fragment + F_INDEX_DEPTH] = 0
+    mem[fragment + F_INDEX_COUNT] = 0
+    mem[fragment + F_INDEX_BLOCKS] = 0
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def drop_fragment_pages(mem, fragment, budget):
+    """Give back the pages of a fragment nobody can reach any more, a bounded number a call; OK or ST_MORE."""
+    pool = mem[fragment + F_POOL]
+    done = 0
+    while mem[fragment + F_PAGES] > 0:
+        logical = mem[fragment + F_PAGES] - 1
+        page = map_get(mem, fragment, logical)
+        if page > 0:
+            give_page(mem, pool, page)
+        mem[fragment + F_PAGES] = logical
+        done += 1
+        if done >= budget:
+            return ST_MORE
+    for number in range(VAR_CLASSES):
+        while mem[fragment + F_VAR_LISTS + number] != 0:
+            page = mem[fragment + F_VAR_LISTS + number]
+            mem[fragment + F_VAR_LISTS + number] = mem[(page << PAGE_SHIFT) + VP_NEXT]
+            give_page(mem, pool, page)
+            done += 1
+            if done >= budget:
+                return ST_MORE
+    return OK
+
+
+@kernel("int64(int64[::1], int64)")
+def drop_table_rest(mem, table):
+    """Give back what is left of a table whose pages are gone: maps, index, descriptors."""
+    for number in range(mem[table + T_FRAGMENTS]):
+        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+        pool = mem[fragment + F_POOL]
+        drop_index(mem, fragment)
+        for root in range(MAP_ROOTS):
+            middle = mem[fragment + F_MAP + root]
+            if middle == 0:
+                continue
+            for i in range(BLOCK_WORDS):
+                if mem[middle + i] != 0:
+                    give_block(mem, pool, mem[middle + i])
+            give_block(mem, pool, middle)
+        mem[fragment + F_ROWS] = 0
+        mem[fragment + F_FREE_HEAD] = 0
+        mem[fragment + F_FREE_TAIL] = 0
+        mem[fragment + F_FIXED_PAGES] = 0
+        mem[fragment + F_VAR_PAGES] = 0
+        give_block(mem, S_POOL, fragment)
+    free_table_block(mem, table)
+    return OK
+
+
+assert BLOCK_WORDS % TXN_WORDS == 0

@@ -1,0 +1,79 @@
+"""Sealed units: every unit on disk begins with who it is and a checksum over all of it but the checksum.
+
+A good checksum at the wrong place must not pass, so kind, version, store and the kind's own identity lie inside. `seal` and
+`open_sealed` are the only functions that touch checksums.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.kernels.checksums import WORDS_MIN, xxh3_words
+
+FORMAT_VERSION = 1
+FORMAT_VERSION_OLDEST = 1
+
+# Kinds of sealed units.
+KIND_GROUP = 0x5447  # REDO group
+KIND_SYSFILE = 0x5953
+KIND_LCP_BLOCK = 0x424C
+KIND_LCP_CONTROL = 0x434C
+KIND_CATALOG_VALUE = 0x5643
+KIND_CATALOG_SEAL = 0x5343
+
+SEAL_FIELDS: list[tuple[str, str]] = [
+    ("checksum", "<u8"),  # XXH3-64 over everything behind this field
+    ("kind", "<u2"),
+    ("version", "<u2"),
+    ("words", "<u4"),  # 8-byte words of the whole unit, this header included
+    ("store_low", "<u8"),  # store UUID
+    ("store_high", "<u8"),
+    ("incarnation", "<u8"),  # raised at each writing open
+]
+SEAL = np.dtype(SEAL_FIELDS)
+SEAL_WORDS = SEAL.itemsize // 8
+
+assert SEAL.itemsize == 40
+assert SEAL.fields is not None and SEAL.fields["store_low"][1] == 16
+
+Words = NDArray[np.int64]
+
+
+def header_of(words: Words, layout: np.dtype[Any]) -> Any:
+    """The header record at the start of an int64 array, as a writable view."""
+    return words[: layout.itemsize // 8].view(layout)[0]
+
+
+def write_seal(header: Any, kind: int, words: int, store: bytes, incarnation: int) -> None:
+    """Fill the common fields of a header record; the checksum comes last, by `seal`."""
+    header["kind"] = kind
+    header["version"] = FORMAT_VERSION
+    header["words"] = words
+    header["store_low"] = int.from_bytes(store[:8], "little")
+    header["store_high"] = int.from_bytes(store[8:], "little")
+    header["incarnation"] = incarnation
+
+
+def seal(words: Words, count: int) -> None:
+    """Put the checksum of words[1:count] into word 0. count >= 32."""
+    words[:1].view(np.uint64)[0] = xxh3_words(words, 1, count - 1)
+
+
+def is_sealed(words: Words, kind: int, available: int) -> bool:
+    """Whether the array begins with an intact unit of this kind that ends within `available` words."""
+    if available < SEAL_WORDS:
+        return False
+    header = header_of(words, SEAL)
+    count = int(header["words"])
+    if int(header["kind"]) != kind or count <= WORDS_MIN or count > available:
+        return False
+    return int(header["checksum"]) == xxh3_words(words, 1, count - 1)
+
+
+def store_of(words: Words) -> bytes:
+    """Store UUID of a unit."""
+    header = header_of(words, SEAL)
+    return int(header["store_low"]).to_bytes(8, "little") + int(header["store_high"]).to_bytes(8, "little")

@@ -1,0 +1,95 @@
+"""The arena: one private anonymous reservation that holds every row, page map and index (D1).
+
+The array is reserved whole and committed by the operating system as it is touched, so `data_memory` costs nothing until
+rows need it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import MemoryExhausted
+from engine.kernels.setup import drop_fragment_pages, drop_table_rest, make_table, setup_pool, take_transaction_block
+from engine.layout.arena import (
+    BLOCK_WORDS,
+    OK,
+    P_FREE_BLOCK_COUNT,
+    P_FREE_PAGE_COUNT,
+    P_HIGH,
+    PAGE_BYTES,
+    S_COPY_LIMIT,
+    S_POOL,
+    ST_MORE,
+    T_FRAGMENT_LIST,
+    T_FRAGMENTS,
+    TXN_WORDS,
+)
+
+Words = NDArray[np.int64]
+DROP_PAGES_PER_CALL = 256
+
+
+class Arena:
+    """Owner of the base array; everything in it is addressed by word index."""
+
+    def __init__(self, data_memory_bytes: int, checkpoint_memory_bytes: int) -> None:
+        pages = data_memory_bytes // PAGE_BYTES
+        try:
+            self.mem: Words = np.zeros(pages * PAGE_BYTES // 8, dtype=np.int64)
+        except MemoryError as error:
+            raise MemoryExhausted(
+                f"data_memory of {data_memory_bytes} bytes cannot be reserved; open with a smaller data_memory"
+            ) from error
+        self.pages = pages
+        self.mem[S_COPY_LIMIT] = checkpoint_memory_bytes // 8
+        if setup_pool(self.mem, S_POOL, 1, pages) != OK:
+            raise MemoryExhausted("data_memory has no room for a single page; open with a larger data_memory")
+        self._spare_descriptors: list[int] = []
+
+    def used_pages(self) -> int:
+        """Pages in use, those carved into blocks included."""
+        return int(self.mem[S_POOL + P_HIGH] - self.mem[S_POOL + P_FREE_PAGE_COUNT])
+
+    def free_blocks(self) -> int:
+        """Blocks of 4 KiB on the free list."""
+        return int(self.mem[S_POOL + P_FREE_BLOCK_COUNT])
+
+    def take_descriptor(self) -> int:
+        """Address of a transaction descriptor; MemoryExhausted when there is no room for one."""
+        try:
+            return self._spare_descriptors.pop()
+        except IndexError:
+            pass
+        block = take_transaction_block(self.mem)
+        if block == 0:
+            raise MemoryExhausted("data_memory has no room for another transaction; end others or enlarge data_memory")
+        addresses = list(range(block, block + BLOCK_WORDS, TXN_WORDS))
+        self._spare_descriptors.extend(addresses[1:])
+        return addresses[0]
+
+    def give_descriptor(self, address: int) -> None:
+        """Give a transaction descriptor back."""
+        self._spare_descriptors.append(address)
+
+    def make_table(self, shape: list[int]) -> tuple[int, list[int]]:
+        """Make an empty table (see the kernel for `shape`); its address and those of its fragments."""
+        address = make_table(self.mem, np.array(shape, dtype=np.int64))
+        if address == 0:
+            raise MemoryExhausted("data_memory has no room for another table; enlarge data_memory")
+        return address, self.fragments(address)
+
+    def fragments(self, table: int) -> list[int]:
+        """Addresses of a table's fragments."""
+        first = int(self.mem[table + T_FRAGMENT_LIST])
+        held: Any = self.mem[first : first + int(self.mem[table + T_FRAGMENTS])]
+        return list(held.tolist())
+
+    def drop_table(self, table: int) -> None:
+        """Give back all memory of a table nobody uses any more."""
+        for fragment in self.fragments(table):
+            while drop_fragment_pages(self.mem, fragment, DROP_PAGES_PER_CALL) == ST_MORE:
+                pass
+        drop_table_rest(self.mem, table)

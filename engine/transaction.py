@@ -1,0 +1,216 @@
+"""A transaction: its buffer, its life, and the one commit function (D3, D5).
+
+States of a transaction in memory: open, ended. What the kernels know of it (operations, bytes, promises) lies in its
+descriptor in the arena, so that a signal between two Python statements never leaves the two out of step.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import (
+    InvariantBroken,
+    TransactionEnded,
+    TransactionTooLarge,
+    WrongThread,
+)
+from engine.kernels.commit import abort_step, begin_transaction, commit_begin, commit_small, commit_step, end_run
+from engine.layout.arena import OK, ST_MORE, X_CHANGES, X_COPY_WORDS, X_LAST, X_OPS, X_STATE, X_USED, X_WOKEN
+from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS
+
+if TYPE_CHECKING:
+    from engine.locks import RowKey
+    from engine.memory.arena import Words
+    from engine.store import Store
+
+get_ident = threading.get_ident
+
+BUFFER_WORDS = 4_096  # first size of a transaction's buffer
+SMALL_WORDS = 32_768  # a larger buffer becomes a REDO group of its own instead of being copied into the filling one
+SMALL_OPERATIONS = 1_000  # more operations are applied in slices, or one kernel call would hold the GIL too long
+SLICE_OPERATIONS = 1_500
+PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
+EMPTY_USED = GROUP_WORDS + TRANSACTION_WORDS
+APPLIED = 2  # X_STATE once every operation is in the rows
+
+
+class Transaction:
+    """An open transaction. Made by `Store.begin`; belongs to the thread that made it."""
+
+    __slots__ = (
+        "__weakref__",
+        "buf",
+        "buf_bytes",
+        "desc",
+        "is_ended",
+        "mem",
+        "shared",
+        "slot",
+        "store",
+        "thread",
+        "txid",
+    )
+
+    def __init__(self, store: Store, slot: int, desc: int, buf: Words, tail_word: int) -> None:
+        self.store = store
+        self.mem = store.mem
+        self.slot = slot
+        self.desc = desc
+        self.buf = buf
+        self.buf_bytes = memoryview(buf).cast("B")
+        self.thread = get_ident()
+        self.txid = store.next_txid()
+        self.shared: set[RowKey] = set()
+        self.is_ended = False
+        begin_transaction(self.mem, desc, slot, tail_word)
+
+    # --- usability -------------------------------------------------------------------------------
+    def check(self) -> None:
+        """Raise unless this thread may use the transaction now."""
+        if self.store.error is not None:
+            self.store.raise_failure()
+        if self.is_ended:
+            raise TransactionEnded("the transaction has ended; begin another one")
+        if self.thread != get_ident():
+            raise WrongThread("a transaction belongs to the thread that began it; begin one in this thread")
+
+    def grow(self, words: int) -> None:
+        """Make room for `words` more words in the buffer; TransactionTooLarge past `transaction_memory`."""
+        used = int(self.mem[self.desc + X_USED])
+        need = used + words + PAD_WORDS
+        limit = self.store.transaction_words
+        if need > limit:
+            raise TransactionTooLarge(
+                f"the transaction needs more than transaction_memory ({limit * 8} bytes);"
+                " split it or open the store with a larger transaction_memory"
+            )
+        size = min(max(2 * self.buf.size, need), limit)
+        grown = np.empty(size, dtype=np.int64)
+        grown[:used] = self.buf[:used]
+        grown[used:] = 0
+        self.buf = grown
+        self.buf_bytes = memoryview(grown).cast("B")
+
+    # --- end -------------------------------------------------------------------------------------
+    def commit(self, wait: bool) -> None:
+        """Make the changes visible, and durable before returning if `wait`.
+
+        Order: records into the filling REDO group and changes into the rows (one atomic step), then the wait for that
+        group's write and sync. A crash before the sync ends leaves the transaction whole or absent; it is acknowledged only after.
+        Durable: everything, if `wait`; else with its epoch. Raises: CommitOnFailedStore if the outcome is unknown.
+        """
+        self.check()
+        store = self.store
+        words = int(self.mem[self.desc + X_USED]) - GROUP_WORDS
+        if int(self.mem[self.desc + X_CHANGES]) == 0:
+            self._apply(commit_small, store.no_words, store.no_words, 0)
+            self._ended()
+            return
+        if words > SMALL_WORDS or int(self.mem[self.desc + X_OPS]) > SMALL_OPERATIONS:
+            ticket = self._commit_large()
+        else:
+            with store.latch:  # a crash in here: nothing of the transaction is on disk
+                fill = store.log.room(words)
+                copies = store.copies(int(self.mem[self.desc + X_COPY_WORDS]))
+                self._apply(commit_small, fill, copies, store.epochs.used())
+                ticket = store.log.ticket()
+        self._ended()  # visible, locks free; a crash here loses it whole, and nobody was told otherwise
+        if wait:
+            store.log.wait(ticket)  # after this line the group is durable, and so is the transaction
+
+    def _apply(self, kernel: Callable[..., int], fill: Words, copies: Words, epoch: int) -> None:
+        status = kernel(self.mem, self.desc, self.buf, fill, copies, epoch, self.txid)
+        if status != OK:
+            raise self.store.fail(InvariantBroken(f"commit met a broken invariant (status {status}); reopen the store"))
+
+    def _commit_large(self) -> int:
+        """Commit in slices, the buffer being a REDO group itself; returns the group's sequence.
+
+        Between slices others may commit; no epoch closes, so no local checkpoint starts. A KeyboardInterrupt waits until the last slice.
+        """
+        store = self.store
+        with store.latch:
+            epoch = store.epochs.hold()
+            used = int(commit_begin(self.mem, self.desc, self.buf, self.txid))
+            ticket = store.log.adopt(self.buf, used, 1)
+        interrupt: KeyboardInterrupt | None = None
+        status = ST_MORE
+        while status == ST_MORE:
+            try:
+                with store.latch:
+                    copies = store.copies(int(self.mem[self.desc + X_COPY_WORDS]))
+                    status = commit_step(self.mem, self.desc, self.buf, copies, epoch, SLICE_OPERATIONS)
+            except KeyboardInterrupt as error:
+                # The kernel keeps its place in the descriptor, so going on is right wherever the signal fell.
+                interrupt = error
+                status = OK if int(self.mem[self.desc + X_STATE]) == APPLIED else ST_MORE
+        store.epochs.unhold()
+        if status != OK:
+            raise store.fail(InvariantBroken(f"commit met a broken invariant (status {status}); reopen the store"))
+        if interrupt is not None:
+            self._ended()
+            raise interrupt
+        # The buffer belongs to the log until it is written.
+        self.buf = store.no_words
+        return ticket
+
+    def rollback(self) -> None:
+        """Undo everything; nothing of it reaches the disk. Ending an ended transaction is allowed."""
+        if self.is_ended:
+            return
+        if self.store.error is None:
+            if int(self.mem[self.desc + X_STATE]) != APPLIED:
+                self._undo(0, EMPTY_USED, 0)
+            self._ended()
+        self.is_ended = True
+
+    def _undo(self, until: int, used: int, changes: int) -> None:
+        status = ST_MORE
+        while status == ST_MORE:
+            status = abort_step(self.mem, self.desc, self.buf, until, used, changes, SLICE_OPERATIONS)
+        if status != OK:
+            raise self.store.fail(InvariantBroken(f"rollback met a broken invariant (status {status}); reopen the store"))
+        if self.mem[self.desc + X_WOKEN]:
+            self.mem[self.desc + X_WOKEN] = 0
+            self.store.locks.wake(self)
+
+    def _ended(self) -> None:
+        if self.is_ended:
+            return
+        locks = self.store.locks
+        if self.shared:
+            locks.release_shared(self)
+        elif self.mem[self.desc + X_WOKEN]:
+            locks.wake(self)
+        self.is_ended = True
+        self.store.retire(self)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo what the block did if it raises, and nothing else; the transaction goes on."""
+        self.check()
+        until = int(end_run(self.mem, self.desc))
+        used = int(self.mem[self.desc + X_USED])
+        changes = int(self.mem[self.desc + X_CHANGES])
+        try:
+            yield
+        except BaseException:
+            if not self.is_ended and self.store.error is None and int(self.mem[self.desc + X_LAST]) != until:
+                self._undo(until, used, changes)
+            raise
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if kind is not None:
+            self.rollback()
+        elif not self.is_ended:
+            self.commit(self.store.waits_for_disk)
+
+
