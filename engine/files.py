@@ -1,0 +1,287 @@
+"""The only door to the disk: one store's directory on a real file system, and its lock.
+
+Owns every descriptor of the store. The directory is held by a descriptor and names are resolved from there, one
+component at a time and never through a symbolic link, so that a renamed or replaced directory cannot send writes
+elsewhere (F80). Data files are read and written, never mapped: a mapped file that is cut short kills the process.
+
+The lock is a flock on `LOCK`, because a record lock vanishes as soon as any descriptor of the file is closed in the
+process. A flock lives as long as any process has its descriptor, so a forked child closes it at once; and because the
+child shares files with its parent, every call on the child's handle raises ForkedHandle (F79, F116). Translation of
+errors, completion of short transfers and the failure latch are in `file_layer.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import threading
+from typing import Any
+
+from engine.errors import FileMissing, ForkedHandle, Locked
+from engine.failure import Failure
+from engine.file_layer import ANSWERS_TO_OPENING, CheckedFiles, answer, parent_of
+from engine.file_protocol import File, Files, RawFiles
+
+__all__ = ["File", "Files", "PosixFiles", "RawFiles"]
+
+LOCK_NAME = "LOCK"
+# The holder's line has a fixed length: rewriting it needs no space, so a store on a full disk can be opened.
+LOCK_LINE_BYTES = 64
+# The LOCK file may be removed and made anew between our open and our flock; each time costs one more look.
+LOCK_ATTEMPTS = 8
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a FIFO that stands in the place of a file must not wait for its other end (F74).
+_REGULAR = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class _Hold:
+    """A lock held by this process."""
+
+    def __init__(self, descriptor: int, failure: Failure) -> None:
+        self.descriptor: int | None = descriptor
+        self.failure = failure
+
+
+# Stores this process has locked, by device and inode of their directory: seen through any path or link (F78).
+_held: dict[tuple[int, int], _Hold] = {}
+_held_mutex = threading.Lock()
+
+
+def _close_locks_in_child() -> None:
+    global _held_mutex
+    _held_mutex = threading.Lock()
+    for hold in _held.values():
+        if hold.descriptor is not None:
+            os.close(hold.descriptor)
+            hold.descriptor = None
+        if hold.failure.first is None:
+            hold.failure.first = (ForkedHandle, "fork", "the store", None)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_close_locks_in_child)
+
+
+class PosixFiles(CheckedFiles):
+    """`Files` on a directory of a real file system. The directory stays open until `close_all`."""
+
+    def __init__(self, directory: str | os.PathLike[str], create: bool = False) -> None:
+        """Open the directory, making it (durably) if `create`.
+
+        Raises: FileMissing, ReadOnly, TooManyFiles, StorageFull, Rejected if it is no directory.
+        """
+        failure = Failure()
+        place = os.path.abspath(os.fspath(directory))
+        try:
+            if create and not os.path.isdir(place):
+                _make_store_directory(place)
+            raw = _PosixRaw(place, failure)
+        except OSError as cause:
+            if cause.errno not in ANSWERS_TO_OPENING:
+                raise FileMissing(f"{place} cannot be opened: {cause}; check the path", file=place) from cause
+            raise answer("open", place, cause) from cause
+        super().__init__(raw, failure)
+        self.directory = place
+
+
+def _make_store_directory(place: str) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(place, 0o777)
+    parent = os.open(os.path.dirname(place), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+class _PosixRaw:
+    """System calls relative to one directory; see `RawFiles`."""
+
+    pwrite = staticmethod(os.pwrite)
+    fdatasync = staticmethod(os.fdatasync)
+
+    def __init__(self, place: str, failure: Failure) -> None:
+        self._place = place
+        self._failure = failure
+        self._hold: _Hold | None = None
+        # The store's own directory may be reached through a link; what lies inside may not.
+        self._directories = {"": os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)}
+
+    def _directory(self, path: str) -> int:
+        # Kept open: a directory sync must not fail for lack of a descriptor in the middle of a checkpoint.
+        found = self._directories.get(path)
+        if found is None:
+            above, _, leaf = path.rpartition("/")
+            opened = os.open(leaf, _DIRECTORY, dir_fd=self._directory(above))
+            found = self._directories.setdefault(path, opened)
+            if found != opened:
+                os.close(opened)
+        return found
+
+    def _open(self, name: str, flags: int) -> int:
+        descriptor = os.open(name.rpartition("/")[2], flags | _REGULAR, 0o666, dir_fd=self._directory(parent_of(name)))
+        try:
+            _check_regular(os.fstat(descriptor))
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def create(self, name: str) -> File:
+        return File(self._open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL), name, True)
+
+    def open(self, name: str, writable: bool) -> File:
+        return File(self._open(name, os.O_RDWR if writable else os.O_RDONLY), name, writable)
+
+    def pread_into(self, file: File, view: memoryview, offset: int) -> int:
+        return os.preadv(file, [view], offset)
+
+    def truncate(self, file: File, size: int) -> None:
+        os.ftruncate(file, size)
+
+    def sync_directory(self, path: str) -> None:
+        os.fsync(self._directory(path))
+
+    def make_directory(self, path: str) -> None:
+        os.mkdir(path.rpartition("/")[2], 0o777, dir_fd=self._directory(parent_of(path)))
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(
+            source.rpartition("/")[2],
+            target.rpartition("/")[2],
+            src_dir_fd=self._directory(parent_of(source)),
+            dst_dir_fd=self._directory(parent_of(target)),
+        )
+
+    def unlink(self, name: str) -> None:
+        os.unlink(name.rpartition("/")[2], dir_fd=self._directory(parent_of(name)))
+
+    def names(self, path: str) -> tuple[str, ...]:
+        # A descriptor of its own: listing moves the position that all users of one descriptor share.
+        descriptor = os.open(".", _DIRECTORY, dir_fd=self._directory(path))
+        try:
+            return tuple(os.listdir(descriptor))
+        finally:
+            os.close(descriptor)
+
+    def size(self, file: File) -> int:
+        return os.fstat(file).st_size
+
+    def _status(self, name: str) -> os.stat_result:
+        return os.stat(name.rpartition("/")[2], dir_fd=self._directory(parent_of(name)), follow_symlinks=False)
+
+    def size_of(self, name: str) -> int:
+        status = self._status(name)
+        _check_regular(status)
+        return status.st_size
+
+    def exists(self, name: str) -> bool:
+        try:
+            self._status(name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def close(self, file: File) -> None:
+        os.close(file)
+
+    def close_directories(self) -> None:
+        while self._directories:
+            os.close(self._directories.popitem()[1])
+
+    def mark(self, kind: str, values: dict[str, Any]) -> None:
+        pass
+
+    def lock(self) -> None:
+        if self._hold is not None:
+            return
+        directory = os.fstat(self._directories[""])
+        identity = (directory.st_dev, directory.st_ino)
+        with _held_mutex:
+            if identity in _held:
+                raise Locked(f"this process (pid {os.getpid()}) has {self._place} open; close it", pid=os.getpid())
+            descriptor = self._flocked()
+            try:
+                _write_holder(descriptor)
+            except OSError:
+                os.close(descriptor)
+                raise
+            self._hold = _held[identity] = _Hold(descriptor, self._failure)
+
+    def _flocked(self) -> int:
+        for _ in range(LOCK_ATTEMPTS):
+            descriptor = self._open(LOCK_NAME, os.O_RDWR | os.O_CREAT)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._is_lock(descriptor):
+                    return descriptor
+            except BlockingIOError as cause:
+                holder = _read_holder(descriptor)
+                os.close(descriptor)
+                text = f"process {holder}" if holder else "another process"
+                raise Locked(f"{text} has {self._place} open; close it there", pid=holder) from cause
+            except OSError:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+        raise Locked(f"{LOCK_NAME} in {self._place} is replaced again and again; find out by whom", pid=None)
+
+    def _is_lock(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._status(LOCK_NAME))
+        except FileNotFoundError:
+            return False
+
+    def unlock(self) -> None:
+        hold, self._hold = self._hold, None
+        with _held_mutex:
+            if hold is None or hold.descriptor is None:
+                return
+            for identity in [key for key, value in _held.items() if value is hold]:
+                del _held[identity]
+            descriptor, hold.descriptor = hold.descriptor, None
+            os.close(descriptor)
+
+    def check_place(self) -> None:
+        if not os.path.samestat(os.fstat(self._directories[""]), os.stat(self._place)):
+            raise OSError(errno.ESTALE, "another directory stands in its place")
+        if self._hold is not None and self._hold.descriptor is not None and not self._is_lock(self._hold.descriptor):
+            raise OSError(errno.ESTALE, f"its {LOCK_NAME} was removed or replaced")
+
+
+def _check_regular(status: os.stat_result) -> None:
+    if stat.S_ISREG(status.st_mode):
+        return
+    if stat.S_ISLNK(status.st_mode):
+        raise OSError(errno.ELOOP, "a symbolic link")
+    if stat.S_ISDIR(status.st_mode):
+        raise OSError(errno.EISDIR, "a directory")
+    raise OSError(errno.ENXIO, "not a regular file")
+
+
+def _write_holder(descriptor: int) -> None:
+    line = f"{os.getpid()} {_boot_id()}"
+    os.pwrite(descriptor, line.ljust(LOCK_LINE_BYTES - 1).encode() + b"\n", 0)
+
+
+def _read_holder(descriptor: int) -> int | None:
+    try:
+        fields = os.pread(descriptor, LOCK_LINE_BYTES, 0).split()
+    except OSError:
+        return None
+    # A line of an earlier boot is what a killed owner left while the new one has not written its own yet.
+    if len(fields) == 2 and fields[0].isdigit() and fields[1] == _boot_id().encode():
+        return int(fields[0])
+    return None
+
+
+def _boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
+            return source.read().strip()
+    except OSError:
+        return "unknown"
