@@ -47,8 +47,11 @@ from engine.layout.arena import (
     ROW_HEADER_WORDS,
     ROWID_MASK,
     S_COPY_RESERVED,
+    S_REDO_FREE,
+    S_REDO_RESERVED,
     ST_INVARIANT,
     ST_MORE,
+    ST_REDO,
     STATE_SHIFT,
     TXN_WORDS,
     X_CHANGES,
@@ -57,6 +60,7 @@ from engine.layout.arena import (
     X_FIRST,
     X_LAST,
     X_OPS,
+    X_REDO_WORDS,
     X_RUN,
     X_SLOT,
     X_STATE,
@@ -79,11 +83,32 @@ from engine.layout.redo import (
 _pack_kind = helper(pack_kind)
 
 
-@kernel("int64(int64[::1], int64, int64, int64)")
-def begin_transaction(mem, txn, slot, tail_word):
-    """Make a transaction descriptor ready. tail_word: any-value | author << 32 of its records."""
+@helper
+def promise_redo(mem, txn, words):
+    """Promise room in the REDO log; OK or ST_REDO."""
+    if mem[S_REDO_RESERVED] + words > mem[S_REDO_FREE]:
+        return ST_REDO
+    mem[S_REDO_RESERVED] += words
+    mem[txn + X_REDO_WORDS] += words
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def reserve_redo(mem, txn, words):
+    """Promise an open transaction more room in the REDO log; OK or ST_REDO."""
+    return promise_redo(mem, txn, words)
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64)")
+def begin_transaction(mem, txn, slot, tail_word, redo_words):
+    """Make a transaction descriptor ready; OK, or ST_REDO (then it must not be used).
+
+    tail_word: any-value | author << 32 of its records. redo_words: promised room in the REDO log, padding included.
+    """
     for i in range(TXN_WORDS):
         mem[txn + i] = 0
+    if promise_redo(mem, txn, redo_words) != OK:
+        return ST_REDO
     mem[txn + X_SLOT] = slot
     mem[txn + X_TAIL_WORD] = tail_word
     mem[txn + X_USED] = GROUP_WORDS + TRANSACTION_WORDS
@@ -240,6 +265,8 @@ def finish(mem, txn):
     """A transaction has ended: nothing is left of its operations and promises."""
     mem[S_COPY_RESERVED] -= mem[txn + X_COPY_WORDS]
     mem[txn + X_COPY_WORDS] = 0
+    mem[S_REDO_RESERVED] -= mem[txn + X_REDO_WORDS]
+    mem[txn + X_REDO_WORDS] = 0
     mem[txn + X_FIRST] = 0
     mem[txn + X_LAST] = 0
     mem[txn + X_CURSOR] = 0
@@ -271,6 +298,7 @@ def commit_small(mem, txn, buf, fill, copies, epoch, txid):
         for i in range(words):
             fill[at + i] = buf[GROUP_WORDS + i]
         fill[0] = at + words
+        mem[S_REDO_FREE] -= words
     mem[txn + X_CURSOR] = mem[txn + X_FIRST]
     return apply_operations(mem, txn, buf, copies, epoch, 1 << 60)
 

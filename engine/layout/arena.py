@@ -18,7 +18,8 @@ CELLS_PER_BLOCK = BLOCK_WORDS // CELL_WORDS
 # --- store header: page 0 -----------------------------------------------------------------------
 S_COPY_RESERVED = 8  # words promised to transactions for copies into a running local checkpoint
 S_COPY_LIMIT = 9  # words that may be promised
-S_LCP_ACTIVE = 10  # 1 while a local checkpoint runs
+S_REDO_FREE = 10  # words of REDO log that may still be promised
+S_REDO_RESERVED = 11  # words of REDO log promised to open transactions
 S_POOL = 64  # the shared pool descriptor
 
 # --- pool descriptor ----------------------------------------------------------------------------
@@ -196,6 +197,7 @@ X_SLOT = 15  # number of the transaction in the lock table
 X_STATE = 16
 X_RUN = 17  # insert run that the next row may extend, 0 none
 X_TAIL_WORD = 18  # word 3 of its records: any-value | author << 32
+X_REDO_WORDS = 19  # words of REDO log promised to it
 
 # --- status codes of kernels --------------------------------------------------------------------
 OK = 0
@@ -203,11 +205,12 @@ ST_DUPLICATE = -1
 ST_MISSING = -2
 ST_BUSY = -3  # somebody else holds the row's lock
 ST_MEMORY = -4  # data_memory exhausted
-ST_SPACE = -5  # the transaction's buffer is too small
+ST_SPACE = -100  # a buffer is too small; reads return ST_SPACE - words needed
 ST_COPIES = -6  # checkpoint_memory is promised away
 ST_INVARIANT = -7
 ST_MORE = -8  # bounded call ended early; call again
 ST_PAGES = -9  # the fragment has all pages it can have
+ST_REDO = -10  # the REDO log is promised away
 
 assert BLOCKS_PER_PAGE * BLOCK_WORDS == PAGE_WORDS
 assert CELLS_PER_BLOCK * CELL_WORDS == BLOCK_WORDS
@@ -217,4 +220,4 @@ assert F_MAP + MAP_ROOTS == BLOCK_WORDS
 assert TAG_BITS + 1 + ENTRY_TAG_SHIFT == 63, "an index entry stays non-negative"
 assert SEG_BLOCK + SEG_BLOCKS_MAX == SEG_WORDS
 assert (1 << INDEX_DEPTH_MAX) == DIRECTORY_LEAVES * BLOCK_WORDS
-assert X_TAIL_WORD < TXN_WORDS
+assert X_REDO_WORDS < TXN_WORDS

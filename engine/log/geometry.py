@@ -1,0 +1,74 @@
+"""Where an LSN lies: the endless log mapped onto a ring of equal, zero-filled files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.layout.log import GROUP_ALIGN_BYTES
+
+if TYPE_CHECKING:
+    from engine.file_protocol import File, Files
+
+FOLDER = "redo"
+FILES_MIN = 3
+FILE_BYTES_PREFERRED = 16 << 20
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Equal files, each a multiple of 4 KiB."""
+
+    file_bytes: int
+    file_count: int
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes of the ring."""
+        return self.file_bytes * self.file_count
+
+    @staticmethod
+    def of(redo_log_bytes: int) -> Geometry:
+        """The geometry for a wanted size: files of 16 MiB, at least three."""
+        count = max(FILES_MIN, redo_log_bytes // FILE_BYTES_PREFERRED)
+        file_bytes = redo_log_bytes // count // GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES
+        return Geometry(file_bytes, count)
+
+    def name(self, number: int) -> str:
+        """Name of a file of the ring."""
+        return f"{FOLDER}/{number:04d}.redo"
+
+    def names(self) -> list[str]:
+        """Names of all files in order."""
+        return [self.name(number) for number in range(self.file_count)]
+
+    def lap(self, lsn: int) -> int:
+        """How often the ring has been written round before this LSN."""
+        return lsn // self.capacity_bytes
+
+    def pieces(self, lsn: int, size: int) -> Iterator[tuple[int, int, int, int]]:
+        """Split a range of the log: (file number, offset in the file, offset in the range, bytes)."""
+        done = 0
+        while done < size:
+            at = (lsn + done) % self.capacity_bytes
+            number, offset = divmod(at, self.file_bytes)
+            length = min(size - done, self.file_bytes - offset)
+            yield number, offset, done, length
+            done += length
+
+
+def create_files(files: Files, geometry: Geometry) -> None:
+    """Make the zero-filled files of a new store. Durable: content and names, on return."""
+    files.make_directory(FOLDER)
+    files.sync_directory("")
+    for name in geometry.names():
+        file = files.create(name, geometry.file_bytes)
+        files.fdatasync(file)
+        files.close(file)
+    files.sync_directory(FOLDER)
+
+
+def open_files(files: Files, geometry: Geometry, writable: bool) -> list[File]:
+    """Open all files of the ring, in order."""
+    return [files.open(name, writable) for name in geometry.names()]

@@ -1,0 +1,165 @@
+"""Reading the log at restart: which groups are there, where it ends, and whether that end is a tail or damage.
+
+Group n + 1 is never written before group n is durable. So a bad group with a valid successor anywhere in the ring is damage,
+and a bad last group is the tail a crash left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import RedoDamaged
+from engine.layout.log import GROUP, GROUP_ALIGN_BYTES, GROUP_ALIGN_WORDS
+from engine.layout.redo import GROUP_WORDS
+from engine.layout.sealed import KIND_GROUP, SEAL, header_of, is_sealed, store_of
+
+if TYPE_CHECKING:
+    from engine.file_protocol import File, Files
+    from engine.log.geometry import Geometry
+    from engine.memory.arena import Words
+
+SCAN_BYTES = 4 << 20
+
+
+@dataclass
+class GroupRead:
+    """One intact group."""
+
+    sequence: int
+    lsn: int
+    epoch: int
+    wall_us: int
+    next_txid: int
+    transactions: int
+    records_words: int
+    words: Words
+
+    @property
+    def end_lsn(self) -> int:
+        """Where the next group starts."""
+        return self.lsn + int(header_of(self.words, SEAL)["words"]) * 8
+
+
+class LogReader:
+    """Reads the ring of one store; writes only through `seal_tail` and `cut`."""
+
+    def __init__(self, files: Files, geometry: Geometry, store: bytes, handles: list[File]) -> None:
+        self._files = files
+        self._geometry = geometry
+        self._store = store
+        self._handles = handles
+        self.end_lsn = 0
+        self.next_sequence = 1
+        self.last: GroupRead | None = None
+
+    def groups(self, lsn: int, sequence: int) -> Iterator[GroupRead]:
+        """Every group from (lsn, sequence) to the end of the log; then `end_lsn`, `next_sequence`, `last` are set.
+
+        Raises: RedoDamaged if the log goes on behind a bad group.
+        """
+        self.end_lsn = lsn
+        self.next_sequence = sequence
+        while True:
+            group = self.group_at(self.end_lsn, self.next_sequence)
+            if group is None:
+                break
+            yield group
+            self.last = group
+            self.end_lsn = group.end_lsn
+            self.next_sequence = group.sequence + 1
+        self._check_tail()
+
+    def group_at(self, lsn: int, sequence: int) -> GroupRead | None:
+        """The intact group of this LSN and sequence, or None."""
+        head = self._read(lsn, GROUP_ALIGN_BYTES)
+        header = header_of(head, GROUP)
+        if not self._is_ours(head, header) or int(header["sequence"]) != sequence or int(header["lsn"]) != lsn:
+            return None
+        size = int(header["words"])
+        if size < GROUP_ALIGN_WORDS or size % GROUP_ALIGN_WORDS or size * 8 > self._geometry.capacity_bytes:
+            return None
+        words = head if size == GROUP_ALIGN_WORDS else self._read(lsn, size * 8)
+        records = int(header_of(words, GROUP)["records_words"])
+        if not is_sealed(words, KIND_GROUP, size) or records > size - GROUP_WORDS:
+            return None
+        return GroupRead(
+            sequence,
+            lsn,
+            int(header["epoch"]),
+            int(header["wall_us"]),
+            int(header["next_txid"]),
+            int(header["transactions"]),
+            records,
+            words,
+        )
+
+    def _is_ours(self, words: Words, header: Any) -> bool:
+        return int(header["kind"]) == KIND_GROUP and store_of(words) == self._store
+
+    def _read(self, lsn: int, size: int) -> Words:
+        words = np.zeros(size // 8, dtype=np.int64)
+        view = memoryview(words).cast("B")
+        for number, offset, start, length in self._geometry.pieces(lsn, size):
+            self._files.pread_into(self._handles[number], offset, view[start : start + length])
+        return words
+
+    def _check_tail(self) -> None:
+        """Raise RedoDamaged if an intact group with a later sequence lies anywhere in the ring."""
+        for lsn, sequence in self.candidates():
+            if sequence >= self.next_sequence and lsn >= self.end_lsn and self.group_at(lsn, sequence) is not None:
+                number, offset, _, _ = next(self._geometry.pieces(self.end_lsn, 8))
+                raise RedoDamaged(
+                    f"REDO group {self.next_sequence} at LSN {self.end_lsn} is damaged but group {sequence} behind it is intact;"
+                    " restore the file from a copy, or restart through an earlier epoch",
+                    file=self._geometry.name(number),
+                    offset=offset,
+                    lsn=self.end_lsn,
+                )
+
+    def candidates(self) -> Iterator[tuple[int, int]]:
+        """(LSN, sequence) of everything in the ring that looks like a group header of this store."""
+        step = GROUP_ALIGN_BYTES
+        low = int.from_bytes(self._store[:8], "little")
+        for number in range(self._geometry.file_count):
+            for offset in range(0, self._geometry.file_bytes, SCAN_BYTES):
+                size = min(SCAN_BYTES, self._geometry.file_bytes - offset)
+                words = np.zeros(size // 8, dtype=np.int64)
+                self._files.pread_into(self._handles[number], offset, memoryview(words).cast("B"))
+                pages = words.reshape(-1, step // 8)
+                headers = np.ascontiguousarray(pages[:, :GROUP_WORDS]).view(GROUP).reshape(-1)
+                found = np.flatnonzero((headers["kind"] == KIND_GROUP) & (headers["store_low"] == low))
+                for index in found.tolist():
+                    header = headers[index]
+                    at = number * self._geometry.file_bytes + offset + index * step
+                    if int(header["lsn"]) % self._geometry.capacity_bytes == at:
+                        yield int(header["lsn"]), int(header["sequence"])
+
+    def seal_tail(self) -> None:
+        """Make the end of the log firm before anything new is promised.
+
+        The last group is rewritten with identical bytes and synced, because after a failed sync the page cache may show what the disk
+        lacks (F39); the sector behind it is zeroed. Durable on return.
+        """
+        if self.last is not None:
+            self._write(self.last.lsn, self.last.words[: (self.last.end_lsn - self.last.lsn) // 8])
+        self._write(self.end_lsn, np.zeros(GROUP_ALIGN_WORDS, dtype=np.int64))
+
+    def cut(self, epoch: int) -> None:
+        """restart(through=X): zero the header of every intact group of a later epoch. Durable on return."""
+        for lsn, sequence in sorted(self.candidates(), reverse=True):
+            group = self.group_at(lsn, sequence)
+            if group is not None and group.epoch > epoch:
+                self._write(lsn, np.zeros(GROUP_ALIGN_WORDS, dtype=np.int64))
+
+    def _write(self, lsn: int, words: Words) -> None:
+        view = memoryview(np.ascontiguousarray(words)).cast("B")
+        numbers = []
+        for number, offset, start, length in self._geometry.pieces(lsn, len(view)):
+            self._files.pwrite(self._handles[number], offset, view[start : start + length])
+            numbers.append(number)
+        for number in numbers:
+            self._files.fdatasync(self._handles[number])

@@ -1,0 +1,321 @@
+"""The REDO log: one stream of sealed groups, written by a leader among those who wait (D5).
+
+Under the store's commit latch: `room`, `ticket`, `adopt`, `close_epoch`. Outside it: `wait`, `flush`. The filling group takes records until
+somebody waits for it or its epoch closes; then it is numbered, placed and queued. The leader writes the queue in order.
+
+Invariants: (L1) a group is not written before the one before it is durable; (L2) bytes of a durable group are rewritten only identically;
+(L3) a transaction lies in one group; (L4) head - tail never exceeds the capacity; (L5) the tail moves only by `set_tail`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import CommitOnFailedStore, StoreFailed
+from engine.layout.arena import S_REDO_FREE
+from engine.layout.log import GROUP, GROUP_ALIGN_WORDS
+from engine.layout.redo import GROUP_WORDS
+from engine.layout.sealed import KIND_GROUP, header_of, seal, write_seal
+from engine.log.geometry import Geometry, open_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.clock import Clock
+    from engine.file_protocol import Files
+    from engine.memory.arena import Words
+
+FILL_WORDS = 1 << 17  # 1 MiB
+SPARE_BUFFERS = 8
+# Kept back from transactions: restart, schema records and the padding of groups in flight must always fit.
+PRIVATE_BYTES = 64 << 10
+
+
+class Group:
+    """A sealed group on its way to the disk."""
+
+    __slots__ = ("epoch", "lsn", "sequence", "transactions", "used", "words", "written_words")
+
+    def __init__(self, words: Words, used: int, transactions: int) -> None:
+        self.words = words
+        self.used = used
+        self.written_words = -(-used // GROUP_ALIGN_WORDS) * GROUP_ALIGN_WORDS
+        self.transactions = transactions
+        self.sequence = 0
+        self.lsn = 0
+        self.epoch = 0
+
+
+class Position:
+    """Where the log goes on: the next group's sequence and LSN, and the LSN it is still needed from."""
+
+    __slots__ = ("lsn", "sequence", "tail")
+
+    def __init__(self, sequence: int = 1, lsn: int = 0, tail: int = 0) -> None:
+        self.sequence = sequence
+        self.lsn = lsn
+        self.tail = tail
+
+
+class RedoLog:
+    """Writer of the log of an open store."""
+
+    def __init__(
+        self,
+        files: Files,
+        geometry: Geometry,
+        mem: Words,
+        latch: threading.Lock,
+        clock: Clock,
+        identity: tuple[bytes, int],
+        position: Position,
+        next_txid: Callable[[], int],
+    ) -> None:
+        self._files = files
+        self.geometry = geometry
+        self._mem = mem
+        self._latch = latch
+        self._clock = clock
+        self._store, self._incarnation = identity
+        self._next_txid = next_txid
+        self._handles = open_files(files, geometry, True)
+        self.tail_lsn = position.tail
+        self.head_lsn = position.lsn
+        self._sequence = position.sequence  # of the group being filled
+        self.durable_sequence = position.sequence - 1
+        self.durable_lsn = position.lsn
+        self.epoch = 0
+        self._pending: deque[Group] = deque()
+        self._spares = [np.zeros(FILL_WORDS, dtype=np.int64) for _ in range(2)]
+        self._fill = self._fresh()
+        self._fill_transactions = 0
+        self._guard = threading.Lock()
+        self._leader: object | None = None
+        self._followers: deque[tuple[int, threading.Lock]] = deque()
+        self.on_pressure: Callable[[], None] | None = None
+        self.groups_written = 0
+        self.bytes_written = 0
+        self._update_free()
+
+    # --- under the commit latch ------------------------------------------------------------------
+    def room(self, words: int) -> Words:
+        """The filling group with room for `words` more words; fill[0] counts the words used."""
+        if int(self._fill[0]) + words + GROUP_ALIGN_WORDS > self._fill.size:
+            self._seal_fill()
+            if words + GROUP_WORDS + GROUP_ALIGN_WORDS > self._fill.size:
+                self._fill = np.zeros(words + GROUP_WORDS + 2 * GROUP_ALIGN_WORDS, dtype=np.int64)
+                self._fill[0] = GROUP_WORDS
+        self._fill_transactions += 1
+        return self._fill
+
+    def ticket(self) -> int:
+        """Sequence of the filling group: what to wait for after adding to it."""
+        return self._sequence
+
+    def adopt(self, words: Words, used: int, transactions: int) -> int:
+        """Queue a transaction's own buffer as a group, without copying; its sequence. The buffer is the log's from now on."""
+        self._seal_fill()
+        padded = -(-used // GROUP_ALIGN_WORDS) * GROUP_ALIGN_WORDS
+        if words.size < padded:
+            grown = np.zeros(padded, dtype=np.int64)
+            grown[:used] = words[:used]
+            words = grown
+        return self._queue(Group(words, used, transactions))
+
+    def close_epoch(self, new_epoch: int) -> tuple[int, int]:
+        """Begin a new epoch; returns (LSN, sequence) of the next group: everything older lies before."""
+        self._seal_fill()
+        self.epoch = new_epoch
+        return self.head_lsn, self._sequence
+
+    def has_records(self) -> bool:
+        """Whether the filling group holds anything."""
+        return int(self._fill[0]) > GROUP_WORDS
+
+    def _fresh(self) -> Words:
+        fill = self._spares.pop() if self._spares else np.zeros(FILL_WORDS, dtype=np.int64)
+        fill[0] = GROUP_WORDS
+        return fill
+
+    def _seal_fill(self) -> None:
+        if not self.has_records():
+            return
+        group = Group(self._fill, int(self._fill[0]), self._fill_transactions)
+        # The order matters to a KeyboardInterrupt: the group is queued with its number before the buffer is replaced.
+        fresh = self._fresh()
+        self._queue(group)
+        self._fill = fresh
+        self._fill_transactions = 0
+
+    def _queue(self, group: Group) -> int:
+        group.sequence = self._sequence
+        group.lsn = self.head_lsn
+        group.epoch = self.epoch
+        self._pending.append(group)
+        self._sequence += 1
+        self.head_lsn += group.written_words * 8
+        self._update_free()
+        if len(self._pending) > SPARE_BUFFERS and self.on_pressure is not None:
+            self.on_pressure()
+        return group.sequence
+
+    # --- space -----------------------------------------------------------------------------------
+    def _update_free(self) -> None:
+        free = self.geometry.capacity_bytes - (self.head_lsn - self.tail_lsn) - PRIVATE_BYTES
+        self._mem[S_REDO_FREE] = max(0, free) // 8
+
+    def set_tail(self, lsn: int) -> None:
+        """Nothing before `lsn` is needed any more (L5). Called with the latch held, after the control file is durable."""
+        self._files.mark("cut", lsn=lsn)
+        self.tail_lsn = max(self.tail_lsn, lsn)
+        self._update_free()
+
+    def used_bytes(self) -> int:
+        """Bytes between tail and head."""
+        return self.head_lsn - self.tail_lsn
+
+    def pending_bytes(self) -> int:
+        """Bytes queued and not yet durable."""
+        return self.head_lsn - self.durable_lsn
+
+    # --- durability ------------------------------------------------------------------------------
+    def wait(self, sequence: int) -> None:
+        """Return when the group is durable, leading the writing if nobody does.
+
+        Raises: CommitOnFailedStore if the log failed first: the outcome is unknown until the store is opened again.
+        """
+        while self.durable_sequence < sequence:
+            token = object()
+            gate: threading.Lock | None = None
+            try:
+                with self._guard:
+                    if self._leader is None:
+                        self._leader = token
+                    elif self.durable_sequence < sequence:
+                        gate = threading.Lock()
+                        gate.acquire()
+                        self._followers.append((sequence, gate))
+                if gate is None:
+                    if self._leader is token:
+                        self._lead(sequence)
+                else:
+                    gate.acquire()
+            except StoreFailed as error:
+                raise CommitOnFailedStore(
+                    "the store failed before the commit was durable; open it again and ask outcome(txid)"
+                ) from error
+            finally:
+                if self._leader is token:
+                    self._hand_over()
+                elif gate is not None:
+                    self._leave(sequence, gate)
+
+    def flush(self) -> None:
+        """Return when everything committed so far is durable."""
+        with self._latch:
+            self._seal_fill()
+            last = self._sequence - 1
+        self.wait(last)
+
+    def _lead(self, sequence: int) -> None:
+        interrupt: KeyboardInterrupt | None = None
+        while self.durable_sequence < sequence:
+            with self._latch:
+                if not self._pending:
+                    self._seal_fill()
+                group = self._pending[0] if self._pending else None
+            if group is None:
+                return
+            while True:
+                try:
+                    self._write(group)
+                    self._publish(group)
+                    break
+                except KeyboardInterrupt as error:
+                    # Only the main thread gets here. The same bytes go to the same place again; a failed write or sync would have
+                    # been latched by the files before the signal could come in between, and raises StoreFailed now.
+                    interrupt = error
+        if interrupt is not None:
+            raise interrupt
+
+    def _write(self, group: Group) -> None:
+        words = group.words
+        words[group.used : group.written_words] = 0
+        header = header_of(words, GROUP)
+        write_seal(header, KIND_GROUP, group.written_words, self._store, self._incarnation)
+        header["sequence"] = group.sequence
+        header["lsn"] = group.lsn
+        header["lap"] = self.geometry.lap(group.lsn)
+        header["transactions"] = group.transactions
+        header["epoch"] = group.epoch
+        header["wall_us"] = self._clock.wall_us()
+        header["next_txid"] = self._next_txid()
+        header["records_words"] = group.used - GROUP_WORDS
+        for name in ("reserved_1", "reserved_2", "reserved_3", "reserved_4"):
+            header[name] = 0
+        seal(words, group.written_words)
+        view = memoryview(words).cast("B")
+        numbers = []
+        for number, offset, start, length in self.geometry.pieces(group.lsn, group.written_words * 8):
+            self._files.pwrite(self._handles[number], offset, view[start : start + length])
+            numbers.append(number)
+        for number in numbers:
+            self._files.fdatasync(self._handles[number])
+
+    def _publish(self, group: Group) -> None:
+        """The group is durable: forget it, let its followers go."""
+        with self._latch:
+            if self._pending and self._pending[0] is group:
+                self._pending.popleft()
+                self.durable_lsn = group.lsn + group.written_words * 8
+                self.groups_written += 1
+                self.bytes_written += group.written_words * 8
+                if group.words.size == FILL_WORDS and len(self._spares) < SPARE_BUFFERS:
+                    self._spares.append(group.words)
+            self.durable_sequence = max(self.durable_sequence, group.sequence)
+        with self._guard:
+            for _ in range(len(self._followers)):
+                wanted, gate = self._followers.popleft()
+                if wanted <= self.durable_sequence:
+                    gate.release()
+                else:
+                    self._followers.append((wanted, gate))
+
+    def _hand_over(self) -> None:
+        """Stop leading; the first who still waits takes over, or on failure all go and see it."""
+        with self._guard:
+            self._leader = None
+            if self._files.failure.first is not None:
+                while self._followers:
+                    self._followers.popleft()[1].release()
+            elif self._followers:
+                self._followers.popleft()[1].release()
+
+    def _leave(self, sequence: int, gate: threading.Lock) -> None:
+        """A follower goes on or gives up: if it was called to lead and will not, somebody else must be."""
+        with self._guard:
+            if (sequence, gate) in self._followers:
+                self._followers.remove((sequence, gate))
+            elif self._leader is None and self._followers:
+                self._followers.popleft()[1].release()
+
+    def close(self) -> None:
+        """Close the files; what was not flushed is lost, as in a crash."""
+        for handle in self._handles:
+            self._files.close(handle)
+        self._handles = []
+
+    def counters(self) -> dict[str, Any]:
+        """Counters for `status()`."""
+        return {
+            "head_lsn": self.head_lsn,
+            "tail_lsn": self.tail_lsn,
+            "durable_lsn": self.durable_lsn,
+            "capacity_bytes": self.geometry.capacity_bytes,
+            "groups_written": self.groups_written,
+            "bytes_written": self.bytes_written,
+        }
