@@ -7,7 +7,7 @@ Python runs per value. Row numbers in refusals count from the start of the input
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -175,13 +175,13 @@ def _transposed(
     kinds = set(map(type, chunk))
     if kinds == {dict} and set(map(len, chunk)) == {len(names)}:
         try:
-            if len(names) == 1:
-                return [list(map(itemgetter(names[0]), chunk))]
-            return list(zip(*map(itemgetter(*names), chunk), strict=True))
+            return [list(map(itemgetter(name), chunk)) for name in names]
         except KeyError:
             pass
     elif all(issubclass(kind, (tuple, list)) for kind in kinds) and set(map(len, chunk)) == {len(names)}:
-        return list(zip(*chunk, strict=True))
+        # zip(*chunk) makes an iterator per row, whose number sends the garbage collector over the caller's rows.
+        flat = list(chain.from_iterable(chunk))
+        return [flat[place :: len(names)] for place in range(len(names))]
     whole = [_row_values(row, names, definition, first_row + place) for place, row in enumerate(chunk)]
     return list(zip(*whole, strict=True))
 
