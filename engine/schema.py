@@ -45,7 +45,7 @@ def check_name(name: object, what: str, forbidden: str = "/") -> str:
     # Not printable: control characters, NUL, lone surrogates, line separators; they break logs and file systems.
     if not name.isprintable() or name != name.strip() or any(letter in name for letter in forbidden):
         raise InvalidName(
-            f"{what} name cannot have control characters, surrogates, outer blanks or any of {forbidden!r}: {shown(name)}",
+            f"{what} name has control characters, surrogates, outer blanks or one of {forbidden!r}: {shown(name)}",
             name=name,
         )
     return str(name)

@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass, field
 from decimal import Context
 from decimal import Decimal as PythonDecimal
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 

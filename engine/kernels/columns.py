@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 
+_PASSES_MAX = 8
+
 
 @helper
 def bit(bitmap, position):
@@ -32,9 +34,11 @@ def _scatter(image, source, first, stride, units, begin, count):
         return -1
     if first + (begin + count - 1) * stride + units > image.size or (begin + count) * units > source.size:
         return -1
-    if units == 1:
-        for row in range(begin, begin + count):
-            image[first + row * stride] = source[row]
+    # Few units go one after the other: an inner loop of unknown length costs more than a second pass in the cache.
+    if units <= _PASSES_MAX:
+        for unit in range(units):
+            for row in range(begin, begin + count):
+                image[first + unit + row * stride] = source[row * units + unit]
     else:
         for row in range(begin, begin + count):
             copy(image, first + row * stride, source, row * units, units)
@@ -49,9 +53,10 @@ def _gather(target, image, first, stride, units, begin, count):
         return -1
     if first + (begin + count - 1) * stride + units > image.size or (begin + count) * units > target.size:
         return -1
-    if units == 1:
-        for row in range(begin, begin + count):
-            target[row] = image[first + row * stride]
+    if units <= _PASSES_MAX:
+        for unit in range(units):
+            for row in range(begin, begin + count):
+                target[row * units + unit] = image[first + unit + row * stride]
     else:
         for row in range(begin, begin + count):
             copy(target, row * units, image, first + row * stride, units)

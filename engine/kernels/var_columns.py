@@ -1,7 +1,7 @@
 """Kernels of the variable parts of rows: canonical keys with variable pieces, and var parts; private memory only.
 
-`row_offsets` are word positions of images, `ends` are offsets of count + 1 values as Arrow has them. Every kernel checks
-what it reads before it follows it and returns a negative status if it cannot be; the caller then drops the output.
+`row_offsets` are word positions of images, `ends` are offsets of count + 1 values as Arrow has them. Every kernel
+checks what it reads before it follows it and returns a negative status if it cannot be; the caller then drops the output.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def lay_out_rows(row_offsets, totals, key_offsets, fixed_words, var_count, count
     nogil=True,
 )
 def place_rows(images, row_offsets, ends_at, fixed, keys, key_offsets, fixed_words, var_count, count):
-    """Write fixed images, var headers and keys, and zero the rest; `ends_at` gets the word of each row's end offsets."""
+    """Write fixed images, var headers and keys, zero the rest; `ends_at` gets the word of each row's end offsets."""
     if count >= row_offsets.size or count > ends_at.size or fixed_words * count > fixed.size:
         return -1
     if key_offsets.size > 0 and (count >= key_offsets.size or key_offsets[count] > keys.size):
