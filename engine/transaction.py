@@ -19,7 +19,7 @@ from engine.errors import (
     TransactionTooLarge,
     WrongThread,
 )
-from engine.kernels.commit import abort_step, begin_transaction, commit_begin, commit_small, commit_step, end_run
+from engine.kernels.commit import abort_step, commit_begin, commit_small, commit_step, end_run
 from engine.layout.arena import OK, ST_MORE, X_CHANGES, X_COPY_WORDS, X_LAST, X_OPS, X_STATE, X_USED, X_WOKEN
 from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS
 
@@ -56,7 +56,7 @@ class Transaction:
         "txid",
     )
 
-    def __init__(self, store: Store, slot: int, desc: int, buf: Words, tail_word: int) -> None:
+    def __init__(self, store: Store, slot: int, desc: int, buf: Words) -> None:
         self.store = store
         self.mem = store.mem
         self.slot = slot
@@ -67,13 +67,12 @@ class Transaction:
         self.txid = store.next_txid()
         self.shared: set[RowKey] = set()
         self.is_ended = False
-        begin_transaction(self.mem, desc, slot, tail_word)
 
     # --- usability -------------------------------------------------------------------------------
     def check(self) -> None:
         """Raise unless this thread may use the transaction now."""
-        if self.store.error is not None:
-            self.store.raise_failure()
+        if self.store.failure.first is not None:
+            self.store.failure.check()
         if self.is_ended:
             raise TransactionEnded("the transaction has ended; begin another one")
         if self.thread != get_ident():
@@ -90,6 +89,7 @@ class Transaction:
                 " split it or open the store with a larger transaction_memory"
             )
         size = min(max(2 * self.buf.size, need), limit)
+        self.store.promise_redo(self.desc, size - self.buf.size)
         grown = np.empty(size, dtype=np.int64)
         grown[:used] = self.buf[:used]
         grown[used:] = 0
@@ -163,7 +163,7 @@ class Transaction:
         """Undo everything; nothing of it reaches the disk. Ending an ended transaction is allowed."""
         if self.is_ended:
             return
-        if self.store.error is None:
+        if self.store.failure.first is None:
             if int(self.mem[self.desc + X_STATE]) != APPLIED:
                 self._undo(0, EMPTY_USED, 0)
             self._ended()
@@ -200,7 +200,7 @@ class Transaction:
         try:
             yield
         except BaseException:
-            if not self.is_ended and self.store.error is None and int(self.mem[self.desc + X_LAST]) != until:
+            if not self.is_ended and self.store.failure.first is None and int(self.mem[self.desc + X_LAST]) != until:
                 self._undo(until, used, changes)
             raise
 

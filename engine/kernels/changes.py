@@ -215,7 +215,9 @@ def reserve_row(mem, txn, buf, fragment, tag, images, at):
     for i in range(words):
         buf[image + i] = images[at + i]
     mem[row] = (mem[row] & LCP_BIT) | RESERVED << STATE_SHIFT | operation >> 3
-    mem[row + ROW_HEADER_WORDS] = image
+    # The image goes into the slot at once: nobody sees a RESERVED row, and the index compares keys in rows.
+    for i in range(fixed):
+        mem[row + ROW_HEADER_WORDS + i] = images[at + i]
     if has_var:
         mem[row + mem[fragment + F_ROW_WORDS] - 1] = reference
     mem[fragment + F_RESERVED_ROWS] += 1
@@ -282,8 +284,6 @@ def own_fixed(mem, buf, row):
         kind = mem[operation + O_RECORD] & OP_KIND_MASK
         if kind == KIND_UPDATE:
             return 1, (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
-        if kind == KIND_INSERT:
-            return 1, mem[row + ROW_HEADER_WORDS]
         operation = mem[operation + O_PREVIOUS]
     return 0, row + ROW_HEADER_WORDS
 

@@ -160,20 +160,14 @@ def release_row(mem, txn, row, operation):
 
 
 @helper
-def apply_insert(mem, txn, buf, operation, epoch, author):
-    """Make the reserved rows of an insert run live."""
+def apply_insert(mem, txn, operation, epoch, author):
+    """Make the reserved rows of an insert run live; their images are in place."""
     fragment = mem[operation + O_FRAGMENT]
-    fixed = mem[fragment + F_FIXED_WORDS]
-    has_var = mem[fragment + F_HAS_VAR]
     first = mem[operation + O_ROWID] & ROWID_MASK
     count = mem[operation + O_ROWID] >> COUNT_SHIFT
-    at = (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
     words = mem[fragment + F_ROW_WORDS]
     row = known_row_address(mem, fragment, first)
     for rowid in range(first, first + count):
-        for i in range(fixed):
-            mem[row + ROW_HEADER_WORDS + i] = buf[at + i]
-        at += image_words(buf, at, fixed, has_var)
         stamp(mem, txn, row, LIVE, epoch, author)
         if not_passed(mem, fragment, rowid):
             mem[row] |= LCP_BIT
@@ -241,7 +235,7 @@ def apply_operations(mem, txn, buf, copies, epoch, budget):
         status = OK
         done += 1
         if kind == KIND_INSERT:
-            apply_insert(mem, txn, buf, operation, epoch, author)
+            apply_insert(mem, txn, operation, epoch, author)
             done += mem[operation + O_ROWID] >> COUNT_SHIFT
         elif kind == KIND_UPDATE:
             status = apply_update(mem, txn, buf, operation, epoch, author, copies)

@@ -38,7 +38,7 @@ PRIVATE_BYTES = 64 << 10
 class Group:
     """A sealed group on its way to the disk."""
 
-    __slots__ = ("epoch", "lsn", "sequence", "transactions", "used", "words", "written_words")
+    __slots__ = ("epoch", "is_sealed", "lsn", "sequence", "transactions", "used", "words", "written_words")
 
     def __init__(self, words: Words, used: int, transactions: int) -> None:
         self.words = words
@@ -48,6 +48,7 @@ class Group:
         self.sequence = 0
         self.lsn = 0
         self.epoch = 0
+        self.is_sealed = False
 
 
 class Position:
@@ -242,7 +243,7 @@ class RedoLog:
         if interrupt is not None:
             raise interrupt
 
-    def _write(self, group: Group) -> None:
+    def _seal(self, group: Group) -> None:
         words = group.words
         words[group.used : group.written_words] = 0
         header = header_of(words, GROUP)
@@ -258,6 +259,12 @@ class RedoLog:
         for name in ("reserved_1", "reserved_2", "reserved_3", "reserved_4"):
             header[name] = 0
         seal(words, group.written_words)
+        group.is_sealed = True
+
+    def _write(self, group: Group) -> None:
+        if not group.is_sealed:  # sealed once only: written again after a signal, the bytes must be the same
+            self._seal(group)
+        words = group.words
         view = memoryview(words).cast("B")
         numbers = []
         for number, offset, start, length in self.geometry.pieces(group.lsn, group.written_words * 8):

@@ -1,0 +1,297 @@
+"""Many rows at a time: the `_many` calls and scans, without Python per row (D2).
+
+Batches are validated and encoded whole before the first row is touched; kernels work through them in bounded slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.column_input import to_columns
+from engine.column_output import decode_rows
+from engine.columnar import EncodedKeys, encode_columns_patch, encode_keys, encode_rows
+from engine.errors import DuplicateKey, RowNotFound
+from engine.kernels.operations import hash_images, put_rows, sort_by_fragment, touch_rows
+from engine.kernels.reads import read_rows, scan_rows
+from engine.layout.arena import (
+    ENTRY_WORDS,
+    MODE_DELETE,
+    MODE_INSERT,
+    MODE_LOCK,
+    MODE_UPDATE,
+    MODE_WRITE,
+    OK,
+    ST_DUPLICATE,
+    ST_MISSING,
+    ST_MORE,
+    ST_SPACE,
+    X_ROW,
+    X_USED,
+)
+from engine.layout.redo import OPERATION_WORDS
+from engine.row_operations import NOTHING, check_table, settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.memory.arena import Words
+    from engine.table import Table
+    from engine.transaction import Transaction
+
+Progress = Callable[[int, int, str], None]
+PUT_SLICE_ROWS = 1_000  # about 200 µs of one kernel call that holds the GIL
+READ_SLICE_ROWS = 2_000
+SCAN_SLICE_SLOTS = 8_192
+SCAN_BATCH_ROWS = 65_536
+SCAN_WORDS = 1 << 20
+
+
+def insert_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
+    """Insert rows; returns how many. All or none. Raises: DuplicateKey (`row` is the position in `data`)."""
+    return _put_many(txn, table, data, MODE_INSERT, progress)
+
+
+def write_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
+    """Insert rows or replace those with the same keys; returns how many. All or none."""
+    return _put_many(txn, table, data, MODE_WRITE, progress)
+
+
+def _put_many(txn: Transaction, table: Table, data: Any, mode: int, progress: Progress | None) -> int:
+    txn.check()
+    total = 0
+    with txn.savepoint():
+        for batch in to_columns(data, table.definition):
+            encoded = encode_rows(table.format, batch)
+            offsets = NOTHING if encoded.stride_words else encoded.offsets
+            _put_images(txn, table, encoded.images, offsets, encoded.count, mode, batch.first_row)
+            total += encoded.count
+            if progress is not None:
+                progress(total, -1, "rows")
+    return total
+
+
+def _put_images(
+    txn: Transaction, table: Table, images: Words, offsets: Words, count: int, mode: int, first_row: int
+) -> None:
+    """Insert, write or update encoded rows, sorted by fragment so that inserts become runs."""
+    if count == 0:
+        return
+    hashes = np.empty(count, dtype=np.int64)
+    header = table.hash_header
+    hash_images(header, 0 if table.format.key_in_var else table.format.key_words, images, offsets, count, hashes)
+    order = NOTHING
+    fragments = int(header[0])
+    if fragments > 1:
+        order = np.empty(count, dtype=np.int64)
+        sort_by_fragment(hashes, count, fragments, order, np.empty(fragments + 1, dtype=np.int64))
+    # One growth instead of many doublings: every row may need a record header of its own only if runs break at each.
+    room = images.size + (count // 64 + 16) * OPERATION_WORDS
+    if int(txn.mem[txn.desc + X_USED]) + room > txn.buf.size:
+        settle(txn, table, ST_SPACE, room, None)
+    position = 0
+    deadline: float | None = None
+    while position < count:
+        stop = min(position + PUT_SLICE_ROWS, count)
+        status = put_rows(
+            txn.mem, table.address, txn.desc, txn.buf, images, offsets, order, hashes, position, stop, mode
+        )
+        position = int(txn.mem[txn.desc + X_ROW])
+        if status == OK:
+            deadline = None
+            continue
+        if status in (ST_DUPLICATE, ST_MISSING):
+            row = int(order[position]) if order.size else position
+            raise _refused(table, images, offsets, row, first_row, status)
+        deadline = settle(txn, table, status, images.size // count + 4_096, deadline)
+
+
+def _refused(
+    table: Table, images: Words, offsets: Words, row: int, first_row: int, status: int
+) -> DuplicateKey | RowNotFound:
+    at = int(offsets[row]) if offsets.size else row * table.format.fixed_words
+    end = int(offsets[row + 1]) if offsets.size else at + table.format.fixed_words
+    key = table.format.decode_key(table.format.image_key(images[at:end]))
+    if status == ST_DUPLICATE:
+        return DuplicateKey(
+            f"{table.name}: row {first_row + row} has key {table.shown_key(key)}, which exists or stands twice in the"
+            " batch; nothing was inserted",
+            table=table.name,
+            key=key,
+            row=first_row + row,
+        )
+    return RowNotFound(
+        f"{table.name}: no row has key {table.shown_key(key)} of row {first_row + row}; nothing was changed",
+        table=table.name,
+        key=key,
+        row=first_row + row,
+    )
+
+
+def _touch_many(txn: Transaction, table: Table, keys: EncodedKeys, mode: int, first_row: int) -> None:
+    position = 0
+    deadline: float | None = None
+    while position < keys.count:
+        stop = min(position + PUT_SLICE_ROWS, keys.count)
+        status = touch_rows(
+            txn.mem, table.address, txn.desc, txn.buf, keys.keys, keys.key_offsets, keys.key_stride, position, stop, mode
+        )
+        position = int(txn.mem[txn.desc + X_ROW])
+        if status == OK:
+            deadline = None
+            continue
+        if status == ST_MISSING:
+            key = table.format.decode_key(_key_words(keys, position))
+            raise RowNotFound(
+                f"{table.name}: no row has key {table.shown_key(key)} of row {first_row + position}; nothing was changed",
+                table=table.name,
+                key=key,
+                row=first_row + position,
+            )
+        deadline = settle(txn, table, status, (keys.count - position) * 8 + 4_096, deadline)
+
+
+def _key_words(keys: EncodedKeys, row: int) -> Words:
+    if keys.key_offsets.size:
+        return keys.keys[int(keys.key_offsets[row]) : int(keys.key_offsets[row + 1])]
+    return keys.keys[row * keys.key_stride : row * keys.key_stride + keys.key_words]
+
+
+def delete_many(txn: Transaction, table: Table, keys: Any) -> int:
+    """Delete rows by key; returns how many. All or none. Raises: RowNotFound (`row` is the position in `keys`)."""
+    txn.check()
+    check_table(table)
+    encoded = encode_keys(table.format, keys)
+    with txn.savepoint():
+        _touch_many(txn, table, encoded, MODE_DELETE, 0)
+    return encoded.count
+
+
+def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
+    """Change the given columns of the rows whose key columns stand in `data`; returns how many. All or none.
+
+    Raises: RowNotFound (`row` is the position in `data`) and what validation finds.
+    """
+    txn.check()
+    check_table(table)
+    key_names = list(table.definition.primary_key)
+    total = 0
+    with txn.savepoint():
+        for batch in to_columns(data, table.definition):
+            columns = batch.columns
+            names = [name for name in columns.schema.names if name not in key_names]
+            keys = encode_keys(table.format, columns, batch.first_row)
+            _touch_many(txn, table, keys, MODE_LOCK, batch.first_row)
+            images, offsets, _ = _read_keys(table, keys, txn)
+            patched = encode_columns_patch(table.format, columns.select(names), images, offsets, batch.first_row)
+            new_offsets = NOTHING if patched.stride_words else patched.offsets
+            _put_images(txn, table, patched.images, new_offsets, patched.count, MODE_UPDATE, batch.first_row)
+            total += patched.count
+            if progress is not None:
+                progress(total, -1, "rows")
+    return total
+
+
+def _read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None) -> tuple[Words, Words, int]:
+    """Entries of the rows found, in the order of the keys: (words, image offsets, rows)."""
+    desc = 0 if txn is None else txn.desc
+    buf = NOTHING if txn is None else txn.buf
+    out = np.empty(max(keys.count * (ENTRY_WORDS + table.format.fixed_words + 8), 1_024), dtype=np.int64)
+    offsets = np.empty(keys.count + 1, dtype=np.int64)
+    state = np.zeros(3, dtype=np.int64)
+    while int(state[2]) < keys.count:
+        stop = min(int(state[2]) + READ_SLICE_ROWS, keys.count)
+        check_table(table)
+        status = read_rows(
+            table.mem,
+            table.address,
+            desc,
+            buf,
+            keys.keys,
+            keys.key_offsets,
+            keys.key_stride,
+            int(state[2]),
+            stop,
+            out,
+            offsets,
+            state,
+        )
+        if status != OK:
+            grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
+            grown[: int(state[1])] = out[: int(state[1])]
+            out = grown
+    found = int(state[0])
+    return out, offsets[:found], found
+
+
+def get_many(table: Table, keys: Any, columns: Sequence[str] | None, txn: Transaction | None) -> pa.RecordBatch:
+    """The rows with these keys as an Arrow record batch, in the order of the keys; keys without a row are left out."""
+    check_table(table)
+    entries, offsets, found = _read_keys(table, encode_keys(table.format, keys), txn)
+    return decode_rows(table.format, entries, offsets, found, columns)
+
+
+class ScanBatch:
+    """Some rows of a scan: their entries, and where each image starts."""
+
+    __slots__ = ("count", "entries", "fragment", "offsets")
+
+    def __init__(self, entries: Words, offsets: Words, count: int, fragment: int) -> None:
+        self.entries = entries
+        self.offsets = offsets
+        self.count = count
+        self.fragment = fragment
+
+    def rowids(self) -> Words:
+        """ROWID of each row."""
+        return self.entries[self.offsets - ENTRY_WORDS]
+
+    def epochs(self) -> Words:
+        """Epoch of the last change of each row."""
+        return self.entries[self.offsets - ENTRY_WORDS + 1]
+
+    def authors(self) -> Words:
+        """Author of the last change of each row."""
+        return self.entries[self.offsets - ENTRY_WORDS + 2] & 0xFFFF
+
+
+def scan(table: Table, txn: Transaction | None, limit: int | None = None) -> Iterator[ScanBatch]:
+    """All rows, fragment by fragment in ROWID order, each as committed (or as the transaction has changed it) when reached."""
+    left = limit
+    for number, fragment in enumerate(table.fragments):
+        state = np.zeros(3, dtype=np.int64)
+        status = ST_MORE
+        while status != OK:
+            if left is not None and left <= 0:
+                return
+            batch, status = _scan_batch(table, txn, fragment, number, state, left)
+            if batch.count:
+                if left is not None:
+                    left -= batch.count
+                yield batch
+
+
+def _scan_batch(
+    table: Table, txn: Transaction | None, fragment: int, number: int, state: Words, left: int | None
+) -> tuple[ScanBatch, int]:
+    rows = SCAN_BATCH_ROWS if left is None else min(SCAN_BATCH_ROWS, left)
+    words = min(SCAN_WORDS, rows * (ENTRY_WORDS + table.format.fixed_words) * (4 if table.format.has_var else 1))
+    out = np.empty(max(words, 64), dtype=np.int64)
+    offsets = np.empty(rows, dtype=np.int64)
+    state[0] = 0
+    state[1] = 0
+    while True:
+        check_table(table)
+        if txn is not None:
+            txn.check()
+        desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
+        status = scan_rows(table.mem, fragment, desc, buf, SCAN_SLICE_SLOTS, out, offsets, state)
+        if status == ST_MORE:
+            continue
+        if status <= ST_SPACE and int(state[0]) == 0:
+            out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
+            continue
+        count = int(state[0])
+        return ScanBatch(out, offsets[:count], count, number), OK if status == OK else ST_MORE

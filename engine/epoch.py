@@ -1,0 +1,68 @@
+"""GCI and micro GCI: which epoch commits belong to, and closing it (D4).
+
+Closing is taking the next number under the commit latch, without waiting for anything but a commit that is being applied in
+slices. Epochs only count; time decides when, never what.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from engine.errors import LimitExceeded
+from engine.ids import gci_of, make_epoch, micro_of
+from engine.limits import GCI_MAX
+
+if TYPE_CHECKING:
+    from engine.log.redo import RedoLog
+
+
+class EpochClock:
+    """The open epoch of a store. Every method but the properties is called with the commit latch held, `close` included."""
+
+    def __init__(self, latch: threading.Lock, log: RedoLog, gci: int) -> None:
+        self._settled = threading.Condition(latch)
+        self._log = log
+        self.current = int(make_epoch(gci, 0))
+        self.newest_closed = 0
+        self.has_commits = False
+        self._holders = 0
+        log.epoch = self.current
+
+    def used(self) -> int:
+        """The open epoch, which now has a commit."""
+        self.has_commits = True
+        return self.current
+
+    def hold(self) -> int:
+        """`used`, and keep the epoch open until `unhold`: a large commit is applied in slices."""
+        self.has_commits = True
+        self._holders += 1
+        return self.current
+
+    def unhold(self) -> None:
+        """Let the epoch close again. Takes the latch itself."""
+        with self._settled:
+            self._holders -= 1
+            self._settled.notify_all()
+
+    def close(self, next_gci: bool = False) -> tuple[int, int, int]:
+        """Close the open epoch; returns (closed epoch, LSN and sequence where the next one begins).
+
+        The latch is let go only while a large commit is being applied.
+        """
+        while self._holders:
+            self._settled.wait()
+        closed = self.current
+        gci = int(gci_of(closed))
+        if next_gci:
+            gci += 1
+            if gci > GCI_MAX:
+                raise LimitExceeded(f"GCI {gci} is over {GCI_MAX}; dump the store and load it into a new one")
+            self.current = int(make_epoch(gci, 0))
+        else:
+            self.current = int(make_epoch(gci, micro_of(closed) + 1))
+        self.has_commits = False
+        self.newest_closed = closed
+        lsn, sequence = self._log.close_epoch(self.current)
+        return closed, lsn, sequence

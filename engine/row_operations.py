@@ -1,0 +1,273 @@
+"""One row at a time: insert, write, get, update, delete inside a transaction (D3).
+
+Every function validates before it touches anything, then makes one kernel call; what the kernel cannot do at once (a held lock, a small
+buffer, promised memory) is settled here and the call is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import (
+    CheckpointMemoryExhausted,
+    DuplicateKey,
+    InvariantBroken,
+    MemoryExhausted,
+    NoSuchTable,
+    Retryable,
+    RowNotFound,
+    TransactionTooLarge,
+)
+from engine.kernels.operations import put_rows, touch_int_key, touch_rows
+from engine.kernels.reads import read_int_key, read_row
+from engine.layout.arena import (
+    ENTRY_WORDS,
+    MODE_DELETE,
+    MODE_FIND,
+    MODE_INSERT,
+    MODE_LOCK,
+    MODE_UPDATE,
+    MODE_WRITE,
+    OK,
+    ST_BUSY,
+    ST_COPIES,
+    ST_DUPLICATE,
+    ST_MEMORY,
+    ST_MISSING,
+    ST_PAGES,
+    ST_SPACE,
+    X_FRAGMENT,
+    X_LOCK,
+    X_ROWID,
+    X_USED,
+)
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+    from engine.table import Table
+    from engine.transaction import Transaction
+
+NOTHING: Words = np.zeros(0, dtype=np.int64)
+OUT_WORDS = 1_024
+COPIES_POLL_SECONDS = 0.002
+
+# Private buffers rows are read into, with the view they are decoded from; popping and appending are atomic.
+_outs: list[tuple[Words, memoryview]] = []
+
+
+def _take_out() -> tuple[Words, memoryview]:
+    try:
+        return _outs.pop()
+    except IndexError:
+        out = np.zeros(OUT_WORDS, dtype=np.int64)
+        return out, memoryview(out).cast("B")
+
+
+def settle(txn: Transaction, table: Table, status: int, words: int, deadline: float | None) -> float:
+    """Do what a stopped kernel call needs before it can be made again; returns the deadline of the whole wait.
+
+    Raises the error of a status that cannot be settled; a Retryable one rolls the transaction back first.
+    """
+    try:
+        if status == ST_SPACE:
+            txn.grow(words)
+            return 0.0 if deadline is None else deadline
+        deadline = txn.store.locks.deadline() if not deadline else deadline
+        if status == ST_BUSY:
+            mem, desc = txn.mem, txn.desc
+            key = (int(mem[desc + X_FRAGMENT]), int(mem[desc + X_ROWID]))
+            txn.store.locks.wait(txn, key, int(mem[desc + X_LOCK]), deadline)
+            txn.store.failure.check()
+        elif status in (ST_MEMORY, ST_PAGES):
+            raise MemoryExhausted(
+                f"data_memory has no room for another row of {table.name}; the transaction was rolled back;"
+                " delete rows or open the store with a larger data_memory",
+                table=table.name,
+            )
+        elif status == ST_COPIES:
+            _wait_for_copies(txn, deadline)
+        else:
+            raise txn.store.fail(InvariantBroken(f"an operation met status {status}; reopen the store"))
+    except (Retryable, TransactionTooLarge):
+        txn.rollback()
+        raise
+    return deadline
+
+
+def _wait_for_copies(txn: Transaction, deadline: float) -> None:
+    store = txn.store
+    if store.clock.monotonic() >= deadline:
+        raise CheckpointMemoryExhausted(
+            "checkpoint_memory is promised to other transactions; this one was rolled back, run it again"
+        )
+    store.clock.sleep(COPIES_POLL_SECONDS)
+    store.failure.check()
+
+
+def check_table(table: Table) -> None:
+    """Raise NoSuchTable for a table dropped since the caller got it."""
+    if table.is_dropped:
+        raise NoSuchTable(f"table {table.name} was dropped; see tables()", table=table.name)
+
+
+def put(txn: Transaction, table: Table, row: Mapping[str, Any] | Any, mode: int) -> None:
+    """Insert or write one row given as a mapping or a sequence in column order."""
+    txn.check()
+    put_image(txn, table, table.format.encode_row(row), mode, row)
+
+
+def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any) -> None:
+    """Insert, write or update one row given as its image."""
+    check_table(table)
+    deadline: float | None = None
+    while True:
+        status = put_rows(
+            txn.mem, table.address, txn.desc, txn.buf, image, NOTHING, NOTHING, NOTHING, 0, 1, mode
+        )
+        if status == OK:
+            return
+        if status == ST_DUPLICATE:
+            key = table.format.decode_key(table.format.image_key(image))
+            raise DuplicateKey(
+                f"{table.name} has a row with key {table.shown_key(key)}; use write() to replace it",
+                table=table.name,
+                key=key,
+            )
+        if status == ST_MISSING:
+            raise missing(table, table.format.decode_key(table.format.image_key(image)))
+        deadline = settle(txn, table, status, image.size + 16, deadline)
+
+
+def missing(table: Table, key: Any) -> RowNotFound:
+    """The error for a key no row has."""
+    return RowNotFound(f"{table.name} has no row with key {table.shown_key(key)}", table=table.name, key=key)
+
+
+def insert(txn: Transaction, table: Table, row: Any) -> None:
+    """Insert one row. Raises: DuplicateKey and what validation finds."""
+    put(txn, table, row, MODE_INSERT)
+
+
+def write(txn: Transaction, table: Table, row: Any) -> None:
+    """Insert one row or replace the one with its key."""
+    put(txn, table, row, MODE_WRITE)
+
+
+def touch(txn: Transaction, table: Table, key: Any, mode: int) -> bool:
+    """Lock, find, delete, or begin the update of one row by key; False if no row has it."""
+    check_table(table)
+    row_format = table.format
+    words: Words | None = None
+    number = 0
+    if row_format.single_int_key:
+        number = row_format.encode_int_key(key)
+    else:
+        words = row_format.encode_key(key)
+    deadline: float | None = None
+    while True:
+        if words is None:
+            status = touch_int_key(txn.mem, table.address, txn.desc, txn.buf, number, mode)
+        else:
+            status = touch_rows(
+                txn.mem, table.address, txn.desc, txn.buf, words, NOTHING, words.size, 0, 1, mode
+            )
+        if status == OK:
+            return True
+        if status == ST_MISSING:
+            return False
+        deadline = settle(txn, table, status, row_format.fixed_words + 16, deadline)
+
+
+def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any]) -> None:
+    """Change some columns of one row. Raises: RowNotFound and what validation finds."""
+    txn.check()
+    encoded = table.format.encode_changes(changes)
+    if encoded.touches_var:
+        if not touch(txn, table, key, MODE_LOCK):
+            raise missing(table, key)
+        image = read_image(txn, table, key)
+        if image is None:
+            raise missing(table, key)
+        put_image(txn, table, table.format.apply_changes(image, encoded), MODE_UPDATE, changes)
+        return
+    if not touch(txn, table, key, MODE_UPDATE):
+        raise missing(table, key)
+    # The record just made ends the buffer and holds the current fixed image: lay the changes over it.
+    start = int(txn.mem[txn.desc + X_USED]) - table.format.fixed_words
+    encoded.pack_fixed(txn.buf_bytes, start * 8)
+
+
+def delete(txn: Transaction, table: Table, key: Any) -> None:
+    """Delete one row. Raises: RowNotFound."""
+    txn.check()
+    if not touch(txn, table, key, MODE_DELETE):
+        raise missing(table, key)
+
+
+def lock_shared(txn: Transaction, table: Table, key: Any) -> bool:
+    """Take a shared lock on one row; False if no row has the key."""
+    locks = txn.store.locks
+    deadline: float | None = None
+    while touch(txn, table, key, MODE_FIND):
+        mem, desc = txn.mem, txn.desc
+        place = (int(mem[desc + X_FRAGMENT]), int(mem[desc + X_ROWID]))
+        lock = int(mem[desc + X_LOCK])
+        if lock and not lock & (1 << 30):
+            return True  # held exclusively by this transaction
+        if locks.share(txn, place, lock):
+            return True
+        deadline = settle(txn, table, ST_BUSY, 0, deadline)
+    return False
+
+
+def get(txn: Transaction, table: Table, key: Any, lock: str | None) -> Any:
+    """The row with this key as a named tuple, as this transaction sees it, or None.
+
+    lock: None, "shared" or "exclusive"; the lock is held to the transaction's end.
+    """
+    txn.check()
+    if lock is not None:
+        found = touch(txn, table, key, MODE_LOCK) if lock == "exclusive" else lock_shared(txn, table, key)
+        if not found:
+            return None
+    image = read_image(txn, table, key)
+    return None if image is None else table.format.decode_row(memoryview(image).cast("B"), 0)
+
+
+def read_image(txn: Transaction | None, table: Table, key: Any) -> Words | None:
+    """A copy of a row's image, or None; as the transaction sees it, or as committed without one."""
+    check_table(table)
+    words = table.format.encode_key(key)
+    desc = 0 if txn is None else txn.desc
+    buf = NOTHING if txn is None else txn.buf
+    out = np.zeros(OUT_WORDS, dtype=np.int64)
+    while True:
+        done = read_row(table.mem, table.address, desc, buf, words, words.size, out)
+        if done > 0:
+            return out[ENTRY_WORDS:done]
+        if done > ST_SPACE:
+            return None
+        out = np.zeros(ST_SPACE - done, dtype=np.int64)
+
+
+def get_committed(table: Table, key: Any) -> Any:
+    """The committed row with this key as a named tuple, or None: the hot path of reading without a transaction."""
+    row_format = table.format
+    if table.is_dropped:
+        check_table(table)
+    if row_format.single_int_key and type(key) is int and -(1 << 63) <= key < 1 << 63:
+        out, view = _take_out()
+        done = read_int_key(table.mem, table.address, key, out)
+        if done > 0:
+            row = row_format.decode_row(view, ENTRY_WORDS)
+            _outs.append((out, view))
+            return row
+        _outs.append((out, view))
+        if done > ST_SPACE:
+            row_format.encode_int_key(key)
+            return None
+    image = read_image(None, table, key)
+    return None if image is None else row_format.decode_row(memoryview(image).cast("B"), 0)

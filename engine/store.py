@@ -1,0 +1,239 @@
+"""The engine assembled: arena, tables, locks, log and epochs of one open store, and the life of its transactions.
+
+Restart (`recovery`) builds a Store from what the files hold; the face (`tidemark`) gives it threads. Nothing in here starts
+a thread or decides when.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import LimitExceeded, NoSuchTable, ReadOnly, RedoOverloaded, StoreFailed, TableExists
+from engine.ids import first_txid
+from engine.kernels.commit import begin_transaction, reserve_redo
+from engine.layout.arena import OK
+from engine.layout.redo import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
+from engine.limits import TRANSACTIONS_OPEN_MAX
+from engine.locks import LockTable
+from engine.schema import TableDefinition, qualified_name
+from engine.table import Table
+from engine.transaction import BUFFER_WORDS, PAD_WORDS, Transaction
+
+if TYPE_CHECKING:
+    from engine.clock import Clock
+    from engine.epoch import EpochClock
+    from engine.failure import Failure
+    from engine.log.redo import RedoLog
+    from engine.memory.arena import Arena, Words
+    from engine.options import Options
+
+SPARE_BUFFERS = 64
+REDO_POLL_SECONDS = 0.05
+
+
+class Store:
+    """Everything transactions need. Made empty; `attach` gives it log and epochs once restart knows where they go on."""
+
+    log: RedoLog
+    epochs: EpochClock
+
+    def __init__(self, arena: Arena, options: Options, clock: Clock, failure: Failure, seed: int) -> None:
+        self.arena = arena
+        self.mem = arena.mem
+        self.options = options
+        self.clock = clock
+        self.failure = failure
+        self.seed = seed
+        self.latch = threading.Lock()
+        self.schema_latch = threading.Lock()
+        self.locks = LockTable(self.mem, clock, options.lock_timeout_ms)
+        self.no_words: Words = np.zeros(0, dtype=np.int64)
+        self.transaction_words = options.transaction_memory_bytes // 8
+        self.waits_for_disk = options.durability == "commit"
+        self.is_read_only = False
+        self.tables: dict[str, Table] = {}
+        self.by_id: dict[int, Table] = {}
+        self.next_table_id = 1
+        self.copies: Callable[[int], Words] = lambda words: self.no_words
+        self.on_redo_full: Callable[[], None] = lambda: None
+        self._slots = itertools.count(1)
+        self._spare_slots: list[int] = []
+        self._spare_buffers: list[Words] = []
+        self._txids = itertools.count(1)
+        self._newest_txid = 0
+        self.commits = 0
+        self.rollbacks = 0
+
+    def attach(self, log: RedoLog, epochs: EpochClock, incarnation: int) -> None:
+        """Give the store its log and clock; from here on it can commit."""
+        self.log = log
+        self.epochs = epochs
+        self._newest_txid = int(first_txid(incarnation)) - 1
+        self._txids = itertools.count(self._newest_txid + 1)
+
+    # --- transactions ----------------------------------------------------------------------------
+    def next_txid(self) -> int:
+        """A transaction id never given before."""
+        self._newest_txid = next(self._txids)
+        return self._newest_txid
+
+    def txid_limit(self) -> int:
+        """Ids from here on have not been given."""
+        return self._newest_txid + 1
+
+    def begin(self, any_value: int = 0, author: int = 0) -> Transaction:
+        """Begin a transaction of the calling thread.
+
+        Raises: StoreFailed, ReadOnly, RedoOverloaded, MemoryExhausted, LimitExceeded.
+        """
+        if self.failure.first is not None:
+            self.failure.check()
+        if self.is_read_only:
+            raise ReadOnly("the store is open read-only; open it without read_only to change it")
+        slot = self._spare_slots.pop() if self._spare_slots else next(self._slots)
+        if slot > TRANSACTIONS_OPEN_MAX:
+            self._spare_slots.append(slot)
+            raise LimitExceeded(f"{TRANSACTIONS_OPEN_MAX} transactions are open; end some")
+        desc = self.arena.take_descriptor()
+        buf = self._spare_buffers.pop() if self._spare_buffers else np.zeros(BUFFER_WORDS, dtype=np.int64)
+        tail_word = any_value | author << 32
+        while begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) != OK:
+            try:
+                self.wait_for_redo(
+                    lambda: bool(begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) == OK)
+                )
+                break
+            except BaseException:
+                self.arena.give_descriptor(desc)
+                self._spare_slots.append(slot)
+                raise
+        txn = Transaction(self, slot, desc, buf)
+        self.locks.by_slot[slot] = txn
+        return txn
+
+    def retire(self, txn: Transaction) -> None:
+        """Take back what an ended transaction used."""
+        del self.locks.by_slot[txn.slot]
+        self.arena.give_descriptor(txn.desc)
+        self._spare_slots.append(txn.slot)
+        if txn.buf.size == BUFFER_WORDS and len(self._spare_buffers) < SPARE_BUFFERS:
+            self._spare_buffers.append(txn.buf)
+
+    def promise_redo(self, desc: int, words: int) -> None:
+        """Promise an open transaction more room in the log, waiting for a local checkpoint if need be."""
+        if reserve_redo(self.mem, desc, words) != OK:
+            self.wait_for_redo(lambda: bool(reserve_redo(self.mem, desc, words) == OK))
+
+    def wait_for_redo(self, is_promised: Callable[[], bool]) -> None:
+        """Ask for a local checkpoint and wait until the promise can be given; RedoOverloaded past `lock_timeout_ms`."""
+        deadline = self.locks.deadline()
+        while True:
+            self.on_redo_full()
+            if is_promised():
+                return
+            self.failure.check()
+            if self.clock.monotonic() >= deadline:
+                raise RedoOverloaded(
+                    f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in time;"
+                    " run the transaction again or make the store with a larger redo_log"
+                )
+            self.clock.sleep(REDO_POLL_SECONDS)
+
+    def fail(self, error: StoreFailed) -> StoreFailed:
+        """Kill the store; returns the error to raise."""
+        self.failure.latch(error)
+        return error
+
+    # --- schema ----------------------------------------------------------------------------------
+    def table(self, name: str) -> Table:
+        """The table of this name. Raises: NoSuchTable."""
+        found = self.tables.get(name)
+        if found is None:
+            found = self.tables.get(qualified_name(name))
+        if found is None:
+            raise NoSuchTable(f"table {name!r} does not exist; see tables()", table=name)
+        return found
+
+    def install_table(self, definition: TableDefinition) -> Table:
+        """Make a table in memory (creation and restart)."""
+        table = Table(self.arena, definition, self.seed)
+        self.tables[definition.name] = table
+        self.by_id[definition.table_id] = table
+        self.next_table_id = max(self.next_table_id, definition.table_id + 1)
+        return table
+
+    def remove_table(self, table: Table) -> None:
+        """Forget a table and give back its memory (drop and restart)."""
+        del self.tables[table.name]
+        del self.by_id[table.table_id]
+        table.drop()
+
+    def create_table(self, definition: TableDefinition) -> Table:
+        """Make a table, schema record first (D15). Durable on return. Raises: TableExists, MemoryExhausted, StoreFailed."""
+        with self.schema_latch:
+            self.failure.check()
+            if self.is_read_only:
+                raise ReadOnly("the store is open read-only; open it without read_only to change it")
+            if definition.name in self.tables:
+                raise TableExists(f"table {definition.name} exists; drop it first or choose another name")
+            numbered = TableDefinition(
+                self.next_table_id,
+                1,
+                definition.name,
+                definition.columns,
+                definition.primary_key,
+                definition.partition,
+            )
+            # In memory first, under a name nobody sees: what can fail for lack of memory fails before the log knows.
+            table = Table(self.arena, numbered, self.seed)
+            self.next_table_id += 1
+            self._log_schema({"create": json.loads(numbered.to_json())}, lambda: self._publish(table))
+            return table
+
+    def _publish(self, table: Table) -> None:
+        self.tables[table.name] = table
+        self.by_id[table.table_id] = table
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table. Durable on return. Raises: NoSuchTable, StoreFailed."""
+        with self.schema_latch:
+            self.failure.check()
+            table = self.table(name)
+            if self.is_read_only:
+                raise ReadOnly("the store is open read-only; open it without read_only to change it")
+
+            def forget() -> None:
+                del self.tables[table.name]
+                del self.by_id[table.table_id]
+                table.is_dropped = True
+
+            self._log_schema({"drop": table.table_id, "name": table.name}, forget)
+
+    def _log_schema(self, change: dict[str, Any], publish: Callable[[], None]) -> None:
+        body = json.dumps(change, sort_keys=True, ensure_ascii=False).encode()
+        padded = -(-len(body) // 8)
+        words = TRANSACTION_WORDS + 2 + padded
+        with self.latch:
+            fill = self.log.room(words)
+            self.epochs.used()
+            at = int(fill[0])
+            fill[at : at + words] = 0
+            fill[at] = pack_kind(KIND_TRANSACTION, 0, words)
+            fill[at + 1] = self.next_txid()
+            fill[at + 2] = 1
+            fill[at + TRANSACTION_WORDS] = pack_kind(KIND_SCHEMA, 0, 2 + padded)
+            fill[at + TRANSACTION_WORDS + 1] = len(body)
+            start = (at + TRANSACTION_WORDS + 2) * 8
+            memoryview(fill).cast("B")[start : start + len(body)] = body
+            fill[0] = at + words
+            publish()
+            ticket = self.log.ticket()
+        self.log.wait(ticket)
+
+
