@@ -46,6 +46,9 @@ def test_value_of_the_right_kind_is_taken(kind, value, back):
     ("kind", "value", "refusal"),
     [
         (t.Int8, 128, ValueOutOfRange),
+        (t.Int64, 10**5_000, ValueOutOfRange),
+        (t.Decimal(5, 2), 10**5_000, ValueOutOfRange),
+        (t.Decimal(5, 2), decimal.Decimal("1." + "0" * 5_000), ValueOutOfRange),
         (t.UInt64, -1, ValueOutOfRange),
         (t.Int64, True, TypeMismatch),
         (t.Int64, 1.0, TypeMismatch),
