@@ -55,9 +55,7 @@ def build_fixed(kind: pa.DataType, count: int, data: NDArray[Any], bitmap: Any, 
     """An Arrow array over `data`; `bitmap` is None without nulls."""
     import pyarrow as pa
 
-    return pa.Array.from_buffers(
-        kind, count, [pa.py_buffer(bitmap) if nulls else None, pa.py_buffer(data)], nulls
-    )
+    return pa.Array.from_buffers(kind, count, [pa.py_buffer(bitmap) if nulls else None, pa.py_buffer(data)], nulls)
 
 
 def build_variable(

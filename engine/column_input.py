@@ -117,9 +117,7 @@ def _from_structured(data: Any, definition: TableDefinition) -> pa.RecordBatch:
     if data.dtype.names is None or data.ndim != 1:
         raise _shapeless(data, definition)
     names = list(data.dtype.names)
-    return pa.RecordBatch.from_arrays(
-        [_column_array(data[name], name, definition) for name in names], names=names
-    )
+    return pa.RecordBatch.from_arrays([_column_array(data[name], name, definition) for name in names], names=names)
 
 
 def _column_array(values: Any, name: str, definition: TableDefinition) -> pa.Array:
@@ -169,9 +167,7 @@ def _from_rows(rows: Iterable[Any], definition: TableDefinition, chunk_rows: int
         first_row += len(chunk)
 
 
-def _transposed(
-    chunk: list[Any], names: list[str], definition: TableDefinition, first_row: int
-) -> list[Sequence[Any]]:
+def _transposed(chunk: list[Any], names: list[str], definition: TableDefinition, first_row: int) -> list[Sequence[Any]]:
     kinds = set(map(type, chunk))
     if kinds == {dict} and set(map(len, chunk)) == {len(names)}:
         try:

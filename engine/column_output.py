@@ -63,7 +63,7 @@ def decode_rows(
     import pyarrow as pa
 
     names = list(row_format.names) if columns is None else list(columns)
-    known = {name: place for name, place in zip(row_format.names, row_format.layout.places, strict=True)}
+    known = dict(zip(row_format.names, row_format.layout.places, strict=True))
     for name in names:
         if name not in known:
             raise row_format.no_such_column(name, None)
@@ -163,7 +163,9 @@ def _decode_char(octets: Any, stride_bytes: int, place: Place, count: int, bitma
 
 def _check_column_size(column: Column, total: int) -> None:
     if total > _OFFSET_MAX and not column.type.is_lob:
-        raise LimitExceeded(f"column {column.name} takes {total} bytes, an Arrow batch 2 GiB; ask for fewer rows at once")
+        raise LimitExceeded(
+            f"column {column.name} takes {total} bytes, an Arrow batch 2 GiB; ask for fewer rows at once"
+        )
 
 
 def _to_arrow(values: NDArray[Any], column: Column, count: int, bitmap: Any, nulls: int) -> Any:
@@ -262,7 +264,7 @@ def to_numpy(table: pa.Table | pa.RecordBatch, definition: TableDefinition) -> N
         column = known.get(name)
         dtype: Any = np.dtype(np.int64) if column is None else _numpy_dtype(column)
         fields.append((name, dtype))
-        if dtype == object:
+        if dtype.kind == "O":
             values.append(np.array([*held.to_pylist(), None], dtype=object)[:-1])
         elif dtype.kind == "V":
             values.append(np.frombuffer(b"".join(held.to_pylist()), dtype))

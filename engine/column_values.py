@@ -275,9 +275,7 @@ def _zones_fit(values: Sequence[Any], kind: Calendar) -> bool:
     return not any(plain) if kind.name == "Timestamp" else all(plain)
 
 
-def from_python(
-    values: Sequence[Any], column: Column, table: str, first_row: int, is_key: bool = False
-) -> pa.Array:
+def from_python(values: Sequence[Any], column: Column, table: str, first_row: int, is_key: bool = False) -> pa.Array:
     """An Arrow array of Python values; None is NULL.
 
     Values of exactly the column's Python type go through pyarrow; any other mix is asked value by value.
@@ -294,7 +292,7 @@ def from_python(
         except (pa.ArrowException, OverflowError, ValueError):
             pass
     store = kind.stored_key if is_key else kind.stored
-    plain = []
+    plain: list[Any] = []
     for row, value in enumerate(values):
         if value is None:
             if not column.nullable:

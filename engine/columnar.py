@@ -297,7 +297,9 @@ def _key_columns(row_format: RowFormat, values: Any, first_row: int) -> list[Any
     for row, value in enumerate(rows):
         if not isinstance(value, (tuple, list)) or len(value) != len(columns):
             raise TypeMismatch(
-                f"{table}: the primary key is ({', '.join(names)}), got {shown(value)}", table=table, row=first_row + row
+                f"{table}: the primary key is ({', '.join(names)}), got {shown(value)}",
+                table=table,
+                row=first_row + row,
             )
     parts = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     return [from_python(part, column, table, first_row, True) for part, column in zip(parts, columns, strict=True)]
@@ -400,4 +402,3 @@ def encode_columns_patch(
         for place in layout.places
     }
     return _encode_arrays(row_format, whole, count, first_row)
-

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import NoSuchColumn, NotNullViolation, Rejected, RowTooLarge, TypeMismatch
+from engine.errors import NoSuchColumn, NotNullViolation, PageDamaged, Rejected, RowTooLarge, TypeMismatch
 from engine.layout.row import WORD_BYTES, words_for
 from engine.row_layout import VAR, Place, RowLayout, compute_layout
 from engine.row_var import VarPart, build_var_part, split_var_part
@@ -241,7 +241,7 @@ class RowFormat:
         """The canonical key inside a row image, as a copy."""
         if not self.key_in_var:
             return image[: self.key_words].copy()
-        part = split_var_part(memoryview(image).cast("B"), self.fixed_words * WORD_BYTES)
+        part = split_var_part(image.data.cast("B"), self.fixed_words * WORD_BYTES)
         return np.frombuffer(bytearray(part.key), _INT64)
 
     # --- rows in --------------------------------------------------------------------------------
@@ -259,13 +259,13 @@ class RowFormat:
                 if len(values[position]) > width:
                     break
             else:
-                image = np.empty(self.fixed_words, _INT64)
+                image: Any = np.empty(self.fixed_words, _INT64)
                 try:
                     self._packer.pack_into(image, 0, *(self._to_layout(values) if self._to_layout else values))
                 except (struct.error, OverflowError):
                     pass
                 else:
-                    return image
+                    return image  # type: ignore[no-any-return]
         return self._encode_general(values, number)
 
     def _values(self, row: Any, number: int | None) -> Sequence[Any]:
@@ -291,7 +291,7 @@ class RowFormat:
 
     def stored_values(self, values: Sequence[Any], number: int | None) -> list[Any]:
         """Every value as stored, None for NULL, in column order; the first refusal is raised with its place."""
-        stored = []
+        stored: list[Any] = []
         for place, store, value in zip(self.layout.places, self._store, values, strict=True):
             if value is None or value is ABSENT:
                 if value is ABSENT or not place.column.nullable:
@@ -353,9 +353,15 @@ class RowFormat:
             if var_buffer is None:
                 var_buffer, var_word_offset = buffer, word_offset + layout.fixed_words
             self._decode_var(split_var_part(memoryview(var_buffer).cast("B"), var_word_offset * WORD_BYTES), values)
-        for position, convert in enumerate(self._converters):
-            if convert is not None and values[position] is not None:
-                values[position] = convert(values[position])
+        try:
+            for position, convert in enumerate(self._converters):
+                if convert is not None and values[position] is not None:
+                    values[position] = convert(values[position])
+        except (UnicodeDecodeError, IndexError, OverflowError) as error:
+            table = self.definition.name
+            raise PageDamaged(
+                f"{table}: a row holds what no value is stored as; run `tidemark check`", table=table
+            ) from error
         return self.Row._make(values)
 
     def _decode_var(self, part: VarPart, values: list[Any]) -> None:
@@ -413,7 +419,7 @@ class RowFormat:
             changes.pack_fixed(result, 0)
             return result
         fixed_bytes = self.fixed_words * WORD_BYTES
-        part = split_var_part(memoryview(image).cast("B"), fixed_bytes)
+        part = split_var_part(image.data.cast("B"), fixed_bytes)
         values = self._padded(part.values)
         for ordinal, value in changes.var.items():
             values[ordinal] = value

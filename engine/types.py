@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Digits that fit a signed 64-bit integer whatever they are.
 DECIMAL_WORD_DIGITS = 18
+# Zeros behind the point may be many; Python itself refuses to read integers of over 4,300 digits.
+_DIGITS_READ_MAX = 1_000
 _WIDE = Context(prec=2 * limits.DECIMAL_PRECISION_MAX)
 
 
@@ -160,6 +162,7 @@ class Decimal(ColumnType):
 
     def stored(self, value: Any) -> int | bytes:
         value = plain(value)
+        unscaled: int
         if isinstance(value, PythonDecimal):
             unscaled = self._unscaled(value)
         elif isinstance(value, int) and not isinstance(value, bool):
@@ -174,7 +177,9 @@ class Decimal(ColumnType):
         sign, digits, exponent = value.as_tuple()
         if not isinstance(exponent, int):
             raise ValueOutOfRange(f"holds finite numbers, got {shown(value)}")
-        number = int("".join(map(str, digits)))
+        if len(digits) > _DIGITS_READ_MAX:
+            raise ValueOutOfRange(f"holds {self.precision} digits, got {len(digits)}")
+        number: int = int("".join(map(str, digits)))
         shift = exponent + self.scale
         if number == 0:
             return 0
@@ -182,11 +187,11 @@ class Decimal(ColumnType):
             # More zeros asked for than digits exist: a remainder is certain, and the power could be enormous.
             if -shift >= len(digits) or number % 10**-shift:
                 raise ValueOutOfRange(f"holds {self.scale} digits behind the point, got {shown(value)}")
-            number //= 10**-shift
+            number //= int(10**-shift)
         elif shift > limits.DECIMAL_PRECISION_MAX:
             raise ValueOutOfRange(f"holds {self.precision} digits, got {shown(value)}")
         else:
-            number *= 10**shift
+            number *= int(10**shift)
         return -number if sign else number
 
     def loaded(self, stored: Any) -> PythonDecimal:

@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SHOWN_CHARACTERS = 40
+_SHOWN_BITS_MAX = 512
 
 
 def shown(value: object) -> str:
     """A value for a message: its type and a shortened repr."""
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS_MAX:
+        # Python refuses to write integers of over 4,300 digits.
+        return f"{type(value).__name__} of {value.bit_length()} bits"
     # A megabyte of bytes must not be written out only to be cut.
     text = repr(value[: 2 * SHOWN_CHARACTERS]) if isinstance(value, (str, bytes)) else repr(value)
     if len(text) > SHOWN_CHARACTERS:

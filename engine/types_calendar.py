@@ -40,7 +40,8 @@ def _store_time(value: Any) -> int:
         raise mismatch("a time", value)
     if value.tzinfo is not None:
         raise TypeMismatch(f"needs a time without zone, got {shown(value)}")
-    return ((value.hour * 60 + value.minute) * 60 + value.second) * _SECOND_US + value.microsecond
+    seconds: int = (value.hour * 60 + value.minute) * 60 + value.second
+    return seconds * _SECOND_US + value.microsecond
 
 
 def _load_time(stored: int) -> time:
@@ -63,7 +64,8 @@ def _store_datetime(value: Any) -> int:
     if value.tzinfo is not None:
         raise TypeMismatch(f"needs a datetime without zone, got {shown(value)}; use Timestamp for points in time")
     gap = value - _DATETIME_ZERO
-    return (gap.days * 86_400 + gap.seconds) * _SECOND_US + int(gap.microseconds)
+    stored: int = (gap.days * 86_400 + gap.seconds) * _SECOND_US + gap.microseconds
+    return stored
 
 
 def _load_datetime(stored: int) -> datetime:
@@ -75,7 +77,7 @@ def _store_timestamp(value: Any) -> int:
     if value.utcoffset() is None:
         raise TypeMismatch(f"needs a datetime with zone, got {shown(value)}; use DateTime for wall-clock times")
     gap = value - _TIMESTAMP_ZERO
-    stored = (gap.days * 86_400 + gap.seconds) * _SECOND_US + int(gap.microseconds)
+    stored: int = (gap.days * 86_400 + gap.seconds) * _SECOND_US + gap.microseconds
     if not DATETIME_MIN_US <= stored <= DATETIME_MAX_US:
         raise ValueOutOfRange(f"holds years 1 to 9999 in UTC, got {shown(value)}")
     return stored

@@ -1,7 +1,8 @@
 """Kernels of the variable parts of rows: canonical keys with variable pieces, and var parts; private memory only.
 
 `row_offsets` are word positions of images, `ends` are offsets of count + 1 values as Arrow has them. Every kernel
-checks what it reads before it follows it and returns a negative status if it cannot be; the caller then drops the output.
+checks what it reads before it follows it and returns a negative status if it cannot be; the caller then drops
+the output.
 """
 
 from __future__ import annotations

@@ -1,0 +1,92 @@
+"""Hypothesis strategies for table definitions and rows, and what a row must come back as."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import struct
+
+from hypothesis import strategies as st
+
+from engine import types as t
+from engine.schema import Column, TableDefinition
+
+_TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+_FIXED_TYPES = [
+    *(t.Int8, t.Int16, t.Int32, t.Int64, t.UInt8, t.UInt16, t.UInt32, t.UInt64, t.Float32, t.Float64, t.Bool),
+    *(t.Date, t.Time, t.DateTime, t.Timestamp, t.Decimal(9, 2), t.Decimal(18, 0), t.Decimal(38, 10)),
+    *(t.Char(1), t.Char(7), t.Binary(1), t.Binary(8), t.Binary(13), t.Binary(20), t.Enum("a", "b", "ü")),
+]
+_VAR_TYPES = [t.VarChar(12), t.VarBinary(20)]
+_LOB_TYPES = [t.Text, t.Blob]
+
+
+def values(kind, is_key=False):
+    """Values of a type, extremes included."""
+    if isinstance(kind, t.Integer):
+        return st.integers(kind.minimum, kind.maximum) | st.sampled_from([kind.minimum, kind.maximum])
+    if isinstance(kind, t.Floating):
+        return st.floats(width=kind.bits, allow_nan=not is_key) | st.sampled_from([0.0, -0.0, math.inf])
+    if isinstance(kind, t.Decimal):
+        limit = 10**kind.precision - 1
+        number = st.integers(-limit, limit) | st.sampled_from([limit, -limit])
+        return number.map(lambda n: decimal.Decimal(n).scaleb(-kind.scale, decimal.Context(prec=80)))
+    if isinstance(kind, (t.Binary, t.VarBinary)):
+        return st.binary(max_size=kind.length)
+    if isinstance(kind, t.Enum):
+        return st.sampled_from(kind.members)
+    if isinstance(kind, t.Char):
+        return _TEXT.map(lambda text: text[: kind.length].rstrip("\0"))
+    return {
+        "Bool": st.booleans(),
+        "Date": st.dates(),
+        "Time": st.times(),
+        "DateTime": st.datetimes(),
+        "Timestamp": st.datetimes(timezones=st.just(datetime.UTC)),
+        "Text": _TEXT,
+        "Blob": st.binary(max_size=40),
+        "VarChar(12)": _TEXT,
+    }[repr(kind)]
+
+
+@st.composite
+def definitions(draw):
+    """Definitions with a key of one to three columns anywhere among the others."""
+    keys = draw(st.lists(st.sampled_from(_FIXED_TYPES + _VAR_TYPES), min_size=1, max_size=3))
+    others = draw(
+        st.lists(st.tuples(st.sampled_from(_FIXED_TYPES + _VAR_TYPES + _LOB_TYPES), st.booleans()), max_size=10)
+    )
+    columns = [Column(f"k{place}", kind) for place, kind in enumerate(keys)]
+    columns += [Column(f"c{place}", kind, nullable) for place, (kind, nullable) in enumerate(others)]
+    names = tuple(column.name for column in columns if column.name[0] == "k")
+    return TableDefinition(1, 1, "t", tuple(draw(st.permutations(columns))), tuple(draw(st.permutations(names))))
+
+
+def column_values(definition, column):
+    kind = values(column.type, column.name in definition.primary_key)
+    return kind | st.none() if column.nullable else kind
+
+
+def rows(definition):
+    """Tuples in column order."""
+    return st.tuples(*(column_values(definition, column) for column in definition.columns))
+
+
+def expected(value, kind, is_key=False):
+    """What a value comes back as, made comparable (NaN and the sign of zero included)."""
+    if value is None:
+        return None
+    if isinstance(kind, t.Binary):
+        return value.ljust(kind.length, b"\0")
+    if isinstance(kind, t.Floating):
+        value = value + 0.0 if is_key else value
+        return struct.pack("<d", value) if value == value else "nan"
+    return value
+
+
+def expected_row(row, definition):
+    return [
+        expected(value, column.type, column.name in definition.primary_key)
+        for value, column in zip(row, definition.columns, strict=True)
+    ]
