@@ -1,0 +1,132 @@
+"""`db["test.account"]`: the calls of a transaction on one table, each its own transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from engine import batch_operations
+from engine.errors import RowNotFound
+from engine.row_operations import get_committed
+from tidemark.scans import Scan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.schema import TableDefinition
+    from engine.table import Table
+    from tidemark.database import Database
+
+Progress = Callable[[int, int, str], None]
+
+
+class TableHandle:
+    """One table of an open store. Every writing call is a transaction: durable on return with `durability="commit"`."""
+
+    __slots__ = ("_db", "_name", "_table")
+
+    def __init__(self, db: Database, table: Table) -> None:
+        self._db = db
+        self._table = table
+        self._name = table.name
+
+    @property
+    def name(self) -> str:
+        """Qualified name, "database.table"."""
+        return self._name
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table's definition."""
+        return self._table.definition
+
+    # --- one row ---------------------------------------------------------------------------------
+    def insert(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
+        """Insert one row. Raises: DuplicateKey, TypeMismatch, ValueOutOfRange, NotNullViolation, NoSuchColumn."""
+        with self._db.transaction() as txn:
+            txn.insert(self._name, row)
+
+    def write(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
+        """Insert one row, or replace the row with its key."""
+        with self._db.transaction() as txn:
+            txn.write(self._name, row)
+
+    def get(self, key: Any) -> Any:
+        """The committed row with this key as a named tuple, or None."""
+        self._db.check_usable()
+        return get_committed(self._table, key)
+
+    def update(self, key: Any, changes: Mapping[str, Any]) -> None:
+        """Change some columns of one row. Raises: RowNotFound."""
+        with self._db.transaction() as txn:
+            txn.update(self._name, key, changes)
+
+    def delete(self, key: Any) -> None:
+        """Delete one row. Raises: RowNotFound."""
+        with self._db.transaction() as txn:
+            txn.delete(self._name, key)
+
+    # --- many rows -------------------------------------------------------------------------------
+    def insert_many(self, data: Any, progress: Progress | None = None) -> int:
+        """Insert all rows of Arrow, pandas, polars, NumPy or Python data in one transaction; returns how many."""
+        with self._db.transaction() as txn:
+            return txn.insert_many(self._name, data, progress)
+
+    def write_many(self, data: Any, progress: Progress | None = None) -> int:
+        """Insert or replace all rows of `data` in one transaction; returns how many."""
+        with self._db.transaction() as txn:
+            return txn.write_many(self._name, data, progress)
+
+    def update_many(self, data: Any, progress: Progress | None = None) -> int:
+        """Change the given columns of the rows whose keys stand in `data`, in one transaction; returns how many."""
+        with self._db.transaction() as txn:
+            return txn.update_many(self._name, data, progress)
+
+    def delete_many(self, keys: Any) -> int:
+        """Delete the rows with these keys in one transaction; returns how many. Raises: RowNotFound."""
+        with self._db.transaction() as txn:
+            return txn.delete_many(self._name, keys)
+
+    def get_many(self, keys: Any, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The committed rows with these keys, in their order; keys without a row are left out."""
+        self._db.check_usable()
+        return batch_operations.get_many(self._table, keys, columns, None)
+
+    def scan(self, columns: Sequence[str] | None = None, limit: int | None = None) -> Scan:
+        """A scan of the table: iterate it for named tuples, or use `batches`, `to_arrow`, `to_pandas`, `to_numpy`."""
+        self._db.check_usable()
+        return Scan(self._table, None, columns, limit)
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All committed rows as an Arrow table."""
+        return self.scan(columns).to_arrow()
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
+        """All committed rows as a pandas DataFrame."""
+        return self.scan(columns).to_pandas()
+
+    def to_numpy(self) -> Any:
+        """All committed rows as a structured NumPy array."""
+        return self.scan().to_numpy()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def __len__(self) -> int:
+        self._db.check_usable()
+        return self._table.count()
+
+    def __contains__(self, key: Any) -> bool:
+        return self.get(key) is not None
+
+    def __getitem__(self, key: Any) -> Any:
+        row = self.get(key)
+        if row is None:
+            raise RowNotFound(f"{self._name} has no row with key {key!r}", table=self._name, key=key)
+        return row
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.scan())
+
+    def __repr__(self) -> str:
+        return f"<tidemark table {self._name}>"

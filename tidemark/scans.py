@@ -1,0 +1,141 @@
+"""Reading a whole table: named tuples, Arrow, pandas and NumPy out of one scan.
+
+Hidden columns are named by the constants ROWID, EPOCH, AUTHOR and FRAGMENT.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine import row_operations
+from engine.batch_operations import ScanBatch, scan
+from engine.column_output import arrow_schema, decode_rows, to_numpy, to_pandas
+from engine.errors import SchemaInvalid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.table import Table
+    from engine.transaction import Transaction
+
+ROWID = "$ROWID"
+EPOCH = "$EPOCH"
+AUTHOR = "$AUTHOR"
+FRAGMENT = "$FRAGMENT"
+HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
+
+
+class Scan:
+    """One scan of one table, not yet begun; iterate it once or turn it into a table."""
+
+    def __init__(
+        self,
+        table: Table,
+        txn: Transaction | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        lock: str | None = None,
+    ) -> None:
+        if limit is not None and (not isinstance(limit, int) or limit < 0):
+            raise SchemaInvalid(f"limit must be a number of rows, got {limit!r}")
+        self._table = table
+        self._txn = txn
+        self._columns = list(table.format.names) if columns is None else list(columns)
+        self._limit = limit
+        self._lock = lock
+        for name in self._columns:
+            if name not in HIDDEN and name not in table.format.names:
+                raise table.format.no_such_column(name, None)
+        self._plain = [name for name in self._columns if name not in HIDDEN]
+
+    def _extra(self, batch: ScanBatch) -> dict[str, Any]:
+        made = {
+            ROWID: batch.rowids,
+            EPOCH: batch.epochs,
+            AUTHOR: batch.authors,
+            FRAGMENT: lambda: np.full(batch.count, batch.fragment, dtype=np.int64),
+        }
+        return {name: made[name]() for name in self._columns if name in HIDDEN}
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow record batches."""
+        for batch in scan(self._table, self._txn, self._limit):
+            yield self._decoded(batch)
+
+    def _decoded(self, batch: ScanBatch) -> pa.RecordBatch:
+        decoded = decode_rows(
+            self._table.format, batch.entries, batch.offsets, batch.count, self._plain, self._extra(batch)
+        )
+        return decoded.select(self._columns)
+
+    def schema(self) -> pa.Schema:
+        """Arrow schema of `batches`."""
+        import pyarrow as pa
+
+        plain = arrow_schema(self._table.definition, self._plain)
+        return pa.schema(
+            [
+                pa.field(name, pa.int64(), nullable=False) if name in HIDDEN else plain.field(name)
+                for name in self._columns
+            ]
+        )
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(list(self.batches()), self.schema())
+
+    def to_pandas(self) -> Any:
+        """All rows as a pandas DataFrame."""
+        return to_pandas(self.to_arrow())
+
+    def to_numpy(self) -> Any:
+        """All rows as a structured NumPy array (no hidden columns)."""
+        return to_numpy(self.to_arrow(), self._table.definition)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        import pyarrow as pa
+
+        reader = pa.RecordBatchReader.from_batches(self.schema(), self.batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._lock is not None:
+            yield from self._locked()
+            return
+        row_class: Any = namedtuple("Row", self._columns, rename=True)  # type: ignore[misc]
+        whole = self._columns == list(self._table.format.names)
+        for batch in scan(self._table, self._txn, self._limit):
+            if whole:
+                decode = self._table.format.decode_row
+                view = memoryview(batch.entries).cast("B")
+                for offset in batch.offsets.tolist():
+                    yield decode(view, offset)
+            else:
+                columns = [column.to_pylist() for column in self._decoded(batch).columns]
+                yield from map(row_class._make, zip(*columns, strict=True))
+
+    def _locked(self) -> Iterator[Any]:
+        """Rows locked one by one; each is read again under its lock, and left out if it has gone meanwhile."""
+        if self._txn is None:
+            raise SchemaInvalid("a scan with a lock needs a transaction")
+        row_class: Any = namedtuple("Row", self._columns, rename=True)  # type: ignore[misc]
+        places = [self._table.format.names.index(name) for name in self._plain]
+        if len(places) != len(self._columns):
+            raise SchemaInvalid("hidden columns cannot be read by a scan with a lock; scan without one")
+        key_places = self._table.definition.key_positions
+        for batch in scan(self._table, self._txn, self._limit):
+            view = memoryview(batch.entries).cast("B")
+            for offset in batch.offsets.tolist():
+                row = self._table.format.decode_row(view, offset)
+                key = row[key_places[0]] if len(key_places) == 1 else tuple(row[place] for place in key_places)
+                row = row_operations.get(self._txn, self._table, key, self._lock)
+                if row is not None:
+                    yield row_class._make(row[place] for place in places)
+
+

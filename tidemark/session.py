@@ -1,0 +1,91 @@
+"""What a user does inside a transaction; every call names its table.
+
+A thin face: each method finds the table and hands over to the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from engine import batch_operations, row_operations
+from engine.errors import SchemaInvalid
+from engine.transaction import Transaction as EngineTransaction
+from tidemark.scans import Scan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.table import Table
+
+Lock = Literal["shared", "exclusive"] | None
+Progress = Callable[[int, int, str], None]
+_LOCKS = (None, "shared", "exclusive")
+
+
+class Transaction(EngineTransaction):
+    """An open transaction, used by the thread that began it; `with` commits at the end and rolls back on an exception.
+
+    Rows are mappings or sequences in column order. `Rejected` errors leave the transaction open and as it was before the call;
+    `Retryable` ones have rolled it back whole.
+    """
+
+    __slots__ = ()
+
+    def _table(self, name: str) -> Table:
+        return self.store.table(name)
+
+    def insert(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
+        """Insert one row. Raises: DuplicateKey, TypeMismatch, ValueOutOfRange, NotNullViolation, NoSuchColumn."""
+        row_operations.insert(self, self._table(table), row)
+
+    def write(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
+        """Insert one row, or replace the row with its key. Raises as `insert`, DuplicateKey excepted."""
+        row_operations.write(self, self._table(table), row)
+
+    def get(self, table: str, key: Any, lock: Lock = None) -> Any:
+        """The row with this key as a named tuple, or None; own changes included. A lock is held to the end."""
+        if lock not in _LOCKS:
+            raise SchemaInvalid(f"lock must be None, 'shared' or 'exclusive', got {lock!r}")
+        return row_operations.get(self, self._table(table), key, lock)
+
+    def update(self, table: str, key: Any, changes: Mapping[str, Any]) -> None:
+        """Change some columns of one row. Raises: RowNotFound; Rejected for key columns (delete and insert)."""
+        row_operations.update(self, self._table(table), key, changes)
+
+    def delete(self, table: str, key: Any) -> None:
+        """Delete one row. Raises: RowNotFound."""
+        row_operations.delete(self, self._table(table), key)
+
+    def insert_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
+        """Insert all rows of Arrow, pandas, polars, NumPy or Python data, or none; returns how many.
+
+        Raises: as `insert`; `error.row` is the position in `data`.
+        """
+        return batch_operations.insert_many(self, self._table(table), data, progress)
+
+    def write_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
+        """Insert or replace all rows of `data`, or none; returns how many."""
+        return batch_operations.write_many(self, self._table(table), data, progress)
+
+    def update_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
+        """Change the given columns of the rows whose keys stand in `data`, all or none. Raises: RowNotFound."""
+        return batch_operations.update_many(self, self._table(table), data, progress)
+
+    def delete_many(self, table: str, keys: Any) -> int:
+        """Delete the rows with these keys, all or none; returns how many. Raises: RowNotFound."""
+        return batch_operations.delete_many(self, self._table(table), keys)
+
+    def get_many(self, table: str, keys: Any, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The rows with these keys, in their order, as an Arrow record batch; keys without a row are left out."""
+        self.check()
+        return batch_operations.get_many(self._table(table), keys, columns, self)
+
+    def scan(
+        self, table: str, columns: Sequence[str] | None = None, limit: int | None = None, lock: Lock = None
+    ) -> Iterator[Any]:
+        """The rows of a table as named tuples, each as committed when reached or as this transaction has changed it."""
+        if lock not in _LOCKS:
+            raise SchemaInvalid(f"lock must be None, 'shared' or 'exclusive', got {lock!r}")
+        self.check()
+        return iter(Scan(self._table(table), self, columns, limit, lock))
