@@ -26,7 +26,7 @@ class EpochClock:
         self.current = int(make_epoch(gci, 0))
         self.newest_closed = 0
         self.has_commits = False
-        self._holders = 0
+        self._holders: set[object] = set()
         log.epoch = self.current
 
     def used(self) -> int:
@@ -34,16 +34,15 @@ class EpochClock:
         self.has_commits = True
         return self.current
 
-    def hold(self) -> int:
+    def hold(self, holder: object) -> None:
         """`used`, and keep the epoch open until `unhold`: a large commit is applied in slices."""
         self.has_commits = True
-        self._holders += 1
-        return self.current
+        self._holders.add(holder)
 
-    def unhold(self) -> None:
-        """Let the epoch close again. Takes the latch itself."""
+    def unhold(self, holder: object) -> None:
+        """Let the epoch close again; holding no more is allowed. Takes the latch itself."""
         with self._settled:
-            self._holders -= 1
+            self._holders.discard(holder)
             self._settled.notify_all()
 
     def close(self, next_gci: bool = False) -> tuple[int, int, int]:

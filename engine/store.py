@@ -10,7 +10,7 @@ import itertools
 import json
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from engine.log.redo import RedoLog
     from engine.memory.arena import Arena, Words
     from engine.options import Options
+
+T = TypeVar("T", bound=Transaction)
 
 SPARE_BUFFERS = 64
 REDO_POLL_SECONDS = 0.05
@@ -67,8 +69,9 @@ class Store:
         self._spare_buffers: list[Words] = []
         self._txids = itertools.count(1)
         self._newest_txid = 0
-        self.commits = 0
-        self.rollbacks = 0
+        # Dropped tables whose memory open transactions and scans may still be looking at, with who they are.
+        self._dropped: list[tuple[Table, set[object]]] = []
+        self._pins: set[object] = set()
 
     def attach(self, log: RedoLog, epochs: EpochClock, incarnation: int) -> None:
         """Give the store its log and clock; from here on it can commit."""
@@ -87,8 +90,8 @@ class Store:
         """Ids from here on have not been given."""
         return self._newest_txid + 1
 
-    def begin(self, any_value: int = 0, author: int = 0) -> Transaction:
-        """Begin a transaction of the calling thread.
+    def begin(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
+        """Begin a transaction of the calling thread, of a subclass `kind` if the face has one.
 
         Raises: StoreFailed, ReadOnly, RedoOverloaded, MemoryExhausted, LimitExceeded.
         """
@@ -103,17 +106,16 @@ class Store:
         desc = self.arena.take_descriptor()
         buf = self._spare_buffers.pop() if self._spare_buffers else np.zeros(BUFFER_WORDS, dtype=np.int64)
         tail_word = any_value | author << 32
-        while begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) != OK:
+        if begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) != OK:
             try:
                 self.wait_for_redo(
                     lambda: bool(begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) == OK)
                 )
-                break
             except BaseException:
                 self.arena.give_descriptor(desc)
                 self._spare_slots.append(slot)
                 raise
-        txn = Transaction(self, slot, desc, buf)
+        txn = kind(self, slot, desc, buf)
         self.locks.by_slot[slot] = txn
         return txn
 
@@ -122,6 +124,8 @@ class Store:
         del self.locks.by_slot[txn.slot]
         self.arena.give_descriptor(txn.desc)
         self._spare_slots.append(txn.slot)
+        if self._dropped:
+            self._reclaim(txn)
         if txn.buf.size == BUFFER_WORDS and len(self._spare_buffers) < SPARE_BUFFERS:
             self._spare_buffers.append(txn.buf)
 
@@ -144,6 +148,25 @@ class Store:
                     " run the transaction again or make the store with a larger redo_log"
                 )
             self.clock.sleep(REDO_POLL_SECONDS)
+
+    # --- memory of dropped tables ----------------------------------------------------------------
+    def pin(self, holder: object) -> None:
+        """Keep the memory of tables dropped from now on until `unpin`: a scan or a local checkpoint looks at them."""
+        self._pins.add(holder)
+
+    def unpin(self, holder: object) -> None:
+        """The holder looks at no table any more."""
+        self._pins.discard(holder)
+        if self._dropped:
+            self._reclaim(holder)
+
+    def _reclaim(self, gone: object) -> None:
+        with self.schema_latch:
+            for table, users in self._dropped:
+                users.discard(gone)
+                if not users:
+                    table.drop()
+            self._dropped = [entry for entry in self._dropped if entry[1]]
 
     def fail(self, error: StoreFailed) -> StoreFailed:
         """Kill the store; returns the error to raise."""
@@ -214,6 +237,11 @@ class Store:
                 table.is_dropped = True
 
             self._log_schema({"drop": table.table_id, "name": table.name}, forget)
+            users: set[object] = {*self.locks.by_slot.values(), *self._pins}
+            if users:
+                self._dropped.append((table, users))
+            else:
+                table.drop()
 
     def _log_schema(self, change: dict[str, Any], publish: Callable[[], None]) -> None:
         body = json.dumps(change, sort_keys=True, ensure_ascii=False).encode()

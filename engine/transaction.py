@@ -22,6 +22,7 @@ from engine.errors import (
 from engine.kernels.commit import abort_step, commit_begin, commit_small, commit_step, end_run
 from engine.layout.arena import OK, ST_MORE, X_CHANGES, X_COPY_WORDS, X_LAST, X_OPS, X_STATE, X_USED, X_WOKEN
 from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS
+from engine.log.redo import Group
 
 if TYPE_CHECKING:
     from engine.locks import RowKey
@@ -47,6 +48,7 @@ class Transaction:
         "buf",
         "buf_bytes",
         "desc",
+        "group",
         "is_ended",
         "mem",
         "shared",
@@ -67,6 +69,7 @@ class Transaction:
         self.txid = store.next_txid()
         self.shared: set[RowKey] = set()
         self.is_ended = False
+        self.group: Group | None = None
 
     # --- usability -------------------------------------------------------------------------------
     def check(self) -> None:
@@ -131,40 +134,51 @@ class Transaction:
     def _commit_large(self) -> int:
         """Commit in slices, the buffer being a REDO group itself; returns the group's sequence.
 
-        Between slices others may commit; no epoch closes, so no local checkpoint starts. A KeyboardInterrupt waits until the last slice.
+        Between slices others may commit; no epoch closes, so no local checkpoint starts.
         """
         store = self.store
+        used = int(commit_begin(self.mem, self.desc, self.buf, self.txid))
+        group = Group(self.buf, used, 1)
+        self.group = group
         with store.latch:
-            epoch = store.epochs.hold()
-            used = int(commit_begin(self.mem, self.desc, self.buf, self.txid))
-            ticket = store.log.adopt(self.buf, used, 1)
+            store.epochs.hold(self)
+            store.log.adopt(group)  # from here on it is committed; a crash before its sync ends loses it whole
+        self._apply_slices(group)
+        self.buf = store.no_words  # the buffer belongs to the log until it is written
+        return group.sequence
+
+    def _apply_slices(self, group: Group) -> None:
+        """Apply a large commit to the rows. A KeyboardInterrupt waits until the last slice: the log has the whole."""
+        store = self.store
         interrupt: KeyboardInterrupt | None = None
         status = ST_MORE
         while status == ST_MORE:
             try:
                 with store.latch:
                     copies = store.copies(int(self.mem[self.desc + X_COPY_WORDS]))
-                    status = commit_step(self.mem, self.desc, self.buf, copies, epoch, SLICE_OPERATIONS)
+                    status = commit_step(self.mem, self.desc, self.buf, copies, group.epoch, SLICE_OPERATIONS)
             except KeyboardInterrupt as error:
                 # The kernel keeps its place in the descriptor, so going on is right wherever the signal fell.
                 interrupt = error
                 status = OK if int(self.mem[self.desc + X_STATE]) == APPLIED else ST_MORE
-        store.epochs.unhold()
+        store.epochs.unhold(self)
         if status != OK:
             raise store.fail(InvariantBroken(f"commit met a broken invariant (status {status}); reopen the store"))
         if interrupt is not None:
-            self._ended()
             raise interrupt
-        # The buffer belongs to the log until it is written.
-        self.buf = store.no_words
-        return ticket
 
     def rollback(self) -> None:
         """Undo everything; nothing of it reaches the disk. Ending an ended transaction is allowed."""
         if self.is_ended:
             return
         if self.store.failure.first is None:
-            if int(self.mem[self.desc + X_STATE]) != APPLIED:
+            if self.group is not None and self.group.sequence:
+                # A signal fell behind the hand-over to the log: it is committed, so the rows must follow.
+                if int(self.mem[self.desc + X_STATE]) != APPLIED:
+                    self._apply_slices(self.group)
+                self.store.epochs.unhold(self)
+            elif int(self.mem[self.desc + X_STATE]) != APPLIED:
+                self.store.epochs.unhold(self)
                 self._undo(0, EMPTY_USED, 0)
             self._ended()
         self.is_ended = True
@@ -211,6 +225,11 @@ class Transaction:
         if kind is not None:
             self.rollback()
         elif not self.is_ended:
-            self.commit(self.store.waits_for_disk)
+            try:
+                self.commit(self.store.waits_for_disk)
+            except BaseException:
+                # Interrupted before the hand-over it is rolled back; behind it, committed: outcome(txid) tells.
+                self.rollback()
+                raise
 
 

@@ -117,15 +117,14 @@ class RedoLog:
         """Sequence of the filling group: what to wait for after adding to it."""
         return self._sequence
 
-    def adopt(self, words: Words, used: int, transactions: int) -> int:
-        """Queue a transaction's own buffer as a group, without copying; its sequence. The buffer is the log's from now on."""
+    def adopt(self, group: Group) -> None:
+        """Queue a transaction's own buffer as a group, without copying. The buffer is the log's from now on."""
         self._seal_fill()
-        padded = -(-used // GROUP_ALIGN_WORDS) * GROUP_ALIGN_WORDS
-        if words.size < padded:
-            grown = np.zeros(padded, dtype=np.int64)
-            grown[:used] = words[:used]
-            words = grown
-        return self._queue(Group(words, used, transactions))
+        if group.words.size < group.written_words:
+            grown = np.zeros(group.written_words, dtype=np.int64)
+            grown[: group.used] = group.words[: group.used]
+            group.words = grown
+        self._queue(group, self._fill, self._fill_transactions)
 
     def close_epoch(self, new_epoch: int) -> tuple[int, int]:
         """Begin a new epoch; returns (LSN, sequence) of the next group: everything older lies before."""
@@ -146,23 +145,24 @@ class RedoLog:
         if not self.has_records():
             return
         group = Group(self._fill, int(self._fill[0]), self._fill_transactions)
-        # The order matters to a KeyboardInterrupt: the group is queued with its number before the buffer is replaced.
-        fresh = self._fresh()
-        self._queue(group)
-        self._fill = fresh
-        self._fill_transactions = 0
+        self._queue(group, self._fresh(), 0)
 
-    def _queue(self, group: Group) -> int:
-        group.sequence = self._sequence
-        group.lsn = self.head_lsn
+    def _queue(self, group: Group, fill: Words, fill_transactions: int) -> None:
+        sequence = self._sequence
+        lsn = self.head_lsn
+        # From here to the append there is no call, so no KeyboardInterrupt: the group is numbered, placed, queued and out of the way of the
+        # next records, or none of it.
         group.epoch = self.epoch
+        group.lsn = lsn
+        group.sequence = sequence
+        self._sequence = sequence + 1
+        self.head_lsn = lsn + group.written_words * 8
+        self._fill = fill
+        self._fill_transactions = fill_transactions
         self._pending.append(group)
-        self._sequence += 1
-        self.head_lsn += group.written_words * 8
         self._update_free()
         if len(self._pending) > SPARE_BUFFERS and self.on_pressure is not None:
             self.on_pressure()
-        return group.sequence
 
     # --- space -----------------------------------------------------------------------------------
     def _update_free(self) -> None:
