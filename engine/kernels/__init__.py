@@ -14,6 +14,7 @@ import hashlib
 import importlib.resources
 import logging
 import os
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -46,6 +47,7 @@ def _cache_folder() -> str:
 CACHE_FOLDER = _cache_folder()
 REGISTRY: dict[str, Any] = {}
 _announced = False
+_compiling = threading.Lock()
 
 
 def _announce() -> None:
@@ -76,11 +78,13 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
             return function
 
         def compile_once(*args: Any, **kws: Any) -> Any:
-            _announce()
-            del dispatcher._compile_for_args
-            entry_point = dispatcher.compile(signature)
-            dispatcher.disable_compile()
-            return entry_point
+            # Two restart threads may make the first call at once; numba's own lock does not cover the switch-off.
+            with _compiling:
+                if not dispatcher.signatures:
+                    _announce()
+                    dispatcher.compile(signature)
+                    dispatcher.disable_compile()
+                return dispatcher.overloads[dispatcher.signatures[0]].entry_point
 
         # numba asks this attribute when no compiled version fits; a second kind of arguments is a TypeError then.
         dispatcher._compile_for_args = compile_once

@@ -9,6 +9,7 @@ from engine.kernels import helper
 from engine.layout.arena import (
     BLOCK_WORDS,
     CELL_WORDS,
+    P_DOWNWARDS,
     P_FREE_BLOCK_COUNT,
     P_FREE_BLOCKS,
     P_FREE_CELLS,
@@ -32,6 +33,9 @@ def take_page(mem, pool):
     page = mem[pool + P_HIGH]
     if page >= mem[pool + P_LIMIT]:
         return 0
+    if mem[pool + P_DOWNWARDS]:
+        mem[pool + P_LIMIT] -= 1
+        return mem[pool + P_LIMIT]
     mem[pool + P_HIGH] = page + 1
     return page
 

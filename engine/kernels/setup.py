@@ -35,6 +35,7 @@ from engine.layout.arena import (
     F_VAR_PAGES,
     MAP_ROOTS,
     OK,
+    P_DOWNWARDS,
     P_FREE_BLOCK_COUNT,
     P_FREE_BLOCKS,
     P_FREE_CELLS,
@@ -46,7 +47,9 @@ from engine.layout.arena import (
     PAGE_HEADER_WORDS,
     PAGE_SHIFT,
     PAGE_WORDS,
+    POOL_WORDS,
     S_POOL,
+    S_POOL_TOP,
     SEG_BLOCK,
     SEG_BLOCKS,
     SEG_OVERFLOW,
@@ -82,6 +85,54 @@ def setup_pool(mem, pool, first_page, limit_page):
     if page == 0:
         return ST_MEMORY
     mem[pool + P_SCRATCH] = page << PAGE_SHIFT
+    return OK
+
+
+@kernel("int64(int64[::1])")
+def split_pool(mem):
+    """Restart with two loaders: the upper half of the never-used pages becomes a pool that grows downwards.
+
+    What lies between the two afterwards is one range again, so no page is touched before it is needed. OK or ST_MEMORY.
+    """
+    high = mem[S_POOL + P_HIGH]
+    limit = mem[S_POOL + P_LIMIT]
+    middle = (high + limit) // 2
+    for i in range(POOL_WORDS):
+        mem[S_POOL_TOP + i] = 0
+    mem[S_POOL_TOP + P_HIGH] = middle
+    mem[S_POOL_TOP + P_LIMIT] = limit
+    mem[S_POOL_TOP + P_DOWNWARDS] = 1
+    page = take_page(mem, S_POOL_TOP)
+    if page == 0:
+        return ST_MEMORY
+    mem[S_POOL_TOP + P_SCRATCH] = page << PAGE_SHIFT
+    mem[S_POOL + P_LIMIT] = middle
+    return OK
+
+
+@kernel("int64(int64[::1])")
+def join_pools(mem):
+    """Both loaders are done: one pool again. The caller sets the fragments' pools back."""
+    if mem[S_POOL_TOP + P_SCRATCH] == 0:
+        return OK
+    give_page(mem, S_POOL_TOP, mem[S_POOL_TOP + P_SCRATCH] >> PAGE_SHIFT)
+    mem[S_POOL_TOP + P_SCRATCH] = 0
+    mem[S_POOL + P_LIMIT] = mem[S_POOL_TOP + P_LIMIT]
+    while mem[S_POOL_TOP + P_FREE_PAGES] != 0:
+        page = mem[S_POOL_TOP + P_FREE_PAGES]
+        mem[S_POOL_TOP + P_FREE_PAGES] = mem[page << PAGE_SHIFT]
+        give_page(mem, S_POOL, page)
+    while mem[S_POOL_TOP + P_FREE_BLOCKS] != 0:
+        block = mem[S_POOL_TOP + P_FREE_BLOCKS]
+        mem[S_POOL_TOP + P_FREE_BLOCKS] = mem[block]
+        give_block(mem, S_POOL, block)
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def set_pool(mem, fragment, pool):
+    """Let a fragment take memory from another pool."""
+    mem[fragment + F_POOL] = pool
     return OK
 
 

@@ -21,6 +21,7 @@ S_COPY_LIMIT = 9  # words that may be promised
 S_REDO_FREE = 10  # words of REDO log that may still be promised
 S_REDO_RESERVED = 11  # words of REDO log promised to open transactions
 S_POOL = 64  # the shared pool descriptor
+S_POOL_TOP = 96  # restart: a second pool that takes pages from the arena's end downwards
 
 # --- pool descriptor ----------------------------------------------------------------------------
 P_FREE_PAGES = 0  # first free page, 0 none; linked through word 0 of each
@@ -31,6 +32,7 @@ P_FREE_BLOCKS = 4  # address of the first free block, 0 none
 P_FREE_BLOCK_COUNT = 5
 P_SCRATCH = 6  # address of one page kernels may scribble on
 P_FREE_CELLS = 7  # address of the first free cell, 0 none
+P_DOWNWARDS = 8  # 1: never-used pages are taken from P_LIMIT down instead of from P_HIGH up
 POOL_WORDS = 16
 
 # --- table descriptor (a block) -----------------------------------------------------------------

@@ -138,6 +138,24 @@ class LogReader:
                     if int(header["lsn"]) % self._geometry.capacity_bytes == at:
                         yield int(header["lsn"]), int(header["sequence"])
 
+    def end_at(self, group: GroupRead) -> None:
+        """The log is to end behind this group (restart through an epoch)."""
+        self.last = group
+        self.end_lsn = group.end_lsn
+        self.next_sequence = group.sequence + 1
+
+    def end_before(self, lsn: int, sequence: int) -> None:
+        """The log is to end where reading began (restart through an epoch)."""
+        self.last = None
+        self.end_lsn = lsn
+        self.next_sequence = sequence
+
+    def close(self) -> None:
+        """Close the files."""
+        for handle in self._handles:
+            self._files.close(handle)
+        self._handles = []
+
     def seal_tail(self) -> None:
         """Make the end of the log firm before anything new is promised.
 

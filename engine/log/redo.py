@@ -54,12 +54,13 @@ class Group:
 class Position:
     """Where the log goes on: the next group's sequence and LSN, and the LSN it is still needed from."""
 
-    __slots__ = ("lsn", "sequence", "tail")
+    __slots__ = ("lsn", "sequence", "tail_lsn", "tail_sequence")
 
-    def __init__(self, sequence: int = 1, lsn: int = 0, tail: int = 0) -> None:
+    def __init__(self, sequence: int = 1, lsn: int = 0, tail_lsn: int = 0, tail_sequence: int = 1) -> None:
         self.sequence = sequence
         self.lsn = lsn
-        self.tail = tail
+        self.tail_lsn = tail_lsn
+        self.tail_sequence = tail_sequence
 
 
 class RedoLog:
@@ -84,7 +85,8 @@ class RedoLog:
         self._store, self._incarnation = identity
         self._next_txid = next_txid
         self._handles = open_files(files, geometry, True)
-        self.tail_lsn = position.tail
+        self.tail_lsn = position.tail_lsn
+        self.tail_sequence = position.tail_sequence
         self.head_lsn = position.lsn
         self._sequence = position.sequence  # of the group being filled
         self.durable_sequence = position.sequence - 1
@@ -167,13 +169,15 @@ class RedoLog:
     # --- space -----------------------------------------------------------------------------------
     def _update_free(self) -> None:
         free = self.geometry.capacity_bytes - (self.head_lsn - self.tail_lsn) - PRIVATE_BYTES
-        self._mem[S_REDO_FREE] = max(0, free) // 8
+        self._mem[S_REDO_FREE] = max(0, free // 8 - int(self._fill[0]))
 
-    def set_tail(self, lsn: int) -> None:
+    def set_tail(self, lsn: int, sequence: int) -> None:
         """Nothing before `lsn` is needed any more (L5). Called with the latch held, after the control file is durable."""
-        self._files.mark("cut", lsn=lsn)
-        self.tail_lsn = max(self.tail_lsn, lsn)
-        self._update_free()
+        if lsn > self.tail_lsn:
+            self._files.mark("cut", lsn=lsn)
+            self.tail_lsn = lsn
+            self.tail_sequence = sequence
+            self._update_free()
 
     def used_bytes(self) -> int:
         """Bytes between tail and head."""

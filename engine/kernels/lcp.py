@@ -1,0 +1,215 @@
+"""Local checkpoint of one fragment: the scan, and loading what it wrote (D6, D8).
+
+Scan: on rows not yet passed, the checkpoint bit is 1 exactly if the row has changed since the checkpoint began. The scan clears bits that are 1 and
+writes live rows whose bit is 0. Loading puts every entry back at its ROWID, index entry included.
+"""
+
+from __future__ import annotations
+
+from engine.kernels import helper, kernel
+from engine.kernels.primary import image_key, index_find, index_insert, tag_of
+from engine.kernels.reads import entry_words, write_entry
+from engine.kernels.rows import known_row_address, map_get, map_leaf, take_given_slot
+from engine.kernels.varparts import take_var
+from engine.layout.arena import (
+    AUTHOR_MASK,
+    AUTHOR_SHIFT,
+    ENTRY_WORDS,
+    F_FIXED_WORDS,
+    F_HAS_VAR,
+    F_INDEX_SEED,
+    F_KEY_WORDS,
+    F_LCP_ACTIVE,
+    F_LCP_COPIED,
+    F_LCP_EPOCH,
+    F_LCP_PAGES,
+    F_LCP_POSITION,
+    F_LCP_SCANNED,
+    F_LCP_SKIPPED,
+    F_PAGES,
+    F_ROW_WORDS,
+    F_ROWS,
+    LCP_BIT,
+    LIVE,
+    OK,
+    PAGE_HEADER_WORDS,
+    PAGE_SHIFT,
+    PG_EMPTIED,
+    PG_FRESH,
+    ROW_HEADER_WORDS,
+    ROWID_MASK,
+    ST_DUPLICATE,
+    ST_INVARIANT,
+    ST_MEMORY,
+    ST_MORE,
+    ST_SPACE,
+    STATE_MASK,
+    STATE_SHIFT,
+    VAR_WORDS_MASK,
+)
+
+LCP_OFF = 0
+LCP_WRITING = 1
+LCP_ABANDONED = 2
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def start_lcp(mem, fragment, epoch):
+    """Begin the checkpoint of a fragment at the end of `epoch`; the caller holds the commit latch."""
+    mem[fragment + F_LCP_ACTIVE] = LCP_WRITING
+    mem[fragment + F_LCP_POSITION] = 0
+    mem[fragment + F_LCP_PAGES] = mem[fragment + F_PAGES]
+    mem[fragment + F_LCP_EPOCH] = epoch
+    mem[fragment + F_LCP_SCANNED] = 0
+    mem[fragment + F_LCP_COPIED] = 0
+    mem[fragment + F_LCP_SKIPPED] = 0
+    return OK
+
+
+@kernel("int64(int64[::1], int64)")
+def abandon_lcp(mem, fragment):
+    """The checkpoint will not be finished: the rest of the scan only clears bits."""
+    if mem[fragment + F_LCP_ACTIVE] == LCP_WRITING:
+        mem[fragment + F_LCP_ACTIVE] = LCP_ABANDONED
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1])")
+def scan_lcp(mem, fragment, out, limit, state):
+    """Scan on, looking at no more than `limit` slots. state: [words used in out, entries in out].
+
+    OK when the fragment is done, ST_MORE, ST_SPACE - words needed when out is full, ST_INVARIANT.
+    """
+    looked = 0
+    row_words = mem[fragment + F_ROW_WORDS]
+    position = mem[fragment + F_LCP_POSITION]
+    epoch = mem[fragment + F_LCP_EPOCH]
+    writing = mem[fragment + F_LCP_ACTIVE] == LCP_WRITING
+    while position >> 16 < mem[fragment + F_LCP_PAGES]:
+        page = map_get(mem, fragment, position >> 16)
+        base = page << PAGE_SHIFT
+        if page <= 0 or position & 0xFFFF >= mem[base + PG_FRESH]:
+            position = ((position >> 16) + 1) << 16
+            mem[fragment + F_LCP_POSITION] = position
+            looked += 1
+            if looked >= limit:
+                return ST_MORE
+            continue
+        if looked >= limit:
+            return ST_MORE
+        looked += 1
+        row = base + PAGE_HEADER_WORDS + (position & 0xFFFF) * row_words
+        head = mem[row]
+        if (head >> STATE_SHIFT) & STATE_MASK == LIVE:
+            changed = 1 if head & LCP_BIT else 0
+            if changed != (1 if mem[row + 1] > epoch else 0):
+                return ST_INVARIANT
+            if changed:
+                mem[fragment + F_LCP_SKIPPED] += 1
+            elif writing:
+                need = entry_words(mem, fragment, row, False)
+                if state[0] + need > out.size:
+                    return ST_SPACE - need
+                state[0] += write_entry(mem, out, fragment, position, row, False, out, state[0])
+                state[1] += 1
+                mem[fragment + F_LCP_SCANNED] += 1
+        mem[row] = head & ~LCP_BIT
+        position += 1
+        mem[fragment + F_LCP_POSITION] = position
+    mem[fragment + F_LCP_ACTIVE] = LCP_OFF
+    return OK
+
+
+@helper
+def place_row(mem, fragment, rowid, epoch, author, images, at, words):
+    """Put a row image at a prescribed ROWID, index entry included; OK or a status code.
+
+    Strict: the slot must be free and the key new. `words`: of the whole image, already checked against the source.
+    """
+    fixed = mem[fragment + F_FIXED_WORDS]
+    first, key_words = image_key(images, at, fixed, mem[fragment + F_KEY_WORDS])
+    if first + key_words > at + words:
+        return ST_INVARIANT
+    tag = tag_of(images, first, key_words, mem[fragment + F_INDEX_SEED])
+    if index_find(mem, fragment, tag, images, first, key_words) != 0:
+        return ST_DUPLICATE
+    reference = 0
+    if mem[fragment + F_HAS_VAR]:
+        reference = take_var(mem, fragment, images, at + fixed, words - fixed)
+        if reference == 0:
+            return ST_MEMORY
+    status = take_given_slot(mem, fragment, rowid)
+    if status != OK:
+        return status
+    row = known_row_address(mem, fragment, rowid)
+    for i in range(fixed):
+        mem[row + ROW_HEADER_WORDS + i] = images[at + i]
+    if reference != 0:
+        mem[row + mem[fragment + F_ROW_WORDS] - 1] = reference
+    mem[row] = LIVE << STATE_SHIFT | (author & AUTHOR_MASK) << AUTHOR_SHIFT
+    mem[row + 1] = epoch
+    status = index_insert(mem, fragment, tag, rowid)
+    mem[fragment + F_ROWS] += 1
+    return status
+
+
+@helper
+def checked_image_words(mem, fragment, words, at, stop):
+    """Words of the image at words[at:stop], or -1 if it cannot be one."""
+    fixed = mem[fragment + F_FIXED_WORDS]
+    if at + fixed > stop:
+        return -1
+    if not mem[fragment + F_HAS_VAR]:
+        return fixed
+    if at + fixed >= stop:
+        return -1
+    var = words[at + fixed] & VAR_WORDS_MASK
+    if var < 1 or var > stop - at - fixed:
+        return -1
+    return fixed + var
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64, int64[::1])", nogil=True)
+def load_entries(mem, fragments, words, start, stop, part, parts, state):
+    """Load entries words[start:stop] of a checkpoint into fragments of one table on private memory.
+
+    fragments: their addresses by number; only numbers with number % parts == part are loaded. state: [offset reached, rows loaded]. Returns OK or
+    the status of the entry at state[0].
+    """
+    at = start
+    while at < stop:
+        state[0] = at
+        if at + ENTRY_WORDS > stop:
+            return ST_INVARIANT
+        number = (words[at + 2] >> 47) & 0xFFF
+        if number >= fragments.size:
+            return ST_INVARIANT
+        fragment = fragments[number]
+        image = at + ENTRY_WORDS
+        size = checked_image_words(mem, fragment, words, image, stop)
+        if size < 0 or words[at] < 0 or words[at] > ROWID_MASK or words[at + 1] < 0:
+            return ST_INVARIANT
+        if number % parts == part:
+            status = place_row(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size)
+            if status != OK:
+                return status
+            state[1] += 1
+        at = image + size
+    state[0] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64)", nogil=True)
+def finish_load(mem, fragment, epoch):
+    """After loading: what the empty slots' epochs were is lost, "emptied through" `epoch` stands for them (D1)."""
+    for logical in range(mem[fragment + F_PAGES]):
+        page = map_get(mem, fragment, logical)
+        if page > 0:
+            mem[(page << PAGE_SHIFT) + PG_EMPTIED] = epoch
+        elif page < 0:
+            leaf = map_leaf(mem, fragment, logical)
+            mem[leaf + (logical & 511)] = -1 - epoch
+    return OK
+
+
+assert ST_MORE != ST_SPACE

@@ -1,0 +1,29 @@
+"""The sysfile: two copies, written in turn. A floor for the restart (D5), and what the store was made with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.layout.sealed import SEAL_FIELDS
+
+SYSFILE_BYTES = 4_096
+
+SYSFILE = np.dtype(
+    [
+        *SEAL_FIELDS,
+        ("generation", "<u8"),  # the newest intact copy wins
+        ("gci", "<u8"),
+        ("closed_epoch", "<u8"),  # newest epoch known to be closed and durable
+        ("durable_lsn", "<u8"),  # the log was durable up to here: an end before it is damage
+        ("durable_sequence", "<u8"),
+        ("file_bytes", "<u8"),  # geometry of the log
+        ("file_count", "<u8"),
+        ("hash_seed", "<i8"),  # seed of the index hashes
+        ("next_table_id", "<u8"),
+        ("next_lcp_id", "<u8"),
+        ("created_us", "<u8"),
+        ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 11 * 8) // 8,)),
+    ]
+)
+
+assert SYSFILE.itemsize == SYSFILE_BYTES

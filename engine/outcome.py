@@ -1,0 +1,54 @@
+"""What became of a transaction, read from the kept log: for commits whose answer was lost on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.layout.redo import GROUP_WORDS, KIND_MASK, KIND_TRANSACTION, WORDS_SHIFT
+from engine.log.geometry import open_files
+from engine.log.reader import LogReader
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.store import Store
+
+
+def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
+    """"committed", "aborted" or "unknown" (older than the kept log, or still open).
+
+    A group says which ids had not been given when it was sealed; so a transaction that began behind the oldest kept group and is in none of them
+    was never committed.
+    """
+    if any(txn.txid == txid and not txn.is_ended for txn in list(store.locks.by_slot.values())):
+        return "unknown"
+    if txid >= store.txid_limit():
+        return "aborted"
+    store.log.flush()
+    handles = open_files(files, store.log.geometry, False)
+    reader = LogReader(files, store.log.geometry, identity, handles)
+    lsn, sequence = store.log.tail_lsn, store.log.tail_sequence
+    is_covered = lsn == 0
+    try:
+        while (group := reader.group_at(lsn, sequence)) is not None:
+            if _holds(group.words, group.records_words, txid):
+                return "committed"
+            if sequence == store.log.tail_sequence and group.next_txid <= txid:
+                is_covered = True
+            lsn, sequence = group.end_lsn, sequence + 1
+    finally:
+        reader.close()
+    return "aborted" if is_covered else "unknown"
+
+
+def _holds(words: object, records_words: int, txid: int) -> bool:
+    at = GROUP_WORDS
+    stop = GROUP_WORDS + records_words
+    while at < stop:
+        word = int(words[at])  # type: ignore[index]
+        if word & KIND_MASK == KIND_TRANSACTION and int(words[at + 1]) == txid:  # type: ignore[index]
+            return True
+        size = word >> WORDS_SHIFT
+        if size <= 0:
+            return False
+        at += size
+    return False

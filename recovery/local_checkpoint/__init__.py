@@ -1,0 +1,1 @@
+"""Local checkpoints (LCP): scan, data files, control files."""

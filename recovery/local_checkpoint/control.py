@@ -1,0 +1,118 @@
+"""Control files: the commit point of a local checkpoint, and all that is needed to load it.
+
+`lcp/control-<id>` is one sealed unit, written whole after everything it names is durable. A control file that is not intact is no control file. The two newest
+are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
+from engine.layout.sealed import KIND_LCP_CONTROL, header_of, is_sealed, seal, store_of, write_seal
+from engine.schema import TableDefinition
+from recovery.local_checkpoint.data_file import FOLDER
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+
+PREFIX = "control-"
+
+
+@dataclass
+class Control:
+    """One complete local checkpoint."""
+
+    lcp_id: int
+    epoch: int
+    start_lsn: int
+    start_sequence: int
+    next_table_id: int
+    tables: list[TableDefinition]
+    # (table, fragment) -> (entries, blocks, bytes) of its data file.
+    fragments: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
+    copies: tuple[int, int, int] = (0, 0, 0)
+
+    def body(self) -> bytes:
+        """The JSON behind the header."""
+        value = {
+            "copies": list(self.copies),
+            "fragments": [[*place, *sizes] for place, sizes in sorted(self.fragments.items())],
+            "tables": [json.loads(table.to_json()) for table in self.tables],
+        }
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def control_name(lcp_id: int) -> str:
+    """Name of a control file."""
+    return f"{FOLDER}/{PREFIX}{lcp_id}"
+
+
+def write_control(files: Files, identity: tuple[bytes, int], control: Control) -> None:
+    """Make the checkpoint count. Durable on return: content and name."""
+    body = control.body()
+    count = max(UNIT_WORDS_MIN, CONTROL_HEADER_WORDS + -(-len(body) // 8))
+    words = np.zeros(count, dtype=np.int64)
+    header = header_of(words, LCP_CONTROL)
+    write_seal(header, KIND_LCP_CONTROL, count, *identity)
+    header["lcp_id"] = control.lcp_id
+    header["epoch"] = control.epoch
+    header["start_lsn"] = control.start_lsn
+    header["start_sequence"] = control.start_sequence
+    header["next_table_id"] = control.next_table_id
+    header["body_bytes"] = len(body)
+    start = CONTROL_HEADER_WORDS * 8
+    memoryview(words).cast("B")[start : start + len(body)] = body
+    seal(words, count)
+    file = files.create(control_name(control.lcp_id))
+    try:
+        files.pwrite(file, 0, words)
+        files.fdatasync(file)
+    finally:
+        files.close(file)
+    files.sync_directory(FOLDER)
+
+
+def control_ids(files: Files) -> list[int]:
+    """Numbers of all control files that have a name, newest first."""
+    names = [name.rpartition("/")[2] for name in files.list(FOLDER)]
+    found = [name[len(PREFIX) :] for name in names if name.startswith(PREFIX)]
+    return sorted((int(text) for text in found if text.isdigit()), reverse=True)
+
+
+def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
+    """An intact control file of this store, or None."""
+    file = files.open(control_name(lcp_id), False)
+    try:
+        size = files.size(file)
+        words = np.zeros(size // 8, dtype=np.int64)
+        files.pread_into(file, 0, memoryview(words).cast("B"))
+    finally:
+        files.close(file)
+    if not is_sealed(words, KIND_LCP_CONTROL, words.size) or store_of(words) != store:
+        return None
+    header = header_of(words, LCP_CONTROL)
+    if int(header["lcp_id"]) != lcp_id:
+        return None
+    start = CONTROL_HEADER_WORDS * 8
+    body = json.loads(words.tobytes()[start : start + int(header["body_bytes"])])
+    return Control(
+        lcp_id,
+        int(header["epoch"]),
+        int(header["start_lsn"]),
+        int(header["start_sequence"]),
+        int(header["next_table_id"]),
+        [TableDefinition.from_json(json.dumps(table).encode()) for table in body["tables"]],
+        {(row[0], row[1]): (row[2], row[3], row[4]) for row in body["fragments"]},
+        tuple(body["copies"]),
+    )
+
+
+def read_controls(files: Files, store: bytes) -> list[Control]:
+    """All intact control files, newest first."""
+    found = [read_control(files, store, lcp_id) for lcp_id in control_ids(files)]
+    return [control for control in found if control is not None]

@@ -1,0 +1,62 @@
+"""Old rows that commits copy for a running local checkpoint, on their way to its copies file.
+
+Commits write into the current buffer under the commit latch; the checkpoint's thread takes full buffers away. What may be in flight is bounded by
+`checkpoint_memory`: operations promise their copies before they are accepted.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+
+BUFFER_WORDS = 1 << 17
+
+
+class CopySink:
+    """The store's `copies` hook. Word 0 of a buffer counts the words used."""
+
+    def __init__(self, latch: threading.Lock) -> None:
+        self._latch = latch
+        self._nothing: Words = np.zeros(0, dtype=np.int64)
+        self._current: Words | None = None
+        self._full: list[Words] = []
+
+    def start(self) -> None:
+        """A checkpoint begins; the caller holds the latch."""
+        self._current = self._fresh(BUFFER_WORDS)
+
+    def stop(self) -> None:
+        """The checkpoint has ended or was abandoned; the caller holds the latch."""
+        self._current = None
+        self._full.clear()
+
+    @staticmethod
+    def _fresh(words: int) -> Words:
+        buffer = np.zeros(words, dtype=np.int64)
+        buffer[0] = 1
+        return buffer
+
+    def room(self, words: int) -> Words:
+        """A buffer with room for `words` more words, nothing if no checkpoint runs; the caller holds the latch."""
+        current = self._current
+        if current is None:
+            return self._nothing
+        if int(current[0]) + words > current.size:
+            self._full.append(current)
+            current = self._current = self._fresh(max(BUFFER_WORDS, words + 1))
+        return current
+
+    def take(self) -> list[Words]:
+        """Everything copied so far. Takes the latch."""
+        with self._latch:
+            taken = self._full
+            self._full = []
+            if self._current is not None and int(self._current[0]) > 1:
+                taken.append(self._current)
+                self._current = self._fresh(BUFFER_WORDS)
+            return taken

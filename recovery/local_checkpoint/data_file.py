@@ -1,0 +1,145 @@
+"""One data file of a local checkpoint: sealed blocks of row entries, written once, front to back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import FileTruncated, LcpDamaged
+from engine.layout.lcp import BLOCK_HEADER_WORDS, LCP_BLOCK, UNIT_WORDS_MIN
+from engine.layout.sealed import KIND_LCP_BLOCK, SEAL, header_of, is_sealed, seal, store_of, write_seal
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.memory.arena import Words
+
+FOLDER = "lcp"
+BLOCK_WORDS = 1 << 17  # 1 MiB
+SYNC_BYTES = 16 << 20  # sync this often, or the last sync would hold up the log's
+
+
+def data_name(lcp_id: int, table_id: int, fragment: int) -> str:
+    """Name of the data file of one fragment."""
+    return f"{FOLDER}/{lcp_id}-{table_id}-{fragment}.data"
+
+
+def copies_name(lcp_id: int) -> str:
+    """Name of the file of old rows copied by commits."""
+    return f"{FOLDER}/{lcp_id}-copies.data"
+
+
+class DataFileWriter:
+    """Writes one data file; `close` syncs it. `block` is where entries go, `state` = [words used, entries]."""
+
+    def __init__(
+        self, files: Files, name: str, identity: tuple[bytes, int], lcp_id: int, table_id: int, fragment: int
+    ) -> None:
+        self._files = files
+        self.name = name
+        self._identity = identity
+        self._place = (lcp_id, table_id, fragment)
+        self._file = files.create(name)
+        self.block: Words = np.zeros(BLOCK_WORDS, dtype=np.int64)
+        self.state: Words = np.array([BLOCK_HEADER_WORDS, 0], dtype=np.int64)
+        self.blocks = 0
+        self.entries = 0
+        self.size_bytes = 0
+        self._unsynced_bytes = 0
+
+    def make_room(self, words: int) -> None:
+        """Write the block out; the next one takes at least `words` words of entries."""
+        if int(self.state[1]):
+            self._write(False)
+        if words + BLOCK_HEADER_WORDS > self.block.size:
+            self.block = np.zeros(words + BLOCK_HEADER_WORDS, dtype=np.int64)
+
+    def append(self, entries: Words, count: int) -> None:
+        """Add entries made elsewhere."""
+        if int(self.state[0]) + entries.size > self.block.size:
+            self.make_room(entries.size)
+        at = int(self.state[0])
+        self.block[at : at + entries.size] = entries
+        self.state[0] += entries.size
+        self.state[1] += count
+
+    def _write(self, is_last: bool) -> None:
+        used = int(self.state[0])
+        words = max(used, UNIT_WORDS_MIN)
+        block = self.block
+        block[used:words] = 0
+        block[:BLOCK_HEADER_WORDS] = 0
+        header = header_of(block, LCP_BLOCK)
+        write_seal(header, KIND_LCP_BLOCK, words, *self._identity)
+        header["lcp_id"], header["table_id"], header["fragment"] = self._place
+        header["number"] = self.blocks
+        header["is_last"] = int(is_last)
+        header["entries"] = int(self.state[1])
+        header["entry_words"] = used - BLOCK_HEADER_WORDS
+        self.entries += int(self.state[1])
+        header["total_entries"] = self.entries
+        seal(block, words)
+        self._files.pwrite(self._file, self.size_bytes, memoryview(block).cast("B")[: words * 8])
+        self.blocks += 1
+        self.size_bytes += words * 8
+        self._unsynced_bytes += words * 8
+        if self._unsynced_bytes >= SYNC_BYTES:
+            self._files.fdatasync(self._file)
+            self._unsynced_bytes = 0
+        self.state[0] = BLOCK_HEADER_WORDS
+        self.state[1] = 0
+
+    def close(self) -> None:
+        """Write the last block and sync. Durable: the content; the name needs a sync of the directory."""
+        self._write(True)
+        self._files.fdatasync(self._file)
+        self._files.close(self._file)
+
+    def discard(self) -> None:
+        """Close without finishing."""
+        self._files.close(self._file)
+
+
+def read_blocks(
+    files: Files, name: str, store: bytes, lcp_id: int, table_id: int, fragment: int
+) -> Iterator[tuple[Words, int]]:
+    """Every block of a data file as (words, words of entries), checked. Raises: LcpDamaged, FileMissing, FileTruncated."""
+    file = files.open(name, False)
+    try:
+        size = files.size(file)
+        offset = 0
+        number = 0
+        while True:
+            words = _read_block(files, file, name, offset, size)
+            header = header_of(words, LCP_BLOCK)
+            place = (int(header["lcp_id"]), int(header["table_id"]), int(header["fragment"]), int(header["number"]))
+            used = int(header["entry_words"])
+            if store_of(words) != store or place != (lcp_id, table_id, fragment, number):
+                raise LcpDamaged(f"{name} holds a block of another file at {offset}", file=name, offset=offset)
+            if used > words.size - BLOCK_HEADER_WORDS:
+                raise LcpDamaged(f"{name} has an impossible block at {offset}", file=name, offset=offset)
+            yield words, used
+            offset += words.size * 8
+            number += 1
+            if int(header["is_last"]):
+                return
+    finally:
+        files.close(file)
+
+
+def _read_block(files: Files, file: object, name: str, offset: int, size: int) -> Words:
+    head = np.zeros(BLOCK_HEADER_WORDS, dtype=np.int64)
+    if offset + head.nbytes > size:
+        raise FileTruncated(f"{name} ends at {size}, in the middle of a block", file=name, offset=offset)
+    files.pread_into(file, offset, memoryview(head).cast("B"))  # type: ignore[arg-type]
+    count = int(header_of(head, SEAL)["words"])
+    if count < UNIT_WORDS_MIN or offset + count * 8 > size:
+        raise LcpDamaged(f"{name} has a damaged block at {offset}", file=name, offset=offset)
+    words = np.empty(count, dtype=np.int64)
+    files.pread_into(file, offset, memoryview(words).cast("B"))  # type: ignore[arg-type]
+    if not is_sealed(words, KIND_LCP_BLOCK, count):
+        raise LcpDamaged(f"{name} fails its checksum at {offset}", file=name, offset=offset)
+    return words
+
+

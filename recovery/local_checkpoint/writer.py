@@ -1,0 +1,200 @@
+"""Making a local checkpoint while transactions go on (D6).
+
+Order of durable writes: data files → their sync → directory sync → log durable through E → control file → its sync and the directory's → older checkpoints
+removed → log tail cut. A crash before the control file is whole leaves the checkpoint before it in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import InvariantBroken
+from engine.kernels.lcp import abandon_lcp, scan_lcp, start_lcp
+from engine.layout.arena import OK, ST_MORE, ST_SPACE
+from engine.layout.lcp import COPIES_FRAGMENT, COPIES_TABLE
+from recovery.local_checkpoint.control import Control, control_ids, control_name, read_control, write_control
+from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, copies_name, data_name
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.memory.arena import Words
+    from engine.store import Store
+    from engine.table import Table
+    from recovery.local_checkpoint.copies import CopySink
+
+Progress = Callable[[int, int, str], None]
+SCAN_SLOTS = 4_096
+KEPT = 2
+COPIES_ENTRIES_UNKNOWN = 1
+
+
+@dataclass
+class LcpReport:
+    """What one local checkpoint did."""
+
+    lcp_id: int
+    epoch: int
+    rows: int = 0
+    copies_bytes: int = 0
+    size_bytes: int = 0
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return asdict(self)
+
+
+class LocalCheckpoint:
+    """Makes the local checkpoints of one store, one at a time."""
+
+    def __init__(self, store: Store, files: Files, identity: tuple[bytes, int], sink: CopySink, next_id: int) -> None:
+        self._store = store
+        self._files = files
+        self._identity = identity
+        self._sink = sink
+        self.next_id = next_id
+        self.completed = 0
+        self.abandoned = 0
+        self.last_start_lsn = 0
+
+    def run(self, progress: Progress | None = None) -> LcpReport:
+        """Make one. Durable on return: the state at the end of the epoch in the report.
+
+        Raises: StorageFull if the disk is full (the checkpoint before stays in force), StoreFailed.
+        """
+        began = self._store.clock.monotonic()
+        lcp_id = self.next_id
+        self.next_id += 1
+        self._store.pin(self)
+        try:
+            control, tables = self._start(lcp_id)
+            report = LcpReport(lcp_id, control.epoch)
+            try:
+                self._write_data(control, tables, report, progress)
+                self._files.sync_directory(FOLDER)
+                self._store.log.wait(control.start_sequence - 1)
+                self._files.mark("lcp", lcp_id=lcp_id, epoch=control.epoch)
+                write_control(self._files, self._identity, control)
+            except BaseException:
+                # A full disk, or Ctrl-C in a call of `checkpoint()`: the store lives on with the checkpoint before.
+                if self._store.failure.first is None:
+                    self._abandon(lcp_id, tables)
+                raise
+        finally:
+            self._store.unpin(self)
+        self.completed += 1
+        self.last_start_lsn = control.start_lsn
+        self._retire_older()
+        report.seconds = self._store.clock.monotonic() - began
+        return report
+
+    def _start(self, lcp_id: int) -> tuple[Control, list[Table]]:
+        store = self._store
+        with store.latch:
+            epoch, lsn, sequence = store.epochs.close()
+            tables = list(store.tables.values())
+            for table in tables:
+                for fragment in table.fragments:
+                    start_lcp(store.mem, fragment, epoch)
+            self._sink.start()
+        definitions = [table.definition for table in tables]
+        return Control(lcp_id, epoch, lsn, sequence, store.next_table_id, definitions), tables
+
+    def _write_data(self, control: Control, tables: list[Table], report: LcpReport, progress: Progress | None) -> None:
+        lcp_id = control.lcp_id
+        total = sum(table.count() for table in tables)
+        copies = DataFileWriter(
+            self._files, copies_name(lcp_id), self._identity, lcp_id, COPIES_TABLE, COPIES_FRAGMENT
+        )
+        try:
+            for table in tables:
+                for number, fragment in enumerate(table.fragments):
+                    writer = DataFileWriter(
+                        self._files, data_name(lcp_id, table.table_id, number), self._identity, lcp_id, table.table_id, number
+                    )
+                    try:
+                        self._scan(fragment, writer, copies, report)
+                        writer.close()
+                    except BaseException:
+                        writer.discard()
+                        raise
+                    control.fragments[(table.table_id, number)] = (writer.entries, writer.blocks, writer.size_bytes)
+                    report.rows += writer.entries
+                    report.size_bytes += writer.size_bytes
+                    if progress is not None:
+                        progress(report.rows, total, "rows")
+            self._drain(copies, report)
+            with self._store.latch:
+                self._sink.stop()
+            copies.close()
+        except BaseException:
+            copies.discard()
+            raise
+        control.copies = (copies.entries, copies.blocks, copies.size_bytes)
+        report.size_bytes += copies.size_bytes
+
+    def _scan(self, fragment: int, writer: DataFileWriter, copies: DataFileWriter, report: LcpReport) -> None:
+        status = ST_MORE
+        while status != OK:
+            self._store.failure.check()
+            status = scan_lcp(self._store.mem, fragment, writer.block, SCAN_SLOTS, writer.state)
+            if status <= ST_SPACE:
+                writer.make_room(ST_SPACE - status)
+                self._drain(copies, report)
+            elif status not in (OK, ST_MORE):
+                raise self._store.fail(
+                    InvariantBroken("a row's checkpoint bit disagrees with its epoch; the store stopped, reopen it")
+                )
+        self._drain(copies, report)
+
+    def _drain(self, copies: DataFileWriter, report: LcpReport) -> None:
+        for buffer in self._sink.take():
+            entries = buffer[1 : int(buffer[0])]
+            # How many entries a buffer has is known to its reader, who walks them; here only the bytes matter.
+            copies.append(entries, COPIES_ENTRIES_UNKNOWN)
+            report.copies_bytes += entries.nbytes
+
+    def _abandon(self, lcp_id: int, tables: list[Table]) -> None:
+        """The disk is full: let the scan clear what bits are left, remove the files, keep the checkpoint before."""
+        store = self._store
+        with store.latch:
+            for table in tables:
+                for fragment in table.fragments:
+                    abandon_lcp(store.mem, fragment)
+            self._sink.stop()
+        scrap: Words = store.no_words
+        state = np.zeros(2, dtype=np.int64)
+        for table in tables:
+            for fragment in table.fragments:
+                while scan_lcp(store.mem, fragment, scrap, SCAN_SLOTS, state) != OK:
+                    store.failure.check()
+        self.abandoned += 1
+        self._remove(lcp_id)
+
+    def _remove(self, lcp_id: int) -> None:
+        """Remove a checkpoint's files, the control file first, so that nothing ever names a file that is gone."""
+        files = self._files
+        if files.exists(control_name(lcp_id)):
+            files.unlink(control_name(lcp_id))
+            files.sync_directory(FOLDER)
+        prefix = f"{lcp_id}-"
+        for name in files.list(FOLDER):
+            leaf = name.rpartition("/")[2]
+            if leaf.startswith(prefix) and leaf.endswith(".data"):
+                files.unlink(f"{FOLDER}/{leaf}")
+
+    def _retire_older(self) -> None:
+        """Keep the two newest checkpoints, remove the others, cut the log to the older one's start (D14)."""
+        ids = control_ids(self._files)
+        for lcp_id in ids[KEPT:]:
+            self._remove(lcp_id)
+        if len(ids) >= KEPT:
+            older = read_control(self._files, self._identity[0], ids[KEPT - 1])
+            if older is not None:
+                with self._store.latch:
+                    self._store.log.set_tail(older.start_lsn, older.start_sequence)
+

@@ -1,0 +1,133 @@
+"""The sysfile: two copies written in turn, so that one is always whole (RD1).
+
+It says what the store was made with and how far the log is known to be durable. The log itself tells where it ends; the sysfile is only a floor: a log that
+ends before it has lost what was promised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import FileMissing, VersionTooNew, VersionTooOld
+from engine.layout.sealed import (
+    FORMAT_VERSION,
+    FORMAT_VERSION_OLDEST,
+    KIND_SYSFILE,
+    header_of,
+    is_sealed,
+    seal,
+    store_of,
+    write_seal,
+)
+from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
+from engine.log.geometry import Geometry
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+
+NAMES = ("sysfile.0", "sysfile.1")
+
+
+@dataclass(frozen=True)
+class Sysfile:
+    """Content of one copy; see `engine/layout/sysfile.py` for the fields."""
+
+    store: bytes
+    incarnation: int
+    generation: int
+    gci: int
+    closed_epoch: int
+    durable_lsn: int
+    durable_sequence: int
+    geometry: Geometry
+    hash_seed: int
+    next_table_id: int
+    next_lcp_id: int
+    created_us: int
+
+
+def read_sysfile(files: Files) -> Sysfile | None:
+    """The newest intact copy, or None if neither is. Raises: VersionTooNew, VersionTooOld."""
+    copies = [copy for copy in map(lambda name: _read_copy(files, name), NAMES) if copy is not None]
+    return max(copies, key=lambda copy: copy.generation, default=None)
+
+
+def _read_copy(files: Files, name: str) -> Sysfile | None:
+    words = np.zeros(SYSFILE_BYTES // 8, dtype=np.int64)
+    try:
+        file = files.open(name, False)
+    except FileMissing:
+        return None
+    try:
+        if files.size(file) < SYSFILE_BYTES:
+            return None
+        files.pread_into(file, 0, memoryview(words).cast("B"))
+    finally:
+        files.close(file)
+    if not is_sealed(words, KIND_SYSFILE, words.size):
+        return None
+    header = header_of(words, SYSFILE)
+    version = int(header["version"])
+    if version > FORMAT_VERSION:
+        raise VersionTooNew(
+            f"the store has format {version}, this program reads up to {FORMAT_VERSION}; use a newer Tidemark",
+            found=version,
+            supported=FORMAT_VERSION,
+        )
+    if version < FORMAT_VERSION_OLDEST:
+        raise VersionTooOld(
+            f"the store has format {version}, this program reads from {FORMAT_VERSION_OLDEST}; open it once with an older one"
+        )
+    return Sysfile(
+        store_of(words),
+        int(header["incarnation"]),
+        int(header["generation"]),
+        int(header["gci"]),
+        int(header["closed_epoch"]),
+        int(header["durable_lsn"]),
+        int(header["durable_sequence"]),
+        Geometry(int(header["file_bytes"]), int(header["file_count"])),
+        int(header["hash_seed"]),
+        int(header["next_table_id"]),
+        int(header["next_lcp_id"]),
+        int(header["created_us"]),
+    )
+
+
+def create_copies(files: Files) -> None:
+    """Make both copies as empty files of full size. Durable on return; they count for nothing until written."""
+    for name in NAMES:
+        file = files.create(name, SYSFILE_BYTES)
+        files.fdatasync(file)
+        files.close(file)
+    files.sync_directory("")
+
+
+def write_sysfile(files: Files, content: Sysfile) -> Sysfile:
+    """Write the next generation over the older copy; returns what was written. Durable on return."""
+    content = replace(content, generation=content.generation + 1)
+    words = np.zeros(SYSFILE_BYTES // 8, dtype=np.int64)
+    header = header_of(words, SYSFILE)
+    write_seal(header, KIND_SYSFILE, words.size, content.store, content.incarnation)
+    header["generation"] = content.generation
+    header["gci"] = content.gci
+    header["closed_epoch"] = content.closed_epoch
+    header["durable_lsn"] = content.durable_lsn
+    header["durable_sequence"] = content.durable_sequence
+    header["file_bytes"] = content.geometry.file_bytes
+    header["file_count"] = content.geometry.file_count
+    header["hash_seed"] = content.hash_seed
+    header["next_table_id"] = content.next_table_id
+    header["next_lcp_id"] = content.next_lcp_id
+    header["created_us"] = content.created_us
+    seal(words, words.size)
+    file = files.open(NAMES[content.generation % 2], True)
+    try:
+        files.pwrite(file, 0, words)
+        files.fdatasync(file)
+    finally:
+        files.close(file)
+    return content

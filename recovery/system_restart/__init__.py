@@ -1,0 +1,1 @@
+"""System restart: load, replay, make the log firm."""

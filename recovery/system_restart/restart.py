@@ -1,0 +1,282 @@
+"""Opening a store is restarting it (D8, D12).
+
+Phases: lock → sysfile → control files → choose and load checkpoints → read the log → schema records → strict replay → firm up the end of the log → sysfile with a new
+incarnation → catalog. Until the end of the log is firmed up not one byte changes, so a restart that ends in an error leaves the store as it found it.
+
+| sysfile copies | control files | log | outcome |
+|---|---|---|---|
+| one intact | any | intact from the needed start | opens |
+| none | none | no group | no store: made anew if allowed |
+| none | some, or some group | - | SysfileDamaged |
+| intact | none intact, some exist, log cut | - | LcpDamaged |
+| intact | any | bad group with a valid one behind it, or an end before the sysfile's floor | RedoDamaged |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from engine.epoch import EpochClock
+from engine.errors import FileMissing, LcpDamaged, RedoDamaged, SysfileDamaged
+from engine.ids import gci_of
+from engine.log.geometry import FOLDER as REDO_FOLDER
+from engine.log.geometry import Geometry, create_files, open_files
+from engine.log.reader import GroupRead, LogReader
+from engine.log.redo import Position, RedoLog
+from engine.memory.arena import Arena
+from engine.store import Store
+from recovery.local_checkpoint.control import Control, control_ids, control_name, read_controls
+from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
+from recovery.sysfile import NAMES, Sysfile, create_copies, read_sysfile, write_sysfile
+from recovery.system_restart.load import PARTS, Loader, PartsOutOfMemory, out_of_memory
+from recovery.system_restart.replay import apply_schema, replay, schema_changes
+
+if TYPE_CHECKING:
+    from engine.clock import Clock
+    from engine.file_protocol import Files
+    from engine.options import Options
+
+
+@dataclass
+class Phase:
+    """One step of a restart."""
+
+    name: str
+    ms: float
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class RestartReport:
+    """What a restart found and did, phase by phase."""
+
+    phases: list[Phase] = field(default_factory=list)
+    is_new: bool = False
+    lcp_id: int = 0
+    lcp_epoch: int = 0
+    fallbacks: int = 0
+    groups: int = 0
+    end_lsn: int = 0
+    epoch: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {**self.__dict__, "phases": [dict(phase.__dict__) for phase in self.phases]}
+
+
+@dataclass
+class Opened:
+    """A store that restart has brought back, ready for threads."""
+
+    store: Store
+    sysfile: Sysfile
+    controls: list[Control]
+    report: RestartReport
+
+    @property
+    def identity(self) -> tuple[bytes, int]:
+        """Store UUID and incarnation, for sealed units."""
+        return self.sysfile.store, self.sysfile.incarnation
+
+
+class Restart:
+    """One restart of one store."""
+
+    def __init__(self, files: Files, options: Options, clock: Clock, through: int | None = None) -> None:
+        self._files = files
+        self._options = options
+        self._clock = clock
+        self._through = through
+        self._report = RestartReport()
+        self._began = clock.monotonic()
+
+    def _phase(self, name: str, rows: int = 0, size_bytes: int = 0) -> None:
+        now = self._clock.monotonic()
+        self._report.phases.append(Phase(name, (now - self._began) * 1_000, rows, size_bytes))
+        self._began = now
+
+    def run(self) -> Opened:
+        """Bring the store back, the lock being held. Durable on return: everything it shows."""
+        sysfile = read_sysfile(self._files)
+        if sysfile is None:
+            sysfile = self._create()
+        controls = self._controls(sysfile)
+        self._phase("control files")
+        try:
+            store, loader, groups, reader = self._rebuild(sysfile, controls, PARTS)
+        except PartsOutOfMemory:
+            # One half of the arena was too small for its fragments: once more with the whole for one thread.
+            try:
+                store, loader, groups, reader = self._rebuild(sysfile, controls, 1)
+            except PartsOutOfMemory as error:
+                raise out_of_memory(self._options.data_memory_bytes) from error
+        loader.release()
+        self._phase("join")
+        sysfile = self._firm_up(sysfile, controls, reader, groups)
+        self._attach(store, sysfile, controls, reader)
+        return Opened(store, sysfile, controls, self._report)
+
+    # --- a new store -----------------------------------------------------------------------------
+    def _create(self) -> Sysfile:
+        """Make a store where there is none. Its first intact sysfile copy, written last, makes it one (F30)."""
+        files = self._files
+        self._check_nothing_here()
+        if not self._options.create:
+            raise FileMissing("there is no store here; open with create=True to make one")
+        for folder in (REDO_FOLDER, LCP_FOLDER):
+            if files.exists(folder):
+                for name in files.list(folder):
+                    files.unlink(f"{folder}/{name.rpartition('/')[2]}")
+        for name in NAMES:
+            if files.exists(name):
+                files.unlink(name)
+        geometry = Geometry.of(self._options.redo_log_bytes)
+        create_files(files, geometry)
+        if not files.exists(LCP_FOLDER):
+            files.make_directory(LCP_FOLDER)
+        create_copies(files)
+        seed = int.from_bytes(self._clock.random_bytes(8), "little", signed=True)
+        now_us = self._clock.wall_us()
+        made = Sysfile(self._clock.random_bytes(16), 0, 0, 0, 0, 0, 0, geometry, seed, 1, 1, now_us)
+        self._report.is_new = True
+        made = write_sysfile(files, made)
+        self._phase("create", 0, geometry.capacity_bytes)
+        return made
+
+    def _check_nothing_here(self) -> None:
+        """No intact sysfile: only a store whose making was interrupted may be made anew."""
+        files = self._files
+        if files.exists(LCP_FOLDER) and control_ids(files):
+            raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
+        if not files.exists(REDO_FOLDER):
+            return
+        for name in files.list(REDO_FOLDER):
+            file = files.open(f"{REDO_FOLDER}/{name.rpartition('/')[2]}", False)
+            try:
+                # A log that was never written is zeros; the first group of any log lies at the start of a file.
+                if any(files.pread(file, 0, min(4_096, files.size(file)))):
+                    raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
+            finally:
+                files.close(file)
+
+    # --- rebuilding in memory --------------------------------------------------------------------
+    def _controls(self, sysfile: Sysfile) -> list[Control]:
+        controls = read_controls(self._files, sysfile.store)
+        if self._through is not None:
+            controls = [control for control in controls if control.epoch <= self._through]
+        if not controls and any(lcp_id > 1 for lcp_id in control_ids(self._files)):
+            raise LcpDamaged("no control file of a local checkpoint is intact; restore one from a copy or a backup")
+        return controls
+
+    def _rebuild(
+        self, sysfile: Sysfile, controls: list[Control], parts: int
+    ) -> tuple[Store, Loader, list[GroupRead], LogReader]:
+        options = self._options
+        arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes)
+        store = Store(arena, options, self._clock, self._files.failure, sysfile.hash_seed)
+        store.next_table_id = sysfile.next_table_id
+        if controls:
+            store.next_table_id = max(store.next_table_id, controls[0].next_table_id)
+            for definition in controls[0].tables:
+                store.install_table(definition)
+        loader = Loader(store, self._files, sysfile.store, controls, parts)
+        loader.prepare()
+        loader.choose()
+        self._phase("verify", 0, 0)
+        loader.load()
+        self._phase("load", loader.result.rows, loader.result.size_bytes)
+        self._report.fallbacks = loader.result.fallbacks
+        groups, reader = self._read_log(sysfile, controls, loader)
+        apply_schema(store, loader, schema_changes(groups), controls[0].epoch if controls else 0)
+        operations = replay(store, groups, loader.parts)
+        self._phase("redo", operations, sum(group.words.nbytes for group in groups))
+        return store, loader, groups, reader
+
+    def _read_log(
+        self, sysfile: Sysfile, controls: list[Control], loader: Loader
+    ) -> tuple[list[GroupRead], LogReader]:
+        start_lsn, start_sequence = 0, 1
+        used = list(loader.chosen.values())
+        if controls and None not in used:
+            oldest = min((each for each in used if each is not None), key=lambda each: each.epoch, default=controls[0])
+            start_lsn, start_sequence = oldest.start_lsn, oldest.start_sequence
+        handles = open_files(self._files, sysfile.geometry, True)
+        reader = LogReader(self._files, sysfile.geometry, sysfile.store, handles)
+        groups = list(reader.groups(start_lsn, start_sequence))
+        if reader.end_lsn < sysfile.durable_lsn:
+            raise RedoDamaged(
+                f"the log ends at LSN {reader.end_lsn} but was durable through {sysfile.durable_lsn}; restore it from a copy",
+                lsn=reader.end_lsn,
+            )
+        self._report.groups = len(groups)
+        self._highest_epoch = max([group.epoch for group in groups], default=0)
+        if self._through is not None:
+            groups = [group for group in groups if group.epoch <= self._through]
+            if groups:
+                reader.end_at(groups[-1])
+            else:
+                reader.end_before(start_lsn, start_sequence)
+        self._report.end_lsn = reader.end_lsn
+        self._phase("read log", len(groups), reader.end_lsn - start_lsn)
+        return groups, reader
+
+    # --- the first writes ------------------------------------------------------------------------
+    def _firm_up(
+        self, sysfile: Sysfile, controls: list[Control], reader: LogReader, groups: list[GroupRead]
+    ) -> Sysfile:
+        """From here on the store changes. A crash between any two steps leaves a state from which the same restart follows."""
+        if self._through is not None:
+            # The floor first: a crash behind the cut must not find a log that ends before it.
+            sysfile = write_sysfile(
+                self._files,
+                replace(sysfile, durable_lsn=reader.end_lsn, durable_sequence=reader.next_sequence - 1),
+            )
+            for lcp_id in control_ids(self._files):
+                if lcp_id not in {control.lcp_id for control in controls}:
+                    self._files.unlink(control_name(lcp_id))
+            self._files.sync_directory(LCP_FOLDER)
+            reader.cut(self._through)
+        reader.seal_tail()
+        highest = max(
+            int(gci_of(self._highest_epoch)), sysfile.gci, *[int(gci_of(control.epoch)) for control in controls], 0
+        )
+        newest_lcp = max([*control_ids(self._files), sysfile.next_lcp_id - 1])
+        written = write_sysfile(
+            self._files,
+            replace(
+                sysfile,
+                incarnation=sysfile.incarnation + 1,
+                gci=highest + 1,
+                closed_epoch=max([group.epoch for group in groups], default=sysfile.closed_epoch),
+                durable_lsn=reader.end_lsn,
+                durable_sequence=reader.next_sequence - 1,
+                next_lcp_id=newest_lcp + 1,
+            ),
+        )
+        self._phase("firm up")
+        return written
+
+    def _attach(self, store: Store, sysfile: Sysfile, controls: list[Control], reader: LogReader) -> None:
+        tail_lsn, tail_sequence = 0, 1
+        if len(controls) > 1:
+            tail_lsn, tail_sequence = controls[1].start_lsn, controls[1].start_sequence
+        elif controls and controls[0].lcp_id > 1:
+            tail_lsn, tail_sequence = controls[0].start_lsn, controls[0].start_sequence
+        reader.close()
+        log = RedoLog(
+            self._files,
+            sysfile.geometry,
+            store.mem,
+            store.latch,
+            self._clock,
+            (sysfile.store, sysfile.incarnation),
+            Position(reader.next_sequence, reader.end_lsn, tail_lsn, tail_sequence),
+            store.txid_limit,
+        )
+        store.attach(log, EpochClock(store.latch, log, sysfile.gci), sysfile.incarnation)
+        report = self._report
+        report.epoch = store.epochs.current
+        if controls:
+            report.lcp_id, report.lcp_epoch = controls[0].lcp_id, controls[0].epoch

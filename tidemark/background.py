@@ -1,0 +1,140 @@
+"""The threads of an open store: one closes epochs and writes the sysfile, one makes local checkpoints.
+
+Each has one owner, is joined at close, and its failure fails the store (D13).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.errors import InvariantBroken, StorageFull, StoreFailed
+from recovery.sysfile import write_sysfile
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint, Progress
+    from recovery.system_restart.restart import Opened
+
+_log = logging.getLogger("tidemark")
+
+LCP_POLL_SECONDS = 0.2
+STORAGE_FULL_PAUSE_SECONDS = 5.0
+
+
+class Clockwork:
+    """What time does to a store: epochs, GCIs, sysfile, local checkpoints. Every method may be called without threads too."""
+
+    def __init__(self, opened: Opened, files: Files, lcp: LocalCheckpoint) -> None:
+        self._store = opened.store
+        self._sysfile = opened.sysfile
+        self._files = files
+        self._lcp = lcp
+        self._lcp_turn = threading.Lock()
+        self._sysfile_turn = threading.Lock()
+        self._stop = threading.Event()
+        self._lcp_wanted = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._last_lcp = self._store.clock.monotonic()
+
+    # --- one step each ---------------------------------------------------------------------------
+    def advance_epoch(self) -> int:
+        """Close the open epoch if it has commits, make it durable; the newest closed epoch."""
+        store = self._store
+        with store.latch:
+            if not store.epochs.has_commits:
+                return store.epochs.newest_closed
+            closed, _, sequence = store.epochs.close()
+        store.log.wait(sequence - 1)
+        return closed
+
+    def advance_gci(self) -> None:
+        """Begin the next GCI and write the sysfile. Durable on return: everything committed before."""
+        store = self._store
+        with self._sysfile_turn:
+            with store.latch:
+                closed, lsn, sequence = store.epochs.close(next_gci=True)
+                gci = store.epochs.current >> 32
+            store.log.wait(sequence - 1)
+            self._sysfile = write_sysfile(
+                self._files,
+                replace(
+                    self._sysfile,
+                    gci=gci,
+                    closed_epoch=closed,
+                    durable_lsn=lsn,
+                    durable_sequence=sequence - 1,
+                    next_table_id=store.next_table_id,
+                    next_lcp_id=self._lcp.next_id,
+                ),
+            )
+
+    def local_checkpoint(self, progress: Progress | None = None) -> LcpReport:
+        """Make a local checkpoint now, after the one that may be running."""
+        with self._lcp_turn:
+            report = self._lcp.run(progress)
+            self._last_lcp = self._store.clock.monotonic()
+            return report
+
+    # --- threads ---------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Start both threads."""
+        self._store.on_redo_full = self._lcp_wanted.set
+        self._store.log.on_pressure = None
+        for name, work in (("tidemark-epochs", self._run_epochs), ("tidemark-lcp", self._run_lcp)):
+            thread = threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop and join both threads; a running local checkpoint is finished first."""
+        self._stop.set()
+        self._lcp_wanted.set()
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except StoreFailed as error:
+            _log.error("background work stopped: %s", error)
+        except Exception as error:
+            self._store.fail(InvariantBroken(f"background work failed: {error!r}; reopen the store"))
+            _log.exception("background work failed")
+            raise
+
+    def _run_epochs(self) -> None:
+        options = self._store.options
+        clock = self._store.clock
+        next_gci = clock.monotonic() + options.gcp_interval_ms / 1_000
+        while not self._stop.wait(options.epoch_interval_ms / 1_000):
+            if clock.monotonic() >= next_gci:
+                self.advance_gci()
+                next_gci = clock.monotonic() + options.gcp_interval_ms / 1_000
+            else:
+                self.advance_epoch()
+
+    def _run_lcp(self) -> None:
+        while not self._stop.is_set():
+            self._lcp_wanted.wait(LCP_POLL_SECONDS)
+            if self._stop.is_set():
+                return
+            if self._lcp_wanted.is_set() or self._is_due():
+                self._lcp_wanted.clear()
+                try:
+                    self.local_checkpoint()
+                except StorageFull as error:
+                    _log.warning("local checkpoint abandoned: %s", error)
+                    self._stop.wait(STORAGE_FULL_PAUSE_SECONDS)
+
+    def _is_due(self) -> bool:
+        store = self._store
+        grown = store.log.head_lsn - self._lcp.last_start_lsn
+        if grown >= store.options.checkpoint_log_share * store.log.geometry.capacity_bytes:
+            return True
+        interval = store.options.checkpoint_interval_ms / 1_000
+        return bool(interval and grown and store.clock.monotonic() - self._last_lcp >= interval)

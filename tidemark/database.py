@@ -1,0 +1,227 @@
+"""An open store: lock, restart, threads; and their end.
+
+Opening is recovering: whatever the last process left, `open` brings back every acknowledged transaction or says why it cannot.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from engine.catalog import Catalog
+from engine.clock import SystemClock
+from engine.errors import CatalogDamaged, Retryable, SchemaInvalid, StorageFull, StoreClosed, StoreFailed
+from engine.files import PosixFiles
+from engine.options import OptionKeywords, Options
+from engine.outcome import find_outcome
+from engine.partition import HashPartition
+from engine.schema import Column, TableDefinition
+from recovery.local_checkpoint.copies import CopySink
+from recovery.local_checkpoint.writer import LocalCheckpoint, Progress
+from recovery.system_restart.restart import Restart
+from tidemark.background import Clockwork
+from tidemark.handles import TableHandle
+from tidemark.session import Transaction
+
+if TYPE_CHECKING:
+    from engine.clock import Clock
+    from engine.file_protocol import Files
+
+_log = logging.getLogger("tidemark")
+R = TypeVar("R")
+RETRY_PAUSE_SECONDS = 0.001
+
+
+class Database:
+    """One open store. Share it between threads; a transaction belongs to one. `with` closes it."""
+
+    def __init__(
+        self, files: Files, options: Options, clock: Clock, directory: str | None = None, through: int | None = None
+    ) -> None:
+        self._files = files
+        self._options = options
+        self._directory = directory
+        self._is_closed = False
+        files.lock()
+        try:
+            opened = Restart(files, options, clock, through).run()
+        except BaseException:
+            files.close_all()
+            files.unlock()
+            raise
+        self._opened = opened
+        self._store = opened.store
+        sink = CopySink(self._store.latch)
+        self._store.copies = sink.room
+        self._lcp = LocalCheckpoint(self._store, files, opened.identity, sink, opened.sysfile.next_lcp_id)
+        self._lcp.last_start_lsn = opened.controls[0].start_lsn if opened.controls else 0
+        self._clockwork = Clockwork(opened, files, self._lcp)
+        self._refresh_catalog()
+        if options.background:
+            self._clockwork.start()
+
+    # --- life ------------------------------------------------------------------------------------
+    def close(self) -> None:
+        """Roll open transactions back, make everything committed durable, close all files. Closing again does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._clockwork.stop()
+        store = self._store
+        try:
+            if store.failure.first is None:
+                for txn in list(store.locks.by_slot.values()):
+                    txn.rollback()
+                self._clockwork.advance_gci()
+        finally:
+            self._files.close_all()
+            self._files.unlock()
+            store.failure.latch(StoreClosed("the store is closed; open it again"))
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def check_usable(self) -> None:
+        """Raise StoreFailed if the store has failed, is closed or was forked."""
+        if self._store.failure.first is not None:
+            self._store.failure.check()
+
+    @property
+    def restart_report(self) -> dict[str, Any]:
+        """What opening found and did, phase by phase."""
+        return self._opened.report.to_dict()
+
+    # --- schema ----------------------------------------------------------------------------------
+    def create_table(
+        self,
+        name: str,
+        columns: Iterable[Column],
+        primary_key: str | Sequence[str],
+        partition: HashPartition | None = None,
+    ) -> TableHandle:
+        """Make a table. Durable on return. Raises: TableExists, SchemaInvalid, InvalidName, MemoryExhausted."""
+        key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
+        definition = TableDefinition(0, 1, name, tuple(columns), key, partition or HashPartition())
+        table = self._store.create_table(definition)
+        self._refresh_catalog()
+        return TableHandle(self, table)
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table. Durable on return; its memory is free once no transaction looks at it. Raises: NoSuchTable."""
+        self._store.drop_table(name)
+        self._refresh_catalog()
+
+    def tables(self) -> list[str]:
+        """Names of all tables, "database.table", sorted."""
+        self.check_usable()
+        return sorted(self._store.tables)
+
+    def __getitem__(self, name: str) -> TableHandle:
+        self.check_usable()
+        return TableHandle(self, self._store.table(name))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._store.tables
+
+    def _refresh_catalog(self) -> None:
+        """Let the LMDB catalog follow; it is a cache, so what it cannot do is only reported (D15)."""
+        if self._directory is None:
+            return
+        catalog = Catalog(self._files, self._directory, *self._opened.identity)
+        definitions = [table.definition for table in self._store.tables.values()]
+        try:
+            if catalog.read()[1] == sorted(definitions, key=lambda each: each.table_id):
+                return
+        except CatalogDamaged as error:
+            _log.info("catalog made anew: %s", error)
+        try:
+            catalog.rewrite(self._store.log.durable_lsn, definitions)
+        except StorageFull as error:
+            _log.warning("catalog not written, it will be made anew: %s", error)
+
+    # --- transactions ----------------------------------------------------------------------------
+    def transaction(self) -> Transaction:
+        """Begin a transaction of this thread; use it with `with`. Raises: StoreFailed, RedoOverloaded, MemoryExhausted."""
+        return self._store.begin(kind=Transaction)
+
+    def run(self, work: Callable[[Transaction], R], retries: int = 5) -> R:
+        """Run work(txn) and commit; again, up to `retries` times, when the transaction was rolled back by a Retryable error."""
+        if retries < 0:
+            raise SchemaInvalid(f"retries must be 0 or more, got {retries}")
+        for attempt in range(retries + 1):
+            try:
+                with self.transaction() as txn:
+                    return work(txn)
+            except Retryable:
+                if attempt == retries:
+                    raise
+                self._store.clock.sleep(RETRY_PAUSE_SECONDS * (1 << attempt))
+        raise StoreFailed("unreachable: the last attempt returns or raises")
+
+    def outcome(self, txid: int) -> str:
+        """What became of a transaction: "committed", "aborted", or "unknown" if it is older than the kept log."""
+        self.check_usable()
+        return find_outcome(self._store, self._files, self._opened.identity[0], txid)
+
+    # --- time ------------------------------------------------------------------------------------
+    def sync(self) -> int:
+        """Make everything committed so far durable and close its epoch; returns that epoch."""
+        self.check_usable()
+        closed = self._clockwork.advance_epoch()
+        self._store.log.flush()
+        return closed
+
+    def advance_epoch(self) -> int:
+        """Close the open epoch if it has commits; the newest closed epoch. The clock of `background=False`."""
+        self.check_usable()
+        return self._clockwork.advance_epoch()
+
+    def checkpoint(self, progress: Progress | None = None) -> dict[str, Any]:
+        """Make one local checkpoint now; returns a report. Durable on return: the state at the end of its epoch.
+
+        Raises: StorageFull if the disk is full (the checkpoint before stays in force), StoreFailed.
+        """
+        self.check_usable()
+        return self._clockwork.local_checkpoint(progress).to_dict()
+
+    def status(self) -> dict[str, Any]:
+        """Every counter, nested by room."""
+        store = self._store
+        store_state = "open" if store.failure.first is None else "failed"
+        return {
+            "store": {
+                "state": store_state,
+                "uuid": self._opened.identity[0].hex(),
+                "incarnation": self._opened.identity[1],
+                "pid": os.getpid(),
+            },
+            "epoch": {"current": store.epochs.current, "newest_closed": store.epochs.newest_closed},
+            "log": store.log.counters(),
+            "lcp": {
+                "completed": self._lcp.completed,
+                "abandoned": self._lcp.abandoned,
+                "next_id": self._lcp.next_id,
+            },
+            "locks": store.locks.counters(),
+            "memory": {
+                "data_memory_bytes": self._options.data_memory_bytes,
+                "used_bytes": store.arena.used_pages() * 32_768,
+            },
+            "tables": {table.name: {"rows": table.count()} for table in store.tables.values()},
+            "transactions": {"open": len(store.locks.by_slot)},
+        }
+
+
+def open_database(path: str | os.PathLike[str], through: int | None = None, **options: Unpack[OptionKeywords]) -> Database:
+    """Open the store in a directory, making it if it is missing, and restart it.
+
+    Raises: Locked (another process has it), Damaged, Incompatible, SchemaInvalid for options, FileMissing with create=False.
+    """
+    parsed = Options.from_keywords(options)
+    place = os.path.abspath(os.fspath(path))
+    return Database(PosixFiles(place, create=parsed.create), parsed, SystemClock(), place, through)
