@@ -1,0 +1,315 @@
+"""A disk that refuses a wrong order of writes at the moment it happens.
+
+Knows the store's file kinds by name and follows, for each, what is durable. It stands below the latch, so it sees what
+really reaches the disk. A violation raises OrderViolation, an AssertionError: no code of the store catches it.
+
+Rules: (O1) a local checkpoint's control file is written, or renamed into place, only when content and entry of all its
+data files are durable (F23); (O2) control and data files of a local checkpoint are unlinked only while a newer control
+file, durable in content and entry, stands in (F28); (O3) the REDO log is not written over LSNs that no `cut` has
+declared free (F28, L4); (O4) a REDO write starts only when all earlier ones are durable (L1); (O5) `ack` is marked
+only when all REDO is durable (RP2); (O6) nothing but close and unlock follows a failed sync (F33); (O7) a renamed file
+is not used before its directories are synced (F26).
+
+Marks it listens to: `mark("cut", lsn=...)` after each durable control file and once at open (the tail);
+`mark("ack", ...)` by the thread that synced, before it gives up its place at the log.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.file_doubles.wrapper import RawWrapper, WrappedFiles
+from engine.file_layer import CheckedFiles, parent_of
+from engine.file_protocol import Buffer, File, RawFiles, flat
+
+_DATA = re.compile(r"lcp/(\d+)-\d+-\d+\.data")
+_CONTROL = re.compile(r"lcp/control-(\d+)[^/]*")
+_REDO = "redo/*.redo"
+
+
+class OrderViolation(AssertionError):
+    """A rule of the order of writes is broken; the message names rule, call and file."""
+
+
+class OrderMonitor(WrappedFiles):
+    """`Files` that raise OrderViolation at the first call in a wrong order."""
+
+    def __init__(self, inner: CheckedFiles) -> None:
+        super().__init__(inner, _OrderRaw(inner.raw))
+
+
+@dataclass(eq=False)
+class _FileState:
+    """What is not durable of one file. Files never seen are as durable as they were found."""
+
+    writes: int = 0
+    synced: int = 0
+    is_entry_unsynced: bool = False
+    # Directories to sync before the file may be used under its new name.
+    renamed_between: set[str] = field(default_factory=set)
+
+    @property
+    def is_unsynced(self) -> bool:
+        return self.writes != self.synced
+
+
+class _RedoState:
+    """Follows the LSN of the log's writes by their place.
+
+    A write lies in the lap that brings it nearest to the end of the last one. Laps are counted from the first write
+    seen; the first `cut` tells the true lap.
+    """
+
+    def __init__(self) -> None:
+        self.end: int | None = None
+        self.tail: int | None = None
+        self.is_placed = False
+
+    def write(self, place: int, count: int, capacity: int) -> int | None:
+        """Follow a write of `count` bytes; returns the first LSN it destroys, or None if it destroys none."""
+        if self.end is None:
+            # The first write of a store opened again may be anywhere in the lap behind the tail.
+            self.end = place if self.tail is None else self.tail + (place - self.tail) % capacity
+        lsn = self.end + (place - self.end + capacity // 2) % capacity - capacity // 2
+        if self.tail is None:
+            self.tail = lsn
+        self.end = max(self.end, lsn + count)
+        lost = lsn + count - capacity
+        return None if lost <= self.tail else max(self.tail, lsn - capacity)
+
+    def cut(self, lsn: int, capacity: int) -> None:
+        """The log before `lsn` is free."""
+        if not self.is_placed and self.end is not None and capacity:
+            self.end = lsn + (self.end - lsn) % capacity
+        self.is_placed = True
+        self.tail = lsn
+
+
+class _OrderRaw(RawWrapper):
+    def __init__(self, inner: RawFiles) -> None:
+        super().__init__(inner)
+        self._states: dict[str, _FileState] = {}
+        self._handles: dict[int, _FileState] = {}
+        self._redo = _RedoState()
+        self._redo_bytes: dict[str, int] = {}
+        # End of a REDO write that the system cut short: what completes it is no new write.
+        self._redo_continued: tuple[str, int] | None = None
+        self._failed_sync = ""
+        self._mutex = threading.RLock()
+
+    def _state(self, name: str) -> _FileState:
+        return self._states.setdefault(name, _FileState())
+
+    def _check_alive(self, operation: str, name: str) -> None:
+        if self._failed_sync:
+            raise OrderViolation(f"O6: {operation} of {name or '.'} after a failed sync of {self._failed_sync}")
+
+    def _check_renamed(self, operation: str, name: str, state: _FileState) -> None:
+        if state.renamed_between:
+            raise OrderViolation(f"O7: {operation} of {name} after its rename, before its directory is synced")
+
+    def _is_entry_unsynced(self, name: str) -> bool:
+        # A durable entry in a directory whose own entry is not durable is lost with it (F25).
+        above = self._states.get(parent_of(name))
+        own = self._states.get(name)
+        return (own is not None and own.is_entry_unsynced) or (above is not None and above.is_entry_unsynced)
+
+    def _is_durable(self, name: str) -> bool:
+        state = self._states.get(name)
+        return not self._is_entry_unsynced(name) and (state is None or not state.is_unsynced)
+
+    def _unsynced_redo(self) -> list[str]:
+        return sorted(name for name in self._states if fnmatch.fnmatchcase(name, _REDO) and not self._is_durable(name))
+
+    def _check_control(self, operation: str, name: str) -> None:
+        control = _CONTROL.fullmatch(name)
+        if control is None:
+            return
+        for other, state in self._states.items():
+            data = _DATA.fullmatch(other)
+            if data is not None and int(data[1]) == int(control[1]):
+                if state.is_unsynced:
+                    raise OrderViolation(f"O1: {operation} of {name} before the content of {other} is durable")
+                if self._is_entry_unsynced(other):
+                    raise OrderViolation(f"O1: {operation} of {name} before the entry of {other} is durable")
+
+    def _check_lcp_unlink(self, name: str) -> None:
+        matched = _CONTROL.fullmatch(name) or _DATA.fullmatch(name)
+        if matched is None:
+            return
+        own = int(matched[1])
+        newer_is_durable = own_exists = False
+        for leaf in self.inner.names("lcp"):
+            control = _CONTROL.fullmatch(f"lcp/{leaf}")
+            if control is None:
+                continue
+            is_durable = self._is_durable(f"lcp/{leaf}")
+            if int(control[1]) > own and not is_durable:
+                raise OrderViolation(f"O2: unlink of {name} before lcp/{leaf} is durable in content and entry")
+            newer_is_durable = newer_is_durable or int(control[1]) > own
+            own_exists = own_exists or (int(control[1]) == own and is_durable)
+        if own_exists and not newer_is_durable:
+            raise OrderViolation(f"O2: unlink of {name} while no newer control file stands in for it")
+
+    def _check_redo_write(self, file: File, offset: int, count: int) -> None:
+        unsynced = self._unsynced_redo()
+        if self._redo_continued == (file.name, offset):
+            return
+        if unsynced:
+            raise OrderViolation(f"O4: REDO write at {file.name} {offset}+{count} while {unsynced[0]} is unsynced")
+        self._measure_redo()
+        names = sorted(self._redo_bytes)
+        place = sum(self._redo_bytes[name] for name in names[: names.index(file.name)]) + offset
+        lost = self._redo.write(place, count, sum(self._redo_bytes.values()))
+        if lost is not None:
+            raise OrderViolation(f"O3: REDO write at {file.name} {offset}+{count} over LSN {lost}, which no cut freed")
+
+    def _measure_redo(self) -> None:
+        if not self._redo_bytes:
+            for leaf in self.inner.names("redo"):
+                if fnmatch.fnmatchcase(f"redo/{leaf}", _REDO):
+                    self._redo_bytes[f"redo/{leaf}"] = self.inner.size_of(f"redo/{leaf}")
+
+    def create(self, name: str) -> File:
+        with self._mutex:
+            self._check_alive("create", name)
+            file = self.inner.create(name)
+            self._states[name] = self._handles[file] = _FileState(is_entry_unsynced=True)
+            self._redo_bytes.clear()
+            return file
+
+    def open(self, name: str, writable: bool) -> File:
+        with self._mutex:
+            self._check_alive("open", name)
+            self._check_renamed("open", name, self._state(name))
+            file = self.inner.open(name, writable)
+            self._handles[file] = self._state(name)
+            return file
+
+    def pread_into(self, file: File, view: memoryview, offset: int) -> int:
+        self._check_alive("pread", file.name)
+        self._check_renamed("pread", file.name, self._handles[file])
+        return self.inner.pread_into(file, view, offset)
+
+    def pwrite(self, file: File, buffer: Buffer, offset: int) -> int:
+        with self._mutex:
+            self._check_alive("pwrite", file.name)
+            state = self._handles[file]
+            self._check_renamed("pwrite", file.name, state)
+            self._check_control("pwrite", file.name)
+            count = flat(buffer).nbytes
+            is_redo = fnmatch.fnmatchcase(file.name, _REDO)
+            # A write that lengthens a REDO file fills it at its creation; the log itself never grows a file.
+            if is_redo and offset + count <= self.inner.size(file):
+                self._check_redo_write(file, offset, count)
+            elif is_redo:
+                self._redo_bytes.clear()
+            state.writes += 1
+        done = self.inner.pwrite(file, buffer, offset)
+        if is_redo:
+            self._redo_continued = (file.name, offset + done) if done < count else None
+        return done
+
+    def truncate(self, file: File, size: int) -> None:
+        with self._mutex:
+            self._check_alive("truncate", file.name)
+            self._check_renamed("truncate", file.name, self._handles[file])
+            self._handles[file].writes += 1
+            self._redo_bytes.clear()
+        self.inner.truncate(file, size)
+
+    def fdatasync(self, file: File) -> None:
+        self._check_alive("fdatasync", file.name)
+        state = self._handles[file]
+        writes = state.writes
+        try:
+            self.inner.fdatasync(file)
+        except OSError:
+            self._failed_sync = file.name
+            raise
+        state.synced = writes
+
+    def fail_sync(self, target: File | str, error_number: int) -> None:
+        name = target if isinstance(target, str) else target.name
+        self._check_alive("sync", name)
+        try:
+            super().fail_sync(target, error_number)
+        except OSError:
+            self._failed_sync = name or "."
+            raise
+
+    def sync_directory(self, path: str) -> None:
+        self._check_alive("sync_directory", path)
+        with self._mutex:
+            before = [state for name, state in self._states.items() if parent_of(name) == path]
+        try:
+            self.inner.sync_directory(path)
+        except OSError:
+            self._failed_sync = path or "."
+            raise
+        with self._mutex:
+            for state in before:
+                state.is_entry_unsynced = False
+            for state in self._states.values():
+                state.renamed_between.discard(path)
+
+    def make_directory(self, path: str) -> None:
+        self._check_alive("make_directory", path)
+        self.inner.make_directory(path)
+        with self._mutex:
+            self._states[path] = _FileState(is_entry_unsynced=True)
+
+    def rename(self, source: str, target: str) -> None:
+        with self._mutex:
+            self._check_alive("rename", source)
+            state = self._state(source)
+            self._check_renamed("rename", source, state)
+            self._check_control("rename", target)
+            self.inner.rename(source, target)
+            self._states[target] = self._states.pop(source)
+            state.is_entry_unsynced = True
+            state.renamed_between = {parent_of(source), parent_of(target)}
+
+    def unlink(self, name: str) -> None:
+        with self._mutex:
+            self._check_alive("unlink", name)
+            self._check_renamed("unlink", name, self._state(name))
+            self._check_lcp_unlink(name)
+            self.inner.unlink(name)
+            self._states.pop(name, None)
+            self._redo_bytes.clear()
+
+    def names(self, path: str) -> tuple[str, ...]:
+        self._check_alive("list", path)
+        return self.inner.names(path)
+
+    def size(self, file: File) -> int:
+        self._check_alive("size", file.name)
+        return self.inner.size(file)
+
+    def close(self, file: File) -> None:
+        self._handles.pop(file, None)
+        self.inner.close(file)
+
+    def mark(self, kind: str, values: dict[str, Any]) -> None:
+        with self._mutex:
+            if kind == "ack":
+                self._check_alive("ack", "a transaction")
+                unsynced = self._unsynced_redo()
+                if unsynced:
+                    raise OrderViolation(f"O5: ack {values} while {unsynced[0]} is unsynced")
+            elif kind == "cut":
+                self._check_cut()
+                self._redo.cut(int(values["lsn"]), sum(self._redo_bytes.values()))
+        self.inner.mark(kind, values)
+
+    def _check_cut(self) -> None:
+        for name in self._states:
+            if _CONTROL.fullmatch(name) and not self._is_durable(name):
+                raise OrderViolation(f"O2: cut of the log before {name} is durable in content and entry")
+        if self.inner.exists("redo"):
+            self._measure_redo()
