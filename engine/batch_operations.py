@@ -12,7 +12,8 @@ import numpy as np
 
 from engine.column_input import to_columns
 from engine.column_output import decode_rows
-from engine.columnar import EncodedKeys, encode_columns_patch, encode_keys, encode_rows
+from engine.column_patch import encode_columns_patch
+from engine.columnar import EncodedKeys, encode_keys, encode_rows
 from engine.errors import DuplicateKey, RowNotFound
 from engine.kernels.operations import hash_images, put_rows, sort_by_fragment, touch_rows
 from engine.kernels.reads import read_rows, scan_rows
@@ -136,7 +137,16 @@ def _touch_many(txn: Transaction, table: Table, keys: EncodedKeys, mode: int, fi
     while position < keys.count:
         stop = min(position + PUT_SLICE_ROWS, keys.count)
         status = touch_rows(
-            txn.mem, table.address, txn.desc, txn.buf, keys.keys, keys.key_offsets, keys.key_stride, position, stop, mode
+            txn.mem,
+            table.address,
+            txn.desc,
+            txn.buf,
+            keys.keys,
+            keys.key_offsets,
+            keys.key_stride,
+            position,
+            stop,
+            mode,
         )
         position = int(txn.mem[txn.desc + X_ROW])
         if status == OK:
@@ -145,7 +155,8 @@ def _touch_many(txn: Transaction, table: Table, keys: EncodedKeys, mode: int, fi
         if status == ST_MISSING:
             key = table.format.decode_key(_key_words(keys, position))
             raise RowNotFound(
-                f"{table.name}: no row has key {table.shown_key(key)} of row {first_row + position}; nothing was changed",
+                f"{table.name}: no row has key {table.shown_key(key)} of row {first_row + position};"
+                " nothing was changed",
                 table=table.name,
                 key=key,
                 row=first_row + position,
@@ -258,7 +269,9 @@ class ScanBatch:
 
 
 def scan(table: Table, txn: Transaction | None, limit: int | None = None) -> Iterator[ScanBatch]:
-    """All rows, fragment by fragment in ROWID order, each as committed (or as the transaction has changed it) when reached."""
+    """All rows, fragment by fragment in ROWID order, each as committed (or as the transaction has changed it) when
+    reached.
+    """
     left = limit
     for number, fragment in enumerate(table.fragments):
         state = np.zeros(3, dtype=np.int64)

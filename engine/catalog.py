@@ -1,9 +1,12 @@
 """The data dictionary in LMDB: a cache of what checkpoints and log say, for tools that look without restarting (D15).
 
-LMDB serves flipped bits as good data and may kill the process on a broken file. So its file is opened only if its digest matches a
-seal of ours, every value is sealed too, and whatever does not match is thrown away and made anew. Nothing durable depends on it.
+LMDB serves flipped bits as good data and may kill the process on a broken file. So its file is opened only if its
+digest matches a
+seal of ours, every value is sealed too, and whatever does not match is thrown away and made anew. Nothing durable
+depends on it.
 
-Order of writes: data.mdb (LMDB's own sync) → its digest into `catalog.seal` → sync. A crash in between leaves a seal that does
+Order of writes: data.mdb (LMDB's own sync) → its digest into `catalog.seal` → sync. A crash in between leaves a seal
+that does
 not match, which is the same as no catalog.
 """
 
@@ -77,7 +80,7 @@ class Catalog:
         try:
             if self._files.size(file) < size:
                 raise CatalogDamaged(f"{name} is too short; open the store to make it anew", file=name)
-            self._files.pread_into(file, 0, memoryview(words).cast("B"))
+            self._files.pread_into(file, 0, words.data.cast("B"))
         finally:
             self._files.close(file)
         return words
@@ -122,7 +125,7 @@ class Catalog:
         header["table_id"] = definition.table_id
         header["body_bytes"] = len(body)
         start = CATALOG_VALUE.itemsize
-        memoryview(words).cast("B")[start : start + len(body)] = body
+        words.data.cast("B")[start : start + len(body)] = body
         seal(words, count)
         return words
 

@@ -91,10 +91,10 @@ def encode_rows(row_format: RowFormat, batch: Batch | pa.RecordBatch, first_row:
     if isinstance(batch, Batch):
         batch, first_row = batch.columns, batch.first_row
     arrays = _conformed(row_format, batch, first_row)
-    return _encode_arrays(row_format, arrays, batch.num_rows, first_row)
+    return encode_arrays(row_format, arrays, batch.num_rows, first_row)
 
 
-def _given(row_format: RowFormat, batch: pa.RecordBatch) -> dict[str, Any]:
+def given(row_format: RowFormat, batch: pa.RecordBatch) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for name, array in zip(batch.schema.names, batch.columns, strict=True):
         if name not in row_format.names:
@@ -110,11 +110,11 @@ def _conformed(row_format: RowFormat, batch: pa.RecordBatch, first_row: int) -> 
     import pyarrow as pa
 
     table = row_format.definition.name
-    given = _given(row_format, batch)
+    columns = given(row_format, batch)
     arrays = {}
     for place in row_format.layout.places:
         column = place.column
-        array = given.get(column.name)
+        array = columns.get(column.name)
         if array is None:
             if column.missing is ABSENT:
                 raise located(NotNullViolation("has no default and must be given"), table, column.name, None)
@@ -126,14 +126,14 @@ def _conformed(row_format: RowFormat, batch: pa.RecordBatch, first_row: int) -> 
     return arrays
 
 
-def _encode_arrays(row_format: RowFormat, arrays: Mapping[int, pa.Array], count: int, first_row: int) -> EncodedRows:
+def encode_arrays(row_format: RowFormat, arrays: Mapping[int, pa.Array], count: int, first_row: int) -> EncodedRows:
     layout = row_format.layout
     fixed = np.zeros(count * layout.fixed_words, np.int64)
     places = [(place, arrays[place.position]) for place in layout.fixed_places]
-    _write_fixed(fixed, layout.fixed_words, places, count)
+    write_fixed(fixed, layout.fixed_words, places, count)
     for place, array in places:
         if array.null_count:
-            _stamp_nulls(fixed, layout.fixed_words, place, array, count)
+            stamp_nulls(fixed, layout.fixed_words, place, array, count)
     if not layout.has_var:
         stride = layout.fixed_words
         return EncodedRows(fixed, stride, NO_WORDS, fixed, stride, layout.key_words, NO_WORDS, count)
@@ -180,7 +180,7 @@ def _numbers(array: pa.Array, kind: Any, is_key: bool) -> NDArray[Any] | None:
     return values
 
 
-def _write_fixed(image: Words, stride_words: int, places: Sequence[tuple[Place, pa.Array]], count: int) -> None:
+def write_fixed(image: Words, stride_words: int, places: Sequence[tuple[Place, pa.Array]], count: int) -> None:
     """Scatter columns into strided images, a block of rows at a time."""
     calls = []
     for place, array in places:
@@ -214,7 +214,7 @@ def _write_fixed(image: Words, stride_words: int, places: Sequence[tuple[Place, 
             check_status(scatter(target, source, first, stride, units, begin, size))
 
 
-def _stamp_nulls(image: Words, stride_words: int, place: Place, array: pa.Array, count: int) -> None:
+def stamp_nulls(image: Words, stride_words: int, place: Place, array: pa.Array, count: int) -> None:
     bitmap, bit_offset = validity(array)
     value = place.offset << 16 | place.width
     stride = stride_words * WORD_BYTES
@@ -239,7 +239,7 @@ def _variable_keys(columns: Sequence[Any], arrays: Sequence[pa.Array], count: in
             totals += units
             words = np.zeros(count * units, np.int64)
             place = Place(0, column, FIXED, True, offset=0, width=column.type.width)
-            _write_fixed(words, units, [(place, array)], count)
+            write_fixed(words, units, [(place, array)], count)
             pieces.append((words, units))
     offsets = np.zeros(count + 1, np.int64)
     keys = np.zeros(check_status(var_kernels.sum_offsets(offsets, totals, count)), np.int64)
@@ -272,7 +272,7 @@ def encode_keys(row_format: RowFormat, values: Any, first_row: int = 0) -> Encod
     stride = row_format.key_words
     words = np.zeros(count * stride, np.int64)
     places = row_format.layout.key_places
-    _write_fixed(words, stride, list(zip(places, arrays, strict=True)), count)
+    write_fixed(words, stride, list(zip(places, arrays, strict=True)), count)
     return EncodedKeys(words, stride, stride, NO_WORDS, count)
 
 
@@ -361,44 +361,3 @@ def _encode_var(
 
 
 # --- changes of some columns ----------------------------------------------------------------------
-def encode_columns_patch(
-    row_format: RowFormat,
-    batch: Batch | pa.RecordBatch,
-    images: Words,
-    offsets_or_stride: Words | int,
-    first_row: int = 0,
-) -> EncodedRows:
-    """New images: row i of `batch` (any columns but the key's) laid over image i; the given images stay as they are.
-
-    Raises: as `encode_rows`, and Rejected for key columns.
-    """
-    from engine.column_output import decode_rows, fixed_images
-
-    if isinstance(batch, Batch):
-        batch, first_row = batch.columns, batch.first_row
-    layout = row_format.layout
-    given = _given(row_format, batch)
-    count = batch.num_rows
-    places = [place for place in layout.places if place.column.name in given]
-    for place in places:
-        if place.is_key:
-            raise row_format.key_change_refused(place.column.name, None)
-    table = row_format.definition.name
-    arrays = {place.position: conform(given[place.column.name], place.column, table, first_row) for place in places}
-    if not layout.has_var:
-        result = fixed_images(row_format, images, offsets_or_stride, count).copy()
-        patched = [(place, arrays[place.position]) for place in places]
-        _write_fixed(result, layout.fixed_words, patched, count)
-        for place, array in patched:
-            if place.null_mask:
-                _stamp_nulls(result, layout.fixed_words, place, array, count)
-        stride = layout.fixed_words
-        return EncodedRows(result, stride, NO_WORDS, result, stride, layout.key_words, NO_WORDS, count)
-    old = decode_rows(row_format, images, offsets_or_stride, count)
-    whole = {
-        place.position: arrays[place.position]
-        if place.position in arrays
-        else conform(old.column(place.position), place.column, table, first_row, place.is_key)
-        for place in layout.places
-    }
-    return _encode_arrays(row_format, whole, count, first_row)

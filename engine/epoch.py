@@ -1,6 +1,7 @@
 """GCI and micro GCI: which epoch commits belong to, and closing it (D4).
 
-Closing is taking the next number under the commit latch, without waiting for anything but a commit that is being applied in
+Closing is taking the next number under the commit latch, without waiting for anything but a commit that is being
+applied in
 slices. Epochs only count; time decides when, never what.
 """
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class EpochClock:
-    """The open epoch of a store. Every method but the properties is called with the commit latch held, `close` included."""
+    """The open epoch of a store. Every method but the properties is called with the commit latch held, `close`
+    included.
+    """
 
     def __init__(self, latch: threading.Lock, log: RedoLog, gci: int) -> None:
         self._settled = threading.Condition(latch)

@@ -1,10 +1,13 @@
 """Row locks: who waits for whom, and who gives way.
 
 Exclusive locks live in row headers (kernels take and free them); this module owns the shared ones, the waiting, and the
-wait-for graph. A waiter registers with every holder; when a holder frees a row somebody waits for, all its waiters try again.
+wait-for graph. A waiter registers with every holder; when a holder frees a row somebody waits for, all its waiters try
+again.
 
-Invariants: (K1) a row's shared mark is set exactly while `_shared` holds it; (K2) a waiter is registered and the row marked as waited for
-under one guard, so a holder that frees the row afterwards must see it; (K3) a cycle is found when its last edge is added,
+Invariants: (K1) a row's shared mark is set exactly while `_shared` holds it; (K2) a waiter is registered and the row
+marked as waited for
+under one guard, so a holder that frees the row afterwards must see it; (K3) a cycle is found when its last edge is
+added,
 and its youngest transaction is the one victim.
 """
 
@@ -58,7 +61,7 @@ class LockTable:
         return self._clock.monotonic() + self._timeout_ms / 1_000
 
     def share(self, txn: Transaction, key: RowKey, lock: int) -> bool:
-        """Take a shared lock on a row whose lock word was `lock` (free or shared); False if it has changed meanwhile."""
+        """Take a shared lock on a row whose lock word was `lock` (free or shared); False if it has changed since."""
         with self._guard:
             holders = self._shared.get(key)
             if holders is not None and txn in holders:
@@ -126,7 +129,8 @@ class LockTable:
         if not woken:
             self.timeouts += 1
             raise LockTimeout(
-                f"a row lock was not granted within {self._timeout_ms} ms; the transaction was rolled back, run it again"
+                f"a row lock was not granted within {self._timeout_ms} ms;"
+                " the transaction was rolled back, run it again"
             )
 
     def _holders(self, txn: Transaction, key: RowKey, lock: int) -> set[Transaction]:
@@ -189,5 +193,3 @@ class LockTable:
             "waiting": len(self._waiting),
             "shared": len(self._shared),
         }
-
-

@@ -222,7 +222,7 @@ class RowFormat:
 
     def decode_key(self, words: Any, word_offset: int = 0) -> Any:
         """The key value (a tuple if there are several key columns) of canonical key words."""
-        view = memoryview(words).cast("B")
+        view = words.data.cast("B")
         offset = word_offset * WORD_BYTES
         values = []
         for column, packer in zip(self.key_columns, self._key_packers, strict=True):

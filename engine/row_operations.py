@@ -1,6 +1,7 @@
 """One row at a time: insert, write, get, update, delete inside a transaction (D3).
 
-Every function validates before it touches anything, then makes one kernel call; what the kernel cannot do at once (a held lock, a small
+Every function validates before it touches anything, then makes one kernel call; what the kernel cannot do at once (a
+held lock, a small
 buffer, promised memory) is settled here and the call is made again.
 """
 
@@ -63,7 +64,7 @@ def _take_out() -> tuple[Words, memoryview]:
         return _outs.pop()
     except IndexError:
         out = np.zeros(OUT_WORDS, dtype=np.int64)
-        return out, memoryview(out).cast("B")
+        return out, out.data.cast("B")
 
 
 def settle(txn: Transaction, table: Table, status: int, words: int, deadline: float | None) -> float:
@@ -124,9 +125,7 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any)
     check_table(table)
     deadline: float | None = None
     while True:
-        status = put_rows(
-            txn.mem, table.address, txn.desc, txn.buf, image, NOTHING, NOTHING, NOTHING, 0, 1, mode
-        )
+        status = put_rows(txn.mem, table.address, txn.desc, txn.buf, image, NOTHING, NOTHING, NOTHING, 0, 1, mode)
         if status == OK:
             return
         if status == ST_DUPLICATE:
@@ -171,9 +170,7 @@ def touch(txn: Transaction, table: Table, key: Any, mode: int) -> bool:
         if words is None:
             status = touch_int_key(txn.mem, table.address, txn.desc, txn.buf, number, mode)
         else:
-            status = touch_rows(
-                txn.mem, table.address, txn.desc, txn.buf, words, NOTHING, words.size, 0, 1, mode
-            )
+            status = touch_rows(txn.mem, table.address, txn.desc, txn.buf, words, NOTHING, words.size, 0, 1, mode)
         if status == OK:
             return True
         if status == ST_MISSING:
@@ -234,7 +231,7 @@ def get(txn: Transaction, table: Table, key: Any, lock: str | None) -> Any:
         if not found:
             return None
     image = read_image(txn, table, key)
-    return None if image is None else table.format.decode_row(memoryview(image).cast("B"), 0)
+    return None if image is None else table.format.decode_row(image.data.cast("B"), 0)
 
 
 def read_image(txn: Transaction | None, table: Table, key: Any) -> Words | None:
@@ -270,4 +267,4 @@ def get_committed(table: Table, key: Any) -> Any:
             row_format.encode_int_key(key)
             return None
     image = read_image(None, table, key)
-    return None if image is None else row_format.decode_row(memoryview(image).cast("B"), 0)
+    return None if image is None else row_format.decode_row(image.data.cast("B"), 0)

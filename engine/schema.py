@@ -76,7 +76,7 @@ class Column:
 
     def __post_init__(self) -> None:
         check_name(self.name, "column")
-        if not isinstance(self.type, ColumnType):
+        if not isinstance(self.type, ColumnType):  # what a caller really passes is any object
             hint = "; call it with its parameters" if isinstance(self.type, type) else ""
             raise SchemaInvalid(f"column {self.name!r} needs a column type, got {shown(self.type)}{hint}")
         if not isinstance(self.nullable, bool):

@@ -1,6 +1,7 @@
 """The engine assembled: arena, tables, locks, log and epochs of one open store, and the life of its transactions.
 
-Restart (`recovery`) builds a Store from what the files hold; the face (`tidemark`) gives it threads. Nothing in here starts
+Restart (`recovery`) builds a Store from what the files hold; the face (`tidemark`) gives it threads. Nothing in here
+starts
 a thread or decides when.
 """
 
@@ -40,7 +41,7 @@ REDO_POLL_SECONDS = 0.05
 
 
 class Store:
-    """Everything transactions need. Made empty; `attach` gives it log and epochs once restart knows where they go on."""
+    """Everything transactions need. Made empty; `attach` gives it log and epochs once restart knows where they are."""
 
     log: RedoLog
     epochs: EpochClock
@@ -144,7 +145,8 @@ class Store:
             self.failure.check()
             if self.clock.monotonic() >= deadline:
                 raise RedoOverloaded(
-                    f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in time;"
+                    f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full and no local checkpoint"
+                    " freed it in time;"
                     " run the transaction again or make the store with a larger redo_log"
                 )
             self.clock.sleep(REDO_POLL_SECONDS)
@@ -198,7 +200,9 @@ class Store:
         table.drop()
 
     def create_table(self, definition: TableDefinition) -> Table:
-        """Make a table, schema record first (D15). Durable on return. Raises: TableExists, MemoryExhausted, StoreFailed."""
+        """Make a table, schema record first (D15). Durable on return. Raises: TableExists, MemoryExhausted,
+        StoreFailed.
+        """
         with self.schema_latch:
             self.failure.check()
             if self.is_read_only:
@@ -258,10 +262,8 @@ class Store:
             fill[at + TRANSACTION_WORDS] = pack_kind(KIND_SCHEMA, 0, 2 + padded)
             fill[at + TRANSACTION_WORDS + 1] = len(body)
             start = (at + TRANSACTION_WORDS + 2) * 8
-            memoryview(fill).cast("B")[start : start + len(body)] = body
+            fill.data.cast("B")[start : start + len(body)] = body
             fill[0] = at + words
             publish()
             ticket = self.log.ticket()
         self.log.wait(ticket)
-
-

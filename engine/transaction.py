@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Transaction:
         self.slot = slot
         self.desc = desc
         self.buf = buf
-        self.buf_bytes = memoryview(buf).cast("B")
+        self.buf_bytes = buf.data.cast("B")
         self.thread = get_ident()
         self.txid = store.next_txid()
         self.shared: set[RowKey] = set()
@@ -97,14 +97,15 @@ class Transaction:
         grown[:used] = self.buf[:used]
         grown[used:] = 0
         self.buf = grown
-        self.buf_bytes = memoryview(grown).cast("B")
+        self.buf_bytes = grown.data.cast("B")
 
     # --- end -------------------------------------------------------------------------------------
     def commit(self, wait: bool) -> None:
         """Make the changes visible, and durable before returning if `wait`.
 
         Order: records into the filling REDO group and changes into the rows (one atomic step), then the wait for that
-        group's write and sync. A crash before the sync ends leaves the transaction whole or absent; it is acknowledged only after.
+        group's write and sync. A crash before the sync ends leaves the transaction whole or absent; it is acknowledged
+        only after.
         Durable: everything, if `wait`; else with its epoch. Raises: CommitOnFailedStore if the outcome is unknown.
         """
         self.check()
@@ -188,7 +189,9 @@ class Transaction:
         while status == ST_MORE:
             status = abort_step(self.mem, self.desc, self.buf, until, used, changes, SLICE_OPERATIONS)
         if status != OK:
-            raise self.store.fail(InvariantBroken(f"rollback met a broken invariant (status {status}); reopen the store"))
+            raise self.store.fail(
+                InvariantBroken(f"rollback met a broken invariant (status {status}); reopen the store")
+            )
         if self.mem[self.desc + X_WOKEN]:
             self.mem[self.desc + X_WOKEN] = 0
             self.store.locks.wake(self)
@@ -218,7 +221,7 @@ class Transaction:
                 self._undo(until, used, changes)
             raise
 
-    def __enter__(self) -> Transaction:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
@@ -231,5 +234,3 @@ class Transaction:
                 # Interrupted before the hand-over it is rolled back; behind it, committed: outcome(txid) tells.
                 self.rollback()
                 raise
-
-

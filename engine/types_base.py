@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
-class ColumnType:
+class ColumnType(ABC):
     """Base of all column types."""
 
     # Width in the fixed image in bytes; 0 for types that live in the var part.
@@ -65,9 +66,9 @@ class ColumnType:
         """The most bytes a value takes in a canonical key."""
         return words_for(self.width) * WORD_BYTES
 
+    @abstractmethod
     def stored(self, value: Any) -> Any:
         """What is stored for a value; TypeMismatch or ValueOutOfRange if it does not fit."""
-        raise NotImplementedError
 
     def stored_key(self, value: Any) -> Any:
         """What is stored for a value of a key column."""
@@ -77,9 +78,9 @@ class ColumnType:
         """The Python value of a stored one."""
         return stored
 
+    @abstractmethod
     def arrow_type(self) -> pa.DataType:
         """The Arrow type values come out as."""
-        raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` turns into an equal type."""

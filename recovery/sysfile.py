@@ -1,6 +1,7 @@
 """The sysfile: two copies written in turn, so that one is always whole (RD1).
 
-It says what the store was made with and how far the log is known to be durable. The log itself tells where it ends; the sysfile is only a floor: a log that
+It says what the store was made with and how far the log is known to be durable. The log itself tells where it ends;
+the sysfile is only a floor: a log that
 ends before it has lost what was promised.
 """
 
@@ -51,7 +52,7 @@ class Sysfile:
 
 def read_sysfile(files: Files) -> Sysfile | None:
     """The newest intact copy, or None if neither is. Raises: VersionTooNew, VersionTooOld."""
-    copies = [copy for copy in map(lambda name: _read_copy(files, name), NAMES) if copy is not None]
+    copies = [copy for copy in (_read_copy(files, name) for name in NAMES) if copy is not None]
     return max(copies, key=lambda copy: copy.generation, default=None)
 
 
@@ -64,7 +65,7 @@ def _read_copy(files: Files, name: str) -> Sysfile | None:
     try:
         if files.size(file) < SYSFILE_BYTES:
             return None
-        files.pread_into(file, 0, memoryview(words).cast("B"))
+        files.pread_into(file, 0, words.data.cast("B"))
     finally:
         files.close(file)
     if not is_sealed(words, KIND_SYSFILE, words.size):
@@ -79,7 +80,8 @@ def _read_copy(files: Files, name: str) -> Sysfile | None:
         )
     if version < FORMAT_VERSION_OLDEST:
         raise VersionTooOld(
-            f"the store has format {version}, this program reads from {FORMAT_VERSION_OLDEST}; open it once with an older one"
+            f"the store has format {version}, this program reads from {FORMAT_VERSION_OLDEST};"
+            " open it once with an older one"
         )
     return Sysfile(
         store_of(words),

@@ -64,10 +64,8 @@ from engine.options import Options
 from engine.partition import HashPartition
 from engine.schema import Column
 from engine.types import (
-    Binary,
     Blob,
     Bool,
-    Char,
     Date,
     DateTime,
     Decimal,
@@ -85,9 +83,8 @@ from engine.types import (
     UInt16,
     UInt32,
     UInt64,
-    VarBinary,
-    VarChar,
 )
+from engine.types_text import Binary, Char, VarBinary, VarChar
 from tidemark.database import Database
 from tidemark.database import open_database as open
 from tidemark.handles import TableHandle

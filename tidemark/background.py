@@ -26,7 +26,9 @@ STORAGE_FULL_PAUSE_SECONDS = 5.0
 
 
 class Clockwork:
-    """What time does to a store: epochs, GCIs, sysfile, local checkpoints. Every method may be called without threads too."""
+    """What time does to a store: epochs, GCIs, sysfile, local checkpoints. Every method may be called without threads
+    too.
+    """
 
     def __init__(self, opened: Opened, files: Files, lcp: LocalCheckpoint) -> None:
         self._store = opened.store

@@ -1,6 +1,7 @@
 """An open store: lock, restart, threads; and their end.
 
-Opening is recovering: whatever the last process left, `open` brings back every acknowledged transaction or says why it cannot.
+Opening is recovering: whatever the last process left, `open` brings back every acknowledged transaction or says why it
+cannot.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Database:
 
     # --- life ------------------------------------------------------------------------------------
     def close(self) -> None:
-        """Roll open transactions back, make everything committed durable, close all files. Closing again does nothing."""
+        """Roll open transactions back, make what is committed durable, close all files. Closing again does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -146,11 +147,15 @@ class Database:
 
     # --- transactions ----------------------------------------------------------------------------
     def transaction(self) -> Transaction:
-        """Begin a transaction of this thread; use it with `with`. Raises: StoreFailed, RedoOverloaded, MemoryExhausted."""
+        """Begin a transaction of this thread; use it with `with`. Raises: StoreFailed, RedoOverloaded,
+        MemoryExhausted.
+        """
         return self._store.begin(kind=Transaction)
 
     def run(self, work: Callable[[Transaction], R], retries: int = 5) -> R:
-        """Run work(txn) and commit; again, up to `retries` times, when the transaction was rolled back by a Retryable error."""
+        """Run work(txn) and commit; again, up to `retries` times, when the transaction was rolled back by a Retryable
+        error.
+        """
         if retries < 0:
             raise SchemaInvalid(f"retries must be 0 or more, got {retries}")
         for attempt in range(retries + 1):
@@ -217,11 +222,14 @@ class Database:
         }
 
 
-def open_database(path: str | os.PathLike[str], through: int | None = None, **options: Unpack[OptionKeywords]) -> Database:
+def open_database(
+    path: str | os.PathLike[str], through: int | None = None, **options: Unpack[OptionKeywords]
+) -> Database:
     """Open the store in a directory, making it if it is missing, and restart it.
 
-    Raises: Locked (another process has it), Damaged, Incompatible, SchemaInvalid for options, FileMissing with create=False.
+    Raises: Locked (another process has it), Damaged, Incompatible, SchemaInvalid for options, FileMissing with
+    create=False.
     """
     parsed = Options.from_keywords(options)
-    place = os.path.abspath(os.fspath(path))
-    return Database(PosixFiles(place, create=parsed.create), parsed, SystemClock(), place, through)
+    files = PosixFiles(path, create=parsed.create)
+    return Database(files, parsed, SystemClock(), files.directory, through)

@@ -6,7 +6,7 @@ Hidden columns are named by the constants ROWID, EPOCH, AUTHOR and FRAGMENT.
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class Scan:
         self._plain = [name for name in self._columns if name not in HIDDEN]
 
     def _extra(self, batch: ScanBatch) -> dict[str, Any]:
-        made = {
+        made: dict[str, Callable[[], Any]] = {
             ROWID: batch.rowids,
             EPOCH: batch.epochs,
             AUTHOR: batch.authors,
@@ -113,7 +113,7 @@ class Scan:
         for batch in scan(self._table, self._txn, self._limit):
             if whole:
                 decode = self._table.format.decode_row
-                view = memoryview(batch.entries).cast("B")
+                view = batch.entries.data.cast("B")
                 for offset in batch.offsets.tolist():
                     yield decode(view, offset)
             else:
@@ -130,12 +130,10 @@ class Scan:
             raise SchemaInvalid("hidden columns cannot be read by a scan with a lock; scan without one")
         key_places = self._table.definition.key_positions
         for batch in scan(self._table, self._txn, self._limit):
-            view = memoryview(batch.entries).cast("B")
+            view = batch.entries.data.cast("B")
             for offset in batch.offsets.tolist():
                 row = self._table.format.decode_row(view, offset)
                 key = row[key_places[0]] if len(key_places) == 1 else tuple(row[place] for place in key_places)
                 row = row_operations.get(self._txn, self._table, key, self._lock)
                 if row is not None:
                     yield row_class._make(row[place] for place in places)
-
-

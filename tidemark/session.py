@@ -26,7 +26,8 @@ _LOCKS = (None, "shared", "exclusive")
 class Transaction(EngineTransaction):
     """An open transaction, used by the thread that began it; `with` commits at the end and rolls back on an exception.
 
-    Rows are mappings or sequences in column order. `Rejected` errors leave the transaction open and as it was before the call;
+    Rows are mappings or sequences in column order. `Rejected` errors leave the transaction open and as it was before
+    the call;
     `Retryable` ones have rolled it back whole.
     """
 

@@ -1,6 +1,7 @@
 """What operations do to rows before commit: locks, reservations, records (D3).
 
-A row's lock word leads to its newest operation (an arena cell); the operation to its record in the transaction's buffer. Nothing
+A row's lock word leads to its newest operation (an arena cell); the operation to its record in the transaction's
+buffer. Nothing
 here changes what another transaction sees.
 """
 
@@ -278,7 +279,7 @@ def own_var(mem, fragment, row):
 
 @helper
 def own_fixed(mem, buf, row):
-    """Where the holder of a row's lock finds its fixed image: (in buffer, offset), or (0, address) for the row itself."""
+    """Where a row's lock holder finds its fixed image: (1, offset in buffer), or (0, address) for the row itself."""
     operation = newest_operation(mem[row])
     while operation != 0:
         kind = mem[operation + O_RECORD] & OP_KIND_MASK
@@ -296,7 +297,7 @@ def own_kind(mem, row):
 
 @helper
 def touch_update(mem, txn, buf, fragment, rowid, row):
-    """UPDATE of fixed columns: record with the current fixed image, to be patched by the caller; OK or a status code."""
+    """UPDATE of fixed columns: a record with the current image, to be patched by the caller; OK or a status code."""
     fixed = mem[fragment + F_FIXED_WORDS]
     if mem[txn + X_USED] + OPERATION_WORDS + fixed > buf.size:
         return ST_SPACE
@@ -305,9 +306,7 @@ def touch_update(mem, txn, buf, fragment, rowid, row):
         return status
     in_buffer, source = own_fixed(mem, buf, row)
     previous = newest_operation(mem[row])
-    operation = add_operation(
-        mem, txn, fragment, rowid, mem[txn + X_USED] << OP_RECORD_SHIFT | KIND_UPDATE, previous
-    )
+    operation = add_operation(mem, txn, fragment, rowid, mem[txn + X_USED] << OP_RECORD_SHIFT | KIND_UPDATE, previous)
     if operation == 0:
         return ST_MEMORY
     flags = FLAG_VAR_KEPT if mem[fragment + F_HAS_VAR] else 0
@@ -327,9 +326,7 @@ def touch_delete(mem, txn, buf, fragment, rowid, row):
     if status != OK:
         return status
     previous = newest_operation(mem[row])
-    operation = add_operation(
-        mem, txn, fragment, rowid, mem[txn + X_USED] << OP_RECORD_SHIFT | KIND_DELETE, previous
-    )
+    operation = add_operation(mem, txn, fragment, rowid, mem[txn + X_USED] << OP_RECORD_SHIFT | KIND_DELETE, previous)
     if operation == 0:
         return ST_MEMORY
     write_record(mem, txn, buf, fragment, KIND_DELETE, 0, OPERATION_WORDS, rowid, 1)
@@ -351,7 +348,7 @@ def touch_lock(mem, txn, fragment, rowid, row):
 
 @helper
 def take_back_delete(mem, buf, row):
-    """An insert of a key this transaction deleted: its delete becomes nothing, the insert an update of the same ROWID."""
+    """An insert of a key this transaction deleted: the delete becomes nothing, the insert an update of its ROWID."""
     operation = newest_operation(mem[row])
     record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
     mem[operation + O_RECORD] |= OP_CANCELLED
@@ -368,7 +365,7 @@ def restore_delete(mem, buf, operation):
 
 @helper
 def copy_image(mem, buf, fragment, row, mine, out, at):
-    """Copy a row image to out[at:]; as its lock holder sees it if `mine`. Returns its words; the caller has made room."""
+    """Copy a row image to out[at:], as its lock holder sees it if `mine`; returns its words. The caller made room."""
     fixed = mem[fragment + F_FIXED_WORDS]
     reference = 0
     if mine:

@@ -122,7 +122,8 @@ def accumulate(lanes, words, at, secret, key):
 def xxh3_lanes(words, start, count, lanes):
     """Fill the eight lanes of XXH3-64 over words[start : start + count]; 0, or -1 for a range it cannot do.
 
-    The lanes are merged in Python: with the merge in this function LLVM 22 gives wrong results from optimisation level 1 on.
+    The lanes are merged in Python: with the merge in this function LLVM 22 gives wrong results from optimisation level
+    1 on.
     """
     if count < WORDS_MIN or start < 0 or start + count > words.size:
         return -1

@@ -1,7 +1,9 @@
 """Begin, commit and abort of a transaction in shared memory (D3, D6).
 
-Commit applies the operations in order. On rows a running local checkpoint has not passed it copies the old row first and
-sets the checkpoint bit. Nothing in here can fail: every slot, index entry, var part and copy was reserved by the operation.
+Commit applies the operations in order. On rows a running local checkpoint has not passed it copies the old row first
+and
+sets the checkpoint bit. Nothing in here can fail: every slot, index entry, var part and copy was reserved by the
+operation.
 """
 
 from __future__ import annotations
@@ -281,7 +283,8 @@ def write_transaction_record(mem, txn, buf, txid):
 def commit_small(mem, txn, buf, fill, copies, epoch, txid):
     """Commit in one step: records into the filling REDO group, changes into the rows. OK or ST_INVARIANT.
 
-    fill[0] is the number of words used; the caller has made room. Both happen or neither: no thread and no signal gets between.
+    fill[0] is the number of words used; the caller has made room. Both happen or neither: no thread and no signal gets
+    between.
     """
     if mem[txn + X_CHANGES] > 0:
         write_transaction_record(mem, txn, buf, txid)

@@ -1,6 +1,7 @@
 """Local checkpoint of one fragment: the scan, and loading what it wrote (D6, D8).
 
-Scan: on rows not yet passed, the checkpoint bit is 1 exactly if the row has changed since the checkpoint began. The scan clears bits that are 1 and
+Scan: on rows not yet passed, the checkpoint bit is 1 exactly if the row has changed since the checkpoint began. The
+scan clears bits that are 1 and
 writes live rows whose bit is 0. Loading puts every entry back at its ROWID, index entry included.
 """
 
@@ -173,7 +174,8 @@ def checked_image_words(mem, fragment, words, at, stop):
 def load_entries(mem, fragments, words, start, stop, part, parts, state):
     """Load entries words[start:stop] of a checkpoint into fragments of one table on private memory.
 
-    fragments: their addresses by number; only numbers with number % parts == part are loaded. state: [offset reached, rows loaded]. Returns OK or
+    fragments: their addresses by number; only numbers with number % parts == part are loaded. state: [offset reached,
+    rows loaded]. Returns OK or
     the status of the entry at state[0].
     """
     at = start

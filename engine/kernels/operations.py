@@ -1,7 +1,8 @@
 """Kernels behind insert, write, update, delete and lock; each call is one atomic change of shared state (D13).
 
 They work through a batch in order and stop at the first row that cannot be done, leaving its position and evidence in
-the transaction descriptor (X_ROW, X_FRAGMENT, X_ROWID, X_LOCK); the caller waits, grows or reports, and calls again from there.
+the transaction descriptor (X_ROW, X_FRAGMENT, X_ROWID, X_LOCK); the caller waits, grows or reports, and calls again
+from there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Primary-key hash index: extendible directory, segments that grow by blocks, two buckets per key.
 
 A probe reads at most two buckets of eight entries (and a short overflow list that is empty unless tags collide by the
-dozen). Growing a segment redistributes at most 4,096 entries with the tag bits they carry; no row is read, no call pauses.
+dozen). Growing a segment redistributes at most 4,096 entries with the tag bits they carry; no row is read, no call
+pauses.
 """
 
 from __future__ import annotations
@@ -410,4 +411,3 @@ def image_key(images, at, fixed_words, key_words):
     if key_words > 0:
         return at, key_words
     return at + fixed_words + 1, (images[at + fixed_words] >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK
-

@@ -1,6 +1,7 @@
 """Kernels behind get and scan: row images out of shared memory into private buffers.
 
-An entry is ROWID, epoch, author | table << 16 | fragment << 47, then the row image: what local-checkpoint files hold too.
+An entry is ROWID, epoch, author | table << 16 | fragment << 47, then the row image: what local-checkpoint files hold
+too.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ def read_int_key(mem, table, key, out):
 def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out, offsets, state):
     """Read rows [start, stop) by key into out; offsets gets the image offset of each row found.
 
-    state: [rows found, words used, next key]. Returns OK, or ST_SPACE - words needed when out is full (state says where to
+    state: [rows found, words used, next key]. Returns OK, or ST_SPACE - words needed when out is full (state says
+    where to
     go on).
     """
     for i in range(start, stop):

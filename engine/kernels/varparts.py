@@ -1,7 +1,8 @@
 """Var pages: chunks of var parts behind stable references (D1).
 
 A reference is arena page << 16 | directory entry. Data grows up from word 8, the directory down from the page's end; a
-directory word is offset | length << 16 | flags. Chunks move inside their page when it is compacted, never out of it. Var parts
+directory word is offset | length << 16 | flags. Chunks move inside their page when it is compacted, never out of it.
+Var parts
 over one chunk are chained: word 0 of each chunk is the next reference.
 """
 

@@ -1,6 +1,7 @@
 """Reading the log at restart: which groups are there, where it ends, and whether that end is a tail or damage.
 
-Group n + 1 is never written before group n is durable. So a bad group with a valid successor anywhere in the ring is damage,
+Group n + 1 is never written before group n is durable. So a bad group with a valid successor anywhere in the ring is
+damage,
 and a bad last group is the tail a crash left.
 """
 
@@ -102,7 +103,7 @@ class LogReader:
 
     def _read(self, lsn: int, size: int) -> Words:
         words = np.zeros(size // 8, dtype=np.int64)
-        view = memoryview(words).cast("B")
+        view = words.data.cast("B")
         for number, offset, start, length in self._geometry.pieces(lsn, size):
             self._files.pread_into(self._handles[number], offset, view[start : start + length])
         return words
@@ -113,8 +114,8 @@ class LogReader:
             if sequence >= self.next_sequence and lsn >= self.end_lsn and self.group_at(lsn, sequence) is not None:
                 number, offset, _, _ = next(self._geometry.pieces(self.end_lsn, 8))
                 raise RedoDamaged(
-                    f"REDO group {self.next_sequence} at LSN {self.end_lsn} is damaged but group {sequence} behind it is intact;"
-                    " restore the file from a copy, or restart through an earlier epoch",
+                    f"REDO group {self.next_sequence} at LSN {self.end_lsn} is damaged but group {sequence} behind it"
+                    " is intact; restore the file from a copy, or restart through an earlier epoch",
                     file=self._geometry.name(number),
                     offset=offset,
                     lsn=self.end_lsn,
@@ -128,7 +129,7 @@ class LogReader:
             for offset in range(0, self._geometry.file_bytes, SCAN_BYTES):
                 size = min(SCAN_BYTES, self._geometry.file_bytes - offset)
                 words = np.zeros(size // 8, dtype=np.int64)
-                self._files.pread_into(self._handles[number], offset, memoryview(words).cast("B"))
+                self._files.pread_into(self._handles[number], offset, words.data.cast("B"))
                 pages = words.reshape(-1, step // 8)
                 headers = np.ascontiguousarray(pages[:, :GROUP_WORDS]).view(GROUP).reshape(-1)
                 found = np.flatnonzero((headers["kind"] == KIND_GROUP) & (headers["store_low"] == low))
@@ -159,7 +160,8 @@ class LogReader:
     def seal_tail(self) -> None:
         """Make the end of the log firm before anything new is promised.
 
-        The last group is rewritten with identical bytes and synced, because after a failed sync the page cache may show what the disk
+        The last group is rewritten with identical bytes and synced, because after a failed sync the page cache may
+        show what the disk
         lacks (F39); the sector behind it is zeroed. Durable on return.
         """
         if self.last is not None:
@@ -174,7 +176,7 @@ class LogReader:
                 self._write(lsn, np.zeros(GROUP_ALIGN_WORDS, dtype=np.int64))
 
     def _write(self, lsn: int, words: Words) -> None:
-        view = memoryview(np.ascontiguousarray(words)).cast("B")
+        view = np.ascontiguousarray(words).data.cast("B")
         numbers = []
         for number, offset, start, length in self._geometry.pieces(lsn, len(view)):
             self._files.pwrite(self._handles[number], offset, view[start : start + length])

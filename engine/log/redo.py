@@ -1,10 +1,13 @@
 """The REDO log: one stream of sealed groups, written by a leader among those who wait (D5).
 
-Under the store's commit latch: `room`, `ticket`, `adopt`, `close_epoch`. Outside it: `wait`, `flush`. The filling group takes records until
+Under the store's commit latch: `room`, `ticket`, `adopt`, `close_epoch`. Outside it: `wait`, `flush`. The filling
+group takes records until
 somebody waits for it or its epoch closes; then it is numbered, placed and queued. The leader writes the queue in order.
 
-Invariants: (L1) a group is not written before the one before it is durable; (L2) bytes of a durable group are rewritten only identically;
-(L3) a transaction lies in one group; (L4) head - tail never exceeds the capacity; (L5) the tail moves only by `set_tail`.
+Invariants: (L1) a group is not written before the one before it is durable; (L2) bytes of a durable group are
+rewritten only identically;
+(L3) a transaction lies in one group; (L4) head - tail never exceeds the capacity; (L5) the tail moves only by
+`set_tail`.
 """
 
 from __future__ import annotations
@@ -152,7 +155,8 @@ class RedoLog:
     def _queue(self, group: Group, fill: Words, fill_transactions: int) -> None:
         sequence = self._sequence
         lsn = self.head_lsn
-        # From here to the append there is no call, so no KeyboardInterrupt: the group is numbered, placed, queued and out of the way of the
+        # From here to the append there is no call, so no KeyboardInterrupt: the group is numbered, placed, queued and
+        # out of the way of the
         # next records, or none of it.
         group.epoch = self.epoch
         group.lsn = lsn
@@ -172,7 +176,7 @@ class RedoLog:
         self._mem[S_REDO_FREE] = max(0, free // 8 - int(self._fill[0]))
 
     def set_tail(self, lsn: int, sequence: int) -> None:
-        """Nothing before `lsn` is needed any more (L5). Called with the latch held, after the control file is durable."""
+        """Nothing before `lsn` is needed any more (L5). The latch is held, the control file that allows it durable."""
         if lsn > self.tail_lsn:
             self._files.mark("cut", lsn=lsn)
             self.tail_lsn = lsn
@@ -241,7 +245,8 @@ class RedoLog:
                     self._publish(group)
                     break
                 except KeyboardInterrupt as error:
-                    # Only the main thread gets here. The same bytes go to the same place again; a failed write or sync would have
+                    # Only the main thread gets here. The same bytes go to the same place again; a failed write or
+                    # sync would have
                     # been latched by the files before the signal could come in between, and raises StoreFailed now.
                     interrupt = error
         if interrupt is not None:
@@ -269,7 +274,7 @@ class RedoLog:
         if not group.is_sealed:  # sealed once only: written again after a signal, the bytes must be the same
             self._seal(group)
         words = group.words
-        view = memoryview(words).cast("B")
+        view = words.data.cast("B")
         numbers = []
         for number, offset, start, length in self.geometry.pieces(group.lsn, group.written_words * 8):
             self._files.pwrite(self._handles[number], offset, view[start : start + length])

@@ -1,6 +1,7 @@
 """Control files: the commit point of a local checkpoint, and all that is needed to load it.
 
-`lcp/control-<id>` is one sealed unit, written whole after everything it names is durable. A control file that is not intact is no control file. The two newest
+`lcp/control-<id>` is one sealed unit, written whole after everything it names is durable. A control file that is not
+intact is no control file. The two newest
 are kept.
 """
 
@@ -66,7 +67,7 @@ def write_control(files: Files, identity: tuple[bytes, int], control: Control) -
     header["next_table_id"] = control.next_table_id
     header["body_bytes"] = len(body)
     start = CONTROL_HEADER_WORDS * 8
-    memoryview(words).cast("B")[start : start + len(body)] = body
+    words.data.cast("B")[start : start + len(body)] = body
     seal(words, count)
     file = files.create(control_name(control.lcp_id))
     try:
@@ -90,7 +91,7 @@ def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
     try:
         size = files.size(file)
         words = np.zeros(size // 8, dtype=np.int64)
-        files.pread_into(file, 0, memoryview(words).cast("B"))
+        files.pread_into(file, 0, words.data.cast("B"))
     finally:
         files.close(file)
     if not is_sealed(words, KIND_LCP_CONTROL, words.size) or store_of(words) != store:

@@ -80,7 +80,7 @@ class DataFileWriter:
         self.entries += int(self.state[1])
         header["total_entries"] = self.entries
         seal(block, words)
-        self._files.pwrite(self._file, self.size_bytes, memoryview(block).cast("B")[: words * 8])
+        self._files.pwrite(self._file, self.size_bytes, block.data.cast("B")[: words * 8])
         self.blocks += 1
         self.size_bytes += words * 8
         self._unsynced_bytes += words * 8
@@ -104,7 +104,9 @@ class DataFileWriter:
 def read_blocks(
     files: Files, name: str, store: bytes, lcp_id: int, table_id: int, fragment: int
 ) -> Iterator[tuple[Words, int]]:
-    """Every block of a data file as (words, words of entries), checked. Raises: LcpDamaged, FileMissing, FileTruncated."""
+    """Every block of a data file as (words, words of entries), checked. Raises: LcpDamaged, FileMissing,
+    FileTruncated.
+    """
     file = files.open(name, False)
     try:
         size = files.size(file)
@@ -132,14 +134,12 @@ def _read_block(files: Files, file: object, name: str, offset: int, size: int) -
     head = np.zeros(BLOCK_HEADER_WORDS, dtype=np.int64)
     if offset + head.nbytes > size:
         raise FileTruncated(f"{name} ends at {size}, in the middle of a block", file=name, offset=offset)
-    files.pread_into(file, offset, memoryview(head).cast("B"))  # type: ignore[arg-type]
+    files.pread_into(file, offset, head.data.cast("B"))  # type: ignore[arg-type]
     count = int(header_of(head, SEAL)["words"])
     if count < UNIT_WORDS_MIN or offset + count * 8 > size:
         raise LcpDamaged(f"{name} has a damaged block at {offset}", file=name, offset=offset)
     words = np.empty(count, dtype=np.int64)
-    files.pread_into(file, offset, memoryview(words).cast("B"))  # type: ignore[arg-type]
+    files.pread_into(file, offset, words.data.cast("B"))  # type: ignore[arg-type]
     if not is_sealed(words, KIND_LCP_BLOCK, count):
         raise LcpDamaged(f"{name} fails its checksum at {offset}", file=name, offset=offset)
     return words
-
-

@@ -1,6 +1,7 @@
 """Making a local checkpoint while transactions go on (D6).
 
-Order of durable writes: data files → their sync → directory sync → log durable through E → control file → its sync and the directory's → older checkpoints
+Order of durable writes: data files → their sync → directory sync → log durable through E → control file → its sync and
+the directory's → older checkpoints
 removed → log tail cut. A crash before the control file is whole leaves the checkpoint before it in force.
 """
 
@@ -107,14 +108,17 @@ class LocalCheckpoint:
     def _write_data(self, control: Control, tables: list[Table], report: LcpReport, progress: Progress | None) -> None:
         lcp_id = control.lcp_id
         total = sum(table.count() for table in tables)
-        copies = DataFileWriter(
-            self._files, copies_name(lcp_id), self._identity, lcp_id, COPIES_TABLE, COPIES_FRAGMENT
-        )
+        copies = DataFileWriter(self._files, copies_name(lcp_id), self._identity, lcp_id, COPIES_TABLE, COPIES_FRAGMENT)
         try:
             for table in tables:
                 for number, fragment in enumerate(table.fragments):
                     writer = DataFileWriter(
-                        self._files, data_name(lcp_id, table.table_id, number), self._identity, lcp_id, table.table_id, number
+                        self._files,
+                        data_name(lcp_id, table.table_id, number),
+                        self._identity,
+                        lcp_id,
+                        table.table_id,
+                        number,
                     )
                     try:
                         self._scan(fragment, writer, copies, report)
@@ -197,4 +201,3 @@ class LocalCheckpoint:
             if older is not None:
                 with self._store.latch:
                     self._store.log.set_tail(older.start_lsn, older.start_sequence)
-

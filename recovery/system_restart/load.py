@@ -1,4 +1,6 @@
-"""Loading local checkpoints into memory, by fragment in parallel, with the checkpoint before as the fallback (F58-F60)."""
+"""Loading local checkpoints into memory, by fragment in parallel, with the checkpoint before as the fallback
+(F58-F60).
+"""
 
 from __future__ import annotations
 
@@ -121,18 +123,21 @@ class Loader:
             copies = self._is_intact(chosen, *COPIES, copies_name(chosen.lcp_id))
             if not copies or not self._is_intact(chosen, *place, name):
                 raise LcpDamaged(
-                    f"both local checkpoints of fragment {place[1]} of table {place[0]} are damaged; restore from a backup",
+                    f"both local checkpoints of fragment {place[1]} of table {place[0]} are damaged;"
+                    " restore from a backup",
                     table=place[0],
                     fragment=place[1],
                 )
         return chosen
 
     def _fallback(self, newest: Control, older: Control | None, what: str) -> Control | None:
-        """The checkpoint before; None means "nothing, replay from the log's beginning", right only for the first one."""
+        """The checkpoint before; None means "nothing, replay the log from its start", right only for the first one."""
         self.result.fallbacks += 1
         if older is not None or newest.lcp_id == 1:
             return older
-        raise LcpDamaged(f"local checkpoint {newest.lcp_id} is damaged ({what}) and none before it is kept; restore from a backup")
+        raise LcpDamaged(
+            f"local checkpoint {newest.lcp_id} is damaged ({what}) and none before it is kept; restore from a backup"
+        )
 
     def _is_intact(self, control: Control, table_id: int, fragment: int, name: str) -> bool:
         try:
@@ -168,9 +173,7 @@ class Loader:
         self._load_copies(part, state)
         self.result.rows += int(state[1])
 
-    def _load_block(
-        self, fragments: Words, words: Words, used: int, part: int, state: Words, name: str
-    ) -> None:
+    def _load_block(self, fragments: Words, words: Words, used: int, part: int, state: Words, name: str) -> None:
         stop = BLOCK_HEADER_WORDS + used
         status = load_entries(self._store.mem, fragments, words, BLOCK_HEADER_WORDS, stop, part, self.parts, state)
         self.result.size_bytes += words.size * 8

@@ -52,16 +52,17 @@ def schema_changes(groups: list[GroupRead]) -> list[tuple[int, dict[str, Any]]]:
 def apply_schema(store: Store, loader: Loader, changes: list[tuple[int, dict[str, Any]]], known_epoch: int) -> None:
     """Make tables created behind the checkpoint; operations of tables dropped further down are skipped in replay."""
     dropped = {change["drop"] for _, change in changes if "drop" in change}
-    for epoch, change in changes:
-        if "create" in change and epoch > known_epoch:
-            definition = TableDefinition.from_json(json.dumps(change["create"]).encode())
-            store.next_table_id = max(store.next_table_id, definition.table_id + 1)
-            if definition.table_id not in dropped and definition.table_id not in store.by_id:
-                loader.adopt(store.install_table(definition))
+    # Drops first: a table made later may have the name of one dropped before.
     for table_id in dropped:
         table = store.by_id.get(table_id)
         if table is not None:
             store.remove_table(table)
+    for epoch, change in changes:
+        if "create" in change and epoch > known_epoch:
+            definition = TableDefinition.from_json(json.dumps(change["create"]).encode())
+            store.next_table_id = max(store.next_table_id, definition.table_id + 1)
+            if definition.table_id not in dropped:
+                loader.adopt(store.install_table(definition))
 
 
 def table_directory(store: Store) -> Any:
@@ -81,14 +82,13 @@ def replay(store: Store, groups: list[GroupRead], parts: int) -> int:
         state = np.zeros(2, dtype=np.int64)
         for group in groups:
             stop = GROUP_WORDS + group.records_words
-            status = replay_group(
-                store.mem, directory, group.words, GROUP_WORDS, stop, group.epoch, part, parts, state
-            )
+            status = replay_group(store.mem, directory, group.words, GROUP_WORDS, stop, group.epoch, part, parts, state)
             if status == ST_MEMORY:
                 raise PartsOutOfMemory
             if status != OK:
                 raise RedoDamaged(
-                    f"the record at LSN {group.lsn + int(state[0]) * 8} does not fit the rows it meets (status {status});"
+                    f"the record at LSN {group.lsn + int(state[0]) * 8} does not fit the rows it meets"
+                    f" (status {status});"
                     " restore from a backup",
                     lsn=group.lsn + int(state[0]) * 8,
                 )

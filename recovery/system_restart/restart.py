@@ -1,7 +1,9 @@
 """Opening a store is restarting it (D8, D12).
 
-Phases: lock → sysfile → control files → choose and load checkpoints → read the log → schema records → strict replay → firm up the end of the log → sysfile with a new
-incarnation → catalog. Until the end of the log is firmed up not one byte changes, so a restart that ends in an error leaves the store as it found it.
+Phases: lock → sysfile → control files → choose and load checkpoints → read the log → schema records → strict replay →
+firm up the end of the log → sysfile with a new
+incarnation → catalog. Until the end of the log is firmed up not one byte changes, so a restart that ends in an error
+leaves the store as it found it.
 
 | sysfile copies | control files | log | outcome |
 |---|---|---|---|
@@ -194,9 +196,7 @@ class Restart:
         self._phase("redo", operations, sum(group.words.nbytes for group in groups))
         return store, loader, groups, reader
 
-    def _read_log(
-        self, sysfile: Sysfile, controls: list[Control], loader: Loader
-    ) -> tuple[list[GroupRead], LogReader]:
+    def _read_log(self, sysfile: Sysfile, controls: list[Control], loader: Loader) -> tuple[list[GroupRead], LogReader]:
         start_lsn, start_sequence = 0, 1
         used = list(loader.chosen.values())
         if controls and None not in used:
@@ -207,7 +207,8 @@ class Restart:
         groups = list(reader.groups(start_lsn, start_sequence))
         if reader.end_lsn < sysfile.durable_lsn:
             raise RedoDamaged(
-                f"the log ends at LSN {reader.end_lsn} but was durable through {sysfile.durable_lsn}; restore it from a copy",
+                f"the log ends at LSN {reader.end_lsn} but was durable through {sysfile.durable_lsn};"
+                " restore it from a copy",
                 lsn=reader.end_lsn,
             )
         self._report.groups = len(groups)
@@ -226,7 +227,9 @@ class Restart:
     def _firm_up(
         self, sysfile: Sysfile, controls: list[Control], reader: LogReader, groups: list[GroupRead]
     ) -> Sysfile:
-        """From here on the store changes. A crash between any two steps leaves a state from which the same restart follows."""
+        """From here on the store changes. A crash between any two steps leaves a state from which the same restart
+        follows.
+        """
         if self._through is not None:
             # The floor first: a crash behind the cut must not find a log that ends before it.
             sysfile = write_sysfile(

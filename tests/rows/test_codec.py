@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from engine import types as t
 from engine.column_input import to_columns
 from engine.column_output import decode_rows, to_numpy
-from engine.columnar import encode_columns_patch, encode_keys, encode_rows
+from engine.column_patch import encode_columns_patch
+from engine.columnar import encode_keys, encode_rows
 from engine.errors import NoSuchColumn, PageDamaged, Rejected
 from engine.row_format import RowFormat
 from engine.row_layout import FIXED, compute_layout

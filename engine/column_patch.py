@@ -1,0 +1,58 @@
+"""Laying some columns of a batch over existing row images."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.column_buffers import NO_WORDS
+from engine.column_input import Batch
+from engine.column_output import decode_rows, fixed_images
+from engine.column_values import conform
+from engine.columnar import EncodedRows, encode_arrays, given, stamp_nulls, write_fixed
+from engine.row_format import RowFormat, Words
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def encode_columns_patch(
+    row_format: RowFormat,
+    batch: Batch | pa.RecordBatch,
+    images: Words,
+    offsets_or_stride: Words | int,
+    first_row: int = 0,
+) -> EncodedRows:
+    """New images: row i of `batch` (any columns but the key's) laid over image i; the given images stay as they are.
+
+    Raises: as `encode_rows`, and Rejected for key columns.
+    """
+    if isinstance(batch, Batch):
+        batch, first_row = batch.columns, batch.first_row
+    layout = row_format.layout
+    given_columns = given(row_format, batch)
+    count = batch.num_rows
+    places = [place for place in layout.places if place.column.name in given_columns]
+    for place in places:
+        if place.is_key:
+            raise row_format.key_change_refused(place.column.name, None)
+    table = row_format.definition.name
+    arrays = {
+        place.position: conform(given_columns[place.column.name], place.column, table, first_row) for place in places
+    }
+    if not layout.has_var:
+        result = fixed_images(row_format, images, offsets_or_stride, count).copy()
+        patched = [(place, arrays[place.position]) for place in places]
+        write_fixed(result, layout.fixed_words, patched, count)
+        for place, array in patched:
+            if place.null_mask:
+                stamp_nulls(result, layout.fixed_words, place, array, count)
+        stride = layout.fixed_words
+        return EncodedRows(result, stride, NO_WORDS, result, stride, layout.key_words, NO_WORDS, count)
+    old = decode_rows(row_format, images, offsets_or_stride, count)
+    whole = {
+        place.position: arrays[place.position]
+        if place.position in arrays
+        else conform(old.column(place.position), place.column, table, first_row, place.is_key)
+        for place in layout.places
+    }
+    return encode_arrays(row_format, whole, count, first_row)

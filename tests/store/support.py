@@ -1,0 +1,36 @@
+"""Stores in memory for tests: fast, deterministic, with power loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tidemark as tm
+from engine.clock import ManualClock
+from engine.file_doubles.memory import MemoryFiles
+from engine.options import Options
+from tidemark.database import Database
+
+SMALL: dict[str, Any] = {
+    "data_memory": "16 MiB",
+    "redo_log": "2 MiB",
+    "transaction_memory": "1 MiB",
+    "background": False,
+    "lock_timeout_ms": 0,
+}
+
+ACCOUNT = [
+    tm.Column("id", tm.Int64),
+    tm.Column("owner", tm.VarChar(40)),
+    tm.Column("balance", tm.Float64),
+    tm.Column("note", tm.Text, nullable=True),
+]
+
+
+def open_memory(files: MemoryFiles | None = None, through: int | None = None, **options: Any) -> Database:
+    """A database on simulated files, driven by hand."""
+    return Database(files or MemoryFiles(), Options.from_keywords({**SMALL, **options}), ManualClock(), None, through)
+
+
+def rows_of(db: Database, name: str = "test.account") -> dict[Any, Any]:
+    """All committed rows by key."""
+    return {row[0]: tuple(row) for row in db[name].scan()}

@@ -1,0 +1,347 @@
+"""The store end to end on simulated files: what was acknowledged is there after a crash, and nothing else."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tidemark as tm
+from engine.file_doubles.memory import MemoryFiles
+from tests.store.support import ACCOUNT, open_memory, rows_of
+
+
+def make_account(db: tm.Database) -> tm.TableHandle:
+    return db.create_table("test.account", ACCOUNT, primary_key="id", partition=tm.HashPartition(2))
+
+
+def test_reopen_after_kill_keeps_every_acknowledged_row() -> None:
+    files = MemoryFiles()
+    db = open_memory(files)
+    account = make_account(db)
+    for number in range(50):
+        account.insert((number, f"owner {number}", number / 2, None))
+    account.update(3, {"balance": -1.0})
+    account.update(4, {"owner": "longer than before " * 2})
+    account.delete(5)
+    before = rows_of(db)
+    db = open_memory(files.kill())
+    assert rows_of(db) == before
+    assert len(before) == 49 and before[3][2] == -1.0 and before[4][1].startswith("longer")
+
+
+def test_checkpoint_then_more_changes_then_kill_gives_all() -> None:
+    files = MemoryFiles()
+    db = open_memory(files)
+    account = make_account(db)
+    account.insert_many([(number, "a", 1.0, "x" * (number * 37 % 3000)) for number in range(300)])
+    report = db.checkpoint()
+    assert report["rows"] == 300
+    account.delete_many(list(range(0, 300, 3)))
+    account.write_many([(number, "b", 2.0, None) for number in range(250, 350)])
+    before = rows_of(db)
+    db = open_memory(files.kill())
+    assert rows_of(db) == before
+    assert db.restart_report["lcp_id"] == 1
+    db.checkpoint()
+    db.checkpoint()
+    files = db._files.kill()  # the third checkpoint's predecessor is the fallback
+    assert rows_of(open_memory(files)) == before
+
+
+def test_row_epochs_and_rowids_survive_restart_from_log_and_from_checkpoint() -> None:
+    """NDB bug 56770: loading a local checkpoint changed the epochs of rows."""
+    files = MemoryFiles()
+    db = open_memory(files)
+    account = make_account(db)
+    for number in range(20):
+        account.insert((number, "a", 1.0, None))
+        if number % 5 == 0:
+            db.advance_epoch()
+    hidden = ["id", tm.ROWID, tm.EPOCH, tm.AUTHOR, tm.FRAGMENT]
+    before = db["test.account"].to_arrow(hidden).sort_by("id")
+    assert len(set(before.column(tm.EPOCH).to_pylist())) == 5
+    db = open_memory(files.kill())
+    assert db["test.account"].to_arrow(hidden).sort_by("id").equals(before)
+    db.checkpoint()
+    db = open_memory(db._files.kill())
+    assert db["test.account"].to_arrow(hidden).sort_by("id").equals(before)
+
+
+def test_uncommitted_changes_are_seen_by_their_transaction_only() -> None:
+    db = open_memory()
+    account = make_account(db)
+    account.insert((1, "ann", 10.0, None))
+    with db.transaction() as txn:
+        txn.insert("test.account", (2, "bob", 5.0, None))
+        txn.update("test.account", 1, {"balance": 7.0})
+        assert txn.get("test.account", 2).owner == "bob"
+        assert txn.get("test.account", 1).balance == 7.0
+        assert {row.id: row.balance for row in txn.scan("test.account")} == {1: 7.0, 2: 5.0}
+        assert account.get(2) is None and account[1].balance == 10.0 and len(account) == 1
+    assert account[1].balance == 7.0 and len(account) == 2
+
+
+def test_rollback_gives_back_rows_memory_and_locks() -> None:
+    db = open_memory()
+    account = make_account(db)
+    account.insert((1, "ann", 10.0, "note"))
+    pages = db._store.arena.used_pages()
+    with pytest.raises(KeyError), db.transaction() as txn:
+        txn.insert_many("test.account", [(number, "x" * 30, 1.0, "y" * 500) for number in range(2, 200)])
+        txn.update("test.account", 1, {"note": "z" * 9_000})
+        txn.delete("test.account", 1)
+        txn.write("test.account", (1, "again", 0.0, None))
+        raise KeyError
+    assert rows_of(db) == {1: (1, "ann", 10.0, "note")}
+    account.update(1, {"balance": 2.0})
+    account.insert((2, "free", 1.0, None))
+    assert db._store.arena.used_pages() <= pages + 8
+
+
+def test_savepoint_undoes_its_block_only() -> None:
+    db = open_memory()
+    account = make_account(db)
+    account.insert_many([(number, "a", 1.0, None) for number in range(5)])
+    with db.transaction() as txn:
+        txn.delete("test.account", 0)
+        txn.update("test.account", 1, {"balance": 5.0})
+        with pytest.raises(tm.DuplicateKey), txn.savepoint():
+            txn.insert("test.account", (0, "back", 9.0, None))
+            txn.update("test.account", 1, {"balance": 6.0})
+            txn.delete("test.account", 2)
+            txn.insert("test.account", (3, "taken", 0.0, None))
+        assert txn.get("test.account", 0) is None
+        assert txn.get("test.account", 1).balance == 5.0
+        assert txn.get("test.account", 2) is not None
+    assert sorted(rows_of(db)) == [1, 2, 3, 4]
+
+
+def test_duplicate_inside_one_batch_names_its_row_and_inserts_nothing() -> None:
+    db = open_memory()
+    account = make_account(db)
+    with pytest.raises(tm.DuplicateKey) as caught:
+        account.insert_many([(1, "a", 1.0, None), (2, "a", 1.0, None), (1, "b", 1.0, None)])
+    assert caught.value.row == 2
+    assert len(account) == 0
+
+
+def test_two_transactions_on_one_row_second_times_out() -> None:
+    db = open_memory()
+    account = make_account(db)
+    account.insert((1, "ann", 10.0, None))
+    first = db.transaction()
+    first.update("test.account", 1, {"balance": 1.0})
+    second = db.transaction()
+    with pytest.raises(tm.LockTimeout):
+        second.update("test.account", 1, {"balance": 2.0})
+    with pytest.raises(tm.TransactionEnded):
+        second.get("test.account", 1)
+    first.commit(True)
+    assert account[1].balance == 1.0
+
+
+def test_deadlock_has_one_victim_the_youngest() -> None:
+    db = open_memory(lock_timeout_ms=20_000)
+    account = make_account(db)
+    account.insert_many([(number, "a", 0.0, None) for number in range(2)])
+    outcomes: dict[int, str] = {}
+    barrier = threading.Barrier(2)
+    older = threading.Event()
+
+    def work(mine: int, other: int) -> None:
+        if mine == 1:
+            older.wait()
+        txn = db.transaction()
+        older.set()
+        try:
+            txn.update("test.account", mine, {"balance": 1.0})
+            barrier.wait()
+            txn.update("test.account", other, {"balance": 2.0})
+            txn.commit(True)
+            outcomes[mine] = "committed"
+        except tm.Deadlock:
+            outcomes[mine] = "victim"
+
+    threads = [threading.Thread(target=work, args=pair) for pair in ((0, 1), (1, 0))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == {0: "committed", 1: "victim"}
+
+
+def test_transaction_of_another_thread_is_refused() -> None:
+    db = open_memory()
+    make_account(db)
+    txn = db.transaction()
+    caught: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            txn.get("test.account", 1)
+        except tm.WrongThread as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(caught) == 1
+
+
+def test_closed_store_answers_store_closed() -> None:
+    db = open_memory()
+    account = make_account(db)
+    db.close()
+    db.close()
+    with pytest.raises(tm.StoreClosed):
+        account.get(1)
+    with pytest.raises(tm.StoreClosed):
+        db.transaction()
+
+
+def test_drop_table_then_crash_then_same_name_is_empty() -> None:
+    """NDB bug 45154: checkpoint files and log of a dropped table were picked up by its successor."""
+    files = MemoryFiles()
+    db = open_memory(files)
+    make_account(db).insert_many([(number, "old", 1.0, None) for number in range(40)])
+    db.checkpoint()
+    db["test.account"].delete(7)
+    db.drop_table("test.account")
+    make_account(db).insert((1, "new", 2.0, None))
+    db = open_memory(files.kill())
+    assert rows_of(db) == {1: (1, "new", 2.0, None)}
+
+
+def test_outcome_tells_committed_aborted_and_survives_reopen() -> None:
+    files = MemoryFiles()
+    db = open_memory(files)
+    make_account(db)
+    done = db.transaction()
+    done.insert("test.account", (1, "ann", 1.0, None))
+    done.commit(True)
+    undone = db.transaction()
+    undone.insert("test.account", (2, "bob", 1.0, None))
+    undone.rollback()
+    assert (db.outcome(done.txid), db.outcome(undone.txid)) == ("committed", "aborted")
+    db = open_memory(files.kill())
+    assert (db.outcome(done.txid), db.outcome(undone.txid)) == ("committed", "aborted")
+
+
+def test_large_transaction_becomes_a_group_of_its_own() -> None:
+    files = MemoryFiles()
+    db = open_memory(files, redo_log="16 MiB", transaction_memory="8 MiB")
+    account = make_account(db)
+    count = 20_000
+    ids = np.random.default_rng(7).permutation(count)
+    account.insert_many(pa.table({"id": ids, "owner": ["o"] * count, "balance": ids * 0.5, "note": [None] * count}))
+    account.delete_many(ids[:15_000])
+    before = rows_of(db)
+    assert len(before) == 5_000
+    assert rows_of(open_memory(files.kill(), redo_log="16 MiB")) == before
+
+
+def test_transaction_past_its_memory_is_too_large_and_leaves_no_trace() -> None:
+    db = open_memory(transaction_memory="128 KiB")
+    account = make_account(db)
+    with pytest.raises(tm.TransactionTooLarge):
+        account.insert_many([(number, "x" * 40, 1.0, "y" * 400) for number in range(2_000)])
+    assert len(account) == 0
+    account.insert((1, "a", 1.0, None))
+
+
+def test_data_memory_full_is_retryable_and_store_lives_on() -> None:
+    db = open_memory(data_memory="2 MiB", transaction_memory="16 MiB", redo_log="32 MiB")
+    account = make_account(db)
+    account.insert((-1, "first", 1.0, None))
+    with pytest.raises(tm.MemoryExhausted):
+        account.insert_many([(number, "x" * 40, 1.0, "y" * 400) for number in range(8_000)])
+    assert len(account) == 1
+    account.insert((-2, "second", 1.0, None))
+    assert sorted(rows_of(db)) == [-2, -1]
+
+
+def test_log_wraps_many_times_with_checkpoints() -> None:
+    files = MemoryFiles()
+    db = open_memory(files, redo_log="1 MiB")
+    account = make_account(db)
+    account.insert_many([(number, "a", 0.0, None) for number in range(20)])
+    expected = dict.fromkeys(range(20), 0.0)
+    for step in range(900):
+        key = step % 20
+        account.update(key, {"balance": float(step)})
+        expected[key] = float(step)
+        if step % 60 == 59:
+            db.checkpoint()
+    assert db.status()["log"]["head_lsn"] > 2 * db.status()["log"]["capacity_bytes"]
+    db = open_memory(files.kill())
+    assert {key: row[2] for key, row in rows_of(db).items()} == expected
+
+
+def test_full_log_without_checkpoint_is_overloaded_then_recovers() -> None:
+    db = open_memory(redo_log="1 MiB", transaction_memory="256 KiB")
+    account = make_account(db)
+    with pytest.raises(tm.RedoOverloaded):
+        for number in range(2_000):
+            account.insert((number, "a", 0.0, None))
+    count = len(account)
+    db.checkpoint()
+    db.checkpoint()
+    account.insert((5_000, "again", 0.0, None))
+    assert len(account) == count + 1
+
+
+def test_restart_through_an_epoch_cuts_what_came_later_for_good() -> None:
+    files = MemoryFiles()
+    db = open_memory(files)
+    account = make_account(db)
+    account.insert((1, "kept", 1.0, None))
+    epoch = db.sync()
+    account.insert((2, "cut", 1.0, None))
+    db.close()
+    db = open_memory(files.kill(), through=epoch)
+    assert sorted(rows_of(db)) == [1]
+    db["test.account"].insert((3, "after", 1.0, None))
+    db = open_memory(db._files.kill())
+    assert sorted(rows_of(db)) == [1, 3]
+
+
+def test_random_history_against_a_dict_with_crashes() -> None:
+    seed = 20_261_121
+    rng = random.Random(seed)
+    files = MemoryFiles()
+    db = open_memory(files)
+    make_account(db)
+    model: dict[int, tuple[object, ...]] = {}
+    for step in range(600):
+        choice = rng.random()
+        txn = db.transaction()
+        change = dict(model)
+        for _ in range(rng.randrange(1, 6)):
+            key = rng.randrange(40)
+            row = (
+                key,
+                "o" * rng.randrange(30),
+                rng.random(),
+                None if rng.random() < 0.5 else "n" * rng.randrange(9_000),
+            )
+            if rng.random() < 0.5:
+                txn.write("test.account", row)
+                change[key] = row
+            elif key in change:
+                txn.delete("test.account", key)
+                del change[key]
+        if choice < 0.8:
+            txn.commit(True)
+            model = change
+        else:
+            txn.rollback()
+        if step % 37 == 36:
+            db.checkpoint()
+        if step % 53 == 52:
+            db = open_memory(db._files.kill())
+        if step % 10 == 9:
+            assert rows_of(db) == model, f"seed {seed}, step {step}"
