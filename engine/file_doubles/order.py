@@ -26,7 +26,7 @@ from engine.file_doubles.wrapper import RawWrapper, WrappedFiles
 from engine.file_layer import CheckedFiles, parent_of
 from engine.file_protocol import Buffer, File, RawFiles, flat
 
-_DATA = re.compile(r"lcp/(\d+)-\d+-\d+\.data")
+_DATA = re.compile(r"lcp/(\d+)-(?:\d+-\d+|copies)\.data")
 _CONTROL = re.compile(r"lcp/control-(\d+)[^/]*")
 _REDO = "redo/*.redo"
 

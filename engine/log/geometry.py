@@ -60,7 +60,8 @@ class Geometry:
 
 def create_files(files: Files, geometry: Geometry) -> None:
     """Make the zero-filled files of a new store. Durable: content and names, on return."""
-    files.make_directory(FOLDER)
+    if not files.exists(FOLDER):  # a crash while the store was made leaves the folder
+        files.make_directory(FOLDER)
     files.sync_directory("")
     for name in geometry.names():
         file = files.create(name, geometry.file_bytes)

@@ -17,6 +17,7 @@ from engine.errors import RedoDamaged
 from engine.layout.log import GROUP, GROUP_ALIGN_BYTES, GROUP_ALIGN_WORDS
 from engine.layout.redo import GROUP_WORDS
 from engine.layout.sealed import KIND_GROUP, SEAL, header_of, is_sealed, store_of
+from engine.log.geometry import FOLDER
 
 if TYPE_CHECKING:
     from engine.file_protocol import File, Files
@@ -183,3 +184,20 @@ class LogReader:
             numbers.append(number)
         for number in numbers:
             self._files.fdatasync(self._handles[number])
+
+
+def holds_groups(files: Files) -> bool:
+    """Whether any file of the log begins with an intact group, of whatever store.
+
+    The first group of a log lies at the start of a file; what a crash leaves of files never written is not sealed.
+    """
+    for name in files.list(FOLDER):
+        file = files.open(f"{FOLDER}/{name.rpartition('/')[2]}", False)
+        try:
+            content = files.pread(file, 0, files.size(file))
+        finally:
+            files.close(file)
+        words = np.frombuffer(content[: len(content) // 8 * 8], dtype=np.int64).copy()
+        if is_sealed(words, KIND_GROUP, words.size):
+            return True
+    return False

@@ -105,6 +105,7 @@ class RedoLog:
         self.on_pressure: Callable[[], None] | None = None
         self.groups_written = 0
         self.bytes_written = 0
+        files.mark("cut", lsn=position.tail_lsn)
         self._update_free()
 
     # --- under the commit latch ------------------------------------------------------------------

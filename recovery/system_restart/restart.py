@@ -24,7 +24,7 @@ from engine.errors import FileMissing, LcpDamaged, RedoDamaged, SysfileDamaged
 from engine.ids import gci_of
 from engine.log.geometry import FOLDER as REDO_FOLDER
 from engine.log.geometry import Geometry, create_files, open_files
-from engine.log.reader import GroupRead, LogReader
+from engine.log.reader import GroupRead, LogReader, holds_groups
 from engine.log.redo import Position, RedoLog
 from engine.memory.arena import Arena
 from engine.store import Store
@@ -152,16 +152,8 @@ class Restart:
         files = self._files
         if files.exists(LCP_FOLDER) and control_ids(files):
             raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
-        if not files.exists(REDO_FOLDER):
-            return
-        for name in files.list(REDO_FOLDER):
-            file = files.open(f"{REDO_FOLDER}/{name.rpartition('/')[2]}", False)
-            try:
-                # A log that was never written is zeros; the first group of any log lies at the start of a file.
-                if any(files.pread(file, 0, min(4_096, files.size(file)))):
-                    raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
-            finally:
-                files.close(file)
+        if files.exists(REDO_FOLDER) and holds_groups(files):
+            raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
 
     # --- rebuilding in memory --------------------------------------------------------------------
     def _controls(self, sysfile: Sysfile) -> list[Control]:

@@ -1,0 +1,114 @@
+"""TPC-H `orders` and `lineitem` from the published generator, and what an order's total must be."""
+
+from __future__ import annotations
+
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import FileMissing
+from engine.partition import HashPartition
+from engine.schema import Column
+from engine.types import Date, Decimal, Int32, Int64
+from engine.types_text import Char, VarChar
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidemark.database import Database
+
+MONEY = Decimal(15, 2)
+ORDERS = [
+    Column("o_orderkey", Int64),
+    Column("o_custkey", Int64),
+    Column("o_orderstatus", Char(1)),
+    Column("o_totalprice", MONEY),
+    Column("o_orderdate", Date),
+    Column("o_orderpriority", VarChar(15)),
+    Column("o_clerk", VarChar(15)),
+    Column("o_shippriority", Int32),
+    Column("o_comment", VarChar(79)),
+]
+LINEITEM = [
+    Column("l_orderkey", Int64),
+    Column("l_partkey", Int64),
+    Column("l_suppkey", Int64),
+    Column("l_linenumber", Int32),
+    Column("l_quantity", MONEY),
+    Column("l_extendedprice", MONEY),
+    Column("l_discount", MONEY),
+    Column("l_tax", MONEY),
+    Column("l_returnflag", Char(1)),
+    Column("l_linestatus", Char(1)),
+    Column("l_shipdate", Date),
+    Column("l_commitdate", Date),
+    Column("l_receiptdate", Date),
+    Column("l_shipinstruct", VarChar(25)),
+    Column("l_shipmode", VarChar(10)),
+    Column("l_comment", VarChar(44)),
+]
+# One row per transaction, written inside it: what it did, so that its traces can be checked after a crash.
+REFRESH_LOG = [
+    Column("thread", Int32),
+    Column("sequence", Int64),
+    Column("operation", Char(6)),
+    Column("order_key", Int64),
+    Column("lines", Int32),
+    Column("total_cents", Int64),
+]
+GENERATOR = "tpchgen-cli"
+
+
+def generate(folder: Path, scale: float) -> tuple[Path, Path]:
+    """Parquet files of orders and lineitem at a scale, made once. Raises: FileMissing without the generator."""
+    orders, lines = folder / "orders.parquet", folder / "lineitem.parquet"
+    if orders.exists() and lines.exists():
+        return orders, lines
+    program = Path(sysconfig.get_path("scripts")) / GENERATOR
+    if not program.exists():
+        raise FileMissing(f"{GENERATOR} is not installed; run `make setup` or install tidemark[bench]")
+    command = [str(program), "parquet", "-s", str(scale), "--tables=orders,lineitem", f"--output-dir={folder}"]
+    subprocess.run(command, check=True, capture_output=True)
+    return orders, lines
+
+
+def read(path: Path, columns: list[Column]) -> pa.Table:
+    """A generated file with the columns of our table."""
+    import pyarrow.parquet as parquet
+
+    return parquet.read_table(path, columns=[column.name for column in columns])
+
+
+def load(db: Database, orders: pa.Table, lines: pa.Table) -> None:
+    """Make the tables and fill them, one transaction each."""
+    partition = HashPartition(4)
+    db.create_table("tpch.orders", ORDERS, "o_orderkey", partition).insert_many(orders)
+    db.create_table("tpch.lineitem", LINEITEM, ("l_orderkey", "l_linenumber"), partition).insert_many(lines)
+    db.create_table("tpch.refresh_log", REFRESH_LOG, ("thread", "sequence"), partition)
+
+
+def cents(column: Any) -> Any:
+    """An Arrow column of Decimal(15, 2) as int64 cents."""
+    array = column.combine_chunks()
+    # A decimal128 is 16 little-endian bytes; 15 digits fit the low eight.
+    words = np.frombuffer(array.buffers()[1], dtype=np.int64)
+    return words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
+
+
+def line_cents(price: Any, discount: Any, tax: Any) -> Any:
+    """What a line adds to its order's total, in cents, rounded down at each step as the benchmark's generator does."""
+    return price * (100 - discount) // 100 * (100 + tax) // 100
+
+
+def totals(lines: pa.Table) -> tuple[Any, Any, Any]:
+    """(order keys, lines per order, total cents per order) of a lineitem table."""
+    amount = line_cents(
+        cents(lines.column("l_extendedprice")), cents(lines.column("l_discount")), cents(lines.column("l_tax"))
+    )
+    keys, place, count = np.unique(np.asarray(lines.column("l_orderkey")), return_inverse=True, return_counts=True)
+    total = np.zeros(keys.size, dtype=np.int64)
+    np.add.at(total, place, amount)
+    return keys, count, total

@@ -1,0 +1,140 @@
+"""`tidemark demo`: load, then three rounds of refresh work, SIGKILL, restart and proof."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import tidemark as tm
+from engine.clock import SystemClock
+from engine.errors import Error
+from tidemark.demo import data
+from tidemark.demo.verify import check
+from tidemark.report import restart_timeline
+
+Say = Callable[[str], None]
+
+
+class DemoFailed(Error):
+    """The demo found a violation."""
+
+
+class Demo:
+    """One run of the main job in a folder of its own."""
+
+    def __init__(self, folder: Path, scale: float, rounds: int, seconds: float, seed: int, say: Say) -> None:
+        self.folder = folder
+        self.scale = scale
+        self.rounds = rounds
+        self.seconds = seconds
+        self.seed = seed
+        self.say = say
+        self.clock = SystemClock()
+        self.rng = np.random.default_rng(seed)
+        self.acked: dict[int, int] = {}
+        self.initial_keys: Any = None
+
+    def run(self) -> dict[str, Any]:
+        """Do it; returns the figures. Raises: DemoFailed at the first violation."""
+        shutil.rmtree(self.folder / "store", ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.say(f"TPC-H at scale {self.scale}, {self.rounds} rounds of about {self.seconds:g} s, seed {self.seed}")
+        result: dict[str, Any] = {"seed": self.seed, "load": self._load(), "rounds": []}
+        for number in range(1, self.rounds + 1):
+            result["rounds"].append(self._round(number))
+        phases = result["rounds"][-1]["restart"]["phases"]
+        picture = self.folder / "restart-timeline.svg"
+        restart_timeline(phases, picture)
+        self.say(f"restart timeline: {picture}")
+        (self.folder / "demo.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+        return result
+
+    def _store(self) -> str:
+        return str(self.folder / "store")
+
+    def _load(self) -> dict[str, Any]:
+        files = data.generate(self.folder, self.scale)
+        orders, lines = data.read(files[0], data.ORDERS), data.read(files[1], data.LINEITEM)
+        self.initial_keys = np.sort(np.asarray(orders.column("o_orderkey")))
+        began = self.clock.monotonic()
+        with tm.open(self._store()) as db:
+            data.load(db, orders, lines)
+        seconds = self.clock.monotonic() - began
+        rows = orders.num_rows + lines.num_rows
+        self.say(f"loaded {rows:,} rows in {seconds:.1f} s, kernels' first compile included")
+        return {"rows": rows, "seconds": seconds}
+
+    def _round(self, number: int) -> dict[str, Any]:
+        acks = self._work_and_kill(number)
+        began = self.clock.monotonic()
+        with tm.open(self._store()) as db:
+            opened = self.clock.monotonic() - began
+            report = db.restart_report
+            tables = {name: db[f"tpch.{name}"].to_arrow() for name in ("orders", "lineitem", "refresh_log")}
+        violations = check(tables["orders"], tables["lineitem"], tables["refresh_log"], self.acked, self.initial_keys)
+        if violations:
+            raise DemoFailed(f"round {number}: {violations[0]} (seed {self.seed}); keep {self._store()} for study")
+        held = self._sequences(tables["refresh_log"])
+        in_flight = sum(held.values()) - sum(self.acked.values())
+        # What was in flight and made it counts from now on: the next round goes on behind it.
+        self.acked = held
+        self.say(
+            f"round {number}: killed after {acks:,} acknowledged transactions; all there, {in_flight} in flight"
+            f" made it, totals of {tables['orders'].num_rows:,} orders agree with {tables['lineitem'].num_rows:,} lines"
+        )
+        self._say_timeline(report["phases"])
+        return {"acknowledged": acks, "in_flight": in_flight, "open_seconds": opened, "restart": report}
+
+    @staticmethod
+    def _sequences(log: pa.Table) -> dict[int, int]:
+        threads, sequences = np.asarray(log.column("thread")), np.asarray(log.column("sequence"))
+        return {int(number): int(sequences[threads == number].max()) for number in np.unique(threads)}
+
+    def _work_and_kill(self, number: int) -> int:
+        """Let the refresh process work, kill it in the middle; acknowledged transactions of this round."""
+        command = [sys.executable, "-m", "tidemark.demo.refresh", self._store(), str(self.seed + number)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        counted = 0
+        ready = threading.Event()
+
+        def listen() -> None:
+            nonlocal counted
+            for line in process.stdout or ():
+                if not line.endswith("\n"):
+                    break
+                if line == "ready\n":
+                    ready.set()
+                    continue
+                thread, sequence = line.split()
+                self.acked[int(thread)] = int(sequence)
+                counted += 1
+            ready.set()
+
+        listener = threading.Thread(target=listen, name="demo-acks")
+        listener.start()
+        ready.wait()
+        self.clock.sleep(self.seconds * (0.6 + 0.4 * float(self.rng.random())))
+        is_alive = process.poll() is None
+        process.kill()
+        process.wait()
+        listener.join()
+        if process.stdout is not None:
+            process.stdout.close()
+        if not is_alive:
+            raise DemoFailed(f"round {number}: the refresh process ended by itself; see its message above")
+        return counted
+
+    def _say_timeline(self, phases: list[dict[str, Any]]) -> None:
+        self.say(f"    {'phase':<14}{'ms':>10}{'rows':>12}{'MB/s':>10}")
+        for phase in phases:
+            rate = phase["bytes"] / 1e6 / (phase["ms"] / 1e3) if phase["ms"] and phase["bytes"] else 0.0
+            self.say(f"    {phase['name']:<14}{phase['ms']:>10.1f}{phase['rows']:>12,}{rate:>10.1f}")
