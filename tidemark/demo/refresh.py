@@ -46,7 +46,7 @@ class Refresher:
         """Transactions until the process is killed."""
         work = (self.insert_order, self.delete_order, self.change_price)
         while True:
-            # What this thread remembers changes only once the commit has returned: a retried transaction leaves no trace.
+            # What this thread remembers changes once the commit has returned: a retried transaction leaves no trace.
             remember = self.db.run(work[int(self.rng.integers(0, 3))])
             remember()
             self.acks(f"{self.number} {self.sequence}\n")
