@@ -32,9 +32,10 @@ HOMES: dict[str, tuple[str, ...]] = {
     "io.open": ("engine.files",),
     "codecs.open": ("engine.files",),
     "tempfile": ("engine.files",),
-    "shutil": ("engine.files",),
+    # The main job and the command line read and write the user's own files; the store's go through engine.files.
+    "shutil": ("engine.files", "tidemark.demo."),
     "glob": ("engine.files",),
-    "pathlib.Path": ("engine.files",),
+    "pathlib.Path": ("engine.files", "tidemark.demo.", "tidemark.cli.", "tidemark.report"),
     "pathlib.PosixPath": ("engine.files",),
     "numpy.memmap": (),
     "numpy.load": (),
@@ -47,7 +48,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     "random": ("engine.clock",),
     "secrets": ("engine.clock",),
     "uuid": ("engine.clock",),
-    "numpy.random": ("engine.clock",),
+    # The main job draws its work from a printed seed.
+    "numpy.random": ("engine.clock", "tidemark.demo."),
     "datetime.datetime.now": ("engine.clock",),
     "datetime.datetime.utcnow": ("engine.clock",),
     "datetime.datetime.today": ("engine.clock",),
