@@ -15,6 +15,7 @@ from engine.errors import FileMissing, ForkedHandle, IoFailed, Locked, ReadOnly,
 from engine.files import LOCK_LINE_BYTES, PosixFiles
 
 ROOT = Path(__file__).resolve().parents[2]
+TAKE_LOCK = "import sys\nfrom engine.files import PosixFiles\nfiles = PosixFiles(sys.argv[1])\nfiles.lock()"
 
 
 def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -31,7 +32,7 @@ def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 def holder(place: Path) -> subprocess.Popen[str]:
     """A process that holds the lock until it is killed."""
-    script = "import sys\nfrom engine.files import PosixFiles\nf = PosixFiles(sys.argv[1])\nf.lock()\nprint('held', flush=True)\nsys.stdin.read()"
+    script = f"{TAKE_LOCK}\nprint('held', flush=True)\nsys.stdin.read()"
     process = subprocess.Popen(
         [sys.executable, "-c", script, str(place)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -135,7 +136,7 @@ def test_fork_child_lets_go_of_lock_and_is_refused(tmp_path: Path) -> None:
         assert files.pread(file, 0, 4) == bytes(4)
         # F79: the child lives, yet the lock is free as soon as its owner lets go.
         files.unlock()
-        again = run("import sys\nfrom engine.files import PosixFiles\nPosixFiles(sys.argv[1]).lock()", tmp_path)
+        again = run(TAKE_LOCK, tmp_path)
         assert again.returncode == 0, again.stderr
     finally:
         os.kill(child, signal.SIGKILL)
@@ -162,9 +163,7 @@ def test_fork_child_cannot_open_what_its_parent_holds(tmp_path: Path) -> None:
     assert answers.get(timeout=30) == os.getpid()
     child.join()
     # The child's exit has not taken the lock from the parent.
-    assert (
-        run("import sys\nfrom engine.files import PosixFiles\nPosixFiles(sys.argv[1]).lock()", tmp_path).returncode == 1
-    )
+    assert run(TAKE_LOCK, tmp_path).returncode == 1
     files.close_all()
 
 
