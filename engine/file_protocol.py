@@ -19,7 +19,7 @@ Buffer = Any
 
 def flat(buffer: Buffer) -> memoryview:
     """The bytes of a contiguous buffer, without a copy; `memoryview.cast` refuses structured formats."""
-    return np.frombuffer(buffer, dtype=np.uint8).data if memoryview(buffer).nbytes else memoryview(bytearray())
+    return np.frombuffer(buffer, dtype=np.uint8).data if memoryview(buffer).nbytes else memoryview(b"")
 
 
 class File(int):

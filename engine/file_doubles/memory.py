@@ -210,7 +210,8 @@ class _MemoryRaw:
     def pread_into(self, file: File, view: memoryview, offset: int) -> int:
         with self._disk.mutex:
             data = self._inodes[file].live[offset : offset + view.nbytes]
-            flat(view)[: len(data)] = data
+            if data:
+                flat(view)[: len(data)] = data
             return len(data)
 
     def pwrite(self, file: File, buffer: Buffer, offset: int) -> int:
