@@ -230,6 +230,7 @@ def test_no_progress_once_is_looped_twice_is_io_failed(operation: str, idle: dic
         always.pwrite(file, 0, b"x" * 100)
         always.pread(file, 0, 100)
     assert isinstance(always.failure.error, IoFailed)
+    assert len(always.fired) == 2
 
 
 def test_interrupted_call_is_repeated_once() -> None:

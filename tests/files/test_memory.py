@@ -127,6 +127,15 @@ def test_unaligned_write_is_cut_where_the_disk_cuts() -> None:
     assert [(piece.offset, piece.length) for piece in files.pieces()] == [(500, 12), (512, 512), (1024, 76)]
 
 
+def test_data_behind_a_growth_that_was_lost_is_gone() -> None:
+    files, file = durable(b"")
+    files.pwrite(file, 600, b"x" * 1000)
+    assert files.image(lambda piece: piece.kind == "write").snapshot() == {"a": b""}
+    files, file = durable(bytes(700))
+    files.pwrite(file, 600, b"x" * 1000)
+    assert files.image(lambda piece: piece.kind == "write").snapshot() == {"a": bytes(600) + b"x" * 100}
+
+
 def test_torn_policy_keeps_prefixes_only() -> None:
     files, file = durable(b"o" * 8 * SECTOR)
     files.pwrite(file, 0, b"n" * 8 * SECTOR)

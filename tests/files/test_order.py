@@ -23,6 +23,7 @@ class Run:
     """A small store on a monitored disk, written in the right order unless told otherwise."""
 
     def __init__(self, inner: CheckedFiles) -> None:
+        self.inner = inner
         self.files = OrderMonitor(inner)
         for path in ("redo", "lcp"):
             self.files.make_directory(path)
@@ -32,6 +33,15 @@ class Run:
             self.files.fdatasync(file)
         self.files.sync_directory("redo")
         self.lsn = 0
+
+    def open_again(self) -> Run:
+        """The same store under a monitor that has seen nothing."""
+        again = Run.__new__(Run)
+        again.inner = self.inner
+        again.files = OrderMonitor(self.inner)
+        again.redo = [again.files.open(f"redo/{number:04}.redo", True) for number in range(FILES)]
+        again.lsn = self.lsn
+        return again
 
     def write_group(self, count: int = 4096, sync: bool = True) -> None:
         """Append a group; over a file's end it goes on in the next one."""
@@ -194,13 +204,23 @@ def test_redo_lap_in_store_opened_again_is_judged_from_the_cut_at_open(run: Run)
     for _ in range(14):
         run.write_group()
         run.files.mark("cut", lsn=run.lsn - 4096)
-    again = Run.__new__(Run)
-    again.files = OrderMonitor(run.files)
-    again.redo = [again.files.open(f"redo/{number:04}.redo", True) for number in range(FILES)]
-    again.lsn = run.lsn
+    again = run.open_again()
     # Tail one lap minus one group behind: exactly one more fits.
     again.files.mark("cut", lsn=run.lsn - CAPACITY + 4096)
     again.write_group()
+    violation("O3", again.write_group)
+
+
+def test_redo_lap_in_store_opened_again_is_judged_from_the_first_cut(run: Run) -> None:
+    for _ in range(21):
+        run.write_group()
+        run.files.mark("cut", lsn=run.lsn)
+    again = run.open_again()
+    for _ in range(3):
+        again.write_group()
+    again.files.mark("cut", lsn=again.lsn - 4096)
+    for _ in range(CAPACITY // 4096 - 1):
+        again.write_group()
     violation("O3", again.write_group)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -233,6 +234,37 @@ def test_lock_file_removed_while_held_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "LOCK").unlink()
     with pytest.raises(IoFailed):
         files.check_place()
+    files.close_all()
+
+
+def test_second_open_in_process_is_locked_even_if_lock_was_removed(tmp_path: Path) -> None:
+    first = PosixFiles(tmp_path)
+    first.lock()
+    (tmp_path / "LOCK").unlink()
+    second = PosixFiles(tmp_path)
+    with pytest.raises(Locked):
+        second.lock()
+    first.close_all()
+    second.lock()
+    second.close_all()
+
+
+def test_lock_replaced_between_open_and_flock_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fcntl.flock
+    calls = []
+
+    def replaced(descriptor: int, operation: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == 1:
+            (tmp_path / "LOCK").rename(tmp_path / "OLD")
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", replaced)
+    files = PosixFiles(tmp_path)
+    files.lock()
+    assert len(calls) == 2
+    files.check_place()
+    assert run(TAKE_LOCK, tmp_path).returncode == 1
     files.close_all()
 
 

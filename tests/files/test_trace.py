@@ -66,6 +66,8 @@ def test_trace_records_errors_and_short_transfers_as_they_reached_the_disk() -> 
         "pwrite a 6+1 !ENOSPC",
         "fdatasync a !EIO",
     ]
+    assert [event.data for event in files.events if event.operation == "pwrite"] == [b"abc", b"def", b""]
+    assert files.replay(2).snapshot() == {"a": b"abc"}
     assert files.replay(len(files.events)).snapshot() == {"a": b"abcdef"}
 
 
