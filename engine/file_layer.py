@@ -115,6 +115,8 @@ class CheckedFiles:
             for offset in range(0, size, ZERO_PIECE_BYTES):
                 self.pwrite(file, offset, zeros if size - offset >= len(zeros) else zeros[: size - offset])
         except StorageFull:
+            # Nobody will miss what was written so far: an error of this close says nothing new.
+            file.synced = file.writes
             self.close(file)
             self.unlink(name)
             raise
@@ -330,12 +332,12 @@ class CheckedFiles:
         try:
             return self._raw_pwrite(file, view, offset)
         except OSError as cause:
-            if cause.errno in FULL:
-                raise answer("pwrite", file.name, cause) from cause
-            if cause.errno not in TRANSIENT:
+            if cause.errno not in FULL and cause.errno not in TRANSIENT:
                 if failure.first is None:
                     failure.first = (IoFailed, "pwrite", file.name, cause)
                 raise failure.again() from cause
+            if cause.errno in FULL:
+                raise answer("pwrite", file.name, cause) from cause
             return 0
 
     def _pwrite_rest(self, file: File, offset: int, view: memoryview, done: int) -> None:

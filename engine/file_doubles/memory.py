@@ -210,7 +210,8 @@ class _MemoryRaw:
     def pread_into(self, file: File, view: memoryview, offset: int) -> int:
         with self._disk.mutex:
             data = self._inodes[file].live[offset : offset + view.nbytes]
-            flat(view)[: len(data)] = data
+            if data:
+                flat(view)[: len(data)] = data
             return len(data)
 
     def pwrite(self, file: File, buffer: Buffer, offset: int) -> int:
@@ -254,12 +255,8 @@ class _MemoryRaw:
                 directory.pending.clear()
                 number, directory.late_error = directory.late_error, 0
                 raise OSError(number, "of an earlier change")
-            while directory.pending:
-                change = directory.pending[0]
-                # A journal takes both halves of a rename at once (M5).
-                if change.after is not None and not change.after.is_durable:
-                    persist(change.after)
-                persist(change)
+            if directory.pending:
+                persist(directory.pending[-1])
 
     def fail_sync(self, target: File | str, error_number: int) -> None:
         """Fail the sync of a file or directory in the way of the disk's personality."""

@@ -4,11 +4,14 @@ Knows the store's file kinds by name and follows, for each, what is durable. It 
 really reaches the disk. A violation raises OrderViolation, an AssertionError: no code of the store catches it.
 
 Rules: (O1) a local checkpoint's control file is written, or renamed into place, only when content and entry of all its
-data files are durable (F23); (O2) control and data files of a local checkpoint are unlinked only while a newer control
-file, durable in content and entry, stands in (F28); (O3) the REDO log is not written over LSNs that no `cut` has
-declared free (F28, L4); (O4) a REDO write starts only when all earlier ones are durable (L1); (O5) `ack` is marked
-only when all REDO is durable (RP2); (O6) nothing but close and unlock follows a failed sync (F33); (O7) a renamed file
-is not used before its directories are synced (F26).
+data files are durable (F23); (O2) control and data files of a complete local checkpoint are unlinked only while another
+control file stands in, and these and the log are cut only when no control file is still on its way to the disk (F28);
+(O3) the REDO log is not written over LSNs that no `cut` has declared free (F28, L4); (O4) a REDO write starts only when
+all earlier ones are durable (L1); (O5) `ack` is marked only when all REDO is durable (RP2); (O6) nothing but close and
+unlock follows a failed sync (F33); (O7) a renamed file is not used before its directories are synced (F26).
+
+Not seen: a REDO group that starts at offset 0 of a file while the one before it, which ends the last file, is unsynced
+looks like one group across both.
 
 Marks it listens to: `mark("cut", lsn=...)` after each durable control file and once at open (the tail);
 `mark("ack", ...)` by the thread that synced, before it gives up its place at the log.
@@ -26,7 +29,7 @@ from engine.file_doubles.wrapper import RawWrapper, WrappedFiles
 from engine.file_layer import CheckedFiles, parent_of
 from engine.file_protocol import Buffer, File, RawFiles, flat
 
-_DATA = re.compile(r"lcp/(\d+)-(?:\d+-\d+|copies)\.data")
+_DATA = re.compile(r"lcp/(\d+)-[^/]*\.data")
 _CONTROL = re.compile(r"lcp/control-(\d+)[^/]*")
 _REDO = "redo/*.redo"
 
@@ -96,8 +99,9 @@ class _OrderRaw(RawWrapper):
         self._handles: dict[int, _FileState] = {}
         self._redo = _RedoState()
         self._redo_bytes: dict[str, int] = {}
-        # End of a REDO write that the system cut short: what completes it is no new write.
         self._redo_continued: tuple[str, int] | None = None
+        # Where writes began that are not durable.
+        self._redo_unsynced: set[tuple[str, int]] = set()
         self._failed_sync = ""
         self._mutex = threading.RLock()
 
@@ -142,7 +146,7 @@ class _OrderRaw(RawWrapper):
         if matched is None:
             return
         own = int(matched[1])
-        newer_is_durable = own_exists = False
+        another_is_durable = own_is_durable = False
         for leaf in self.inner.names("lcp"):
             control = _CONTROL.fullmatch(f"lcp/{leaf}")
             if control is None:
@@ -150,23 +154,35 @@ class _OrderRaw(RawWrapper):
             is_durable = self._is_durable(f"lcp/{leaf}")
             if int(control[1]) > own and not is_durable:
                 raise OrderViolation(f"O2: unlink of {name} before lcp/{leaf} is durable in content and entry")
-            newer_is_durable = newer_is_durable or int(control[1]) > own
-            own_exists = own_exists or (int(control[1]) == own and is_durable)
-        if own_exists and not newer_is_durable:
-            raise OrderViolation(f"O2: unlink of {name} while no newer control file stands in for it")
+            if is_durable and int(control[1]) == own:
+                own_is_durable = True
+            elif is_durable:
+                another_is_durable = True
+        if own_is_durable and not another_is_durable:
+            raise OrderViolation(f"O2: unlink of {name} while no other control file stands in for it")
 
     def _check_redo_write(self, file: File, offset: int, count: int) -> None:
-        unsynced = self._unsynced_redo()
-        if self._redo_continued == (file.name, offset):
-            return
-        if unsynced:
-            raise OrderViolation(f"O4: REDO write at {file.name} {offset}+{count} while {unsynced[0]} is unsynced")
         self._measure_redo()
+        # No new write: the rest of one that was cut short or crosses into the next file, or one repeated after a
+        # signal, at the same place.
+        if (file.name, offset) != self._redo_continued and (file.name, offset) not in self._redo_unsynced:
+            unsynced = self._unsynced_redo()
+            if unsynced:
+                raise OrderViolation(f"O4: REDO write at {file.name} {offset}+{count} while {unsynced[0]} is unsynced")
         names = sorted(self._redo_bytes)
         place = sum(self._redo_bytes[name] for name in names[: names.index(file.name)]) + offset
         lost = self._redo.write(place, count, sum(self._redo_bytes.values()))
         if lost is not None:
             raise OrderViolation(f"O3: REDO write at {file.name} {offset}+{count} over LSN {lost}, which no cut freed")
+
+    def _redo_written(self, file: File, offset: int, done: int, is_short: bool) -> None:
+        self._redo_unsynced.add((file.name, offset))
+        end = offset + done
+        if end < self._redo_bytes.get(file.name, 0):
+            self._redo_continued = (file.name, end) if is_short else None
+        else:
+            names = sorted(self._redo_bytes)
+            self._redo_continued = (names[(names.index(file.name) + 1) % len(names)], 0) if names else None
 
     def _measure_redo(self) -> None:
         if not self._redo_bytes:
@@ -204,14 +220,15 @@ class _OrderRaw(RawWrapper):
             count = flat(buffer).nbytes
             is_redo = fnmatch.fnmatchcase(file.name, _REDO)
             # A write that lengthens a REDO file fills it at its creation; the log itself never grows a file.
-            if is_redo and offset + count <= self.inner.size(file):
+            is_log = is_redo and offset + count <= self.inner.size(file)
+            if is_log:
                 self._check_redo_write(file, offset, count)
             elif is_redo:
                 self._redo_bytes.clear()
             state.writes += 1
         done = self.inner.pwrite(file, buffer, offset)
-        if is_redo:
-            self._redo_continued = (file.name, offset + done) if done < count else None
+        if is_log:
+            self._redo_written(file, offset, done, done < count)
         return done
 
     def truncate(self, file: File, size: int) -> None:
@@ -232,6 +249,8 @@ class _OrderRaw(RawWrapper):
             self._failed_sync = file.name
             raise
         state.synced = writes
+        if not state.is_unsynced:
+            self._redo_unsynced = {place for place in self._redo_unsynced if place[0] != file.name}
 
     def fail_sync(self, target: File | str, error_number: int) -> None:
         name = target if isinstance(target, str) else target.name

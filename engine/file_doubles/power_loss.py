@@ -105,10 +105,10 @@ class Image:
         for name, node in entries.items():
             full = f"{path}{name}"
             if id(node) not in self._made:
-                is_directory = isinstance(node, Directory)
-                self._made[id(node)] = (
-                    self._directory(node, f"{full}/") if is_directory else self._file(node, full)  # type: ignore[arg-type]
-                )
+                if isinstance(node, Directory):
+                    self._made[id(node)] = self._directory(node, f"{full}/")
+                else:
+                    self._made[id(node)] = self._file(node, full)
             add(new, name, self._made[id(node)])
         return new
 
@@ -174,12 +174,17 @@ def apply_entry(entries: dict[str, Inode | Directory], change: EntryChange) -> N
 
 
 def persist(change: EntryChange) -> None:
-    """Make a change of entries durable."""
-    apply_entry(change.directory.durable, change)
-    change.is_durable = True
+    """Make a change of entries durable, after all that were made before it in its directory."""
     # A failed sync may have dropped the change from the list already.
-    if change in change.directory.pending:
-        change.directory.pending.remove(change)
+    pending = change.directory.pending
+    through = pending.index(change) + 1 if change in pending else 0
+    earlier, change.directory.pending = pending[:through], pending[through:]
+    for each in earlier or [change]:
+        # A journal takes both halves of a rename at once (M5).
+        if each.after is not None and not each.after.is_durable:
+            persist(each.after)
+        apply_entry(change.directory.durable, each)
+        each.is_durable = True
 
 
 def entry_changes(directory: Directory, found: list[EntryChange], seen: set[int]) -> None:

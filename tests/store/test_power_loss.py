@@ -116,7 +116,8 @@ def run_history(seed: int, steps: int, every: int) -> int:
     options = {"redo_log": "1 MiB", "data_memory": "4 MiB", "transaction_memory": "256 KiB"}
 
     def opened() -> tm.Database:
-        return open_memory(OrderMonitor(HookFiles(watched.memory, watched.before_change)), **options)  # type: ignore[arg-type]
+        files: Any = OrderMonitor(HookFiles(watched.memory, watched.before_change))
+        return open_memory(files, **options)
 
     watched.is_watching = True
     db = opened()

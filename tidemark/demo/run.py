@@ -9,10 +9,9 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 import tidemark as tm
 from engine.clock import SystemClock
@@ -20,6 +19,9 @@ from engine.errors import Error
 from tidemark.demo import data
 from tidemark.demo.verify import check
 from tidemark.report import restart_timeline
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Say = Callable[[str], None]
 

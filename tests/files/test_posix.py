@@ -1,0 +1,345 @@
+"""The real disk: locks, forks, limits, foreign things in the directory (F47, F48, F74, F76 to F82)."""
+
+from __future__ import annotations
+
+import fcntl
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.errors import FileMissing, ForkedHandle, IoFailed, Locked, ReadOnly, Rejected
+from engine.files import LOCK_LINE_BYTES, PosixFiles
+
+ROOT = Path(__file__).resolve().parents[2]
+TAKE_LOCK = "import sys\nfrom engine.files import PosixFiles\nfiles = PosixFiles(sys.argv[1])\nfiles.lock()"
+
+
+def run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a script in a Python of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def holder(place: Path) -> subprocess.Popen[str]:
+    """A process that holds the lock until it is killed."""
+    script = f"{TAKE_LOCK}\nprint('held', flush=True)\nsys.stdin.read()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(place)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_open_missing_directory_is_file_missing_and_create_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(FileMissing):
+        PosixFiles(tmp_path / "shop")
+    PosixFiles(tmp_path / "shop", create=True).close_all()
+    PosixFiles(tmp_path / "shop", create=True).close_all()
+    with pytest.raises(FileMissing):
+        PosixFiles(tmp_path / "none" / "shop", create=True)
+
+
+def test_open_file_as_directory_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(Rejected):
+        PosixFiles(tmp_path / "file")
+    with pytest.raises(Rejected):
+        PosixFiles(tmp_path / "file", create=True)
+    assert (tmp_path / "file").read_text() == "x"
+
+
+def test_lock_held_by_other_process_names_its_pid(tmp_path: Path) -> None:
+    process = holder(tmp_path)
+    try:
+        before = (tmp_path / "LOCK").read_bytes()
+        files = PosixFiles(tmp_path)
+        with pytest.raises(Locked) as locked:
+            files.lock()
+        assert locked.value.pid == process.pid
+        assert (tmp_path / "LOCK").read_bytes() == before
+        assert len(before) == LOCK_LINE_BYTES
+        assert files.failure.error is None
+    finally:
+        process.kill()
+        process.communicate()
+    # F76: the file stays, the lock does not.
+    assert (tmp_path / "LOCK").exists()
+    files.lock()
+    assert int((tmp_path / "LOCK").read_bytes().split()[0]) == os.getpid()
+    files.close_all()
+
+
+def test_second_open_in_process_is_locked_through_any_path(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    first = PosixFiles(tmp_path / "store")
+    first.lock()
+    first.lock()
+    second = PosixFiles(tmp_path / "link")
+    with pytest.raises(Locked) as locked:
+        second.lock()
+    assert locked.value.pid == os.getpid()
+    first.unlock()
+    first.unlock()
+    second.lock()
+    second.close_all()
+    first.lock()
+    first.close_all()
+
+
+def test_store_directories_of_closed_handles_are_not_leaked(tmp_path: Path) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    files = PosixFiles(tmp_path)
+    files.lock()
+    files.make_directory("redo")
+    files.create("redo/a", 10)
+    files.list("redo")
+    files.close_all()
+    with pytest.raises(FileMissing):
+        PosixFiles(tmp_path / "none")
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_fork_child_lets_go_of_lock_and_is_refused(tmp_path: Path) -> None:
+    files = PosixFiles(tmp_path)
+    files.lock()
+    file = files.create("a", 4)
+    ready, release = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # No assertion can be reported from here: the exit code says what was seen.
+        code = 1
+        try:
+            files.pwrite(file, 0, b"evil")
+        except ForkedHandle:
+            code = 0
+        os.write(release, bytes([code]))
+        signal.pause()
+        os._exit(9)
+    try:
+        assert os.read(ready, 1) == b"\0"
+        assert files.pread(file, 0, 4) == bytes(4)
+        # F79: the child lives, yet the lock is free as soon as its owner lets go.
+        files.unlock()
+        again = run(TAKE_LOCK, tmp_path)
+        assert again.returncode == 0, again.stderr
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(ready)
+        os.close(release)
+        files.close_all()
+
+
+def _open_in_child(place: str, answers: multiprocessing.Queue[object]) -> None:
+    try:
+        PosixFiles(place).lock()
+    except Locked as locked:
+        answers.put(locked.pid)
+
+
+def test_fork_child_cannot_open_what_its_parent_holds(tmp_path: Path) -> None:
+    files = PosixFiles(tmp_path)
+    files.lock()
+    context = multiprocessing.get_context("fork")
+    answers: multiprocessing.Queue[object] = context.Queue()
+    child = context.Process(target=_open_in_child, args=(str(tmp_path), answers))
+    child.start()
+    assert answers.get(timeout=30) == os.getpid()
+    child.join()
+    # The child's exit has not taken the lock from the parent.
+    assert run(TAKE_LOCK, tmp_path).returncode == 1
+    files.close_all()
+
+
+def test_foreign_types_in_place_of_files_are_rejected(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("secret")
+    store = tmp_path / "store"
+    store.mkdir()
+    os.mkfifo(store / "fifo")
+    (store / "link").symlink_to(outside)
+    (store / "away").symlink_to(tmp_path)
+    (store / "dangling").symlink_to(tmp_path / "new")
+    files = PosixFiles(store)
+    for name in ("fifo", "link", "away", "away/outside", "dangling"):
+        for ask in (lambda name=name: files.open(name), lambda name=name: files.open(name, True)):
+            with pytest.raises(Rejected):
+                ask()
+    for ask in (lambda: files.create("away/new"), lambda: files.create("dangling"), lambda: files.list("away")):
+        with pytest.raises(Rejected):
+            ask()
+    with pytest.raises(Rejected):
+        files.size("fifo")
+    assert files.failure.error is None
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["outside", "store"]
+    files.close_all()
+
+
+def test_lock_that_is_a_link_is_rejected_and_its_target_untouched(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("kept")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "LOCK").symlink_to(tmp_path / "outside")
+    files = PosixFiles(tmp_path / "store")
+    with pytest.raises(Rejected):
+        files.lock()
+    assert (tmp_path / "outside").read_text() == "kept"
+    files.close_all()
+
+
+def test_directory_replaced_while_open_keeps_writes_and_is_noticed(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    files = PosixFiles(store, create=True)
+    files.lock()
+    files.check_place()
+    store.rename(tmp_path / "moved")
+    store.mkdir()
+    files.create("a")
+    assert (tmp_path / "moved" / "a").exists()
+    assert list(store.iterdir()) == []
+    with pytest.raises(IoFailed):
+        files.check_place()
+    with pytest.raises(IoFailed):
+        files.create("b")
+    files.close_all()
+
+
+def test_directory_gone_is_noticed(tmp_path: Path) -> None:
+    files = PosixFiles(tmp_path / "store", create=True)
+    (tmp_path / "store").rmdir()
+    with pytest.raises(IoFailed):
+        files.check_place()
+    files.close_all()
+
+
+def test_lock_file_removed_while_held_is_noticed(tmp_path: Path) -> None:
+    files = PosixFiles(tmp_path)
+    files.lock()
+    (tmp_path / "LOCK").unlink()
+    with pytest.raises(IoFailed):
+        files.check_place()
+    files.close_all()
+
+
+def test_second_open_in_process_is_locked_even_if_lock_was_removed(tmp_path: Path) -> None:
+    first = PosixFiles(tmp_path)
+    first.lock()
+    (tmp_path / "LOCK").unlink()
+    second = PosixFiles(tmp_path)
+    with pytest.raises(Locked):
+        second.lock()
+    first.close_all()
+    second.lock()
+    second.close_all()
+
+
+def test_lock_replaced_between_open_and_flock_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = fcntl.flock
+    calls = []
+
+    def replaced(descriptor: int, operation: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == 1:
+            (tmp_path / "LOCK").rename(tmp_path / "OLD")
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", replaced)
+    files = PosixFiles(tmp_path)
+    files.lock()
+    assert len(calls) == 2
+    files.check_place()
+    assert run(TAKE_LOCK, tmp_path).returncode == 1
+    files.close_all()
+
+
+def test_file_size_limit_is_storage_full_and_leaves_no_half_file(tmp_path: Path) -> None:
+    script = """
+import resource, sys
+from engine.errors import StorageFull
+from engine.files import PosixFiles
+files = PosixFiles(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+file = files.create("a")
+try:
+    files.pwrite(file, 0, bytes(16_384))
+except StorageFull:
+    print("full", files.size(file))
+try:
+    files.create("b", 16_384)
+except StorageFull:
+    print("full", files.exists("b"))
+files.pwrite(file, 0, b"goes on")
+files.fdatasync(file)
+print(files.pread(file, 0, 7), files.failure.error)
+"""
+    done = run(script, tmp_path)
+    assert done.stdout.splitlines() == ["full 10000", "full False", "b'goes on' None"], done.stderr
+
+
+def test_descriptor_limit_is_too_many_files_and_not_latched(tmp_path: Path) -> None:
+    script = """
+import resource, sys
+from engine.errors import TooManyFiles
+from engine.files import PosixFiles
+files = PosixFiles(sys.argv[1])
+files.make_directory("lcp")
+first = files.create("lcp/first")
+resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
+opened = []
+try:
+    while True:
+        opened.append(files.create(f"f{len(opened)}"))
+except TooManyFiles as error:
+    print(error.retryable)
+for use in (files.lock, files.list, lambda: files.open("f0")):
+    try:
+        use()
+    except TooManyFiles:
+        print("too many")
+files.sync_directory("lcp")
+files.close(opened.pop())
+files.open("lcp/first")
+print(files.failure.error)
+"""
+    done = run(script, tmp_path)
+    assert done.stdout.splitlines() == ["True", "too many", "too many", "too many", "None"], done.stderr
+
+
+def test_directory_without_write_permission_is_read_only(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    tmp_path.chmod(0o500)
+    files = PosixFiles(tmp_path)
+    try:
+        for use in (files.lock, lambda: files.create("a"), lambda: files.make_directory("d")):
+            with pytest.raises(ReadOnly):
+                use()
+        assert files.failure.error is None
+    finally:
+        tmp_path.chmod(0o700)
+        files.close_all()
+
+
+def test_store_opened_in_spawned_process_has_no_descriptor_of_ours(tmp_path: Path) -> None:
+    files = PosixFiles(tmp_path)
+    files.lock()
+    files.create("a")
+    done = run("import os\nprint([os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if n != '3'])")
+    assert str(tmp_path) not in done.stdout
+    files.close_all()
