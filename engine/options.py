@@ -28,8 +28,6 @@ _SIZE_BYTES_MAX = 1 << 46
 _LCP_MEMORY_BYTES_MIN = 1 << 20
 _TRANSACTION_MEMORY_BYTES_MIN = 64 << 10
 _MILLISECONDS_MAX = 24 * 3_600 * 1_000
-# The author of a row has 16 bits in its header (D1).
-_SERVER_ID_MAX = (1 << 16) - 1
 # The log reaches back to the older of two local checkpoints while a third is made: three shares must fit.
 _LOG_SHARE_MAX = 0.3
 
@@ -45,10 +43,7 @@ class OptionKeywords(TypedDict, total=False):
     gcp_interval_ms: int
     lock_timeout_ms: int
     transaction_memory: Size
-    transaction_limit: int
-    server_id: int
     create: bool
-    read_only: bool
     background: bool
     checkpoint_interval_ms: int
     checkpoint_log_share: float
@@ -66,10 +61,7 @@ class Options:
     gcp_interval_ms: life of a GCI; the sysfile is written with each.
     lock_timeout_ms: longest wait for a row lock or for space in the log; 0 never waits.
     transaction_memory: bound on the changes of one transaction.
-    transaction_limit: transactions that may be open at once.
-    server_id: this site among those that replicate, 0 for none.
     create: make the store if the directory has none.
-    read_only: never write; attaches to the last local checkpoint while another process writes.
     background: close epochs and make local checkpoints by timer; without it only calls do.
     checkpoint_interval_ms: a local checkpoint starts this long after the last one; 0 leaves time out.
     checkpoint_log_share: a local checkpoint starts when the log has grown by this share of `redo_log`.
@@ -86,10 +78,7 @@ class Options:
     gcp_interval_ms: int = 2_000
     lock_timeout_ms: int = 5_000
     transaction_memory: Size = "256 MiB"
-    transaction_limit: int = 4_096
-    server_id: int = 0
     create: bool = True
-    read_only: bool = False
     background: bool = True
     checkpoint_interval_ms: int = 300_000
     checkpoint_log_share: float = 0.25
@@ -105,7 +94,7 @@ class Options:
         self._set_size("redo_log", limits.REDO_LOG_BYTES_MIN)
         self._set_size("checkpoint_memory", _LCP_MEMORY_BYTES_MIN)
         self._set_size("transaction_memory", _TRANSACTION_MEMORY_BYTES_MIN)
-        for name in ("create", "read_only", "background"):
+        for name in ("create", "background"):
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise SchemaInvalid(f"option {name} is {value!r}; give True or False", option=name)
@@ -117,8 +106,6 @@ class Options:
         self._check_integer("gcp_interval_ms", 1, _MILLISECONDS_MAX)
         self._check_integer("lock_timeout_ms", 0, _MILLISECONDS_MAX)
         self._check_integer("checkpoint_interval_ms", 0, _MILLISECONDS_MAX)
-        self._check_integer("transaction_limit", 1, limits.TRANSACTIONS_OPEN_MAX)
-        self._check_integer("server_id", 0, _SERVER_ID_MAX)
         self._check_share()
         if self.gcp_interval_ms < self.epoch_interval_ms:
             raise SchemaInvalid(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from engine.errors import LimitExceeded, NoSuchTable, ReadOnly, RedoOverloaded, StoreFailed, TableExists
+from engine.errors import LimitExceeded, NoSuchTable, RedoOverloaded, StoreFailed, TableExists
 from engine.ids import first_txid
 from engine.kernels.commit import begin_transaction, reserve_redo
 from engine.layout.arena import OK
@@ -59,7 +59,6 @@ class Store:
         self.no_words: Words = np.zeros(0, dtype=np.int64)
         self.transaction_words = options.transaction_memory_bytes // 8
         self.waits_for_disk = options.durability == "commit"
-        self.is_read_only = False
         self.tables: dict[str, Table] = {}
         self.by_id: dict[int, Table] = {}
         self.next_table_id = 1
@@ -94,12 +93,10 @@ class Store:
     def begin(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
         """Begin a transaction of the calling thread, of a subclass `kind` if the face has one.
 
-        Raises: StoreFailed, ReadOnly, RedoOverloaded, MemoryExhausted, LimitExceeded.
+        Raises: StoreFailed, RedoOverloaded, MemoryExhausted, LimitExceeded.
         """
         if self.failure.first is not None:
             self.failure.check()
-        if self.is_read_only:
-            raise ReadOnly("the store is open read-only; open it without read_only to change it")
         slot = self._spare_slots.pop() if self._spare_slots else next(self._slots)
         if slot > TRANSACTIONS_OPEN_MAX:
             self._spare_slots.append(slot)
@@ -205,8 +202,6 @@ class Store:
         """
         with self.schema_latch:
             self.failure.check()
-            if self.is_read_only:
-                raise ReadOnly("the store is open read-only; open it without read_only to change it")
             if definition.name in self.tables:
                 raise TableExists(f"table {definition.name} exists; drop it first or choose another name")
             numbered = TableDefinition(
@@ -232,8 +227,6 @@ class Store:
         with self.schema_latch:
             self.failure.check()
             table = self.table(name)
-            if self.is_read_only:
-                raise ReadOnly("the store is open read-only; open it without read_only to change it")
 
             def forget() -> None:
                 del self.tables[table.name]

@@ -285,6 +285,7 @@ class RedoLog:
 
     def _publish(self, group: Group) -> None:
         """The group is durable: forget it, let its followers go."""
+        self._files.mark("ack", sequence=group.sequence)
         with self._latch:
             if self._pending and self._pending[0] is group:
                 self._pending.popleft()

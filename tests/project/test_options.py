@@ -17,8 +17,8 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert options.data_memory_bytes == 1 << 30
     assert options.redo_log_bytes == options.transaction_memory_bytes == 256 << 20
     assert (options.durability, options.epoch_interval_ms, options.gcp_interval_ms) == ("commit", 100, 2_000)
-    assert (options.lock_timeout_ms, options.server_id) == (5_000, 0)
-    assert (options.create, options.read_only, options.background) == (True, False, True)
+    assert options.lock_timeout_ms == 5_000
+    assert (options.create, options.background) == (True, True)
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,7 @@ def test_size_formatted_and_parsed_is_the_same(size_bytes: int) -> None:
         ("gcp_interval_ms", 10**9),
         ("gcp_interval_ms", 99),
         ("lock_timeout_ms", -1),
-        ("transaction_limit", 0),
-        ("transaction_limit", 65_537),
-        ("server_id", 65_536),
         ("create", 1),
-        ("read_only", "no"),
         ("background", None),
         ("checkpoint_interval_ms", -1),
         ("checkpoint_log_share", 0),
@@ -130,4 +126,4 @@ def test_options_are_frozen_and_replaced_with_checks() -> None:
         options.redo_log = "16 MiB"  # type: ignore[misc]
     assert replace(options, redo_log="16 MiB").redo_log_bytes == 16 << 20
     with pytest.raises(SchemaInvalid):
-        replace(options, server_id=-1)
+        replace(options, lock_timeout_ms=-1)
