@@ -1,0 +1,30 @@
+"""Both hashes against the reference implementation, for every length class (a compiler once broke one of them, ADR 0004)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xxhash
+
+from engine.kernels.checksums import WORDS_MIN, xxh3_words, xxh64_words
+
+WORDS = np.random.default_rng(20_261_121).integers(-(2**63), 2**63 - 1, 5_000, dtype=np.int64)
+
+
+@pytest.mark.parametrize("seed", [0, 42, 12_345_678_901_234_567])
+def test_xxh64_equals_the_reference_for_every_short_length(seed: int) -> None:
+    for count in range(80):
+        expected = xxhash.xxh64(WORDS[3 : 3 + count].tobytes(), seed).intdigest()
+        assert xxh64_words(WORDS, 3, count, seed) % 2**64 == expected, count
+
+
+def test_xxh3_equals_the_reference_around_every_block_boundary() -> None:
+    for count in [*range(WORDS_MIN, 700), 4_095, 4_096, 4_097]:
+        expected = xxhash.xxh3_64(WORDS[3 : 3 + count].tobytes()).intdigest()
+        assert xxh3_words(WORDS, 3, count) == expected, count
+
+
+def test_xxh3_refuses_what_lies_outside_the_array_or_is_too_short() -> None:
+    for start, count in ((0, WORDS_MIN - 1), (-1, 100), (4_950, 100)):
+        with pytest.raises(ValueError, match="inside the array"):
+            xxh3_words(WORDS, start, count)
