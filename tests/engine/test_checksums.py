@@ -1,4 +1,4 @@
-"""Both hashes against the reference implementation, for every length class (a compiler once broke one of them, ADR 0004)."""
+"""Both hashes against the reference, for every length class (a compiler once broke one of them, ADR 0004)."""
 
 from __future__ import annotations
 
