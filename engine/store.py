@@ -11,7 +11,7 @@ import itertools
 import json
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,27 @@ SPARE_BUFFERS = 64
 REDO_POLL_SECONDS = 0.05
 
 
+class BeforeImages(Protocol):
+    """The hook for before-images: where commits copy old rows for a running local checkpoint."""
+
+    current: Words  # empty while none runs; word 0 counts the words used
+
+    def room(self, words: int) -> Words:
+        """`current` with room for `words` more words; the caller holds the commit latch."""
+        ...
+
+
+class NoBeforeImages:
+    """Nobody asks for before-images."""
+
+    def __init__(self) -> None:
+        self.current: Words = np.zeros(0, dtype=np.int64)
+
+    def room(self, words: int) -> Words:
+        """Nothing: no local checkpoint runs."""
+        return self.current
+
+
 class Store:
     """Everything transactions need. Made empty; `attach` gives it log and epochs once restart knows where they are."""
 
@@ -62,11 +83,11 @@ class Store:
         self.tables: dict[str, Table] = {}
         self.by_id: dict[int, Table] = {}
         self.next_table_id = 1
-        self.copies: Callable[[int], Words] = lambda words: self.no_words
+        self.sink: BeforeImages = NoBeforeImages()
         self.on_redo_full: Callable[[], None] = lambda: None
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
-        self._spare_buffers: list[Words] = []
+        self._spare_buffers: list[tuple[Words, memoryview]] = []
         self._txids = itertools.count(1)
         self._newest_txid = 0
         # Dropped tables whose memory open transactions and scans may still be looking at, with who they are.
@@ -102,7 +123,7 @@ class Store:
             self._spare_slots.append(slot)
             raise LimitExceeded(f"{TRANSACTIONS_OPEN_MAX} transactions are open; end some")
         desc = self.arena.take_descriptor()
-        buf = self._spare_buffers.pop() if self._spare_buffers else np.zeros(BUFFER_WORDS, dtype=np.int64)
+        buf, view = self._spare_buffers.pop() if self._spare_buffers else self._new_buffer()
         tail_word = any_value | author << 32
         if begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) != OK:
             try:
@@ -113,9 +134,14 @@ class Store:
                 self.arena.give_descriptor(desc)
                 self._spare_slots.append(slot)
                 raise
-        txn = kind(self, slot, desc, buf)
+        txn = kind(self, slot, desc, buf, view)
         self.locks.by_slot[slot] = txn
         return txn
+
+    @staticmethod
+    def _new_buffer() -> tuple[Words, memoryview]:
+        buf = np.zeros(BUFFER_WORDS, dtype=np.int64)
+        return buf, buf.data.cast("B")
 
     def retire(self, txn: Transaction) -> None:
         """Take back what an ended transaction used."""
@@ -125,7 +151,7 @@ class Store:
         if self._dropped:
             self._reclaim(txn)
         if txn.buf.size == BUFFER_WORDS and len(self._spare_buffers) < SPARE_BUFFERS:
-            self._spare_buffers.append(txn.buf)
+            self._spare_buffers.append((txn.buf, txn.buf_bytes))
 
     def promise_redo(self, desc: int, words: int) -> None:
         """Promise an open transaction more room in the log, waiting for a local checkpoint if need be."""
@@ -257,6 +283,7 @@ class Store:
             start = (at + TRANSACTION_WORDS + 2) * 8
             fill.data.cast("B")[start : start + len(body)] = body
             fill[0] = at + words
+            fill[1] += 1
             publish()
-            ticket = self.log.ticket()
+            ticket = self.log.sequence
         self.log.wait(ticket)

@@ -7,7 +7,7 @@ descriptor in the arena, so that a signal between two Python statements never le
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,8 +19,27 @@ from engine.errors import (
     TransactionTooLarge,
     WrongThread,
 )
-from engine.kernels.commit import abort_step, commit_begin, commit_small, commit_step, end_run
-from engine.layout.arena import OK, ST_MORE, X_CHANGES, X_COPY_WORDS, X_LAST, X_OPS, X_STATE, X_USED, X_WOKEN
+from engine.kernels.commit import (
+    COMMIT_LOGGED,
+    COMMIT_WOKEN,
+    abort_step,
+    commit_begin,
+    commit_small,
+    commit_step,
+    end_run,
+)
+from engine.layout.arena import (
+    OK,
+    ST_COPIES,
+    ST_MORE,
+    ST_SPACE,
+    X_CHANGES,
+    X_COPY_WORDS,
+    X_LAST,
+    X_STATE,
+    X_USED,
+    X_WOKEN,
+)
 from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS
 from engine.log.redo import Group
 
@@ -32,11 +51,10 @@ if TYPE_CHECKING:
 get_ident = threading.get_ident
 
 BUFFER_WORDS = 4_096  # first size of a transaction's buffer
-SMALL_WORDS = 32_768  # a larger buffer becomes a REDO group of its own instead of being copied into the filling one
-SMALL_OPERATIONS = 1_000  # more operations are applied in slices, or one kernel call would hold the GIL too long
 SLICE_OPERATIONS = 1_500
 PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
 EMPTY_USED = GROUP_WORDS + TRANSACTION_WORDS
+_NEEDS_ROOM = (ST_SPACE, ST_COPIES)
 APPLIED = 2  # X_STATE once every operation is in the rows
 
 
@@ -58,13 +76,13 @@ class Transaction:
         "txid",
     )
 
-    def __init__(self, store: Store, slot: int, desc: int, buf: Words) -> None:
+    def __init__(self, store: Store, slot: int, desc: int, buf: Words, buf_bytes: memoryview) -> None:
         self.store = store
         self.mem = store.mem
         self.slot = slot
         self.desc = desc
         self.buf = buf
-        self.buf_bytes = buf.data.cast("B")
+        self.buf_bytes = buf_bytes
         self.thread = get_ident()
         self.txid = store.next_txid()
         self.shared: set[RowKey] = set()
@@ -110,27 +128,28 @@ class Transaction:
         """
         self.check()
         store = self.store
-        words = int(self.mem[self.desc + X_USED]) - GROUP_WORDS
-        if int(self.mem[self.desc + X_CHANGES]) == 0:
-            self._apply(commit_small, store.no_words, store.no_words, 0)
-            self._ended()
-            return
-        if words > SMALL_WORDS or int(self.mem[self.desc + X_OPS]) > SMALL_OPERATIONS:
+        log = store.log
+        with store.latch:  # a crash in here: nothing of the transaction is on disk
+            status = commit_small(
+                self.mem, self.desc, self.buf, log.fill, store.sink.current, store.epochs.current, self.txid
+            )
+            if status in _NEEDS_ROOM:
+                words = int(self.mem[self.desc + X_USED])
+                copies = store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
+                status = commit_small(
+                    self.mem, self.desc, self.buf, log.room(words), copies, store.epochs.current, self.txid
+                )
+            if status > 0:
+                store.epochs.has_commits = True
+            ticket = log.sequence
+        if status == ST_MORE:
             ticket = self._commit_large()
-        else:
-            with store.latch:  # a crash in here: nothing of the transaction is on disk
-                fill = store.log.room(words)
-                copies = store.copies(int(self.mem[self.desc + X_COPY_WORDS]))
-                self._apply(commit_small, fill, copies, store.epochs.used())
-                ticket = store.log.ticket()
-        self._ended()  # visible, locks free; a crash here loses it whole, and nobody was told otherwise
-        if wait:
-            store.log.wait(ticket)  # after this line the group is durable, and so is the transaction
-
-    def _apply(self, kernel: Callable[..., int], fill: Words, copies: Words, epoch: int) -> None:
-        status = kernel(self.mem, self.desc, self.buf, fill, copies, epoch, self.txid)
-        if status != OK:
-            raise self.store.fail(InvariantBroken(f"commit met a broken invariant (status {status}); reopen the store"))
+            status = COMMIT_LOGGED | COMMIT_WOKEN
+        elif status < 0:
+            raise store.fail(InvariantBroken(f"commit met a broken invariant (status {status}); reopen the store"))
+        self._ended(status & COMMIT_WOKEN)  # visible, locks free; a crash here loses it whole, and nobody was told
+        if wait and status & COMMIT_LOGGED:
+            log.wait(ticket)  # after this line the group is durable, and so is the transaction
 
     def _commit_large(self) -> int:
         """Commit in slices, the buffer being a REDO group itself; returns the group's sequence.
@@ -156,7 +175,7 @@ class Transaction:
         while status == ST_MORE:
             try:
                 with store.latch:
-                    copies = store.copies(int(self.mem[self.desc + X_COPY_WORDS]))
+                    copies = store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
                     status = commit_step(self.mem, self.desc, self.buf, copies, group.epoch, SLICE_OPERATIONS)
             except KeyboardInterrupt as error:
                 # The kernel keeps its place in the descriptor, so going on is right wherever the signal fell.
@@ -181,7 +200,7 @@ class Transaction:
             elif int(self.mem[self.desc + X_STATE]) != APPLIED:
                 self.store.epochs.unhold(self)
                 self._undo(0, EMPTY_USED, 0)
-            self._ended()
+            self._ended(1)
         self.is_ended = True
 
     def _undo(self, until: int, used: int, changes: int) -> None:
@@ -196,14 +215,13 @@ class Transaction:
             self.mem[self.desc + X_WOKEN] = 0
             self.store.locks.wake(self)
 
-    def _ended(self) -> None:
+    def _ended(self, has_waiters: int) -> None:
         if self.is_ended:
             return
-        locks = self.store.locks
         if self.shared:
-            locks.release_shared(self)
-        elif self.mem[self.desc + X_WOKEN]:
-            locks.wake(self)
+            self.store.locks.release_shared(self)
+        elif has_waiters:
+            self.store.locks.wake(self)
         self.is_ended = True
         self.store.retire(self)
 

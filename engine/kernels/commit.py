@@ -51,9 +51,11 @@ from engine.layout.arena import (
     S_COPY_RESERVED,
     S_REDO_FREE,
     S_REDO_RESERVED,
+    ST_COPIES,
     ST_INVARIANT,
     ST_MORE,
     ST_REDO,
+    ST_SPACE,
     STATE_SHIFT,
     TXN_WORDS,
     X_CHANGES,
@@ -83,6 +85,12 @@ from engine.layout.redo import (
 )
 
 _pack_kind = helper(pack_kind)
+
+COMMIT_LOGGED = 1
+COMMIT_WOKEN = 2
+SMALL_WORDS = 32_768  # a larger buffer becomes a REDO group of its own instead of being copied into the filling one
+SMALL_OPERATIONS = 1_000  # more are applied in slices, or one kernel call would hold the GIL too long
+FILL_PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
 
 
 @helper
@@ -281,23 +289,35 @@ def write_transaction_record(mem, txn, buf, txid):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64)")
 def commit_small(mem, txn, buf, fill, copies, epoch, txid):
-    """Commit in one step: records into the filling REDO group, changes into the rows. OK or ST_INVARIANT.
+    """Commit in one step: records into the filling REDO group, changes into the rows.
 
-    fill[0] is the number of words used; the caller has made room. Both happen or neither: no thread and no signal gets
-    between.
+    fill[0] counts words, fill[1] transactions; copies is empty while no local checkpoint runs. Both happen or neither:
+    no thread and no signal gets between. Returns COMMIT_LOGGED or 0 (nothing to log), plus COMMIT_WOKEN if somebody waits
+    for a lock it freed; or, nothing done, ST_MORE (too large for one step), ST_SPACE (no room in fill), ST_COPIES (none
+    in copies); or ST_INVARIANT.
     """
+    words = mem[txn + X_USED] - GROUP_WORDS
+    logged = 0
+    if mem[txn + X_OPS] > SMALL_OPERATIONS or words > SMALL_WORDS:
+        return ST_MORE
+    if copies.size > 0 and copies[0] + mem[txn + X_COPY_WORDS] > copies.size:
+        return ST_COPIES
     if mem[txn + X_CHANGES] > 0:
-        write_transaction_record(mem, txn, buf, txid)
         at = fill[0]
-        words = mem[txn + X_USED] - GROUP_WORDS
-        if at + words > fill.size:
-            return ST_INVARIANT
+        if at + words + FILL_PAD_WORDS > fill.size:
+            return ST_SPACE
+        write_transaction_record(mem, txn, buf, txid)
         for i in range(words):
             fill[at + i] = buf[GROUP_WORDS + i]
         fill[0] = at + words
+        fill[1] += 1
         mem[S_REDO_FREE] -= words
+        logged = COMMIT_LOGGED
     mem[txn + X_CURSOR] = mem[txn + X_FIRST]
-    return apply_operations(mem, txn, buf, copies, epoch, 1 << 60)
+    status = apply_operations(mem, txn, buf, copies, epoch, 1 << 60)
+    if status != OK:
+        return status
+    return logged + (COMMIT_WOKEN if mem[txn + X_WOKEN] > 0 else 0)
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64)")

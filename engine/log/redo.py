@@ -1,8 +1,8 @@
 """The REDO log: one stream of sealed groups, written by a leader among those who wait (D5).
 
-Under the store's commit latch: `room`, `ticket`, `adopt`, `close_epoch`. Outside it: `wait`, `flush`. The filling
-group takes records until
-somebody waits for it or its epoch closes; then it is numbered, placed and queued. The leader writes the queue in order.
+Under the store's commit latch: `fill`, `room`, `sequence`, `adopt`, `close_epoch`. Outside it: `wait`, `flush`. The
+filling group takes records until somebody waits for it or its epoch closes; then it is numbered, placed and queued. The
+leader writes the queue in order.
 
 Invariants: (L1) a group is not written before the one before it is durable; (L2) bytes of a durable group are
 rewritten only identically;
@@ -91,14 +91,13 @@ class RedoLog:
         self.tail_lsn = position.tail_lsn
         self.tail_sequence = position.tail_sequence
         self.head_lsn = position.lsn
-        self._sequence = position.sequence  # of the group being filled
+        self.sequence = position.sequence  # of the group being filled
         self.durable_sequence = position.sequence - 1
         self.durable_lsn = position.lsn
         self.epoch = 0
         self._pending: deque[Group] = deque()
         self._spares = [np.zeros(FILL_WORDS, dtype=np.int64) for _ in range(2)]
-        self._fill = self._fresh()
-        self._fill_transactions = 0
+        self.fill = self._fresh()
         self._guard = threading.Lock()
         self._leader: object | None = None
         self._followers: deque[tuple[int, threading.Lock]] = deque()
@@ -110,18 +109,13 @@ class RedoLog:
 
     # --- under the commit latch ------------------------------------------------------------------
     def room(self, words: int) -> Words:
-        """The filling group with room for `words` more words; fill[0] counts the words used."""
-        if int(self._fill[0]) + words + GROUP_ALIGN_WORDS > self._fill.size:
+        """The filling group with room for `words` more words; fill[0] counts words used, fill[1] transactions."""
+        if int(self.fill[0]) + words + GROUP_ALIGN_WORDS > self.fill.size:
             self._seal_fill()
-            if words + GROUP_WORDS + GROUP_ALIGN_WORDS > self._fill.size:
-                self._fill = np.zeros(words + GROUP_WORDS + 2 * GROUP_ALIGN_WORDS, dtype=np.int64)
-                self._fill[0] = GROUP_WORDS
-        self._fill_transactions += 1
-        return self._fill
-
-    def ticket(self) -> int:
-        """Sequence of the filling group: what to wait for after adding to it."""
-        return self._sequence
+            if words + GROUP_WORDS + GROUP_ALIGN_WORDS > self.fill.size:
+                self.fill = np.zeros(words + GROUP_WORDS + 2 * GROUP_ALIGN_WORDS, dtype=np.int64)
+                self.fill[0] = GROUP_WORDS
+        return self.fill
 
     def adopt(self, group: Group) -> None:
         """Queue a transaction's own buffer as a group, without copying. The buffer is the log's from now on."""
@@ -130,31 +124,32 @@ class RedoLog:
             grown = np.zeros(group.written_words, dtype=np.int64)
             grown[: group.used] = group.words[: group.used]
             group.words = grown
-        self._queue(group, self._fill, self._fill_transactions)
+        self._queue(group, self.fill)
 
     def close_epoch(self, new_epoch: int) -> tuple[int, int]:
         """Begin a new epoch; returns (LSN, sequence) of the next group: everything older lies before."""
         self._seal_fill()
         self.epoch = new_epoch
-        return self.head_lsn, self._sequence
+        return self.head_lsn, self.sequence
 
     def has_records(self) -> bool:
         """Whether the filling group holds anything."""
-        return int(self._fill[0]) > GROUP_WORDS
+        return int(self.fill[0]) > GROUP_WORDS
 
     def _fresh(self) -> Words:
         fill = self._spares.pop() if self._spares else np.zeros(FILL_WORDS, dtype=np.int64)
         fill[0] = GROUP_WORDS
+        fill[1] = 0
         return fill
 
     def _seal_fill(self) -> None:
         if not self.has_records():
             return
-        group = Group(self._fill, int(self._fill[0]), self._fill_transactions)
-        self._queue(group, self._fresh(), 0)
+        group = Group(self.fill, int(self.fill[0]), int(self.fill[1]))
+        self._queue(group, self._fresh())
 
-    def _queue(self, group: Group, fill: Words, fill_transactions: int) -> None:
-        sequence = self._sequence
+    def _queue(self, group: Group, fill: Words) -> None:
+        sequence = self.sequence
         lsn = self.head_lsn
         # From here to the append there is no call, so no KeyboardInterrupt: the group is numbered, placed, queued and
         # out of the way of the
@@ -162,10 +157,9 @@ class RedoLog:
         group.epoch = self.epoch
         group.lsn = lsn
         group.sequence = sequence
-        self._sequence = sequence + 1
+        self.sequence = sequence + 1
         self.head_lsn = lsn + group.written_words * 8
-        self._fill = fill
-        self._fill_transactions = fill_transactions
+        self.fill = fill
         self._pending.append(group)
         self._update_free()
         if len(self._pending) > SPARE_BUFFERS and self.on_pressure is not None:
@@ -174,7 +168,7 @@ class RedoLog:
     # --- space -----------------------------------------------------------------------------------
     def _update_free(self) -> None:
         free = self.geometry.capacity_bytes - (self.head_lsn - self.tail_lsn) - PRIVATE_BYTES
-        self._mem[S_REDO_FREE] = max(0, free // 8 - int(self._fill[0]))
+        self._mem[S_REDO_FREE] = max(0, free // 8 - int(self.fill[0]))
 
     def set_tail(self, lsn: int, sequence: int) -> None:
         """Nothing before `lsn` is needed any more (L5). The latch is held, the control file that allows it durable."""
@@ -228,7 +222,7 @@ class RedoLog:
         """Return when everything committed so far is durable."""
         with self._latch:
             self._seal_fill()
-            last = self._sequence - 1
+            last = self.sequence - 1
         self.wait(last)
 
     def _lead(self, sequence: int) -> None:

@@ -19,21 +19,21 @@ BUFFER_WORDS = 1 << 17
 
 
 class CopySink:
-    """The store's `copies` hook. Word 0 of a buffer counts the words used."""
+    """The store's hook for before-images. Word 0 of a buffer counts the words used."""
 
     def __init__(self, latch: threading.Lock) -> None:
         self._latch = latch
         self._nothing: Words = np.zeros(0, dtype=np.int64)
-        self._current: Words | None = None
+        self.current: Words = self._nothing
         self._full: list[Words] = []
 
     def start(self) -> None:
         """A checkpoint begins; the caller holds the latch."""
-        self._current = self._fresh(BUFFER_WORDS)
+        self.current = self._fresh(BUFFER_WORDS)
 
     def stop(self) -> None:
         """The checkpoint has ended or was abandoned; the caller holds the latch."""
-        self._current = None
+        self.current = self._nothing
         self._full.clear()
 
     @staticmethod
@@ -44,12 +44,10 @@ class CopySink:
 
     def room(self, words: int) -> Words:
         """A buffer with room for `words` more words, nothing if no checkpoint runs; the caller holds the latch."""
-        current = self._current
-        if current is None:
-            return self._nothing
-        if int(current[0]) + words > current.size:
+        current = self.current
+        if current.size and int(current[0]) + words > current.size:
             self._full.append(current)
-            current = self._current = self._fresh(max(BUFFER_WORDS, words + 1))
+            current = self.current = self._fresh(max(BUFFER_WORDS, words + 1))
         return current
 
     def take(self) -> list[Words]:
@@ -57,7 +55,7 @@ class CopySink:
         with self._latch:
             taken = self._full
             self._full = []
-            if self._current is not None and int(self._current[0]) > 1:
-                taken.append(self._current)
-                self._current = self._fresh(BUFFER_WORDS)
+            if self.current.size and int(self.current[0]) > 1:
+                taken.append(self.current)
+                self.current = self._fresh(BUFFER_WORDS)
             return taken
