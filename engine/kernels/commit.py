@@ -292,9 +292,9 @@ def commit_small(mem, txn, buf, fill, copies, epoch, txid):
     """Commit in one step: records into the filling REDO group, changes into the rows.
 
     fill[0] counts words, fill[1] transactions; copies is empty while no local checkpoint runs. Both happen or neither:
-    no thread and no signal gets between. Returns COMMIT_LOGGED or 0 (nothing to log), plus COMMIT_WOKEN if somebody waits
-    for a lock it freed; or, nothing done, ST_MORE (too large for one step), ST_SPACE (no room in fill), ST_COPIES (none
-    in copies); or ST_INVARIANT.
+    no thread and no signal gets between. Returns COMMIT_LOGGED or 0 (nothing to log), plus COMMIT_WOKEN if somebody
+    waits for a lock it freed; or, nothing done, ST_MORE (too large for one step), ST_SPACE (no room in fill), ST_COPIES
+    (none in copies); or ST_INVARIANT.
     """
     words = mem[txn + X_USED] - GROUP_WORDS
     logged = 0

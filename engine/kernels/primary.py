@@ -50,7 +50,7 @@ from engine.layout.arena import (
 )
 
 # A segment is grown before it is fuller than this many of 1,024ths, and rebuilt to at most the second.
-FULL_1024 = 942
+FULL_1024 = 968
 ROOMY_1024 = 830
 
 
