@@ -164,8 +164,8 @@ class Bench:
         values = map(float, itertools.count())
         batch = self.keys[:BATCH]
         array = np.array(batch)
-        for warm in (get_ours, update_ours, lambda: table.get_many(array)):
-            warm()
+        for first in (get_ours, update_ours, lambda: table.get_many(array)):
+            first()
         peers = {"LMDB": median_seconds(get_lmdb) / POINTS, "SQLite": median_seconds(get_sqlite) / POINTS}
         self.report("P3", "get(key) → named tuple", median_seconds(get_ours) / POINTS, peers, "≥ 1× LMDB, ≥ 3× SQLite")
         ours = median_seconds(lambda: table.get_many(array)) / BATCH
