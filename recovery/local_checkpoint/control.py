@@ -85,6 +85,22 @@ def control_ids(files: Files) -> list[int]:
     return sorted((int(text) for text in found if text.isdigit()), reverse=True)
 
 
+def used_ids(files: Files) -> list[int]:
+    """Numbers any file here carries, complete checkpoint or leftover: they are never given again (D14)."""
+    leaves = [name.rpartition("/")[2] for name in files.list(FOLDER)]
+    return [*control_ids(files), *(int(leaf.split("-")[0]) for leaf in leaves if leaf.split("-")[0].isdigit())]
+
+
+def sweep(files: Files) -> None:
+    """Remove data files that no control file names: leftovers of a checkpoint a crash interrupted."""
+    named = set(control_ids(files))
+    for name in files.list(FOLDER):
+        leaf = name.rpartition("/")[2]
+        number = leaf.split("-")[0]
+        if leaf.endswith(".data") and number.isdigit() and int(number) not in named:
+            files.unlink(f"{FOLDER}/{leaf}")
+
+
 def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
     """An intact control file of this store, or None."""
     file = files.open(control_name(lcp_id), False)

@@ -17,7 +17,7 @@ from engine.errors import InvariantBroken
 from engine.kernels.lcp import abandon_lcp, scan_lcp, start_lcp
 from engine.layout.arena import OK, ST_MORE, ST_SPACE
 from engine.layout.lcp import COPIES_FRAGMENT, COPIES_TABLE
-from recovery.local_checkpoint.control import Control, control_ids, control_name, read_control, write_control
+from recovery.local_checkpoint.control import Control, control_ids, control_name, read_controls, write_control
 from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, copies_name, data_name
 
 if TYPE_CHECKING:
@@ -72,9 +72,10 @@ class LocalCheckpoint:
         self.next_id += 1
         self._store.pin(self)
         try:
-            control, tables = self._start(lcp_id)
-            report = LcpReport(lcp_id, control.epoch)
+            tables: list[Table] = []
             try:
+                control = self._start(lcp_id, tables)
+                report = LcpReport(lcp_id, control.epoch)
                 self._write_data(control, tables, report, progress)
                 self._files.sync_directory(FOLDER)
                 self._store.log.wait(control.start_sequence - 1)
@@ -93,17 +94,18 @@ class LocalCheckpoint:
         report.seconds = self._store.clock.monotonic() - began
         return report
 
-    def _start(self, lcp_id: int) -> tuple[Control, list[Table]]:
+    def _start(self, lcp_id: int, tables: list[Table]) -> Control:
         store = self._store
         with store.latch:
             epoch, lsn, sequence = store.epochs.close()
-            tables = list(store.tables.values())
+            # The sink first: from the first fragment's start on, commits may need it.
+            self._sink.start()
+            tables.extend(store.tables.values())
             for table in tables:
                 for fragment in table.fragments:
                     start_lcp(store.mem, fragment, epoch)
-            self._sink.start()
         definitions = [table.definition for table in tables]
-        return Control(lcp_id, epoch, lsn, sequence, store.next_table_id, definitions), tables
+        return Control(lcp_id, epoch, lsn, sequence, store.next_table_id, definitions)
 
     def _write_data(self, control: Control, tables: list[Table], report: LcpReport, progress: Progress | None) -> None:
         lcp_id = control.lcp_id
@@ -174,8 +176,12 @@ class LocalCheckpoint:
         state = np.zeros(2, dtype=np.int64)
         for table in tables:
             for fragment in table.fragments:
-                while scan_lcp(store.mem, fragment, scrap, SCAN_SLOTS, state) != OK:
+                while (status := scan_lcp(store.mem, fragment, scrap, SCAN_SLOTS, state)) == ST_MORE:
                     store.failure.check()
+                if status != OK:
+                    raise store.fail(
+                        InvariantBroken("a row's checkpoint bit disagrees with its epoch; reopen the store")
+                    )
         self.abandoned += 1
         self._remove(lcp_id)
 
@@ -193,11 +199,13 @@ class LocalCheckpoint:
 
     def _retire_older(self) -> None:
         """Keep the two newest checkpoints, remove the others, cut the log to the older one's start (D14)."""
-        ids = control_ids(self._files)
-        for lcp_id in ids[KEPT:]:
-            self._remove(lcp_id)
-        if len(ids) >= KEPT:
-            older = read_control(self._files, self._identity[0], ids[KEPT - 1])
-            if older is not None:
-                with self._store.latch:
-                    self._store.log.set_tail(older.start_lsn, older.start_sequence)
+        intact = read_controls(self._files, self._identity[0])
+        if len(intact) < KEPT:
+            return  # a damaged one is no second root: what is there stays until there are two
+        kept = {control.lcp_id for control in intact[:KEPT]}
+        for lcp_id in control_ids(self._files):
+            if lcp_id not in kept:
+                self._remove(lcp_id)
+        older = intact[KEPT - 1]
+        with self._store.latch:
+            self._store.log.set_tail(older.start_lsn, older.start_sequence)

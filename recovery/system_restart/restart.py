@@ -28,7 +28,14 @@ from engine.log.reader import GroupRead, LogReader, holds_groups
 from engine.log.redo import Position, RedoLog
 from engine.memory.arena import Arena
 from engine.store import Store
-from recovery.local_checkpoint.control import Control, control_ids, control_name, read_controls
+from recovery.local_checkpoint.control import (
+    Control,
+    control_ids,
+    control_name,
+    read_controls,
+    sweep,
+    used_ids,
+)
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.sysfile import NAMES, Sysfile, create_copies, read_sysfile, write_sysfile
 from recovery.system_restart.load import PARTS, Loader, PartsOutOfMemory, out_of_memory
@@ -222,11 +229,14 @@ class Restart:
         """From here on the store changes. A crash between any two steps leaves a state from which the same restart
         follows.
         """
+        highest = max(
+            int(gci_of(self._highest_epoch)), sysfile.gci, *[int(gci_of(control.epoch)) for control in controls], 0
+        )
         if self._through is not None:
             # The floor first: a crash behind the cut must not find a log that ends before it.
             sysfile = write_sysfile(
                 self._files,
-                replace(sysfile, durable_lsn=reader.end_lsn, durable_sequence=reader.next_sequence - 1),
+                replace(sysfile, gci=highest, durable_lsn=reader.end_lsn, durable_sequence=reader.next_sequence - 1),
             )
             for lcp_id in control_ids(self._files):
                 if lcp_id not in {control.lcp_id for control in controls}:
@@ -234,10 +244,7 @@ class Restart:
             self._files.sync_directory(LCP_FOLDER)
             reader.cut(self._through)
         reader.seal_tail()
-        highest = max(
-            int(gci_of(self._highest_epoch)), sysfile.gci, *[int(gci_of(control.epoch)) for control in controls], 0
-        )
-        newest_lcp = max([*control_ids(self._files), sysfile.next_lcp_id - 1])
+        newest_lcp = max([*used_ids(self._files), sysfile.next_lcp_id - 1])
         written = write_sysfile(
             self._files,
             replace(
@@ -250,6 +257,7 @@ class Restart:
                 next_lcp_id=newest_lcp + 1,
             ),
         )
+        sweep(self._files)
         self._phase("firm up")
         return written
 
@@ -257,7 +265,7 @@ class Restart:
         tail_lsn, tail_sequence = 0, 1
         if len(controls) > 1:
             tail_lsn, tail_sequence = controls[1].start_lsn, controls[1].start_sequence
-        elif controls and controls[0].lcp_id > 1:
+        elif controls and max(control_ids(self._files)) > 1:
             tail_lsn, tail_sequence = controls[0].start_lsn, controls[0].start_sequence
         reader.close()
         log = RedoLog(

@@ -345,3 +345,38 @@ def test_random_history_against_a_dict_with_crashes() -> None:
             db = open_memory(db._files.kill())
         if step % 10 == 9:
             assert rows_of(db) == model, f"seed {seed}, step {step}"
+
+
+def test_kill_during_a_local_checkpoint_leaves_its_number_unused_and_its_files_swept() -> None:
+    """A killed checkpoint's number was given again, its leftover data files made the next one fail with EEXIST."""
+    files = MemoryFiles()
+    db = open_memory(files)
+    make_account(db).insert_many([(number, "a", 1.0, None) for number in range(50)])
+    lcp = db._lcp
+    images: list[MemoryFiles] = []
+    drain = lcp._drain
+    lcp._drain = lambda *arguments: (images.append(files.kill()), drain(*arguments))[1]  # type: ignore[method-assign]
+    db.checkpoint()
+    db = open_memory(images[-1])
+    assert [name for name in images[-1].snapshot() if name.endswith(".data")] == []
+    assert db.checkpoint()["lcp_id"] == 2
+    assert len(rows_of(open_memory(images[-1].kill()))) == 50
+
+
+def test_damaged_newest_control_file_leaves_two_intact_roots_in_the_end() -> None:
+    """A damaged control file was counted as one of the two kept, so the only other root was removed (F58)."""
+    files = MemoryFiles()
+    db = open_memory(files)
+    account = make_account(db)
+    for number in range(3):
+        account.insert((number, "a", 1.0, None))
+        db.checkpoint()
+    image = files.kill().snapshot()
+    control = bytearray(image["lcp/control-3"])
+    control[100] ^= 1
+    broken = MemoryFiles.from_snapshot({**image, "lcp/control-3": bytes(control)})
+    db = open_memory(broken)
+    assert sorted(rows_of(db)) == [0, 1, 2]
+    assert db.checkpoint()["lcp_id"] == 4
+    kept = sorted(name for name in broken.snapshot() if "control-" in name)
+    assert kept == ["lcp/control-2", "lcp/control-4"]
