@@ -10,6 +10,7 @@ and only a row it refuses is looked at value by value, to say which value was wr
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
@@ -43,27 +44,21 @@ def located(error: Rejected, table: str, column: str, row: int | None) -> Reject
 class Changes:
     """Validated new values of some columns, ready to be laid over a row image.
 
-    `fixed` lists (byte offset in the fixed image, packer, stored value), `nulls` lists (byte offset, bit, is null),
+    `fixed` lists (byte offset in the fixed image, pack_into, stored value), `nulls` lists (byte offset, bit, is null),
     `var` maps the ordinal of a var column to its bytes or None.
     """
 
-    __slots__ = ("columns", "fixed", "nulls", "var")
+    __slots__ = ("fixed", "nulls", "var")
 
-    def __init__(self, columns: tuple[str, ...]) -> None:
-        self.columns = columns
-        self.fixed: list[tuple[int, struct.Struct, Any]] = []
+    def __init__(self) -> None:
+        self.fixed: list[tuple[int, Callable[..., None], Any]] = []
         self.nulls: list[tuple[int, int, bool]] = []
         self.var: dict[int, bytes | None] = {}
 
-    @property
-    def touches_var(self) -> bool:
-        """True if the var part must be built anew."""
-        return bool(self.var)
-
     def pack_fixed(self, buffer: Any, byte_offset: int) -> None:
         """Write the fixed-size changes over the fixed image that starts at `byte_offset` of a writable buffer."""
-        for offset, packer, value in self.fixed:
-            packer.pack_into(buffer, byte_offset + offset, value)
+        for offset, pack_into, value in self.fixed:
+            pack_into(buffer, byte_offset + offset, value)
         for offset, mask, is_null in self.nulls:
             (bits,) = _BYTE.unpack_from(buffer, byte_offset + offset)
             _BYTE.pack_into(buffer, byte_offset + offset, bits | mask if is_null else bits & ~mask)
@@ -116,6 +111,17 @@ class RowFormat:
         self._zeros = {position: each.unpack(bytes(each.size))[0] for position, each in self._packers.items()}
         self._converters = [place.column.type.loaded if place.column.type.converts else None for place in layout.places]
         self._var_defaults = [self._var_default(place) for place in layout.var_places]
+        # Columns whose new values need no more than a look at type and range: (type, least, greatest, offset, pack).
+        self._quick: dict[str, tuple[type, Any, Any, int, Callable[..., None]]] = {}
+        for place in layout.fixed_places:
+            kind = place.column.type
+            if place.is_key or place.null_mask:
+                continue
+            pack = self._packers[place.position].pack_into
+            if isinstance(kind, Integer):
+                self._quick[place.column.name] = (int, kind.minimum, kind.maximum, place.offset, pack)
+            elif isinstance(kind, Floating) and kind.bits == 64:
+                self._quick[place.column.name] = (float, -math.inf, math.inf, place.offset, pack)
 
     @staticmethod
     def _var_default(place: Place) -> bytes | None:
@@ -386,8 +392,12 @@ class RowFormat:
     # --- changes --------------------------------------------------------------------------------
     def encode_changes(self, changes: Mapping[str, Any], number: int | None = None) -> Changes:
         """Validate new values of some columns; key columns are refused (delete and insert instead)."""
-        result = Changes(tuple(changes))
+        result = Changes()
         for name, value in changes.items():
+            quick = self._quick.get(name)
+            if quick is not None and type(value) is quick[0] and quick[1] <= value <= quick[2]:
+                result.fixed.append((quick[3], quick[4], value))
+                continue
             position = self._positions.get(name)
             if position is None:
                 raise self.no_such_column(name, number)
@@ -409,12 +419,12 @@ class RowFormat:
             if place.null_mask:
                 result.nulls.append((place.null_offset, place.null_mask, stored is None))
             stored = self._zeros[position] if stored is None else stored
-            result.fixed.append((place.offset, self._packers[position], stored))
+            result.fixed.append((place.offset, self._packers[position].pack_into, stored))
         return result
 
     def apply_changes(self, image: Words, changes: Changes) -> Words:
         """A new image with the changes laid over it; the given one stays as it is."""
-        if not changes.touches_var:
+        if not changes.var:
             result = image.copy()
             changes.pack_fixed(result, 0)
             return result

@@ -155,9 +155,10 @@ def write(txn: Transaction, table: Table, row: Any) -> None:
     put(txn, table, row, MODE_WRITE)
 
 
-def touch(txn: Transaction, table: Table, key: Any, mode: int) -> bool:
-    """Lock, find, delete, or begin the update of one row by key; False if no row has it."""
-    check_table(table)
+def touch(txn: Transaction, table: Table, key: Any, mode: int) -> int:
+    """Lock, find, delete, or begin the update of one row by key; words used in the buffer then, 0 if no row has it."""
+    if table.is_dropped:
+        check_table(table)
     row_format = table.format
     words: Words | None = None
     number = 0
@@ -171,10 +172,12 @@ def touch(txn: Transaction, table: Table, key: Any, mode: int) -> bool:
             status = touch_int_key(txn.mem, table.address, txn.desc, txn.buf, number, mode)
         else:
             status = touch_rows(txn.mem, table.address, txn.desc, txn.buf, words, NOTHING, words.size, 0, 1, mode)
-        if status == OK:
-            return True
+            if status == OK:
+                return int(txn.mem[txn.desc + X_USED])
+        if status > 0:
+            return status
         if status == ST_MISSING:
-            return False
+            return 0
         deadline = settle(txn, table, status, row_format.fixed_words + 16, deadline)
 
 
@@ -182,7 +185,7 @@ def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any])
     """Change some columns of one row. Raises: RowNotFound and what validation finds."""
     txn.check()
     encoded = table.format.encode_changes(changes)
-    if encoded.touches_var:
+    if encoded.var:
         if not touch(txn, table, key, MODE_LOCK):
             raise missing(table, key)
         image = read_image(txn, table, key)
@@ -190,11 +193,11 @@ def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any])
             raise missing(table, key)
         put_image(txn, table, table.format.apply_changes(image, encoded), MODE_UPDATE, changes)
         return
-    if not touch(txn, table, key, MODE_UPDATE):
+    used = touch(txn, table, key, MODE_UPDATE)
+    if not used:
         raise missing(table, key)
     # The record just made ends the buffer and holds the current fixed image: lay the changes over it.
-    start = int(txn.mem[txn.desc + X_USED]) - table.format.fixed_words
-    encoded.pack_fixed(txn.buf_bytes, start * 8)
+    encoded.pack_fixed(txn.buf_bytes, (used - table.format.fixed_words) * 8)
 
 
 def delete(txn: Transaction, table: Table, key: Any) -> None:

@@ -24,7 +24,7 @@ from engine.limits import TRANSACTIONS_OPEN_MAX
 from engine.locks import LockTable
 from engine.schema import TableDefinition, qualified_name
 from engine.table import Table
-from engine.transaction import BUFFER_WORDS, PAD_WORDS, Transaction
+from engine.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
 
 if TYPE_CHECKING:
     from engine.clock import Clock
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Transaction)
 
-SPARE_BUFFERS = 64
+SPARE_PLACES = 64
 REDO_POLL_SECONDS = 0.05
 
 
@@ -87,7 +87,7 @@ class Store:
         self.on_redo_full: Callable[[], None] = lambda: None
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
-        self._spare_buffers: list[tuple[Words, memoryview]] = []
+        self._spare_places: list[Place] = []
         self._txids = itertools.count(1)
         self._newest_txid = 0
         # Dropped tables whose memory open transactions and scans may still be looking at, with who they are.
@@ -118,40 +118,50 @@ class Store:
         """
         if self.failure.first is not None:
             self.failure.check()
-        slot = self._spare_slots.pop() if self._spare_slots else next(self._slots)
-        if slot > TRANSACTIONS_OPEN_MAX:
-            self._spare_slots.append(slot)
-            raise LimitExceeded(f"{TRANSACTIONS_OPEN_MAX} transactions are open; end some")
-        desc = self.arena.take_descriptor()
-        buf, view = self._spare_buffers.pop() if self._spare_buffers else self._new_buffer()
-        tail_word = any_value | author << 32
-        if begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) != OK:
-            try:
-                self.wait_for_redo(
-                    lambda: bool(begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) == OK)
-                )
-            except BaseException:
-                self.arena.give_descriptor(desc)
-                self._spare_slots.append(slot)
-                raise
-        txn = kind(self, slot, desc, buf, view)
+        try:
+            place = self._spare_places.pop()
+        except IndexError:
+            place = self._new_place()
+        slot, desc, _, _ = place
+        if begin_transaction(self.mem, desc, slot, any_value | author << 32, BUFFER_WORDS + PAD_WORDS) != OK:
+            self._wait_to_begin(place, any_value | author << 32)
+        txn = kind(self, place)
         self.locks.by_slot[slot] = txn
         return txn
 
-    @staticmethod
-    def _new_buffer() -> tuple[Words, memoryview]:
+    def _wait_to_begin(self, place: Place, tail_word: int) -> None:
+        slot, desc, _, _ = place
+        try:
+            self.wait_for_redo(
+                lambda: bool(begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) == OK)
+            )
+        except BaseException:
+            self._spare_places.append(place)
+            raise
+
+    def _new_place(self) -> Place:
+        slot = next(self._slots) if not self._spare_slots else self._spare_slots.pop()
+        try:
+            if slot > TRANSACTIONS_OPEN_MAX:
+                raise LimitExceeded(f"{TRANSACTIONS_OPEN_MAX} transactions are open; end some")
+            desc = self.arena.take_descriptor()
+        except BaseException:
+            self._spare_slots.append(slot)
+            raise
         buf = np.zeros(BUFFER_WORDS, dtype=np.int64)
-        return buf, buf.data.cast("B")
+        return slot, desc, buf, buf.data.cast("B")
 
     def retire(self, txn: Transaction) -> None:
         """Take back what an ended transaction used."""
-        del self.locks.by_slot[txn.slot]
-        self.arena.give_descriptor(txn.desc)
-        self._spare_slots.append(txn.slot)
+        place = txn.place
+        del self.locks.by_slot[place[0]]
         if self._dropped:
             self._reclaim(txn)
-        if txn.buf.size == BUFFER_WORDS and len(self._spare_buffers) < SPARE_BUFFERS:
-            self._spare_buffers.append((txn.buf, txn.buf_bytes))
+        if txn.buf is place[2] and len(self._spare_places) < SPARE_PLACES:
+            self._spare_places.append(place)
+        else:
+            self.arena.give_descriptor(place[1])
+            self._spare_slots.append(place[0])
 
     def promise_redo(self, desc: int, words: int) -> None:
         """Promise an open transaction more room in the log, waiting for a local checkpoint if need be."""

@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 get_ident = threading.get_ident
 
+# What a transaction needs in memory, used again by later ones: slot, address of its descriptor, buffer and its bytes.
+Place = tuple[int, int, "Words", memoryview]
+
 BUFFER_WORDS = 4_096  # first size of a transaction's buffer
 SLICE_OPERATIONS = 1_500
 PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
@@ -69,20 +72,18 @@ class Transaction:
         "group",
         "is_ended",
         "mem",
+        "place",
         "shared",
-        "slot",
         "store",
         "thread",
         "txid",
     )
 
-    def __init__(self, store: Store, slot: int, desc: int, buf: Words, buf_bytes: memoryview) -> None:
+    def __init__(self, store: Store, place: Place) -> None:
         self.store = store
         self.mem = store.mem
-        self.slot = slot
-        self.desc = desc
-        self.buf = buf
-        self.buf_bytes = buf_bytes
+        self.place = place
+        _, self.desc, self.buf, self.buf_bytes = place
         self.thread = get_ident()
         self.txid = store.next_txid()
         self.shared: set[RowKey] = set()

@@ -110,7 +110,7 @@ class Database:
         definition = TableDefinition(0, 1, name, tuple(columns), key, partition or HashPartition())
         table = self._store.create_table(definition)
         self._refresh_catalog()
-        return TableHandle(self, table)
+        return TableHandle(self._store, table)
 
     def drop_table(self, name: str) -> None:
         """Drop a table. Durable on return; its memory is free once no transaction looks at it. Raises: NoSuchTable."""
@@ -124,7 +124,7 @@ class Database:
 
     def __getitem__(self, name: str) -> TableHandle:
         self.check_usable()
-        return TableHandle(self, self._store.table(name))
+        return TableHandle(self._store, self._store.table(name))
 
     def __contains__(self, name: str) -> bool:
         return name in self._store.tables

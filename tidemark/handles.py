@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from engine import batch_operations
+from engine import batch_operations, row_operations
 from engine.errors import RowNotFound
-from engine.row_operations import get_committed
 from tidemark.scans import Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from engine.schema import TableDefinition
+    from engine.store import Store
     from engine.table import Table
-    from tidemark.database import Database
 
 Progress = Callable[[int, int, str], None]
 
@@ -23,12 +22,17 @@ Progress = Callable[[int, int, str], None]
 class TableHandle:
     """One table of an open store. Every writing call is a transaction: durable on return with `durability="commit"`."""
 
-    __slots__ = ("_db", "_name", "_table")
+    __slots__ = ("_failure", "_name", "_store", "_table")
 
-    def __init__(self, db: Database, table: Table) -> None:
-        self._db = db
+    def __init__(self, store: Store, table: Table) -> None:
+        self._store = store
+        self._failure = store.failure
         self._table = table
         self._name = table.name
+
+    def _check_usable(self) -> None:
+        if self._failure.first is not None:
+            self._failure.check()
 
     @property
     def name(self) -> str:
@@ -43,58 +47,59 @@ class TableHandle:
     # --- one row ---------------------------------------------------------------------------------
     def insert(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
         """Insert one row. Raises: DuplicateKey, TypeMismatch, ValueOutOfRange, NotNullViolation, NoSuchColumn."""
-        with self._db.transaction() as txn:
-            txn.insert(self._name, row)
+        with self._store.begin() as txn:
+            row_operations.insert(txn, self._table, row)
 
     def write(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
         """Insert one row, or replace the row with its key."""
-        with self._db.transaction() as txn:
-            txn.write(self._name, row)
+        with self._store.begin() as txn:
+            row_operations.write(txn, self._table, row)
 
     def get(self, key: Any) -> Any:
         """The committed row with this key as a named tuple, or None."""
-        self._db.check_usable()
-        return get_committed(self._table, key)
+        if self._failure.first is not None:
+            self._failure.check()
+        return row_operations.get_committed(self._table, key)
 
     def update(self, key: Any, changes: Mapping[str, Any]) -> None:
         """Change some columns of one row. Raises: RowNotFound."""
-        with self._db.transaction() as txn:
-            txn.update(self._name, key, changes)
+        with self._store.begin() as txn:
+            row_operations.update(txn, self._table, key, changes)
 
     def delete(self, key: Any) -> None:
         """Delete one row. Raises: RowNotFound."""
-        with self._db.transaction() as txn:
-            txn.delete(self._name, key)
+        with self._store.begin() as txn:
+            row_operations.delete(txn, self._table, key)
 
     # --- many rows -------------------------------------------------------------------------------
     def insert_many(self, data: Any, progress: Progress | None = None) -> int:
         """Insert all rows of Arrow, pandas, polars, NumPy or Python data in one transaction; returns how many."""
-        with self._db.transaction() as txn:
-            return txn.insert_many(self._name, data, progress)
+        with self._store.begin() as txn:
+            return batch_operations.insert_many(txn, self._table, data, progress)
 
     def write_many(self, data: Any, progress: Progress | None = None) -> int:
         """Insert or replace all rows of `data` in one transaction; returns how many."""
-        with self._db.transaction() as txn:
-            return txn.write_many(self._name, data, progress)
+        with self._store.begin() as txn:
+            return batch_operations.write_many(txn, self._table, data, progress)
 
     def update_many(self, data: Any, progress: Progress | None = None) -> int:
         """Change the given columns of the rows whose keys stand in `data`, in one transaction; returns how many."""
-        with self._db.transaction() as txn:
-            return txn.update_many(self._name, data, progress)
+        with self._store.begin() as txn:
+            return batch_operations.update_many(txn, self._table, data, progress)
 
     def delete_many(self, keys: Any) -> int:
         """Delete the rows with these keys in one transaction; returns how many. Raises: RowNotFound."""
-        with self._db.transaction() as txn:
-            return txn.delete_many(self._name, keys)
+        with self._store.begin() as txn:
+            return batch_operations.delete_many(txn, self._table, keys)
 
     def get_many(self, keys: Any, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The committed rows with these keys, in their order; keys without a row are left out."""
-        self._db.check_usable()
+        self._check_usable()
         return batch_operations.get_many(self._table, keys, columns, None)
 
     def scan(self, columns: Sequence[str] | None = None, limit: int | None = None) -> Scan:
         """A scan of the table: iterate it for named tuples, or use `batches`, `to_arrow`, `to_pandas`, `to_numpy`."""
-        self._db.check_usable()
+        self._check_usable()
         return Scan(self._table, None, columns, limit)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
@@ -113,7 +118,7 @@ class TableHandle:
         return self.scan().__arrow_c_stream__(requested_schema)
 
     def __len__(self) -> int:
-        self._db.check_usable()
+        self._check_usable()
         return self._table.count()
 
     def __contains__(self, key: Any) -> bool:

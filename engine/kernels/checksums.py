@@ -19,6 +19,7 @@ P2 = _signed(0xC2B2AE3D27D4EB4F)
 P3 = _signed(0x165667B19E3779F9)
 P4 = _signed(0x85EBCA77C2B2AE63)
 P5 = _signed(0x27D4EB2F165667C5)
+XXH3_AVALANCHE = 0x165667919E3779F9
 LOW32 = 0xFFFFFFFF
 
 
@@ -99,7 +100,7 @@ _SECRET = bytes.fromhex(
 )
 SECRET = np.frombuffer(_SECRET, dtype="<i8").copy()
 SECRET_LAST = np.frombuffer(_SECRET[121 : 121 + 64], dtype="<i8").copy()
-_MERGE = np.frombuffer(_SECRET[11 : 11 + 64], dtype="<u8").tolist()
+MERGE = np.frombuffer(_SECRET[11 : 11 + 64], dtype="<i8").copy()
 _LOW64 = (1 << 64) - 1
 XXH3_START = np.array([0xC2B2AE3D, P1, P2, P3, P4, 0x85EBCA77, P5, 0x9E3779B1], dtype=np.int64)
 STRIPE_WORDS = 8
@@ -122,8 +123,8 @@ def accumulate(lanes, words, at, secret, key):
 def xxh3_lanes(words, start, count, lanes):
     """Fill the eight lanes of XXH3-64 over words[start : start + count]; 0, or -1 for a range it cannot do.
 
-    The lanes are merged in Python: with the merge in this function LLVM 22 gives wrong results from optimisation level
-    1 on.
+    They are merged by another kernel: with the merge in this function LLVM 22 gives wrong results from optimisation
+    level 1 on (ADR 0004).
     """
     if count < WORDS_MIN or start < 0 or start + count > words.size:
         return -1
@@ -148,19 +149,41 @@ def xxh3_lanes(words, start, count, lanes):
     return 0
 
 
-def xxh3_words(words: np.ndarray, start: int, count: int) -> int:
-    """XXH3-64 (seed 0) of words[start : start + count] of a contiguous int64 array, as an unsigned integer.
+@helper
+def multiply_fold(a, b):
+    """Low half xor high half of the unsigned 128-bit product of two words."""
+    low_a = a & LOW32
+    high_a = shift_right(a, 32)
+    low_b = b & LOW32
+    high_b = shift_right(b, 32)
+    low = low_a * low_b
+    middle = high_a * low_b + shift_right(low, 32)
+    cross = low_a * high_b + (middle & LOW32)
+    high = high_a * high_b + shift_right(middle, 32) + shift_right(cross, 32)
+    return ((cross << 32) | (low & LOW32)) ^ high
+
+
+@kernel("int64(int64[::1], int64)", nogil=True)
+def xxh3_merge(lanes, count):
+    """Merge the lanes of `count` words into the hash, as a signed 64-bit integer."""
+    merged = count * 8 * P1
+    for i in range(0, STRIPE_WORDS, 2):
+        merged += multiply_fold(lanes[i] ^ MERGE[i], lanes[i + 1] ^ MERGE[i + 1])
+    merged = (merged ^ shift_right(merged, 37)) * XXH3_AVALANCHE
+    return merged ^ shift_right(merged, 32)
+
+
+def xxh3_signed(words: np.ndarray, start: int, count: int) -> int:
+    """XXH3-64 (seed 0) of words[start : start + count] of a contiguous int64 array, as a signed 64-bit integer.
 
     Raises ValueError below 31 words (248 bytes), which no sealed unit is, and outside the array.
     """
     lanes = np.empty(STRIPE_WORDS, dtype=np.int64)
     if xxh3_lanes(words, start, count, lanes) != 0:
         raise ValueError("xxh3_words needs at least 31 words inside the array")
-    held = lanes.view(np.uint64).tolist()
-    merged = count * 8 * 0x9E3779B185EBCA87
-    for i in range(0, STRIPE_WORDS, 2):
-        product = (held[i] ^ _MERGE[i]) * (held[i + 1] ^ _MERGE[i + 1])
-        merged += (product & _LOW64) ^ (product >> 64)
-    merged &= _LOW64
-    merged = (merged ^ (merged >> 37)) * 0x165667919E3779F9 & _LOW64
-    return merged ^ (merged >> 32)
+    return xxh3_merge(lanes, count)
+
+
+def xxh3_words(words: np.ndarray, start: int, count: int) -> int:
+    """`xxh3_signed` as an unsigned integer."""
+    return xxh3_signed(words, start, count) & _LOW64

@@ -47,6 +47,7 @@ from engine.layout.arena import (
     X_LOCK,
     X_ROW,
     X_ROWID,
+    X_USED,
 )
 from engine.layout.redo import KIND_DELETE
 
@@ -219,14 +220,18 @@ def touch_rows(mem, table, txn, buf, keys, offsets, stride, start, stop, mode):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64)")
 def touch_int_key(mem, table, txn, buf, key, mode):
-    """`touch_rows` for one row whose canonical key is one word: the hot path of one-row transactions."""
+    """`touch_rows` for one row whose canonical key is one word: the hot path of one-row transactions.
+
+    Returns the words used in `buf` (the record just made ends there), or a status below 0.
+    """
     buf[0] = key  # the group header of a filling buffer is free; it serves as the key's scratch word
     fragment = mem[mem[table + T_FRAGMENT_LIST] + fragment_number(mem, table, buf, 0, 1)]
     entry = index_find(mem, fragment, tag_of(buf, 0, 1, mem[table + T_SEED]), buf, 0, 1)
     mem[txn + X_ROW] = 0
     if entry == 0:
         return ST_MISSING
-    return touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode)
+    status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode)
+    return mem[txn + X_USED] if status == OK else status
 
 
 @kernel("int64(int64[::1], int64, int64, int64)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -47,15 +46,20 @@ class Geometry:
         """How often the ring has been written round before this LSN."""
         return lsn // self.capacity_bytes
 
-    def pieces(self, lsn: int, size: int) -> Iterator[tuple[int, int, int, int]]:
+    def pieces(self, lsn: int, size: int) -> list[tuple[int, int, int, int]]:
         """Split a range of the log: (file number, offset in the file, offset in the range, bytes)."""
+        number, offset = divmod(lsn % self.capacity_bytes, self.file_bytes)
+        if offset + size <= self.file_bytes:
+            return [(number, offset, 0, size)]
+        pieces = []
         done = 0
         while done < size:
             at = (lsn + done) % self.capacity_bytes
             number, offset = divmod(at, self.file_bytes)
             length = min(size - done, self.file_bytes - offset)
-            yield number, offset, done, length
+            pieces.append((number, offset, done, length))
             done += length
+        return pieces
 
 
 def create_files(files: Files, geometry: Geometry) -> None:

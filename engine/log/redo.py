@@ -22,7 +22,7 @@ from engine.errors import CommitOnFailedStore, StoreFailed
 from engine.layout.arena import S_REDO_FREE
 from engine.layout.log import GROUP, GROUP_ALIGN_WORDS
 from engine.layout.redo import GROUP_WORDS
-from engine.layout.sealed import KIND_GROUP, header_of, seal, write_seal
+from engine.layout.sealed import FORMAT_VERSION, KIND_GROUP, packer_of, seal, store_halves
 from engine.log.geometry import Geometry, open_files
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ FILL_WORDS = 1 << 17  # 1 MiB
 SPARE_BUFFERS = 8
 # Kept back from transactions: restart, schema records and the padding of groups in flight must always fit.
 PRIVATE_BYTES = 64 << 10
+
+pack_header = packer_of(GROUP).pack_into
+RESERVED_FIELDS = (0, 0, 0, 0)
 
 
 class Group:
@@ -85,7 +88,8 @@ class RedoLog:
         self._mem = mem
         self._latch = latch
         self._clock = clock
-        self._store, self._incarnation = identity
+        self._store = store_halves(identity[0])
+        self._incarnation = identity[1]
         self._next_txid = next_txid
         self._handles = open_files(files, geometry, True)
         self.tail_lsn = position.tail_lsn
@@ -250,18 +254,25 @@ class RedoLog:
     def _seal(self, group: Group) -> None:
         words = group.words
         words[group.used : group.written_words] = 0
-        header = header_of(words, GROUP)
-        write_seal(header, KIND_GROUP, group.written_words, self._store, self._incarnation)
-        header["sequence"] = group.sequence
-        header["lsn"] = group.lsn
-        header["lap"] = self.geometry.lap(group.lsn)
-        header["transactions"] = group.transactions
-        header["epoch"] = group.epoch
-        header["wall_us"] = self._clock.wall_us()
-        header["next_txid"] = self._next_txid()
-        header["records_words"] = group.used - GROUP_WORDS
-        for name in ("reserved_1", "reserved_2", "reserved_3", "reserved_4"):
-            header[name] = 0
+        pack_header(
+            words.data.cast("B"),
+            0,
+            0,
+            KIND_GROUP,
+            FORMAT_VERSION,
+            group.written_words,
+            *self._store,
+            self._incarnation,
+            group.sequence,
+            group.lsn,
+            self.geometry.lap(group.lsn),
+            group.transactions,
+            group.epoch,
+            self._clock.wall_us(),
+            self._next_txid(),
+            group.used - GROUP_WORDS,
+            *RESERVED_FIELDS,
+        )
         seal(words, group.written_words)
         group.is_sealed = True
 

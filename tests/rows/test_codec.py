@@ -145,7 +145,7 @@ def test_changes_any_columns_equal_encoding_the_changed_row(data):
         laid = row_format.encode_changes(change)
         assert row_format.apply_changes(image, laid).tobytes() == new.tobytes()
         assert image.tobytes() == before
-        if not laid.touches_var:
+        if not laid.var:
             laid.pack_fixed(image, 0)
             assert image.tobytes() == new.tobytes()
         wanted.append(new.tobytes())
