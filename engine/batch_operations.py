@@ -5,20 +5,22 @@ Batches are validated and encoded whole before the first row is touched; kernels
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.column_input import to_columns
+from engine.column_input import rows_expected, to_columns
 from engine.column_output import decode_rows
 from engine.column_patch import encode_columns_patch
 from engine.columnar import EncodedKeys, encode_keys, encode_rows
 from engine.errors import DuplicateKey, RowNotFound
+from engine.kernels.growth import reserve_index
 from engine.kernels.operations import hash_images, put_rows, sort_by_fragment, touch_rows
 from engine.kernels.reads import read_rows, scan_rows
 from engine.layout.arena import (
     ENTRY_WORDS,
+    F_INDEX_COUNT,
     MODE_DELETE,
     MODE_INSERT,
     MODE_LOCK,
@@ -39,10 +41,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from engine.memory.arena import Words
+    from engine.row_format import RowFormat
     from engine.table import Table
     from engine.transaction import Transaction
 
 Progress = Callable[[int, int, str], None]
+RESERVE_ROWS_MIN = 4_096  # per fragment
 PUT_SLICE_ROWS = 1_000  # about 200 µs of one kernel call that holds the GIL
 READ_SLICE_ROWS = 2_000
 SCAN_SLICE_SLOTS = 8_192
@@ -63,21 +67,47 @@ def write_many(txn: Transaction, table: Table, data: Any, progress: Progress | N
 def _put_many(txn: Transaction, table: Table, data: Any, mode: int, progress: Progress | None) -> int:
     txn.check()
     total = 0
+    expected = rows_expected(data)
     with txn.savepoint():
         for batch in to_columns(data, table.definition):
             encoded = encode_rows(table.format, batch)
+            ahead = max(expected - total, encoded.count)
+            if mode == MODE_INSERT:
+                _reserve_index(table, ahead)
             offsets = NOTHING if encoded.stride_words else encoded.offsets
-            _put_images(txn, table, encoded.images, offsets, encoded.count, mode, batch.first_row)
+            _put_images(txn, table, encoded.images, offsets, encoded.count, mode, batch.first_row, ahead)
             total += encoded.count
             if progress is not None:
                 progress(total, -1, "rows")
     return total
 
 
+def _reserve_index(table: Table, rows: int) -> None:
+    """Give the index its size for many new rows at once: growing by and by moves each entry several times."""
+    share = rows // len(table.fragments)
+    if share < RESERVE_ROWS_MIN:
+        return
+    for fragment in table.fragments:
+        expected = int(table.mem[fragment + F_INDEX_COUNT]) + share
+        at = 0
+        while at >= 0:
+            at = reserve_index(table.mem, fragment, expected, at)
+
+
 def _put_images(
-    txn: Transaction, table: Table, images: Words, offsets: Words, count: int, mode: int, first_row: int
+    txn: Transaction,
+    table: Table,
+    images: Words,
+    offsets: Words,
+    count: int,
+    mode: int,
+    first_row: int,
+    rows_ahead: int = 0,
 ) -> None:
-    """Insert, write or update encoded rows, sorted by fragment so that inserts become runs."""
+    """Insert, write or update encoded rows, sorted by fragment so that inserts become runs.
+
+    rows_ahead: rows of this call that are still to come, these included, as far as known.
+    """
     if count == 0:
         return
     hashes = np.empty(count, dtype=np.int64)
@@ -91,7 +121,7 @@ def _put_images(
     # One growth instead of many doublings: every row may need a record header of its own only if runs break at each.
     room = images.size + (count // 64 + 16) * OPERATION_WORDS
     if int(txn.mem[txn.desc + X_USED]) + room > txn.buf.size:
-        settle(txn, table, ST_SPACE, room, None)
+        settle(txn, table, ST_SPACE, room, None, room * rows_ahead // count)
     position = 0
     deadline: float | None = None
     while position < count:
@@ -100,7 +130,7 @@ def _put_images(
             txn.mem, table.address, txn.desc, txn.buf, images, offsets, order, hashes, position, stop, mode
         )
         position = int(txn.mem[txn.desc + X_ROW])
-        if status == OK:
+        if status in (OK, ST_MORE):
             deadline = None
             continue
         if status in (ST_DUPLICATE, ST_MISSING):
@@ -241,7 +271,21 @@ def get_many(table: Table, keys: Any, columns: Sequence[str] | None, txn: Transa
     """The rows with these keys as an Arrow record batch, in the order of the keys; keys without a row are left out."""
     check_table(table)
     entries, offsets, found = _read_keys(table, encode_keys(table.format, keys), txn)
-    return decode_rows(table.format, entries, offsets, found, columns)
+    return decode_entries(table.format, entries, offsets, found, columns)
+
+
+def decode_entries(
+    row_format: RowFormat,
+    entries: Words,
+    offsets: Words,
+    count: int,
+    columns: Sequence[str] | None,
+    extra: Mapping[str, Words] | None = None,
+) -> pa.RecordBatch:
+    """`decode_rows` of entries that lie one behind the other; without var parts they are all of one size."""
+    if row_format.has_var:
+        return decode_rows(row_format, entries, offsets, count, columns, extra)
+    return decode_rows(row_format, entries[ENTRY_WORDS:], ENTRY_WORDS + row_format.fixed_words, count, columns, extra)
 
 
 class ScanBatch:

@@ -33,6 +33,14 @@ class Batch(NamedTuple):
     first_row: int
 
 
+def rows_expected(data: Any) -> int:
+    """How many rows an input has, as far as it says so before it is read; else 0."""
+    count = getattr(data, "num_rows", None)
+    if isinstance(count, int):
+        return count
+    return len(data) if hasattr(data, "__len__") and not isinstance(data, Mapping) else 0
+
+
 def to_columns(data: Any, definition: TableDefinition, batch_rows: int = BATCH_ROWS) -> Iterator[Batch]:
     """Batches of at most `batch_rows` rows, in order.
 

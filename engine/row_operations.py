@@ -59,22 +59,21 @@ COPIES_POLL_SECONDS = 0.002
 _outs: list[tuple[Words, memoryview]] = []
 
 
-def _take_out() -> tuple[Words, memoryview]:
-    try:
-        return _outs.pop()
-    except IndexError:
-        out = np.zeros(OUT_WORDS, dtype=np.int64)
-        return out, out.data.cast("B")
+def _new_out() -> tuple[Words, memoryview]:
+    out = np.zeros(OUT_WORDS, dtype=np.int64)
+    return out, out.data.cast("B")
 
 
-def settle(txn: Transaction, table: Table, status: int, words: int, deadline: float | None) -> float:
+def settle(
+    txn: Transaction, table: Table, status: int, words: int, deadline: float | None, ahead_words: int = 0
+) -> float:
     """Do what a stopped kernel call needs before it can be made again; returns the deadline of the whole wait.
 
     Raises the error of a status that cannot be settled; a Retryable one rolls the transaction back first.
     """
     try:
         if status == ST_SPACE:
-            txn.grow(words)
+            txn.grow(words, ahead_words)
             return 0.0 if deadline is None else deadline
         deadline = txn.store.locks.deadline() if not deadline else deadline
         if status == ST_BUSY:
@@ -175,7 +174,7 @@ def touch(txn: Transaction, table: Table, key: Any, mode: int) -> int:
             if status == OK:
                 return int(txn.mem[txn.desc + X_USED])
         if status > 0:
-            return status
+            return int(status)
         if status == ST_MISSING:
             return 0
         deadline = settle(txn, table, status, row_format.fixed_words + 16, deadline)
@@ -259,13 +258,16 @@ def get_committed(table: Table, key: Any) -> Any:
     if table.is_dropped:
         check_table(table)
     if row_format.single_int_key and type(key) is int and -(1 << 63) <= key < 1 << 63:
-        out, view = _take_out()
-        done = read_int_key(table.mem, table.address, key, out)
+        try:
+            place = _outs.pop()
+        except IndexError:
+            place = _new_out()
+        done = read_int_key(table.mem, table.address, key, place[0])
         if done > 0:
-            row = row_format.decode_row(view, ENTRY_WORDS)
-            _outs.append((out, view))
+            row = row_format.decode_row(place[1], ENTRY_WORDS)
+            _outs.append(place)
             return row
-        _outs.append((out, view))
+        _outs.append(place)
         if done > ST_SPACE:
             row_format.encode_int_key(key)
             return None

@@ -100,8 +100,11 @@ class Transaction:
         if self.thread != get_ident():
             raise WrongThread("a transaction belongs to the thread that began it; begin one in this thread")
 
-    def grow(self, words: int) -> None:
-        """Make room for `words` more words in the buffer; TransactionTooLarge past `transaction_memory`."""
+    def grow(self, words: int, ahead_words: int = 0) -> None:
+        """Make room for `words` more words in the buffer, and for `ahead_words` that will follow if there is as much.
+
+        Raises: TransactionTooLarge past `transaction_memory`.
+        """
         used = int(self.mem[self.desc + X_USED])
         need = used + words + PAD_WORDS
         limit = self.store.transaction_words
@@ -110,11 +113,10 @@ class Transaction:
                 f"the transaction needs more than transaction_memory ({limit * 8} bytes);"
                 " split it or open the store with a larger transaction_memory"
             )
-        size = min(max(2 * self.buf.size, need), limit)
+        size = min(max(2 * self.buf.size, need, used + ahead_words + PAD_WORDS), limit)
         self.store.promise_redo(self.desc, size - self.buf.size)
-        grown = np.empty(size, dtype=np.int64)
+        grown = np.zeros(size, dtype=np.int64)
         grown[:used] = self.buf[:used]
-        grown[used:] = 0
         self.buf = grown
         self.buf_bytes = grown.data.cast("B")
 

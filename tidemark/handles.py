@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from engine.schema import TableDefinition
     from engine.store import Store
     from engine.table import Table
+    from engine.transaction import Transaction
 
 Progress = Callable[[int, int, str], None]
 
@@ -22,13 +23,13 @@ Progress = Callable[[int, int, str], None]
 class TableHandle:
     """One table of an open store. Every writing call is a transaction: durable on return with `durability="commit"`."""
 
-    __slots__ = ("_failure", "_name", "_store", "_table")
+    __slots__ = ("_begin", "_failure", "_name", "_table")
 
     def __init__(self, store: Store, table: Table) -> None:
-        self._store = store
         self._failure = store.failure
         self._table = table
         self._name = table.name
+        self._begin: Callable[[], Transaction] = store.begin
 
     def _check_usable(self) -> None:
         if self._failure.first is not None:
@@ -47,12 +48,12 @@ class TableHandle:
     # --- one row ---------------------------------------------------------------------------------
     def insert(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
         """Insert one row. Raises: DuplicateKey, TypeMismatch, ValueOutOfRange, NotNullViolation, NoSuchColumn."""
-        with self._store.begin() as txn:
+        with self._begin() as txn:
             row_operations.insert(txn, self._table, row)
 
     def write(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
         """Insert one row, or replace the row with its key."""
-        with self._store.begin() as txn:
+        with self._begin() as txn:
             row_operations.write(txn, self._table, row)
 
     def get(self, key: Any) -> Any:
@@ -63,33 +64,33 @@ class TableHandle:
 
     def update(self, key: Any, changes: Mapping[str, Any]) -> None:
         """Change some columns of one row. Raises: RowNotFound."""
-        with self._store.begin() as txn:
+        with self._begin() as txn:
             row_operations.update(txn, self._table, key, changes)
 
     def delete(self, key: Any) -> None:
         """Delete one row. Raises: RowNotFound."""
-        with self._store.begin() as txn:
+        with self._begin() as txn:
             row_operations.delete(txn, self._table, key)
 
     # --- many rows -------------------------------------------------------------------------------
     def insert_many(self, data: Any, progress: Progress | None = None) -> int:
         """Insert all rows of Arrow, pandas, polars, NumPy or Python data in one transaction; returns how many."""
-        with self._store.begin() as txn:
+        with self._begin() as txn:
             return batch_operations.insert_many(txn, self._table, data, progress)
 
     def write_many(self, data: Any, progress: Progress | None = None) -> int:
         """Insert or replace all rows of `data` in one transaction; returns how many."""
-        with self._store.begin() as txn:
+        with self._begin() as txn:
             return batch_operations.write_many(txn, self._table, data, progress)
 
     def update_many(self, data: Any, progress: Progress | None = None) -> int:
         """Change the given columns of the rows whose keys stand in `data`, in one transaction; returns how many."""
-        with self._store.begin() as txn:
+        with self._begin() as txn:
             return batch_operations.update_many(txn, self._table, data, progress)
 
     def delete_many(self, keys: Any) -> int:
         """Delete the rows with these keys in one transaction; returns how many. Raises: RowNotFound."""
-        with self._store.begin() as txn:
+        with self._begin() as txn:
             return batch_operations.delete_many(txn, self._table, keys)
 
     def get_many(self, keys: Any, columns: Sequence[str] | None = None) -> pa.RecordBatch:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import row_operations
-from engine.batch_operations import ScanBatch, scan
-from engine.column_output import arrow_schema, decode_rows, to_numpy, to_pandas
+from engine.batch_operations import ScanBatch, decode_entries, scan
+from engine.column_output import arrow_schema, to_numpy, to_pandas
 from engine.errors import SchemaInvalid
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Scan:
             yield self._decoded(batch)
 
     def _decoded(self, batch: ScanBatch) -> pa.RecordBatch:
-        decoded = decode_rows(
+        decoded = decode_entries(
             self._table.format, batch.entries, batch.offsets, batch.count, self._plain, self._extra(batch)
         )
         return decoded.select(self._columns)

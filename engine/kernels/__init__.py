@@ -63,7 +63,9 @@ def _jit(function: F, nogil: bool) -> Any:
     saved = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = CACHE_FOLDER
     try:
-        return numba.njit(cache=True, error_model="numpy", nogil=nogil)(function)
+        # Kernels allocate nothing. Without the run-time no helper call counts references, which are atomic operations
+        # that keep memory accesses from overlapping (ADR 0006).
+        return numba.njit(cache=True, error_model="numpy", nogil=nogil, _nrt=False)(function)
     finally:
         numba.config.CACHE_DIR = saved
 

@@ -12,6 +12,7 @@ from engine.kernels.pool import give_cell, take_cell
 from engine.kernels.primary import index_insert, index_remove
 from engine.kernels.rows import give_slot, known_row_address, take_slot
 from engine.kernels.varparts import copy_var, give_var, take_var, var_words
+from engine.kernels.words import move_words
 from engine.layout.arena import (
     COUNT_SHIFT,
     ENTRY_WORDS,
@@ -213,12 +214,10 @@ def reserve_row(mem, txn, buf, fragment, tag, images, at):
         write_record(mem, txn, buf, fragment, KIND_INSERT, 0, OPERATION_WORDS + words, rowid, 1)
         mem[txn + X_RUN] = operation
     image = mem[txn + X_USED] - words
-    for i in range(words):
-        buf[image + i] = images[at + i]
+    move_words(images, at, buf, image, words)
     mem[row] = (mem[row] & LCP_BIT) | RESERVED << STATE_SHIFT | operation >> 3
     # The image goes into the slot at once: nobody sees a RESERVED row, and the index compares keys in rows.
-    for i in range(fixed):
-        mem[row + ROW_HEADER_WORDS + i] = images[at + i]
+    move_words(images, at, mem, row + ROW_HEADER_WORDS, fixed)
     if has_var:
         mem[row + mem[fragment + F_ROW_WORDS] - 1] = reference
     mem[fragment + F_RESERVED_ROWS] += 1
@@ -249,8 +248,7 @@ def change_row(mem, txn, buf, fragment, rowid, row, images, at, flags):
         return ST_MEMORY
     mem[operation + O_VAR] = reference
     record = write_record(mem, txn, buf, fragment, KIND_UPDATE, 0, OPERATION_WORDS + words, rowid, 1)
-    for i in range(words):
-        buf[record + OPERATION_WORDS + i] = images[at + i]
+    move_words(images, at, buf, record + OPERATION_WORDS, words)
     set_lock(mem, row, operation)
     return OK
 
@@ -311,8 +309,10 @@ def touch_update(mem, txn, buf, fragment, rowid, row):
         return ST_MEMORY
     flags = FLAG_VAR_KEPT if mem[fragment + F_HAS_VAR] else 0
     record = write_record(mem, txn, buf, fragment, KIND_UPDATE, flags, OPERATION_WORDS + fixed, rowid, 1)
-    for i in range(fixed):
-        buf[record + OPERATION_WORDS + i] = buf[source + i] if in_buffer else mem[source + i]
+    if in_buffer:
+        move_words(buf, source, buf, record + OPERATION_WORDS, fixed)
+    else:
+        move_words(mem, source, buf, record + OPERATION_WORDS, fixed)
     set_lock(mem, row, operation)
     return OK
 
@@ -371,16 +371,13 @@ def copy_image(mem, buf, fragment, row, mine, out, at):
     if mine:
         in_buffer, source = own_fixed(mem, buf, row)
         if in_buffer:
-            for i in range(fixed):
-                out[at + i] = buf[source + i]
+            move_words(buf, source, out, at, fixed)
         else:
-            for i in range(fixed):
-                out[at + i] = mem[source + i]
+            move_words(mem, source, out, at, fixed)
         if mem[fragment + F_HAS_VAR]:
             reference = own_var(mem, fragment, row)
     else:
-        for i in range(fixed):
-            out[at + i] = mem[row + ROW_HEADER_WORDS + i]
+        move_words(mem, row + ROW_HEADER_WORDS, out, at, fixed)
         if mem[fragment + F_HAS_VAR]:
             reference = mem[row + mem[fragment + F_ROW_WORDS] - 1]
     if reference != 0:

@@ -124,7 +124,7 @@ def xxh3_lanes(words, start, count, lanes):
     """Fill the eight lanes of XXH3-64 over words[start : start + count]; 0, or -1 for a range it cannot do.
 
     They are merged by another kernel: with the merge in this function LLVM 22 gives wrong results from optimisation
-    level 1 on (ADR 0004).
+    level 1 on (ADR 0005).
     """
     if count < WORDS_MIN or start < 0 or start + count > words.size:
         return -1

@@ -14,6 +14,7 @@ from engine.kernels.primary import image_key, index_remove, row_tag, tag_of
 from engine.kernels.reads import write_entry
 from engine.kernels.rows import give_slot, known_row_address
 from engine.kernels.varparts import give_var, var_words
+from engine.kernels.words import move_words
 from engine.layout.arena import (
     AUTHOR_SHIFT,
     COUNT_SHIFT,
@@ -197,8 +198,7 @@ def apply_update(mem, txn, buf, operation, epoch, author, copies):
     if status != OK:
         return status
     at = (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
-    for i in range(mem[fragment + F_FIXED_WORDS]):
-        mem[row + ROW_HEADER_WORDS + i] = buf[at + i]
+    move_words(buf, at, mem, row + ROW_HEADER_WORDS, mem[fragment + F_FIXED_WORDS])
     if mem[operation + O_VAR] != 0:
         where = row + mem[fragment + F_ROW_WORDS] - 1
         give_var(mem, fragment, mem[where])
@@ -307,8 +307,7 @@ def commit_small(mem, txn, buf, fill, copies, epoch, txid):
         if at + words + FILL_PAD_WORDS > fill.size:
             return ST_SPACE
         write_transaction_record(mem, txn, buf, txid)
-        for i in range(words):
-            fill[at + i] = buf[GROUP_WORDS + i]
+        move_words(buf, GROUP_WORDS, fill, at, words)
         fill[0] = at + words
         fill[1] += 1
         mem[S_REDO_FREE] -= words

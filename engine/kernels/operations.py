@@ -19,9 +19,10 @@ from engine.kernels.changes import (
     touch_update,
 )
 from engine.kernels.checksums import xxh64_hash
-from engine.kernels.primary import entry_rowid, image_key, index_find, tag_of
+from engine.kernels.primary import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
 from engine.kernels.rows import known_row_address, row_address
 from engine.layout.arena import (
+    F_INDEX_BLOCKS,
     LIVE,
     LOCK_MASK,
     LOCK_WAITED,
@@ -31,9 +32,11 @@ from engine.layout.arena import (
     MODE_UPDATE,
     OK,
     OP_REINSERT,
+    S_TOUCHED,
     ST_BUSY,
     ST_DUPLICATE,
     ST_MISSING,
+    ST_MORE,
     STATE_MASK,
     STATE_SHIFT,
     T_FIXED_WORDS,
@@ -114,12 +117,17 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
     """Insert, write or update rows [start, stop) of a batch of images, in the given order.
 
     offsets: image offsets, or empty for images of equal size. order: positions sorted by fragment, or empty.
-    hashes: fragment << 29 | tag per image, or empty to compute them here. Returns OK or the status of row X_ROW.
+    hashes: fragment << 29 | tag per image, or empty to compute them here. Returns OK, the status of row X_ROW, or
+    ST_MORE (X_ROW is the next row): a segment of the index was rebuilt, which is enough for one call.
     """
     fixed = mem[table + T_FIXED_WORDS]
     held = mem[table + T_KEY_WORDS]
     fragments = mem[table + T_FRAGMENT_LIST]
+    touched = start
     for position in range(start, stop):
+        if position == touched and hashes.size:
+            touched = min(position + AHEAD_ROWS, stop)
+            look_ahead_of_put(mem, fragments, order, hashes, position, touched)
         i = order[position] if order.size else position
         at = offsets[i] if offsets.size else i * fixed
         first, words = image_key(images, at, fixed, held)
@@ -129,6 +137,7 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
         else:
             tag = tag_of(images, first, words, mem[table + T_SEED])
             fragment = mem[fragments + fragment_number(mem, table, images, first, words)]
+        blocks = mem[fragment + F_INDEX_BLOCKS]
         entry = index_find(mem, fragment, tag, images, first, words)
         if entry != 0:
             status = put_existing(mem, txn, buf, fragment, entry_rowid(mem, entry), images, at, mode)
@@ -139,8 +148,21 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
         mem[txn + X_ROW] = position
         if status != OK:
             return status
+        if mem[fragment + F_INDEX_BLOCKS] != blocks and position + 1 < stop:
+            mem[txn + X_ROW] = position + 1
+            return ST_MORE
     mem[txn + X_ROW] = stop
     return OK
+
+
+@helper
+def look_ahead_of_put(mem, fragments, order, hashes, begin, end):
+    """Bring the index buckets of the next rows into the cache, all at once."""
+    touched = 0
+    for position in range(begin, end):
+        i = order[position] if order.size else position
+        touched += touch_buckets(mem, mem[fragments + (hashes[i] >> TAG_BITS)], hashes[i] & TAG_MASK)
+    mem[S_TOUCHED] = touched
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1])", nogil=True)

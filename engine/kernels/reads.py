@@ -9,15 +9,26 @@ from __future__ import annotations
 from engine.kernels import helper, kernel
 from engine.kernels.changes import copy_image, lock_owner, own_kind, own_var
 from engine.kernels.operations import fragment_number
-from engine.kernels.primary import entry_rowid, index_find, tag_of
+from engine.kernels.primary import (
+    AHEAD_ROWS,
+    candidate,
+    entry_rowid,
+    index_find,
+    key_equals,
+    tag_of,
+    touch_buckets,
+)
 from engine.kernels.rows import known_row_address, map_get
+from engine.kernels.segments import segment_of
 from engine.kernels.varparts import var_words
+from engine.kernels.words import word_at
 from engine.layout.arena import (
     AUTHOR_MASK,
     AUTHOR_SHIFT,
     ENTRY_WORDS,
     F_FIXED_WORDS,
     F_HAS_VAR,
+    F_INDEX_COUNT,
     F_NUMBER,
     F_PAGES,
     F_ROW_WORDS,
@@ -29,6 +40,7 @@ from engine.layout.arena import (
     PAGE_SHIFT,
     PG_FRESH,
     RESERVED,
+    S_TOUCHED,
     ST_MISSING,
     ST_MORE,
     ST_SPACE,
@@ -36,8 +48,13 @@ from engine.layout.arena import (
     STATE_SHIFT,
     T_FRAGMENT_LIST,
     T_SEED,
+    TAG_BITS,
+    TAG_MASK,
 )
 from engine.layout.redo import KIND_DELETE
+
+HINT_SHIFT = 46
+HINT_MASK = (1 << HINT_SHIFT) - 1
 
 
 @helper
@@ -70,10 +87,8 @@ def visible(mem, txn, row):
 
 
 @helper
-def read_into(mem, table, txn, buf, keys, first, words, out, at):
-    """Read one row by key into out[at:]; returns entry words, ST_MISSING, or ST_SPACE - words needed."""
-    fragment = mem[mem[table + T_FRAGMENT_LIST] + fragment_number(mem, table, keys, first, words)]
-    entry = index_find(mem, fragment, tag_of(keys, first, words, mem[table + T_SEED]), keys, first, words)
+def read_entry(mem, txn, buf, fragment, entry, out, at):
+    """Read the row of an index entry into out[at:]; returns entry words, ST_MISSING, or ST_SPACE - words needed."""
     if entry == 0:
         return ST_MISSING
     rowid = entry_rowid(mem, entry)
@@ -85,6 +100,58 @@ def read_into(mem, table, txn, buf, keys, first, words, out, at):
     if at + need > out.size:
         return ST_SPACE - need
     return write_entry(mem, buf, fragment, rowid, row, seen == 2, out, at)
+
+
+@helper
+def read_into(mem, table, txn, buf, keys, first, words, out, at):
+    """Read one row by key into out[at:]; returns entry words, ST_MISSING, or ST_SPACE - words needed."""
+    fragment = mem[mem[table + T_FRAGMENT_LIST] + fragment_number(mem, table, keys, first, words)]
+    entry = index_find(mem, fragment, tag_of(keys, first, words, mem[table + T_SEED]), keys, first, words)
+    return read_entry(mem, txn, buf, fragment, entry, out, at)
+
+
+@helper
+def look_ahead(mem, table, keys, key_offsets, stride, begin, end, hints):
+    """Bring what a group of keys will need into the cache; hints[i] gets fragment number << 46 | index entry.
+
+    Each step runs over the whole group before the next begins, so that the misses overlap. An entry of 0 is no answer
+    but a call to search.
+    """
+    fragments = mem[table + T_FRAGMENT_LIST]
+    seed = mem[table + T_SEED]
+    touched = 0
+    for i in range(begin, end):
+        first = key_offsets[i] if key_offsets.size else i * stride
+        words = key_offsets[i + 1] - first if key_offsets.size else stride
+        number = fragment_number(mem, table, keys, first, words)
+        hints[i] = number << TAG_BITS | tag_of(keys, first, words, seed)
+    for i in range(begin, end):
+        touched += touch_buckets(mem, mem[fragments + (hints[i] >> TAG_BITS)], hints[i] & TAG_MASK)
+    for i in range(begin, end):
+        number = hints[i] >> TAG_BITS
+        fragment = mem[fragments + number]
+        entry = 0
+        if mem[fragment + F_INDEX_COUNT] > 0:
+            entry = max(0, candidate(mem, segment_of(mem, fragment, hints[i] & TAG_MASK), hints[i] & TAG_MASK))
+        hints[i] = number << HINT_SHIFT | entry
+    for i in range(begin, end):
+        entry = hints[i] & HINT_MASK
+        if entry != 0:
+            fragment = mem[fragments + (hints[i] >> HINT_SHIFT)]
+            row = known_row_address(mem, fragment, entry_rowid(mem, entry))
+            # Its first word and its last: a row of the usual size lies across two cache lines.
+            touched += word_at(mem, row) + word_at(mem, row + mem[fragment + F_ROW_WORDS] - 1)
+    mem[S_TOUCHED] = touched
+
+
+@helper
+def confirmed(mem, table, fragment, entry, keys, first, words):
+    """Address of the index entry of a key, given the one that `look_ahead` found."""
+    if entry != 0:
+        row = known_row_address(mem, fragment, entry_rowid(mem, entry))
+        if key_equals(mem, fragment, row, keys, first, words):
+            return entry
+    return index_find(mem, fragment, tag_of(keys, first, words, mem[table + T_SEED]), keys, first, words)
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1])")
@@ -111,17 +178,23 @@ def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out,
     where to
     go on).
     """
-    for i in range(start, stop):
-        first = key_offsets[i] if key_offsets.size else i * stride
-        words = key_offsets[i + 1] - first if key_offsets.size else stride
-        done = read_into(mem, table, txn, buf, keys, first, words, out, state[1])
-        state[2] = i
-        if done <= ST_SPACE:
-            return done
-        if done > 0:
-            offsets[state[0]] = state[1] + ENTRY_WORDS
-            state[0] += 1
-            state[1] += done
+    fragments = mem[table + T_FRAGMENT_LIST]
+    for begin in range(start, stop, AHEAD_ROWS):
+        end = min(begin + AHEAD_ROWS, stop)
+        look_ahead(mem, table, keys, key_offsets, stride, begin, end, offsets)  # in offsets not given yet
+        for i in range(begin, end):
+            first = key_offsets[i] if key_offsets.size else i * stride
+            words = key_offsets[i + 1] - first if key_offsets.size else stride
+            fragment = mem[fragments + (offsets[i] >> HINT_SHIFT)]
+            entry = confirmed(mem, table, fragment, offsets[i] & HINT_MASK, keys, first, words)
+            done = read_entry(mem, txn, buf, fragment, entry, out, state[1])
+            state[2] = i
+            if done <= ST_SPACE:
+                return done
+            if done > 0:
+                offsets[state[0]] = state[1] + ENTRY_WORDS
+                state[0] += 1
+                state[1] += done
     state[2] = stop
     return OK
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from engine.kernels import helper
 from engine.kernels.pool import give_page, take_block, take_page
+from engine.kernels.words import word_at
 from engine.layout.arena import (
     COMPACT_SLOT_BITS,
     COMPACT_SLOT_MASK,
@@ -85,9 +86,9 @@ def row_address(mem, fragment, rowid):
 @helper
 def known_row_address(mem, fragment, rowid):
     """Address of a row whose page is known to exist (index entries, operations)."""
-    leaf = mem[mem[fragment + F_MAP + (rowid >> 34)] + ((rowid >> 25) & 511)]
-    base = mem[leaf + ((rowid >> 16) & 511)] << PAGE_SHIFT
-    return base + PAGE_HEADER_WORDS + (rowid & 0xFFFF) * mem[fragment + F_ROW_WORDS]
+    leaf = word_at(mem, word_at(mem, fragment + F_MAP + (rowid >> 34)) + ((rowid >> 25) & 511))
+    base = word_at(mem, leaf + ((rowid >> 16) & 511)) << PAGE_SHIFT
+    return base + PAGE_HEADER_WORDS + (rowid & 0xFFFF) * word_at(mem, fragment + F_ROW_WORDS)
 
 
 @helper

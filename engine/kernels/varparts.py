@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from engine.kernels import helper
 from engine.kernels.pool import give_page, take_page
+from engine.kernels.words import move_words
 from engine.layout.arena import (
     F_POOL,
     F_VAR_LISTS,
@@ -93,12 +94,10 @@ def compact_page(mem, fragment, page):
             continue
         length = (word >> 16) & 0xFFFF
         source = base + (word & 0xFFFF)
-        for i in range(length):
-            mem[scratch + top + i] = mem[source + i]
+        move_words(mem, source, mem, scratch + top, length)
         mem[where] = (word & ~0xFFFF) | top
         top += length
-    for i in range(VAR_HEADER_WORDS, top):
-        mem[base + i] = mem[scratch + i]
+    move_words(mem, scratch + VAR_HEADER_WORDS, mem, base + VAR_HEADER_WORDS, top - VAR_HEADER_WORDS)
     mem[base + VP_TOP] = top
 
 
@@ -206,8 +205,7 @@ def take_var(mem, fragment, source, start, words):
         reference = take_chunk(mem, fragment, words, 0)
         if reference != 0:
             at = chunk_address(mem, reference)
-            for i in range(words):
-                mem[at + i] = source[start + i]
+            move_words(source, start, mem, at, words)
         return reference
     payload = VAR_CHUNK_WORDS - 1
     position = ((words - 1) // payload) * payload
@@ -220,8 +218,7 @@ def take_var(mem, fragment, source, start, words):
             return 0
         at = chunk_address(mem, chunk)
         mem[at - 1] = reference
-        for i in range(length):
-            mem[at + i] = source[start + position + i]
+        move_words(source, start + position, mem, at, length)
         reference = chunk
         position -= payload
     return reference
@@ -237,8 +234,7 @@ def copy_var(mem, reference, target, start):
         chained = 1 if word & VAR_CHAINED else 0
         at = base + (word & 0xFFFF)
         length = ((word >> 16) & 0xFFFF) - chained
-        for i in range(length):
-            target[start + done + i] = mem[at + chained + i]
+        move_words(mem, at + chained, target, start + done, length)
         done += length
         reference = mem[at] if chained else 0
     return done

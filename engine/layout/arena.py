@@ -20,6 +20,7 @@ S_COPY_RESERVED = 8  # words promised to transactions for copies into a running 
 S_COPY_LIMIT = 9  # words that may be promised
 S_REDO_FREE = 10  # words of REDO log that may still be promised
 S_REDO_RESERVED = 11  # words of REDO log promised to open transactions
+S_TOUCHED = 12  # sum of what was read ahead of use, kept so that the reads are not optimised away
 S_POOL = 64  # the shared pool descriptor
 S_POOL_TOP = 96  # restart: a second pool that takes pages from the arena's end downwards
 

@@ -113,7 +113,7 @@ class LogReader:
         """Raise RedoDamaged if an intact group with a later sequence lies anywhere in the ring."""
         for lsn, sequence in self.candidates():
             if sequence >= self.next_sequence and lsn >= self.end_lsn and self.group_at(lsn, sequence) is not None:
-                number, offset, _, _ = next(self._geometry.pieces(self.end_lsn, 8))
+                number, offset, _, _ = self._geometry.pieces(self.end_lsn, 8)[0]
                 raise RedoDamaged(
                     f"REDO group {self.next_sequence} at LSN {self.end_lsn} is damaged but group {sequence} behind it"
                     " is intact; restore the file from a copy, or restart through an earlier epoch",
