@@ -34,6 +34,7 @@ from engine.layout.arena import (
     X_ROW,
     X_USED,
 )
+from engine.layout.lcp import ENTRY_AUTHOR_MASK
 from engine.layout.redo import OPERATION_WORDS
 from engine.row_operations import NOTHING, check_table, settle
 
@@ -309,7 +310,7 @@ class ScanBatch:
 
     def authors(self) -> Words:
         """Author of the last change of each row."""
-        return self.entries[self.offsets - ENTRY_WORDS + 2] & 0xFFFF
+        return self.entries[self.offsets - ENTRY_WORDS + 2] & ENTRY_AUTHOR_MASK
 
 
 def scan(table: Table, txn: Transaction | None, limit: int | None = None) -> Iterator[ScanBatch]:

@@ -98,6 +98,9 @@ class CheckedFiles:
     def __init__(self, raw: RawFiles, failure: Failure | None = None) -> None:
         self.raw = raw
         self.failure = failure if failure is not None else Failure()
+        # While a store is being opened nothing has been promised yet: a file that cannot be read is one that is
+        # damaged, and there may be another (F41). From its first write on, a failed read kills the store (D12).
+        self.read_errors_latch = True
         self._open: set[File] = set()
         # Bound once: the commit path calls these.
         self._raw_pwrite = raw.pwrite
@@ -310,6 +313,10 @@ class CheckedFiles:
             return self._raw_pread_into(file, view, offset)
         except OSError as cause:
             if cause.errno not in TRANSIENT:
+                if not self.read_errors_latch:
+                    raise IoFailed(
+                        f"pread of {file.name} failed: {describe(cause)}; restore it from a copy", file=file.name
+                    ) from cause
                 if failure.first is None:
                     failure.first = (IoFailed, "pread", file.name, cause)
                 raise failure.again() from cause

@@ -53,6 +53,7 @@ class Files(Protocol):
     """
 
     failure: Failure
+    read_errors_latch: bool  # False while a store is being opened: a failed read is an answer then
 
     def create(self, name: str, size: int = 0) -> File:
         """Make and open a new file of `size` written zero bytes. Durable: nothing, before `fdatasync` and

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import FileMissing, VersionTooNew, VersionTooOld
+from engine.errors import FileMissing, ForeignFile, IoFailed, VersionTooNew, VersionTooOld
 from engine.layout.sealed import (
     FORMAT_VERSION,
     FORMAT_VERSION_OLDEST,
@@ -27,7 +27,7 @@ from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
 from engine.log.geometry import Geometry
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.file_protocol import File, Files
 
 NAMES = ("sysfile.0", "sysfile.1")
 
@@ -51,8 +51,10 @@ class Sysfile:
 
 
 def read_sysfile(files: Files) -> Sysfile | None:
-    """The newest intact copy, or None if neither is. Raises: VersionTooNew, VersionTooOld."""
+    """The newest intact copy, or None if neither is. Raises: VersionTooNew, VersionTooOld, ForeignFile."""
     copies = [copy for copy in (_read_copy(files, name) for name in NAMES) if copy is not None]
+    if len({copy.store for copy in copies}) > 1:
+        raise ForeignFile(f"{NAMES[0]} and {NAMES[1]} belong to two stores; put the right one back", file=NAMES[1])
     return max(copies, key=lambda copy: copy.generation, default=None)
 
 
@@ -66,6 +68,10 @@ def _read_copy(files: Files, name: str) -> Sysfile | None:
         if files.size(file) < SYSFILE_BYTES:
             return None
         files.pread_into(file, 0, words.data.cast("B"))
+    except IoFailed:
+        if files.failure.first is not None:
+            raise
+        return None
     finally:
         files.close(file)
     if not is_sealed(words, KIND_SYSFILE, words.size):
@@ -99,16 +105,22 @@ def _read_copy(files: Files, name: str) -> Sysfile | None:
     )
 
 
-def create_copies(files: Files) -> None:
-    """Make both copies as empty files of full size. Durable on return; they count for nothing until written."""
-    for name in NAMES:
+def open_copies(files: Files) -> tuple[File, File]:
+    """Both copies, writable, held open for the life of the store: it must not need a descriptor later (F48).
+
+    A copy that is missing is made anew; it counts for nothing until written.
+    """
+    missing = [name for name in NAMES if not files.exists(name)]
+    for name in missing:
         file = files.create(name, SYSFILE_BYTES)
         files.fdatasync(file)
         files.close(file)
-    files.sync_directory("")
+    if missing:
+        files.sync_directory("")
+    return files.open(NAMES[0], True), files.open(NAMES[1], True)
 
 
-def write_sysfile(files: Files, content: Sysfile) -> Sysfile:
+def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> Sysfile:
     """Write the next generation over the older copy; returns what was written. Durable on return."""
     content = replace(content, generation=content.generation + 1)
     words = np.zeros(SYSFILE_BYTES // 8, dtype=np.int64)
@@ -126,10 +138,7 @@ def write_sysfile(files: Files, content: Sysfile) -> Sysfile:
     header["next_lcp_id"] = content.next_lcp_id
     header["created_us"] = content.created_us
     seal(words, words.size)
-    file = files.open(NAMES[content.generation % 2], True)
-    try:
-        files.pwrite(file, 0, words)
-        files.fdatasync(file)
-    finally:
-        files.close(file)
+    file = copies[content.generation % 2]
+    files.pwrite(file, 0, words)
+    files.fdatasync(file)
     return content

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from engine.errors import InvariantBroken, StorageFull, StoreFailed
+from engine.errors import InvariantBroken, StorageFull, StoreFailed, TooManyFiles
 from recovery.sysfile import write_sysfile
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark")
 
 LCP_POLL_SECONDS = 0.2
-STORAGE_FULL_PAUSE_SECONDS = 5.0
+RETRY_PAUSE_SECONDS = 5.0
 
 
 class Clockwork:
@@ -33,6 +33,7 @@ class Clockwork:
     def __init__(self, opened: Opened, files: Files, lcp: LocalCheckpoint) -> None:
         self._store = opened.store
         self._sysfile = opened.sysfile
+        self._sysfile_copies = opened.sysfile_copies
         self._files = files
         self._lcp = lcp
         self._lcp_turn = threading.Lock()
@@ -63,6 +64,7 @@ class Clockwork:
             store.log.wait(sequence - 1)
             self._sysfile = write_sysfile(
                 self._files,
+                self._sysfile_copies,
                 replace(
                     self._sysfile,
                     gci=gci,
@@ -129,9 +131,9 @@ class Clockwork:
                 self._lcp_wanted.clear()
                 try:
                     self.local_checkpoint()
-                except StorageFull as error:
+                except (StorageFull, TooManyFiles) as error:
                     _log.warning("local checkpoint abandoned: %s", error)
-                    self._stop.wait(STORAGE_FULL_PAUSE_SECONDS)
+                    self._stop.wait(RETRY_PAUSE_SECONDS)
 
     def _is_due(self) -> bool:
         store = self._store

@@ -56,7 +56,9 @@ class Database:
         self._store = opened.store
         sink = CopySink(self._store.latch)
         self._store.sink = sink
-        self._lcp = LocalCheckpoint(self._store, files, opened.identity, sink, opened.sysfile.next_lcp_id)
+        self._lcp = LocalCheckpoint(
+            self._store, files, opened.identity, sink, opened.sysfile.next_lcp_id, opened.unsound
+        )
         self._lcp.last_start_lsn = opened.controls[0].start_lsn if opened.controls else 0
         self._clockwork = Clockwork(opened, files, self._lcp)
         self._refresh_catalog()

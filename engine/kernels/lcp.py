@@ -12,6 +12,7 @@ from engine.kernels.primary import image_key, index_find, index_insert, tag_of
 from engine.kernels.reads import entry_words, write_entry
 from engine.kernels.rows import known_row_address, map_get, map_leaf, take_given_slot
 from engine.kernels.varparts import take_var
+from engine.kernels.words import move_words
 from engine.layout.arena import (
     AUTHOR_MASK,
     AUTHOR_SHIFT,
@@ -27,9 +28,11 @@ from engine.layout.arena import (
     F_LCP_POSITION,
     F_LCP_SCANNED,
     F_LCP_SKIPPED,
+    F_NUMBER,
     F_PAGES,
     F_ROW_WORDS,
     F_ROWS,
+    F_TABLE,
     LCP_BIT,
     LIVE,
     OK,
@@ -48,7 +51,12 @@ from engine.layout.arena import (
     STATE_SHIFT,
     VAR_WORDS_MASK,
 )
+from engine.layout.lcp import entry_fragment, entry_table
 
+_entry_table = helper(entry_table)
+_entry_fragment = helper(entry_fragment)
+
+SHAPE_WORDS = 4
 LCP_OFF = 0
 LCP_WRITING = 1
 LCP_ABANDONED = 2
@@ -143,8 +151,7 @@ def place_row(mem, fragment, rowid, epoch, author, images, at, words):
     if status != OK:
         return status
     row = known_row_address(mem, fragment, rowid)
-    for i in range(fixed):
-        mem[row + ROW_HEADER_WORDS + i] = images[at + i]
+    move_words(images, at, mem, row + ROW_HEADER_WORDS, fixed)
     if reference != 0:
         mem[row + mem[fragment + F_ROW_WORDS] - 1] = reference
     mem[row] = LIVE << STATE_SHIFT | (author & AUTHOR_MASK) << AUTHOR_SHIFT
@@ -155,12 +162,11 @@ def place_row(mem, fragment, rowid, epoch, author, images, at, words):
 
 
 @helper
-def checked_image_words(mem, fragment, words, at, stop):
+def checked_image_words(fixed, has_var, words, at, stop):
     """Words of the image at words[at:stop], or -1 if it cannot be one."""
-    fixed = mem[fragment + F_FIXED_WORDS]
     if at + fixed > stop:
         return -1
-    if not mem[fragment + F_HAS_VAR]:
+    if not has_var:
         return fixed
     if at + fixed >= stop:
         return -1
@@ -170,33 +176,76 @@ def checked_image_words(mem, fragment, words, at, stop):
     return fixed + var
 
 
-@kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64, int64[::1])", nogil=True)
-def load_entries(mem, fragments, words, start, stop, part, parts, state):
-    """Load entries words[start:stop] of a checkpoint into fragments of one table on private memory.
+@helper
+def checked_entry_words(fixed, has_var, words, at, stop):
+    """Words of the entry at words[at:stop], or -1 if it cannot be one."""
+    if at + ENTRY_WORDS > stop or words[at] < 0 or words[at] > ROWID_MASK or words[at + 1] < 0:
+        return -1
+    size = checked_image_words(fixed, has_var, words, at + ENTRY_WORDS, stop)
+    return -1 if size < 0 else ENTRY_WORDS + size
 
-    fragments: their addresses by number; only numbers with number % parts == part are loaded. state: [offset reached,
-    rows loaded]. Returns OK or
-    the status of the entry at state[0].
+
+@helper
+def place_entry(mem, fragment, words, at, size):
+    """Put the row of an entry of `size` words into its fragment; OK or a status code."""
+    image = at + ENTRY_WORDS
+    return place_row(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - ENTRY_WORDS)
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
+def load_entries(mem, fragment, words, start, stop, state):
+    """Load entries words[start:stop] of a data file into its fragment, on private memory.
+
+    state: [offset reached, rows loaded]. Returns OK or the status of the entry at state[0]; an entry of another
+    fragment is ST_INVARIANT.
+    """
+    fixed = mem[fragment + F_FIXED_WORDS]
+    has_var = mem[fragment + F_HAS_VAR]
+    at = start
+    while at < stop:
+        state[0] = at
+        size = checked_entry_words(fixed, has_var, words, at, stop)
+        if size < 0 or _entry_table(words[at + 2]) != mem[fragment + F_TABLE]:
+            return ST_INVARIANT
+        if _entry_fragment(words[at + 2]) != mem[fragment + F_NUMBER]:
+            return ST_INVARIANT
+        status = place_entry(mem, fragment, words, at, size)
+        if status != OK:
+            return status
+        state[1] += 1
+        at += size
+    state[0] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])", nogil=True)
+def load_copies(mem, shapes, targets, words, start, stop, state):
+    """Load old rows words[start:stop], of any table and fragment, into the fragments that come from this checkpoint.
+
+    shapes: per table number [fixed words, has var, fragments, place of the first in targets]; no fragments: no such
+    table. targets: fragment addresses, 0 for those that come from elsewhere. state: [offset reached, rows loaded,
+    entries seen]. Returns OK or the status of the entry at state[0].
     """
     at = start
     while at < stop:
         state[0] = at
         if at + ENTRY_WORDS > stop:
             return ST_INVARIANT
-        number = (words[at + 2] >> 47) & 0xFFF
-        if number >= fragments.size:
+        shape = _entry_table(words[at + 2]) * SHAPE_WORDS
+        number = _entry_fragment(words[at + 2])
+        if shape >= shapes.size or number >= shapes[shape + 2]:
             return ST_INVARIANT
-        fragment = fragments[number]
-        image = at + ENTRY_WORDS
-        size = checked_image_words(mem, fragment, words, image, stop)
-        if size < 0 or words[at] < 0 or words[at] > ROWID_MASK or words[at + 1] < 0:
+        size = checked_entry_words(shapes[shape], shapes[shape + 1], words, at, stop)
+        if size < 0:
             return ST_INVARIANT
-        if number % parts == part:
-            status = place_row(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size)
+        fragment = targets[shapes[shape + 3] + number]
+        if fragment != 0:
+            status = place_entry(mem, fragment, words, at, size)
             if status != OK:
                 return status
             state[1] += 1
-        at = image + size
+        state[2] += 1
+        at += size
     state[0] = stop
     return OK
 

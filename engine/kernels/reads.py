@@ -1,7 +1,6 @@
 """Kernels behind get and scan: row images out of shared memory into private buffers.
 
-An entry is ROWID, epoch, author | table << 16 | fragment << 47, then the row image: what local-checkpoint files hold
-too.
+An entry is ROWID, epoch, author with table and fragment, then the row image: what local-checkpoint files hold too.
 """
 
 from __future__ import annotations
@@ -51,7 +50,10 @@ from engine.layout.arena import (
     TAG_BITS,
     TAG_MASK,
 )
+from engine.layout.lcp import pack_entry_place
 from engine.layout.redo import KIND_DELETE
+
+_pack_entry_place = helper(pack_entry_place)
 
 HINT_SHIFT = 46
 HINT_MASK = (1 << HINT_SHIFT) - 1
@@ -72,7 +74,7 @@ def write_entry(mem, buf, fragment, rowid, row, mine, out, at):
     out[at] = rowid
     out[at + 1] = mem[row + 1]
     author = (mem[row] >> AUTHOR_SHIFT) & AUTHOR_MASK
-    out[at + 2] = author | mem[fragment + F_TABLE] << 16 | mem[fragment + F_NUMBER] << 47
+    out[at + 2] = _pack_entry_place(author, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
     return ENTRY_WORDS + copy_image(mem, buf, fragment, row, mine, out, at + ENTRY_WORDS)
 
 

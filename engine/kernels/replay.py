@@ -10,6 +10,7 @@ from engine.kernels.lcp import checked_image_words, place_row
 from engine.kernels.primary import image_key, index_remove, key_equals, row_tag
 from engine.kernels.rows import give_slot, row_address
 from engine.kernels.varparts import give_var, take_var
+from engine.kernels.words import move_words
 from engine.layout.arena import (
     AUTHOR_SHIFT,
     COUNT_SHIFT,
@@ -58,8 +59,9 @@ def replay_insert(mem, fragment, words, at, size, epoch):
     count = words[at + 2] >> COUNT_SHIFT
     author = words[at + 3] >> AUTHOR_SHIFT
     image = at + OPERATION_WORDS
+    fixed = mem[fragment + F_FIXED_WORDS]
     for number in range(count):
-        image_size = checked_image_words(mem, fragment, words, image, at + size)
+        image_size = checked_image_words(fixed, mem[fragment + F_HAS_VAR], words, image, at + size)
         if image_size < 0:
             return ST_INVARIANT
         status = place_row(mem, fragment, rowid + number, epoch, author, words, image, image_size)
@@ -90,7 +92,7 @@ def replay_update(mem, fragment, words, at, size, epoch):
     if kept:
         if size != OPERATION_WORDS + fixed:
             return ST_INVARIANT
-    elif checked_image_words(mem, fragment, words, image, at + size) != size - OPERATION_WORDS:
+    elif checked_image_words(fixed, mem[fragment + F_HAS_VAR], words, image, at + size) != size - OPERATION_WORDS:
         return ST_INVARIANT
     if not kept or mem[fragment + F_KEY_WORDS] > 0:
         first, key_words = image_key(words, image, fixed, mem[fragment + F_KEY_WORDS])
@@ -103,8 +105,7 @@ def replay_update(mem, fragment, words, at, size, epoch):
         where = row + mem[fragment + F_ROW_WORDS] - 1
         give_var(mem, fragment, mem[where])
         mem[where] = reference
-    for i in range(fixed):
-        mem[row + ROW_HEADER_WORDS + i] = words[image + i]
+    move_words(words, image, mem, row + ROW_HEADER_WORDS, fixed)
     mem[row] = LIVE << STATE_SHIFT | (words[at + 3] >> AUTHOR_SHIFT) << AUTHOR_SHIFT
     mem[row + 1] = epoch
     return OK

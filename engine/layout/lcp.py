@@ -45,5 +45,28 @@ LCP_CONTROL = np.dtype(
 COPIES_TABLE = 0
 COPIES_FRAGMENT = (1 << 32) - 1
 
+# Word 2 of an entry: author, table, fragment.
+ENTRY_AUTHOR_MASK = 0xFFFF
+ENTRY_TABLE_SHIFT = 16
+ENTRY_TABLE_MASK = (1 << 31) - 1
+ENTRY_FRAGMENT_SHIFT = 47
+ENTRY_FRAGMENT_MASK = 0xFFF
+
+
+def pack_entry_place(author: int, table: int, fragment: int) -> int:
+    """Word 2 of an entry."""
+    return author | table << ENTRY_TABLE_SHIFT | fragment << ENTRY_FRAGMENT_SHIFT
+
+
+def entry_table(word: int) -> int:
+    """Table number in word 2 of an entry."""
+    return (word >> ENTRY_TABLE_SHIFT) & ENTRY_TABLE_MASK
+
+
+def entry_fragment(word: int) -> int:
+    """Fragment number in word 2 of an entry."""
+    return (word >> ENTRY_FRAGMENT_SHIFT) & ENTRY_FRAGMENT_MASK
+
+
 assert LCP_BLOCK.itemsize == BLOCK_HEADER_WORDS * 8
 assert LCP_CONTROL.itemsize == CONTROL_HEADER_WORDS * 8

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import RedoDamaged
+from engine.errors import ForeignFile, IoFailed, RedoDamaged
 from engine.layout.log import GROUP, GROUP_ALIGN_BYTES, GROUP_ALIGN_WORDS
 from engine.layout.redo import GROUP_WORDS
 from engine.layout.sealed import KIND_GROUP, SEAL, header_of, is_sealed, store_of
@@ -106,21 +106,39 @@ class LogReader:
         words = np.zeros(size // 8, dtype=np.int64)
         view = words.data.cast("B")
         for number, offset, start, length in self._geometry.pieces(lsn, size):
-            self._files.pread_into(self._handles[number], offset, view[start : start + length])
+            self._pread_into(number, offset, view[start : start + length])
         return words
+
+    def _pread_into(self, number: int, offset: int, view: memoryview) -> None:
+        try:
+            self._files.pread_into(self._handles[number], offset, view)
+        except IoFailed as error:
+            if self._files.failure.first is not None:
+                raise
+            # The store is being opened: what of the log cannot be read may have been promised (F41).
+            name = self._geometry.name(number)
+            raise RedoDamaged(f"{name} cannot be read: {error.message}", file=name, offset=offset) from error
 
     def _check_tail(self) -> None:
         """Raise RedoDamaged if an intact group with a later sequence lies anywhere in the ring."""
         for lsn, sequence in self.candidates():
             if sequence >= self.next_sequence and lsn >= self.end_lsn and self.group_at(lsn, sequence) is not None:
-                number, offset, _, _ = self._geometry.pieces(self.end_lsn, 8)[0]
-                raise RedoDamaged(
-                    f"REDO group {self.next_sequence} at LSN {self.end_lsn} is damaged but group {sequence} behind it"
-                    " is intact; restore the file from a copy, or restart through an earlier epoch",
-                    file=self._geometry.name(number),
-                    offset=offset,
-                    lsn=self.end_lsn,
-                )
+                raise self.damage(f"is damaged but group {sequence} behind it is intact")
+
+    def damage(self, what: str) -> RedoDamaged | ForeignFile:
+        """The error for a log that ends too early: what stands where it should go on."""
+        number, offset, _, _ = self._geometry.pieces(self.end_lsn, 8)[0]
+        name = self._geometry.name(number)
+        head = self._read(self.end_lsn, GROUP_ALIGN_BYTES)
+        if int(header_of(head, GROUP)["kind"]) == KIND_GROUP and store_of(head) != self._store:
+            return ForeignFile(f"{name} belongs to another store; put the right one back", file=name, offset=offset)
+        return RedoDamaged(
+            f"REDO group {self.next_sequence} at LSN {self.end_lsn} ({name}, offset {offset}) {what};"
+            " restore the file from a copy, or restart through an earlier epoch",
+            file=name,
+            offset=offset,
+            lsn=self.end_lsn,
+        )
 
     def candidates(self) -> Iterator[tuple[int, int]]:
         """(LSN, sequence) of everything in the ring that looks like a group header of this store."""
@@ -130,7 +148,7 @@ class LogReader:
             for offset in range(0, self._geometry.file_bytes, SCAN_BYTES):
                 size = min(SCAN_BYTES, self._geometry.file_bytes - offset)
                 words = np.zeros(size // 8, dtype=np.int64)
-                self._files.pread_into(self._handles[number], offset, words.data.cast("B"))
+                self._pread_into(number, offset, words.data.cast("B"))
                 pages = words.reshape(-1, step // 8)
                 headers = np.ascontiguousarray(pages[:, :GROUP_WORDS]).view(GROUP).reshape(-1)
                 found = np.flatnonzero((headers["kind"] == KIND_GROUP) & (headers["store_low"] == low))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.errors import ForeignFile, IoFailed
 from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
 from engine.layout.sealed import KIND_LCP_CONTROL, header_of, is_sealed, seal, store_of, write_seal
 from engine.schema import TableDefinition
@@ -102,16 +103,23 @@ def sweep(files: Files) -> None:
 
 
 def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
-    """An intact control file of this store, or None."""
-    file = files.open(control_name(lcp_id), False)
+    """An intact control file, or None if it is damaged or cannot be read. Raises: ForeignFile."""
+    name = control_name(lcp_id)
+    file = files.open(name, False)
     try:
         size = files.size(file)
         words = np.zeros(size // 8, dtype=np.int64)
         files.pread_into(file, 0, words.data.cast("B"))
+    except IoFailed:
+        if files.failure.first is not None:
+            raise
+        return None
     finally:
         files.close(file)
-    if not is_sealed(words, KIND_LCP_CONTROL, words.size) or store_of(words) != store:
+    if not is_sealed(words, KIND_LCP_CONTROL, words.size):
         return None
+    if store_of(words) != store:
+        raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
     header = header_of(words, LCP_CONTROL)
     if int(header["lcp_id"]) != lcp_id:
         return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import FileTruncated, LcpDamaged
+from engine.errors import FileTruncated, ForeignFile, LcpDamaged
 from engine.layout.lcp import BLOCK_HEADER_WORDS, LCP_BLOCK, UNIT_WORDS_MIN
 from engine.layout.sealed import KIND_LCP_BLOCK, SEAL, header_of, is_sealed, seal, store_of, write_seal
 
@@ -50,7 +50,7 @@ class DataFileWriter:
 
     def make_room(self, words: int) -> None:
         """Write the block out; the next one takes at least `words` words of entries."""
-        if int(self.state[1]):
+        if int(self.state[0]) > BLOCK_HEADER_WORDS:
             self._write(False)
         if words + BLOCK_HEADER_WORDS > self.block.size:
             self.block = np.zeros(words + BLOCK_HEADER_WORDS, dtype=np.int64)
@@ -104,8 +104,9 @@ class DataFileWriter:
 def read_blocks(
     files: Files, name: str, store: bytes, lcp_id: int, table_id: int, fragment: int
 ) -> Iterator[tuple[Words, int]]:
-    """Every block of a data file as (words, words of entries), checked. Raises: LcpDamaged, FileMissing,
-    FileTruncated.
+    """Every block of a data file as (words, words of entries), checked.
+
+    Raises: LcpDamaged, FileMissing, FileTruncated, ForeignFile; IoFailed where it cannot be read.
     """
     file = files.open(name, False)
     try:
@@ -117,7 +118,9 @@ def read_blocks(
             header = header_of(words, LCP_BLOCK)
             place = (int(header["lcp_id"]), int(header["table_id"]), int(header["fragment"]), int(header["number"]))
             used = int(header["entry_words"])
-            if store_of(words) != store or place != (lcp_id, table_id, fragment, number):
+            if store_of(words) != store:
+                raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
+            if place != (lcp_id, table_id, fragment, number):
                 raise LcpDamaged(f"{name} holds a block of another file at {offset}", file=name, offset=offset)
             if used > words.size - BLOCK_HEADER_WORDS:
                 raise LcpDamaged(f"{name} has an impossible block at {offset}", file=name, offset=offset)

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.errors import InvariantBroken
 from engine.kernels.lcp import abandon_lcp, scan_lcp, start_lcp
-from engine.layout.arena import OK, ST_MORE, ST_SPACE
+from engine.layout.arena import F_LCP_COPIED, OK, ST_MORE, ST_SPACE
 from engine.layout.lcp import COPIES_FRAGMENT, COPIES_TABLE
 from recovery.local_checkpoint.control import Control, control_ids, control_name, read_controls, write_control
 from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, copies_name, data_name
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 SCAN_SLOTS = 4_096
 KEPT = 2
-COPIES_ENTRIES_UNKNOWN = 1
 
 
 @dataclass
@@ -52,11 +51,21 @@ class LcpReport:
 class LocalCheckpoint:
     """Makes the local checkpoints of one store, one at a time."""
 
-    def __init__(self, store: Store, files: Files, identity: tuple[bytes, int], sink: CopySink, next_id: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        files: Files,
+        identity: tuple[bytes, int],
+        sink: CopySink,
+        next_id: int,
+        unsound: frozenset[int] = frozenset(),
+    ) -> None:
+        """unsound: checkpoints restart found damaged files of; they are no root to fall back to (F59)."""
         self._store = store
         self._files = files
         self._identity = identity
         self._sink = sink
+        self._unsound = unsound
         self.next_id = next_id
         self.completed = 0
         self.abandoned = 0
@@ -140,7 +149,9 @@ class LocalCheckpoint:
         except BaseException:
             copies.discard()
             raise
-        control.copies = (copies.entries, copies.blocks, copies.size_bytes)
+        # No commit copies any more: the sink has stopped.
+        copied = sum(int(self._store.mem[each + F_LCP_COPIED]) for table in tables for each in table.fragments)
+        control.copies = (copied, copies.blocks, copies.size_bytes)
         report.size_bytes += copies.size_bytes
 
     def _scan(self, fragment: int, writer: DataFileWriter, copies: DataFileWriter, report: LcpReport) -> None:
@@ -160,8 +171,7 @@ class LocalCheckpoint:
     def _drain(self, copies: DataFileWriter, report: LcpReport) -> None:
         for buffer in self._sink.take():
             entries = buffer[1 : int(buffer[0])]
-            # How many entries a buffer has is known to its reader, who walks them; here only the bytes matter.
-            copies.append(entries, COPIES_ENTRIES_UNKNOWN)
+            copies.append(entries, 0)  # commits count them, by fragment
             report.copies_bytes += entries.nbytes
 
     def _abandon(self, lcp_id: int, tables: list[Table]) -> None:
@@ -199,7 +209,8 @@ class LocalCheckpoint:
 
     def _retire_older(self) -> None:
         """Keep the two newest checkpoints, remove the others, cut the log to the older one's start (D14)."""
-        intact = read_controls(self._files, self._identity[0])
+        found = read_controls(self._files, self._identity[0])
+        intact = [control for control in found if control.lcp_id not in self._unsound]
         if len(intact) < KEPT:
             return  # a damaged one is no second root: what is there stays until there are two
         kept = {control.lcp_id for control in intact[:KEPT]}

@@ -1,5 +1,7 @@
-"""Loading local checkpoints into memory, by fragment in parallel, with the checkpoint before as the fallback
-(F58-F60).
+"""Loading local checkpoints into memory, by fragment in parallel, with the checkpoint before as the fallback (F58-F60).
+
+Every file is read once: its blocks are verified as they are loaded. What turns out to be damaged is reported with its
+place, and the caller loads everything once more without it; memory is private until then, so nothing has to be undone.
 """
 
 from __future__ import annotations
@@ -7,15 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import Damaged, LcpDamaged, MemoryExhausted
-from engine.kernels.lcp import finish_load, load_entries
+from engine.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged, MemoryExhausted
+from engine.kernels.growth import reserve_index
+from engine.kernels.lcp import SHAPE_WORDS, finish_load, load_copies, load_entries
 from engine.kernels.setup import join_pools, set_pool, split_pool
 from engine.layout.arena import F_REPLAY_EPOCH, OK, S_POOL, S_POOL_TOP, ST_MEMORY
 from engine.layout.lcp import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
+from engine.row_layout import compute_layout
 from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 
 if TYPE_CHECKING:
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
 
 PARTS = 2
 COPIES = (COPIES_TABLE, COPIES_FRAGMENT)
+# A data file: (local checkpoint, table, fragment).
+Place = tuple[int, int, int]
 
 
 @dataclass
@@ -40,6 +47,14 @@ class Loaded:
 
 class PartsOutOfMemory(Exception):
     """One loader's half of the arena is full; loading by one thread may still fit."""
+
+
+class DataFileDamaged(Exception):
+    """A data file cannot be used; load again without it."""
+
+    def __init__(self, place: Place, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.place = place
 
 
 def run_parts(parts: int, work: Callable[[int], None]) -> None:
@@ -65,15 +80,25 @@ def run_parts(parts: int, work: Callable[[int], None]) -> None:
 
 
 class Loader:
-    """Loads what the newest intact checkpoint of each fragment holds."""
+    """Loads what the newest usable checkpoint of each fragment holds."""
 
-    def __init__(self, store: Store, files: Files, identity: bytes, controls: list[Control], parts: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        files: Files,
+        identity: bytes,
+        controls: list[Control],
+        parts: int,
+        damaged: frozenset[Place] = frozenset(),
+    ) -> None:
         self._store = store
         self._files = files
         self._identity = identity
         self._controls = controls
+        self._damaged = damaged
         self.parts = parts
         self.result = Loaded()
+        # None: nothing to load, the log is replayed from its start.
         self.chosen: dict[tuple[int, int], Control | None] = {}
 
     def prepare(self) -> None:
@@ -96,130 +121,139 @@ class Loader:
                 set_pool(self._store.mem, fragment, S_POOL)
         join_pools(self._store.mem)
 
+    # --- which checkpoint ------------------------------------------------------------------------
     def choose(self) -> None:
-        """Verify data files and decide which checkpoint each fragment comes from. Raises: LcpDamaged.
-
-        The copies file belongs to all fragments of its checkpoint, so damage to it drops the whole checkpoint.
-        """
-        newest = self._controls[0] if self._controls else None
-        older = self._controls[1] if len(self._controls) > 1 else None
-        if newest is None:
+        """Decide which checkpoint each fragment comes from. Raises: LcpDamaged."""
+        if not self._controls:
             return
-        if not self._is_intact(newest, *COPIES, copies_name(newest.lcp_id)):
-            newest, older = self._fallback(newest, older, "its copies file"), None
         for table in self._store.tables.values():
             for number in range(len(table.fragments)):
-                place = (table.table_id, number)
-                self.chosen[place] = self._choose_one(place, newest, older)
+                self.chosen[table.table_id, number] = self._choose_one(table, number)
 
-    def _choose_one(self, place: tuple[int, int], newest: Control | None, older: Control | None) -> Control | None:
-        if newest is None or place not in newest.fragments:
-            return newest
-        if self._is_intact(newest, *place, data_name(newest.lcp_id, *place)):
-            return newest
-        chosen = self._fallback(newest, older, f"fragment {place[1]} of table {place[0]}")
-        if chosen is not None and place in chosen.fragments:
-            name = data_name(chosen.lcp_id, *place)
-            copies = self._is_intact(chosen, *COPIES, copies_name(chosen.lcp_id))
-            if not copies or not self._is_intact(chosen, *place, name):
-                raise LcpDamaged(
-                    f"both local checkpoints of fragment {place[1]} of table {place[0]} are damaged;"
-                    " restore from a backup",
-                    table=place[0],
-                    fragment=place[1],
-                )
-        return chosen
+    def _choose_one(self, table: Table, number: int) -> Control | None:
+        """The newest checkpoint whose file of the fragment, and whose copies file, are not known to be damaged.
 
-    def _fallback(self, newest: Control, older: Control | None, what: str) -> Control | None:
-        """The checkpoint before; None means "nothing, replay the log from its start", right only for the first one."""
-        self.result.fallbacks += 1
-        if older is not None or newest.lcp_id == 1:
-            return older
+        Behind the first checkpoint ever made there is the empty store: then the log must reach back to its start.
+        """
+        for control in self._controls:
+            places = {(control.lcp_id, table.table_id, number), (control.lcp_id, *COPIES)}
+            if not places & self._damaged:
+                return control
+            self.result.fallbacks += 1
+        if self._controls[-1].lcp_id == 1:
+            return None
         raise LcpDamaged(
-            f"local checkpoint {newest.lcp_id} is damaged ({what}) and none before it is kept; restore from a backup"
+            f"no intact local checkpoint of fragment {number} of {table.name} is left; restore from a backup",
+            table=table.name,
+            fragment=number,
         )
 
-    def _is_intact(self, control: Control, table_id: int, fragment: int, name: str) -> bool:
-        try:
-            for _ in read_blocks(self._files, name, self._identity, control.lcp_id, table_id, fragment):
-                pass
-        except Damaged:
-            return False
-        return True
-
+    # --- loading ---------------------------------------------------------------------------------
     def load(self) -> None:
-        """Load every fragment from the checkpoint chosen for it."""
-        run_parts(self.parts, self._load_part)
-        for place, control in self.chosen.items():
+        """Load every fragment from the checkpoint chosen for it. Raises: DataFileDamaged, PartsOutOfMemory."""
+        results = [Loaded() for _ in range(self.parts)]
+        run_parts(self.parts, lambda part: self._load_part(part, results[part]))
+        for control in {each.lcp_id: each for each in self.chosen.values() if each is not None}.values():
+            results.append(self._reading((control.lcp_id, *COPIES), partial(self._load_copies, control)))
+        for result in results:
+            self.result.rows += result.rows
+            self.result.size_bytes += result.size_bytes
+        for place, held in self.chosen.items():
             fragment = self._store.by_id[place[0]].fragments[place[1]]
-            epoch = 0 if control is None else control.epoch
+            epoch = 0 if held is None else held.epoch
             self._store.mem[fragment + F_REPLAY_EPOCH] = epoch
             finish_load(self._store.mem, fragment, epoch)
 
-    def _load_part(self, part: int) -> None:
-        state = np.zeros(2, dtype=np.int64)
-        for table in self._store.tables.values():
-            fragments = np.array(table.fragments, dtype=np.int64)
-            for number in range(len(table.fragments)):
+    def _load_part(self, part: int, result: Loaded) -> None:
+        for table in list(self._store.tables.values()):
+            for number, fragment in enumerate(table.fragments):
                 control = self.chosen.get((table.table_id, number))
-                if number % self.parts != part or control is None:
+                place = (table.table_id, number)
+                if number % self.parts != part or control is None or place not in control.fragments:
                     continue
-                if (table.table_id, number) in control.fragments:
-                    name = data_name(control.lcp_id, table.table_id, number)
-                    for words, used in read_blocks(
-                        self._files, name, self._identity, control.lcp_id, table.table_id, number
-                    ):
-                        self._load_block(fragments, words, used, part, state, name)
-        self._load_copies(part, state)
-        self.result.rows += int(state[1])
+                done = self._reading(
+                    (control.lcp_id, *place),
+                    partial(self._load_data, fragment, control, place),
+                )
+                result.rows += done.rows
+                result.size_bytes += done.size_bytes
 
-    def _load_block(self, fragments: Words, words: Words, used: int, part: int, state: Words, name: str) -> None:
-        stop = BLOCK_HEADER_WORDS + used
-        status = load_entries(self._store.mem, fragments, words, BLOCK_HEADER_WORDS, stop, part, self.parts, state)
-        self.result.size_bytes += words.size * 8
-        check_load_status(status, name, int(state[0]))
+    def _reading(self, place: Place, work: Callable[[], Loaded]) -> Loaded:
+        """Run work(); what it finds damaged or cannot read becomes DataFileDamaged with the place."""
+        try:
+            return work()
+        except ForeignFile:
+            raise  # somebody mixed up files: another checkpoint is no remedy (F73)
+        except (Damaged, IoFailed) as error:
+            raise DataFileDamaged(place, error) from error
 
-    def _load_copies(self, part: int, state: Words) -> None:
-        """Old rows copied by commits: entries of all tables in one file, taken table by table."""
-        for control in {each.lcp_id: each for each in self.chosen.values() if each is not None}.values():
-            if control.copies[2] == 0:
-                continue
-            name = copies_name(control.lcp_id)
-            for words, used in read_blocks(self._files, name, self._identity, control.lcp_id, *COPIES):
-                self._load_mixed(words, used, part, state, name, control)
+    def _load_data(self, fragment: int, control: Control, place: tuple[int, int]) -> Loaded:
+        name = data_name(control.lcp_id, *place)
+        entries, blocks, size_bytes = control.fragments[place]
+        at = 0
+        while at >= 0:
+            at = reserve_index(self._store.mem, fragment, entries, at)
+        state = np.zeros(2, dtype=np.int64)
+        seen = [0, 0]
+        for words, used in read_blocks(self._files, name, self._identity, control.lcp_id, *place):
+            stop = BLOCK_HEADER_WORDS + used
+            check_load_status(
+                load_entries(self._store.mem, fragment, words, BLOCK_HEADER_WORDS, stop, state), name, state
+            )
+            seen[0] += 1
+            seen[1] += words.size * 8
+        check_counts(name, (int(state[1]), *seen), (entries, blocks, size_bytes))
+        return Loaded(int(state[1]), size_bytes)
 
-    def _load_mixed(self, words: Words, used: int, part: int, state: Words, name: str, control: Control) -> None:
-        at = BLOCK_HEADER_WORDS
-        stop = at + used
-        while at < stop:
-            table_id = (int(words[at + 2]) >> 16) & 0x7FFFFFFF
-            number = (int(words[at + 2]) >> 47) & 0xFFF
-            table = self._store.by_id.get(table_id)
-            if table is None or number >= len(table.fragments):
-                raise LcpDamaged(f"{name} has a row of an unknown table at {at * 8}", file=name, offset=at * 8)
-            size = entry_size(table, words, at)
-            if number % self.parts == part and self.chosen.get((table_id, number)) is control:
-                fragments = np.array(table.fragments, dtype=np.int64)
-                status = load_entries(self._store.mem, fragments, words, at, at + size, part, self.parts, state)
-                check_load_status(status, name, int(state[0]))
-            at += size
+    def _load_copies(self, control: Control) -> Loaded:
+        """Old rows copied by commits: entries of all tables in one file."""
+        name = copies_name(control.lcp_id)
+        shapes, targets = self._shapes(control)
+        state = np.zeros(3, dtype=np.int64)
+        seen = [0, 0]
+        for words, used in read_blocks(self._files, name, self._identity, control.lcp_id, *COPIES):
+            stop = BLOCK_HEADER_WORDS + used
+            status = load_copies(self._store.mem, shapes, targets, words, BLOCK_HEADER_WORDS, stop, state)
+            check_load_status(status, name, state)
+            seen[0] += 1
+            seen[1] += words.size * 8
+        check_counts(name, (int(state[2]), *seen), control.copies)
+        return Loaded(int(state[1]), seen[1])
+
+    def _shapes(self, control: Control) -> tuple[Words, Words]:
+        """What `load_copies` must know of the tables this checkpoint knew, those dropped since included (F59)."""
+        highest = max((table.table_id for table in control.tables), default=0)
+        shapes = np.zeros((highest + 1) * SHAPE_WORDS, dtype=np.int64)
+        targets: list[int] = []
+        for definition in control.tables:
+            layout = compute_layout(definition)
+            count = definition.partition.fragments
+            at = definition.table_id * SHAPE_WORDS
+            shapes[at : at + SHAPE_WORDS] = (layout.fixed_words, int(layout.has_var), count, len(targets))
+            table = self._store.by_id.get(definition.table_id)
+            for number in range(count):
+                is_wanted = table is not None and self.chosen.get((definition.table_id, number)) is control
+                targets.append(table.fragments[number] if is_wanted and table is not None else 0)
+        return shapes, np.array(targets, dtype=np.int64)
 
 
-def entry_size(table: Table, words: Words, at: int) -> int:
-    """Words of the entry at `at`."""
-    size = 3 + table.format.fixed_words
-    if table.format.has_var:
-        size += int(words[at + size]) & 0xFFFFFFFF
-    return size
-
-
-def check_load_status(status: int, name: str, at: int) -> None:
+def check_load_status(status: int, name: str, state: Words) -> None:
     """Raise what a load kernel found."""
     if status == OK:
         return
     if status == ST_MEMORY:
         raise PartsOutOfMemory
-    raise LcpDamaged(f"{name} has an impossible row at {at * 8} (status {status})", file=name, offset=at * 8)
+    at = int(state[0]) * 8
+    raise LcpDamaged(f"{name} has an impossible row at {at} of a block (status {status})", file=name, offset=at)
+
+
+def check_counts(name: str, found: tuple[int, ...], promised: tuple[int, ...]) -> None:
+    """Entries, blocks and bytes must be those the control file names."""
+    if found != promised:
+        raise FileTruncated(
+            f"{name} has (entries, blocks, bytes) {found}, its control file says {promised}; restore it from a copy",
+            file=name,
+        )
 
 
 def out_of_memory(data_memory_bytes: int) -> MemoryExhausted:

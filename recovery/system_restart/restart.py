@@ -16,11 +16,12 @@ leaves the store as it found it.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.epoch import EpochClock
-from engine.errors import FileMissing, LcpDamaged, RedoDamaged, SysfileDamaged
+from engine.errors import FileMissing, LcpDamaged, RedoDamaged, SysfileDamaged, ValueOutOfRange
 from engine.ids import gci_of
 from engine.log.geometry import FOLDER as REDO_FOLDER
 from engine.log.geometry import Geometry, create_files, open_files
@@ -37,14 +38,16 @@ from recovery.local_checkpoint.control import (
     used_ids,
 )
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
-from recovery.sysfile import NAMES, Sysfile, create_copies, read_sysfile, write_sysfile
-from recovery.system_restart.load import PARTS, Loader, PartsOutOfMemory, out_of_memory
+from recovery.sysfile import NAMES, Sysfile, open_copies, read_sysfile, write_sysfile
+from recovery.system_restart.load import PARTS, DataFileDamaged, Loader, PartsOutOfMemory, Place, out_of_memory
 from recovery.system_restart.replay import apply_schema, replay, schema_changes
 
 if TYPE_CHECKING:
     from engine.clock import Clock
-    from engine.file_protocol import Files
+    from engine.file_protocol import File, Files
     from engine.options import Options
+
+_log = logging.getLogger("tidemark.restart")
 
 
 @dataclass
@@ -81,7 +84,9 @@ class Opened:
 
     store: Store
     sysfile: Sysfile
+    sysfile_copies: tuple[File, File]
     controls: list[Control]
+    unsound: frozenset[int]  # local checkpoints with damaged files
     report: RestartReport
 
     @property
@@ -98,6 +103,7 @@ class Restart:
         self._options = options
         self._clock = clock
         self._through = through
+        self._damaged: dict[Place, str] = {}  # data files found damaged, and how
         self._report = RestartReport()
         self._began = clock.monotonic()
 
@@ -108,24 +114,35 @@ class Restart:
 
     def run(self) -> Opened:
         """Bring the store back, the lock being held. Durable on return: everything it shows."""
+        self._files.read_errors_latch = False
         sysfile = read_sysfile(self._files)
         if sysfile is None:
             sysfile = self._create()
         controls = self._controls(sysfile)
         self._phase("control files")
-        try:
-            store, loader, groups, reader = self._rebuild(sysfile, controls, PARTS)
-        except PartsOutOfMemory:
-            # One half of the arena was too small for its fragments: once more with the whole for one thread.
-            try:
-                store, loader, groups, reader = self._rebuild(sysfile, controls, 1)
-            except PartsOutOfMemory as error:
-                raise out_of_memory(self._options.data_memory_bytes) from error
+        store, loader, groups, reader = self._restore(sysfile, controls)
         loader.release()
         self._phase("join")
-        sysfile = self._firm_up(sysfile, controls, reader, groups)
+        self._files.read_errors_latch = True
+        sysfile, copies = self._firm_up(sysfile, controls, reader, groups)
         self._attach(store, sysfile, controls, reader)
-        return Opened(store, sysfile, controls, self._report)
+        unsound = frozenset(place[0] for place in self._damaged)
+        return Opened(store, sysfile, copies, controls, unsound, self._report)
+
+    def _restore(self, sysfile: Sysfile, controls: list[Control]) -> tuple[Store, Loader, list[GroupRead], LogReader]:
+        """Rebuild the rows; again without what turned out to be damaged, or by one thread if memory is short."""
+        parts = PARTS
+        while True:
+            try:
+                return self._rebuild(sysfile, controls, parts)
+            except DataFileDamaged as found:
+                self._damaged[found.place] = str(found)
+                _log.warning("local checkpoint %d: %s; using the one before", found.place[0], found)
+            except PartsOutOfMemory as error:
+                # One half of the arena was too small for its fragments: once more with the whole for one thread.
+                if parts == 1:
+                    raise out_of_memory(self._options.data_memory_bytes) from error
+                parts = 1
 
     # --- a new store -----------------------------------------------------------------------------
     def _create(self) -> Sysfile:
@@ -145,12 +162,14 @@ class Restart:
         create_files(files, geometry)
         if not files.exists(LCP_FOLDER):
             files.make_directory(LCP_FOLDER)
-        create_copies(files)
+        copies = open_copies(files)
         seed = int.from_bytes(self._clock.random_bytes(8), "little", signed=True)
         now_us = self._clock.wall_us()
         made = Sysfile(self._clock.random_bytes(16), 0, 0, 0, 0, 0, 0, geometry, seed, 1, 1, now_us)
         self._report.is_new = True
-        made = write_sysfile(files, made)
+        made = write_sysfile(files, copies, made)
+        for copy in copies:
+            files.close(copy)
         self._phase("create", 0, geometry.capacity_bytes)
         return made
 
@@ -165,9 +184,17 @@ class Restart:
     # --- rebuilding in memory --------------------------------------------------------------------
     def _controls(self, sysfile: Sysfile) -> list[Control]:
         controls = read_controls(self._files, sysfile.store)
-        if self._through is not None:
+        is_cut = any(lcp_id > 1 for lcp_id in control_ids(self._files))
+        if self._through is not None and controls:
+            oldest = controls[-1].epoch
             controls = [control for control in controls if control.epoch <= self._through]
-        if not controls and any(lcp_id > 1 for lcp_id in control_ids(self._files)):
+            if not controls and is_cut:
+                raise ValueOutOfRange(
+                    f"epoch {self._through} is before the oldest state that is kept, the end of epoch {oldest};"
+                    " restart through that one or a later one",
+                    oldest=oldest,
+                )
+        if not controls and is_cut:
             raise LcpDamaged("no control file of a local checkpoint is intact; restore one from a copy or a backup")
         return controls
 
@@ -182,16 +209,19 @@ class Restart:
             store.next_table_id = max(store.next_table_id, controls[0].next_table_id)
             for definition in controls[0].tables:
                 store.install_table(definition)
-        loader = Loader(store, self._files, sysfile.store, controls, parts)
+        loader = Loader(store, self._files, sysfile.store, controls, parts, frozenset(self._damaged))
         loader.prepare()
         loader.choose()
-        self._phase("verify", 0, 0)
         loader.load()
         self._phase("load", loader.result.rows, loader.result.size_bytes)
         self._report.fallbacks = loader.result.fallbacks
         groups, reader = self._read_log(sysfile, controls, loader)
-        apply_schema(store, loader, schema_changes(groups), controls[0].epoch if controls else 0)
-        operations = replay(store, groups, loader.parts)
+        try:
+            apply_schema(store, loader, schema_changes(groups), controls[0].epoch if controls else 0)
+            operations = replay(store, groups, loader.parts)
+        except BaseException:
+            reader.close()
+            raise
         self._phase("redo", operations, sum(group.words.nbytes for group in groups))
         return store, loader, groups, reader
 
@@ -203,13 +233,22 @@ class Restart:
             start_lsn, start_sequence = oldest.start_lsn, oldest.start_sequence
         handles = open_files(self._files, sysfile.geometry, True)
         reader = LogReader(self._files, sysfile.geometry, sysfile.store, handles)
-        groups = list(reader.groups(start_lsn, start_sequence))
-        if reader.end_lsn < sysfile.durable_lsn:
-            raise RedoDamaged(
-                f"the log ends at LSN {reader.end_lsn} but was durable through {sysfile.durable_lsn};"
-                " restore it from a copy",
-                lsn=reader.end_lsn,
-            )
+        self._start = (start_lsn, start_sequence)
+        try:
+            groups = list(reader.groups(start_lsn, start_sequence))
+            if reader.end_lsn < sysfile.durable_lsn:
+                raise reader.damage(f"is damaged, and the log was durable through LSN {sysfile.durable_lsn}")
+        except RedoDamaged as error:
+            reader.close()
+            if self._damaged and reader.end_lsn == start_lsn:
+                raise LcpDamaged(
+                    f"the log no longer reaches back to what the damaged local checkpoint would need"
+                    f" ({'; '.join(self._damaged.values())}); restore from a backup"
+                ) from error
+            raise
+        except BaseException:
+            reader.close()
+            raise
         self._report.groups = len(groups)
         self._highest_epoch = max([group.epoch for group in groups], default=0)
         if self._through is not None:
@@ -225,17 +264,19 @@ class Restart:
     # --- the first writes ------------------------------------------------------------------------
     def _firm_up(
         self, sysfile: Sysfile, controls: list[Control], reader: LogReader, groups: list[GroupRead]
-    ) -> Sysfile:
+    ) -> tuple[Sysfile, tuple[File, File]]:
         """From here on the store changes. A crash between any two steps leaves a state from which the same restart
         follows.
         """
         highest = max(
             int(gci_of(self._highest_epoch)), sysfile.gci, *[int(gci_of(control.epoch)) for control in controls], 0
         )
+        copies = open_copies(self._files)
         if self._through is not None:
             # The floor first: a crash behind the cut must not find a log that ends before it.
             sysfile = write_sysfile(
                 self._files,
+                copies,
                 replace(sysfile, gci=highest, durable_lsn=reader.end_lsn, durable_sequence=reader.next_sequence - 1),
             )
             for lcp_id in control_ids(self._files):
@@ -247,6 +288,7 @@ class Restart:
         newest_lcp = max([*used_ids(self._files), sysfile.next_lcp_id - 1])
         written = write_sysfile(
             self._files,
+            copies,
             replace(
                 sysfile,
                 incarnation=sysfile.incarnation + 1,
@@ -259,7 +301,7 @@ class Restart:
         )
         sweep(self._files)
         self._phase("firm up")
-        return written
+        return written, copies
 
     def _attach(self, store: Store, sysfile: Sysfile, controls: list[Control], reader: LogReader) -> None:
         tail_lsn, tail_sequence = 0, 1
@@ -267,6 +309,8 @@ class Restart:
             tail_lsn, tail_sequence = controls[1].start_lsn, controls[1].start_sequence
         elif controls and max(control_ids(self._files)) > 1:
             tail_lsn, tail_sequence = controls[0].start_lsn, controls[0].start_sequence
+        # What this restart needed the next one needs too, until new checkpoints stand (F59).
+        tail_lsn, tail_sequence = min((tail_lsn, tail_sequence), self._start)
         reader.close()
         log = RedoLog(
             self._files,
