@@ -313,13 +313,12 @@ class CheckedFiles:
             return self._raw_pread_into(file, view, offset)
         except OSError as cause:
             if cause.errno not in TRANSIENT:
-                if not self.read_errors_latch:
-                    raise IoFailed(
-                        f"pread of {file.name} failed: {describe(cause)}; restore it from a copy", file=file.name
-                    ) from cause
-                if failure.first is None:
-                    failure.first = (IoFailed, "pread", file.name, cause)
-                raise failure.again() from cause
+                if self.read_errors_latch:
+                    if failure.first is None:
+                        failure.first = (IoFailed, "pread", file.name, cause)
+                    raise failure.again() from cause
+                text = f"pread of {file.name} failed: {describe(cause)}; restore it from a copy"
+                raise IoFailed(text, file=file.name) from cause
             return 0
 
     def _pread_rest(self, file: File, offset: int, view: memoryview, got: int) -> int:

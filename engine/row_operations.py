@@ -1,8 +1,7 @@
 """One row at a time: insert, write, get, update, delete inside a transaction (D3).
 
 Every function validates before it touches anything, then makes one kernel call; what the kernel cannot do at once (a
-held lock, a small
-buffer, promised memory) is settled here and the call is made again.
+held lock, a small buffer, promised memory) is settled here and the call is made again.
 """
 
 from __future__ import annotations

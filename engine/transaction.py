@@ -7,7 +7,7 @@ descriptor in the arena, so that a signal between two Python statements never le
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,6 +23,7 @@ from engine.kernels.commit import (
     COMMIT_LOGGED,
     COMMIT_WOKEN,
     abort_step,
+    abort_to_savepoint_step,
     commit_begin,
     commit_small,
     commit_step,
@@ -40,7 +41,6 @@ from engine.layout.arena import (
     X_USED,
     X_WOKEN,
 )
-from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS
 from engine.log.redo import Group
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ Place = tuple[int, int, "Words", memoryview]
 BUFFER_WORDS = 4_096  # first size of a transaction's buffer
 SLICE_OPERATIONS = 1_500
 PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
-EMPTY_USED = GROUP_WORDS + TRANSACTION_WORDS
 _NEEDS_ROOM = (ST_SPACE, ST_COPIES)
 APPLIED = 2  # X_STATE once every operation is in the rows
 
@@ -202,14 +201,14 @@ class Transaction:
                 self.store.epochs.unhold(self)
             elif int(self.mem[self.desc + X_STATE]) != APPLIED:
                 self.store.epochs.unhold(self)
-                self._undo(0, EMPTY_USED, 0)
+                self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_OPERATIONS)))
             self._ended(1)
         self.is_ended = True
 
-    def _undo(self, until: int, used: int, changes: int) -> None:
+    def _undo(self, step: Callable[[], int]) -> None:
         status = ST_MORE
         while status == ST_MORE:
-            status = abort_step(self.mem, self.desc, self.buf, until, used, changes, SLICE_OPERATIONS)
+            status = step()
         if status != OK:
             raise self.store.fail(
                 InvariantBroken(f"rollback met a broken invariant (status {status}); reopen the store")
@@ -239,7 +238,8 @@ class Transaction:
             yield
         except BaseException:
             if not self.is_ended and self.store.failure.first is None and int(self.mem[self.desc + X_LAST]) != until:
-                self._undo(until, used, changes)
+                mem, desc, buf = self.mem, self.desc, self.buf
+                self._undo(lambda: int(abort_to_savepoint_step(mem, desc, buf, until, used, changes, SLICE_OPERATIONS)))
             raise
 
     def __enter__(self) -> Self:

@@ -79,9 +79,12 @@ class Database:
                     txn.rollback()
                 self._clockwork.advance_gci()
         finally:
-            self._files.close_all()
-            self._files.unlock()
-            store.failure.latch(StoreClosed("the store is closed; open it again"))
+            try:
+                self._files.close_all()
+            finally:
+                # Ctrl-C in the middle of closing: whatever is still open, nobody may commit to it any more (F117).
+                self._files.unlock()
+                store.failure.latch(StoreClosed("the store is closed; open it again"))
 
     def __enter__(self) -> Database:
         return self

@@ -5,7 +5,7 @@ Each is a `Files`; the wrappers stand on any of them (`FaultFiles(MemoryFiles(),
 
 from __future__ import annotations
 
-from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
 from engine.file_doubles.order import OrderMonitor, OrderViolation
 from engine.file_doubles.power_loss import Piece
@@ -19,6 +19,7 @@ __all__ = [
     "OrderMonitor",
     "OrderViolation",
     "Piece",
+    "Plan",
     "Rule",
     "TraceFiles",
 ]

@@ -34,16 +34,22 @@ OPERATIONS = (
     "lock",
     "close",
 )
+# Operations that a rule may name together, so that one number counts through all of them.
+GROUPS = {
+    "*": frozenset(OPERATIONS),
+    "sync": frozenset({"fdatasync", "sync_directory"}),
+    "space": frozenset({"create", "pwrite", "truncate", "make_directory"}),
+}
 
 
 @dataclass(frozen=True)
 class Rule:
     """Which calls go wrong, and how.
 
-    `operation` is one of `OPERATIONS` or `"*"`; `name` a glob over file names (a rename counts under its source, a
-    directory under its path); the `nth` match fires, and with `once=False` all after it. What happens, in this order:
-    `stall` is called first (it may raise); `error` is the error number raised instead of the call; `short` lets a read
-    or write transfer only so many bytes; `flip` inverts that bit of the bytes read.
+    `operation` is one of `OPERATIONS` or of `GROUPS` (`"*"`, `"sync"`, `"space"`); `name` a glob over file names (a
+    rename counts under its source, a directory under its path); the `nth` match fires, and with `once=False` all after
+    it. What happens, in this order: `stall` is called first (it may raise); `error` is the error number raised instead
+    of the call; `short` lets a read or write transfer only so many bytes; `flip` inverts that bit of the bytes read.
     """
 
     operation: str
@@ -56,8 +62,9 @@ class Rule:
     flip: int | None = None
 
     def __post_init__(self) -> None:
-        if self.operation not in (*OPERATIONS, "*"):
-            raise ValueError(f"{self.operation!r} is no operation of a disk; choose one of {', '.join(OPERATIONS)}")
+        known = (*OPERATIONS, *GROUPS)
+        if self.operation not in known:
+            raise ValueError(f"{self.operation!r} is no operation of a disk; choose one of {', '.join(known)}")
 
     def __repr__(self) -> str:
         shown = [repr(self.operation), repr(self.name), f"nth={self.nth}", f"once={self.once}"]
@@ -79,40 +86,24 @@ class Fired:
     rule: Rule
 
 
-class FaultFiles(WrappedFiles):
-    """`Files` that follow a plan; without rules they only count."""
+class Plan:
+    """Rules and how far they have counted; handed to several `FaultFiles` in turn, the count goes on over them."""
 
-    def __init__(self, inner: CheckedFiles, plan: Iterable[Rule] = ()) -> None:
-        self.plan = tuple(plan)
-        self._faults = _FaultRaw(inner.raw, self.plan)
-        super().__init__(inner, self._faults)
-
-    @property
-    def calls(self) -> int:
-        """Calls that reached the raw disk, failed ones included: the bound of a loop over all of them."""
-        return self._faults.calls
-
-    @property
-    def fired(self) -> tuple[Fired, ...]:
-        """What has been injected so far."""
-        return tuple(self._faults.fired)
-
-
-class _FaultRaw(RawWrapper):
-    def __init__(self, inner: RawFiles, plan: tuple[Rule, ...]) -> None:
-        super().__init__(inner)
-        self._plan = plan
-        self._matches = [0] * len(plan)
-        self._mutex = threading.Lock()
+    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+        self.rules = tuple(rules)
         self.calls = 0
         self.fired: list[Fired] = []
+        self.is_over = False
+        self._matches = [0] * len(self.rules)
+        self._mutex = threading.Lock()
 
-    def _strike(self, operation: str, name: str) -> Rule | None:
+    def strike(self, operation: str, name: str) -> Rule | None:
+        """Count a call; the rule that is due, its `stall` called."""
         struck: Rule | None = None
         with self._mutex:
             self.calls += 1
-            for number, rule in enumerate(self._plan):
-                if rule.operation in (operation, "*") and fnmatch.fnmatchcase(name, rule.name):
+            for number, rule in enumerate(self.rules if not self.is_over else ()):
+                if operation in GROUPS.get(rule.operation, (rule.operation,)) and fnmatch.fnmatchcase(name, rule.name):
                     self._matches[number] += 1
                     matches = self._matches[number]
                     is_due = matches == rule.nth if rule.once else matches >= rule.nth
@@ -122,6 +113,31 @@ class _FaultRaw(RawWrapper):
         if struck is not None and struck.stall is not None:
             struck.stall()
         return struck
+
+
+class FaultFiles(WrappedFiles):
+    """`Files` that follow a plan; without rules they only count."""
+
+    def __init__(self, inner: CheckedFiles, plan: Iterable[Rule] | Plan = ()) -> None:
+        self._plan = plan if isinstance(plan, Plan) else Plan(plan)
+        self.plan = self._plan.rules
+        super().__init__(inner, _FaultRaw(inner.raw, self._plan))
+
+    @property
+    def calls(self) -> int:
+        """Calls that reached the raw disk, failed ones included: the bound of a loop over all of them."""
+        return self._plan.calls
+
+    @property
+    def fired(self) -> tuple[Fired, ...]:
+        """What has been injected so far."""
+        return tuple(self._plan.fired)
+
+
+class _FaultRaw(RawWrapper):
+    def __init__(self, inner: RawFiles, plan: Plan) -> None:
+        super().__init__(inner)
+        self._strike = plan.strike
 
     def _before(self, operation: str, name: str) -> Rule | None:
         rule = self._strike(operation, name)

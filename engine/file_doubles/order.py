@@ -186,9 +186,9 @@ class _OrderRaw(RawWrapper):
 
     def _measure_redo(self) -> None:
         if not self._redo_bytes:
-            for leaf in self.inner.names("redo"):
-                if fnmatch.fnmatchcase(f"redo/{leaf}", _REDO):
-                    self._redo_bytes[f"redo/{leaf}"] = self.inner.size_of(f"redo/{leaf}")
+            names = [f"redo/{leaf}" for leaf in self.inner.names("redo") if fnmatch.fnmatchcase(f"redo/{leaf}", _REDO)]
+            # All or none: a signal may come out of any of these calls.
+            self._redo_bytes = {name: self.inner.size_of(name) for name in names}
 
     def create(self, name: str) -> File:
         with self._mutex:
@@ -226,7 +226,13 @@ class _OrderRaw(RawWrapper):
             elif is_redo:
                 self._redo_bytes.clear()
             state.writes += 1
-        done = self.inner.pwrite(file, buffer, offset)
+        try:
+            done = self.inner.pwrite(file, buffer, offset)
+        except BaseException:
+            if is_log:
+                # Nobody knows how far it got; after a signal the same bytes go to the same place again.
+                self._redo_unsynced.add((file.name, offset))
+            raise
         if is_log:
             self._redo_written(file, offset, done, done < count)
         return done
@@ -249,8 +255,9 @@ class _OrderRaw(RawWrapper):
             self._failed_sync = file.name
             raise
         state.synced = writes
-        if not state.is_unsynced:
-            self._redo_unsynced = {place for place in self._redo_unsynced if place[0] != file.name}
+        # A group across two files is repeated whole after a signal, so both places count until both are durable.
+        if self._redo_unsynced and not self._unsynced_redo():
+            self._redo_unsynced.clear()
 
     def fail_sync(self, target: File | str, error_number: int) -> None:
         name = target if isinstance(target, str) else target.name

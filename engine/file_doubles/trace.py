@@ -82,44 +82,55 @@ class TraceFiles(WrappedFiles):
 
 
 def replay(events: Sequence[Event], start: MemoryFiles | None = None) -> MemoryFiles:
-    """Carry out recorded events on a copy of `start`; those that failed change nothing.
+    """Carry out recorded events on a copy of `start`; see `Replay`."""
+    run = Replay(start)
+    for event in events:
+        run.step(event)
+    return run.files
+
+
+class Replay:
+    """Carries out recorded events one by one on a copy of `start`; those that failed change nothing.
 
     After a failed sync the changes before it are still pending here, whatever the personality of the recorded disk.
     """
-    files = start.kill() if start is not None else MemoryFiles()
-    handles: dict[str, File] = {}
 
-    def handle(name: str) -> File:
-        if name not in handles:
-            handles[name] = files.raw.open(name, True)
-        return handles[name]
+    def __init__(self, start: MemoryFiles | None = None) -> None:
+        self.files = start.kill() if start is not None else MemoryFiles()
+        self._handles: dict[str, File] = {}
 
-    for event in events:
+    def _handle(self, name: str) -> File:
+        if name not in self._handles:
+            self._handles[name] = self.files.raw.open(name, True)
+        return self._handles[name]
+
+    def step(self, event: Event) -> None:
+        """The next event."""
+        raw = self.files.raw
         if event.error:
-            continue
+            return
         if event.operation == "create":
-            handles[event.name] = files.raw.create(event.name)
+            self._handles[event.name] = raw.create(event.name)
         elif event.operation == "pwrite":
-            files.raw.pwrite(handle(event.name), event.data, event.offset)
+            raw.pwrite(self._handle(event.name), event.data, event.offset)
         elif event.operation == "truncate":
-            files.raw.truncate(handle(event.name), event.length)
+            raw.truncate(self._handle(event.name), event.length)
         elif event.operation == "fdatasync":
-            files.raw.fdatasync(handle(event.name))
+            raw.fdatasync(self._handle(event.name))
         elif event.operation == "sync_directory":
-            files.raw.sync_directory(event.name)
+            raw.sync_directory(event.name)
         elif event.operation == "make_directory":
-            files.raw.make_directory(event.name)
+            raw.make_directory(event.name)
         elif event.operation == "rename":
-            files.raw.rename(event.name, event.target)
-            handles.pop(event.target, None)
-            moved = handle(event.target) if event.name not in handles else handles.pop(event.name)
-            handles[event.target] = moved
+            raw.rename(event.name, event.target)
+            self._handles.pop(event.target, None)
+            is_unknown = event.name not in self._handles
+            self._handles[event.target] = self._handle(event.target) if is_unknown else self._handles.pop(event.name)
         elif event.operation == "unlink":
             # A handle stays usable after its name is gone, as on a real disk.
-            files.raw.unlink(event.name)
-        elif event.operation == "lock" and not files.exists("LOCK"):
-            files.raw.create("LOCK")
-    return files
+            raw.unlink(event.name)
+        elif event.operation == "lock" and not self.files.exists("LOCK"):
+            raw.create("LOCK")
 
 
 class _TraceRaw(RawWrapper):

@@ -1,8 +1,7 @@
 """What operations do to rows before commit: locks, reservations, records (D3).
 
 A row's lock word leads to its newest operation (an arena cell); the operation to its record in the transaction's
-buffer. Nothing
-here changes what another transaction sees.
+buffer. Nothing here changes what another transaction sees.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Begin, commit and abort of a transaction in shared memory (D3, D6).
 
 Commit applies the operations in order. On rows a running local checkpoint has not passed it copies the old row first
-and
-sets the checkpoint bit. Nothing in here can fail: every slot, index entry, var part and copy was reserved by the
+and sets the checkpoint bit. Nothing in here can fail: every slot, index entry, var part and copy was reserved by the
 operation.
 """
 
@@ -381,12 +380,9 @@ def abort_one(mem, txn, buf, operation):
     return OK
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64, int64)")
-def abort_step(mem, txn, buf, until, used, changes, budget):
-    """Undo operations newer than `until` (0: all), newest first, a bounded number a call. OK, ST_MORE or ST_INVARIANT.
-
-    used, changes: what X_USED and X_CHANGES were when `until` was the newest (a savepoint).
-    """
+@helper
+def undo_until(mem, txn, buf, until, budget):
+    """Undo operations newer than `until` (0: all), newest first, about `budget` rows. OK, ST_MORE or ST_INVARIANT."""
     status = OK
     done = 0
     while mem[txn + X_LAST] != until:
@@ -406,11 +402,29 @@ def abort_step(mem, txn, buf, until, used, changes, budget):
             mem[txn + X_FIRST] = 0
         mem[txn + X_OPS] -= 1
         drop_operation(mem, operation)
-    mem[txn + X_USED] = used
-    mem[txn + X_CHANGES] = changes
-    mem[txn + X_RUN] = 0
-    if until == 0:
+    return status
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64)")
+def abort_step(mem, txn, buf, budget):
+    """One slice of a rollback; OK when the transaction has ended, ST_MORE or ST_INVARIANT."""
+    status = undo_until(mem, txn, buf, 0, budget)
+    if status == OK:
         finish(mem, txn)
+    return status
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64, int64)")
+def abort_to_savepoint_step(mem, txn, buf, until, used, changes, budget):
+    """One slice of a rollback to a savepoint, the transaction goes on; OK when done, ST_MORE or ST_INVARIANT.
+
+    until, used, changes: the newest operation, X_USED and X_CHANGES at the savepoint. Promises of REDO and copies stay.
+    """
+    status = undo_until(mem, txn, buf, until, budget)
+    if status == OK:
+        mem[txn + X_USED] = used
+        mem[txn + X_CHANGES] = changes
+        mem[txn + X_RUN] = 0
     return status
 
 

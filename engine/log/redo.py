@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import CommitOnFailedStore, StoreFailed
+from engine.errors import CommitOnFailedStore, IoFailed, StorageFull, StoreFailed
 from engine.layout.arena import S_REDO_FREE
 from engine.layout.log import GROUP, GROUP_ALIGN_WORDS
 from engine.layout.redo import GROUP_WORDS
@@ -282,9 +282,16 @@ class RedoLog:
         words = group.words
         view = words.data.cast("B")
         numbers = []
-        for number, offset, start, length in self.geometry.pieces(group.lsn, group.written_words * 8):
-            self._files.pwrite(self._handles[number], offset, view[start : start + length])
-            numbers.append(number)
+        try:
+            for number, offset, start, length in self.geometry.pieces(group.lsn, group.written_words * 8):
+                self._files.pwrite(self._handles[number], offset, view[start : start + length])
+                numbers.append(number)
+        except StorageFull as error:
+            # The log's space was taken when it was made, so only a file system that copies on write gets here. The
+            # rows have the changes already: nothing is rolled back, and nobody may be told so (F44).
+            failure = IoFailed(f"{error.message}; the log cannot be written, open the store again", **error.evidence)
+            self._files.failure.latch(failure)
+            raise failure from error
         for number in numbers:
             self._files.fdatasync(self._handles[number])
 

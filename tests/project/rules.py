@@ -45,7 +45,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     # Anonymous memory for the arena; `check_anonymous_memory` refuses files even there (D1, RD8 of F71).
     "mmap": ("engine.memory.arena",),
     "time": ("engine.clock",),
-    "random": ("engine.clock",),
+    # The crash harness draws its faults from a printed seed.
+    "random": ("engine.clock", "recovery.crash_harness."),
     "secrets": ("engine.clock",),
     "uuid": ("engine.clock",),
     # The main job draws its work from a printed seed.

@@ -102,6 +102,22 @@ def test_rollback_gives_back_rows_memory_and_locks() -> None:
     assert db._store.arena.used_pages() <= pages + 8
 
 
+def test_savepoint_given_up_first_leaves_the_transaction_open() -> None:
+    """Story: undoing down to "no operation" ended the transaction in shared memory, so that what it did afterwards
+    could not be rolled back: the row below stayed, locked by nobody. Found by the stateful test."""
+    db = open_memory()
+    account = make_account(db)
+    txn = db.transaction()
+    with pytest.raises(ZeroDivisionError), txn.savepoint():
+        txn.insert("test.account", (1, "a", 0.0, None))
+        raise ZeroDivisionError
+    txn.insert("test.account", (1, "b", 0.0, None))
+    txn.rollback()
+    assert account.get(1) is None
+    assert len(account) == 0
+    account.insert((1, "c", 0.0, None))
+
+
 def test_savepoint_undoes_its_block_only() -> None:
     db = open_memory()
     account = make_account(db)

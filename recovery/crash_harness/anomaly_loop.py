@@ -1,0 +1,212 @@
+"""The n-th call fails, for every n: the program runs again and again on a disk in memory, until a run meets no fault.
+
+After each run: the error is of a class the fault may have; the store is latched (every call fails in the same way) or
+intact (its rows are right, it takes a commit); a restart in the same operating system, one after a power loss, and one
+more behind each, show exactly what was acknowledged and at most what was under way.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from engine.clock import SystemClock
+from engine.errors import Damaged, Error, InvariantBroken, OutcomeUnknown, StorageFull, StoreFailed
+from engine.file_doubles.faults import FaultFiles, Plan, Rule
+from engine.file_doubles.memory import CrashPolicy, MemoryFiles, Personality
+from engine.file_doubles.order import OrderMonitor
+from recovery.crash_harness.program import Ledger, Verify, Violation, Work, open_simulated, probe, probed
+
+
+class PowerOff(BaseException):
+    """The machine is gone: raised out of a call of the disk, and of every call after it."""
+
+
+def _power_off() -> NoReturn:
+    raise PowerOff
+
+
+def _interrupt() -> NoReturn:
+    raise KeyboardInterrupt
+
+
+FAILED: tuple[type[BaseException], ...] = (StoreFailed, OutcomeUnknown)
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """A kind of fault: the rules of its n-th point, and the errors a program may see from it."""
+
+    name: str
+    rule: Callable[[int], Rule]
+    errors: tuple[type[BaseException], ...]
+    personality: Personality = "clean"
+
+
+ANOMALIES: dict[str, Anomaly] = {
+    each.name: each
+    for each in (
+        Anomaly("write-error", lambda n: Rule("pwrite", nth=n, error=errno.EIO), FAILED),
+        Anomaly("sync-error", lambda n: Rule("fdatasync", nth=n, error=errno.EIO), FAILED),
+        Anomaly("lcp-directory-sync-error", lambda n: Rule("sync_directory", "lcp", nth=n, error=errno.EIO), FAILED),
+        Anomaly("sync-error-reverting", lambda n: Rule("sync", nth=n, error=errno.EIO), FAILED, "reverted"),
+        Anomaly("disk-full", lambda n: Rule("space", nth=n, error=errno.ENOSPC), (*FAILED, StorageFull)),
+        Anomaly(
+            "disk-full-for-good",
+            lambda n: Rule("space", nth=n, once=False, error=errno.ENOSPC),
+            (*FAILED, StorageFull),
+        ),
+        Anomaly("short-write", lambda n: Rule("pwrite", nth=n, short=100), ()),
+        Anomaly("short-read", lambda n: Rule("pread", nth=n, short=8), ()),
+        Anomaly("read-error", lambda n: Rule("pread", nth=n, error=errno.EIO), (*FAILED, Damaged)),
+        Anomaly("interrupt", lambda n: Rule("*", nth=n, stall=_interrupt), (*FAILED, KeyboardInterrupt)),
+        Anomaly("power-off", lambda n: Rule("*", nth=n, once=False, stall=_power_off), (PowerOff,)),
+    )
+}
+POLICIES: tuple[CrashPolicy, ...] = ("drop", "sectors", "torn", "keep", "growth")
+
+
+@dataclass
+class LoopReport:
+    """One loop: points are runs that met the fault."""
+
+    anomaly: str
+    seed: int
+    points: int = 0
+    restarts: int = 0
+    seconds: float = 0.0
+
+
+class _Run:
+    """One run of the program with one plan, over all its reopenings."""
+
+    def __init__(self, anomaly: Anomaly, seed: int, number: int) -> None:
+        self.memory = MemoryFiles(personality=anomaly.personality)
+        self.plan = Plan([anomaly.rule(number)])
+        self.ledger = Ledger()
+        self.stores: list[Any] = []
+        self.number = number
+        self._seed = seed
+
+    def open_store(self, **options: Any) -> Any:
+        files = MemoryFiles(self.memory.disk, self.memory.personality)
+        db = open_simulated(OrderMonitor(FaultFiles(files, self.plan)), **options)
+        self.stores.append(db)
+        return db
+
+    def go(self, work: Work) -> BaseException | None:
+        """What the program raised, if anything."""
+        try:
+            work(self.open_store, self._seed, self.ledger)
+        except (Error, KeyboardInterrupt, PowerOff) as error:
+            return error
+        return None
+
+
+class _Check:
+    """What must hold after a run."""
+
+    def __init__(self, anomaly: Anomaly, verify: Verify, run: _Run, rng: random.Random) -> None:
+        self._anomaly = anomaly
+        self._verify = verify
+        self._run = run
+        self._rng = rng
+        self.restarts = 0
+
+    def _fail(self, what: str) -> NoReturn:
+        raise Violation(f"anomaly {self._anomaly.name}, point {self._run.number}: {what}")
+
+    def all(self, error: BaseException | None) -> None:
+        """Everything. Raises: Violation."""
+        self._error(error)
+        run = self._run
+        run.plan.is_over = True
+        if error is None or not isinstance(error, PowerOff):
+            self._store()
+        self.restart(run.memory.kill(), "restart")
+        for policy in (POLICIES[run.number % len(POLICIES)], "sectors"):
+            self.restart(run.memory.crash(self._rng, policy), f"restart after a power loss ({policy})")
+
+    def _error(self, error: BaseException | None) -> None:
+        if error is None:
+            return
+        if isinstance(error, InvariantBroken) or not isinstance(error, self._anomaly.errors):
+            self._fail(f"the program saw {type(error).__name__}: {error}")
+
+    def _store(self) -> None:
+        """Latched or intact."""
+        if not self._run.stores:
+            return
+        db = self._run.stores[-1]
+        try:
+            db.check_usable()
+        except StoreFailed as first:
+            self._latched(db, first)
+            return
+        found = self._verify(db, self._run.ledger)
+        if found:
+            self._fail(f"the store lives on and shows: {found[0]}")
+        probe(db, self._run.number)
+        if self._run.number not in probed(db):
+            self._fail("the store lives on and does not show its commit")
+        db.close()
+
+    def _latched(self, db: Any, first: StoreFailed) -> None:
+        for call in (db.tables, db.transaction, db.sync, db.checkpoint):
+            try:
+                call()
+            except StoreFailed as again:
+                if type(again) is not type(first):
+                    self._fail(f"{type(first).__name__} first, then {type(again).__name__}")
+            else:
+                self._fail(f"{type(first).__name__}, and yet {call.__name__}() succeeds")
+        try:
+            db.close()
+        except StoreFailed:
+            return
+
+    def restart(self, disk: MemoryFiles, what: str) -> None:
+        """The right state, and the same state after one more power loss. Raises: Violation."""
+        self.restarts += 2
+        db = self._restart(disk, what)
+        probe(db, -self._run.number)
+        after = self._restart(disk.crash(self._rng, "drop"), f"{what}, a commit, power loss and restart")
+        if -self._run.number not in probed(after):
+            self._fail(f"{what}: a commit after it is lost at the next one")
+
+    def _restart(self, disk: MemoryFiles, what: str) -> Any:
+        try:
+            db = open_simulated(OrderMonitor(disk))
+            found = self._verify(db, self._run.ledger)
+        except Error as error:
+            self._fail(f"{what}: {type(error).__name__}: {error}")
+        if found:
+            self._fail(f"{what}: {found[0]}")
+        return db
+
+
+def anomaly_loop(work: Work, verify: Verify, anomaly: str | Anomaly, seed: int, step: int = 1) -> LoopReport:
+    """Run the program with its 1st, 2nd, ... call of the kind going wrong, until none does; `step` leaves points out.
+
+    Raises: Violation at the first point with a wrong outcome.
+    """
+    kind = ANOMALIES[anomaly] if isinstance(anomaly, str) else anomaly
+    clock = SystemClock()
+    began = clock.monotonic()
+    report = LoopReport(kind.name, seed)
+    rng = random.Random(seed)
+    for number in itertools.count(1, step):
+        run = _Run(kind, seed, number)
+        error = run.go(work)
+        check = _Check(kind, verify, run, rng)
+        check.all(error)
+        report.restarts += check.restarts
+        if not run.plan.fired:
+            break
+        report.points += 1
+    report.seconds = clock.monotonic() - began
+    return report

@@ -1,0 +1,235 @@
+"""What a power loss may leave of a recorded run: every crash point, and at each a choice of what had reached the disk.
+
+One run of the program is recorded with all its writes and syncs (the order monitor watching). Then the disk is built
+again step by step; before every call that changed it, the pieces not yet durable — single sectors of a write, the
+growth of a file, a truncation, a directory entry — are kept or dropped in many ways. States are told apart by content;
+each is restarted and judged by the program's verification against what had been acknowledged by then.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.clock import SystemClock
+from engine.errors import Error
+from engine.file_doubles.memory import MemoryFiles
+from engine.file_doubles.order import OrderMonitor
+from engine.file_doubles.power_loss import Piece
+from engine.file_doubles.trace import Event, Replay, TraceFiles
+from recovery.crash_harness.program import Ledger, Verify, Violation, Work, open_simulated, probe, probed
+
+CHANGES = frozenset(
+    {"create", "pwrite", "truncate", "fdatasync", "sync_directory", "make_directory", "rename", "unlink"}
+)
+# Up to so many pieces every subset is a candidate.
+EXHAUSTIVE_PIECES = 8
+STATES_PER_POINT = 12
+RANDOM_SUBSETS = 8
+# Every so many states are taken on: work after the restart, a second power loss, a second restart (F11, F31).
+AGAIN_EVERY = 4
+
+Choice = tuple[frozenset[Piece], bool]
+
+
+class _Recorder(Ledger):
+    """The disk of the recorded program; what it tells the ledger becomes marks in the record."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._disk = MemoryFiles().disk
+        self.traces = [TraceFiles(MemoryFiles(self._disk))]
+
+    def open_store(self, **options: Any) -> Any:
+        self.traces.append(TraceFiles(MemoryFiles(self._disk)))
+        return open_simulated(OrderMonitor(self.traces[-1]), **options)
+
+    def begin(self, text: str) -> None:
+        super().begin(text)
+        self.traces[-1].mark("ledger.begin", text=text)
+
+    def acknowledge(self, text: str) -> None:
+        super().acknowledge(text)
+        self.traces[-1].mark("ledger.acknowledge", text=text)
+
+
+def record(work: Work, seed: int) -> tuple[Event, ...]:
+    """Run the program once to its end; everything that reached the disk, with the ledger's lines as marks.
+
+    Raises: OrderViolation if the store wrote in a wrong order, and whatever the program raises.
+    """
+    recorder = _Recorder()
+    work(recorder.open_store, seed, recorder)
+    return tuple(event for trace in recorder.traces for event in trace.events)
+
+
+@dataclass
+class StatesReport:
+    """What an enumeration saw."""
+
+    seeds: list[int] = field(default_factory=list)
+    points: int = 0
+    judged: int = 0
+    second_restarts: int = 0
+    seconds: float = 0.0
+    digests: set[str] = field(default_factory=set)
+
+    @property
+    def distinct(self) -> int:
+        """Disks of different content."""
+        return len(self.digests)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as plain values."""
+        return {**self.__dict__, "digests": sorted(self.digests), "distinct": self.distinct}
+
+
+def crash_points(events: Iterable[Event]) -> Iterator[tuple[MemoryFiles, Ledger, Event | None]]:
+    """(disk, what was promised, the call that did not happen) before every change, and once at the end."""
+    replay = Replay()
+    ledger = Ledger()
+    for event in events:
+        if event.operation == "mark" and event.name == "ledger.begin":
+            ledger.begin(event.values["text"])
+        elif event.operation == "mark" and event.name == "ledger.acknowledge":
+            ledger.acknowledge(event.values["text"])
+        elif event.operation in CHANGES and not event.error:
+            yield replay.files, ledger, event
+        replay.step(event)
+    yield replay.files, ledger, None
+
+
+def choices(pieces: list[Piece], rng: random.Random, limit: int) -> list[Choice]:
+    """At most `limit` ways to keep some pieces, with grown areas filled with garbage or zeros.
+
+    Nothing and everything always; the others drawn from all subsets if there are few, else from prefixes, single
+    losses, single survivors, torn writes and random subsets.
+    """
+    everything = frozenset(pieces)
+    grows = any(piece.kind == "grow" for piece in pieces)
+    if len(pieces) <= EXHAUSTIVE_PIECES:
+        sizes = range(len(pieces) + 1)
+        subsets = [frozenset(some) for size in sizes for some in itertools.combinations(pieces, size)]
+    else:
+        subsets = [frozenset(pieces[:count]) for count in range(len(pieces))]
+        subsets += [everything - {piece} for piece in pieces]
+        subsets += [frozenset({piece}) for piece in pieces]
+        subsets += list(_torn(pieces))
+        shares = [rng.choice((0.1, 0.5, 0.9)) for _ in range(RANDOM_SUBSETS)]
+        subsets += [frozenset(piece for piece in pieces if rng.random() < share) for share in shares]
+    found: list[Choice] = [(frozenset(), False), (everything, False)] if pieces else [(frozenset(), False)]
+    known = set(found)
+    others = [(subset, fill) for subset in subsets for fill in ((False, True) if grows else (False,))]
+    for choice in rng.sample(others, len(others)):
+        if len(found) >= limit:
+            break
+        if choice not in known:
+            known.add(choice)
+            found.append(choice)
+    return found
+
+
+def _torn(pieces: list[Piece]) -> Iterator[frozenset[Piece]]:
+    """For each write of several sectors: all else kept, and of it a part from the front, or only its end."""
+    changes = {piece.change for piece in pieces if piece.kind == "write" and piece.sectors > 1}
+    for change in sorted(changes):
+        others = frozenset(piece for piece in pieces if piece.change != change)
+        own = [piece for piece in pieces if piece.change == change and piece.kind == "write"]
+        for cut in sorted({1, len(own) // 2, len(own) - 1}):
+            yield others | frozenset(own[:cut])
+            yield others | frozenset(own[cut:])
+
+
+def image_of(files: MemoryFiles, choice: Choice, rng: random.Random) -> MemoryFiles:
+    """The disk of one choice."""
+    kept, is_garbage = choice
+    return files.image(kept.__contains__, rng.randbytes if is_garbage else bytes)
+
+
+class _Judge:
+    """Restarts on disks and says what is wrong with them."""
+
+    def __init__(self, verify: Verify, rng: random.Random, report: StatesReport, where: str) -> None:
+        self._verify = verify
+        self._rng = rng
+        self._report = report
+        self._where = where
+
+    def judge(self, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
+        """One restart, and now and then work, power loss and restart again. Raises: Violation."""
+        report = self._report
+        report.judged += 1
+        db = self._restart(disk, ledger, place)
+        if report.judged % AGAIN_EVERY:
+            return
+        report.second_restarts += 1
+        has_worked = report.judged % (2 * AGAIN_EVERY) == 0
+        if has_worked:
+            probe(db, report.judged)
+        lost = disk.crash(self._rng, "sectors")
+        after = self._restart(lost, ledger, f"{place}, second restart")
+        if has_worked and report.judged not in probed(after):
+            raise Violation(f"{self._where}, {place}: a commit after the restart is lost at the next one")
+
+    def _restart(self, disk: MemoryFiles, ledger: Ledger, place: str) -> Any:
+        try:
+            db = open_simulated(OrderMonitor(disk))
+            found = self._verify(db, ledger)
+        except Error as error:
+            raise Violation(f"{self._where}, {place}: {type(error).__name__}: {error}") from error
+        if found:
+            raise Violation(f"{self._where}, {place}: {found[0]}")
+        return db
+
+
+def crash_states(
+    work: Work, verify: Verify, seed: int, per_point: int = STATES_PER_POINT, report: StatesReport | None = None
+) -> StatesReport:
+    """Record one run of the program and judge what power losses may leave of it; figures are added to `report`.
+
+    `per_point` bounds the states of one crash point. Raises: Violation at the first wrong state.
+    """
+    clock = SystemClock()
+    began = clock.monotonic()
+    report = report if report is not None else StatesReport()
+    report.seeds.append(seed)
+    rng = random.Random(seed)
+    judge = _Judge(verify, rng, report, f"crash states, seed {seed}")
+    seen: set[tuple[str, int]] = set()
+    for files, ledger, event in crash_points(record(work, seed)):
+        report.points += 1
+        for number, choice in enumerate(choices(files.pieces(), rng, per_point)):
+            disk = image_of(files, choice, rng)
+            digest = disk.digest()
+            # The same disk is judged again once more has been promised.
+            key = (digest, len(ledger.acknowledged))
+            if key in seen:
+                continue
+            seen.add(key)
+            report.digests.add(digest)
+            call = "the end" if event is None else event.render(digests=False)
+            judge.judge(disk, ledger, f"point {report.points} before {call}, state {number}")
+    report.seconds += clock.monotonic() - began
+    return report
+
+
+def many_crash_states(
+    work: Work,
+    verify: Verify,
+    first_seed: int,
+    distinct: int,
+    say: Callable[[str], None] | None = None,
+    per_point: int = STATES_PER_POINT,
+) -> StatesReport:
+    """Seeds from `first_seed` on until `distinct` different states have been judged. Raises: Violation."""
+    report = StatesReport()
+    for seed in itertools.count(first_seed):
+        if report.distinct >= distinct:
+            break
+        crash_states(work, verify, seed, per_point, report)
+        if say is not None:
+            say(f"seed {seed}: {report.distinct} distinct states, {report.seconds:.0f} s")
+    return report

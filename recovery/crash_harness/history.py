@@ -1,0 +1,146 @@
+"""The built-in program of one thread: every kind of change against a model, each state acknowledged by its digest.
+
+Rows come and go in two tables, alone and in batches, with long texts, savepoints and rollbacks; tables are made and
+dropped; local checkpoints run with commits between their fragments; the store is closed and opened.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from engine.errors import RowNotFound
+from engine.partition import HashPartition
+from engine.schema import Column
+from engine.types import Float64, Int64, Text
+from engine.types_text import VarChar
+from recovery.crash_harness.program import Ledger, OpenStore, digest_of
+
+COLUMNS = [
+    Column("id", Int64),
+    Column("owner", VarChar(40)),
+    Column("balance", Float64),
+    Column("note", Text, nullable=True),
+]
+MAIN = "test.account"
+OTHER = "test.other"
+KEYS = 30
+LCP_EVERY = 9
+REOPEN_EVERY = 23
+DDL_EVERY = 7
+
+Row = tuple[Any, ...]
+Model = dict[str, dict[int, Row]]
+
+
+class History:
+    """A run of the program; `model` is the state after the last acknowledged step."""
+
+    def __init__(self, open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+        self.open_store = open_store
+        self.rng = random.Random(seed)
+        self.ledger = ledger
+        self.model: Model = {}
+        self.db: Any = None
+
+    def run(self, steps: int) -> None:
+        """Open, work, close."""
+        self.db = self.open_store()
+        self.ddl(MAIN)
+        for step in range(1, steps + 1):
+            if step % DDL_EVERY == 0:
+                self.ddl(OTHER)
+            elif step % LCP_EVERY == 0:
+                self.local_checkpoint()
+            elif step % REOPEN_EVERY == 0:
+                self.db.close()
+                self.db = self.open_store()
+            else:
+                self.commit()
+        self.db.close()
+
+    def ddl(self, name: str) -> None:
+        """Make the table, or drop it if it is there."""
+        after = dict(self.model)
+        is_drop = after.pop(name, None) is not None
+        if not is_drop:
+            after[name] = {}
+        line = self.begin(after)
+        if is_drop:
+            self.db.drop_table(name)
+        else:
+            self.db.create_table(name, COLUMNS, primary_key="id", partition=HashPartition(2))
+        self.acknowledge(after, line)
+
+    def local_checkpoint(self) -> None:
+        """With a commit after every fragment: rows the scan has passed, and rows it has not."""
+        self.db.checkpoint(lambda *_: self.commit())
+
+    def begin(self, after: Model) -> str:
+        """A change is under way."""
+        line = digest_of({name: rows.values() for name, rows in after.items()})
+        self.ledger.begin(line)
+        return line
+
+    def acknowledge(self, after: Model, line: str) -> None:
+        """It is durable."""
+        self.model = after
+        self.ledger.acknowledge(line)
+
+    def commit(self) -> None:
+        """One transaction on one or both tables."""
+        after = {name: dict(rows) for name, rows in self.model.items()}
+        with self.db.transaction() as txn:
+            for name, rows in after.items():
+                for _ in range(self.rng.randrange(1, 5)):
+                    self.change(txn, name, rows)
+            line = self.begin(after)
+        self.acknowledge(after, line)
+
+    def row(self, key: int) -> Row:
+        """A row with a text of any length, or none."""
+        note = None if self.rng.random() < 0.6 else "n" * self.rng.randrange(6_000)
+        return (key, "o" * self.rng.randrange(20), self.rng.random(), note)
+
+    def change(self, txn: Any, name: str, rows: dict[int, Row]) -> None:
+        """One call of any kind; what it does to the table, it does to the model."""
+        key = self.rng.randrange(KEYS)
+        draw = self.rng.random()
+        if draw < 0.3:
+            rows[key] = self.row(key)
+            txn.write(name, rows[key])
+        elif draw < 0.55 and key in rows:
+            txn.delete(name, key)
+            del rows[key]
+        elif draw < 0.7 and key in rows:
+            rows[key] = (key, rows[key][1], self.rng.random(), rows[key][3])
+            txn.update(name, key, {"balance": rows[key][2]})
+        elif draw < 0.8:
+            fresh = {other: self.row(other) for other in self.rng.sample(range(KEYS), 4)}
+            txn.write_many(name, list(fresh.values()))
+            rows.update(fresh)
+        elif draw < 0.9:
+            self.undone(txn, name, key)
+        elif key not in rows:
+            rows[key] = self.row(key)
+            txn.insert(name, rows[key])
+
+    def undone(self, txn: Any, name: str, key: int) -> None:
+        """Changes within a savepoint that is given up."""
+        try:
+            with txn.savepoint():
+                txn.write(name, self.row(key))
+                txn.write(name, self.row(KEYS + key))
+                txn.delete(name, 2 * KEYS)
+        except RowNotFound:
+            return
+
+
+def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program, for crash states: 60 steps."""
+    History(open_store, seed, ledger).run(60)
+
+
+def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program, for anomaly loops: creation, commits, a local checkpoint, a table made and dropped, reopening."""
+    History(open_store, seed, ledger).run(50)

@@ -1,0 +1,151 @@
+"""SIGKILL at a random moment of a program on a real directory, restart, proof; again and again on the same store.
+
+What the program acknowledged before it died stands in a pipe that outlives it. One kill in four falls into the first
+moments of a life, so that restarts are killed too; the others fall at any time behind its first acknowledgement.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from engine.clock import SystemClock
+from engine.errors import Error
+from recovery.crash_harness.kill_child import ACKNOWLEDGE, BEGIN, READY
+from recovery.crash_harness.program import OPEN_DIRECTORY, Ledger, Verify, Violation, resolve
+
+LIFE_MS_MAX = 400
+EARLY_SHARE = 0.25
+EARLY_MS_MAX = 25
+
+
+@dataclass
+class KillReport:
+    """What a loop saw."""
+
+    seed: int
+    kills: int = 0
+    ended: int = 0
+    acknowledged: int = 0
+    silent_lives: int = 0
+    seconds: float = 0.0
+
+
+class _Life:
+    """One child: its process, and the thread that listens to it."""
+
+    def __init__(self, work: str, directory: str, seed: int, ledger: Ledger) -> None:
+        command = [sys.executable, "-m", "recovery.crash_harness.kill_child", work, directory, str(seed)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.is_ready = threading.Event()
+        self.has_spoken = threading.Event()
+        self.lines = 0
+        self._ledger = ledger
+        self._listener = threading.Thread(target=self._listen, name="kill-loop-ledger")
+        self._listener.start()
+
+    def _listen(self) -> None:
+        for raw in self.process.stdout or ():
+            line = raw.decode()
+            if not line.endswith("\n"):
+                break
+            line = line.removesuffix("\n")
+            if line == READY:
+                self.is_ready.set()
+            elif line.startswith(ACKNOWLEDGE):
+                self._ledger.acknowledge(line[len(ACKNOWLEDGE) :])
+                self.lines += 1
+                self.has_spoken.set()
+            elif line.startswith(BEGIN):
+                self._ledger.begin(line[len(BEGIN) :])
+        self.is_ready.set()
+        self.has_spoken.set()
+
+    def go(self) -> None:
+        """Let it work. It has died if nobody reads."""
+        self.is_ready.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.write(b"go\n")
+            self.process.stdin.flush()
+
+    def end(self) -> int | None:
+        """Kill it and hear it out; its return code if it had ended by itself."""
+        code = self.process.poll()
+        self.process.kill()
+        self.process.wait()
+        self._listener.join()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        return code
+
+
+def kill_loop(
+    work: str,
+    verify: str | Verify,
+    directory: str,
+    kills: int,
+    seed: int,
+    life_ms_max: int = LIFE_MS_MAX,
+    say: Callable[[str], None] | None = None,
+) -> KillReport:
+    """Run `work` ("module:function") in child processes on the store in `directory`, kill each, and verify.
+
+    A life lasts up to `life_ms_max` milliseconds from its first acknowledgement, which a program therefore must make. A
+    program that returns in time is not counted as killed, and is verified as well. Raises: Violation, with the seed and
+    the number of the kill; the directory is left as it is for study.
+    """
+    check: Verify = resolve(verify) if isinstance(verify, str) else verify
+    resolve(work)
+    clock = SystemClock()
+    began = clock.monotonic()
+    rng = random.Random(seed)
+    report = KillReport(seed)
+    ledger = Ledger()
+    life = _Life(work, directory, seed, ledger)
+    try:
+        while report.kills < kills:
+            life.go()
+            # The next one gets ready while this one works.
+            following = _Life(work, directory, seed + report.kills + report.ended + 1, ledger)
+            if rng.random() < EARLY_SHARE:
+                clock.sleep(rng.uniform(0, EARLY_MS_MAX) / 1_000)
+            else:
+                life.has_spoken.wait()
+                clock.sleep(rng.uniform(0, life_ms_max) / 1_000)
+            code = life.end()
+            lines, life = life.lines, following
+            if code:
+                raise Violation(f"kill loop, seed {seed}, life {report.kills + 1}: the program ended with code {code}")
+            report.kills += code is None
+            report.ended += code is not None
+            report.silent_lives += lines == 0
+            _prove(check, directory, ledger, f"kill loop, seed {seed}, kill {report.kills}")
+            if say is not None:
+                say(f"kill {report.kills}: {lines} acknowledged in this life, all there")
+    finally:
+        life.end()
+    report.acknowledged = len(ledger.acknowledged)
+    report.seconds = clock.monotonic() - began
+    return report
+
+
+def _prove(verify: Verify, directory: str, ledger: Ledger, where: str) -> None:
+    """Restart on the directory, here, and verify. Raises: Violation."""
+    open_store: Callable[..., Any] = functools.partial(resolve(OPEN_DIRECTORY), directory)
+    try:
+        db = open_store(background=False, data_memory="64 MiB")
+        try:
+            found = verify(db, ledger)
+        finally:
+            db.close()
+    except Error as error:
+        raise Violation(f"{where}: {type(error).__name__}: {error}; see {directory}") from error
+    if found:
+        raise Violation(f"{where}: {found[0]}; see {directory}")
