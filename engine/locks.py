@@ -4,11 +4,10 @@ Exclusive locks live in row headers (kernels take and free them); this module ow
 wait-for graph. A waiter registers with every holder; when a holder frees a row somebody waits for, all its waiters try
 again.
 
-Invariants: (K1) a row's shared mark is set exactly while `_shared` holds it; (K2) a waiter is registered and the row
-marked as waited for
-under one guard, so a holder that frees the row afterwards must see it; (K3) a cycle is found when its last edge is
-added,
-and its youngest transaction is the one victim.
+Invariants: (K1) a row marked as shared stands in `_shared`; what stands there is marked, unless its only holder has
+made the lock exclusive or has just ended; (K2) a waiter is registered and the row marked as waited for under one guard,
+so a holder that frees the row afterwards must see it; (K3) a cycle is found when its last edge is added, and its
+youngest transaction is the one victim.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from engine.clock import Clock
-from engine.errors import Deadlock, LockTimeout
-from engine.kernels.operations import exchange_lock, mark_waited
-from engine.layout.arena import LOCK_OP_MASK, LOCK_SHARED, LOCK_WAITED, O_TXN, X_SLOT
+from engine.errors import Deadlock, LockTimeout, MemoryExhausted
+from engine.kernels.operations import exchange_lock, mark_waited, upgrade_lock
+from engine.layout.arena import LOCK_OP_MASK, LOCK_SHARED, LOCK_WAITED, O_TXN, ST_MEMORY, X_SLOT
 
 if TYPE_CHECKING:
     from engine.memory.arena import Words
@@ -29,11 +28,12 @@ RowKey = tuple[int, int]  # fragment address, ROWID
 
 
 class Waiter:
-    """One blocked transaction: the gate it sleeps at and whom it waits for."""
+    """One blocked transaction: the gate it sleeps at, for which row, and whom it waits for."""
 
-    __slots__ = ("gate", "holders", "is_victim")
+    __slots__ = ("gate", "holders", "is_victim", "key")
 
-    def __init__(self, holders: set[Transaction]) -> None:
+    def __init__(self, key: RowKey, holders: set[Transaction]) -> None:
+        self.key = key
         self.gate = threading.Lock()
         self.gate.acquire()
         self.holders = holders
@@ -66,7 +66,7 @@ class LockTable:
             holders = self._shared.get(key)
             if holders is not None and txn in holders:
                 return True
-            if lock & LOCK_WAITED and holders:
+            if lock & LOCK_WAITED and holders and any(waiter.key == key for waiter in self._waiting.values()):
                 return False  # somebody waits for all shared holders to leave: do not keep them waiting for ever
             if not exchange_lock(self._mem, key[0], key[1], lock, LOCK_SHARED):
                 return False
@@ -100,7 +100,7 @@ class LockTable:
             holders = self._holders(txn, key, lock)
             if not holders or not mark_waited(self._mem, key[0], key[1], lock):
                 return
-            waiter = Waiter(holders)
+            waiter = Waiter(key, holders)
             victim = self._victim(txn, holders)
             if victim is txn:
                 self.deadlocks += 1
@@ -137,10 +137,9 @@ class LockTable:
         if lock & LOCK_SHARED:
             holders = self._shared.get(key, set()) - {txn}
             if not holders and txn in self._shared.get(key, ()):
-                # The only shared holder wants more: the shared lock makes way for the exclusive one it will take.
-                if exchange_lock(self._mem, key[0], key[1], LOCK_SHARED, 0):
-                    del self._shared[key]
-                    txn.shared.discard(key)
+                # The only shared holder wants more. It stays registered: undone to a savepoint, it shares again.
+                if upgrade_lock(self._mem, txn.desc, key[0], key[1]) == ST_MEMORY:
+                    raise MemoryExhausted("data_memory has no room for another lock; the transaction was rolled back")
             return holders
         cell = (lock & LOCK_OP_MASK) << 3
         # The cell may have been freed and used again since; the mark under the guard decides whether that matters.

@@ -25,6 +25,7 @@ from engine.kernels.operations import put_rows, touch_int_key, touch_rows
 from engine.kernels.reads import read_int_key, read_row
 from engine.layout.arena import (
     ENTRY_WORDS,
+    LOCK_SHARED,
     MODE_DELETE,
     MODE_FIND,
     MODE_INSERT,
@@ -213,7 +214,7 @@ def lock_shared(txn: Transaction, table: Table, key: Any) -> bool:
         mem, desc = txn.mem, txn.desc
         place = (int(mem[desc + X_FRAGMENT]), int(mem[desc + X_ROWID]))
         lock = int(mem[desc + X_LOCK])
-        if lock and not lock & (1 << 30):
+        if lock and not lock & LOCK_SHARED:
             return True  # held exclusively by this transaction
         if locks.share(txn, place, lock):
             return True

@@ -33,6 +33,7 @@ from engine.layout.arena import (
     LCP_BIT,
     LIVE,
     LOCK_MASK,
+    LOCK_SHARED,
     LOCK_WAITED,
     O_BACK,
     O_FRAGMENT,
@@ -46,6 +47,7 @@ from engine.layout.arena import (
     OP_KIND_MASK,
     OP_RECORD_SHIFT,
     OP_REINSERT,
+    OP_WAS_SHARED,
     ROW_HEADER_WORDS,
     ROWID_MASK,
     S_COPY_RESERVED,
@@ -377,6 +379,8 @@ def abort_one(mem, txn, buf, operation):
         set_lock(mem, row, previous)
     else:
         release_row(mem, txn, row, operation)
+        if word & OP_WAS_SHARED:
+            mem[row] |= LOCK_SHARED
     return OK
 
 

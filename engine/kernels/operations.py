@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.changes import (
+    add_operation,
     change_row,
     lock_owner,
     own_kind,
     reserve_row,
+    set_lock,
     take_back_delete,
     touch_delete,
     touch_lock,
@@ -25,6 +27,7 @@ from engine.layout.arena import (
     F_INDEX_BLOCKS,
     LIVE,
     LOCK_MASK,
+    LOCK_SHARED,
     LOCK_WAITED,
     MODE_DELETE,
     MODE_FIND,
@@ -32,9 +35,11 @@ from engine.layout.arena import (
     MODE_UPDATE,
     OK,
     OP_REINSERT,
+    OP_WAS_SHARED,
     S_TOUCHED,
     ST_BUSY,
     ST_DUPLICATE,
+    ST_MEMORY,
     ST_MISSING,
     ST_MORE,
     STATE_MASK,
@@ -85,6 +90,8 @@ def put_existing(mem, txn, buf, fragment, rowid, images, at, mode):
         if mode == MODE_INSERT:
             return ST_DUPLICATE
         return change_row(mem, txn, buf, fragment, rowid, row, images, at, 0)
+    if mode == MODE_INSERT and head & LOCK_SHARED:
+        return ST_DUPLICATE  # nobody changes it, so there is nothing to wait for
     if lock_owner(mem, head) != txn:
         return busy(mem, txn, fragment, rowid, head)
     if own_kind(mem, row) == KIND_DELETE:
@@ -202,7 +209,8 @@ def touch_row(mem, txn, buf, fragment, rowid, mode):
     """UPDATE (of fixed columns), DELETE, LOCK or FIND of a row that has an index entry."""
     row = known_row_address(mem, fragment, rowid)
     head = mem[row]
-    if head & LOCK_MASK:
+    is_shared = mode == MODE_FIND and head & LOCK_SHARED
+    if head & LOCK_MASK and not is_shared:
         if lock_owner(mem, head) != txn:
             return busy(mem, txn, fragment, rowid, head)
         if own_kind(mem, row) == KIND_DELETE:
@@ -264,6 +272,21 @@ def mark_waited(mem, fragment, rowid, lock):
         return 0
     mem[row] |= LOCK_WAITED
     return 1
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def upgrade_lock(mem, txn, fragment, rowid):
+    """Make a transaction's shared lock, the only one on the row, exclusive; OK, ST_MISSING if it changed, ST_MEMORY."""
+    row = row_address(mem, fragment, rowid)
+    if row == 0 or (mem[row] >> STATE_SHIFT) & STATE_MASK != LIVE:
+        return ST_MISSING
+    if mem[row] & LOCK_MASK & ~LOCK_WAITED != LOCK_SHARED:
+        return ST_MISSING
+    operation = add_operation(mem, txn, fragment, rowid, OP_WAS_SHARED, 0)
+    if operation == 0:
+        return ST_MEMORY
+    set_lock(mem, row, operation)
+    return OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")

@@ -167,6 +167,7 @@ COUNT_SHIFT = 48
 OP_LOCK = 0  # only a lock; the other kinds are those of REDO records
 OP_CANCELLED = 1 << 8  # a delete that an insert of the same key has taken back
 OP_REINSERT = 1 << 9  # the update that took back a delete
+OP_WAS_SHARED = 1 << 10  # it took the place of the transaction's own shared lock, which comes back if it is undone
 OP_KIND_MASK = 0xFF
 OP_FLAG_MASK = 0xFFFF
 OP_RECORD_SHIFT = 16

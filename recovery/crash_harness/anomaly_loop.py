@@ -153,6 +153,7 @@ class _Check:
         probe(db, self._run.number)
         if self._run.number not in probed(db):
             self._fail("the store lives on and does not show its commit")
+        db.checkpoint()
         db.close()
 
     def _latched(self, db: Any, first: StoreFailed) -> None:

@@ -20,7 +20,17 @@ from engine.file_doubles.memory import MemoryFiles
 from engine.file_doubles.order import OrderMonitor
 from engine.file_doubles.power_loss import Piece
 from engine.file_doubles.trace import Event, Replay, TraceFiles
-from recovery.crash_harness.program import Ledger, Verify, Violation, Work, open_simulated, probe, probed
+from recovery.crash_harness.program import (
+    Ledger,
+    Verify,
+    Violation,
+    Work,
+    digest_of,
+    open_simulated,
+    probe,
+    probed,
+    state_of,
+)
 
 CHANGES = frozenset(
     {"create", "pwrite", "truncate", "fdatasync", "sync_directory", "make_directory", "rename", "unlink"}
@@ -73,6 +83,7 @@ class StatesReport:
     seeds: list[int] = field(default_factory=list)
     points: int = 0
     judged: int = 0
+    kills: int = 0
     second_restarts: int = 0
     seconds: float = 0.0
     digests: set[str] = field(default_factory=set)
@@ -160,17 +171,32 @@ class _Judge:
 
     def judge(self, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
         """One restart, and now and then work, power loss and restart again. Raises: Violation."""
-        report = self._report
-        report.judged += 1
+        self._report.judged += 1
         db = self._restart(disk, ledger, place)
-        if report.judged % AGAIN_EVERY:
-            return
+        if self._report.judged % AGAIN_EVERY == 0:
+            self._again(db, disk, ledger, place)
+
+    def judge_kill(self, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
+        """The process dies, the machine lives on; power fails after the restart, which read what no sync had covered.
+
+        Raises: Violation.
+        """
+        self._report.judged += 1
+        self._report.kills += 1
+        self._again(self._restart(disk, ledger, place), disk, ledger, place)
+
+    def _again(self, db: Any, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
+        """What a restart has shown stays, and so does what is committed behind it."""
+        report = self._report
         report.second_restarts += 1
-        has_worked = report.judged % (2 * AGAIN_EVERY) == 0
+        shown = digest_of(state_of(db))
+        has_worked = report.second_restarts % 2 == 0
         if has_worked:
             probe(db, report.judged)
-        lost = disk.crash(self._rng, "sectors")
+        lost = disk.crash(self._rng, "drop" if report.second_restarts % 3 else "sectors")
         after = self._restart(lost, ledger, f"{place}, second restart")
+        if digest_of(state_of(after)) != shown:
+            raise Violation(f"{self._where}, {place}: what the restart showed is gone after the next one")
         if has_worked and report.judged not in probed(after):
             raise Violation(f"{self._where}, {place}: a commit after the restart is lost at the next one")
 
@@ -201,7 +227,11 @@ def crash_states(
     seen: set[tuple[str, int]] = set()
     for files, ledger, event in crash_points(record(work, seed)):
         report.points += 1
-        for number, choice in enumerate(choices(files.pieces(), rng, per_point)):
+        call = "the end" if event is None else event.render(digests=False)
+        pieces = files.pieces()
+        if pieces:
+            judge.judge_kill(files.kill(), ledger, f"point {report.points} before {call}, killed")
+        for number, choice in enumerate(choices(pieces, rng, per_point)):
             disk = image_of(files, choice, rng)
             digest = disk.digest()
             # The same disk is judged again once more has been promised.
@@ -210,7 +240,6 @@ def crash_states(
                 continue
             seen.add(key)
             report.digests.add(digest)
-            call = "the end" if event is None else event.render(digests=False)
             judge.judge(disk, ledger, f"point {report.points} before {call}, state {number}")
     report.seconds += clock.monotonic() - began
     return report

@@ -6,10 +6,11 @@ dropped; local checkpoints run with commits between their fragments; the store i
 
 from __future__ import annotations
 
+import functools
 import random
-from typing import Any
+from typing import Any, Literal
 
-from engine.errors import RowNotFound
+from engine.errors import RedoOverloaded, RowNotFound
 from engine.partition import HashPartition
 from engine.schema import Column
 from engine.types import Float64, Int64, Text
@@ -28,16 +29,32 @@ KEYS = 30
 LCP_EVERY = 9
 REOPEN_EVERY = 23
 DDL_EVERY = 7
+SYNC_EVERY = 5
+LAPS_STEPS = 600
 
 Row = tuple[Any, ...]
 Model = dict[str, dict[int, Row]]
 
 
 class History:
-    """A run of the program; `model` is the state after the last acknowledged step."""
+    """A run of the program; `model` is the state after the last acknowledged step.
 
-    def __init__(self, open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-        self.open_store = open_store
+    Local checkpoints run with a commit after every fragment: rows the scan has passed, and rows it has not.
+    """
+
+    def __init__(
+        self,
+        open_store: OpenStore,
+        seed: int,
+        ledger: Ledger,
+        lcp_every: int = LCP_EVERY,
+        durability: Literal["commit", "epoch"] = "commit",
+    ) -> None:
+        """lcp_every: steps from one local checkpoint to the next; 0: only when the log is full."""
+        self.open_store = functools.partial(open_store, durability=durability)
+        self.waits_for_disk = durability == "commit"
+        self.committed: list[str] = []  # and not durable yet, for all we know
+        self.lcp_every = lcp_every
         self.rng = random.Random(seed)
         self.ledger = ledger
         self.model: Model = {}
@@ -50,14 +67,19 @@ class History:
         for step in range(1, steps + 1):
             if step % DDL_EVERY == 0:
                 self.ddl(OTHER)
-            elif step % LCP_EVERY == 0:
-                self.local_checkpoint()
+            elif self.lcp_every and step % self.lcp_every == 0:
+                self.db.checkpoint(lambda *_: self.commit())
             elif step % REOPEN_EVERY == 0:
                 self.db.close()
+                self.promised()
                 self.db = self.open_store()
+            elif not self.waits_for_disk and step % SYNC_EVERY == 0:
+                self.db.sync()
+                self.promised()
             else:
-                self.commit()
+                self.commit_or_make_room()
         self.db.close()
+        self.promised()
 
     def ddl(self, name: str) -> None:
         """Make the table, or drop it if it is there."""
@@ -70,11 +92,7 @@ class History:
             self.db.drop_table(name)
         else:
             self.db.create_table(name, COLUMNS, primary_key="id", partition=HashPartition(2))
-        self.acknowledge(after, line)
-
-    def local_checkpoint(self) -> None:
-        """With a commit after every fragment: rows the scan has passed, and rows it has not."""
-        self.db.checkpoint(lambda *_: self.commit())
+        self.done(after, line, True)
 
     def begin(self, after: Model) -> str:
         """A change is under way."""
@@ -82,10 +100,27 @@ class History:
         self.ledger.begin(line)
         return line
 
-    def acknowledge(self, after: Model, line: str) -> None:
-        """It is durable."""
+    def done(self, after: Model, line: str, is_durable: bool) -> None:
+        """It has happened."""
         self.model = after
-        self.ledger.acknowledge(line)
+        self.committed.append(line)
+        if is_durable:
+            self.promised()
+
+    def promised(self) -> None:
+        """All that has happened is durable."""
+        for line in self.committed:
+            self.ledger.acknowledge(line)
+        self.committed.clear()
+
+    def commit_or_make_room(self) -> None:
+        """One transaction; a log that is full is cut by a local checkpoint, and by a second one."""
+        while True:
+            try:
+                self.commit()
+                return
+            except RedoOverloaded:
+                self.db.checkpoint()
 
     def commit(self) -> None:
         """One transaction on one or both tables."""
@@ -95,7 +130,7 @@ class History:
                 for _ in range(self.rng.randrange(1, 5)):
                     self.change(txn, name, rows)
             line = self.begin(after)
-        self.acknowledge(after, line)
+        self.done(after, line, self.waits_for_disk)
 
     def row(self, key: int) -> Row:
         """A row with a text of any length, or none."""
@@ -139,6 +174,16 @@ class History:
 def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
     """The program, for crash states: 60 steps."""
     History(open_store, seed, ledger).run(60)
+
+
+def epoch_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program with commits that do not wait for the disk: durable with their epoch, promised by `sync`."""
+    History(open_store, seed, ledger, durability="epoch").run(60)
+
+
+def long_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program until the log has gone round several times, being full at times."""
+    History(open_store, seed, ledger, lcp_every=0).run(LAPS_STEPS)
 
 
 def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:

@@ -118,6 +118,48 @@ def test_savepoint_given_up_first_leaves_the_transaction_open() -> None:
     account.insert((1, "c", 0.0, None))
 
 
+def test_shared_locks_of_two_transactions_stand_side_by_side() -> None:
+    """Story: looking for the row to share took a shared lock of another transaction for an exclusive one, so that the
+    second reader waited for the first. Found by the stateful test."""
+    db = open_memory(lock_timeout_ms=0)
+    account = make_account(db)
+    account.insert((1, "a", 0.0, None))
+    first, second = db.transaction(), db.transaction()
+    assert first.get("test.account", 1, lock="shared") == second.get("test.account", 1, lock="shared")
+    with pytest.raises(tm.LockTimeout):
+        account.delete(1)
+    # The mark of a waiter that gave up kept later readers out.
+    with db.transaction() as third:
+        assert third.get("test.account", 1, lock="shared") is not None
+    first.rollback()
+    with pytest.raises(tm.LockTimeout):
+        account.delete(1)
+    second.rollback()
+    account.delete(1)
+
+
+def test_shared_lock_comes_back_when_what_made_it_exclusive_is_undone() -> None:
+    """Story: a shared lock made way for the exclusive one of a delete; when a savepoint took the delete back, no lock
+    was left, though it was promised to the transaction's end. Found by the stateful test."""
+    db = open_memory(lock_timeout_ms=0)
+    account = make_account(db)
+    account.insert((1, "a", 0.0, None))
+    txn = db.transaction()
+    txn.get("test.account", 1, lock="shared")
+    with pytest.raises(ZeroDivisionError), txn.savepoint():
+        txn.delete("test.account", 1)
+        raise ZeroDivisionError
+    with pytest.raises(tm.LockTimeout):
+        account.delete(1)
+    with db.transaction() as other:
+        assert other.get("test.account", 1, lock="shared") is not None
+    txn.delete("test.account", 1)
+    txn.rollback()
+    assert account.get(1) is not None
+    account.delete(1)
+    assert db.status()["locks"]["shared"] == 0
+
+
 def test_savepoint_undoes_its_block_only() -> None:
     db = open_memory()
     account = make_account(db)

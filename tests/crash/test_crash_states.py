@@ -1,0 +1,67 @@
+"""What a power loss or a kill may leave of recorded runs: every state restarts to what was promised."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from engine.file_doubles.memory import MemoryFiles
+from recovery.crash_harness import history
+from recovery.crash_harness.crash_states import choices, crash_states, many_crash_states
+from recovery.crash_harness.program import Ledger, OpenStore, Violation, Work, whole_state
+
+
+@pytest.mark.parametrize("work", [history.work, history.epoch_work], ids=["durable commits", "durable epochs"])
+def test_crash_states_of_a_run_show_what_was_promised(work: Work) -> None:
+    report = crash_states(work, whole_state, seed=7, per_point=6)
+    assert report.points > 150
+    assert report.distinct > 400
+    assert report.kills > 100
+    assert report.second_restarts > 100
+
+
+@pytest.mark.soak
+def test_twenty_thousand_crash_states_show_what_was_promised() -> None:
+    assert many_crash_states(history.work, whole_state, 1_000, 12_000, print).distinct >= 12_000
+    assert many_crash_states(history.epoch_work, whole_state, 1_000, 8_000, print).distinct >= 8_000
+
+
+def test_promise_before_the_commit_is_seen() -> None:
+    def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+        history.History(open_store, seed, Hasty(ledger)).run(6)
+
+    class Hasty(Ledger):
+        """Promises what has only begun."""
+
+        def __init__(self, ledger: Ledger) -> None:
+            super().__init__()
+            self.ledger = ledger
+
+        def begin(self, text: str) -> None:
+            self.ledger.acknowledge(text)
+
+    with pytest.raises(Violation, match="point"):
+        crash_states(work, whole_state, seed=1)
+
+
+def test_choices_are_all_subsets_of_few_pieces_and_tears_of_many() -> None:
+    files = MemoryFiles()
+    file = files.create("a", 8_192)
+    files.fdatasync(file)
+    files.sync_directory("")
+    for sector in range(3):
+        files.pwrite(file, sector * 1_024, bytes([sector + 1]) * 512)
+    pieces = files.pieces()
+    assert {kept for kept, _ in choices(pieces, random.Random(1), 100)} == {
+        frozenset(piece for number, piece in enumerate(pieces) if mask >> number & 1) for mask in range(8)
+    }
+    files.pwrite(file, 0, b"x" * 8_192)
+    pieces = files.pieces()
+    found = [kept for kept, _ in choices(pieces, random.Random(1), 10_000)]
+    assert len(found) == len(set(found))
+    everything = frozenset(pieces)
+    assert {frozenset(), everything} <= set(found)
+    assert all(everything - {piece} in found for piece in pieces)
+    long_write = [piece for piece in pieces if piece.kind == "write" and piece.sectors == 16]
+    assert everything - frozenset(long_write[8:]) in found

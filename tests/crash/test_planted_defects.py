@@ -1,0 +1,46 @@
+"""The harness sees: each of more than twenty one-line defects makes it fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.crash.planted import DEFECTS, KERNEL_DEFECTS, Defect
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def look(defect: Defect, **environment: str) -> None:
+    """Run the part that must see it in a process of its own."""
+    command = [sys.executable, "-m", "tests.crash.planted", defect.name]
+    found = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert found.returncode == 0, f"{defect.name} was not seen: {found.stdout}{found.stderr}"
+    assert found.stdout.startswith(defect.name)
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+def test_planted_defect_is_seen(defect: Defect) -> None:
+    look(defect)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("defect", KERNEL_DEFECTS, ids=lambda defect: defect.name)
+def test_defect_planted_in_a_kernel_is_seen(defect: Defect, tmp_path: Path) -> None:
+    # The cache of compiled code is keyed on the files, which do not show the defect.
+    look(defect, TIDEMARK_CACHE=str(tmp_path))
+
+
+def test_enough_defects_are_planted() -> None:
+    assert len(DEFECTS) >= 20
+    assert len({defect.name for defect in (*DEFECTS, *KERNEL_DEFECTS)}) == len(DEFECTS) + len(KERNEL_DEFECTS)
