@@ -14,6 +14,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 
+import pytest
+
 MISSED = 1
 
 
@@ -291,7 +293,7 @@ def main(name: str) -> int:
         harness()
     except MISPLANTED:
         raise
-    except Exception as error:
+    except (Exception, pytest.fail.Exception) as error:
         print(f"{name}: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
         return 0
     return MISSED
