@@ -1,4 +1,4 @@
-"""Proof that a refused call left a store as it was: rows, hidden columns, memory, locks, promises; now and after a crash."""
+"""Proof that a refused call left a store as it was: rows, hidden columns, locks, promises; now and after a crash."""
 
 from __future__ import annotations
 
