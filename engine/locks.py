@@ -4,36 +4,41 @@ Exclusive locks live in row headers (kernels take and free them); this module ow
 wait-for graph. A waiter registers with every holder; when a holder frees a row somebody waits for, all its waiters try
 again.
 
-Invariants: (K1) a row's shared mark is set exactly while `_shared` holds it; (K2) a waiter is registered and the row
+Invariants: (K1) a row's shared mark is set exactly while `_shared` holds it and its one holder has not made it
+exclusive (then it is set again when a savepoint takes that back); (K2) a waiter is registered and the row
 marked as waited for
 under one guard, so a holder that frees the row afterwards must see it; (K3) a cycle is found when its last edge is
 added,
-and its youngest transaction is the one victim.
+and its youngest transaction is the one victim; several cycles closed at once have one victim each.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engine.clock import Clock
-from engine.errors import Deadlock, LockTimeout
-from engine.kernels.operations import exchange_lock, mark_waited
-from engine.layout.arena import LOCK_OP_MASK, LOCK_SHARED, LOCK_WAITED, O_TXN, X_SLOT
+from engine.errors import Deadlock, LockTimeout, MemoryExhausted
+from engine.kernels.operations import exchange_lock, mark_waited, upgrade_lock
+from engine.layout.arena import LOCK_OP_MASK, LOCK_SHARED, LOCK_WAITED, O_TXN, ST_MEMORY, X_SLOT
 
 if TYPE_CHECKING:
+    from engine.failure import Failure
     from engine.memory.arena import Words
     from engine.transaction import Transaction
 
 RowKey = tuple[int, int]  # fragment address, ROWID
+FAILURE_POLL_SECONDS = 0.1
 
 
 class Waiter:
     """One blocked transaction: the gate it sleeps at and whom it waits for."""
 
-    __slots__ = ("gate", "holders", "is_victim")
+    __slots__ = ("gate", "holders", "is_victim", "key")
 
-    def __init__(self, holders: set[Transaction]) -> None:
+    def __init__(self, key: RowKey, holders: set[Transaction]) -> None:
+        self.key = key
         self.gate = threading.Lock()
         self.gate.acquire()
         self.holders = holders
@@ -43,8 +48,9 @@ class Waiter:
 class LockTable:
     """Shared locks, waiters and the wait-for graph of one store."""
 
-    def __init__(self, mem: Words, clock: Clock, timeout_ms: int) -> None:
+    def __init__(self, mem: Words, clock: Clock, timeout_ms: int, failure: Failure) -> None:
         self._mem = mem
+        self._failure = failure
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._guard = threading.Lock()
@@ -66,7 +72,7 @@ class LockTable:
             holders = self._shared.get(key)
             if holders is not None and txn in holders:
                 return True
-            if lock & LOCK_WAITED and holders:
+            if lock & LOCK_WAITED and holders and any(waiter.key == key for waiter in self._waiting.values()):
                 return False  # somebody waits for all shared holders to leave: do not keep them waiting for ever
             if not exchange_lock(self._mem, key[0], key[1], lock, LOCK_SHARED):
                 return False
@@ -100,16 +106,18 @@ class LockTable:
             holders = self._holders(txn, key, lock)
             if not holders or not mark_waited(self._mem, key[0], key[1], lock):
                 return
-            waiter = Waiter(holders)
-            victim = self._victim(txn, holders)
-            if victim is txn:
-                self.deadlocks += 1
-                raise Deadlock("two transactions wait for each other; this one was rolled back, run it again")
+            waiter = Waiter(key, holders)
+            victims: list[Transaction] = []
+            while (victim := self._victim(txn, holders, victims)) is not None:
+                if victim is txn:
+                    self.deadlocks += 1
+                    raise Deadlock("two transactions wait for each other; this one was rolled back, run it again")
+                victims.append(victim)
             self.waits += 1
             self._waiting[txn] = waiter
             for holder in holders:
                 self._waiters_of.setdefault(holder, set()).add(txn)
-            if victim is not None:
+            for victim in victims:
                 self._waiting[victim].is_victim = True
                 self._waiting[victim].gate.release()
                 self._forget(victim)
@@ -118,7 +126,11 @@ class LockTable:
     def _sleep(self, txn: Transaction, waiter: Waiter, deadline: float) -> None:
         woken = False
         try:
-            woken = waiter.gate.acquire(timeout=max(0.0, deadline - self._clock.monotonic()))
+            left = max(0.0, deadline - self._clock.monotonic())
+            # In pieces: whoever holds the lock may never end once the store has failed or is closed.
+            while not woken and left >= 0 and self._failure.first is None:
+                woken = waiter.gate.acquire(timeout=min(left, FAILURE_POLL_SECONDS))
+                left -= FAILURE_POLL_SECONDS
         finally:
             if not woken:
                 with self._guard:
@@ -127,6 +139,7 @@ class LockTable:
             self.deadlocks += 1
             raise Deadlock("two transactions wait for each other; the younger was rolled back, run it again")
         if not woken:
+            self._failure.check()
             self.timeouts += 1
             raise LockTimeout(
                 f"a row lock was not granted within {self._timeout_ms} ms;"
@@ -137,10 +150,10 @@ class LockTable:
         if lock & LOCK_SHARED:
             holders = self._shared.get(key, set()) - {txn}
             if not holders and txn in self._shared.get(key, ()):
-                # The only shared holder wants more: the shared lock makes way for the exclusive one it will take.
-                if exchange_lock(self._mem, key[0], key[1], LOCK_SHARED, 0):
-                    del self._shared[key]
-                    txn.shared.discard(key)
+                # The only shared holder wants more: one kernel call makes it the exclusive one, nobody comes between.
+                # It stays among the holders: undoing a savepoint gives the shared lock back.
+                if upgrade_lock(self._mem, txn.desc, key[0], key[1]) == ST_MEMORY:
+                    raise MemoryExhausted("data_memory has no room for a lock; the transaction was rolled back")
             return holders
         cell = (lock & LOCK_OP_MASK) << 3
         # The cell may have been freed and used again since; the mark under the guard decides whether that matters.
@@ -148,12 +161,12 @@ class LockTable:
         holder = self.by_slot.get(slot)
         return set() if holder is None or holder is txn else {holder}
 
-    def _victim(self, txn: Transaction, holders: set[Transaction]) -> Transaction | None:
-        """The youngest transaction of a cycle that the new edges close, if they close one."""
+    def _victim(self, txn: Transaction, holders: set[Transaction], gone: Sequence[Transaction]) -> Transaction | None:
+        """The youngest transaction of a cycle that the new edges close, if they close one; `gone` wait no more."""
         path: list[Transaction] = [txn]
 
         def search(at: Transaction, seen: set[Transaction]) -> bool:
-            waiter = self._waiting.get(at)
+            waiter = None if at in gone else self._waiting.get(at)
             for holder in holders if at is txn else (waiter.holders if waiter else ()):
                 if holder is txn:
                     return True

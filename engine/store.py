@@ -76,7 +76,7 @@ class Store:
         self.seed = seed
         self.latch = threading.Lock()
         self.schema_latch = threading.Lock()
-        self.locks = LockTable(self.mem, clock, options.lock_timeout_ms)
+        self.locks = LockTable(self.mem, clock, options.lock_timeout_ms, failure)
         self.no_words: Words = np.zeros(0, dtype=np.int64)
         self.transaction_words = options.transaction_memory_bytes // 8
         self.waits_for_disk = options.durability == "commit"

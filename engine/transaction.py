@@ -239,7 +239,10 @@ class Transaction:
         except BaseException:
             if not self.is_ended and self.store.failure.first is None and int(self.mem[self.desc + X_LAST]) != until:
                 mem, desc, buf = self.mem, self.desc, self.buf
-                self._undo(lambda: int(abort_to_savepoint_step(mem, desc, buf, until, used, changes, SLICE_OPERATIONS)))
+                held = np.array(sorted(self.shared), dtype=np.int64).reshape(-1)
+                self._undo(
+                    lambda: int(abort_to_savepoint_step(mem, desc, buf, held, until, used, changes, SLICE_OPERATIONS))
+                )
             raise
 
     def __enter__(self) -> Self:

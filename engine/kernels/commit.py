@@ -11,7 +11,7 @@ from engine.kernels import helper, kernel
 from engine.kernels.changes import drop_operation, image_words, newest_operation, restore_delete, set_lock
 from engine.kernels.primary import image_key, index_remove, row_tag, tag_of
 from engine.kernels.reads import write_entry
-from engine.kernels.rows import give_slot, known_row_address
+from engine.kernels.rows import give_slot, known_row_address, row_address
 from engine.kernels.varparts import give_var, var_words
 from engine.kernels.words import move_words
 from engine.layout.arena import (
@@ -33,6 +33,7 @@ from engine.layout.arena import (
     LCP_BIT,
     LIVE,
     LOCK_MASK,
+    LOCK_SHARED,
     LOCK_WAITED,
     O_BACK,
     O_FRAGMENT,
@@ -414,13 +415,24 @@ def abort_step(mem, txn, buf, budget):
     return status
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64, int64)")
-def abort_to_savepoint_step(mem, txn, buf, until, used, changes, budget):
+@helper
+def share_again(mem, shared):
+    """Rows whose shared lock was made exclusive and is so no more are shared again, by the same one holder."""
+    for i in range(0, shared.size - 1, 2):
+        row = row_address(mem, shared[i], shared[i + 1])
+        if row != 0 and mem[row] & LOCK_MASK == 0:
+            mem[row] |= LOCK_SHARED
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64, int64, int64)")
+def abort_to_savepoint_step(mem, txn, buf, shared, until, used, changes, budget):
     """One slice of a rollback to a savepoint, the transaction goes on; OK when done, ST_MORE or ST_INVARIANT.
 
     until, used, changes: the newest operation, X_USED and X_CHANGES at the savepoint. Promises of REDO and copies stay.
+    shared: fragment address and ROWID of every row the transaction holds a shared lock on.
     """
     status = undo_until(mem, txn, buf, until, budget)
+    share_again(mem, shared)
     if status == OK:
         mem[txn + X_USED] = used
         mem[txn + X_CHANGES] = changes

@@ -25,6 +25,7 @@ from engine.layout.arena import (
     F_INDEX_BLOCKS,
     LIVE,
     LOCK_MASK,
+    LOCK_SHARED,
     LOCK_WAITED,
     MODE_DELETE,
     MODE_FIND,
@@ -202,7 +203,7 @@ def touch_row(mem, txn, buf, fragment, rowid, mode):
     """UPDATE (of fixed columns), DELETE, LOCK or FIND of a row that has an index entry."""
     row = known_row_address(mem, fragment, rowid)
     head = mem[row]
-    if head & LOCK_MASK:
+    if head & LOCK_MASK and not (head & LOCK_SHARED and mode == MODE_FIND):
         if lock_owner(mem, head) != txn:
             return busy(mem, txn, fragment, rowid, head)
         if own_kind(mem, row) == KIND_DELETE:
@@ -264,6 +265,15 @@ def mark_waited(mem, fragment, rowid, lock):
         return 0
     mem[row] |= LOCK_WAITED
     return 1
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def upgrade_lock(mem, txn, fragment, rowid):
+    """Make a shared lock, whose only holder the caller knows to be `txn`, exclusive; OK, ST_MISSING or ST_MEMORY."""
+    row = row_address(mem, fragment, rowid)
+    if row == 0 or mem[row] & LOCK_MASK & ~LOCK_WAITED != LOCK_SHARED:
+        return ST_MISSING
+    return touch_lock(mem, txn, fragment, rowid, row)
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64)")

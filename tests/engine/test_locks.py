@@ -2,84 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import tidemark as tm
-from engine.clock import SystemClock
-from engine.file_doubles.memory import MemoryFiles
-from engine.options import Options
-from tests.store.support import SMALL, open_memory
+from tests.engine.stage import LONG_MS, NAME, Stage
 from tests.store.trouble import promises
-from tidemark.database import Database
-
-NAME = "test.pair"
-LONG_MS = 60_000  # a wait that nothing ends fails the test by its time limit, not by luck
-
-
-class Actor:
-    """A transaction of a thread of its own, driven step by step."""
-
-    def __init__(self, db: Any) -> None:
-        self._pool = ThreadPoolExecutor(1)
-        self._db = db
-        self.txn: Any = self._pool.submit(db.transaction).result()
-
-    def start(self, call: Callable[[Any], Any]) -> Any:
-        """Begin a call that may block; a future."""
-        return self._pool.submit(call, self.txn)
-
-    def do(self, call: Callable[[Any], Any]) -> Any:
-        return self.start(call).result(timeout=100)
-
-    def read(self, key: int, lock: str | None = None) -> Any:
-        return self.do(lambda txn: txn.get(NAME, key, lock=lock))
-
-    def change(self, key: int, value: int) -> None:
-        self.do(lambda txn: txn.update(NAME, key, {"value": value}))
-
-    def commit(self) -> None:
-        self.do(lambda txn: txn.commit(True))
-
-    def rollback(self) -> None:
-        self.do(lambda txn: txn.rollback())
-
-    def close(self) -> None:
-        self._pool.shutdown()
-
-
-class Stage:
-    """A store and its actors."""
-
-    def __init__(self, timeout_ms: int) -> None:
-        options = Options.from_keywords({**SMALL, "lock_timeout_ms": timeout_ms})
-        self.db = Database(MemoryFiles(), options, SystemClock())
-        columns = [tm.Column("id", tm.Int64), tm.Column("value", tm.Int64)]
-        self.table = self.db.create_table(NAME, columns, primary_key="id")
-        self.table.insert_many([(key, 0) for key in range(10)])
-        self.actors: list[Actor] = []
-
-    def actor(self) -> Actor:
-        self.actors.append(Actor(self.db))
-        return self.actors[-1]
-
-    def actors_in_order(self, count: int) -> list[Actor]:
-        """Actors whose transactions are older the earlier they stand."""
-        return [self.actor() for _ in range(count)]
-
-    def until_waiting(self, count: int) -> None:
-        """Return when `count` transactions wait for a lock; a busy loop, so that nothing depends on time."""
-        while self.db._store.locks.counters()["waiting"] != count:
-            pass
-
-    def close(self) -> None:
-        for actor in self.actors:
-            actor.close()
 
 
 @pytest.fixture
@@ -287,15 +218,17 @@ def test_savepoint_that_is_undone_frees_its_own_exclusive_locks(impatient: Stage
 
 def test_savepoint_that_is_undone_wakes_who_waited_for_its_locks(stage: Stage) -> None:
     first, waiter = stage.actors_in_order(2)
-    gate = threading.Event()
+    locked, gate = threading.Event(), threading.Event()
 
     def block(txn: Any) -> None:
         with pytest.raises(ZeroDivisionError), txn.savepoint():
             txn.update(NAME, 2, {"value": 2})
+            locked.set()
             gate.wait()
             raise ZeroDivisionError
 
     undone = first.start(block)
+    locked.wait()
     waiting = waiter.start(lambda txn: txn.update(NAME, 2, {"value": 7}))
     stage.until_waiting(1)
     gate.set()
