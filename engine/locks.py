@@ -84,11 +84,13 @@ class LockTable:
         """Give up all shared locks of a transaction that ends."""
         with self._guard:
             for key in txn.shared:
-                holders = self._shared[key]
+                holders = self._shared.get(key)
+                if holders is None:
+                    continue  # a signal cut an earlier call
                 holders.discard(txn)
                 if not holders:
-                    del self._shared[key]
                     exchange_lock(self._mem, key[0], key[1], LOCK_SHARED, 0)
+                    del self._shared[key]
             txn.shared.clear()
             self._wake(txn)
 

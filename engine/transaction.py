@@ -199,16 +199,28 @@ class Transaction:
                 if int(self.mem[self.desc + X_STATE]) != APPLIED:
                     self._apply_slices(self.group)
                 self.store.epochs.unhold(self)
-            elif int(self.mem[self.desc + X_STATE]) != APPLIED:
+            elif int(self.mem[self.desc + X_STATE]) == APPLIED:
+                self.store.epochs.has_commits = True  # a signal fell right behind the commit's one step
+            else:
                 self.store.epochs.unhold(self)
-                self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_OPERATIONS)))
+                try:
+                    self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_OPERATIONS)))
+                finally:
+                    self._ended(1)  # a KeyboardInterrupt that waited for the last slice is under way
             self._ended(1)
         self.is_ended = True
 
     def _undo(self, step: Callable[[], int]) -> None:
+        """Call `step` until it is done. A KeyboardInterrupt waits: half undone, rows would stay locked for ever."""
         status = ST_MORE
+        interrupt: KeyboardInterrupt | None = None
         while status == ST_MORE:
-            status = step()
+            try:
+                status = step()
+            except KeyboardInterrupt as error:
+                interrupt = error  # the kernel may have been done already; doing it again changes nothing
+        if interrupt is not None:
+            raise interrupt
         if status != OK:
             raise self.store.fail(
                 InvariantBroken(f"rollback met a broken invariant (status {status}); reopen the store")
@@ -224,7 +236,6 @@ class Transaction:
             self.store.locks.release_shared(self)
         elif has_waiters:
             self.store.locks.wake(self)
-        self.is_ended = True
         self.store.retire(self)
 
     @contextmanager
