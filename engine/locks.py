@@ -74,11 +74,17 @@ class LockTable:
                 return True
             if lock & LOCK_WAITED and holders and any(waiter.key == key for waiter in self._waiting.values()):
                 return False  # somebody waits for all shared holders to leave: do not keep them waiting for ever
-            if not exchange_lock(self._mem, key[0], key[1], lock, LOCK_SHARED):
-                return False
-            self._shared.setdefault(key, set()).add(txn)
+            # Registered before the row is marked: a signal in between must leave nothing that the end does not free.
             txn.shared.add(key)
-            return True
+            holders = self._shared.setdefault(key, set())
+            holders.add(txn)
+            if exchange_lock(self._mem, key[0], key[1], lock, LOCK_SHARED):
+                return True
+            txn.shared.discard(key)
+            holders.discard(txn)
+            if not holders:
+                del self._shared[key]
+            return False
 
     def release_shared(self, txn: Transaction) -> None:
         """Give up all shared locks of a transaction that ends."""
@@ -133,6 +139,8 @@ class LockTable:
             while not woken and left >= 0 and self._failure.first is None:
                 woken = waiter.gate.acquire(timeout=min(left, FAILURE_POLL_SECONDS))
                 left -= FAILURE_POLL_SECONDS
+                # Forgotten and yet asleep: a signal cut the waking.
+                woken = woken or self._waiting.get(txn) is not waiter
         finally:
             if not woken:
                 with self._guard:
@@ -185,11 +193,12 @@ class LockTable:
         return max(path, key=lambda each: each.txid)
 
     def _wake(self, txn: Transaction) -> None:
-        for waiting in self._waiters_of.pop(txn, ()):
+        for waiting in list(self._waiters_of.get(txn, ())):
             waiter = self._waiting.get(waiting)
             if waiter is not None and txn in waiter.holders:
-                waiter.gate.release()
                 self._forget(waiting)
+                waiter.gate.release()
+        self._waiters_of.pop(txn, None)
 
     def _forget(self, txn: Transaction) -> None:
         waiter = self._waiting.pop(txn, None)

@@ -190,9 +190,20 @@ class Transaction:
             raise interrupt
 
     def rollback(self) -> None:
-        """Undo everything; nothing of it reaches the disk. Ending an ended transaction is allowed."""
-        if self.is_ended:
-            return
+        """Undo everything; nothing of it reaches the disk. Ending an ended transaction is allowed.
+
+        A KeyboardInterrupt waits for the end: half undone, rows would stay locked until the store is closed (F117).
+        """
+        interrupt: KeyboardInterrupt | None = None
+        while not self.is_ended:
+            try:
+                self._roll_back()
+            except KeyboardInterrupt as error:
+                interrupt = error  # every step may be made again
+        if interrupt is not None:
+            raise interrupt
+
+    def _roll_back(self) -> None:
         if self.store.failure.first is None:
             if self.group is not None and self.group.sequence:
                 # A signal fell behind the hand-over to the log: it is committed, so the rows must follow.
@@ -203,10 +214,7 @@ class Transaction:
                 self.store.epochs.has_commits = True  # a signal fell right behind the commit's one step
             else:
                 self.store.epochs.unhold(self)
-                try:
-                    self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_OPERATIONS)))
-                finally:
-                    self._ended(1)  # a KeyboardInterrupt that waited for the last slice is under way
+                self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_OPERATIONS)))
             self._ended(1)
         self.is_ended = True
 
