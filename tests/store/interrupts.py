@@ -7,6 +7,7 @@ point of a run can be given a KeyboardInterrupt again and again.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,8 @@ def interrupt_at(nth: int, work: Callable[[], Any]) -> Point:
             return
         if "/file_doubles/" in frame.f_code.co_filename:
             return  # a disk in memory is no code of the store's
+        if event == "call" and frame.f_code.co_flags & inspect.CO_GENERATOR:
+            return  # it may be the closing of a generator given up, where Python swallows what is raised
         point.count += 1
         if point.count == nth:
             what = f" after {argument.__name__}" if event == "c_return" else ""
