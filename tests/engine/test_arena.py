@@ -131,7 +131,7 @@ def test_index_grown_by_splits_and_shrunk_by_deletes_holds_each_key_once(shape: 
     world.db = open_memory(world.db._files.kill(), **OPTIONS)
     world.agrees()
     at_once = open_memory(**OPTIONS)
-    table = at_once.create_table(world.name, SHAPES[shape][0], primary_key="id")
+    table = at_once.create_table(world.name, SHAPES[shape][0], primary_key="id", partition=tm.HashPartition(1))
     table.insert_many(rows)
     check_arena(at_once)
     segments = at_once._store.mem[at_once._store.tables[world.name].fragments[0] + a.F_SEGMENTS]
