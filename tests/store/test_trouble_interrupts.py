@@ -147,3 +147,28 @@ def test_interrupt_at_any_point_leaves_all_or_nothing_and_a_store_that_goes_on(
         db.checkpoint()
         now = state_of(db)
         assert state_of(open_memory(db._files.kill(), **OPTIONS)) == now, place
+
+
+@pytest.mark.parametrize("rows", [1, 6_000])
+def test_outcome_tells_what_became_of_an_interrupted_commit(start: dict[str, bytes], rows: int) -> None:
+    def begun() -> tuple[Any, Any]:
+        db = open_memory(MemoryFiles.from_snapshot(start), **OPTIONS)
+        txn = db.transaction()
+        txn.insert_many(NAME, many(100, rows))
+        return db, txn
+
+    _, txn = begun()
+    points = interrupt_at(-1, lambda: txn.commit(True)).count
+    seen = set()
+    for nth in range(1, points + 1):
+        db, txn = begun()
+        point = interrupt_at(nth, lambda txn=txn: txn.commit(True))
+        txn.rollback()
+        db.sync()
+        outcome = "committed" if 100 in db[NAME] else "aborted"
+        assert len(db[NAME]) == 40 + (rows if outcome == "committed" else 0), point.where
+        assert db.outcome(txn.txid) == outcome, point.where
+        again = open_memory(db._files.kill(), **OPTIONS)
+        assert (again.outcome(txn.txid), 100 in again[NAME]) == (outcome, outcome == "committed"), point.where
+        seen.add(outcome)
+    assert seen == {"committed", "aborted"}
