@@ -93,7 +93,16 @@ def _from_pandas(frame: Any, definition: TableDefinition) -> pa.RecordBatch:
         series = frame.iloc[:, position]
         plain_float = isinstance(series.dtype, np.dtype) and series.dtype.kind == "f"
         # In pandas NaN means missing; in a column that is not nullable it can only be a number.
-        arrays.append(pa.array(series.to_numpy()) if plain_float and name not in nullable else _series(series))
+        if plain_float and name not in nullable:
+            arrays.append(pa.array(series.to_numpy()))
+            continue
+        if series.dtype == object:
+            # Python objects go the way of Python rows: pyarrow would take bytes and text, or times with and without a
+            # zone, in one column, and refuse others with errors of its own.
+            values = series.where(series.notna(), None).to_numpy(dtype=object)
+            arrays.append(_column_array(values, name, definition))
+            continue
+        arrays.append(_series(series))
     return pa.RecordBatch.from_arrays(arrays, names=[str(name) for name in frame.columns])
 
 

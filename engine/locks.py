@@ -4,15 +4,16 @@ Exclusive locks live in row headers (kernels take and free them); this module ow
 wait-for graph. A waiter registers with every holder; when a holder frees a row somebody waits for, all its waiters try
 again.
 
-Invariants: (K1) a row marked as shared stands in `_shared`; what stands there is marked, unless its only holder has
-made the lock exclusive or has just ended; (K2) a waiter is registered and the row marked as waited for under one guard,
-so a holder that frees the row afterwards must see it; (K3) a cycle is found when its last edge is added, and its
-youngest transaction is the one victim.
+Invariants: (K1) a row's shared mark is set exactly while `_shared` holds it and its one holder has not made it
+exclusive (a savepoint that takes that back sets it again); (K2) a waiter is registered and the row marked as waited
+for under one guard, so a holder that frees the row afterwards must see it; (K3) a cycle is found when its last edge
+is added, and its youngest transaction is the one victim; several cycles closed at once have one victim each.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engine.clock import Clock
@@ -21,14 +22,16 @@ from engine.kernels.operations import exchange_lock, mark_waited, upgrade_lock
 from engine.layout.arena import LOCK_OP_MASK, LOCK_SHARED, LOCK_WAITED, O_TXN, ST_MEMORY, X_SLOT
 
 if TYPE_CHECKING:
+    from engine.failure import Failure
     from engine.memory.arena import Words
     from engine.transaction import Transaction
 
 RowKey = tuple[int, int]  # fragment address, ROWID
+FAILURE_POLL_SECONDS = 0.1
 
 
 class Waiter:
-    """One blocked transaction: the gate it sleeps at, for which row, and whom it waits for."""
+    """One blocked transaction: the gate it sleeps at and whom it waits for."""
 
     __slots__ = ("gate", "holders", "is_victim", "key")
 
@@ -43,8 +46,9 @@ class Waiter:
 class LockTable:
     """Shared locks, waiters and the wait-for graph of one store."""
 
-    def __init__(self, mem: Words, clock: Clock, timeout_ms: int) -> None:
+    def __init__(self, mem: Words, clock: Clock, timeout_ms: int, failure: Failure) -> None:
         self._mem = mem
+        self._failure = failure
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._guard = threading.Lock()
@@ -68,21 +72,29 @@ class LockTable:
                 return True
             if lock & LOCK_WAITED and holders and any(waiter.key == key for waiter in self._waiting.values()):
                 return False  # somebody waits for all shared holders to leave: do not keep them waiting for ever
-            if not exchange_lock(self._mem, key[0], key[1], lock, LOCK_SHARED):
-                return False
-            self._shared.setdefault(key, set()).add(txn)
+            # Registered before the row is marked: a signal in between must leave nothing that the end does not free.
             txn.shared.add(key)
-            return True
+            holders = self._shared.setdefault(key, set())
+            holders.add(txn)
+            if exchange_lock(self._mem, key[0], key[1], lock, LOCK_SHARED):
+                return True
+            txn.shared.discard(key)
+            holders.discard(txn)
+            if not holders:
+                del self._shared[key]
+            return False
 
     def release_shared(self, txn: Transaction) -> None:
         """Give up all shared locks of a transaction that ends."""
         with self._guard:
             for key in txn.shared:
-                holders = self._shared[key]
+                holders = self._shared.get(key)
+                if holders is None:
+                    continue  # a signal cut an earlier call
                 holders.discard(txn)
                 if not holders:
-                    del self._shared[key]
                     exchange_lock(self._mem, key[0], key[1], LOCK_SHARED, 0)
+                    del self._shared[key]
             txn.shared.clear()
             self._wake(txn)
 
@@ -101,15 +113,17 @@ class LockTable:
             if not holders or not mark_waited(self._mem, key[0], key[1], lock):
                 return
             waiter = Waiter(key, holders)
-            victim = self._victim(txn, holders)
-            if victim is txn:
-                self.deadlocks += 1
-                raise Deadlock("two transactions wait for each other; this one was rolled back, run it again")
+            victims: list[Transaction] = []
+            while (victim := self._victim(txn, holders, victims)) is not None:
+                if victim is txn:
+                    self.deadlocks += 1
+                    raise Deadlock("two transactions wait for each other; this one was rolled back, run it again")
+                victims.append(victim)
             self.waits += 1
             self._waiting[txn] = waiter
             for holder in holders:
                 self._waiters_of.setdefault(holder, set()).add(txn)
-            if victim is not None:
+            for victim in victims:
                 self._waiting[victim].is_victim = True
                 self._waiting[victim].gate.release()
                 self._forget(victim)
@@ -118,7 +132,13 @@ class LockTable:
     def _sleep(self, txn: Transaction, waiter: Waiter, deadline: float) -> None:
         woken = False
         try:
-            woken = waiter.gate.acquire(timeout=max(0.0, deadline - self._clock.monotonic()))
+            left = max(0.0, deadline - self._clock.monotonic())
+            # In pieces: whoever holds the lock may never end once the store has failed or is closed.
+            while not woken and left >= 0 and self._failure.first is None:
+                woken = waiter.gate.acquire(timeout=min(left, FAILURE_POLL_SECONDS))
+                left -= FAILURE_POLL_SECONDS
+                # Forgotten and yet asleep: a signal cut the waking.
+                woken = woken or self._waiting.get(txn) is not waiter
         finally:
             if not woken:
                 with self._guard:
@@ -127,6 +147,7 @@ class LockTable:
             self.deadlocks += 1
             raise Deadlock("two transactions wait for each other; the younger was rolled back, run it again")
         if not woken:
+            self._failure.check()
             self.timeouts += 1
             raise LockTimeout(
                 f"a row lock was not granted within {self._timeout_ms} ms;"
@@ -137,9 +158,10 @@ class LockTable:
         if lock & LOCK_SHARED:
             holders = self._shared.get(key, set()) - {txn}
             if not holders and txn in self._shared.get(key, ()):
-                # The only shared holder wants more. It stays registered: undone to a savepoint, it shares again.
+                # The only shared holder wants more: one kernel call makes it the exclusive one, nobody comes between.
+                # It stays among the holders: undoing a savepoint gives the shared lock back.
                 if upgrade_lock(self._mem, txn.desc, key[0], key[1]) == ST_MEMORY:
-                    raise MemoryExhausted("data_memory has no room for another lock; the transaction was rolled back")
+                    raise MemoryExhausted("data_memory has no room for a lock; the transaction was rolled back")
             return holders
         cell = (lock & LOCK_OP_MASK) << 3
         # The cell may have been freed and used again since; the mark under the guard decides whether that matters.
@@ -147,12 +169,12 @@ class LockTable:
         holder = self.by_slot.get(slot)
         return set() if holder is None or holder is txn else {holder}
 
-    def _victim(self, txn: Transaction, holders: set[Transaction]) -> Transaction | None:
-        """The youngest transaction of a cycle that the new edges close, if they close one."""
+    def _victim(self, txn: Transaction, holders: set[Transaction], gone: Sequence[Transaction]) -> Transaction | None:
+        """The youngest transaction of a cycle that the new edges close, if they close one; `gone` wait no more."""
         path: list[Transaction] = [txn]
 
         def search(at: Transaction, seen: set[Transaction]) -> bool:
-            waiter = self._waiting.get(at)
+            waiter = None if at in gone else self._waiting.get(at)
             for holder in holders if at is txn else (waiter.holders if waiter else ()):
                 if holder is txn:
                     return True
@@ -169,11 +191,12 @@ class LockTable:
         return max(path, key=lambda each: each.txid)
 
     def _wake(self, txn: Transaction) -> None:
-        for waiting in self._waiters_of.pop(txn, ()):
+        for waiting in list(self._waiters_of.get(txn, ())):
             waiter = self._waiting.get(waiting)
             if waiter is not None and txn in waiter.holders:
-                waiter.gate.release()
                 self._forget(waiting)
+                waiter.gate.release()
+        self._waiters_of.pop(txn, None)
 
     def _forget(self, txn: Transaction) -> None:
         waiter = self._waiting.pop(txn, None)

@@ -80,7 +80,7 @@ def settle(
             mem, desc = txn.mem, txn.desc
             key = (int(mem[desc + X_FRAGMENT]), int(mem[desc + X_ROWID]))
             txn.store.locks.wait(txn, key, int(mem[desc + X_LOCK]), deadline)
-            txn.store.failure.check()
+            txn.check()  # the store may have failed, or closed and rolled this transaction back
         elif status in (ST_MEMORY, ST_PAGES):
             raise MemoryExhausted(
                 f"data_memory has no room for another row of {table.name}; the transaction was rolled back;"

@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.errors import LimitExceeded, NoSuchTable, RedoOverloaded, StoreFailed, TableExists
 from engine.ids import first_txid
-from engine.kernels.commit import begin_transaction, reserve_redo
+from engine.kernels.commit import abort_step, begin_transaction, reserve_redo
 from engine.layout.arena import OK
 from engine.layout.redo import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
 from engine.limits import TRANSACTIONS_OPEN_MAX
@@ -76,7 +76,7 @@ class Store:
         self.seed = seed
         self.latch = threading.Lock()
         self.schema_latch = threading.Lock()
-        self.locks = LockTable(self.mem, clock, options.lock_timeout_ms)
+        self.locks = LockTable(self.mem, clock, options.lock_timeout_ms, failure)
         self.no_words: Words = np.zeros(0, dtype=np.int64)
         self.transaction_words = options.transaction_memory_bytes // 8
         self.waits_for_disk = options.durability == "commit"
@@ -123,21 +123,20 @@ class Store:
         except IndexError:
             place = self._new_place()
         slot, desc, _, _ = place
-        if begin_transaction(self.mem, desc, slot, any_value | author << 32, BUFFER_WORDS + PAD_WORDS) != OK:
-            self._wait_to_begin(place, any_value | author << 32)
-        txn = kind(self, place)
-        self.locks.by_slot[slot] = txn
-        return txn
-
-    def _wait_to_begin(self, place: Place, tail_word: int) -> None:
-        slot, desc, _, _ = place
+        tail_word = any_value | author << 32
         try:
-            self.wait_for_redo(
-                lambda: bool(begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) == OK)
-            )
+            if begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) != OK:
+                self.wait_for_redo(
+                    lambda: bool(begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) == OK)
+                )
+            txn = kind(self, place)
+            self.locks.by_slot[slot] = txn
         except BaseException:
+            # Ctrl-C among others: nobody will ever end this one, so its promises are given back here (F117).
+            abort_step(self.mem, desc, self.no_words, 1)
             self._spare_places.append(place)
             raise
+        return txn
 
     def _new_place(self) -> Place:
         slot = next(self._slots) if not self._spare_slots else self._spare_slots.pop()
@@ -152,9 +151,12 @@ class Store:
         return slot, desc, buf, buf.data.cast("B")
 
     def retire(self, txn: Transaction) -> None:
-        """Take back what an ended transaction used."""
+        """Take back what a transaction that ends used; once only, wherever a signal falls."""
         place = txn.place
+        if self.locks.by_slot.get(place[0]) is not txn:
+            return
         del self.locks.by_slot[place[0]]
+        txn.is_ended = True  # before its place can be another's
         if self._dropped:
             self._reclaim(txn)
         if txn.buf is place[2] and len(self._spare_places) < SPARE_PLACES:

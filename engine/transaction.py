@@ -190,25 +190,45 @@ class Transaction:
             raise interrupt
 
     def rollback(self) -> None:
-        """Undo everything; nothing of it reaches the disk. Ending an ended transaction is allowed."""
-        if self.is_ended:
-            return
+        """Undo everything; nothing of it reaches the disk. Ending an ended transaction is allowed.
+
+        A KeyboardInterrupt waits for the end: half undone, rows would stay locked until the store is closed (F117).
+        """
+        interrupt: KeyboardInterrupt | None = None
+        while not self.is_ended:
+            try:
+                self._roll_back()
+            except KeyboardInterrupt as error:
+                interrupt = error  # every step may be made again
+        if interrupt is not None:
+            raise interrupt
+
+    def _roll_back(self) -> None:
         if self.store.failure.first is None:
             if self.group is not None and self.group.sequence:
                 # A signal fell behind the hand-over to the log: it is committed, so the rows must follow.
                 if int(self.mem[self.desc + X_STATE]) != APPLIED:
                     self._apply_slices(self.group)
                 self.store.epochs.unhold(self)
-            elif int(self.mem[self.desc + X_STATE]) != APPLIED:
+            elif int(self.mem[self.desc + X_STATE]) == APPLIED:
+                self.store.epochs.has_commits = True  # a signal fell right behind the commit's one step
+            else:
                 self.store.epochs.unhold(self)
                 self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_OPERATIONS)))
             self._ended(1)
         self.is_ended = True
 
     def _undo(self, step: Callable[[], int]) -> None:
+        """Call `step` until it is done. A KeyboardInterrupt waits: half undone, rows would stay locked for ever."""
         status = ST_MORE
+        interrupt: KeyboardInterrupt | None = None
         while status == ST_MORE:
-            status = step()
+            try:
+                status = step()
+            except KeyboardInterrupt as error:
+                interrupt = error  # the kernel may have been done already; doing it again changes nothing
+        if interrupt is not None:
+            raise interrupt
         if status != OK:
             raise self.store.fail(
                 InvariantBroken(f"rollback met a broken invariant (status {status}); reopen the store")
@@ -224,7 +244,6 @@ class Transaction:
             self.store.locks.release_shared(self)
         elif has_waiters:
             self.store.locks.wake(self)
-        self.is_ended = True
         self.store.retire(self)
 
     @contextmanager

@@ -24,6 +24,7 @@ def shown(value: object) -> str:
         return f"{type(value).__name__} of {value.bit_length()} bits"
     # A megabyte of bytes must not be written out only to be cut.
     text = repr(value[: 2 * SHOWN_CHARACTERS]) if isinstance(value, (str, bytes)) else repr(value)
+    text = text.replace("\n", " ")  # messages are one line; arrays and frames show themselves in many
     if len(text) > SHOWN_CHARACTERS:
         text = text[: SHOWN_CHARACTERS - 1] + "…"
     return f"{type(value).__name__} {text}"

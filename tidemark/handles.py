@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine import batch_operations, row_operations
 from engine.errors import RowNotFound
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.transaction import Transaction
 
 Progress = Callable[[int, int, str], None]
+R = TypeVar("R")
 
 
 class TableHandle:
@@ -45,16 +46,26 @@ class TableHandle:
         """The table's definition."""
         return self._table.definition
 
+    def _alone(self, call: Callable[..., R], *arguments: Any) -> R:
+        """One call as a transaction. Not by `with`: a signal on the way into `__exit__` would leave it open (F117)."""
+        txn = self._begin()
+        try:
+            result = call(txn, self._table, *arguments)
+            txn.commit(txn.store.waits_for_disk)
+        except BaseException:
+            # Interrupted before the hand-over it is rolled back; behind it, committed: outcome(txid) tells.
+            txn.rollback()
+            raise
+        return result
+
     # --- one row ---------------------------------------------------------------------------------
     def insert(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
         """Insert one row. Raises: DuplicateKey, TypeMismatch, ValueOutOfRange, NotNullViolation, NoSuchColumn."""
-        with self._begin() as txn:
-            row_operations.insert(txn, self._table, row)
+        self._alone(row_operations.insert, row)
 
     def write(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
         """Insert one row, or replace the row with its key."""
-        with self._begin() as txn:
-            row_operations.write(txn, self._table, row)
+        self._alone(row_operations.write, row)
 
     def get(self, key: Any) -> Any:
         """The committed row with this key as a named tuple, or None."""
@@ -64,34 +75,28 @@ class TableHandle:
 
     def update(self, key: Any, changes: Mapping[str, Any]) -> None:
         """Change some columns of one row. Raises: RowNotFound."""
-        with self._begin() as txn:
-            row_operations.update(txn, self._table, key, changes)
+        self._alone(row_operations.update, key, changes)
 
     def delete(self, key: Any) -> None:
         """Delete one row. Raises: RowNotFound."""
-        with self._begin() as txn:
-            row_operations.delete(txn, self._table, key)
+        self._alone(row_operations.delete, key)
 
     # --- many rows -------------------------------------------------------------------------------
     def insert_many(self, data: Any, progress: Progress | None = None) -> int:
         """Insert all rows of Arrow, pandas, polars, NumPy or Python data in one transaction; returns how many."""
-        with self._begin() as txn:
-            return batch_operations.insert_many(txn, self._table, data, progress)
+        return self._alone(batch_operations.insert_many, data, progress)
 
     def write_many(self, data: Any, progress: Progress | None = None) -> int:
         """Insert or replace all rows of `data` in one transaction; returns how many."""
-        with self._begin() as txn:
-            return batch_operations.write_many(txn, self._table, data, progress)
+        return self._alone(batch_operations.write_many, data, progress)
 
     def update_many(self, data: Any, progress: Progress | None = None) -> int:
         """Change the given columns of the rows whose keys stand in `data`, in one transaction; returns how many."""
-        with self._begin() as txn:
-            return batch_operations.update_many(txn, self._table, data, progress)
+        return self._alone(batch_operations.update_many, data, progress)
 
     def delete_many(self, keys: Any) -> int:
         """Delete the rows with these keys in one transaction; returns how many. Raises: RowNotFound."""
-        with self._begin() as txn:
-            return batch_operations.delete_many(txn, self._table, keys)
+        return self._alone(batch_operations.delete_many, keys)
 
     def get_many(self, keys: Any, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The committed rows with these keys, in their order; keys without a row are left out."""

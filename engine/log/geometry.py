@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.errors import FileTruncated
 from engine.layout.log import GROUP_ALIGN_BYTES
 
 if TYPE_CHECKING:
@@ -75,5 +76,13 @@ def create_files(files: Files, geometry: Geometry) -> None:
 
 
 def open_files(files: Files, geometry: Geometry, writable: bool) -> list[File]:
-    """Open all files of the ring, in order."""
-    return [files.open(name, writable) for name in geometry.names()]
+    """Open all files of the ring, in order. Raises: FileMissing, FileTruncated."""
+    handles = [files.open(name, writable) for name in geometry.names()]
+    for name, handle in zip(geometry.names(), handles, strict=True):
+        # They were synced at their full size before the store was: what lies beyond the cut may have been promised.
+        size = files.size(handle)
+        if size < geometry.file_bytes:
+            raise FileTruncated(
+                f"{name} has {size} of {geometry.file_bytes} bytes; restore it from a copy", file=name, size=size
+            )
+    return handles

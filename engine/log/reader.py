@@ -57,6 +57,7 @@ class LogReader:
         self.end_lsn = 0
         self.next_sequence = 1
         self.last: GroupRead | None = None
+        self._strange: tuple[int, int] | None = None  # file and offset of what looks like a group of another store
 
     def groups(self, lsn: int, sequence: int) -> Iterator[GroupRead]:
         """Every group from (lsn, sequence) to the end of the log; then `end_lsn`, `next_sequence`, `last` are set.
@@ -124,14 +125,15 @@ class LogReader:
         for lsn, sequence in self.candidates():
             if sequence >= self.next_sequence and lsn >= self.end_lsn and self.group_at(lsn, sequence) is not None:
                 raise self.damage(f"is damaged but group {sequence} behind it is intact")
+        if self._strange is not None and self._is_foreign(*self._strange):
+            raise self._foreign(*self._strange)
 
     def damage(self, what: str) -> RedoDamaged | ForeignFile:
         """The error for a log that ends too early: what stands where it should go on."""
         number, offset, _, _ = self._geometry.pieces(self.end_lsn, 8)[0]
         name = self._geometry.name(number)
-        head = self._read(self.end_lsn, GROUP_ALIGN_BYTES)
-        if int(header_of(head, GROUP)["kind"]) == KIND_GROUP and store_of(head) != self._store:
-            return ForeignFile(f"{name} belongs to another store; put the right one back", file=name, offset=offset)
+        if self._is_foreign(number, offset):
+            return self._foreign(number, offset)
         return RedoDamaged(
             f"REDO group {self.next_sequence} at LSN {self.end_lsn} ({name}, offset {offset}) {what};"
             " restore the file from a copy, or restart through an earlier epoch",
@@ -139,6 +141,20 @@ class LogReader:
             offset=offset,
             lsn=self.end_lsn,
         )
+
+    def _is_foreign(self, number: int, offset: int) -> bool:
+        """Whether an intact group of another store stands there; files are zeroed when made, so none is left over."""
+        lsn = number * self._geometry.file_bytes + offset  # of the first lap; only the place counts
+        head = self._read(lsn, GROUP_ALIGN_BYTES)
+        size = int(header_of(head, GROUP)["words"])
+        if size < GROUP_ALIGN_WORDS or size % GROUP_ALIGN_WORDS or size * 8 > self._geometry.capacity_bytes:
+            return False
+        words = self._read(lsn, size * 8)
+        return store_of(words) != self._store and is_sealed(words, KIND_GROUP, size)
+
+    def _foreign(self, number: int, offset: int) -> ForeignFile:
+        name = self._geometry.name(number)
+        return ForeignFile(f"{name} belongs to another store; put the right one back", file=name, offset=offset)
 
     def candidates(self) -> Iterator[tuple[int, int]]:
         """(LSN, sequence) of everything in the ring that looks like a group header of this store."""
@@ -151,7 +167,11 @@ class LogReader:
                 self._pread_into(number, offset, words.data.cast("B"))
                 pages = words.reshape(-1, step // 8)
                 headers = np.ascontiguousarray(pages[:, :GROUP_WORDS]).view(GROUP).reshape(-1)
-                found = np.flatnonzero((headers["kind"] == KIND_GROUP) & (headers["store_low"] == low))
+                ours = headers["store_low"] == low
+                strange = np.flatnonzero((headers["kind"] == KIND_GROUP) & ~ours)
+                if strange.size and self._strange is None:
+                    self._strange = (number, offset + int(strange[0]) * step)
+                found = np.flatnonzero((headers["kind"] == KIND_GROUP) & ours)
                 for index in found.tolist():
                     header = headers[index]
                     at = number * self._geometry.file_bytes + offset + index * step

@@ -36,6 +36,8 @@ FILL_WORDS = 1 << 17  # 1 MiB
 SPARE_BUFFERS = 8
 # Kept back from transactions: restart, schema records and the padding of groups in flight must always fit.
 PRIVATE_BYTES = 64 << 10
+# A follower looks for itself this often whether somebody leads: a second signal may cut the leader's handing over.
+FOLLOWER_POLL_SECONDS = 0.1
 
 pack_header = packer_of(GROUP).pack_into
 RESERVED_FIELDS = (0, 0, 0, 0)
@@ -211,13 +213,16 @@ class RedoLog:
                     if self._leader is token:
                         self._lead(sequence)
                 else:
-                    gate.acquire()
+                    gate.acquire(timeout=FOLLOWER_POLL_SECONDS)
+                    if self.durable_sequence < sequence and self._files.failure.first is not None:
+                        self._files.failure.check()
             except StoreFailed as error:
                 raise CommitOnFailedStore(
                     "the store failed before the commit was durable; open it again and ask outcome(txid)"
                 ) from error
             finally:
                 if self._leader is token:
+                    self._leader = None  # no call before it, so no signal can leave the log with a leader who has gone
                     self._hand_over()
                 elif gate is not None:
                     self._leave(sequence, gate)
@@ -240,7 +245,8 @@ class RedoLog:
                 return
             while True:
                 try:
-                    self._write(group)
+                    if self.durable_sequence < group.sequence:  # else its buffer may hold other records already
+                        self._write(group)
                     self._publish(group)
                     break
                 except KeyboardInterrupt as error:
@@ -300,13 +306,14 @@ class RedoLog:
         self._files.mark("ack", sequence=group.sequence)
         with self._latch:
             if self._pending and self._pending[0] is group:
-                self._pending.popleft()
+                # Before the first call, hence together: a signal in the midst must not have the group written again.
+                self.durable_sequence = group.sequence
                 self.durable_lsn = group.lsn + group.written_words * 8
                 self.groups_written += 1
                 self.bytes_written += group.written_words * 8
+                self._pending.popleft()
                 if group.words.size == FILL_WORDS and len(self._spares) < SPARE_BUFFERS:
                     self._spares.append(group.words)
-            self.durable_sequence = max(self.durable_sequence, group.sequence)
         with self._guard:
             for _ in range(len(self._followers)):
                 wanted, gate = self._followers.popleft()
@@ -316,9 +323,8 @@ class RedoLog:
                     self._followers.append((wanted, gate))
 
     def _hand_over(self) -> None:
-        """Stop leading; the first who still waits takes over, or on failure all go and see it."""
+        """The leader has gone; the first who still waits takes over, or on failure all go and see it."""
         with self._guard:
-            self._leader = None
             if self._files.failure.first is not None:
                 while self._followers:
                     self._followers.popleft()[1].release()

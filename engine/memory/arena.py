@@ -19,6 +19,7 @@ from engine.layout.arena import (
     P_FREE_BLOCK_COUNT,
     P_FREE_PAGE_COUNT,
     P_HIGH,
+    P_LIMIT,
     PAGE_BYTES,
     S_COPY_LIMIT,
     S_POOL,
@@ -51,7 +52,8 @@ class Arena:
 
     def used_pages(self) -> int:
         """Pages in use, those carved into blocks included."""
-        return int(self.mem[S_POOL + P_HIGH] - self.mem[S_POOL + P_FREE_PAGE_COUNT])
+        never_used = self.mem[S_POOL + P_LIMIT] - self.mem[S_POOL + P_HIGH]  # a restart takes from both ends
+        return int(self.pages - never_used - self.mem[S_POOL + P_FREE_PAGE_COUNT])
 
     def free_blocks(self) -> int:
         """Blocks of 4 KiB on the free list."""

@@ -1,0 +1,313 @@
+"""A walk over the whole arena of a live store: every word has one owner, and every structure says what it holds.
+
+Written from the layout alone, in plain Python: it shares no code with the kernels it checks, but for the constants.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from engine.layout import arena as a
+
+
+class ArenaCheck:
+    """One walk; raises AssertionError with what it found."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.mem: Any = store.mem
+        self.owner = np.zeros(self.mem.size, dtype=np.uint8)
+        self.operations: dict[int, int] = {}  # cell → transaction descriptor
+        self.chunks: Counter[int] = Counter()  # var references rows and operations hold
+
+    def word(self, at: int) -> int:
+        return int(self.mem[at])
+
+    def claim(self, start: int, words: int, what: str) -> None:
+        taken = self.owner[start : start + words]
+        assert start > 0 or what == "store header"
+        assert not taken.any(), f"{what} at word {start} has another owner"
+        taken[:] = 1
+
+    def page(self, number: int, what: str) -> int:
+        self.claim(number << a.PAGE_SHIFT, a.PAGE_WORDS, what)
+        return number << a.PAGE_SHIFT
+
+    def block(self, at: int, what: str) -> int:
+        assert at % a.BLOCK_WORDS == 0
+        self.claim(at, a.BLOCK_WORDS, what)
+        return at
+
+    def run(self) -> None:
+        """Check everything."""
+        self.page(0, "store header")
+        pool = a.S_POOL
+        self.page(self.word(pool + a.P_SCRATCH) >> a.PAGE_SHIFT, "scratch page")
+        self.free_list(self.word(pool + a.P_FREE_PAGES), "page", self.word(pool + a.P_FREE_PAGE_COUNT))
+        self.free_list(self.word(pool + a.P_FREE_BLOCKS), "block", self.word(pool + a.P_FREE_BLOCK_COUNT))
+        self.free_list(self.word(pool + a.P_FREE_CELLS), "cell", None)
+        self.transactions()
+        for table in self.store.tables.values():
+            self.table(table)
+        for table, _ in self.store._dropped:
+            self.table(table)
+        # A restart takes pages from both ends; what lies between was never used.
+        self.everything_owned(self.word(pool + a.P_HIGH) << a.PAGE_SHIFT, self.word(pool + a.P_LIMIT) << a.PAGE_SHIFT)
+
+    def everything_owned(self, end: int, begin: int) -> None:
+        assert not self.owner[end:begin].any(), "something lies in memory never used"
+        self.owner[end:begin] = 1
+        lost = np.flatnonzero(self.owner == 0)
+        assert not lost.size, f"{lost.size} words belong to nobody, the first is {lost[0]}"
+        used = self.store.arena.pages - (begin - end >> a.PAGE_SHIFT) - self.word(a.S_POOL + a.P_FREE_PAGE_COUNT)
+        assert self.store.arena.used_pages() == used
+
+    def free_list(self, first: int, kind: str, count: int | None) -> None:
+        found = 0
+        while first:
+            at = first << a.PAGE_SHIFT if kind == "page" else first
+            self.claim(at, {"page": a.PAGE_WORDS, "block": a.BLOCK_WORDS, "cell": a.CELL_WORDS}[kind], f"free {kind}")
+            first = self.word(at)
+            found += 1
+        assert count is None or found == count, f"{found} free {kind}s, {count} counted"
+
+    # --- transactions ----------------------------------------------------------------------------
+    def transactions(self) -> None:
+        store = self.store
+        open_now = [txn.desc for txn in store.locks.by_slot.values()]
+        idle = [place[1] for place in store._spare_places] + list(store.arena._spare_descriptors)
+        for desc in open_now + idle:
+            self.claim(desc, a.TXN_WORDS, "transaction descriptor")
+        for desc in idle:
+            assert self.word(desc + a.X_FIRST) == 0, "an ended transaction has operations"
+        for txn in store.locks.by_slot.values():
+            back, count = 0, 0
+            cell = self.word(txn.desc + a.X_FIRST)
+            while cell:
+                self.claim(cell, a.CELL_WORDS, "operation")
+                assert self.word(cell + a.O_BACK) == back and self.word(cell + a.O_TXN) == txn.desc
+                self.operations[cell] = txn.desc
+                if self.word(cell + a.O_VAR):
+                    self.chain(self.word(cell + a.O_VAR))
+                back, cell, count = cell, self.word(cell + a.O_NEXT), count + 1
+            assert self.word(txn.desc + a.X_LAST) == back and self.word(txn.desc + a.X_OPS) == count
+
+    def chain(self, reference: int) -> None:
+        """Count the chunks of a var part."""
+        while reference:
+            self.chunks[reference] += 1
+            base = (reference >> 16) << a.PAGE_SHIFT
+            entry = self.word(base + a.PAGE_WORDS - 1 - (reference & 0xFFFF))
+            assert not entry & a.VAR_ENTRY_FREE, "a reference leads to a free chunk"
+            reference = self.word(base + (entry & 0xFFFF)) if entry & a.VAR_CHAINED else 0
+
+    # --- tables ----------------------------------------------------------------------------------
+    def table(self, table: Any) -> None:
+        at = self.block(table.address, "table descriptor")
+        count = self.word(at + a.T_FRAGMENTS)
+        fragments = self.word(at + a.T_FRAGMENT_LIST)
+        self.claim(fragments, a.BLOCK_WORDS if count <= a.BLOCK_WORDS else a.PAGE_WORDS, "fragment list")
+        for number in range(count):
+            self.fragment(self.block(self.word(fragments + number), "fragment descriptor"), number)
+
+    def fragment(self, f: int, number: int) -> None:
+        assert self.word(f + a.F_NUMBER) == number and self.word(f + a.F_POOL) == a.S_POOL
+        rows = self.fixed_pages(f)
+        self.var_pages(f)
+        self.index(f, rows)
+
+    def fixed_pages(self, f: int) -> dict[int, int]:
+        """Rows that are not free: ROWID → address."""
+        rows: dict[int, int] = {}
+        states: Counter[int] = Counter()
+        with_room: set[int] = set()
+        made, released, seen = 0, 0, 0
+        for root in range(a.MAP_ROOTS):
+            middle = self.word(f + a.F_MAP + root)
+            if not middle:
+                continue
+            self.block(middle, "map")
+            for i in range(a.BLOCK_WORDS):
+                leaf = self.word(middle + i)
+                if not leaf:
+                    continue
+                self.block(leaf, "map leaf")
+                for j in np.flatnonzero(self.mem[leaf : leaf + a.BLOCK_WORDS]).tolist():
+                    logical, entry = root << 18 | i << 9 | j, self.word(leaf + j)
+                    seen += 1
+                    assert logical < self.word(f + a.F_PAGES)
+                    if entry < 0:
+                        released += 1
+                        continue
+                    made += 1
+                    if self.fixed_page(f, self.page(entry, "fixed page"), logical, rows, states):
+                        with_room.add(entry)
+        assert seen == self.word(f + a.F_PAGES)
+        assert made == self.word(f + a.F_FIXED_PAGES) and released == self.word(f + a.F_RELEASED)
+        assert states[a.LIVE] == self.word(f + a.F_ROWS), "F_ROWS is wrong"
+        assert states[a.RESERVED] == self.word(f + a.F_RESERVED_ROWS), "F_RESERVED_ROWS is wrong"
+        listed, before, page = set(), 0, self.word(f + a.F_FREE_HEAD)
+        while page:
+            base = page << a.PAGE_SHIFT
+            assert page not in listed and self.word(base + a.PG_PREVIOUS) == before
+            listed.add(page)
+            before, page = page, self.word(base + a.PG_NEXT)
+        assert before == self.word(f + a.F_FREE_TAIL)
+        assert listed == with_room, "the list of pages with free slots is wrong"
+        return rows
+
+    def fixed_page(self, f: int, base: int, logical: int, rows: dict[int, int], states: Counter[int]) -> bool:
+        words, slots = self.word(f + a.F_ROW_WORDS), self.word(f + a.F_SLOTS)
+        fresh = self.word(base + a.PG_FRESH)
+        assert self.word(base + a.PG_FRAGMENT) == f and self.word(base + a.PG_LOGICAL) == logical
+        assert 0 <= fresh <= slots
+        free, used = set(), 0
+        for slot in range(fresh):
+            row = base + a.PAGE_HEADER_WORDS + slot * words
+            state = self.word(row) >> a.STATE_SHIFT & a.STATE_MASK
+            if state == a.FREE:
+                free.add(slot)
+                assert self.word(row) & a.LOCK_MASK == 0, "a free slot is locked"
+                continue
+            used += 1
+            states[state] += 1
+            rows[logical << 16 | slot] = row
+            self.lock(f, row, logical << 16 | slot, state)
+            if self.word(f + a.F_HAS_VAR):
+                self.chain(self.word(row + words - 1))
+        assert used == self.word(base + a.PG_USED)
+        chained, link, before = set(), self.word(base + a.PG_FREE), 0
+        while link:
+            assert link - 1 in free and link - 1 not in chained, "the chain of free slots is wrong"
+            chained.add(link - 1)
+            word = self.word(base + a.PAGE_HEADER_WORDS + (link - 1) * words + 2)
+            assert word >> 16 & 0xFFFF == before
+            before, link = link, word & 0xFFFF
+        assert chained == free
+        return bool(free) or fresh < slots
+
+    def lock(self, f: int, row: int, rowid: int, state: int) -> None:
+        lock = self.word(row) & a.LOCK_MASK
+        if lock & a.LOCK_SHARED:
+            assert (f, rowid) in self.store.locks._shared, "a row is shared by nobody"
+        elif lock:
+            assert (lock & a.LOCK_OP_MASK) << 3 in self.operations, "a row is locked by nobody"
+        assert lock or state == a.LIVE, "a row nobody inserts any more is reserved"
+
+    def var_pages(self, f: int) -> None:
+        count = 0
+        for number in range(a.VAR_CLASSES):
+            page, before = self.word(f + a.F_VAR_LISTS + number), 0
+            while page:
+                base = self.page(page, "var page")
+                assert self.word(base + a.VP_PREVIOUS) == before and self.word(base + a.VP_CLASS) == number
+                assert self.word(base + a.VP_FRAGMENT) == f
+                assert max(self.word(base + a.VP_FREE_WORDS), 1).bit_length() - 1 == number, "a page is in a wrong list"
+                self.var_page(base, page)
+                before, page, count = page, self.word(base + a.VP_NEXT), count + 1
+        assert count == self.word(f + a.F_VAR_PAGES)
+
+    def var_page(self, base: int, page: int) -> None:
+        entries, top = self.word(base + a.VP_ENTRIES), self.word(base + a.VP_TOP)
+        spans, free = [], set()
+        for entry in range(entries):
+            word = self.word(base + a.PAGE_WORDS - 1 - entry)
+            if word & a.VAR_ENTRY_FREE:
+                free.add(entry)
+                continue
+            spans.append((word & 0xFFFF, (word >> 16) & 0xFFFF))
+            assert self.chunks.pop(page << 16 | entry, 0) == 1, "a chunk does not have exactly one owner"
+        spans.sort()
+        end = a.VAR_HEADER_WORDS
+        for start, length in spans:
+            assert start >= end, "two chunks overlap"
+            end = start + length
+        assert end <= top <= a.PAGE_WORDS - entries
+        held = sum(length for _, length in spans)
+        assert self.word(base + a.VP_FREE_WORDS) == a.PAGE_WORDS - a.VAR_HEADER_WORDS - entries - held
+        assert spans, "an empty var page was kept"
+        link, chained = self.word(base + a.VP_FREE_ENTRY), set()
+        while link:
+            assert link - 1 in free and link - 1 not in chained
+            chained.add(link - 1)
+            link = self.word(base + a.PAGE_WORDS - link) & 0xFFFF
+        assert chained == free
+
+    # --- index -----------------------------------------------------------------------------------
+    def index(self, f: int, rows: dict[int, int]) -> None:
+        depth = self.word(f + a.F_INDEX_DEPTH)
+        leaves = [self.word(f + a.F_DIRECTORY + leaf) for leaf in range(a.DIRECTORY_LEAVES)]
+        for leaf in leaves:
+            if leaf:
+                self.block(leaf, "index directory")
+        block, used = self.word(f + a.F_SEGMENT_BLOCK), self.word(f + a.F_SEGMENT_USED)
+        segments = set()
+        while block:
+            self.block(block, "segment descriptors")
+            segments |= {block + number * a.SEG_WORDS for number in range(1, used)}
+            block, used = self.word(block), a.SEGS_PER_BLOCK
+        assert len(segments) == self.word(f + a.F_SEGMENTS)
+        prefixes: dict[int, set[int]] = {segment: set() for segment in segments}
+        for i in range(1 << depth if segments else 0):
+            prefixes[self.word(leaves[i >> 9] + (i & 511))].add(i)
+        found: dict[int, int] = {}
+        blocks = 0
+        for segment, reached in prefixes.items():
+            own = self.word(segment + a.SEG_DEPTH)
+            assert len(reached) == 1 << (depth - own) and len({i & ((1 << own) - 1) for i in reached}) == 1
+            blocks += self.word(segment + a.SEG_BLOCKS)
+            self.segment(segment, min(reached), found)
+        assert blocks == self.word(f + a.F_INDEX_BLOCKS)
+        assert len(found) == self.word(f + a.F_INDEX_COUNT)
+        assert found.keys() == rows.keys(), "the index and the rows differ"
+        for rowid, tag in found.items():
+            assert self.tag(f, rows[rowid]) == tag, "an entry has the tag of another key"
+
+    def segment(self, segment: int, prefix: int, found: dict[int, int]) -> None:
+        count, blocks = 0, self.word(segment + a.SEG_BLOCKS)
+        own_mask = (1 << self.word(segment + a.SEG_DEPTH)) - 1
+        places = [(self.block(self.word(segment + a.SEG_BLOCK + n), "index block"), n * 64) for n in range(blocks)]
+        overflow = self.word(segment + a.SEG_OVERFLOW)
+        if overflow:
+            places.append((self.block(overflow, "index overflow"), -1))
+        for at, first in places:
+            for i in np.flatnonzero(self.mem[at : at + a.BLOCK_WORDS]).tolist():
+                entry = self.word(at + i)
+                tag, compact = entry >> a.ENTRY_TAG_SHIFT & a.TAG_MASK, entry & a.COMPACT_MASK
+                assert tag & own_mask == prefix & own_mask, "an entry lies in a segment of other tags"
+                if first >= 0:
+                    assert first + i // 8 in self.buckets(tag, blocks * 64), "an entry lies in neither of its buckets"
+                rowid = (compact >> a.COMPACT_SLOT_BITS) << 16 | compact & a.COMPACT_SLOT_MASK
+                assert rowid not in found, "two entries lead to one row"
+                found[rowid] = tag
+                count += 1
+        assert count == self.word(segment + a.SEG_COUNT)
+
+    def buckets(self, tag: int, count: int) -> tuple[int, int]:
+        """Numbers of the two buckets of a tag (ADR 0003)."""
+        first = (tag * 0x9E3779B1 >> 12) & 0xFFFFF
+        second = ((tag ^ tag >> 15) * 0x85EBCA77 >> 10) & 0xFFFFF
+        return first * count >> 20, second * count >> 20
+
+    def tag(self, f: int, row: int) -> int:
+        words = self.word(f + a.F_KEY_WORDS)
+        key = self.mem[row + 2 : row + 2 + words]
+        if not words:
+            reference = self.word(row + self.word(f + a.F_ROW_WORDS) - 1)
+            base = (reference >> 16) << a.PAGE_SHIFT
+            entry = self.word(base + a.PAGE_WORDS - 1 - (reference & 0xFFFF))
+            at = base + (entry & 0xFFFF) + bool(entry & a.VAR_CHAINED)
+            key = self.mem[at + 1 : at + 1 + (self.word(at) >> a.VAR_KEY_WORDS_SHIFT & a.VAR_KEY_WORDS_MASK)]
+        seed = self.word(f + a.F_INDEX_SEED) % 2**64
+        return xxhash.xxh64(key.tobytes(), seed).intdigest() & a.TAG_MASK
+
+
+def check_arena(db: Any) -> None:
+    """Walk the arena of an open database with nobody else at work."""
+    check = ArenaCheck(db._store)
+    check.run()
+    assert not check.chunks, f"var parts that lie in no page: {dict(check.chunks)}"

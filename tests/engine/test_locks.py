@@ -1,0 +1,258 @@
+"""Row locks: who may share, who waits, who is woken, who gives way (F98, F99)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from tests.engine.stage import LONG_MS, NAME, Stage
+from tests.store.trouble import promises
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    made = Stage(LONG_MS)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def impatient() -> Iterator[Stage]:
+    """No wait is ever granted: a lock in the way is LockTimeout at once."""
+    made = Stage(0)
+    yield made
+    made.close()
+
+
+def take(txn: Any, how: str) -> None:
+    if how in ("shared", "exclusive"):
+        txn.get(NAME, 1, lock=how)
+    elif how == "update":
+        txn.update(NAME, 1, {"value": 5})
+    elif how == "delete":
+        txn.delete(NAME, 1)
+    elif how == "write":
+        txn.write(NAME, (1, 5))
+    elif how == "insert":
+        txn.insert(NAME, (1, 5))
+    elif how == "scan shared":
+        list(txn.scan(NAME, lock="shared"))
+    elif how == "scan exclusive":
+        list(txn.scan(NAME, lock="exclusive"))
+    elif how == "update_many":
+        txn.update_many(NAME, {"id": [0, 1], "value": [5, 5]})
+    elif how == "delete_many":
+        txn.delete_many(NAME, [0, 1])
+    elif how == "write_many":
+        txn.write_many(NAME, [(0, 5), (1, 5)])
+
+
+EXCLUSIVE = ["exclusive", "update", "delete", "write", "scan exclusive", "update_many", "delete_many", "write_many"]
+SHARED = ["shared", "scan shared"]
+
+
+@pytest.mark.parametrize("first", EXCLUSIVE + SHARED)
+@pytest.mark.parametrize("second", [*EXCLUSIVE, *SHARED, "insert"])
+def test_two_transactions_on_one_row_agree_only_if_both_share(impatient: Stage, first: str, second: str) -> None:
+    holder, other = impatient.actors_in_order(2)
+    holder.do(lambda txn: take(txn, first))
+    assert other.read(1).value == 0, "a read without a lock waits for nobody and sees what is committed"
+    if first in SHARED and second in SHARED:
+        other.do(lambda txn: take(txn, second))
+        other.rollback()
+    elif first in SHARED and second == "insert":
+        with pytest.raises((tm.DuplicateKey, tm.LockTimeout)):
+            other.do(lambda txn: take(txn, second))
+        other.rollback()
+    else:
+        with pytest.raises(tm.LockTimeout):
+            other.do(lambda txn: take(txn, second))
+        with pytest.raises(tm.TransactionEnded):
+            other.read(1)
+    holder.rollback()
+    assert set(promises(impatient.db).values()) == {0}
+    with impatient.db.transaction() as txn:
+        take(txn, "update")
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+@pytest.mark.parametrize("how", EXCLUSIVE + SHARED)
+def test_lock_ends_with_its_transaction_and_the_waiter_goes_on(stage: Stage, how: str, end: str) -> None:
+    holder, waiter = stage.actors_in_order(2)
+    holder.do(lambda txn: take(txn, how))
+    waiting = waiter.start(lambda txn: txn.write(NAME, (1, 77)))
+    stage.until_waiting(1)
+    assert not waiting.done()
+    (holder.commit if end == "commit" else holder.rollback)()
+    waiting.result(timeout=100)
+    waiter.commit()
+    assert stage.table[1].value == 77
+    assert set(promises(stage.db).values()) == {0}
+
+
+def test_insert_of_a_key_waits_for_the_one_who_inserts_it(stage: Stage) -> None:
+    for end, error in (("commit", tm.DuplicateKey), ("rollback", None)):
+        first, second = stage.actor(), stage.actor()
+        first.do(lambda txn: txn.insert(NAME, (100, 1)))
+        waiting = second.start(lambda txn: txn.insert(NAME, (100, 2)))
+        stage.until_waiting(1)
+        (first.commit if end == "commit" else first.rollback)()
+        if error is None:
+            waiting.result(timeout=100)
+            second.commit()
+            assert stage.table[100].value == 2
+        else:
+            with pytest.raises(error):
+                waiting.result(timeout=100)
+            second.rollback()
+            stage.table.delete(100)
+
+
+def test_many_waiters_of_one_row_all_get_it_one_after_the_other(stage: Stage) -> None:
+    holder, *waiters = stage.actors_in_order(7)
+    holder.change(1, 1)
+
+    def add(txn: Any) -> None:
+        row = txn.get(NAME, 1, lock="exclusive")
+        txn.update(NAME, 1, {"value": row.value + 1})
+        txn.commit(True)
+
+    futures = [waiter.start(add) for waiter in waiters]
+    stage.until_waiting(len(waiters))
+    holder.commit()
+    for future in futures:
+        future.result(timeout=100)
+    assert stage.table[1].value == 1 + len(waiters)
+
+
+def test_waiter_for_an_exclusive_lock_waits_for_all_who_share(stage: Stage) -> None:
+    sharers = stage.actors_in_order(3)
+    for sharer in sharers:
+        sharer.read(1, "shared")
+    writer = stage.actor()
+    waiting = writer.start(lambda txn: txn.update(NAME, 1, {"value": 9}))
+    stage.until_waiting(1)
+    for sharer in sharers:
+        assert not waiting.done()
+        sharer.commit()
+    waiting.result(timeout=100)
+    writer.commit()
+    assert stage.table[1].value == 9
+
+
+def test_sharers_who_come_later_do_not_starve_a_waiting_writer(stage: Stage) -> None:
+    first, writer, late = stage.actors_in_order(3)
+    first.read(1, "shared")
+    writing = writer.start(lambda txn: (txn.update(NAME, 1, {"value": 9}), txn.commit(True)))
+    stage.until_waiting(1)
+    reading = late.start(lambda txn: txn.get(NAME, 1, lock="shared"))
+    stage.until_waiting(2)
+    first.commit()
+    assert reading.result(timeout=100).value in (0, 9)
+    late.commit()
+    writing.result(timeout=100)
+    assert stage.table[1].value == 9
+
+
+def test_writer_that_gave_up_no_longer_stands_in_the_way_of_sharers(impatient: Stage) -> None:
+    """Story: the mark that somebody waits outlived the waiter's timeout, and every later shared lock on the row was
+    refused although all who held it shared it and nobody waited."""
+    first, writer, late = impatient.actors_in_order(3)
+    first.read(1, "shared")
+    with pytest.raises(tm.LockTimeout):
+        writer.change(1, 9)
+    assert late.read(1, "shared").value == 0
+
+
+def test_upgrade_of_a_lone_shared_lock_is_granted_at_once_and_held(impatient: Stage) -> None:
+    first, second = impatient.actors_in_order(2)
+    first.read(1, "shared")
+    first.change(1, 5)
+    for how in ("shared", "exclusive"):
+        with pytest.raises(tm.LockTimeout):
+            impatient.actor().read(1, how)
+    first.commit()
+    assert second.read(1, "exclusive").value == 5
+
+
+def test_waiter_is_woken_when_its_holder_had_upgraded_meanwhile(stage: Stage) -> None:
+    """Story: an upgrade took the shared mark off the row and with it the mark that somebody waits; the commit then
+    woke nobody, and the waiter slept to its timeout beside a free row."""
+    holder, waiter = stage.actors_in_order(2)
+    holder.read(1, "shared")
+    waiting = waiter.start(lambda txn: txn.update(NAME, 1, {"value": 9}))
+    stage.until_waiting(1)
+    holder.change(1, 5)
+    assert not waiting.done()
+    holder.commit()
+    waiting.result(timeout=20)
+    waiter.commit()
+    assert stage.table[1].value == 9
+
+
+def test_savepoint_that_is_undone_frees_its_own_exclusive_locks(impatient: Stage) -> None:
+    first = impatient.actor()
+    first.change(1, 1)
+
+    def block(txn: Any) -> None:
+        with pytest.raises(ZeroDivisionError), txn.savepoint():
+            txn.update(NAME, 1, {"value": 2})
+            txn.update(NAME, 2, {"value": 2})
+            txn.insert(NAME, (50, 2))
+            raise ZeroDivisionError
+
+    first.do(block)
+    other = impatient.actor()
+    other.change(2, 7)
+    other.do(lambda txn: txn.insert(NAME, (50, 7)))
+    other.commit()
+    with pytest.raises(tm.LockTimeout):
+        impatient.actor().change(1, 7)
+    first.commit()
+    assert [impatient.table[key].value for key in (1, 2, 50)] == [1, 7, 7]
+
+
+def test_savepoint_that_is_undone_wakes_who_waited_for_its_locks(stage: Stage) -> None:
+    first, waiter = stage.actors_in_order(2)
+    locked, gate = threading.Event(), threading.Event()
+
+    def block(txn: Any) -> None:
+        with pytest.raises(ZeroDivisionError), txn.savepoint():
+            txn.update(NAME, 2, {"value": 2})
+            locked.set()
+            gate.wait()
+            raise ZeroDivisionError
+
+    undone = first.start(block)
+    locked.wait()
+    waiting = waiter.start(lambda txn: txn.update(NAME, 2, {"value": 7}))
+    stage.until_waiting(1)
+    gate.set()
+    undone.result(timeout=100)
+    waiting.result(timeout=100)
+    waiter.commit()
+    first.commit()
+    assert stage.table[2].value == 7
+
+
+def test_shared_lock_upgraded_inside_an_undone_savepoint_is_still_held(impatient: Stage) -> None:
+    """Story: the upgrade gave the shared lock up for the exclusive one, and undoing the savepoint freed that: the row
+    was open to writers although its reader had not ended."""
+    reader = impatient.actor()
+    reader.read(1, "shared")
+
+    def block(txn: Any) -> None:
+        with pytest.raises(ZeroDivisionError), txn.savepoint():
+            txn.update(NAME, 1, {"value": 2})
+            raise ZeroDivisionError
+
+    reader.do(block)
+    with pytest.raises(tm.LockTimeout):
+        impatient.actor().change(1, 9)
+    assert reader.read(1, "shared").value == 0
+    reader.commit()
+    impatient.actor().change(1, 9)

@@ -1,0 +1,76 @@
+"""A REDO log on a disk in memory, without a store around it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any
+
+import numpy as np
+
+from engine.clock import ManualClock
+from engine.file_doubles.memory import MemoryFiles
+from engine.layout.redo import GROUP_WORDS
+from engine.log.geometry import Geometry, create_files, open_files
+from engine.log.reader import GroupRead, LogReader
+from engine.log.redo import Position, RedoLog
+
+STORE = b"0123456789abcdef"
+
+
+class Log:
+    """A log that takes bare words for records."""
+
+    def __init__(self, files: Any = None, file_bytes: int = 1 << 20, file_count: int = 3) -> None:
+        self.memory = MemoryFiles()
+        self.geometry = Geometry(file_bytes, file_count)
+        create_files(self.memory, self.geometry)
+        self.files = self.memory if files is None else files(self.memory)
+        self.latch = threading.Lock()
+        mem = np.zeros(4_096, dtype=np.int64)
+        counter = itertools.count(1)
+        identity = (STORE, 1)
+        self.redo = RedoLog(
+            self.files, self.geometry, mem, self.latch, ManualClock(), identity, Position(), lambda: next(counter)
+        )
+
+    def put(self, *values: int, words: int = 0) -> int:
+        """Commit these words and `words` more; the ticket to wait for."""
+        count = len(values) + words
+        with self.latch:
+            fill = self.redo.room(count)
+            at = int(fill[0])
+            fill[at : at + count] = 0
+            fill[at : at + len(values)] = values
+            fill[0] = at + count
+            fill[1] += 1
+            return self.redo.sequence
+
+    def write(self, *values: int, words: int = 0) -> None:
+        """`put`, durable on return."""
+        self.redo.wait(self.put(*values, words=words))
+
+    def place(self, lsn: int) -> tuple[str, int]:
+        """Name and offset of an LSN."""
+        number, offset, _, _ = self.geometry.pieces(lsn, 8)[0]
+        return self.geometry.name(number), offset
+
+    def after_power_loss(self) -> MemoryFiles:
+        """The disk with nothing but what was synced."""
+        return self.memory.image(lambda piece: False)
+
+
+def reader(files: MemoryFiles, geometry: Geometry, store: bytes = STORE) -> LogReader:
+    files.read_errors_latch = False
+    return LogReader(files, geometry, store, open_files(files, geometry, False))
+
+
+def read(files: MemoryFiles, geometry: Geometry, lsn: int = 0, sequence: int = 1) -> list[GroupRead]:
+    """All groups from a position on."""
+    return list(reader(files, geometry).groups(lsn, sequence))
+
+
+def records(group: GroupRead) -> list[int]:
+    """The words of a group's records that are not zero."""
+    words = group.words[GROUP_WORDS : GROUP_WORDS + group.records_words]
+    return [int(word) for word in words if word]

@@ -1,0 +1,223 @@
+"""The ring of files goes round and is read again: old laps stay unread, damage is told from a tail (F29, F52-F55)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.file_doubles.memory import MemoryFiles
+from tests.log.support import STORE, Log, read, reader, records
+from tests.recovery.support import flipped, refused
+from tests.store.support import ACCOUNT, open_memory, rows_of
+
+Contents = dict[str, bytes]
+
+
+def test_laps_are_read_from_the_tail_and_groups_of_earlier_laps_are_left_alone() -> None:
+    seed = 77
+    rng = random.Random(seed)
+    log = Log(file_bytes=1 << 15)
+    capacity = log.geometry.capacity_bytes
+    marks: list[tuple[int, int, int]] = []  # LSN, sequence and value of every group
+    tail = 0
+    while log.redo.head_lsn < 6 * capacity:
+        size = rng.randrange(2_500)
+        while log.redo.used_bytes() + 8 * size + 8_192 > capacity:
+            tail += 1
+            log.redo.set_tail(marks[tail][0], marks[tail][1])
+        value = len(marks) + 1
+        marks.append((log.redo.head_lsn, log.redo.sequence, value))
+        log.write(value, words=size)
+        if value % 7 == 0:
+            groups = read(log.after_power_loss(), log.geometry, marks[tail][0], marks[tail][1])
+            expected = [each[2] for each in marks[tail:]]
+            assert [records(group)[0] for group in groups] == expected, f"seed {seed}, group {value}"
+            found = reader(log.after_power_loss(), log.geometry)
+            assert list(found.groups(*marks[tail][:2]))[-1].end_lsn == log.redo.head_lsn
+            assert (found.end_lsn, found.next_sequence) == (log.redo.head_lsn, log.redo.sequence)
+
+
+def test_group_of_an_earlier_lap_behind_the_end_is_neither_replayed_nor_taken_for_damage() -> None:
+    log = Log(file_bytes=1 << 13)  # 24 KiB: six groups a lap
+    for value in range(1, 7):
+        log.write(value)
+    log.redo.set_tail(4 * 4_096, 5)
+    log.write(7)
+    files = log.after_power_loss()
+    assert [records(group) for group in read(files, log.geometry, 4 * 4_096, 5)] == [[5], [6], [7]]
+    # Torn, the seventh shows the first of the lap before in part: a tail, although group 2 behind it is intact.
+    contents = files.snapshot()
+    contents["redo/0000.redo"] = flipped(contents["redo/0000.redo"], 200)
+    assert [records(group) for group in read(MemoryFiles.from_snapshot(contents), log.geometry, 4 * 4_096, 5)] == [
+        [5],
+        [6],
+    ]
+
+
+def zeroed(content: bytes, at: int, size: int) -> bytes:
+    return content[:at] + bytes(size) + content[at + size :]
+
+
+def any_bit(content: bytes, at: int, size: int) -> bytes:
+    return flipped(content, at + RANDOM.randrange(size), RANDOM.randrange(8))
+
+
+def header_bit(content: bytes, at: int, size: int) -> bytes:
+    return flipped(content, at + RANDOM.randrange(128), RANDOM.randrange(8))
+
+
+def ones(content: bytes, at: int, size: int) -> bytes:
+    return content[:at] + b"\xff" * size + content[at + size :]
+
+
+def last_sector(content: bytes, at: int, size: int) -> bytes:
+    return zeroed(content, at + size - 4_096, 512)
+
+
+def neighbour(content: bytes, at: int, size: int) -> bytes:
+    """A group with a good checksum at the wrong place (F55)."""
+    return content[:at] + content[:4_096] + content[at + 4_096 :]
+
+
+RANDOM = random.Random(4_711)
+DAMAGE: dict[str, Callable[[bytes, int, int], bytes]] = {
+    "zeroed": zeroed,
+    "ones": ones,
+    "any bit": any_bit,
+    "bit of the header": header_bit,
+    "one sector": last_sector,
+    "another group": neighbour,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_group_is_a_tail_at_the_end_and_redo_damaged_before(damage: str) -> None:
+    log = Log(file_bytes=1 << 15)
+    places = []
+    for value in range(1, 11):
+        begun = log.redo.head_lsn
+        log.write(value, words=value * 61 % 700)
+        places.append((*log.place(begun), log.redo.head_lsn - begun))
+    whole = log.after_power_loss().snapshot()
+    for number, (name, offset, size) in enumerate(places):
+        size = min(size, log.geometry.file_bytes - offset)  # the part in this file
+        content = DAMAGE[damage](whole[name], offset, size)
+        if content == whole[name]:
+            continue
+        files = MemoryFiles.from_snapshot({**whole, name: content})
+        before = files.snapshot()
+        if number == len(places) - 1:
+            assert [records(group)[0] for group in read(files, log.geometry)] == list(range(1, 10))
+        else:
+            with pytest.raises(tm.RedoDamaged) as caught:
+                read(files, log.geometry)
+            assert (caught.value.file, caught.value.offset) == (name, offset)
+        assert files.snapshot() == before
+
+
+def test_two_damaged_groups_name_the_first() -> None:
+    log = Log()
+    for value in range(1, 8):
+        log.write(value)
+    content = log.after_power_loss().snapshot()
+    name = "redo/0000.redo"
+    content[name] = zeroed(zeroed(content[name], 2 * 4_096, 4_096), 4 * 4_096, 4_096)
+    with pytest.raises(tm.RedoDamaged) as caught:
+        read(MemoryFiles.from_snapshot(content), log.geometry)
+    assert (caught.value.file, caught.value.offset) == (name, 2 * 4_096)
+
+
+def test_group_of_another_store_is_foreign() -> None:
+    log = Log()
+    log.write(1)
+    log.write(2)
+    files = log.after_power_loss()
+    with pytest.raises(tm.ForeignFile):
+        raise reader(files, log.geometry, bytes(reversed(STORE))).damage("is not there")
+
+
+# --- a whole store ------------------------------------------------------------------------------
+def history() -> tuple[Contents, dict[Any, Any], int]:
+    """Files of a killed store with some groups since its last local checkpoint; rows; where the log ends."""
+    files = MemoryFiles()
+    db = open_memory(files)
+    account = db.create_table("test.account", ACCOUNT, primary_key="id")
+    account.insert_many([(number, "a", 1.0, "n" * 200) for number in range(50)])
+    db.checkpoint()
+    db.checkpoint()
+    for number in range(12):
+        account.update(number, {"balance": float(number)})
+    return files.kill().snapshot(), rows_of(db), db._store.log.head_lsn
+
+
+@pytest.fixture(scope="module")
+def store() -> tuple[Contents, dict[Any, Any], int]:
+    return history()
+
+
+def test_store_with_needed_redo_damaged_is_refused_with_file_and_offset_and_not_changed(store: Any) -> None:
+    contents, _, end = store
+    name = "redo/0000.redo"
+    for groups_back in (2, 3, 6):
+        offset = end - groups_back * 4_096
+        for content in (zeroed(contents[name], offset, 4_096), flipped(contents[name], offset + 300, 3)):
+            error = refused({**contents, name: content}, tm.RedoDamaged)
+            assert (error.file, error.offset) == (name, offset)
+
+
+def test_store_with_its_last_group_damaged_opens_without_it(store: Any) -> None:
+    contents, rows, end = store
+    name = "redo/0000.redo"
+    db = open_memory(MemoryFiles.from_snapshot({**contents, name: flipped(contents[name], end - 4_096 + 140)}))
+    found = rows_of(db)
+    assert found[11][2] == 1.0
+    assert {key: row for key, row in found.items() if key != 11} == {k: row for k, row in rows.items() if k != 11}
+    db["test.account"].insert((100, "b", 1.0, None))
+    expected = rows_of(db)
+    assert rows_of(open_memory(db._files.kill())) == expected
+
+
+def test_store_with_garbage_behind_its_end_or_before_its_checkpoints_opens_whole(store: Any) -> None:
+    contents, rows, end = store
+    name = "redo/0000.redo"
+    for content in (
+        contents[name][:end] + b"\xa5" * 4_096 + contents[name][end + 4_096 :],
+        zeroed(contents[name], 0, 4_096),
+        flipped(contents[name], 4_096 + 50),
+    ):
+        db = open_memory(MemoryFiles.from_snapshot({**contents, name: content}))
+        assert rows_of(db) == rows
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_store_with_a_redo_file_missing_is_refused_and_names_it(store: Any, number: int) -> None:
+    name = f"redo/{number:04d}.redo"
+    error = refused({each: content for each, content in store[0].items() if each != name}, tm.FileMissing)
+    assert name in str(error)
+
+
+@pytest.mark.parametrize("kept", [0, 512, 4_096, 100_000])
+@pytest.mark.parametrize("number", range(3))
+def test_store_with_a_redo_file_cut_short_is_refused(store: Any, number: int, kept: int) -> None:
+    name = f"redo/{number:04d}.redo"
+    error = refused({**store[0], name: store[0][name][:kept]}, tm.FileTruncated)
+    assert name in str(error)
+
+
+def test_store_with_the_redo_files_of_another_store_is_refused_as_foreign(store: Any) -> None:
+    from engine.clock import ManualClock
+    from engine.options import Options
+    from tests.store.support import SMALL
+    from tidemark.database import Database
+
+    other = MemoryFiles()
+    db = Database(other, Options.from_keywords(SMALL), ManualClock(seed=99))
+    account = db.create_table("test.account", ACCOUNT, primary_key="id")
+    for number in range(30):
+        account.insert((number, "b", 2.0, "n" * 200))
+    foreign = {name: content for name, content in other.kill().snapshot().items() if name.startswith("redo/")}
+    refused({**store[0], **foreign}, tm.ForeignFile)

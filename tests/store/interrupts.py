@@ -1,0 +1,59 @@
+"""Ctrl-C at a chosen point of a program.
+
+CPython looks for signals when it enters a Python function and when a called C function has returned (and at backward
+jumps). A profile function is called at exactly these points and may raise there as a signal handler may, so the n-th
+point of a run can be given a KeyboardInterrupt again and again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = str(Path(__file__).resolve().parents[2])
+PACKAGES = tuple(f"{ROOT}/{name}/" for name in ("engine", "recovery", "tidemark"))
+
+
+class Point:
+    """Where the interrupt fell."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.where = ""
+
+
+def interrupt_at(nth: int, work: Callable[[], Any]) -> Point:
+    """Run `work` with a KeyboardInterrupt at the n-th point inside the packages; says where it fell, if it did.
+
+    The interrupt must come out of `work` as itself.
+    """
+    point = Point()
+
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
+        if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(PACKAGES):
+            return
+        if "/file_doubles/" in frame.f_code.co_filename:
+            return  # a disk in memory is no code of the store's
+        if event == "call" and frame.f_code.co_flags & inspect.CO_GENERATOR:
+            return  # it may be the closing of a generator given up, where Python swallows what is raised
+        point.count += 1
+        if point.count == nth:
+            what = f" after {argument.__name__}" if event == "c_return" else ""
+            name = frame.f_code.co_filename.removeprefix(ROOT + "/")
+            point.where = f"{name}:{frame.f_lineno} in {frame.f_code.co_name}{what}"
+            raise KeyboardInterrupt
+
+    sys.setprofile(profile)
+    try:
+        work()
+    except KeyboardInterrupt:
+        assert point.where, "an interrupt nobody sent"
+        return point
+    finally:
+        sys.setprofile(None)
+    assert not point.where, f"the interrupt at {point.where} was swallowed"
+    return point

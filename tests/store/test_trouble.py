@@ -1,0 +1,362 @@
+"""Trouble: misuse of a store, and memory, log or disk that run out. Each gives its class and leaves no trace."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import tidemark as tm
+from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.memory import MemoryFiles
+from tests.store.support import ACCOUNT, open_memory, rows_of
+from tests.store.trouble import dump, nothing_happens, promises
+
+NAME = "test.account"
+Rows = list[tuple[Any, ...]]
+
+FORMS: dict[str, Callable[[Rows], Any]] = {
+    "tuples": lambda rows: rows,
+    "dicts": lambda rows: [dict(zip(("id", "owner", "balance", "note"), row, strict=True)) for row in rows],
+    "arrow": lambda rows: pa.table(
+        [list(column) for column in zip(*rows, strict=True)], names=[c.name for c in ACCOUNT]
+    ),
+    "numpy": lambda rows: np.array(rows, dtype=[("id", "i8"), ("owner", "U40"), ("balance", "f8"), ("note", object)]),
+    "pandas": lambda rows: pd.DataFrame(rows, columns=[c.name for c in ACCOUNT]),
+}
+
+
+def account_store(files: Any = None, **options: Any) -> Any:
+    db = open_memory(files, **options)
+    db.create_table(NAME, ACCOUNT, primary_key="id", partition=tm.HashPartition(2))
+    db[NAME].insert_many([(-number, "old", 1.0, "n" * 100) for number in range(1, 20)])
+    return db
+
+
+def every_call(db: Any, txn: Any) -> dict[str, Callable[[], Any]]:
+    """Everything a user can ask of an open store and of a transaction of it."""
+    table = db[NAME]
+    row = (1_000, "a", 1.0, None)
+    return {
+        "get": lambda: table.get(-1),
+        "getitem": lambda: table[-1],
+        "contains": lambda: -1 in table,
+        "len": lambda: len(table),
+        "insert": lambda: table.insert(row),
+        "write": lambda: table.write(row),
+        "update": lambda: table.update(-1, {"balance": 2.0}),
+        "delete": lambda: table.delete(-1),
+        "get_many": lambda: table.get_many([-1, -2]),
+        "insert_many": lambda: table.insert_many([row]),
+        "write_many": lambda: table.write_many([row]),
+        "update_many": lambda: table.update_many({"id": [-1], "balance": [2.0]}),
+        "delete_many": lambda: table.delete_many([-1]),
+        "scan": lambda: list(table.scan()),
+        "to_arrow": table.to_arrow,
+        "to_numpy": table.to_numpy,
+        "to_pandas": table.to_pandas,
+        "tables": db.tables,
+        "getitem of the store": lambda: db[NAME],
+        "transaction": db.transaction,
+        "run": lambda: db.run(lambda txn: None),
+        "sync": db.sync,
+        "advance_epoch": db.advance_epoch,
+        "checkpoint": db.checkpoint,
+        "outcome": lambda: db.outcome(1),
+        "create_table": lambda: db.create_table("test.more", ACCOUNT, primary_key="id"),
+        "drop_table": lambda: db.drop_table(NAME),
+        "txn.get": lambda: txn.get(NAME, -1),
+        "txn.get exclusive": lambda: txn.get(NAME, -1, lock="exclusive"),
+        "txn.get shared": lambda: txn.get(NAME, -1, lock="shared"),
+        "txn.insert": lambda: txn.insert(NAME, row),
+        "txn.write": lambda: txn.write(NAME, row),
+        "txn.update": lambda: txn.update(NAME, -1, {"balance": 2.0}),
+        "txn.update of a var column": lambda: txn.update(NAME, -1, {"note": "new"}),
+        "txn.delete": lambda: txn.delete(NAME, -1),
+        "txn.get_many": lambda: txn.get_many(NAME, [-1]),
+        "txn.insert_many": lambda: txn.insert_many(NAME, [row]),
+        "txn.write_many": lambda: txn.write_many(NAME, [row]),
+        "txn.update_many": lambda: txn.update_many(NAME, {"id": [-1], "balance": [2.0]}),
+        "txn.delete_many": lambda: txn.delete_many(NAME, [-1]),
+        "txn.scan": lambda: list(txn.scan(NAME)),
+        "txn.savepoint": lambda: txn.savepoint().__enter__(),
+        "txn.commit": lambda: txn.commit(True),
+    }
+
+
+def test_every_call_after_close_is_store_closed_and_changes_nothing() -> None:
+    files = MemoryFiles()
+    db = account_store(files)
+    txn = db.transaction()
+    txn.insert(NAME, (500, "open", 0.0, None))
+    before = rows_of(db)
+    begun = iter(db[NAME].scan())
+    next(begun)
+    calls = every_call(db, txn)
+    db.close()
+    contents = files.snapshot()
+    for name, call in calls.items():
+        with pytest.raises(tm.StoreClosed):
+            call()
+            pytest.fail(f"{name} worked on a closed store")
+    db.close()
+    txn.rollback()
+    assert files.snapshot() == contents
+    assert rows_of(open_memory(files.kill())) == before
+
+
+def test_every_call_of_another_thread_on_a_transaction_is_wrong_thread() -> None:
+    db = account_store()
+    txn = db.transaction()
+    txn.insert(NAME, (500, "mine", 0.0, None))
+    promised = promises(db)
+    caught: dict[str, BaseException | None] = {}
+
+    def other() -> None:
+        for name, call in every_call(db, txn).items():
+            if name.startswith("txn."):
+                caught[name] = None
+                try:
+                    call()
+                except tm.Error as error:
+                    caught[name] = error
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert {name: type(error) for name, error in caught.items()} == dict.fromkeys(caught, tm.WrongThread)
+    assert promises(db) == promised
+    txn.update(NAME, 500, {"balance": 7.0})
+    txn.commit(True)
+    assert db[NAME][500].balance == 7.0
+    assert -1 in db[NAME] and 1_000 not in db[NAME]
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    """What `work` returns in a forked child, as JSON through a pipe."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.write(write, json.dumps(work()).encode())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        answer = pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+    return json.loads(answer)
+
+
+def outcome_of(call: Callable[[], Any]) -> list[Any]:
+    try:
+        call()
+    except tm.Error as error:
+        return [type(error).__name__, error.evidence.get("pid")]
+    return ["worked", None]
+
+
+def test_every_call_in_a_forked_child_is_forked_handle_and_the_parent_goes_on(tmp_path: Path) -> None:
+    options: Any = {"data_memory": "16 MiB", "redo_log": "2 MiB", "background": False}
+    db = tm.open(tmp_path / "shop", **options)
+    db.create_table(NAME, ACCOUNT, primary_key="id").insert_many([(-1, "a", 1.0, None), (-2, "b", 1.0, None)])
+    txn = db.transaction()
+    txn.insert(NAME, (500, "parent", 0.0, None))
+    calls = every_call(db, txn)
+
+    def child() -> Any:
+        found = {name: outcome_of(call)[0] for name, call in calls.items()}
+        found["close"] = outcome_of(db.close)[0]
+        found["open"] = outcome_of(lambda: tm.open(tmp_path / "shop", **options))
+        return found
+
+    found = in_child(child)
+    assert found.pop("open") == ["Locked", os.getpid()]
+    assert found.pop("close") in ("worked", "ForkedHandle")
+    assert found == dict.fromkeys(calls, "ForkedHandle")
+    txn.commit(True)
+    before = rows_of(db)
+    assert sorted(before) == [-2, -1, 500]
+    db.close()
+    with tm.open(tmp_path / "shop", **options) as again:
+        assert rows_of(again) == before
+
+
+def test_second_open_of_the_same_store_is_locked_and_names_the_holder(tmp_path: Path) -> None:
+    options: Any = {"data_memory": "16 MiB", "redo_log": "2 MiB", "background": False}
+    with tm.open(tmp_path / "shop", **options) as db:
+        contents = {path.name: path.read_bytes() for path in (tmp_path / "shop").rglob("*") if path.is_file()}
+        os.symlink(tmp_path / "shop", tmp_path / "other name")
+        for path in (tmp_path / "shop", tmp_path / "other name", tmp_path / "shop" / ".." / "shop"):
+            assert outcome_of(lambda path=path: tm.open(path, **options)) == ["Locked", os.getpid()]
+            assert in_child(lambda path=path: outcome_of(lambda: tm.open(path, **options))) == ["Locked", os.getpid()]
+        now = {path.name: path.read_bytes() for path in (tmp_path / "shop").rglob("*") if path.is_file()}
+        assert now == contents
+        db.create_table(NAME, ACCOUNT, primary_key="id").insert((1, "a", 1.0, None))
+
+
+def fill_memory(db: Any) -> int:
+    """Insert batches until memory is full, then rows; how many."""
+    count = 0
+    for step in (20, 1):
+        try:
+            while True:
+                rows = [(count + place, "x" * 30, 1.0, "y" * 1_000) for place in range(step)]
+                db[NAME].insert_many(rows)
+                count += step
+        except tm.MemoryExhausted:
+            continue
+    return count
+
+
+def test_full_memory_refuses_every_form_and_gives_room_after_deletes() -> None:
+    options = {"data_memory": "2 MiB", "transaction_memory": "8 MiB", "redo_log": "32 MiB"}
+    db = account_store(**options)
+    count = fill_memory(db)
+    assert count > 300
+    large = [(10**6 + number, "x" * 40, 1.0, "y" * 3_000) for number in range(60)]
+    for form in FORMS.values():
+        with nothing_happens(db, tm.MemoryExhausted, **options):
+            db[NAME].insert_many(form(large))
+        with nothing_happens(db, tm.MemoryExhausted, reopen=False):
+            db[NAME].write_many(form([(number, "x", 1.0, "z" * 20_000) for number in range(100)]))
+    for call in (
+        lambda: db[NAME].insert((10**6, "x", 1.0, "y" * 300_000)),
+        lambda: db[NAME].write((0, "x", 1.0, "y" * 300_000)),
+        lambda: db[NAME].update(0, {"note": "y" * 300_000}),
+        lambda: db[NAME].update_many({"id": list(range(100)), "note": ["z" * 20_000] * 100}),
+    ):
+        with nothing_happens(db, tm.MemoryExhausted, **options):
+            call()
+    assert db[NAME][0].owner == "x" * 30
+    for first in range(0, count, 50):  # each delete needs a little memory itself until it is committed
+        db[NAME].delete_many(list(range(first, min(first + 50, count))))
+    assert fill_memory(db) > 0.95 * count
+
+
+def test_memory_exhausted_inside_a_transaction_rolls_all_of_it_back() -> None:
+    db = account_store(data_memory="2 MiB", transaction_memory="8 MiB", redo_log="32 MiB")
+    fill_memory(db)
+    with nothing_happens(db, tm.MemoryExhausted), db.transaction() as txn:
+        txn.update(NAME, -1, {"balance": 99.0})
+        txn.delete(NAME, -2)
+        with txn.savepoint():
+            txn.insert_many(NAME, [(10**6 + number, "x", 1.0, "y" * 3_000) for number in range(100)])
+
+
+def test_full_log_refuses_after_the_timeout_and_goes_on_after_local_checkpoints() -> None:
+    options = {"redo_log": "1 MiB", "transaction_memory": "128 KiB", "lock_timeout_ms": 700}
+    db = account_store(**options)
+    with pytest.raises(tm.RedoOverloaded):
+        while True:
+            db[NAME].update(-1, {"balance": 2.0})
+    clock = db._store.clock
+    for call in (
+        lambda: db[NAME].insert((1, "a", 1.0, None)),
+        lambda: db[NAME].update(-1, {"balance": 3.0}),
+        lambda: db[NAME].delete(-1),
+        lambda: db[NAME].insert_many(FORMS["arrow"]([(1, "a", 1.0, None)])),
+        lambda: db[NAME].delete_many([-1]),
+        db.transaction,
+    ):
+        begun = clock.monotonic()
+        with nothing_happens(db, tm.RedoOverloaded, **options):
+            call()
+        assert 0.7 <= clock.monotonic() - begun < 0.8
+    assert db[NAME][-1].balance == 2.0
+    db.checkpoint()
+    db.checkpoint()
+    db[NAME].insert((1, "a", 1.0, None))
+    expected = rows_of(db)
+    assert rows_of(open_memory(db._files.kill(), **options)) == expected
+
+
+def test_transaction_too_large_for_the_log_left_is_overloaded_and_rolled_back() -> None:
+    options = {"redo_log": "1 MiB", "transaction_memory": "2 MiB"}
+    db = account_store(**options)
+    rows = [(number, "a", 1.0, "n" * 1_200) for number in range(1_000)]
+    for form in FORMS.values():
+        with nothing_happens(db, tm.RedoOverloaded, **options):
+            db[NAME].insert_many(form(rows))
+    db[NAME].insert_many(rows[:300])
+
+
+def test_transaction_past_its_memory_is_refused_in_every_form() -> None:
+    options = {"transaction_memory": "128 KiB"}
+    db = account_store(**options)
+    rows = [(number, "x" * 40, 1.0, "y" * 400) for number in range(1_000)]
+    for form in FORMS.values():
+        for call in (db[NAME].insert_many, db[NAME].write_many):
+            with nothing_happens(db, tm.TransactionTooLarge, **options):
+                call(form(rows))
+    with nothing_happens(db, tm.TransactionTooLarge, **options):
+        db[NAME].insert((1, "x", 1.0, "y" * 200_000))
+    with nothing_happens(db, tm.TransactionTooLarge, **options), db.transaction() as txn:
+        for row in rows:
+            txn.insert(NAME, row)
+    db[NAME].insert_many(rows[:100])
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_disk_full_at_every_step_of_a_local_checkpoint_leaves_the_store_intact(number: int) -> None:
+    files = MemoryFiles()
+    db = account_store(files)
+    db.checkpoint()
+    db[NAME].update(-1, {"balance": 5.0})
+    before = dump(db)
+    db.close()
+    contents = files.snapshot()
+    nth = 0
+    while True:
+        nth += 1
+        faulty = FaultFiles(MemoryFiles.from_snapshot(contents), [Rule("space", "lcp/*", nth=nth, error=number)])
+        db = open_memory(faulty)
+        if not faulty.fired:
+            try:
+                db.checkpoint()
+            except tm.StorageFull:
+                pass
+            else:
+                assert not faulty.fired, f"call {nth} failed unnoticed"
+                break
+        assert dump(db) == before
+        assert db.status()["store"]["state"] == "open"
+        db[NAME].insert((nth, "after", 1.0, None))
+        report = db.checkpoint()
+        assert report["rows"] == len(before[NAME]) + 1
+        db[NAME].delete(nth)
+        assert {row[:4] for row in dump(db)[NAME]} == {row[:4] for row in before[NAME]}
+        expected = rows_of(db)
+        again = open_memory(MemoryFiles.from_snapshot(_live(faulty)))
+        assert rows_of(again) == expected
+        db.close()
+    assert nth > 4, "a local checkpoint writes more than that"
+
+
+def _live(files: Any) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+
+    def walk(path: str) -> None:
+        for name in files.list(path):
+            full = f"{path}/{name}" if path else name
+            try:
+                file = files.open(full)
+            except tm.Rejected:
+                walk(full)
+                continue
+            found[full] = files.pread(file, 0, files.size(file))
+            files.close(file)
+
+    walk("")
+    return found
