@@ -85,13 +85,6 @@ class StoreListing:
                     found.pop(change["drop"], None)
         return [found[table_id] for table_id in sorted(found)]
 
-    def rows_at_lcp(self) -> dict[int, int]:
-        """Rows of each table in the newest local checkpoint, by table number, old rows that commits copied left out."""
-        rows: dict[int, int] = {}
-        for (table_id, _), (entries, _, _) in self.controls[0].fragments.items() if self.controls else ():
-            rows[table_id] = rows.get(table_id, 0) + entries
-        return rows
-
     def sizes_bytes(self) -> dict[str, int]:
         """Bytes by kind of file; a file that vanishes meanwhile counts nothing."""
         sizes = {"redo": 0, "local checkpoint data": 0, "local checkpoint control": 0, "catalog": 0, "other": 0}
