@@ -18,7 +18,7 @@ def commands() -> None:
     """Tidemark: an embedded, transactional row store."""
 
 
-@commands.command()
+@commands.command(short_help="Load, change, kill, restart and check TPC-H rows.")
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("build/demo"), show_default=True)
 @click.option("--scale", default=0.1, show_default=True, help="TPC-H scale factor.")
 @click.option("--rounds", default=3, show_default=True, help="How often the process is killed.")

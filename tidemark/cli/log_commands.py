@@ -31,7 +31,7 @@ INDENT = {
 OPERATION_INDENT = 2
 
 
-@click.command("log")
+@click.command("log", short_help="Print the REDO log or the local checkpoints.")
 @store_argument
 @click.option("--redo", "what", flag_value="redo", help="Groups, transactions and operations of the REDO log.")
 @click.option("--lcp", "what", flag_value="lcp", help="Control files, data files, blocks and rows.")

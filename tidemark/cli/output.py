@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, time
+from decimal import Decimal
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def table_lines(rows: Iterable[Sequence[Any]], header: Sequence[str], look_ahead
     shown = [[cell(value) for value in row] for row in first]
     widths = [max([len(name), *(len(row[place]) for row in shown)]) for place, name in enumerate(header)]
     numeric = [
-        bool(first) and all(isinstance(row[place], (int, float, type(None))) for row in first)
+        bool(first) and all(isinstance(row[place], (int, float, Decimal, type(None))) for row in first)
         for place in range(len(header))
     ]
 

@@ -10,7 +10,6 @@ import click
 
 import tidemark as tm
 from engine.column_inference import columns_from_arrow
-from engine.schema import TableDefinition
 from tidemark.cli.output import (
     bar,
     failed,
@@ -33,7 +32,7 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-@click.command()
+@click.command(short_help="Print the rows of a table.")
 @store_argument
 @click.argument("table")
 @click.option("--columns", help="Comma-separated names.")
@@ -72,7 +71,7 @@ def scan(
             click.echo(line)
 
 
-@click.command()
+@click.command(short_help="Write a table into a CSV, Parquet or Arrow file.")
 @store_argument
 @click.argument("table")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), default=STANDARD_OUTPUT)
@@ -104,7 +103,7 @@ def dump(store: Path, table: str, file: Path, columns: str | None, data_memory: 
 
 
 # --- load -----------------------------------------------------------------------------------------
-@click.command()
+@click.command(short_help="Load rows from CSV, Parquet or Arrow files.")
 @store_argument
 @click.argument("table")
 @click.argument(
@@ -138,9 +137,8 @@ def load(
         suffix_of(path)
     with open_store(store, data_memory, background=True) as db:
         if create:
-            db.create_table(
-                table, columns_from_arrow(_opened(files[0], None).schema, _names(key or "")), _names(key or "")
-            )
+            names = _names(key or "")
+            db.create_table(table, _columns(files[0], names), names)
         loading = _Loading(db, table, batch_rows, mode)
         for path in files:
             loading.load(path)
@@ -152,13 +150,25 @@ def load(
     )
 
 
-def _opened(path: Path, definition: TableDefinition | None) -> Source:
+def _columns(path: Path, key: list[str]) -> list[tm.Column]:
+    """Columns for a table that takes the rows of a file."""
     import pyarrow as pa
 
     try:
-        return open_source(path, definition)
-    except (pa.ArrowException, OSError) as error:
-        raise failed(error, f"{path}: ") from error
+        return columns_from_arrow(open_source(path, None).schema, key)
+    except (tm.Error, pa.ArrowException, OSError) as error:
+        raise click.ClickException(f"{_reason(path, error, 0)}; no table was made") from error
+
+
+def _reason(path: Path, error: Exception, done: int) -> str:
+    """Class, file and what is wrong on one line; rows are counted from 1 behind the header, `done` came before."""
+    text = " ".join(str(error).split()).replace("; nothing was inserted", "")
+    row = getattr(error, "row", None)
+    if isinstance(row, int):
+        text = re.sub(rf"\brow {row}\b", f"row {done + row + 1:,}", text, count=1)
+    # pyarrow counts the header of a CSV file as a row.
+    text = re.sub(r"\bRow #(\d+)", lambda found: f"row {int(found[1]) - 1:,}", text)
+    return f"{type(error).__name__}: {path}: {text}"
 
 
 class _Loading:
@@ -177,10 +187,10 @@ class _Loading:
         """Load one file. Raises: ClickException, telling file, row and what is in."""
         import pyarrow as pa
 
-        source = _opened(path, self._definition)
-        self._check_columns(path, source.schema)
         done = 0
         try:
+            source = open_source(path, self._definition)
+            self._check_columns(source)
             with bar(path.name, source.rows) as advance:
                 for piece in rebatched(source.batches, self._batch_rows):
                     self._commit(piece)
@@ -189,18 +199,17 @@ class _Loading:
                     self.transactions += 1
                     advance(piece.num_rows)
         except (tm.Error, pa.ArrowException, OSError) as error:
-            raise click.ClickException(self._told(path, error, done)) from error
+            raise click.ClickException(f"{_reason(path, error, done)}; {self._what_is_in()}") from error
         except KeyboardInterrupt:
             click.echo(f"interrupted; {self._what_is_in()}", err=True)
             raise
 
-    def _check_columns(self, path: Path, schema: Any) -> None:
+    def _check_columns(self, source: Source) -> None:
         known = [column.name for column in self._definition.columns]
-        for name in schema.names:
+        for name in source.schema.names:
             if name not in known:
-                raise click.ClickException(
-                    f"NoSuchColumn: {path}: {self._definition.name} has no column {name!r}, its columns are"
-                    f" {', '.join(known)}; {self._what_is_in()}"
+                raise tm.NoSuchColumn(
+                    f"{self._definition.name} has no column {name!r}, its columns are {', '.join(known)}", column=name
                 )
 
     def _commit(self, piece: Any) -> None:
@@ -208,15 +217,6 @@ class _Loading:
             self._db.run(lambda txn: txn.write_many(self._table, piece), RETRIES)
         else:
             self._db.run(lambda txn: txn.insert_many(self._table, piece), RETRIES)
-
-    def _told(self, path: Path, error: Exception, done: int) -> str:
-        """One line: file, row counted from 1 behind the header, what is wrong, what is in."""
-        text = " ".join(str(error).split())
-        row = getattr(error, "row", None)
-        if isinstance(row, int):
-            text = re.sub(rf"\brow {row}\b", f"row {done + row + 1:,}", text, count=1)
-        text = text.replace("; nothing was inserted", "")
-        return f"{type(error).__name__}: {path}: {text}; {self._what_is_in()}"
 
     def _what_is_in(self) -> str:
         return f"{self.rows:,} rows are in" if self.rows else "no row is in"

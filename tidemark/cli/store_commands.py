@@ -41,7 +41,7 @@ def ask_owner(store: Path, command: str, locked: tm.Locked) -> Any:
         ) from error
 
 
-@click.command()
+@click.command(short_help="What a store was made with and what its files hold.")
 @store_argument
 @json_option
 @one_line
@@ -123,7 +123,7 @@ def _table_rows(tables: Iterable[tuple[int, str, int | None]], system: bool) -> 
     return found
 
 
-@click.command()
+@click.command(short_help="List the tables and their rows.")
 @store_argument
 @click.option("--system", is_flag=True, help="Show the tables that serve the store too.")
 @memory_option
@@ -157,7 +157,7 @@ def _owners_tables(store: Path, locked: tm.Locked) -> dict[str, Any]:
 
 
 # --- status and local checkpoints -----------------------------------------------------------------
-@click.command()
+@click.command(short_help="Print every counter.")
 @store_argument
 @memory_option
 @json_option
@@ -172,7 +172,7 @@ def status(store: Path, data_memory: str, as_json: bool) -> None:
     say(found, as_json, lambda: tree_lines(found))
 
 
-@click.command()
+@click.command(short_help="Make a local checkpoint.")
 @store_argument
 @memory_option
 @json_option
