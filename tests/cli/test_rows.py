@@ -6,7 +6,11 @@ import csv
 import datetime
 import decimal
 import json
+import os
+import pty
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidemark as tm
-from tests.cli.support import SMALL, document, json_lines, refused, run
+from tests.cli.support import ROOT, SMALL, document, json_lines, refused, run
 
 HEADER = "id,owner,balance,note\n"
 EVERY_TYPE = [
@@ -267,6 +271,59 @@ def test_load_larger_than_the_log_goes_on_through_local_checkpoints(store: Path,
     report = document("load", store, "test.account", tmp_path / "many.parquet", "--batch-rows", 2_000)
     assert (report["rows"], report["transactions"]) == (rows, 20)
     assert document("tables", store)[0]["rows"] == rows + 9
+
+
+def test_interrupted_load_says_what_is_in(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_csv(tmp_path / "new.csv", *(f"{key},x,1," for key in range(50, 60)))
+    run_once = tm.Database.run
+    calls = []
+
+    def interrupted(db: tm.Database, work: Any, retries: int) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return run_once(db, work, retries)
+
+    monkeypatch.setattr(tm.Database, "run", interrupted)
+    result = run("load", store, "test.account", file, "--batch-rows", 2)
+    assert result.exit_code == 1 and "interrupted; 4 rows are in" in result.stderr
+    assert len(rows_of(store, "test.account")) == 9 + 4
+
+
+def test_progress_is_drawn_on_terminals_only(store: Path, tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "new.csv", "50,x,1,")
+    assert run("load", store, "test.account", file).stderr == ""
+    terminal, other = pty.openpty()
+    script = "from tidemark.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "dump", str(store), "test.account", str(tmp_path / "rows.csv")],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=other,
+        check=True,
+    )
+    os.close(other)
+    assert b"test.account: 100%" in os.read(terminal, 65_536)
+    os.close(terminal)
+    assert done.stdout == f"10 rows written to {tmp_path / 'rows.csv'}\n".encode()
+
+
+def test_reader_that_leaves_early_ends_dump_and_scan_quietly(store: Path) -> None:
+    with tm.open(store, **SMALL) as db:
+        db["test.account"].write_many([{"id": key, "owner": "o", "note": "n" * 500} for key in range(3_000)])
+    for command in ("dump", "scan"):
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from tidemark.cli import main; main()", command, str(store), "test.account"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        process.stderr.close()
+        assert process.wait(60) == 1
 
 
 # --- scan -----------------------------------------------------------------------------------------

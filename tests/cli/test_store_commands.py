@@ -72,7 +72,12 @@ def test_tables_without_and_with_those_of_the_system(store: Path) -> None:
     assert document("tables", store) == [account]
     both = document("tables", store, "--system")
     assert both[0] == account
-    assert (both[1]["type"], both[1]["database"], both[1]["name"], both[1]["rows"]) == ("SystemTable", "mysql", "pair", 1)
+    assert (both[1]["type"], both[1]["database"], both[1]["name"], both[1]["rows"]) == (
+        "SystemTable",
+        "mysql",
+        "pair",
+        1,
+    )
     header, line = run("tables", store).stdout.splitlines()
     assert header.split() == list(account)
     assert header.index("database") == line.index("test")
