@@ -22,6 +22,7 @@ from engine.file_doubles.memory import MemoryFiles
 from engine.files import PosixFiles
 from tests.cli.support import ROOT, SMALL, document, held_open, run
 from tests.store.support import open_memory
+from tidemark import control_socket
 from tidemark.control_socket import CLIENTS_MAX, NAME, REQUEST_BYTES_MAX, ask
 from tidemark.locator import Locator
 
@@ -130,7 +131,15 @@ def test_line_without_an_end_is_cut_off(db: tm.Database, store: Path) -> None:
     assert ask(store, "status")["store"]["state"] == "open"
 
 
-def test_client_that_hangs_or_leaves_disturbs_nobody(db: tm.Database, store: Path) -> None:
+def test_silent_client_is_cut_off(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_socket, "SILENCE_SECONDS", 0.01)
+    with tm.open(store, **OPEN), connect(store) as silent:
+        assert silent.recv(1) == b""
+
+
+def test_client_that_hangs_or_leaves_disturbs_nobody(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_socket, "SILENCE_SECONDS", 10_000.0)
+    db = tm.open(store, **OPEN)
     with connect(store) as silent, connect(store) as half:
         half.sendall(b'{"comm')
         connect(store).close()

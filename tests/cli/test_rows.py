@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import datetime
 import decimal
+import errno
 import json
 import os
 import pty
 import random
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import pytest
 
 import tidemark as tm
 from tests.cli.support import ROOT, SMALL, document, json_lines, refused, run
+from tidemark.cli import user_files
 
 HEADER = "id,owner,balance,note\n"
 EVERY_TYPE = [
@@ -124,6 +127,18 @@ def test_dump_that_fails_leaves_the_old_file(store: Path, tmp_path: Path) -> Non
     assert file.read_text() == "old"
 
 
+def test_dump_on_a_full_disk_leaves_no_part(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "rows.parquet"
+
+    def full(target: Any, suffix: str, schema: Any) -> Any:
+        target.write(b"half of it")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(user_files, "_writer", full)
+    assert "No space left" in refused("dump", store, "test.account", file)
+    assert [each.name for each in tmp_path.iterdir()] == ["store"]
+
+
 def test_suffix_nobody_knows_is_wrong_usage(store: Path, tmp_path: Path) -> None:
     result = run("dump", store, "test.account", tmp_path / "rows.xls")
     assert (result.exit_code, (tmp_path / "rows.xls").exists()) == (2, False)
@@ -138,6 +153,22 @@ def test_csv_with_some_columns_takes_defaults_for_the_rest(store: Path, tmp_path
     assert rows[100] == (100, "ann", 1.5, None, decimal.Decimal("0.00"), "open")
     assert rows[101][1:4] == ("b,ob", None, 'quoted "x"')
     assert rows[102][1:4] == ("", 3.0, "")
+
+
+def test_csv_of_many_blocks_keeps_rows_of_many_lines_whole(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_files, "CSV_BLOCK_BYTES", 4_096)
+    lines = [f'{key},x,1,"{chr(10) * (key % 97)}"' for key in range(1_000, 2_000)]
+    assert document("load", store, "test.account", write_csv(tmp_path / "many.csv", *lines))["rows"] == 1_000
+    rows = rows_of(store, "test.account")
+    assert all(rows[key][3] == "\n" * (key % 97) for key in range(1_000, 2_000))
+    lines = [f"{key},x,1,note" for key in range(3_000, 4_000)]
+    lines[900] = "3900,x,much,note"
+    text = refused("load", store, "test.account", write_csv(tmp_path / "bad.csv", *lines), "--batch-rows", 100)
+    assert "row 901: " in text and "'much'" in text
+    told = int(text.split("; ")[-1].split(" rows are in")[0])
+    assert told % 100 == 0 and len(rows_of(store, "test.account")) == 1_009 + told
 
 
 def test_mode_write_replaces_rows(store: Path, tmp_path: Path) -> None:
@@ -294,6 +325,7 @@ def test_progress_is_drawn_on_terminals_only(store: Path, tmp_path: Path) -> Non
     file = write_csv(tmp_path / "new.csv", "50,x,1,")
     assert run("load", store, "test.account", file).stderr == ""
     terminal, other = pty.openpty()
+    termios.tcsetwinsize(other, (24, 100))
     script = "from tidemark.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", script, "dump", str(store), "test.account", str(tmp_path / "rows.csv")],
