@@ -1,8 +1,8 @@
 """The files of a store as plain dicts, for people: what it was made with, its REDO log, its local checkpoints.
 
 Reads only, and takes no lock: it works beside a process that has the store open. What that process writes or removes
-while we read is told from damage by looking again: a group with an intact successor is intact by then (L1), and a data
-file whose control file has gone was retired.
+while we read is told from damage by looking again: a group with an intact successor is intact by then (L1), unless
+newer local checkpoints have let the log be overwritten; and a data file whose control file has gone was retired.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Damaged, FileMissing, IoFailed, LcpDamaged, SysfileDamaged
+from engine.errors import Damaged, FileMissing, IoFailed, LcpDamaged, RedoDamaged, Rejected, SysfileDamaged
 from engine.layout.arena import ENTRY_WORDS
 from engine.layout.lcp import (
     BLOCK_HEADER_WORDS,
@@ -70,6 +70,15 @@ class StoreListing:
     # --- tables ----------------------------------------------------------------------------------
     def tables(self) -> list[TableDefinition]:
         """Definitions of all tables, from the newest local checkpoint and the log behind it, by number."""
+        for _ in range(ATTEMPTS):
+            try:
+                return self._tables()
+            except RedoDamaged:
+                if not self._is_overtaken():
+                    raise
+        return self._tables()
+
+    def _tables(self) -> list[TableDefinition]:
         found: dict[int, TableDefinition] = {}
         start = (0, 1)
         if self.controls:
@@ -101,14 +110,15 @@ class StoreListing:
     def _size_of(self, path: str) -> int:
         try:
             return self._files.size(path)
-        except (FileMissing, IoFailed):
+        except (FileMissing, IoFailed, Rejected):  # Rejected: a socket, or whatever else is no file
             return 0
 
     # --- REDO ------------------------------------------------------------------------------------
     def redo(self, from_lsn: int | None = None) -> Iterator[Entry]:
         """Groups, transactions and operations from the older local checkpoint kept, or from an LSN, to the end.
 
-        Raises: RedoDamaged where the log goes on behind a bad group.
+        An LSN before the kept log begins with what is left of older groups; "retired" entries tell where some are gone.
+        Raises: RedoDamaged where the kept log goes on behind a bad group.
         """
         dictionary = Dictionary()
         for control in self.controls:
@@ -117,13 +127,26 @@ class StoreListing:
         start = self._start() if from_lsn is None else self._first_from(from_lsn)
         if from_lsn is not None:
             # What was created before is needed to read what was written behind.
-            for group in self.groups(*self._start()):
-                for _, change in schema_changes([group]):
-                    if "create" in change:
-                        dictionary.add(TableDefinition.from_json(json.dumps(change["create"]).encode()))
-        if start is not None:
-            for group in self.groups(*start):
-                yield from list_group(group, dictionary)
+            for definition in self.tables():
+                dictionary.add(definition)
+        while start is not None:
+            try:
+                for group in self.groups(*start):
+                    yield from list_group(group, dictionary)
+                return
+            except RedoDamaged as error:
+                broken_lsn = error.evidence.get("lsn")
+                if not isinstance(broken_lsn, int) or not (self._is_overtaken() or broken_lsn < self._start()[0]):
+                    raise
+                text = "overwritten by later groups: newer local checkpoints are complete"
+                yield {"kind": "retired", "lsn": broken_lsn, "text": text}
+                start = self._first_from(broken_lsn + 1)
+
+    def _is_overtaken(self) -> bool:
+        """Whether the owner has completed local checkpoints since we looked, so that older log may be overwritten."""
+        known = [each.lcp_id for each in self.controls]
+        self.controls = self._read_controls()
+        return known != [each.lcp_id for each in self.controls]
 
     def _start(self) -> tuple[int, int]:
         """Where the log that is kept begins."""

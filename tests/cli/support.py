@@ -62,9 +62,9 @@ def refused(*arguments: object) -> str:
     return result.stderr.strip()
 
 
-def make_store(directory: Path) -> Path:
+def make_store(directory: Path, **options: Any) -> Path:
     """A closed store: a local checkpoint, then an update of each kind, a delete, and a table of the system."""
-    with tm.open(directory, **SMALL) as db:
+    with tm.open(directory, **{**SMALL, **options}) as db:
         handle = db.create_table("test.account", COLUMNS, "id")
         handle.insert_many(
             [

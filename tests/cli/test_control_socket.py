@@ -241,6 +241,35 @@ def test_owner_that_forgets_to_close_ends_all_the_same(store: Path) -> None:
     assert done.stdout == "9\n"
 
 
+def test_owner_that_is_stopped_is_given_up(store: Path) -> None:
+    with held_open(store) as process:
+        process.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(tm.PeerError, match="does not answer"):
+                ask(store, "status", timeout_seconds=0.05)
+        finally:
+            process.send_signal(signal.SIGCONT)
+        assert ask(store, "status")["store"]["pid"] == process.pid
+
+
+def test_owner_killed_under_a_command_is_a_peer_error(store: Path) -> None:
+    with held_open(store) as process:
+        process.send_signal(signal.SIGSTOP)
+        errors: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                ask(store, "checkpoint", None)
+            except tm.PeerError as error:
+                errors.append(error)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        process.kill()
+        waiting.join(60)
+        assert len(errors) == 1 and not waiting.is_alive()
+
+
 def test_child_that_closes_does_not_silence_its_parent(db: tm.Database, store: Path) -> None:
     child = os.fork()
     if child == 0:

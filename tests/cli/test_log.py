@@ -191,6 +191,52 @@ def test_listing_takes_groups_written_while_it_reads(tmp_path: Path) -> None:
     assert len(seen) >= 40
 
 
+def write_a_lap(db: tm.Database) -> None:
+    """More than the log holds, with local checkpoints that let it be overwritten."""
+    capacity_bytes = db.status()["log"]["capacity_bytes"]
+    stop = db.status()["log"]["head_lsn"] + capacity_bytes
+    while db.status()["log"]["head_lsn"] < stop:
+        for _ in range(4):
+            db["test.account"].update(2, {"note": "n" * 30_000})
+        db.checkpoint()
+
+
+def test_log_overwritten_while_it_is_listed_goes_on_behind_the_gap(tmp_path: Path) -> None:
+    make_store(tmp_path / "store", redo_log="1 MiB")
+    with tm.open(tmp_path / "store", **SMALL) as db:
+        entries = StoreListing(PosixFiles(tmp_path / "store")).redo()
+        assert next(entries)["sequence"] == 1
+        write_a_lap(db)
+        db["test.account"].update(1, {"balance": 77.0})
+        rest = list(entries)
+    assert "retired" in kinds(rest)
+    assert rest[-1]["kind"] == "update" and rest[-1]["values"]["balance"] == 77.0
+    sequences = [entry["sequence"] for entry in rest if entry["kind"] == "group"]
+    assert sequences == sorted(set(sequences))
+
+
+def test_log_from_before_what_is_kept_shows_what_is_left(tmp_path: Path) -> None:
+    make_store(tmp_path / "store", redo_log="1 MiB")
+    with tm.open(tmp_path / "store", **SMALL) as db:
+        write_a_lap(db)
+        write_a_lap(db)
+        db["test.account"].update(1, {"balance": 77.0})
+    kept = json_lines("log", tmp_path / "store", "--redo")
+    left = json_lines("log", tmp_path / "store", "--redo", "--from", 0)
+    assert left[-len(kept) :] == kept
+    assert len(left) > len(kept)
+
+
+def test_info_of_a_log_that_is_overwritten_meanwhile_looks_again(tmp_path: Path) -> None:
+    make_store(tmp_path / "store", redo_log="1 MiB")
+    with tm.open(tmp_path / "store", **SMALL) as db:
+        db["test.account"].update(1, {"balance": 77.0})
+        listing = StoreListing(PosixFiles(tmp_path / "store"))
+        write_a_lap(db)
+        db.create_table("made.since", [tm.Column("id", tm.Int64)], "id")
+        assert [each.name for each in listing.tables()] == ["test.account", "mysql.pair", "made.since"]
+
+
 def test_data_file_retired_while_it_is_listed_is_no_damage(tmp_path: Path) -> None:
     make_store(tmp_path / "store")
     with tm.open(tmp_path / "store", **SMALL) as db:

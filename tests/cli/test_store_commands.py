@@ -47,9 +47,14 @@ def test_info_tells_what_the_files_hold_and_changes_none(store: Path) -> None:
     assert sum(found["sizes_bytes"].values()) == sum(map(len, before.values()))
 
 
-def test_info_of_an_open_store_names_its_process(store: Path) -> None:
-    with held_open(store, background=False) as process:
-        assert document("info", store)["store"]["open_in_process"] == process.pid
+@pytest.mark.parametrize("background", [True, False])
+def test_info_of_an_open_store_names_its_process(store: Path, background: bool) -> None:
+    with held_open(store, background) as process:
+        found = document("info", store)
+        assert found["store"]["open_in_process"] == process.pid
+        assert found["sizes_bytes"]["other"] == sum(
+            (store / name).stat().st_size for name in ("LOCK", "sysfile.0", "sysfile.1")
+        )
 
 
 def test_info_for_people_is_aligned(store: Path) -> None:
