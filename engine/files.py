@@ -95,6 +95,10 @@ class PosixFiles(CheckedFiles):
         """
         return self._posix.address(check_name(name))
 
+    def remove_socket(self, name: str) -> bool:
+        """Remove the file of a Unix socket; False if it is still there. It holds no data, so this never latches (C1)."""
+        return self._posix.remove_socket(check_name(name))
+
     def holder(self) -> int | None:
         """pid of the process that has the store locked, as the system tells without taking the lock; 0 if it is in
         another namespace, None if nobody has it or nothing can be told.
@@ -252,6 +256,17 @@ class _PosixRaw:
 
     def address(self, name: str) -> str:
         return f"/proc/self/fd/{self._directories['']}/{name}"
+
+    def remove_socket(self, name: str) -> bool:
+        try:
+            if not stat.S_ISSOCK(self._status(name).st_mode):
+                return False
+            self.unlink(name)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
 
     def holder(self) -> int | None:
         try:

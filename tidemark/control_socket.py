@@ -39,7 +39,7 @@ class ControlSocket:
     """Serves the commands of one open store until `close`."""
 
     def __init__(self, files: PosixFiles, commands: Commands) -> None:
-        """Listen. Raises: OSError if the system lends no socket here, Error if a stale file cannot be removed."""
+        """Listen. Raises: OSError if the system lends no socket here, or something else has its name."""
         self._files = files
         self._commands = commands
         self._pid = os.getpid()
@@ -48,8 +48,7 @@ class ControlSocket:
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            if files.exists(NAME):
-                files.unlink(NAME)
+            files.remove_socket(NAME)
             self._listener.bind(files.socket_address(NAME))
             self._listener.listen(CLIENTS_MAX)
         except BaseException:
@@ -74,10 +73,8 @@ class ControlSocket:
             _shut_down(connection, socket.SHUT_RD)
         for _, thread in clients:
             thread.join()
-        try:
-            self._files.unlink(NAME)
-        except Error as error:
-            _log.info("control socket left behind: %s", error)
+        if not self._files.remove_socket(NAME):
+            _log.info("control socket %s left behind; the next to open the store removes it", NAME)
 
     def _accept(self) -> None:
         while not self._stop.is_set():
@@ -129,7 +126,7 @@ def serve(files: PosixFiles, commands: Commands) -> ControlSocket | None:
     """A control socket, or None, with a warning, where there cannot be one: the store is open all the same."""
     try:
         return ControlSocket(files, commands)
-    except (OSError, errors.Rejected, errors.Retryable, errors.FileMissing) as error:
+    except OSError as error:
         _log.warning("no control socket, status and checkpoint cannot be asked for from outside: %s", error)
         return None
 

@@ -96,6 +96,23 @@ def test_file_removed_by_somebody_does_not_disturb_close(store: Path) -> None:
     assert document("tables", store)[0]["rows"] == 9
 
 
+def test_socket_of_a_failed_store_is_removed_and_answers_until_then(store: Path) -> None:
+    db = tm.open(store, **OPEN)
+    db._store.fail(tm.IoFailed("read of a file failed; reopen the store"))
+    assert ask(store, "status")["store"]["state"] == "failed"
+    with pytest.raises(tm.IoFailed, match="read of a file failed"):
+        ask(store, "checkpoint")
+    db.close()
+    assert not (store / NAME).exists()
+
+
+def test_regular_file_of_its_name_is_not_removed(store: Path) -> None:
+    (store / NAME).write_text("mine")
+    with tm.open(store, **OPEN) as db:
+        assert len(db["test.account"]) == 9
+    assert (store / NAME).read_text() == "mine"
+
+
 def test_store_in_memory_has_no_socket() -> None:
     with open_memory(MemoryFiles(), background=True) as db:
         assert db.tables() == []
@@ -266,6 +283,7 @@ def test_owner_killed_under_a_command_is_a_peer_error(store: Path) -> None:
         waiting = threading.Thread(target=wait)
         waiting.start()
         process.kill()
+        process.wait()
         waiting.join(60)
         assert len(errors) == 1 and not waiting.is_alive()
 
