@@ -96,7 +96,7 @@ class PosixFiles(CheckedFiles):
         return self._posix.address(check_name(name))
 
     def remove_socket(self, name: str) -> bool:
-        """Remove the file of a Unix socket; False if it is still there. It holds no data, so this never latches (C1)."""
+        """Remove the file of a Unix socket; False if it is still there. It holds no data, so nothing latches (C1)."""
         return self._posix.remove_socket(check_name(name))
 
     def holder(self) -> int | None:
