@@ -223,6 +223,26 @@ def test_close_waits_for_the_local_checkpoint_a_client_asked_for(
     assert document("info", store)["local_checkpoints"][0]["id"] == 2
 
 
+def test_interrupt_while_close_waits_for_a_client_gives_the_store_free(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = tm.open(store, **OPEN)
+    assert db._control is not None
+    close = db._control.close
+
+    def interrupted() -> None:
+        close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(db._control, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        db.close()
+    with pytest.raises(tm.StoreClosed):
+        db.tables()
+    assert document("tables", store)[0]["rows"] == 9
+    db._clockwork.stop()
+
+
 def test_concurrent_status_and_changes_of_schema_agree(db: tm.Database, store: Path) -> None:
     failures: list[BaseException] = []
 

@@ -21,6 +21,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import tidemark as tm
+from engine.column_inference import columns_from_arrow
+from engine.column_output import arrow_schema
+from engine.schema import TableDefinition
 from tests.cli.support import ROOT, SMALL, document, json_lines, refused, run
 from tidemark.cli import user_files
 
@@ -123,7 +126,7 @@ def test_dump_that_fails_leaves_the_old_file(store: Path, tmp_path: Path) -> Non
     file = tmp_path / "rows.csv"
     file.write_text("old")
     (tmp_path / "rows.csv.part").mkdir()
-    assert "rows.csv: IsADirectoryError" in refused("dump", store, "test.account", file)
+    assert f"IsADirectoryError: {file}: " in refused("dump", store, "test.account", file)
     assert file.read_text() == "old"
 
 
@@ -264,6 +267,17 @@ def test_table_made_from_parquet_has_its_columns(store: Path, tmp_path: Path) ->
             "word": ("Text", True),
         }
         assert db["test.made"]["a"].price == decimal.Decimal("1.50")
+
+
+def test_columns_made_from_a_tables_own_arrow_schema_hold_the_same_values() -> None:
+    definition = TableDefinition(0, 1, "t", tuple(EVERY_TYPE), ("id",))
+    made = {each.name: each for each in columns_from_arrow(arrow_schema(definition), ["id"])}
+    longer = {"char": tm.Text, "fixed": tm.Blob, "kind": tm.Text}
+    for column in EVERY_TYPE:
+        assert made[column.name].type == longer.get(column.name, column.type), column.name
+        assert made[column.name].nullable == column.nullable
+    keys = columns_from_arrow(pa.schema([("a", pa.string()), ("b", pa.binary()), ("c", pa.binary(7))]), ["a", "b", "c"])
+    assert [repr(each.type) for each in keys] == ["VarChar(255)", "VarBinary(255)", "Binary(7)"]
 
 
 def test_table_made_from_csv_with_a_key_of_two_columns(store: Path, tmp_path: Path) -> None:

@@ -33,15 +33,9 @@ def one_line(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(*args, **keywords)
         except tm.Error as error:
-            raise failed(error) from error
+            raise click.ClickException(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
     return guarded
-
-
-def failed(error: Exception, prefix: str = "") -> click.ClickException:
-    """An error as one line."""
-    text = " ".join(str(error).split())
-    return click.ClickException(f"{prefix}{type(error).__name__}: {text}")
 
 
 def open_store(store: Path, data_memory: str, background: bool = False) -> tm.Database:

@@ -12,7 +12,6 @@ import tidemark as tm
 from engine.column_inference import columns_from_arrow
 from tidemark.cli.output import (
     bar,
-    failed,
     json_option,
     memory_option,
     one_line,
@@ -97,7 +96,7 @@ def dump(store: Path, table: str, file: Path, columns: str | None, data_memory: 
         except BrokenPipeError:
             raise
         except (pa.ArrowException, OSError) as error:
-            raise failed(error, f"{file}: ") from error
+            raise click.ClickException(_reason(file, error, 0)) from error
     if target is not None:
         say({"table": table, "file": str(file), "rows": rows}, as_json, lambda: [f"{rows:,} rows written to {file}"])
 
