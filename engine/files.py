@@ -22,7 +22,7 @@ from typing import Any
 
 from engine.errors import FileMissing, ForkedHandle, Locked
 from engine.failure import Failure
-from engine.file_layer import ANSWERS_TO_OPENING, CheckedFiles, answer, parent_of
+from engine.file_layer import ANSWERS_TO_OPENING, CheckedFiles, answer, check_name, parent_of
 from engine.file_protocol import File, Files, RawFiles
 
 __all__ = ["File", "Files", "PosixFiles", "RawFiles"]
@@ -86,6 +86,24 @@ class PosixFiles(CheckedFiles):
             raise answer("open", place, cause) from cause
         super().__init__(raw, failure)
         self.directory = place
+        self._posix = raw
+
+    def socket_address(self, name: str) -> str:
+        """Address of a Unix socket `name` in the directory, for `bind` and `connect` of this process.
+
+        It leads through our descriptor of the directory: a path is cut at 107 bytes there and follows renames (F80).
+        """
+        return self._posix.address(check_name(name))
+
+    def remove_socket(self, name: str) -> bool:
+        """Remove the file of a Unix socket; False if it is still there. It holds no data, so nothing latches (C1)."""
+        return self._posix.remove_socket(check_name(name))
+
+    def holder(self) -> int | None:
+        """pid of the process that has the store locked, as the system tells without taking the lock; 0 if it is in
+        another namespace, None if nobody has it or nothing can be told.
+        """
+        return self._posix.holder()
 
 
 def _make_store_directory(place: str) -> None:
@@ -235,6 +253,31 @@ class _PosixRaw:
             return os.path.samestat(os.fstat(descriptor), self._status(LOCK_NAME))
         except FileNotFoundError:
             return False
+
+    def address(self, name: str) -> str:
+        return f"/proc/self/fd/{self._directories['']}/{name}"
+
+    def remove_socket(self, name: str) -> bool:
+        try:
+            if not stat.S_ISSOCK(self._status(name).st_mode):
+                return False
+            self.unlink(name)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def holder(self) -> int | None:
+        try:
+            inode = self._status(LOCK_NAME).st_ino
+            with open("/proc/locks", encoding="ascii") as source:
+                lines = [line.split() for line in source]
+        except OSError:
+            return None
+        # "1: FLOCK ADVISORY WRITE pid major:minor:inode start end"; the device is another one on layered file systems.
+        held = [fields for fields in lines if fields[1] == "FLOCK" and fields[-3].endswith(f":{inode}")]
+        return max((int(fields[4]) for fields in held), default=None)
 
     def unlock(self) -> None:
         hold, self._hold = self._hold, None

@@ -345,20 +345,31 @@ class RowFormat:
     def _decode_general(self, buffer: Any, word_offset: int, var_buffer: Any = None, var_word_offset: int = 0) -> Any:
         """The row at a word offset as a named tuple; the var part follows its fixed image unless given apart."""
         layout = self.layout
-        *fixed, null_bits = self._unpacker.unpack_from(buffer, word_offset * WORD_BYTES)
-        values: list[Any] = [None] * len(self.names)
-        for place, value in zip(layout.fixed_places, fixed, strict=True):
-            values[place.position] = value
-        nulls = set()
-        if any(null_bits):
-            for place in layout.fixed_places:
-                if place.null_mask and null_bits[place.null_offset - layout.null_offset] & place.null_mask:
-                    nulls.add(place.position)
-                    values[place.position] = None
+        values = self._fixed_values(buffer, word_offset)
         if layout.has_var:
             if var_buffer is None:
                 var_buffer, var_word_offset = buffer, word_offset + layout.fixed_words
             self._decode_var(split_var_part(memoryview(var_buffer).cast("B"), var_word_offset * WORD_BYTES), values)
+        return self.Row._make(self._loaded(values))
+
+    def decode_fixed(self, buffer: Any, word_offset: int) -> dict[str, Any]:
+        """Values of the columns of a fixed image by name: all that an update carries which keeps the var part."""
+        values = self._loaded(self._fixed_values(buffer, word_offset))
+        return {place.column.name: values[place.position] for place in self.layout.fixed_places}
+
+    def _fixed_values(self, buffer: Any, word_offset: int) -> list[Any]:
+        layout = self.layout
+        *fixed, null_bits = self._unpacker.unpack_from(buffer, word_offset * WORD_BYTES)
+        values: list[Any] = [None] * len(self.names)
+        for place, value in zip(layout.fixed_places, fixed, strict=True):
+            values[place.position] = value
+        if any(null_bits):
+            for place in layout.fixed_places:
+                if place.null_mask and null_bits[place.null_offset - layout.null_offset] & place.null_mask:
+                    values[place.position] = None
+        return values
+
+    def _loaded(self, values: list[Any]) -> list[Any]:
         try:
             for position, convert in enumerate(self._converters):
                 if convert is not None and values[position] is not None:
@@ -368,7 +379,7 @@ class RowFormat:
             raise PageDamaged(
                 f"{table}: a row holds what no value is stored as; run `tidemark check`", table=table
             ) from error
-        return self.Row._make(values)
+        return values
 
     def _decode_var(self, part: VarPart, values: list[Any]) -> None:
         layout = self.layout

@@ -20,6 +20,8 @@ from engine.types_base import ColumnType, is_int, shown
 
 JSON_VERSION = 1
 DEFAULT_DATABASE = "main"
+SYSTEM_DATABASE = "mysql"  # as in MySQL, whose names the tables of replication have
+EXCEPTIONS_SUFFIX = "$EX"
 STORAGES = ("memory", "disk")
 
 
@@ -59,6 +61,11 @@ def qualified_name(name: object) -> str:
     if not dot:
         database, table = DEFAULT_DATABASE, name
     return check_name(database, "database", "./\\") + "." + check_name(table, "table", "./\\")
+
+
+def is_system_table(name: str) -> bool:
+    """Whether a qualified name is of a table that serves the store: in `mysql`, or an exceptions table."""
+    return name.startswith(SYSTEM_DATABASE + ".") or name.endswith(EXCEPTIONS_SUFFIX)
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from engine.catalog import Catalog
 from engine.clock import SystemClock
-from engine.errors import CatalogDamaged, Retryable, SchemaInvalid, StorageFull, StoreClosed, StoreFailed
+from engine.errors import CatalogDamaged, Retryable, SchemaInvalid, StorageFull, StoreClosed, StoreFailed, Unsupported
 from engine.files import PosixFiles
 from engine.options import OptionKeywords, Options
 from engine.outcome import find_outcome
 from engine.partition import HashPartition
-from engine.schema import Column, TableDefinition
+from engine.schema import Column, TableDefinition, is_system_table
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint, Progress
 from recovery.system_restart.restart import Restart
 from tidemark.background import Clockwork
+from tidemark.control_socket import serve
 from tidemark.handles import TableHandle
+from tidemark.locator import Locator
 from tidemark.session import Transaction
 
 if TYPE_CHECKING:
@@ -62,8 +64,11 @@ class Database:
         self._lcp.last_start_lsn = opened.controls[0].start_lsn if opened.controls else 0
         self._clockwork = Clockwork(opened, files, self._lcp)
         self._refresh_catalog()
+        self._control = None
         if options.background:
             self._clockwork.start()
+            if isinstance(files, PosixFiles):
+                self._control = serve(files, {"status": self._full_status, "checkpoint": self.checkpoint})
 
     # --- life ------------------------------------------------------------------------------------
     def close(self) -> None:
@@ -71,9 +76,11 @@ class Database:
         if self._is_closed:
             return
         self._is_closed = True
-        self._clockwork.stop()
         store = self._store
         try:
+            if self._control is not None:
+                self._control.close()
+            self._clockwork.stop()
             if store.failure.first is None:
                 for txn in list(store.locks.by_slot.values()):
                     txn.rollback()
@@ -91,6 +98,16 @@ class Database:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    @property
+    def locator(self) -> Locator:
+        """Where the store is, to be sent to another process. Raises: Unsupported for a store without a directory."""
+        if self._directory is None:
+            raise Unsupported("this store lies in no directory that another process could open")
+        return Locator(self._directory)
+
+    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
+        raise Unsupported("an open store does not pickle; send db.locator and open that")
 
     def check_usable(self) -> None:
         """Raise StoreFailed if the store has failed, is closed or was forked."""
@@ -122,10 +139,10 @@ class Database:
         self._store.drop_table(name)
         self._refresh_catalog()
 
-    def tables(self) -> list[str]:
-        """Names of all tables, "database.table", sorted."""
+    def tables(self, system: bool = False) -> list[str]:
+        """Names of the tables, "database.table", sorted; those of the system only with `system`."""
         self.check_usable()
-        return sorted(self._store.tables)
+        return sorted(name for name in list(self._store.tables) if system or not is_system_table(name))
 
     def __getitem__(self, name: str) -> TableHandle:
         self.check_usable()
@@ -222,15 +239,21 @@ class Database:
                 "data_memory_bytes": self._options.data_memory_bytes,
                 "used_bytes": store.arena.used_pages() * 32_768,
             },
-            "tables": {table.name: {"rows": table.count()} for table in store.tables.values()},
+            "tables": {
+                table.name: {"id": table.table_id, "rows": table.count()} for table in list(store.tables.values())
+            },
             "transactions": {"open": len(store.locks.by_slot)},
         }
+
+    def _full_status(self) -> dict[str, Any]:
+        """What the control socket answers: `status` and how the store was opened."""
+        return {**self.status(), "restart": self.restart_report}
 
 
 def open_database(
     path: str | os.PathLike[str], through: int | None = None, **options: Unpack[OptionKeywords]
 ) -> Database:
-    """Open the store in a directory, making it if it is missing, and restart it.
+    """Open the store in a directory (a path or a `Locator`), making it if it is missing, and restart it.
 
     Raises: Locked (another process has it), Damaged, Incompatible, SchemaInvalid for options, FileMissing with
     create=False.

@@ -1,0 +1,190 @@
+"""REDO groups taken apart for people: one plain dict per group, transaction and operation.
+
+Values are decoded by the same decoder as rows in memory. What belongs to a table nobody knows any more is listed by its
+place alone. Sizes are checked before they are followed, although the group's checksum has vouched for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import RedoDamaged
+from engine.layout.redo import (
+    ANY_VALUE_MASK,
+    AUTHOR_MASK,
+    AUTHOR_SHIFT,
+    COUNT_MASK,
+    COUNT_SHIFT,
+    FLAG_VAR_KEPT,
+    FLAGS_MASK,
+    FLAGS_SHIFT,
+    FRAGMENT_MASK,
+    FRAGMENT_SHIFT,
+    GROUP_WORDS,
+    KIND_DELETE,
+    KIND_FILES,
+    KIND_INSERT,
+    KIND_MASK,
+    KIND_NOOP,
+    KIND_READ,
+    KIND_REFRESH,
+    KIND_SCHEMA,
+    KIND_TRANSACTION,
+    KIND_UPDATE,
+    OPERATION_WORDS,
+    ROWID_MASK,
+    TABLE_MASK,
+    TRANSACTION_WORDS,
+    WORDS_SHIFT,
+)
+from engine.layout.row import VAR_WORDS_MASK
+from engine.row_format import RowFormat
+from engine.schema import TableDefinition
+
+if TYPE_CHECKING:
+    from engine.log.reader import GroupRead
+    from engine.memory.arena import Words
+
+Entry = dict[str, Any]
+
+NAMES = {
+    KIND_TRANSACTION: "transaction",
+    KIND_INSERT: "insert",
+    KIND_UPDATE: "update",
+    KIND_DELETE: "delete",
+    KIND_REFRESH: "refresh",
+    KIND_READ: "read",
+    KIND_SCHEMA: "schema",
+    KIND_FILES: "files",
+    KIND_NOOP: "noop",
+}
+
+
+class Dictionary:
+    """Row formats by table number, of every definition seen so far; a number is never given twice."""
+
+    def __init__(self) -> None:
+        self._formats: dict[int, RowFormat] = {}
+
+    def add(self, definition: TableDefinition) -> None:
+        """Know a table."""
+        self._formats[definition.table_id] = RowFormat(definition)
+
+    def get(self, table_id: int) -> RowFormat | None:
+        """The row format of a table, None if it is not known."""
+        return self._formats.get(table_id)
+
+    def name(self, table_id: int) -> str:
+        """Name of a table, or its number where that is all there is."""
+        found = self._formats.get(table_id)
+        return f"#{table_id}" if found is None else found.definition.name
+
+
+def list_group(group: GroupRead, dictionary: Dictionary) -> Iterator[Entry]:
+    """The group, then its transactions, each before its operations. Raises: RedoDamaged for impossible sizes."""
+    yield {
+        "kind": "group",
+        "lsn": group.lsn,
+        "sequence": group.sequence,
+        "epoch": group.epoch,
+        "wall_us": group.wall_us,
+        "transactions": group.transactions,
+        "bytes": group.end_lsn - group.lsn,
+    }
+    at = GROUP_WORDS
+    stop = GROUP_WORDS + group.records_words
+    while at < stop:
+        word = int(group.words[at])
+        kind = word & KIND_MASK
+        size = TRANSACTION_WORDS if kind == KIND_TRANSACTION else word >> WORDS_SHIFT
+        if size < 2 or at + size > stop:
+            raise _impossible(group, at)
+        if kind == KIND_TRANSACTION:
+            yield {
+                "kind": "transaction",
+                "lsn": group.lsn + at * 8,
+                "txid": int(group.words[at + 1]),
+                "operations": int(group.words[at + 2]),
+                "words": word >> WORDS_SHIFT,
+            }
+        elif kind == KIND_SCHEMA:
+            yield _schema(group, at, size, dictionary)
+        else:
+            yield from _operation(group, at, size, dictionary)
+        at += size
+
+
+def _impossible(group: GroupRead, at: int) -> RedoDamaged:
+    return RedoDamaged(
+        f"REDO group {group.sequence} has an impossible record at LSN {group.lsn + at * 8}; restore from a backup",
+        lsn=group.lsn + at * 8,
+    )
+
+
+def _schema(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> Entry:
+    length = int(group.words[at + 1])
+    start = (at + 2) * 8
+    if not 0 <= length <= (size - 2) * 8:
+        raise _impossible(group, at)
+    change = json.loads(group.words.data.cast("B")[start : start + length].tobytes())
+    if "create" in change:
+        dictionary.add(TableDefinition.from_json(json.dumps(change["create"]).encode()))
+    return {"kind": "schema", "lsn": group.lsn + at * 8, "epoch": group.epoch, "change": change}
+
+
+def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> Iterator[Entry]:
+    words = group.words
+    kind = int(words[at]) & KIND_MASK
+    entry: Entry = {"kind": NAMES.get(kind, f"kind {kind}"), "lsn": group.lsn + at * 8}
+    if size < OPERATION_WORDS:
+        yield entry
+        return
+    identity, place, tail = (int(words[at + 1]), int(words[at + 2]), int(words[at + 3]))
+    table_id = identity & TABLE_MASK
+    entry |= {
+        "table": dictionary.name(table_id),
+        "fragment": identity >> FRAGMENT_SHIFT & FRAGMENT_MASK,
+        "rowid": place & ROWID_MASK,
+        "epoch": group.epoch,
+        "author": tail >> AUTHOR_SHIFT & AUTHOR_MASK,
+        "any_value": tail & ANY_VALUE_MASK,
+    }
+    row_format = dictionary.get(table_id)
+    if kind not in (KIND_INSERT, KIND_UPDATE) or row_format is None:
+        yield {**entry, "rows": place >> COUNT_SHIFT & COUNT_MASK} if kind == KIND_INSERT else entry
+        return
+    image, stop = at + OPERATION_WORDS, at + size
+    if kind == KIND_UPDATE and int(words[at]) >> FLAGS_SHIFT & FLAGS_MASK & FLAG_VAR_KEPT:
+        if image + row_format.fixed_words != stop:
+            raise _impossible(group, at)
+        values = row_format.decode_fixed(words.data.cast("B"), image)
+        yield {**entry, "key": key_of(row_format, values), "values": values}
+        return
+    for number in range(place >> COUNT_SHIFT & COUNT_MASK if kind == KIND_INSERT else 1):
+        image_words = image_size(row_format, words, image, stop)
+        if image_words < 0:
+            raise _impossible(group, at)
+        values = decode_image(row_format, words, image)
+        yield {**entry, "rowid": entry["rowid"] + number, "key": key_of(row_format, values), "values": values}
+        image += image_words
+
+
+def image_size(row_format: RowFormat, words: Words, at: int, stop: int) -> int:
+    """Words of the row image at words[at:], -1 if it would not end by `stop`."""
+    size = row_format.fixed_words
+    if row_format.has_var:
+        size += int(words[at + size]) & VAR_WORDS_MASK if at + size < stop else 1
+    return size if at + size <= stop else -1
+
+
+def decode_image(row_format: RowFormat, words: Words, at: int) -> dict[str, Any]:
+    """The values of a whole row image by column name. Raises: PageDamaged."""
+    return dict(zip(row_format.names, row_format.decode_row(words.data.cast("B"), at), strict=True))
+
+
+def key_of(row_format: RowFormat, values: dict[str, Any]) -> Any:
+    """The primary key among the values, a list if it has several columns, None where the values lack it."""
+    key = [values.get(name) for name in row_format.definition.primary_key]
+    return key[0] if len(key) == 1 else key if None not in key else None

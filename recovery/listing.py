@@ -1,0 +1,291 @@
+"""The files of a store as plain dicts, for people: what it was made with, its REDO log, its local checkpoints.
+
+Reads only, and takes no lock: it works beside a process that has the store open. What that process writes or removes
+while we read is told from damage by looking again: a group with an intact successor is intact by then (L1), unless
+newer local checkpoints have let the log be overwritten; and a data file whose control file has gone was retired.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import Damaged, FileMissing, IoFailed, LcpDamaged, RedoDamaged, Rejected, SysfileDamaged
+from engine.layout.arena import ENTRY_WORDS
+from engine.layout.lcp import (
+    BLOCK_HEADER_WORDS,
+    COPIES_FRAGMENT,
+    COPIES_TABLE,
+    ENTRY_AUTHOR_MASK,
+    LCP_BLOCK,
+    entry_fragment,
+    entry_table,
+)
+from engine.layout.sealed import header_of
+from engine.log.geometry import FOLDER as REDO_FOLDER
+from engine.log.geometry import open_files
+from engine.log.listing import Dictionary, Entry, decode_image, image_size, key_of, list_group
+from engine.log.reader import GroupRead, LogReader
+from engine.schema import TableDefinition
+from recovery.local_checkpoint.control import Control, control_ids, read_control, read_controls
+from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
+from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
+from recovery.sysfile import NAMES, read_sysfile
+from recovery.system_restart.replay import schema_changes
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.memory.arena import Words
+
+
+ATTEMPTS = 5
+
+
+class StoreListing:
+    """Looks at the files of one store; nothing is kept open between calls."""
+
+    def __init__(self, files: Files) -> None:
+        """Raises: FileMissing if there is no store, SysfileDamaged, Incompatible."""
+        self._files = files
+        files.read_errors_latch = False
+        found = read_sysfile(files)
+        if found is None:
+            if not files.exists(NAMES[0]) and not files.exists(NAMES[1]):
+                raise FileMissing("there is no store here; check the path")
+            raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
+        self.sysfile = found
+        self.controls = self._read_controls()
+
+    def _read_controls(self) -> list[Control]:
+        """Intact control files, newest first; the owner may remove one between its listing and its reading."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return read_controls(self._files, self.sysfile.store)
+            except FileMissing:
+                if attempt == ATTEMPTS - 1:
+                    raise
+        return []
+
+    # --- tables ----------------------------------------------------------------------------------
+    def tables(self) -> list[TableDefinition]:
+        """Definitions of all tables, from the newest local checkpoint and the log behind it, by number."""
+        for _ in range(ATTEMPTS):
+            try:
+                return self._tables()
+            except RedoDamaged:
+                if not self._is_overtaken():
+                    raise
+        return self._tables()
+
+    def _tables(self) -> list[TableDefinition]:
+        found: dict[int, TableDefinition] = {}
+        start = (0, 1)
+        if self.controls:
+            newest = self.controls[0]
+            found = {each.table_id: each for each in newest.tables}
+            start = (newest.start_lsn, newest.start_sequence)
+        for group in self.groups(*start):
+            for _, change in schema_changes([group]):
+                if "create" in change:
+                    definition = TableDefinition.from_json(json.dumps(change["create"]).encode())
+                    found[definition.table_id] = definition
+                else:
+                    found.pop(change["drop"], None)
+        return [found[table_id] for table_id in sorted(found)]
+
+    def sizes_bytes(self) -> dict[str, int]:
+        """Bytes by kind of file; a file that vanishes meanwhile counts nothing."""
+        sizes = {"redo": 0, "local checkpoint data": 0, "local checkpoint control": 0, "catalog": 0, "other": 0}
+        for folder, kind in (("", "other"), (REDO_FOLDER, "redo"), (LCP_FOLDER, ""), ("catalog", "catalog")):
+            for name in self._files.list(folder) if not folder or self._files.exists(folder) else ():
+                path = f"{folder}/{name}" if folder else name
+                if not folder and name in (REDO_FOLDER, LCP_FOLDER, "catalog"):
+                    continue
+                of_lcp = "data" if name.endswith(".data") else "control"
+                target = kind or f"local checkpoint {of_lcp}"
+                sizes["catalog" if name == "catalog.seal" else target] += self._size_of(path)
+        return sizes
+
+    def _size_of(self, path: str) -> int:
+        try:
+            return self._files.size(path)
+        except (FileMissing, IoFailed, Rejected):  # Rejected: a socket, or whatever else is no file
+            return 0
+
+    # --- REDO ------------------------------------------------------------------------------------
+    def redo(self, from_lsn: int | None = None) -> Iterator[Entry]:
+        """Groups, transactions and operations from the older local checkpoint kept, or from an LSN, to the end.
+
+        An LSN before the kept log begins with what is left of older groups; "retired" entries tell where some are gone.
+        Raises: RedoDamaged where the kept log goes on behind a bad group.
+        """
+        dictionary = Dictionary()
+        for control in self.controls:
+            for definition in control.tables:
+                dictionary.add(definition)
+        start = self._start() if from_lsn is None else self._first_from(from_lsn)
+        if from_lsn is not None:
+            # What was created before is needed to read what was written behind.
+            for definition in self.tables():
+                dictionary.add(definition)
+        while start is not None:
+            try:
+                for group in self.groups(*start):
+                    yield from list_group(group, dictionary)
+                return
+            except RedoDamaged as error:
+                broken_lsn = error.evidence.get("lsn")
+                if not isinstance(broken_lsn, int) or not (self._is_overtaken() or broken_lsn < self._start()[0]):
+                    raise
+                text = "overwritten by later groups: newer local checkpoints are complete"
+                yield {"kind": "retired", "lsn": broken_lsn, "text": text}
+                start = self._first_from(broken_lsn + 1)
+
+    def _is_overtaken(self) -> bool:
+        """Whether the owner has completed local checkpoints since we looked, so that older log may be overwritten."""
+        known = [each.lcp_id for each in self.controls]
+        self.controls = self._read_controls()
+        return known != [each.lcp_id for each in self.controls]
+
+    def _start(self) -> tuple[int, int]:
+        """Where the log that is kept begins."""
+        if not self.controls or max(control_ids(self._files), default=1) == 1:
+            return 0, 1
+        oldest = self.controls[-1]
+        return oldest.start_lsn, oldest.start_sequence
+
+    def _first_from(self, lsn: int) -> tuple[int, int] | None:
+        """The first intact group at or behind an LSN."""
+        reader = self._reader()
+        try:
+            for at, sequence in sorted(reader.candidates()):
+                if at >= lsn and reader.group_at(at, sequence) is not None:
+                    return at, sequence
+        finally:
+            reader.close()
+        return None
+
+    def _reader(self) -> LogReader:
+        geometry = self.sysfile.geometry
+        return LogReader(self._files, geometry, self.sysfile.store, open_files(self._files, geometry, False))
+
+    def groups(self, lsn: int, sequence: int) -> Iterator[GroupRead]:
+        """Intact groups from (lsn, sequence) to the end of the log. Raises: RedoDamaged."""
+        reader = self._reader()
+        try:
+            while True:
+                group = reader.group_at(lsn, sequence)
+                if group is None and self._goes_on(reader, lsn, sequence):
+                    group = reader.group_at(lsn, sequence)
+                    if group is None:
+                        reader.end_before(lsn, sequence)
+                        raise reader.damage("is damaged or was overwritten, but a later group is intact")
+                if group is None:
+                    return
+                yield group
+                lsn, sequence = group.end_lsn, group.sequence + 1
+        finally:
+            reader.close()
+
+    @staticmethod
+    def _goes_on(reader: LogReader, lsn: int, sequence: int) -> bool:
+        return any(
+            at >= lsn and number >= sequence and reader.group_at(at, number) is not None
+            for at, number in reader.candidates()
+        )
+
+    # --- local checkpoints -----------------------------------------------------------------------
+    def local_checkpoints(self) -> Iterator[Entry]:
+        """Control files, newest first, each followed by its data files, their blocks and rows.
+
+        What is damaged is an entry of the kind "damage"; listing goes on with the next file.
+        """
+        for lcp_id in control_ids(self._files):
+            try:
+                control = read_control(self._files, self.sysfile.store, lcp_id)
+            except FileMissing:
+                continue
+            if control is None:
+                yield {"kind": "damage", "file": f"{LCP_FOLDER}/control-{lcp_id}", "text": "not intact"}
+                continue
+            yield _control_entry(control)
+            dictionary = Dictionary()
+            for definition in control.tables:
+                dictionary.add(definition)
+            for (table_id, fragment), sizes in sorted(control.fragments.items()):
+                name = data_name(lcp_id, table_id, fragment)
+                yield from self._data_file(control, name, (table_id, fragment), sizes, dictionary)
+            copies = (COPIES_TABLE, COPIES_FRAGMENT)
+            yield from self._data_file(control, copies_name(lcp_id), copies, control.copies, dictionary)
+
+    def _data_file(
+        self,
+        control: Control,
+        name: str,
+        place: tuple[int, int],
+        sizes: tuple[int, int, int],
+        dictionary: Dictionary,
+    ) -> Iterator[Entry]:
+        is_copies = place[0] == COPIES_TABLE
+        table = {} if is_copies else {"table": dictionary.name(place[0]), "fragment": place[1]}
+        entries, blocks, size_bytes = sizes
+        kind = "copies file" if is_copies else "data file"
+        yield {"kind": kind, "file": name, **table, "entries": entries, "blocks": blocks, "bytes": size_bytes}
+        offset = 0
+        try:
+            for words, used in read_blocks(self._files, name, self.sysfile.store, control.lcp_id, *place):
+                header = header_of(words, LCP_BLOCK)
+                yield {
+                    "kind": "block",
+                    "file": name,
+                    "number": int(header["number"]),
+                    "offset": offset,
+                    "bytes": words.size * 8,
+                    "is_last": bool(header["is_last"]),
+                }
+                yield from _rows(name, words, used, dictionary, "old row" if is_copies else "row")
+                offset += words.size * 8
+        except (Damaged, IoFailed) as error:
+            if self._files.failure.first is not None:
+                raise
+            if control.lcp_id in control_ids(self._files):
+                yield {"kind": "damage", "file": name, "text": str(error)}
+            else:
+                yield {"kind": "retired", "file": name, "text": "removed while it was listed: a newer one is complete"}
+
+
+def _control_entry(control: Control) -> Entry:
+    return {
+        "kind": "control",
+        "lcp_id": control.lcp_id,
+        "epoch": control.epoch,
+        "start_lsn": control.start_lsn,
+        "start_sequence": control.start_sequence,
+        "next_table_id": control.next_table_id,
+        "tables": [each.name for each in control.tables],
+    }
+
+
+def _rows(name: str, words: Words, used: int, dictionary: Dictionary, kind: str) -> Iterator[dict[str, Any]]:
+    at, stop = BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used
+    while at < stop:
+        if at + ENTRY_WORDS > stop:
+            raise LcpDamaged(f"{name} has an impossible row at word {at} of a block", file=name)
+        place = int(words[at + 2])
+        row_format = dictionary.get(entry_table(place))
+        size = -1 if row_format is None else image_size(row_format, words, at + ENTRY_WORDS, stop)
+        if row_format is None or size < 0:
+            raise LcpDamaged(f"{name} has an impossible row at word {at} of a block", file=name)
+        values = decode_image(row_format, words, at + ENTRY_WORDS)
+        yield {
+            "kind": kind,
+            "table": row_format.definition.name,
+            "fragment": entry_fragment(place),
+            "rowid": int(words[at]),
+            "epoch": int(words[at + 1]),
+            "author": place & ENTRY_AUTHOR_MASK,
+            "key": key_of(row_format, values),
+            "values": values,
+        }
+        at += ENTRY_WORDS + size

@@ -1,0 +1,1 @@
+"""The command line, and the socket it talks to an open store through."""

@@ -1,0 +1,102 @@
+"""Stores, runs of the command line, and stores held open by another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+import tidemark as tm
+from tidemark.cli.commands import commands
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "4 MiB", "background": False}
+COLUMNS = [
+    tm.Column("id", tm.Int64),
+    tm.Column("owner", tm.VarChar(40)),
+    tm.Column("balance", tm.Float64, nullable=True),
+    tm.Column("note", tm.Text, nullable=True),
+    tm.Column("price", tm.Decimal(10, 2), default=0),
+    tm.Column("state", tm.Enum("open", "shut"), default="open"),
+]
+HOLD = """
+import sys
+import tidemark as tm
+with tm.open(sys.argv[1], data_memory="64 MiB", background=sys.argv[2] == "True") as db:
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+def run(*arguments: object) -> Result:
+    """Run `tidemark` in this process; what it prints for people and machines stays apart from errors."""
+    return CliRunner().invoke(commands, [str(each) for each in arguments])
+
+
+def document(*arguments: object) -> Any:
+    """The JSON document a command that must succeed prints."""
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def json_lines(*arguments: object) -> list[Any]:
+    """The JSON lines a command that must succeed prints."""
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def refused(*arguments: object) -> str:
+    """The one line of a command that must fail with exit code 1."""
+    result = run(*arguments)
+    assert result.exit_code == 1, result.output
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    return result.stderr.strip()
+
+
+def make_store(directory: Path, **options: Any) -> Path:
+    """A closed store: a local checkpoint, then an update of each kind, a delete, and a table of the system."""
+    with tm.open(directory, **{**SMALL, **options}) as db:
+        handle = db.create_table("test.account", COLUMNS, "id")
+        handle.insert_many(
+            [
+                {"id": key, "owner": f"owner {key}", "balance": key / 2, "note": None if key % 2 else "n" * key}
+                for key in range(10)
+            ]
+        )
+        db.checkpoint()
+        handle.update(3, {"balance": 7.0})
+        handle.update(4, {"note": "two\nlines"})
+        handle.delete(5)
+        pairs = db.create_table("mysql.pair", [tm.Column("a", tm.VarChar(9)), tm.Column("b", tm.Int32)], ["a", "b"])
+        pairs.insert(("left", 2))
+    return directory
+
+
+@contextmanager
+def held_open(directory: Path, background: bool = True) -> Iterator[subprocess.Popen[str]]:
+    """Another process has the store open until the block ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(directory), str(background)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "open\n"
+        yield process
+        if process.poll() is None:  # not killed by the test
+            process.communicate("")
+            assert process.returncode == 0
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,164 @@
+"""info, tables, status, checkpoint: on closed stores and on stores another process has open."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tidemark as tm
+from engine.layout.document import fingerprint
+from tests.cli.support import ROOT, SMALL, document, held_open, make_store, refused, run
+from tidemark.control_socket import NAME
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {
+        str(each.relative_to(directory)): each.read_bytes() for each in sorted(directory.rglob("*")) if each.is_file()
+    }
+
+
+def test_help_lists_every_command_on_one_whole_line() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    listed = dict(re.findall(r"^  ([a-z]+)  +(.+)$", result.stdout, re.MULTILINE))
+    assert set(listed) >= {"demo", "info", "tables", "scan", "load", "dump", "checkpoint", "log", "status"}
+    assert all(text.endswith(".") and not text.endswith("...") for text in listed.values())
+
+
+def test_info_tells_what_the_files_hold_and_changes_none(store: Path) -> None:
+    before = contents(store)
+    found = document("info", store)
+    assert contents(store) == before
+    with tm.open(store, **SMALL) as db:
+        assert found["store"]["id"] == db.status()["store"]["uuid"]
+        assert found["store"]["incarnation"] == db.status()["store"]["incarnation"] - 1
+    assert found["store"]["fingerprint"] == fingerprint()
+    assert found["store"]["open_in_process"] is None
+    assert found["options"]["redo_log"] == "4092 KiB"
+    assert [each["rows"] for each in found["local_checkpoints"]] == [10]
+    assert [(each["name"], each["primary_key"]) for each in found["tables"]] == [
+        ("test.account", "id"),
+        ("mysql.pair", "a, b"),
+    ]
+    assert sum(found["sizes_bytes"].values()) == sum(map(len, before.values()))
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_info_of_an_open_store_names_its_process(store: Path, background: bool) -> None:
+    with held_open(store, background) as process:
+        found = document("info", store)
+        assert found["store"]["open_in_process"] == process.pid
+        assert found["sizes_bytes"]["other"] == sum(
+            (store / name).stat().st_size for name in ("LOCK", "sysfile.0", "sysfile.1")
+        )
+
+
+def test_info_for_people_is_aligned(store: Path) -> None:
+    lines = run("info", store).stdout.splitlines()
+    options = lines[lines.index("redo") + 1 : lines.index("epochs")]
+    assert len({re.match(r"  \S+ +", line).end() for line in options}) == 1  # type: ignore[union-attr]
+    assert "NULL" in "".join(lines)
+
+
+def test_tables_without_and_with_those_of_the_system(store: Path) -> None:
+    account = {
+        "id": 1,
+        "type": "UserTable",
+        "state": "Online",
+        "logging": "Yes",
+        "database": "test",
+        "name": "account",
+        "rows": 9,
+    }
+    assert document("tables", store) == [account]
+    both = document("tables", store, "--system")
+    assert both[0] == account
+    assert (both[1]["type"], both[1]["database"], both[1]["name"], both[1]["rows"]) == (
+        "SystemTable",
+        "mysql",
+        "pair",
+        1,
+    )
+    header, line = run("tables", store).stdout.splitlines()
+    assert header.split() == list(account)
+    assert header.index("database") == line.index("test")
+
+
+def test_tables_of_a_store_without_any_is_a_header(tmp_path: Path) -> None:
+    tm.open(tmp_path / "empty", **SMALL).close()
+    assert document("tables", tmp_path / "empty") == []
+    assert run("tables", tmp_path / "empty").stdout.split()[0] == "id"
+
+
+def test_status_and_checkpoint_of_a_closed_store_open_it(store: Path) -> None:
+    assert document("status", store)["tables"]["test.account"] == {"id": 1, "rows": 9}
+    report = document("checkpoint", store)
+    assert (report["lcp_id"], report["rows"]) == (2, 10)
+    assert document("status", store)["lcp"]["next_id"] == 3
+
+
+def test_status_checkpoint_and_tables_of_an_open_store_come_from_its_owner(store: Path) -> None:
+    with held_open(store) as process:
+        status = document("status", store)
+        assert status["store"]["pid"] == process.pid
+        assert status["restart"]["lcp_id"] == 1
+        assert document("checkpoint", store)["lcp_id"] == 2
+        assert document("status", store)["lcp"]["completed"] == 1
+        assert document("tables", store)[0]["rows"] == 9
+        assert "lcp_id" in run("checkpoint", store).stdout
+    assert not (store / NAME).exists()
+    assert document("status", store)["lcp"]["next_id"] == 4
+
+
+def test_command_of_a_shell_reaches_the_owner(store: Path) -> None:
+    script = "from tidemark.cli import main; main()"
+    with held_open(store) as process:
+        done = subprocess.run(
+            [sys.executable, "-c", script, "status", str(store)], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    assert re.search(rf"pid +{process.pid}\b", done.stdout)
+    assert done.stderr == ""
+
+
+def test_owner_without_background_is_locked_in_one_line(store: Path) -> None:
+    with held_open(store, background=False) as process:
+        for command in ("status", "checkpoint"):
+            text = refused(command, store)
+            assert f"Locked: process {process.pid}" in text and "background=True" in text
+        assert "Locked" in refused("scan", store, "test.account")
+        result = run("tables", store, "--json")
+        assert result.exit_code == 0
+        assert f"process {process.pid}" in result.stderr
+        assert '"name": "account", "rows": null' in result.stdout
+
+
+@pytest.mark.parametrize("command", ["info", "tables", "status", "checkpoint"])
+def test_directory_without_a_store_is_an_error_and_stays_empty(command: str, tmp_path: Path) -> None:
+    assert "FileMissing: there is no store" in refused(command, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_directory_and_missing_argument_are_wrong_usage(tmp_path: Path) -> None:
+    assert run("status", tmp_path / "none").exit_code == 2
+    assert run("status").exit_code == 2
+    assert run("nonsense").exit_code == 2
+
+
+def test_damaged_sysfile_is_an_error_of_every_command(store: Path) -> None:
+    for name in ("sysfile.0", "sysfile.1"):
+        (store / name).write_bytes(b"\x55" * 4_096)
+    for arguments in (("info", store), ("tables", store), ("log", store, "--redo")):
+        assert "SysfileDamaged" in refused(*arguments)
+
+
+def test_option_too_small_is_refused_in_one_line(store: Path) -> None:
+    assert "SchemaInvalid: option data_memory" in refused("tables", store, "--data-memory", "7 MB")
+
+
+def test_store_made_and_read_in_one_process_is_not_held(tmp_path: Path) -> None:
+    make_store(tmp_path / "again")
+    assert document("info", tmp_path / "again")["store"]["open_in_process"] is None

@@ -1,0 +1,148 @@
+"""What all commands share: how they open a store, print for people and machines, and end."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime, time
+from decimal import Decimal
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+import tidemark as tm
+from engine.files import PosixFiles
+from recovery.sysfile import NAMES
+
+store_argument = click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+memory_option = click.option(
+    "--data-memory", default="1 GiB", show_default=True, help="Memory for the rows of a store nobody has open."
+)
+
+
+def one_line(function: Callable[..., None]) -> Callable[..., None]:
+    """Turn an error of ours into one line and exit code 1."""
+
+    @wraps(function)
+    def guarded(*args: Any, **keywords: Any) -> None:
+        try:
+            function(*args, **keywords)
+        except tm.Error as error:
+            raise click.ClickException(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+
+    return guarded
+
+
+def open_store(store: Path, data_memory: str, background: bool = False) -> tm.Database:
+    """Open a store that exists. Raises: Locked if another process has it, and all that opening raises."""
+    files = PosixFiles(store)
+    try:
+        # Opening would leave a LOCK file where there is no store.
+        if not any(files.exists(name) for name in NAMES):
+            raise tm.FileMissing(f"there is no store in {files.directory}; check the path")
+    finally:
+        files.close_all()
+    return tm.open(store, create=False, background=background, data_memory=data_memory)
+
+
+# --- values ---------------------------------------------------------------------------------------
+def plain(value: Any) -> Any:
+    """A value that JSON has no form for, as the nearest it has: bytes in hexadecimal, times in ISO 8601."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    if isinstance(value, (date, time, datetime)):
+        return value.isoformat()
+    return str(value)
+
+
+def finite(value: Any) -> Any:
+    """The value with NaN and infinities, which JSON has not, as text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: finite(inner) for key, inner in value.items()}
+    return [finite(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def to_json(value: Any) -> str:
+    """One JSON document on one line."""
+    try:
+        return json.dumps(value, default=plain, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(finite(value), default=plain, ensure_ascii=False, allow_nan=False)
+
+
+def cell(value: Any) -> str:
+    """A value for people, on one line."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = value if isinstance(value, str) else str(plain(value)) if not isinstance(value, int) else str(value)
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def say(value: Any, as_json: bool, lines: Callable[[], Iterable[str]]) -> None:
+    """Print a result for people or as one JSON document."""
+    if as_json:
+        click.echo(to_json(value))
+        return
+    for line in lines():
+        click.echo(line)
+
+
+def table_lines(rows: Iterable[Sequence[Any]], header: Sequence[str], look_ahead: int = 1_000) -> Iterator[str]:
+    """Aligned lines, numbers to the right; widths come from the first `look_ahead` rows, so that any number streams."""
+    iterator = iter(rows)
+    first = [row for row, _ in zip(iterator, range(look_ahead), strict=False)]
+    shown = [[cell(value) for value in row] for row in first]
+    widths = [max([len(name), *(len(row[place]) for row in shown)]) for place, name in enumerate(header)]
+    numeric = [
+        bool(first) and all(isinstance(row[place], (int, float, Decimal, type(None))) for row in first)
+        for place in range(len(header))
+    ]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(cells, widths, numeric, strict=True)
+        ]
+        return "  ".join(padded).rstrip()
+
+    yield line(header)
+    for row_shown in shown:
+        yield line(row_shown)
+    for row in iterator:
+        yield line([cell(value) for value in row])
+
+
+def tree_lines(value: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
+    """A nested mapping as aligned lines, a level of indentation each; lists of mappings as tables."""
+    width = max([len(str(name)) for name in value], default=0)
+    pad = "  " * depth
+    for name, inner in value.items():
+        if isinstance(inner, Mapping):
+            yield f"{pad}{name}" if inner else f"{pad}{str(name).ljust(width)}  -"
+            yield from tree_lines(inner, depth + 1)
+        elif isinstance(inner, list) and inner and isinstance(inner[0], Mapping):
+            yield f"{pad}{name}"
+            for line in table_lines([list(row.values()) for row in inner], list(inner[0])):
+                yield f"{pad}  {line}"
+        else:
+            number = f"{inner:,.3f}".rstrip("0").rstrip(".") if isinstance(inner, float) else cell(inner)
+            yield f"{pad}{str(name).ljust(width)}  {number}".rstrip()
+
+
+# --- progress -------------------------------------------------------------------------------------
+@contextmanager
+def bar(title: str, total: int | None, unit: str = "rows") -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error if that is a terminal; call what it gives with the amount done since."""
+    from tqdm import tqdm
+
+    with tqdm(desc=title, total=total, unit=" " + unit, unit_scale=True, disable=None) as shown:
+        yield lambda amount: None if shown.update(amount) else None

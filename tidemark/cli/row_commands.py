@@ -1,0 +1,221 @@
+"""Commands about rows: scan, dump, load."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+import tidemark as tm
+from engine.column_inference import columns_from_arrow
+from tidemark.cli.output import (
+    bar,
+    json_option,
+    memory_option,
+    one_line,
+    open_store,
+    say,
+    store_argument,
+    table_lines,
+    to_json,
+)
+from tidemark.cli.user_files import Source, open_source, rebatched, suffix_of, write_rows
+
+RETRIES = 5
+STANDARD_OUTPUT = Path("-")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+@click.command(short_help="Print the rows of a table.")
+@store_argument
+@click.argument("table")
+@click.option("--columns", help="Comma-separated names.")
+@click.option("--limit", type=click.IntRange(min=0), help="Print so many rows at most.")
+@click.option("--rowid", is_flag=True, help="Show ROWIDs.")
+@click.option("--gci64", is_flag=True, help="Show row epochs.")
+@click.option("--author", is_flag=True, help="Show row authors.")
+@memory_option
+@json_option
+@one_line
+def scan(
+    store: Path,
+    table: str,
+    columns: str | None,
+    limit: int | None,
+    rowid: bool,
+    gci64: bool,
+    author: bool,
+    data_memory: str,
+    as_json: bool,
+) -> None:
+    """Print the rows of a table, as a table or as JSON lines."""
+    with open_store(store, data_memory) as db:
+        handle = db[table]
+        names = _names(columns) if columns else [column.name for column in handle.definition.columns]
+        shown = zip((tm.ROWID, tm.EPOCH, tm.AUTHOR), (rowid, gci64, author), strict=True)
+        names += [name for name, wanted in shown if wanted]
+        wanted = handle.scan(names, limit)
+        if as_json:
+            for batch in wanted.batches():
+                for row in batch.to_pylist():
+                    click.echo(to_json(row))
+            return
+        rows = (list(row.values()) for batch in wanted.batches() for row in batch.to_pylist())
+        for line in table_lines(rows, names):
+            click.echo(line)
+
+
+@click.command(short_help="Write a table into a CSV, Parquet or Arrow file.")
+@store_argument
+@click.argument("table")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), default=STANDARD_OUTPUT)
+@click.option("--columns", help="Comma-separated names.")
+@memory_option
+@json_option
+@one_line
+def dump(store: Path, table: str, file: Path, columns: str | None, data_memory: str, as_json: bool) -> None:
+    """Write a table into FILE (.csv, .parquet or .arrow), or to standard output as CSV."""
+    import pyarrow as pa
+
+    target = None if file == STANDARD_OUTPUT else file
+    if target is None and as_json:
+        raise click.UsageError("--json tells what was written to a file; give a FILE")
+    if target is not None:
+        suffix_of(target)
+    with open_store(store, data_memory) as db:
+        handle = db[table]
+        wanted = handle.scan(_names(columns) if columns else None)
+        try:
+            with bar(handle.name, len(handle)) as advance:
+                rows = write_rows(target, wanted.schema(), wanted.batches(), advance)
+        except BrokenPipeError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise click.ClickException(_reason(file, error, 0)) from error
+    if target is not None:
+        say({"table": table, "file": str(file), "rows": rows}, as_json, lambda: [f"{rows:,} rows written to {file}"])
+
+
+# --- load -----------------------------------------------------------------------------------------
+@click.command(short_help="Load rows from CSV, Parquet or Arrow files.")
+@store_argument
+@click.argument("table")
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
+)
+@click.option("--batch-rows", type=click.IntRange(min=1), default=20_000, show_default=True, help="Rows a transaction.")
+@click.option("--mode", type=click.Choice(["insert", "write"]), default="insert", show_default=True)
+@click.option("--create", is_flag=True, help="Make the table from the first file's columns; needs --key.")
+@click.option("--key", help="Comma-separated columns of the primary key, with --create.")
+@memory_option
+@json_option
+@one_line
+def load(
+    store: Path,
+    table: str,
+    files: tuple[Path, ...],
+    batch_rows: int,
+    mode: str,
+    create: bool,
+    key: str | None,
+    data_memory: str,
+    as_json: bool,
+) -> None:
+    """Load rows from CSV, Parquet or Arrow files, one transaction per batch of rows.
+
+    Batches committed before an error stay. --mode write replaces rows that have the same key.
+    """
+    if create != bool(key):
+        raise click.UsageError("--create and --key go together")
+    for path in files:
+        suffix_of(path)
+    with open_store(store, data_memory, background=True) as db:
+        if create:
+            names = _names(key or "")
+            db.create_table(table, _columns(files[0], names), names)
+        loading = _Loading(db, table, batch_rows, mode)
+        for path in files:
+            loading.load(path)
+    total = loading.rows
+    say(
+        {"table": table, "files": len(files), "rows": total, "transactions": loading.transactions},
+        as_json,
+        lambda: [f"{total:,} rows loaded into {table} in {loading.transactions:,} transactions"],
+    )
+
+
+def _columns(path: Path, key: list[str]) -> list[tm.Column]:
+    """Columns for a table that takes the rows of a file."""
+    import pyarrow as pa
+
+    try:
+        return columns_from_arrow(open_source(path, None).schema, key)
+    except (tm.Error, pa.ArrowException, OSError) as error:
+        raise click.ClickException(f"{_reason(path, error, 0)}; no table was made") from error
+
+
+def _reason(path: Path, error: Exception, done: int) -> str:
+    """Class, file and what is wrong on one line; rows are counted from 1 behind the header, `done` came before."""
+    text = " ".join(str(error).split()).replace("; nothing was inserted", "")
+    row = getattr(error, "row", None)
+    if isinstance(row, int):
+        text = re.sub(rf"\brow {row}\b", f"row {done + row + 1:,}", text, count=1)
+    # pyarrow counts the header of a CSV file as a row.
+    text = re.sub(r"\bRow #(\d+)", lambda found: f"row {int(found[1]) - 1:,}", text)
+    return f"{type(error).__name__}: {path}: {text}"
+
+
+class _Loading:
+    """Loads files one behind the other; `rows` counts what is committed."""
+
+    def __init__(self, db: tm.Database, table: str, batch_rows: int, mode: str) -> None:
+        self._db = db
+        self._table = table
+        self._definition = db[table].definition
+        self._batch_rows = batch_rows
+        self._mode = mode
+        self.rows = 0
+        self.transactions = 0
+
+    def load(self, path: Path) -> None:
+        """Load one file. Raises: ClickException, telling file, row and what is in."""
+        import pyarrow as pa
+
+        done = 0
+        try:
+            source = open_source(path, self._definition)
+            self._check_columns(source)
+            with bar(path.name, source.rows) as advance:
+                for piece in rebatched(source.batches, self._batch_rows):
+                    self._commit(piece)
+                    done += piece.num_rows
+                    self.rows += piece.num_rows
+                    self.transactions += 1
+                    advance(piece.num_rows)
+        except (tm.Error, pa.ArrowException, OSError) as error:
+            raise click.ClickException(f"{_reason(path, error, done)}; {self._what_is_in()}") from error
+        except KeyboardInterrupt:
+            click.echo(f"interrupted; {self._what_is_in()}", err=True)
+            raise
+
+    def _check_columns(self, source: Source) -> None:
+        known = [column.name for column in self._definition.columns]
+        for name in source.schema.names:
+            if name not in known:
+                raise tm.NoSuchColumn(
+                    f"{self._definition.name} has no column {name!r}, its columns are {', '.join(known)}", column=name
+                )
+
+    def _commit(self, piece: Any) -> None:
+        if self._mode == "write":
+            self._db.run(lambda txn: txn.write_many(self._table, piece), RETRIES)
+        else:
+            self._db.run(lambda txn: txn.insert_many(self._table, piece), RETRIES)
+
+    def _what_is_in(self) -> str:
+        return f"{self.rows:,} rows are in" if self.rows else "no row is in"

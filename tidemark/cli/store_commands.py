@@ -1,0 +1,193 @@
+"""Commands about a store as a whole: info, tables, status, checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+import tidemark as tm
+from engine.files import PosixFiles
+from engine.ids import gci_of
+from engine.layout.document import fingerprint
+from engine.layout.sealed import FORMAT_VERSION
+from engine.options import format_size
+from engine.schema import TableDefinition, is_system_table
+from recovery.listing import StoreListing
+from tidemark.cli.output import (
+    bar,
+    json_option,
+    memory_option,
+    one_line,
+    open_store,
+    say,
+    store_argument,
+    table_lines,
+    tree_lines,
+)
+from tidemark.control_socket import ask
+
+
+def ask_owner(store: Path, command: str, locked: tm.Locked) -> Any:
+    """What the process that has the store open answers; its lock is the error if it answers nothing."""
+    try:
+        return ask(store, command, None if command == "checkpoint" else 30.0)
+    except tm.PeerError as error:
+        raise tm.Locked(
+            f"{locked.message}, or use a store opened with background=True, which answers ({error.message})"
+        ) from error
+
+
+@click.command(short_help="What a store was made with and what its files hold.")
+@store_argument
+@json_option
+@one_line
+def info(store: Path, as_json: bool) -> None:
+    """What a store was made with and what its files hold; reads only, also while it is open."""
+    files = PosixFiles(store)
+    try:
+        found = _info(files)
+    finally:
+        files.close_all()
+    say(found, as_json, lambda: tree_lines(found))
+
+
+def _info(files: PosixFiles) -> dict[str, Any]:
+    listing = StoreListing(files)
+    sysfile = listing.sysfile
+    geometry = sysfile.geometry
+    made = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=sysfile.created_us)
+    tables = listing.tables()
+    return {
+        "store": {
+            "directory": files.directory,
+            "id": sysfile.store.hex(),
+            "created": made.isoformat(timespec="seconds"),
+            "format": FORMAT_VERSION,
+            "fingerprint": fingerprint(),
+            "incarnation": sysfile.incarnation,
+            "open_in_process": files.holder(),
+        },
+        "options": {"redo_log": format_size(geometry.capacity_bytes)},
+        "redo": {"files": geometry.file_count, "file_bytes": geometry.file_bytes, "durable_lsn": sysfile.durable_lsn},
+        "epochs": {
+            "gci": sysfile.gci,
+            "closed_epoch": sysfile.closed_epoch,
+            "closed_gci": int(gci_of(sysfile.closed_epoch)),
+        },
+        "local_checkpoints": [
+            {
+                "id": control.lcp_id,
+                "epoch": control.epoch,
+                "start_lsn": control.start_lsn,
+                "rows": sum(entries for entries, _, _ in control.fragments.values()) + control.copies[0],
+                "bytes": sum(size for _, _, size in control.fragments.values()) + control.copies[2],
+            }
+            for control in listing.controls
+        ],
+        "sizes_bytes": listing.sizes_bytes(),
+        "tables": [
+            {
+                "id": each.table_id,
+                "name": each.name,
+                "columns": len(each.columns),
+                "primary_key": ", ".join(each.primary_key),
+                "fragments": each.partition.fragments,
+            }
+            for each in tables
+        ],
+    }
+
+
+# --- tables ---------------------------------------------------------------------------------------
+def _table_rows(tables: Iterable[tuple[int, str, int | None]], system: bool) -> list[dict[str, Any]]:
+    """Columns and words of `ndb_show_tables`, rows added."""
+    found = []
+    for table_id, name, rows in sorted(tables):
+        if system or not is_system_table(name):
+            database, _, plain_name = name.partition(".")
+            found.append(
+                {
+                    "id": table_id,
+                    "type": "SystemTable" if is_system_table(name) else "UserTable",
+                    "state": "Online",
+                    "logging": "Yes",
+                    "database": database,
+                    "name": plain_name,
+                    "rows": rows,
+                }
+            )
+    return found
+
+
+@click.command(short_help="List the tables and their rows.")
+@store_argument
+@click.option("--system", is_flag=True, help="Show the tables that serve the store too.")
+@memory_option
+@json_option
+@one_line
+def tables(store: Path, system: bool, data_memory: str, as_json: bool) -> None:
+    """List the tables: id, type, state, logging, database, name, rows."""
+    try:
+        with open_store(store, data_memory) as db:
+            listed = db.status()["tables"]
+    except tm.Locked as locked:
+        listed = _owners_tables(store, locked)
+    found = _table_rows([(value["id"], name, value["rows"]) for name, value in listed.items()], system)
+    header = ["id", "type", "state", "logging", "database", "name", "rows"]
+    say(found, as_json, lambda: table_lines([list(row.values()) for row in found], header))
+
+
+def _owners_tables(store: Path, locked: tm.Locked) -> dict[str, Any]:
+    """Tables of a store that is open elsewhere: from its owner, or, without rows, from its files."""
+    try:
+        answer = ask(store, "status")["tables"]
+    except tm.PeerError:
+        click.echo(f"note: {locked.message}; tables are read from its files, rows are not known", err=True)
+        files = PosixFiles(store)
+        try:
+            definitions: list[TableDefinition] = StoreListing(files).tables()
+        finally:
+            files.close_all()
+        return {each.name: {"id": each.table_id, "rows": None} for each in definitions}
+    return dict(answer)
+
+
+# --- status and local checkpoints -----------------------------------------------------------------
+@click.command(short_help="Print every counter.")
+@store_argument
+@memory_option
+@json_option
+@one_line
+def status(store: Path, data_memory: str, as_json: bool) -> None:
+    """Print every counter: of the process that has the store open, or after restarting it."""
+    try:
+        with open_store(store, data_memory) as db:
+            found = {**db.status(), "restart": db.restart_report}
+    except tm.Locked as locked:
+        found = ask_owner(store, "status", locked)
+    say(found, as_json, lambda: tree_lines(found))
+
+
+@click.command(short_help="Make a local checkpoint.")
+@store_argument
+@memory_option
+@json_option
+@one_line
+def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
+    """Make a local checkpoint; if the store is open elsewhere, its owner makes it."""
+    try:
+        with open_store(store, data_memory) as db, bar("local checkpoint", None) as advance:
+            seen = [0]
+
+            def progress(done: int, total: int, unit: str) -> None:
+                advance(done - seen[0])
+                seen[0] = done
+
+            report = db.checkpoint(progress)
+    except tm.Locked as locked:
+        report = ask_owner(store, "checkpoint", locked)
+    say(report, as_json, lambda: tree_lines(report))
