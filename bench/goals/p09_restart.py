@@ -6,6 +6,7 @@ Each restart is timed cold: the store's files are dropped from the page cache be
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 from statistics import median
@@ -18,7 +19,8 @@ import tidemark as tm
 from bench import peers
 from bench.context import Context, slices
 from bench.report import OURS, Line, at_least, times_faster
-from bench.rows import COLUMNS, make_table, packed
+from bench.peers import command
+from bench.rows import COLUMNS, PACK, make_table, packed
 
 PIECE_ROWS = 500_000
 UPDATE_ROWS = 100_000
@@ -54,17 +56,13 @@ def read_files(paths: list[Path]) -> tuple[float, int]:
 
 def redis_commands(keys: np.ndarray, rows: np.ndarray) -> bytes:
     """SET commands of packed rows in Redis' protocol, without Python per row."""
-    command = np.dtype([("a", "V22"), ("key", "V8"), ("b", "V7"), ("row", "V48"), ("c", "V2")])
-    out = np.zeros(len(keys), dtype=command)
-    for name, text in (("a", b"*3\r\n$3\r\nSET\r\n$8\r\n "), ("b", b"\r\n$48\r\n"), ("c", b"\r\n")):
-        text = text.rstrip(b" ")
-        out[name] = np.frombuffer(text.ljust(out.dtype[name].itemsize, b"\0"), dtype=out.dtype[name])[0]
-    # The first field is 17 bytes and was padded above: cut the padding out by viewing bytes.
-    head = len(b"*3\r\n$3\r\nSET\r\n$8\r\n")
-    words = out.view("u1").reshape(len(keys), -1)
-    out["key"] = keys.view("V8")
-    out["row"] = rows.view("V48")
-    return np.concatenate([words[:, :head], words[:, 22:]], axis=1).tobytes()
+    template = command(b"SET", bytes(8), bytes(PACK.size))
+    out = np.tile(np.frombuffer(template, dtype="u1"), (len(keys), 1))
+    key_at = template.index(b"$8\r\n") + 4
+    row_at = len(template) - 2 - PACK.size
+    out[:, key_at : key_at + 8] = keys.view("u1").reshape(-1, 8)
+    out[:, row_at : row_at + PACK.size] = rows.view("u1").reshape(-1, PACK.size)
+    return out.tobytes()
 
 
 def updates(context: Context) -> Any:
@@ -90,7 +88,7 @@ def build_ours(context: Context) -> tuple[Path, Path]:
         db.checkpoint()  # two are kept, and both hold the rows
     copy = context.folder / "restart-lcp"
     peers.remove(copy)
-    os.system(f"cp -r --sparse=never '{folder}' '{copy}'")
+    shutil.copytree(folder, copy)
     with tm.open(folder, **options) as db:
         for piece in updates(context):
             db["t"].update_many(piece)
@@ -161,7 +159,7 @@ def measure(context: Context) -> list[Line]:
         rounds["read"].append(seconds)
         if redis is not None:
             rounds["rdb"].append(restart_redis(redis[0], "no", rows))
-            rounds["aof"].append(restart_redis(redis[1], "no" if False else "everysec", rows))
+            rounds["aof"].append(restart_redis(redis[1], "everysec", rows))
     return _lines(context, rounds, phases, size)
 
 

@@ -28,16 +28,16 @@ BODIES = {
     OURS: "import tidemark\ndb = tidemark.open({path!r}, background=False)\nassert len(db['t']) == {rows}",
     "SQLite": "import sqlite3\nassert sqlite3.connect({path!r}).execute('select count(*) from t').fetchone()[0] == {rows}",
     "LMDB": "import lmdb\nassert lmdb.open({path!r}).stat()['entries'] == {rows}",
-    "RocksDB": "import rocksdict\nassert rocksdict.Rdict({path!r}).get({key!r}) is not None",
+    "RocksDB": "import rocksdict\nassert rocksdict.Rdict({path!r}, rocksdict.Options(raw_mode=True)).get({key!r}) is not None",
 }
 FIRST_RUN = """
 import tidemark as tm
 for _ in range(2):
     with tm.open({path!r}) as db:
-        if 't' not in db.tables() and 'main.t' not in db.tables():
+        if 'main.t' not in db:
             db.create_table('t', [tm.Column('id', tm.Int64), tm.Column('s', tm.VarChar(20))], 'id')
         t = db['t']
-        n = len(t)
+        n = 1_000 * len(t)
         t.insert((n, 'a'))
         t.insert_many([(n + i, 'b') for i in range(1, 100)])
         t.update(n, {{'s': 'c'}})
@@ -85,7 +85,7 @@ def measure(context: Context) -> list[Line]:
     paths = _small_stores(context)
     works = []
     for name, path in paths.items():
-        text = PROGRAM.format(body=BODIES[name].format(path=str(path), rows=ROWS, key=context.pairs[0][0]))
+        text = PROGRAM.format(body=BODIES[name].format(path=str(path), rows=ROWS, key=peers.key_bytes(context.tuples[0][0])))
 
         def run(text: str = text) -> float:
             return float(run_program(text)[1])
