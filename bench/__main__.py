@@ -48,7 +48,9 @@ def main() -> None:
     }
     target = keep(lines, settings, arguments.out, name + ("-quick" if arguments.quick else ""))
     met = sum(goal.met for line in lines for goal in line.goals)
-    print(f"{met} of {sum(len(line.goals) for line in lines)} goals met; {settings['seconds']} s; kept in {target.name}")
+    print(
+        f"{met} of {sum(len(line.goals) for line in lines)} goals met; {settings['seconds']} s; kept in {target.name}"
+    )
 
 
 def run(wanted: set[str], scale: Scale) -> list[Line]:

@@ -37,7 +37,10 @@ Pairs = list[tuple[bytes, bytes]]
 
 def missing_peers() -> list[str]:
     """Which peers cannot be measured here, and why."""
-    return [*([] if REDIS_BINARY else [f"Redis: {REDIS_MISSING}"]), *([] if rocksdict else [f"RocksDB: {ROCKSDB_MISSING}"])]
+    return [
+        *([] if REDIS_BINARY else [f"Redis: {REDIS_MISSING}"]),
+        *([] if rocksdict else [f"RocksDB: {ROCKSDB_MISSING}"]),
+    ]
 
 
 def key_bytes(key: int) -> bytes:

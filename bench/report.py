@@ -99,6 +99,7 @@ def show(line: Line) -> None:
 
 def git_commit() -> str:
     """Short commit of the sources, with + when they were changed since."""
+
     def ask(*words: str) -> str:
         return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
 

@@ -86,7 +86,9 @@ def measure(context: Context) -> list[Line]:
         Work("LMDB from tuples", _lmdb(context, True), "LMDB, default sync, packing and sorting counted"),
     ]
     if peers.rocksdict is not None:
-        works.append(Work("RocksDB WriteBatch", _rocksdb(context, False), peers.ROCKSDB_SYNC + ", 100,000 rows a batch"))
+        works.append(
+            Work("RocksDB WriteBatch", _rocksdb(context, False), peers.ROCKSDB_SYNC + ", 100,000 rows a batch")
+        )
         works.append(Work("RocksDB from tuples", _rocksdb(context, True), peers.ROCKSDB_SYNC + ", packing counted"))
     if peers.REDIS_BINARY is not None:
         settings = peers.redis_settings("always") + ", pipelined MSET of 500"
@@ -95,9 +97,7 @@ def measure(context: Context) -> list[Line]:
     found = interleave(works, context.scale.rows, context.scale.rounds)
     arrow = {"ours from Arrow": OURS, "ours from tuples": None}
     first = {
-        arrow.get(name, name) or name: timing
-        for name, timing in found.items()
-        if not name.endswith("from tuples")
+        arrow.get(name, name) or name: timing for name, timing in found.items() if not name.endswith("from tuples")
     }
     second = {OURS: found["ours from tuples"], "SQLite executemany": found["SQLite executemany"]}
     second |= {name: found[name] for name in found if name.endswith("from tuples") and not name.startswith("ours")}

@@ -112,7 +112,9 @@ def _many(context: Context) -> list[Work]:
 def measure(context: Context) -> list[Line]:
     """P3, then P4."""
     rounds = context.scale.rounds + 2
-    p3 = line_of("P3", "get(key) → named tuple, random keys", interleave(_single(context), context.scale.points, rounds))
+    p3 = line_of(
+        "P3", "get(key) → named tuple, random keys", interleave(_single(context), context.scale.points, rounds)
+    )
     times_faster(p3, "LMDB", 1)
     times_faster(p3, "SQLite", 3)
     found = interleave(_many(context), BATCH * BATCHES, rounds)

@@ -110,7 +110,10 @@ class Stores:
         """Every store there is: name → (maker of an updater, settings)."""
         found: dict[str, tuple[Callable[[], Update], str]] = {
             OURS: (self.ours, "update, durability=commit"),
-            "SQLite FULL": (self.of_sqlite, "autocommit update, a connection per thread; " + peers.sqlite_settings("full")),
+            "SQLite FULL": (
+                self.of_sqlite,
+                "autocommit update, a connection per thread; " + peers.sqlite_settings("full"),
+            ),
             "LMDB": (self.of_lmdb, "write transaction: get, put; LMDB, default sync"),
         }
         if self.rocksdb is not None:

@@ -85,13 +85,19 @@ def measure(context: Context) -> list[Line]:
     paths = _small_stores(context)
     works = []
     for name, path in paths.items():
-        text = PROGRAM.format(body=BODIES[name].format(path=str(path), rows=ROWS, key=peers.key_bytes(context.tuples[0][0])))
+        text = PROGRAM.format(
+            body=BODIES[name].format(path=str(path), rows=ROWS, key=peers.key_bytes(context.tuples[0][0]))
+        )
 
         def run(text: str = text) -> float:
             return float(run_program(text)[1])
 
-        works.append(Work(name, run, "fresh interpreter: import, open, look at the rows; interpreter start not counted"))
-    warm = line_of("P15", f"import and open of a store of {ROWS:,} rows, warm", interleave(works, 1, context.scale.rounds + 2), "s")
+        works.append(
+            Work(name, run, "fresh interpreter: import, open, look at the rows; interpreter start not counted")
+        )
+    warm = line_of(
+        "P15", f"import and open of a store of {ROWS:,} rows, warm", interleave(works, 1, context.scale.rounds + 2), "s"
+    )
     at_most(warm, "seconds", warm.figures[OURS], 0.8)
     if peers.REDIS_BINARY is not None:
         with peers.redis(context.folder / "small-redis", "everysec") as server:
@@ -101,7 +107,9 @@ def measure(context: Context) -> list[Line]:
         text = FIRST_RUN.format(path=str(context.folder / "first"))
         seconds, _, messages = run_program(text, cache)
         again, _, _ = run_program(FIRST_RUN.format(path=str(context.folder / "second")), cache)
-    first = Line("P15", "the very first run: make a store, every usual call, local checkpoint, reopen", "s", {OURS: seconds})
+    first = Line(
+        "P15", "the very first run: make a store, every usual call, local checkpoint, reopen", "s", {OURS: seconds}
+    )
     first.figures["the same with kernels kept"] = again
     at_most(first, "seconds", seconds, 30)
     first.notes.append("message: " + (messages.strip().splitlines()[0].split(";")[0] if messages.strip() else "none"))
