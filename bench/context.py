@@ -1,4 +1,4 @@
-"""What all goals share in one run: the folder, the rows, and stores loaded once with the same rows for the reading goals."""
+"""What all goals share in one run: the folder, the rows, and stores loaded once with the same rows."""
 
 from __future__ import annotations
 

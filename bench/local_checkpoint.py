@@ -1,4 +1,4 @@
-"""`python -m bench.local_checkpoint [--quick] [--out DIR] [--picture FILE]`: what the copy-on-write local checkpoint costs.
+"""`python -m bench.local_checkpoint [--quick] [--out DIR] [--picture FILE]`: what copy-on-write costs.
 
 By update rate and skew, beside the fuzzy variant of `bench.fuzzy`: old rows written, extra bytes, longest pause of a
 writer, throughput under it, and the REDO between its start and its end, replayed at a restart. Every run starts from a

@@ -1,7 +1,7 @@
 """Running works side by side: rounds interleaved, the first one untimed, medians.
 
-The machine may be shared and is noisy, so no work runs all its rounds in a row: in every round each work runs once, and each
-round begins with another one.
+The machine may be shared and is noisy, so no work runs all its rounds in a row: in every round each work runs once,
+and each round begins with another one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""P9, memory tables: restart from a local checkpoint, and from one with REDO behind it, beside Redis loading the same rows.
+"""P9, memory tables: restart from a local checkpoint, with and without REDO behind it, beside Redis with the same rows.
 
 Each restart is timed cold: the store's files are dropped from the page cache before it, Redis' files too.
 """

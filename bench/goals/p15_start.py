@@ -1,4 +1,4 @@
-"""P15: start-up of a fresh process: import and open of a small store, warm; and the very first run, kernels compiling."""
+"""P15: start-up of a fresh process: import and open of a small store, warm; the very first run, kernels compiling."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ print(time.perf_counter() - began)
 """
 BODIES = {
     OURS: "import tidemark\ndb = tidemark.open({path!r}, background=False)\nassert len(db['t']) == {rows}",
-    "SQLite": "import sqlite3\nassert sqlite3.connect({path!r}).execute('select count(*) from t').fetchone()[0] == {rows}",
+    "SQLite": "import sqlite3\n"
+    "assert sqlite3.connect({path!r}).execute('select count(*) from t').fetchone()[0] == {rows}",
     "LMDB": "import lmdb\nassert lmdb.open({path!r}).stat()['entries'] == {rows}",
-    "RocksDB": "import rocksdict\nassert rocksdict.Rdict({path!r}, rocksdict.Options(raw_mode=True)).get({key!r}) is not None",
+    "RocksDB": "import rocksdict\n"
+    "assert rocksdict.Rdict({path!r}, rocksdict.Options(raw_mode=True)).get({key!r}) is not None",
 }
 FIRST_RUN = """
 import tidemark as tm
