@@ -68,9 +68,9 @@ class Summary:
     rows: int
     operations: int
     old_rows: int
-    old_rows_share: float
+    old_rows_share: float  # of the rows loaded
     old_bytes: int
-    extra_bytes_share: float
+    size_bytes: int  # of all files of the checkpoint; the fuzzy variant's kept rows added
     seconds: float
     megabytes_per_s: float
     rate_before: float
@@ -147,7 +147,7 @@ def run_once(base: Path, folder: Path, rows: int, kind: str, rate: int, skew: st
     return found
 
 
-def summarize(runs: list[Run]) -> Summary:
+def summarize(runs: list[Run], loaded_rows: int) -> Summary:
     """Medians of the rounds of one setting."""
     first = runs[0]
 
@@ -160,8 +160,8 @@ def summarize(runs: list[Run]) -> Summary:
         middle(lambda run: run.size_bytes),
     )
     old_bytes = middle(lambda run: run.old_bytes)
-    # The fuzzy variant's kept rows were counted, not written, and its reached rows are those of the copy-on-write one.
-    row_bytes = size - old_bytes if first.kind == "copy-on-write" else size
+    if first.kind == "fuzzy":
+        size += old_bytes  # they were counted, not written
     return Summary(
         first.kind,
         RATES[first.rate],
@@ -169,9 +169,9 @@ def summarize(runs: list[Run]) -> Summary:
         int(rows),
         int(middle(lambda run: run.during.operations)),
         int(old_rows),
-        old_rows / rows,
+        old_rows / loaded_rows,
         int(old_bytes),
-        old_bytes / row_bytes,
+        int(size),
         middle(lambda run: run.seconds),
         middle(lambda run: run.size_bytes / run.seconds) / 1e6,
         middle(lambda run: run.before.rate),
@@ -197,7 +197,7 @@ def measure(folder: Path, rows: int, rounds: int) -> list[Summary]:
                     found = run_once(base, folder / "run", rows, kind, rate, skew)
                     if number > 0:
                         runs.setdefault((kind, rate, skew), []).append(found)
-    summaries = {place: summarize(each) for place, each in runs.items()}
+    summaries = {place: summarize(each, rows) for place, each in runs.items()}
     for (kind, rate, skew), summary in summaries.items():
         if kind == "fuzzy":
             # The same log, replayed by the same kernel: the measured time per operation times its own operations.
@@ -208,7 +208,7 @@ def measure(folder: Path, rows: int, rounds: int) -> list[Summary]:
 
 
 HEADER = """\
-| skew | writer | local checkpoint | took | operations meanwhile | old rows kept | extra bytes | throughput under it | \
+| skew | writer | local checkpoint | took | operations meanwhile | old rows kept | their bytes, of all written | throughput under it | \
 longest pause (without one) | REDO start to end |
 |---|---|---|---|---|---|---|---|---|---|"""
 
@@ -220,7 +220,7 @@ def table_of(summaries: list[Summary]) -> str:
         lines.append(
             f"| {each.skew} | {each.rate} | {each.kind} | {each.seconds:.2f} s, {each.megabytes_per_s:.0f} MB/s"
             f" | {each.operations:,} | {each.old_rows:,} ({each.old_rows_share:.2%})"
-            f" | {each.old_bytes / 1e6:.2f} MB ({each.extra_bytes_share:.2%})"
+            f" | {each.old_bytes / 1e6:.2f} of {each.size_bytes / 1e6:.1f} MB"
             f" | {each.rate_during:,.0f}/s ({each.rate_during / each.rate_before:.0%})"
             f" | {each.longest_ms:.1f} ms ({each.longest_before_ms:.1f})"
             f" | {each.replay_operations:,} operations, {each.replay_ms:.0f} ms |"
@@ -267,7 +267,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON file (default: bench/results)")
     parser.add_argument("--picture", type=Path, help="SVG file to draw")
     arguments = parser.parse_args()
-    rows, rounds = (200_000, 1) if arguments.quick else (2_000_000, 3)
+    rows, rounds = (400_000, 1) if arguments.quick else (2_000_000, 3)
     warm()
     warm_memory()
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as folder:
