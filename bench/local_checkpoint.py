@@ -208,8 +208,8 @@ def measure(folder: Path, rows: int, rounds: int) -> list[Summary]:
 
 
 HEADER = """\
-| skew | writer | local checkpoint | took | operations meanwhile | old rows kept | their bytes, of all written | throughput under it | \
-longest pause (without one) | REDO start to end |
+| skew | writer | local checkpoint | took | operations meanwhile | old rows kept | their bytes, of all written \
+| throughput under it | longest pause (without one) | REDO start to end |
 |---|---|---|---|---|---|---|---|---|---|"""
 
 
