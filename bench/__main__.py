@@ -7,6 +7,7 @@ printed and kept as JSON. Timings judge nothing: a goal that is missed is printe
 from __future__ import annotations
 
 import argparse
+import gc
 import tempfile
 import time
 from dataclasses import asdict
@@ -69,6 +70,7 @@ def run(wanted: set[str], scale: Scale) -> list[Line]:
                     for line in found:
                         show(line)
                     lines += found
+                    gc.collect()  # closed stores give their memory back before the next goal
         finally:
             context.close()
     return lines
