@@ -19,7 +19,7 @@ import tidemark as tm
 from bench import peers
 from bench.rows import COLUMNS, make_table, to_tuples
 
-MEMORY_WARM_BYTES = 2 << 30
+MEMORY_WARM_BYTES = 4 << 30
 
 
 @dataclass

@@ -267,7 +267,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON file (default: bench/results)")
     parser.add_argument("--picture", type=Path, help="SVG file to draw")
     arguments = parser.parse_args()
-    rows, rounds = (400_000, 1) if arguments.quick else (2_000_000, 3)
+    rows, rounds = (400_000, 1) if arguments.quick else (1_000_000, 3)
     warm()
     warm_memory()
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as folder:
