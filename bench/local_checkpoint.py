@@ -11,7 +11,7 @@ import argparse
 import shutil
 import tempfile
 import threading
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -79,7 +79,6 @@ class Summary:
     longest_before_ms: float
     replay_operations: int = 0
     replay_ms: float = 0.0
-    notes: list[str] = field(default_factory=list)
 
 
 def build(folder: Path, rows: int) -> None:
@@ -183,8 +182,8 @@ def summarize(runs: list[Run], loaded_rows: int) -> Summary:
     )
 
 
-def measure(folder: Path, rows: int, rounds: int) -> list[Summary]:
-    """All settings, rounds interleaved."""
+def measure(folder: Path, rows: int, rounds: int) -> tuple[list[Summary], list[Run]]:
+    """All settings, rounds interleaved; their summaries and every run."""
     base = folder / "base"
     build(base, rows)
     runs: dict[tuple[str, int, str], list[Run]] = {}
@@ -204,7 +203,8 @@ def measure(folder: Path, rows: int, rounds: int) -> list[Summary]:
             twin = summaries["copy-on-write", rate, skew]
             summary.replay_operations = summary.operations
             summary.replay_ms = twin.replay_ms / max(1, twin.replay_operations) * summary.operations
-    return [summaries[kind, rate, skew] for skew in SKEWS for rate in RATES for kind in KINDS]
+    ordered = [summaries[kind, rate, skew] for skew in SKEWS for rate in RATES for kind in KINDS]
+    return ordered, [run for each in runs.values() for run in each]
 
 
 HEADER = """\
@@ -271,9 +271,15 @@ def main() -> None:
     warm()
     warm_memory()
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as folder:
-        summaries = measure(Path(folder), rows, rounds)
+        summaries, runs = measure(Path(folder), rows, rounds)
     print(table_of(summaries))
-    settings = {"rows": rows, "rounds": rounds, "seed": SEED, "runs": [asdict(each) for each in summaries]}
+    settings: dict[str, Any] = {
+        "rows": rows,
+        "rounds": rounds,
+        "seed": SEED,
+        "summaries": [asdict(each) for each in summaries],
+    }
+    settings["runs"] = [asdict(each) for each in runs]
     print(f"kept in {keep([], settings, arguments.out, 'local-checkpoint').name}")
     if arguments.picture is not None:
         draw(summaries, arguments.picture, rows)
