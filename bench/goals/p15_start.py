@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -107,12 +108,15 @@ def measure(context: Context) -> list[Line]:
             warm.settings["Redis server"] = "process start of an empty server to its first answer"
     with tempfile.TemporaryDirectory(dir=context.folder) as cache:
         text = FIRST_RUN.format(path=str(context.folder / "first"))
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds, _, messages = run_program(text, cache)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         again, _, _ = run_program(FIRST_RUN.format(path=str(context.folder / "second")), cache)
     first = Line(
         "P15", "the very first run: make a store, every usual call, local checkpoint, reopen", "s", {OURS: seconds}
     )
     first.figures["the same with kernels kept"] = again
     at_most(first, "seconds", seconds, 30)
+    first.notes.append(f"processor time {after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime:.1f} s")
     first.notes.append("message: " + (messages.strip().splitlines()[0].split(";")[0] if messages.strip() else "none"))
     return [warm, first]
