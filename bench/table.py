@@ -11,7 +11,7 @@ from bench.report import OURS, short
 
 
 def rows_of(lines: list[dict[str, Any]]) -> list[str]:
-    """One row per line: goal, work, ours, peers with their ratio to ours, goals with what was reached."""
+    """One row per line: goal, work, ours (smallest … largest round), peers with their ratio to ours, goals with what was reached."""
     out = ["| goal | work | ours | beside it | wanted: reached |", "|---|---|---|---|---|"]
     for line in lines:
         ours = line["figures"][OURS]
@@ -22,9 +22,11 @@ def rows_of(lines: list[dict[str, Any]]) -> list[str]:
             f"{goal['wanted']}: {short(goal['reached'])}, {'met' if goal['met'] else '**missed**'}"
             for goal in line["goals"]
         )
+        rounds = line["rounds"].get(OURS, [])
+        spread = f" ({short(min(rounds))} … {short(max(rounds))})" if rounds else ""
         unit = "" if line["unit"] == "ratio" else f" {line['unit']}"
         out.append(
-            f"| {line['goal']} | {line['what']} | {short(ours)}{unit} | {beside or '–'} | {judged or 'reported'} |"
+            f"| {line['goal']} | {line['what']} | {short(ours)}{unit}{spread} | {beside or '–'} | {judged or 'reported'} |"
         )
     return out
 
