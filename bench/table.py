@@ -11,7 +11,7 @@ from bench.report import OURS, short
 
 
 def rows_of(lines: list[dict[str, Any]]) -> list[str]:
-    """One row per line: goal, work, ours (smallest … largest round), peers with their ratio to ours, goals with what was reached."""
+    """One row per line: goal, work, ours (smallest … largest round), peers and their ratio to ours, goals."""
     out = ["| goal | work | ours | beside it | wanted: reached |", "|---|---|---|---|---|"]
     for line in lines:
         ours = line["figures"][OURS]
@@ -25,9 +25,8 @@ def rows_of(lines: list[dict[str, Any]]) -> list[str]:
         rounds = line["rounds"].get(OURS, [])
         spread = f" ({short(min(rounds))} … {short(max(rounds))})" if rounds else ""
         unit = "" if line["unit"] == "ratio" else f" {line['unit']}"
-        out.append(
-            f"| {line['goal']} | {line['what']} | {short(ours)}{unit}{spread} | {beside or '–'} | {judged or 'reported'} |"
-        )
+        figure = f"{short(ours)}{unit}{spread}"
+        out.append(f"| {line['goal']} | {line['what']} | {figure} | {beside or '–'} | {judged or 'reported'} |")
     return out
 
 
