@@ -40,6 +40,7 @@ format: setup
 
 bench: setup
 	$(BIN)/python -m bench
+	$(BIN)/python -m pytest bench/micro --benchmark-only -q --benchmark-columns=median,min,rounds
 
 clean:
 	rm -rf $(VENV) build dist data .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks *.egg-info

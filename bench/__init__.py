@@ -1,1 +1,1 @@
-"""Benchmarks against peers, side by side in one run; see `python -m bench --help`."""
+"""Benchmarks: the goals beside their peers (`python -m bench`), micro-benchmarks (`bench/micro`), findings."""

@@ -1,0 +1,108 @@
+"""The fuzzy local checkpoint that NDB shipped, emulated on the store's own rows, for memory tables only.
+
+The scan writes each live row once, as it is when the scan reaches it. Updates copy nothing; an old row is kept only
+when a row the scan has not reached is deleted. What is real: the scan through every row in slices of the same size, its
+entries and blocks, the data files and their syncs, and commits that copy nothing. What is not: kept rows are counted by
+the driver (a slice of the scan more or less) instead of written, rows inserted meanwhile are written too where NDB
+skips them, and no control file is written, so nothing is ever restored from it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from engine.kernels import kernel
+from engine.kernels.lcp import LCP_ABANDONED, LCP_OFF, start_lcp
+from engine.kernels.reads import entry_words, write_entry
+from engine.kernels.rows import map_get
+from engine.layout.arena import (
+    F_LCP_ACTIVE,
+    F_LCP_PAGES,
+    F_LCP_POSITION,
+    F_LCP_SCANNED,
+    F_ROW_WORDS,
+    LCP_BIT,
+    LIVE,
+    OK,
+    PAGE_HEADER_WORDS,
+    PAGE_SHIFT,
+    PG_FRESH,
+    ST_MORE,
+    ST_SPACE,
+    STATE_MASK,
+    STATE_SHIFT,
+)
+from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, data_name
+from recovery.local_checkpoint.writer import SCAN_SLOTS
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1])")
+def scan_fuzzy(mem, fragment, out, limit, state):  # type: ignore[no-untyped-def]
+    """`scan_lcp` without the checkpoint bit: every live row is written as it is now."""
+    looked = 0
+    row_words = mem[fragment + F_ROW_WORDS]
+    position = mem[fragment + F_LCP_POSITION]
+    while position >> 16 < mem[fragment + F_LCP_PAGES]:
+        page = map_get(mem, fragment, position >> 16)
+        base = page << PAGE_SHIFT
+        if page <= 0 or position & 0xFFFF >= mem[base + PG_FRESH]:
+            position = ((position >> 16) + 1) << 16
+            mem[fragment + F_LCP_POSITION] = position
+            looked += 1
+            if looked >= limit:
+                return ST_MORE
+            continue
+        if looked >= limit:
+            return ST_MORE
+        looked += 1
+        row = base + PAGE_HEADER_WORDS + (position & 0xFFFF) * row_words
+        head = mem[row]
+        if (head >> STATE_SHIFT) & STATE_MASK == LIVE:
+            need = entry_words(mem, fragment, row, False)
+            if state[0] + need > out.size:
+                return ST_SPACE - need
+            state[0] += write_entry(mem, out, fragment, position, row, False, out, state[0])
+            state[1] += 1
+            mem[fragment + F_LCP_SCANNED] += 1
+        mem[row] = head & ~LCP_BIT
+        position += 1
+        mem[fragment + F_LCP_POSITION] = position
+    mem[fragment + F_LCP_ACTIVE] = LCP_OFF
+    return OK
+
+
+def fuzzy_checkpoint(db: Any) -> dict[str, Any]:
+    """Make one; the same report as `db.checkpoint()`. Its files are removed: nothing may be restored from them."""
+    store, files, lcp = db._store, db._files, db._lcp
+    began = time.monotonic()
+    lcp_id = lcp.next_id
+    lcp.next_id += 1
+    with store.latch:
+        epoch, _, _ = store.epochs.close()
+        for table in store.tables.values():
+            for fragment in table.fragments:
+                start_lcp(store.mem, fragment, epoch)
+                # In this state commits mark rows not yet passed and copy nothing.
+                store.mem[fragment + F_LCP_ACTIVE] = LCP_ABANDONED
+    rows = size_bytes = 0
+    names = []
+    for table in store.tables.values():
+        for number, fragment in enumerate(table.fragments):
+            name = data_name(lcp_id, table.table_id, number)
+            writer = DataFileWriter(files, name, db._opened.identity, lcp_id, table.table_id, number)
+            status = ST_MORE
+            while status != OK:
+                status = scan_fuzzy(store.mem, fragment, writer.block, SCAN_SLOTS, writer.state)
+                if status <= ST_SPACE:
+                    writer.make_room(ST_SPACE - status)
+            writer.close()
+            names.append(name)
+            rows += writer.entries
+            size_bytes += writer.size_bytes
+    files.sync_directory(FOLDER)
+    store.log.flush()  # it holds changes up to its end, so the log must be durable up to there
+    seconds = time.monotonic() - began
+    for name in names:
+        files.unlink(name)
+    return {"rows": rows, "copies_bytes": 0, "size_bytes": size_bytes, "seconds": seconds, "copied_rows": 0}

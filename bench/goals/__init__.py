@@ -1,0 +1,30 @@
+"""The goals of docs/performance.md that are measured: names → a function of the run's context that gives lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.context import Context
+from bench.goals import (
+    p01_bulk_insert,
+    p03_reads,
+    p05_update,
+    p06_durable_update,
+    p08_update_during_lcp,
+    p09_restart,
+    p15_start,
+    p16_memory,
+)
+from bench.report import Line
+
+# P16 before P5: updates leave pages behind in some peers.
+GOALS: dict[tuple[str, ...], Callable[[Context], list[Line]]] = {
+    ("P1", "P2"): p01_bulk_insert.measure,
+    ("P16",): p16_memory.measure,
+    ("P3", "P4"): p03_reads.measure,
+    ("P5",): p05_update.measure,
+    ("P6",): p06_durable_update.measure,
+    ("P8",): p08_update_during_lcp.measure,
+    ("P15",): p15_start.measure,
+    ("P9",): p09_restart.measure,
+}

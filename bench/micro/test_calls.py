@@ -1,0 +1,89 @@
+"""Kernels behind the calls of a transaction: put_rows, touch_int_key, commit_small; and get_many as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bench.micro.conftest import ROWS
+from bench.rows import make_table
+from engine.batch_operations import NOTHING
+from engine.column_input import to_columns
+from engine.columnar import encode_rows
+from engine.kernels.operations import hash_images, put_rows, sort_by_fragment, touch_int_key
+from engine.layout.arena import MODE_INSERT, MODE_UPDATE, OK
+
+BATCH = 1_000
+KEYS = 200
+SEED = 3
+
+
+def test_put_rows_of_a_thousand_new_rows(benchmark: Any, database: Any, table: Any) -> None:
+    inner = table._table
+    (batch,) = to_columns(make_table(ROWS, BATCH), inner.definition)
+    encoded = encode_rows(inner.format, batch)
+    hashes, order = np.empty(BATCH, dtype=np.int64), np.empty(BATCH, dtype=np.int64)
+    hash_images(inner.hash_header, inner.format.key_words, encoded.images, NOTHING, BATCH, hashes)
+    fragments = len(inner.fragments)
+    sort_by_fragment(hashes, BATCH, fragments, order, np.empty(fragments + 1, dtype=np.int64))
+
+    def setup() -> tuple[tuple[Any], dict[str, Any]]:
+        txn = database._store.begin()
+        txn.grow(2 * encoded.images.size)
+        return (txn,), {}
+
+    def put(txn: Any) -> None:
+        status = put_rows(
+            txn.mem, inner.address, txn.desc, txn.buf, encoded.images, NOTHING, order, hashes, 0, BATCH, MODE_INSERT
+        )
+        assert status == OK
+
+    benchmark.pedantic(put, setup=setup, teardown=lambda txn: txn.rollback(), rounds=200)
+    benchmark.extra_info["rows"] = BATCH
+    assert len(table) == ROWS
+
+
+def test_get_many_of_ten_thousand_random_keys(benchmark: Any, table: Any) -> None:
+    keys = np.random.default_rng(SEED).integers(0, ROWS, 10_000)
+    found = benchmark(table.get_many, keys)
+    assert found.column("id").to_numpy().tolist() == keys.tolist()
+
+
+def _random_keys() -> list[int]:
+    return [int(key) for key in np.random.default_rng(SEED).permutation(ROWS)[:KEYS]]
+
+
+def test_touch_int_key_of_two_hundred_rows(benchmark: Any, database: Any, table: Any) -> None:
+    keys = _random_keys()
+    address = table._table.address
+
+    def touch(txn: Any) -> None:
+        for key in keys:
+            assert touch_int_key(txn.mem, address, txn.desc, txn.buf, key, MODE_UPDATE) > 0
+
+    benchmark.pedantic(
+        touch, setup=lambda: ((database._store.begin(),), {}), teardown=lambda txn: txn.rollback(), rounds=500
+    )
+    benchmark.extra_info["rows"] = KEYS
+
+
+def test_commit_small_of_two_hundred_one_row_updates(benchmark: Any, database: Any, table: Any) -> None:
+    keys = _random_keys()
+    address = table._table.address
+
+    def setup() -> tuple[tuple[Any], dict[str, Any]]:
+        transactions = []
+        for key in keys:
+            txn = database._store.begin()
+            assert touch_int_key(txn.mem, address, txn.desc, txn.buf, key, MODE_UPDATE) > 0
+            transactions.append(txn)
+        return (transactions,), {}
+
+    def commit(transactions: list[Any]) -> None:
+        for txn in transactions:
+            txn.commit(False)
+
+    benchmark.pedantic(commit, setup=setup, rounds=200)
+    benchmark.extra_info["transactions"] = KEYS
+    database.sync()
