@@ -52,13 +52,14 @@ class Sysfile:
 
 def read_sysfile(files: Files) -> Sysfile | None:
     """The newest intact copy, or None if neither is. Raises: VersionTooNew, VersionTooOld, ForeignFile."""
-    copies = [copy for copy in (_read_copy(files, name) for name in NAMES) if copy is not None]
+    copies = [copy for copy in (read_copy(files, name) for name in NAMES) if copy is not None]
     if len({copy.store for copy in copies}) > 1:
         raise ForeignFile(f"{NAMES[0]} and {NAMES[1]} belong to two stores; put the right one back", file=NAMES[1])
     return max(copies, key=lambda copy: copy.generation, default=None)
 
 
-def _read_copy(files: Files, name: str) -> Sysfile | None:
+def read_copy(files: Files, name: str) -> Sysfile | None:
+    """One copy, or None if it is missing, damaged or unreadable. Raises: VersionTooNew, VersionTooOld."""
     words = np.zeros(SYSFILE_BYTES // 8, dtype=np.int64)
     try:
         file = files.open(name, False)

@@ -36,7 +36,7 @@ class Clockwork:
         self._sysfile_copies = opened.sysfile_copies
         self._files = files
         self._lcp = lcp
-        self._lcp_turn = threading.Lock()
+        self.lcp_turn = threading.Lock()
         self._sysfile_turn = threading.Lock()
         self._stop = threading.Event()
         self._lcp_wanted = threading.Event()
@@ -78,7 +78,7 @@ class Clockwork:
 
     def local_checkpoint(self, progress: Progress | None = None) -> LcpReport:
         """Make a local checkpoint now, after the one that may be running."""
-        with self._lcp_turn:
+        with self.lcp_turn:
             report = self._lcp.run(progress)
             self._last_lcp = self._store.clock.monotonic()
             return report

@@ -13,14 +13,25 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from engine.catalog import Catalog
 from engine.clock import SystemClock
-from engine.errors import CatalogDamaged, Retryable, SchemaInvalid, StorageFull, StoreClosed, StoreFailed, Unsupported
+from engine.errors import (
+    CatalogDamaged,
+    FileMissing,
+    Retryable,
+    SchemaInvalid,
+    StorageFull,
+    StoreClosed,
+    StoreFailed,
+    Unsupported,
+)
 from engine.files import PosixFiles
 from engine.options import OptionKeywords, Options
 from engine.outcome import find_outcome
 from engine.partition import HashPartition
 from engine.schema import Column, TableDefinition, is_system_table
+from recovery.check import check_closed, check_live
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint, Progress
+from recovery.sysfile import NAMES, Sysfile
 from recovery.system_restart.restart import Restart
 from tidemark.background import Clockwork
 from tidemark.control_socket import serve
@@ -68,7 +79,9 @@ class Database:
         if options.background:
             self._clockwork.start()
             if isinstance(files, PosixFiles):
-                self._control = serve(files, {"status": self._full_status, "checkpoint": self.checkpoint})
+                self._control = serve(
+                    files, {"status": self._full_status, "checkpoint": self.checkpoint, "check": self.check}
+                )
 
     # --- life ------------------------------------------------------------------------------------
     def close(self) -> None:
@@ -151,11 +164,17 @@ class Database:
     def __contains__(self, name: str) -> bool:
         return name in self._store.tables
 
+    def _catalog(self) -> Catalog | None:
+        """The catalog, if the store lies in a directory."""
+        if self._directory is None:
+            return None
+        return Catalog(self._files, self._directory, *self._opened.identity)
+
     def _refresh_catalog(self) -> None:
         """Let the LMDB catalog follow; it is a cache, so what it cannot do is only reported (D15)."""
-        if self._directory is None:
+        catalog = self._catalog()
+        if catalog is None:
             return
-        catalog = Catalog(self._files, self._directory, *self._opened.identity)
         definitions = [table.definition for table in self._store.tables.values()]
         try:
             if catalog.read()[1] == sorted(definitions, key=lambda each: each.table_id):
@@ -216,6 +235,17 @@ class Database:
         self.check_usable()
         return self._clockwork.local_checkpoint(progress).to_dict()
 
+    def check(self, progress: Progress | None = None) -> dict[str, Any]:
+        """Verify the open store beside its users: every row and index entry, local checkpoints, log, sysfile, catalog.
+
+        Returns a report; `is_sound` is False if `problems` holds anything, each a line of what is wrong and where.
+        Raises: StoreFailed.
+        """
+        self.check_usable()
+        opened = self._opened
+        turn = self._clockwork.lcp_turn
+        return check_live(self._store, self._files, opened.sysfile, self._catalog(), turn, progress).to_dict()
+
     def status(self) -> dict[str, Any]:
         """Every counter, nested by room."""
         store = self._store
@@ -261,3 +291,30 @@ def open_database(
     parsed = Options.from_keywords(options)
     files = PosixFiles(path, create=parsed.create)
     return Database(files, parsed, SystemClock(), files.directory, through)
+
+
+def check_store(
+    path: str | os.PathLike[str], progress: Progress | None = None, **options: Unpack[OptionKeywords]
+) -> dict[str, Any]:
+    """Verify the store in a directory, which nobody may have open; returns a report as `Database.check` does.
+
+    Every file is read and the store is brought back in memory; but for the lock not one byte is written. Raises:
+    Locked, FileMissing if there is no store.
+    """
+    parsed = Options.from_keywords(options)
+    files = PosixFiles(path)
+    if not any(files.exists(name) for name in NAMES):
+        files.close_all()
+        raise FileMissing(f"there is no store in {files.directory}; check the path")
+
+    def catalog_of(sysfile: Sysfile) -> Catalog:
+        return Catalog(files, files.directory, sysfile.store, sysfile.incarnation)
+
+    try:
+        files.lock()
+        try:
+            return check_closed(files, parsed, SystemClock(), catalog_of, progress).to_dict()
+        finally:
+            files.unlock()
+    finally:
+        files.close_all()

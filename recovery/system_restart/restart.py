@@ -129,6 +129,20 @@ class Restart:
         unsound = frozenset(place[0] for place in self._damaged)
         return Opened(store, sysfile, copies, controls, unsound, self._report)
 
+    def rehearse(self) -> Store:
+        """Bring the store back in memory as `run` does, up to but without the first write. It cannot commit.
+
+        Raises: what `run` raises.
+        """
+        self._files.read_errors_latch = False
+        sysfile = read_sysfile(self._files)
+        if sysfile is None:
+            raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
+        store, loader, _, reader = self._restore(sysfile, self._controls(sysfile))
+        loader.release()
+        reader.close()
+        return store
+
     def _restore(self, sysfile: Sysfile, controls: list[Control]) -> tuple[Store, Loader, list[GroupRead], LogReader]:
         """Rebuild the rows; again without what turned out to be damaged, or by one thread if memory is short."""
         parts = PARTS

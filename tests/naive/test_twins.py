@@ -42,6 +42,7 @@ VAR = f"{CODEC}:test_var_parts_equal_twin_and_come_back"
 HERE = "tests.naive.test_twins"
 
 TWINS = {
+    **dict.fromkeys(["check.check_rows", "check.check_index"], "tests.check.test_live:test_damage_in_memory_is_found"),
     "checksums.xxh3_lanes": XXH3,
     "checksums.xxh3_merge": XXH3,
     "checksums.xxh64_words": "tests.engine.test_checksums:test_xxh64_equals_the_reference_for_every_short_length",

@@ -1,8 +1,8 @@
-"""Commands about a store as a whole: info, tables, status, checkpoint."""
+"""Commands about a store as a whole: info, tables, status, checkpoint, check."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,13 @@ from tidemark.cli.output import (
     tree_lines,
 )
 from tidemark.control_socket import ask
+from tidemark.database import check_store
 
 
 def ask_owner(store: Path, command: str, locked: tm.Locked) -> Any:
     """What the process that has the store open answers; its lock is the error if it answers nothing."""
     try:
-        return ask(store, command, None if command == "checkpoint" else 30.0)
+        return ask(store, command, 30.0 if command == "status" else None)
     except tm.PeerError as error:
         raise tm.Locked(
             f"{locked.message}, or use a store opened with background=True, which answers ({error.message})"
@@ -191,3 +192,40 @@ def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
     except tm.Locked as locked:
         report = ask_owner(store, "checkpoint", locked)
     say(report, as_json, lambda: tree_lines(report))
+
+
+# --- verification ---------------------------------------------------------------------------------
+@click.command(short_help="Verify every file and every row.")
+@store_argument
+@memory_option
+@json_option
+@one_line
+def check(store: Path, data_memory: str, as_json: bool) -> None:
+    """Verify every file, and every row in memory; if the store is open elsewhere, its owner does it.
+
+    Nothing is changed. Exit code 1 if anything is damaged.
+    """
+    try:
+        with bar("check", None) as advance:
+            seen = [0]
+
+            def progress(done: int, total: int, unit: str) -> None:
+                advance(done - seen[0])
+                seen[0] = done
+
+            report = check_store(store, progress, data_memory=data_memory)
+    except tm.Locked as locked:
+        report = ask_owner(store, "check", locked)
+    say(report, as_json, lambda: _check_lines(report))
+    if not report["is_sound"]:
+        raise SystemExit(1)
+
+
+def _check_lines(report: dict[str, Any]) -> Iterator[str]:
+    for problem in report["problems"]:
+        yield f"damaged: {problem}"
+    for note in report["notes"]:
+        yield f"note: {note}"
+    looked = f"{report['files']} files, {report['bytes']:,} bytes, {report['groups']} groups, {report['rows']:,} rows"
+    verdict = "sound" if report["is_sound"] else f"{len(report['problems'])} problems"
+    yield f"{verdict}: {looked} in {report['seconds']:.1f} s"

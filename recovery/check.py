@@ -1,0 +1,346 @@
+"""Verification: every file of a store, and every row of one in memory. Nothing is changed.
+
+A closed store is checked file by file, then brought back in memory the way a restart does it, up to but without the
+first write, and its rows are verified there. A live one is checked beside its users: rows in bounded slices, local
+checkpoints and log as far as they are kept. What a running store retires meanwhile is not damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import (
+    CatalogDamaged,
+    Damaged,
+    Error,
+    FileMissing,
+    ForeignFile,
+    Incompatible,
+    IoFailed,
+    MemoryExhausted,
+)
+from engine.kernels.check import (
+    FAULT_COUNT,
+    FAULT_EPOCH,
+    FAULT_INDEX,
+    FAULT_LOCK,
+    FAULT_PAGE,
+    FAULT_SEGMENT,
+    FAULT_STATE,
+    FAULT_VAR,
+    check_index,
+    check_rows,
+)
+from engine.layout.arena import F_ROWS, OK, ST_MORE
+from engine.layout.lcp import COPIES_FRAGMENT, COPIES_TABLE, LCP_BLOCK
+from engine.layout.sealed import header_of
+from engine.log.geometry import open_files
+from engine.log.reader import LogReader
+from recovery.local_checkpoint.control import Control, control_ids, control_name, read_control
+from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
+from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
+from recovery.sysfile import NAMES, Sysfile, read_copy, read_sysfile
+from recovery.system_restart.load import check_counts
+from recovery.system_restart.restart import Restart
+
+if TYPE_CHECKING:
+    from engine.catalog import Catalog
+    from engine.clock import Clock
+    from engine.file_protocol import Files
+    from engine.options import Options
+    from engine.store import Store
+
+Progress = Callable[[int, int, str], None]
+
+SLICE_SLOTS = 512
+SLICE_SEGMENTS = 8
+PROBLEMS_MAX = 100
+EPOCH_MAX = (1 << 63) - 1
+
+FAULTS = {
+    FAULT_PAGE: "its page belongs elsewhere or counts its rows wrong",
+    FAULT_STATE: "its header has no state a row can have",
+    FAULT_LOCK: "its lock leads to no operation on it",
+    FAULT_EPOCH: "its epoch lies in the future",
+    FAULT_VAR: "its variable part is not whole",
+    FAULT_INDEX: "the primary index does not lead to it, or twice",
+    FAULT_SEGMENT: "a segment of the primary index counts its entries wrong",
+    FAULT_COUNT: "the primary index has not as many entries as there are rows",
+}
+
+
+@dataclass
+class CheckReport:
+    """What was looked at, and all that is wrong with it; `notes` are no damage, or damage the next opening repairs."""
+
+    files: int = 0
+    bytes: int = 0
+    groups: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, problem: str) -> None:
+        """One more problem; behind a hundred they only count."""
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(problem)
+        elif len(self.problems) == PROBLEMS_MAX:
+            self.problems.append("and more")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {"is_sound": not self.problems, **asdict(self)}
+
+
+# --- files ----------------------------------------------------------------------------------------
+class FileCheck:
+    """Verifies the files of one store. Read errors and damage become problems of the report."""
+
+    def __init__(self, files: Files, report: CheckReport) -> None:
+        self._files = files
+        self._report = report
+
+    def sysfile(self) -> Sysfile | None:
+        """Both copies; the newer intact one."""
+        for name in NAMES:
+            self._report.files += 1
+            try:
+                self._copy(name)
+            except (Damaged, Incompatible) as error:
+                self._report.add(error.message)
+                return None
+        try:
+            return read_sysfile(self._files)
+        except ForeignFile as error:
+            self._report.add(error.message)
+            return None
+
+    def _copy(self, name: str) -> None:
+        if not self._files.exists(name):
+            self._report.add(f"{name} is missing; the other copy serves, and the next opening makes it anew")
+        elif read_copy(self._files, name) is None and read_copy(self._files, name) is None:  # it may be being written
+            self._report.add(f"{name} is damaged; the other copy serves, unless that is damaged too")
+
+    def local_checkpoints(self, store: bytes) -> list[Control]:
+        """Control files, newest first, and the data files they name; those that are intact."""
+        intact = []
+        for lcp_id in control_ids(self._files):
+            problems: list[str] = []
+            control = None
+            try:
+                control = read_control(self._files, store, lcp_id)
+                if control is None:
+                    problems.append(
+                        f"{control_name(lcp_id)} is damaged; another local checkpoint serves, if there is one"
+                    )
+                else:
+                    problems += self._data_files(control, store)
+            except (Damaged, IoFailed) as error:
+                problems.append(error.message)
+            self._report.files += 1
+            for problem in problems:
+                self._report.add(problem)
+            if control is not None and not problems:
+                intact.append(control)
+        self._leftovers()
+        return intact
+
+    def _data_files(self, control: Control, store: bytes) -> Iterator[str]:
+        parts = [(data_name(control.lcp_id, *place), place, sizes) for place, sizes in control.fragments.items()]
+        parts.append((copies_name(control.lcp_id), (COPIES_TABLE, COPIES_FRAGMENT), control.copies))
+        for name, place, promised in parts:
+            try:
+                check_counts(name, self._read_blocks(name, store, control.lcp_id, place), promised)
+            except (Damaged, IoFailed) as error:
+                if self._files.failure.first is not None:
+                    raise
+                yield error.message
+            self._report.files += 1
+            self._report.bytes += promised[2]
+
+    def _read_blocks(self, name: str, store: bytes, lcp_id: int, place: tuple[int, int]) -> tuple[int, int, int]:
+        entries = blocks = size_bytes = 0
+        for words, _ in read_blocks(self._files, name, store, lcp_id, *place):
+            entries += int(header_of(words, LCP_BLOCK)["entries"])
+            blocks += 1
+            size_bytes += words.size * 8
+        return entries, blocks, size_bytes
+
+    def _leftovers(self) -> None:
+        named = set(control_ids(self._files))
+        for name in self._files.list(LCP_FOLDER):
+            leaf = name.rpartition("/")[2]
+            number = leaf.split("-")[0]
+            if leaf.endswith(".data") and number.isdigit() and int(number) not in named:
+                self._report.notes.append(f"{LCP_FOLDER}/{leaf} is left of an unfinished local checkpoint")
+
+    def log(self, sysfile: Sysfile, lsn: int, sequence: int, until: int | None = None) -> None:
+        """Every group from (lsn, sequence) to the end of the log, or to the group before sequence `until`."""
+        reader: LogReader | None = None
+        try:
+            handles = open_files(self._files, sysfile.geometry, False)
+            reader = LogReader(self._files, sysfile.geometry, sysfile.store, handles)
+            self._report.files += len(handles)
+            if until is None:
+                for group in reader.groups(lsn, sequence):
+                    self._report.groups += 1
+                    self._report.bytes += group.words.nbytes
+                if reader.end_lsn < sysfile.durable_lsn:
+                    raise reader.damage(f"is damaged, and the log was durable through LSN {sysfile.durable_lsn}")
+            else:
+                self._kept_log(reader, lsn, sequence, until)
+        except (Damaged, IoFailed) as error:
+            if self._files.failure.first is not None:
+                raise
+            self._report.add(error.message)
+        finally:
+            if reader is not None:
+                reader.close()
+
+    def _kept_log(self, reader: LogReader, lsn: int, sequence: int, until: int) -> None:
+        while sequence < until:
+            group = reader.group_at(lsn, sequence)
+            if group is None:
+                reader.end_before(lsn, sequence)
+                raise reader.damage("is damaged")
+            self._report.groups += 1
+            self._report.bytes += group.words.nbytes
+            lsn, sequence = group.end_lsn, group.sequence + 1
+
+    def catalog(self, catalog: Catalog | None) -> None:
+        """A cache: what is wrong with it is made right by the next opening."""
+        if catalog is not None:
+            self._report.files += 1
+            try:
+                catalog.read()
+            except CatalogDamaged as error:
+                self._report.notes.append(error.message)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+def check_memory(store: Store, report: CheckReport, is_live: bool, progress: Progress | None = None) -> None:
+    """Every row, reference and index entry of a store in memory, in slices that hold nobody up.
+
+    is_live: the store has a log and users; else it was just brought back and nobody has seen it.
+    """
+    tables = list(store.tables.values())
+    total = sum(table.count() for table in tables)
+    pin = object()
+    store.pin(pin)
+    try:
+        for table in tables:
+            for number, fragment in enumerate(table.fragments):
+                where = f"{table.name}, fragment {number}"
+                _check_fragment(store, fragment, where, report, is_live)
+                if progress is not None:
+                    progress(min(report.rows, total), total, "rows")
+    finally:
+        store.unpin(pin)
+
+
+def _check_fragment(store: Store, fragment: int, where: str, report: CheckReport, is_live: bool) -> None:
+    mem = store.mem
+    began = _quiet_mark(store) if is_live else ()
+    state = np.zeros(3, dtype=np.int64)
+    status = ST_MORE
+    while status != OK:
+        store.failure.check()
+        newest_epoch = store.epochs.current if is_live else EPOCH_MAX
+        status = int(check_rows(mem, fragment, SLICE_SLOTS, newest_epoch, state))
+        if status > 0:
+            report.add(f"{where}: row {int(state[2])}: {FAULTS[status]}")
+    report.rows += int(state[1])
+    # Rows may come and go meanwhile, so they are counted only if none did.
+    is_quiet = not is_live or (began is not None and began == _quiet_mark(store))
+    if is_quiet and int(state[1]) != int(mem[fragment + F_ROWS]):
+        report.add(f"{where}: {int(state[1])} rows were found, {int(mem[fragment + F_ROWS])} are counted")
+    state[:] = 0
+    status = ST_MORE
+    while status != OK:
+        store.failure.check()
+        status = int(check_index(mem, fragment, SLICE_SEGMENTS, state))
+        if status > 0:
+            report.add(f"{where}: {FAULTS[status]} ({int(state[2])})")
+
+
+def _quiet_mark(store: Store) -> tuple[int, ...] | None:
+    """The same twice if nothing was committed in between; None while a transaction is open."""
+    with store.latch:
+        return None if store.locks.by_slot else (store.log.sequence, int(store.log.fill[0]))
+
+
+# --- whole stores ---------------------------------------------------------------------------------
+def check_closed(
+    files: Files, options: Options, clock: Clock, catalog_of: Callable[[Sysfile], Catalog], progress: Progress | None
+) -> CheckReport:
+    """Verify a store nobody has open, its lock being held. Not one byte is written."""
+    began = clock.monotonic()
+    files.read_errors_latch = False
+    report = CheckReport()
+    check = FileCheck(files, report)
+    if not any(files.exists(name) for name in NAMES):
+        raise FileMissing("there is no store here; check the path")
+    sysfile = check.sysfile()
+    if sysfile is None:
+        report.add("no copy of the sysfile is intact: the store cannot be opened; restore one from a copy")
+    else:
+        intact = check.local_checkpoints(sysfile.store)
+        is_cut = any(lcp_id > 1 for lcp_id in control_ids(files))
+        start = (intact[-1].start_lsn, intact[-1].start_sequence) if intact and is_cut else (0, 1)
+        check.log(sysfile, *start)
+        check.catalog(catalog_of(sysfile))
+        _check_rehearsed(files, options, clock, report, progress)
+    report.seconds = clock.monotonic() - began
+    return report
+
+
+def _check_rehearsed(
+    files: Files, options: Options, clock: Clock, report: CheckReport, progress: Progress | None
+) -> None:
+    """Bring the store back in memory and verify its rows there."""
+    try:
+        store = Restart(files, options, clock).rehearse()
+    except MemoryExhausted as error:
+        report.notes.append(f"rows were not verified: {error.message}")
+    except Error as error:
+        report.add(f"the store cannot be opened: {error.message}")
+    else:
+        check_memory(store, report, False, progress)
+
+
+def check_live(
+    store: Store,
+    files: Files,
+    sysfile: Sysfile,
+    catalog: Catalog | None,
+    lcp_turn: AbstractContextManager[object],
+    progress: Progress | None,
+) -> CheckReport:
+    """Verify an open store beside its users. lcp_turn: held while no local checkpoint may be made or retired."""
+    began = store.clock.monotonic()
+    report = CheckReport()
+    check = FileCheck(files, report)
+    check.sysfile()
+    with lcp_turn:
+        check.local_checkpoints(sysfile.store)
+    log = store.log
+    with store.latch:
+        place = log.tail_lsn, log.tail_sequence, log.durable_sequence + 1
+    problems = len(report.problems)
+    check.log(sysfile, *place)
+    with store.latch:
+        is_cut = log.tail_lsn != place[0]
+    if is_cut:
+        # Local checkpoints have freed the log meanwhile, and newer groups may have overwritten what was read.
+        del report.problems[problems:]
+        report.notes.append("the log was cut while it was read; what was cut was not verified to its end")
+    check.catalog(catalog)
+    check_memory(store, report, True, progress)
+    report.seconds = store.clock.monotonic() - began
+    return report

@@ -1,0 +1,193 @@
+"""`db.check()`: sound stores are found sound while others write; each kind of damage in memory is found and placed."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.layout import arena as a
+from tests.engine.arena_check import check_arena
+from tests.store.support import ACCOUNT, open_memory
+
+LONG_KEY = [tm.Column("name", tm.VarChar(60)), tm.Column("note", tm.Text, nullable=True)]
+
+
+def filled(**options: Any) -> tm.Database:
+    db = open_memory(data_memory="16 MiB", transaction_memory="4 MiB", redo_log="8 MiB", **options)
+    account = db.create_table("test.account", ACCOUNT, primary_key="id", partition=tm.HashPartition(2))
+    account.insert_many([(n, f"owner {n}", float(n), "n" * (n * 37 % 9_000)) for n in range(300)])
+    named = db.create_table("test.named", LONG_KEY, primary_key="name")
+    named.insert_many([(f"name {n}", None if n % 3 else "n" * (n * 911 % 50_000)) for n in range(100)])
+    account.delete_many(list(range(0, 300, 7)))
+    return db
+
+
+def test_sound_store_is_found_sound() -> None:
+    db = filled()
+    db.checkpoint()
+    db["test.account"].insert((1_000, "late", 1.0, None))
+    report = db.check()
+    assert report["problems"] == [] and report["notes"] == [] and report["is_sound"]
+    assert report["rows"] == len(db["test.account"]) + len(db["test.named"])
+    assert report["groups"] > 3 and report["files"] > 6
+    check_arena(db)
+
+
+def test_open_transaction_with_every_kind_of_change_is_sound() -> None:
+    db = filled()
+    txn = db.transaction()
+    txn.insert("test.account", (5_000, "new", 0.0, "n" * 9_000))
+    txn.insert_many("test.named", [(f"fresh {n}", None) for n in range(50)])
+    txn.update("test.account", 1, {"note": "m" * 5_000})
+    txn.delete("test.account", 2)
+    txn.get("test.account", 3, lock="shared")
+    txn.get("test.account", 4, lock="exclusive")
+    assert db.check()["problems"] == []
+    txn.rollback()
+    assert db.check()["problems"] == []
+
+
+def row_of(db: tm.Database, key: Any, name: str = "test.account") -> tuple[int, int, int]:
+    """(fragment, ROWID, address) of a row."""
+    with db.transaction() as txn:
+        txn.get(name, key, lock="exclusive")
+        mem, desc = db._store.mem, txn.desc
+        operation = int(mem[desc + a.X_LAST])
+        fragment, rowid = int(mem[operation + a.O_FRAGMENT]), int(mem[operation + a.O_ROWID])
+    middle = int(mem[fragment + a.F_MAP + (rowid >> 34)])
+    leaf = int(mem[middle + (rowid >> 25 & 511)])
+    base = int(mem[leaf + (rowid >> 16 & 511)]) << a.PAGE_SHIFT
+    return fragment, rowid, base + a.PAGE_HEADER_WORDS + (rowid & 0xFFFF) * int(mem[fragment + a.F_ROW_WORDS])
+
+
+def var_address(mem: Any, fragment: int, row: int) -> int:
+    reference = int(mem[row + int(mem[fragment + a.F_ROW_WORDS]) - 1])
+    base = (reference >> 16) << a.PAGE_SHIFT
+    return base + (int(mem[base + a.PAGE_WORDS - 1 - (reference & 0xFFFF)]) & 0xFFFF)
+
+
+Harm = Callable[[Any, int, int], None]
+
+
+def harm_state(mem: Any, fragment: int, row: int) -> None:
+    mem[row] = 7 << a.STATE_SHIFT
+
+
+def harm_lock(mem: Any, fragment: int, row: int) -> None:
+    mem[row] |= 12_345
+
+
+def harm_epoch(mem: Any, fragment: int, row: int) -> None:
+    mem[row + 1] = 1 << 60
+
+
+def harm_reference(mem: Any, fragment: int, row: int) -> None:
+    mem[row + int(mem[fragment + a.F_ROW_WORDS]) - 1] = 1 << 50
+
+
+def harm_var_length(mem: Any, fragment: int, row: int) -> None:
+    mem[var_address(mem, fragment, row)] += 1
+
+
+def harm_var_end(mem: Any, fragment: int, row: int) -> None:
+    mem[var_address(mem, fragment, row) + 1] ^= 1 << 29
+
+
+def harm_key(mem: Any, fragment: int, row: int) -> None:
+    mem[row + a.ROW_HEADER_WORDS] += 1
+
+
+def harm_index(mem: Any, fragment: int, row: int) -> None:
+    segment = int(mem[int(mem[fragment + a.F_DIRECTORY])])
+    block = int(mem[segment + a.SEG_BLOCK])
+    mem[block + next(i for i in range(a.BLOCK_WORDS) if mem[block + i])] = 0
+
+
+def harm_row_count(mem: Any, fragment: int, row: int) -> None:
+    mem[fragment + a.F_ROWS] += 1
+
+
+def harm_page(mem: Any, fragment: int, row: int) -> None:
+    mem[(row >> a.PAGE_SHIFT << a.PAGE_SHIFT) + a.PG_USED] += 1
+
+
+@pytest.mark.parametrize(
+    ("harm", "expected"),
+    [
+        (harm_state, "no state a row can have"),
+        (harm_lock, "lock leads to no operation"),
+        (harm_epoch, "epoch lies in the future"),
+        (harm_reference, "variable part is not whole"),
+        (harm_var_length, "variable part is not whole"),
+        (harm_var_end, "variable part is not whole"),
+        (harm_key, "primary index does not lead to it"),
+        (harm_index, "counts its entries wrong"),
+        (harm_row_count, "are counted"),
+        (harm_page, "counts its rows wrong"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+def test_damage_in_memory_is_found(harm: Harm, expected: str) -> None:
+    db = filled()
+    fragment, _, row = row_of(db, 33)
+    harm(db._store.mem, fragment, row)
+    report = db.check()
+    assert not report["is_sound"]
+    assert any(expected in problem and "test.account" in problem for problem in report["problems"]), report["problems"]
+
+
+def test_flipped_bits_anywhere_in_a_row_never_crash_the_check() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    db = filled()
+    fragment, _, row = row_of(db, 40)
+    mem = db._store.mem
+    words = int(mem[fragment + a.F_ROW_WORDS])
+    for _ in range(400):
+        at = rng.choice([row + rng.randrange(words), var_address(mem, fragment, row) + rng.randrange(3)])
+        before = int(mem[at])
+        mem[at] = before ^ (1 << rng.randrange(63))
+        db.check()
+        mem[at] = before
+    assert db.check()["is_sound"]
+
+
+def test_store_under_writers_and_checkpoints_is_found_sound(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", data_memory="64 MiB", redo_log="16 MiB", durability="epoch") as db:
+        account = db.create_table("test.account", ACCOUNT, primary_key="id", partition=tm.HashPartition(2))
+        account.insert_many([(n, "a", 0.0, "n" * (n % 700)) for n in range(3_000)])
+        stop = threading.Event()
+        failed: list[BaseException] = []
+
+        def write(number: int) -> None:
+            rng = random.Random(number)
+            try:
+                while not stop.is_set():
+                    key = rng.randrange(3_000) * 2 + number
+                    account.write((key, "b", rng.random(), "m" * rng.randrange(3_000)))
+                    if rng.random() < 0.3 and account.get(key) is not None:
+                        account.delete(key)
+            except BaseException as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            for turn in range(12):
+                if turn % 3 == 0:
+                    db.checkpoint()
+                assert db.check()["problems"] == []
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert failed == []
+        assert db.check()["problems"] == []
