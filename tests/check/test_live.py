@@ -164,7 +164,7 @@ def test_store_under_writers_and_checkpoints_is_found_sound(tmp_path: Path) -> N
         account = db.create_table("test.account", ACCOUNT, primary_key="id", partition=tm.HashPartition(2))
         account.insert_many([(n, "a", 0.0, "n" * (n % 700)) for n in range(3_000)])
         stop = threading.Event()
-        failed: list[BaseException] = []
+        failed: list[tm.Error] = []
 
         def write(number: int) -> None:
             rng = random.Random(number)
@@ -174,7 +174,7 @@ def test_store_under_writers_and_checkpoints_is_found_sound(tmp_path: Path) -> N
                     account.write((key, "b", rng.random(), "m" * rng.randrange(3_000)))
                     if rng.random() < 0.3 and account.get(key) is not None:
                         account.delete(key)
-            except BaseException as error:
+            except tm.Error as error:
                 failed.append(error)
 
         threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
