@@ -36,16 +36,16 @@ from engine.kernels.check import (
     check_index,
     check_rows,
 )
+from engine.kernels.lcp import load_copies
 from engine.layout.arena import F_ROWS, OK, ST_MORE
-from engine.layout.lcp import COPIES_FRAGMENT, COPIES_TABLE, LCP_BLOCK
-from engine.layout.sealed import header_of
+from engine.layout.lcp import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
 from engine.log.geometry import open_files
 from engine.log.reader import LogReader
 from recovery.local_checkpoint.control import Control, control_ids, control_name, read_control
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 from recovery.sysfile import NAMES, Sysfile, read_copy, read_sysfile
-from recovery.system_restart.load import check_counts
+from recovery.system_restart.load import check_counts, check_load_status, shapes_of
 from recovery.system_restart.restart import Restart
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ Progress = Callable[[int, int, str], None]
 SLICE_SLOTS = 512
 SLICE_SEGMENTS = 8
 PROBLEMS_MAX = 100
+NOTHING = np.zeros(0, dtype=np.int64)
 EPOCH_MAX = (1 << 63) - 1
 
 FAULTS = {
@@ -156,7 +157,7 @@ class FileCheck:
         parts.append((copies_name(control.lcp_id), (COPIES_TABLE, COPIES_FRAGMENT), control.copies))
         for name, place, promised in parts:
             try:
-                check_counts(name, self._read_blocks(name, store, control.lcp_id, place), promised)
+                check_counts(name, self._read_blocks(name, store, control, place), promised)
             except (Damaged, IoFailed) as error:
                 if self._files.failure.first is not None:
                     raise
@@ -164,13 +165,19 @@ class FileCheck:
             self._report.files += 1
             self._report.bytes += promised[2]
 
-    def _read_blocks(self, name: str, store: bytes, lcp_id: int, place: tuple[int, int]) -> tuple[int, int, int]:
-        entries = blocks = size_bytes = 0
-        for words, _ in read_blocks(self._files, name, store, lcp_id, *place):
-            entries += int(header_of(words, LCP_BLOCK)["entries"])
+    def _read_blocks(self, name: str, store: bytes, control: Control, place: tuple[int, int]) -> tuple[int, int, int]:
+        """Entries, blocks and bytes of a data file, every entry looked at and loaded nowhere."""
+        shapes, targets = shapes_of(control.tables, lambda *_: 0)
+        state = np.zeros(3, dtype=np.int64)
+        blocks = size_bytes = 0
+        for words, used in read_blocks(self._files, name, store, control.lcp_id, *place):
+            stop = BLOCK_HEADER_WORDS + used
+            check_load_status(
+                load_copies(NOTHING, shapes, targets, words, BLOCK_HEADER_WORDS, stop, state), name, state
+            )
             blocks += 1
             size_bytes += words.size * 8
-        return entries, blocks, size_bytes
+        return int(state[2]), blocks, size_bytes
 
     def _leftovers(self) -> None:
         named = set(control_ids(self._files))

@@ -7,7 +7,7 @@ place, and the caller loads everything once more without it; memory is private u
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from recovery.local_checkpoint.data_file import copies_name, data_name, read_blo
 if TYPE_CHECKING:
     from engine.file_protocol import Files
     from engine.memory.arena import Words
+    from engine.schema import TableDefinition
     from engine.store import Store
     from engine.table import Table
     from recovery.local_checkpoint.control import Control
@@ -208,7 +209,14 @@ class Loader:
     def _load_copies(self, control: Control) -> Loaded:
         """Old rows copied by commits: entries of all tables in one file."""
         name = copies_name(control.lcp_id)
-        shapes, targets = self._shapes(control)
+
+        def target_of(definition: TableDefinition, number: int) -> int:
+            # Tables dropped since, and fragments that come from another checkpoint, are passed over (F59).
+            table = self._store.by_id.get(definition.table_id)
+            is_wanted = self.chosen.get((definition.table_id, number)) is control
+            return table.fragments[number] if is_wanted and table is not None else 0
+
+        shapes, targets = shapes_of(control.tables, target_of)
         state = np.zeros(3, dtype=np.int64)
         seen = [0, 0]
         for words, used in read_blocks(self._files, name, self._identity, control.lcp_id, *COPIES):
@@ -220,21 +228,21 @@ class Loader:
         check_counts(name, (int(state[2]), *seen), control.copies)
         return Loaded(int(state[1]), seen[1])
 
-    def _shapes(self, control: Control) -> tuple[Words, Words]:
-        """What `load_copies` must know of the tables this checkpoint knew, those dropped since included (F59)."""
-        highest = max((table.table_id for table in control.tables), default=0)
-        shapes = np.zeros((highest + 1) * SHAPE_WORDS, dtype=np.int64)
-        targets: list[int] = []
-        for definition in control.tables:
-            layout = compute_layout(definition)
-            count = definition.partition.fragments
-            at = definition.table_id * SHAPE_WORDS
-            shapes[at : at + SHAPE_WORDS] = (layout.fixed_words, int(layout.has_var), count, len(targets))
-            table = self._store.by_id.get(definition.table_id)
-            for number in range(count):
-                is_wanted = table is not None and self.chosen.get((definition.table_id, number)) is control
-                targets.append(table.fragments[number] if is_wanted and table is not None else 0)
-        return shapes, np.array(targets, dtype=np.int64)
+
+def shapes_of(
+    definitions: Iterable[TableDefinition], target_of: Callable[[TableDefinition, int], int]
+) -> tuple[Words, Words]:
+    """What `load_copies` must know of a checkpoint's tables; target_of(table, fragment number) is where rows go."""
+    known = list(definitions)
+    shapes = np.zeros((max((each.table_id for each in known), default=0) + 1) * SHAPE_WORDS, dtype=np.int64)
+    targets: list[int] = []
+    for definition in known:
+        layout = compute_layout(definition)
+        count = definition.partition.fragments
+        at = definition.table_id * SHAPE_WORDS
+        shapes[at : at + SHAPE_WORDS] = (layout.fixed_words, int(layout.has_var), count, len(targets))
+        targets.extend(target_of(definition, number) for number in range(count))
+    return shapes, np.array(targets, dtype=np.int64)
 
 
 def check_load_status(status: int, name: str, state: Words) -> None:

@@ -1,0 +1,82 @@
+"""`python -m recovery.crash_harness`: the parts of the harness on a program of one's own, or on the built-in ones.
+
+A program is two functions, named "module:function"; see `recovery.crash_harness.program`. Exit code 1 at the first
+broken promise, with the seed and the place that show it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
+from recovery.crash_harness.crash_states import STATES_PER_POINT, many_crash_states
+from recovery.crash_harness.kill_loop import LIFE_MS_MAX, kill_loop
+from recovery.crash_harness.program import Violation, resolve
+
+HISTORY = "recovery.crash_harness.history"
+BANK = "recovery.crash_harness.bank"
+WHOLE_STATE = "recovery.crash_harness.program:whole_state"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m recovery.crash_harness", description=__doc__)
+    parts = parser.add_subparsers(dest="part", required=True)
+    states = parts.add_parser("states", help="what power losses may leave of recorded runs")
+    states.add_argument("--distinct", type=int, default=2_000, help="different states to judge")
+    states.add_argument("--per-point", type=int, default=STATES_PER_POINT, help="states of one crash point at most")
+    anomalies = parts.add_parser("anomalies", help="the n-th call of the disk goes wrong, for every n")
+    anomalies.add_argument("--only", choices=sorted(ANOMALIES), action="append", help="this kind; may be repeated")
+    anomalies.add_argument("--step", type=int, default=1, help="leave points out")
+    kills = parts.add_parser("kills", help="SIGKILL at random moments on a real directory")
+    kills.add_argument("directory", help="where the store lies; an existing one is gone on with")
+    kills.add_argument("--kills", type=int, default=50)
+    kills.add_argument("--life-ms-max", type=int, default=LIFE_MS_MAX)
+    for part, work, verify in (
+        (states, f"{HISTORY}:work", WHOLE_STATE),
+        (anomalies, f"{HISTORY}:short_work", WHOLE_STATE),
+        (kills, f"{BANK}:work", f"{BANK}:verify"),
+    ):
+        part.add_argument("--work", default=work, help="program, as module:function")
+        part.add_argument("--verify", default=verify, help="its verification, as module:function")
+        part.add_argument("--seed", type=int, default=1)
+        part.add_argument("--json", action="store_true", help="print the figures as JSON")
+    return parser
+
+
+def _run(asked: argparse.Namespace) -> list[dict[str, Any]]:
+    def say(line: str) -> None:
+        if not asked.json:
+            sys.stderr.write(line + "\n")
+
+    if asked.part == "kills":
+        report = kill_loop(asked.work, asked.verify, asked.directory, asked.kills, asked.seed, asked.life_ms_max, say)
+        return [report.__dict__]
+    work, verify = resolve(asked.work), resolve(asked.verify)
+    if asked.part == "states":
+        found = many_crash_states(work, verify, asked.seed, asked.distinct, say, asked.per_point).to_dict()
+        del found["digests"]
+        return [found]
+    names = asked.only or list(ANOMALIES)
+    return [anomaly_loop(work, verify, name, asked.seed, asked.step).__dict__ for name in names]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one part; prints its figures."""
+    asked = _parser().parse_args(arguments)
+    try:
+        figures = _run(asked)
+    except Violation as violation:
+        sys.stderr.write(f"{violation}\n")
+        return 1
+    for each in figures:
+        line = json.dumps(each) if asked.json else ", ".join(f"{name} {value}" for name, value in each.items())
+        sys.stdout.write(line + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
