@@ -149,8 +149,8 @@ class OutcomeUnknown(Error):
     """The commit was handed to the log; ask `db.outcome(txid)` after reopening."""
 
 
-class CommitInterrupted(OutcomeUnknown):
-    """The wait for durability was interrupted."""
+class CommitInterrupted(OutcomeUnknown, KeyboardInterrupt):
+    """Ctrl-C came while the commit was on its way to the disk; a KeyboardInterrupt that tells `txid`."""
 
 
 class CommitOnFailedStore(OutcomeUnknown):

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from engine.errors import (
+    CommitInterrupted,
+    CommitOnFailedStore,
     InvariantBroken,
     TransactionEnded,
     TransactionTooLarge,
@@ -126,7 +128,8 @@ class Transaction:
         Order: records into the filling REDO group and changes into the rows (one atomic step), then the wait for that
         group's write and sync. A crash before the sync ends leaves the transaction whole or absent; it is acknowledged
         only after.
-        Durable: everything, if `wait`; else with its epoch. Raises: CommitOnFailedStore if the outcome is unknown.
+        Durable: everything, if `wait`; else with its epoch. Raises: CommitOnFailedStore and CommitInterrupted, which
+        tell the `txid`, if the outcome is unknown.
         """
         self.check()
         store = self.store
@@ -151,7 +154,18 @@ class Transaction:
             raise store.fail(InvariantBroken(f"commit met a broken invariant (status {status}); reopen the store"))
         self._ended(status & COMMIT_WOKEN)  # visible, locks free; a crash here loses it whole, and nobody was told
         if wait and status & COMMIT_LOGGED:
-            log.wait(ticket)  # after this line the group is durable, and so is the transaction
+            try:
+                log.wait(ticket)  # after this line the group is durable, and so is the transaction
+            except KeyboardInterrupt as error:
+                raise self._interrupted() from error
+            except CommitOnFailedStore as error:
+                error.evidence["txid"] = self.txid
+                raise
+
+    def _interrupted(self) -> CommitInterrupted:
+        return CommitInterrupted(
+            f"the commit was interrupted on its way to the disk; ask outcome({self.txid})", txid=self.txid
+        )
 
     def _commit_large(self) -> int:
         """Commit in slices, the buffer being a REDO group itself; returns the group's sequence.
@@ -187,7 +201,7 @@ class Transaction:
         if status != OK:
             raise store.fail(InvariantBroken(f"commit met a broken invariant (status {status}); reopen the store"))
         if interrupt is not None:
-            raise interrupt
+            raise self._interrupted() from interrupt
 
     def rollback(self) -> None:
         """Undo everything; nothing of it reaches the disk. Ending an ended transaction is allowed.

@@ -360,3 +360,32 @@ def _live(files: Any) -> dict[str, bytes]:
 
     walk("")
     return found
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("rows", [1, 5_000])
+def test_interrupted_commit_tells_which_transaction_to_ask_about(rows: int) -> None:
+    memory = MemoryFiles()
+    db = account_store(memory, transaction_memory="4 MiB", redo_log="8 MiB", data_memory="16 MiB")
+    db.close()
+    files = FaultFiles(MemoryFiles(memory.disk), [Rule("fdatasync", "redo/*", nth=3, stall=_interrupt)])
+    db = open_memory(files, transaction_memory="4 MiB", redo_log="8 MiB", data_memory="16 MiB")
+    batch = [(number, "new", 0.0, "n" * 100) for number in range(rows)]
+    with pytest.raises(tm.CommitInterrupted, match=r"ask outcome\(") as caught:
+        db[NAME].insert_many(batch)
+    assert isinstance(caught.value, KeyboardInterrupt) and isinstance(caught.value, tm.OutcomeUnknown)
+    assert db.outcome(caught.value.txid) == "committed"
+    assert len(db[NAME]) == 19 + rows
+
+
+def test_commit_on_a_store_that_fails_tells_which_transaction_to_ask_about() -> None:
+    memory = MemoryFiles()
+    account_store(memory).close()
+    db = open_memory(FaultFiles(MemoryFiles(memory.disk), [Rule("fdatasync", "redo/*", nth=3, error=errno.EIO)]))
+    with pytest.raises(tm.CommitOnFailedStore) as caught:
+        db[NAME].insert((7, "new", 0.0, None))
+    again = open_memory(MemoryFiles(memory.disk).kill())
+    assert again.outcome(caught.value.txid) == ("committed" if 7 in again[NAME] else "aborted")
