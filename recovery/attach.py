@@ -104,7 +104,7 @@ class Attachment:
             return LcpDamaged(f"no local checkpoint is intact{how}; open the store for writing and make another one")
         # A control file that is not intact and the first ever: its checkpoint is being made, or a crash ended it.
         return FileMissing(
-            "the store has no local checkpoint yet and read_only shows only those; make one with checkpoint()"
+            "the store has no local checkpoint yet, and a read-only view shows only those; make one with checkpoint()"
         )
 
     def _load(self, sysfile: Sysfile, control: Control, fallbacks: int) -> View:

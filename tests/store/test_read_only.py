@@ -1,15 +1,10 @@
-"""Read-only opening: exact rows of a local checkpoint, nothing written, nobody disturbed; damage, retirement, refusals."""
+"""Read-only opening: exact rows of a local checkpoint, nothing written, nobody disturbed; what is refused."""
 
 from __future__ import annotations
 
-import errno
 import os
 import pickle
-import random
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import weakref
@@ -20,47 +15,18 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock
-from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import MemoryFiles
-from engine.options import Options
-from recovery.attach import ATTEMPTS
-from tests.recovery.support import History, changes_during, flipped, make_history, put
-from tests.recovery.test_local_checkpoint_damage import damage, data_files, foreign
+from tests.recovery.support import History, make_history, put
+from tests.store.read_only import NAME, attach, attach_to, make_states, make_writer, one_checkpoint, second
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
 from tests.store.test_trouble import in_child, outcome_of
 from tests.store.trouble import dump
 from tidemark.locator import Locator
 
-NAME = "test.account"
-WRITES = ("create", "pwrite", "truncate", "sync", "make_directory", "rename", "unlink", "lock")
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def attach(files: Any, **options: Any) -> tm.ReadOnlyDatabase:
-    """A view through a disk on which whatever would change it fails."""
-    guarded = FaultFiles(files, [Rule(operation, once=False, error=errno.EROFS) for operation in WRITES])
-    parsed = Options.from_keywords({"data_memory": "16 MiB", **options})
-    return tm.ReadOnlyDatabase(guarded, parsed, ManualClock())
-
-
-def attach_to(contents: Any, **options: Any) -> tm.ReadOnlyDatabase:
-    return attach(MemoryFiles.from_snapshot(contents), **options)
-
-
-def second(files: MemoryFiles) -> MemoryFiles:
-    """The same disk as another process has it."""
-    return MemoryFiles(files.disk)
-
 
 @pytest.fixture
 def writer() -> Iterator[Any]:
-    """A store with 100 rows in its local checkpoint and more behind it."""
-    db = open_memory()
-    db.create_table(NAME, ACCOUNT, "id")
-    put(db, 0, 100, 0.0)
-    db.checkpoint()
-    put(db, 50, 100, 1_000.0)
+    db = make_writer()
     yield db
     db.close()
 
@@ -71,23 +37,8 @@ def history() -> History:
 
 
 @pytest.fixture(scope="module")
-def states() -> tuple[dict[str, bytes], dict[int, Any]]:
-    """The files of a store, and what each of its local checkpoints must show."""
-    files = MemoryFiles()
-    db = open_memory(files)
-    db.create_table(NAME, ACCOUNT, "id")
-    db.create_table("test.old", [tm.Column("id", tm.Int64), tm.Column("value", tm.Int64)], "id")
-    db["test.old"].insert_many([(key, 0) for key in range(100)])
-    put(db, 0, 200, 0.0)
-    expected = {}
-    for number in (1, 2, 3):
-        before = dump(db)
-        report = db.checkpoint(changes_during(db, number))
-        expected[report["lcp_id"]] = before
-        db[NAME].delete(number + 100)
-        assert dump(db) != before
-    db.close()
-    return files.snapshot(), expected
+def states() -> Any:
+    return make_states()
 
 
 # --- what is shown --------------------------------------------------------------------------------
@@ -349,7 +300,20 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
     writing = {name for name in dir(tm.Transaction) if not name.startswith("_")}
     known = {"insert", "write", "update", "delete", "insert_many", "write_many", "update_many", "delete_many"}
     read = {"get", "get_many", "scan", "commit", "rollback", "savepoint", "check"}
-    inside = {"grow", "buf", "buf_bytes", "desc", "group", "is_ended", "mem", "place", "shared", "store", "thread", "txid"}
+    inside = {
+        "grow",
+        "buf",
+        "buf_bytes",
+        "desc",
+        "group",
+        "is_ended",
+        "mem",
+        "place",
+        "shared",
+        "store",
+        "thread",
+        "txid",
+    }
     assert writing == known | read | inside, "a new call of a transaction: does it write?"
 
 
@@ -415,16 +379,7 @@ def test_locator_attaches_and_the_view_does_not_pickle(tmp_path: Path) -> None:
     with tm.open(locator, read_only=False, **SMALL) as db:
         assert isinstance(db, tm.Database)
     with pytest.raises(tm.Unsupported):
-        attach(second(_one_checkpoint())).locator  # noqa: B018
-
-
-def _one_checkpoint() -> MemoryFiles:
-    files = MemoryFiles()
-    db = open_memory(files)
-    db.create_table(NAME, ACCOUNT, "id")
-    db.checkpoint()
-    db.close()
-    return files
+        attach(second(one_checkpoint())).locator  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -453,14 +408,14 @@ def test_nothing_to_show_is_one_line_that_says_what_to_do(tmp_path: Path) -> Non
         tm.open(tmp_path, read_only=True)
     with tm.open(tmp_path / "shop", **SMALL) as db:
         db.create_table(NAME, ACCOUNT, "id")
-        with pytest.raises(tm.FileMissing, match="no local checkpoint yet [^\n]*; make one with checkpoint"):
+        with pytest.raises(tm.FileMissing, match="no local checkpoint yet, [^\n]*; make one with checkpoint"):
             tm.open(tmp_path / "shop", read_only=True)
         db.checkpoint()
         tm.open(tmp_path / "shop", read_only=True, data_memory="16 MiB").close()
 
 
 def test_first_checkpoint_ever_interrupted_is_none_yet() -> None:
-    contents = _one_checkpoint().snapshot()
+    contents = one_checkpoint().snapshot()
     contents["lcp/control-1"] = contents["lcp/control-1"][:-8]
     with pytest.raises(tm.FileMissing, match="no local checkpoint yet"):
         attach_to(contents)
@@ -478,316 +433,3 @@ def test_memory_too_small_is_memory_exhausted_and_half_of_it_is_used_by_one_thre
         attach(second(files), data_memory=used // 2)
     with attach(second(files), data_memory=used + (1 << 20)) as view:
         assert len(view[NAME]) == 9_000
-
-
-# --- damage ---------------------------------------------------------------------------------------
-@pytest.mark.parametrize("how", ["flip", "cut", "empty", "missing", "zeros"])
-def test_newest_checkpoint_damaged_the_whole_one_before_is_shown(states: Any, how: str) -> None:
-    contents, expected = states
-    seed = 610
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    for name in sorted(name for name in contents if name.startswith("lcp/3-") or name == "lcp/control-3"):
-        damaged = dict(contents)
-        damage(damaged, name, how, rng)
-        with attach_to(damaged) as view:
-            assert view.status()["lcp"]["id"] == 2, name
-            assert view.status()["lcp"]["fallbacks"] == (0 if "control" in name else 1)
-            assert dump(view) == expected[2], "a fragment of another local checkpoint is another point in time"
-
-
-def test_damage_of_both_checkpoints_in_different_fragments_is_refused(history: History) -> None:
-    # A restart takes each fragment from where it is intact; a view cannot, it has no log to bring them together.
-    contents = history.copy()
-    older, newest = history.lcp_ids
-    damage(contents, f"lcp/{newest}-1-0.data", "flip", random.Random(1))
-    damage(contents, f"lcp/{older}-1-2.data", "flip", random.Random(1))
-    with pytest.raises(tm.LcpDamaged, match="no local checkpoint is intact") as caught:
-        attach_to(contents)
-    assert "\n" not in str(caught.value)
-    open_memory(MemoryFiles.from_snapshot(contents)).close()
-
-
-def test_unreadable_newest_data_file_the_one_before_is_shown(history: History) -> None:
-    rule = Rule("pread", f"lcp/{history.lcp_ids[1]}-1-3.data", once=False, error=errno.EIO)
-    files = FaultFiles(MemoryFiles.from_snapshot(history.contents), [rule])
-    with tm.ReadOnlyDatabase(files, Options(data_memory="16 MiB"), ManualClock()) as view:
-        assert view.epoch == history.epochs[0]
-
-
-@pytest.mark.parametrize("kind", ["control-{}", "{}-1-0.data", "{}-copies.data"])
-def test_file_of_another_store_is_refused(history: History, kind: str) -> None:
-    contents = history.copy()
-    name = "lcp/" + kind.format(history.lcp_ids[1])
-    contents[name] = foreign(contents[name])
-    with pytest.raises(tm.ForeignFile):
-        attach_to(contents)
-
-
-def test_another_store_in_the_place_of_the_one_attached_to_is_refused() -> None:
-    files = _one_checkpoint()
-    with attach(second(files)) as view:
-        other = {name: foreign(content) for name, content in files.snapshot().items() if "redo" not in name}
-        files.disk.root = MemoryFiles.from_snapshot(other).disk.root
-        with pytest.raises(tm.ForeignFile, match="another store stands in the place"):
-            view.refresh()
-        assert len(view[NAME]) == 0
-
-
-def test_directory_moved_away_or_replaced_ends_the_view_at_its_next_refresh(tmp_path: Path) -> None:
-    with tm.open(tmp_path / "shop", **SMALL) as db:
-        db.create_table(NAME, ACCOUNT, "id")
-        db.checkpoint()
-    for is_replaced in (False, True):
-        with tm.open(tmp_path / "shop", read_only=True, data_memory="16 MiB") as view:
-            (tmp_path / "shop").rename(tmp_path / "before")
-            if is_replaced:
-                shutil.copytree(tmp_path / "before", tmp_path / "shop")
-            assert len(view[NAME]) == 0
-            with pytest.raises(tm.IoFailed, match="open it again"):
-                view.refresh()
-            assert outcome_of(lambda: len(view[NAME]))[0] == "IoFailed"
-            if not is_replaced:
-                (tmp_path / "before").rename(tmp_path / "shop")
-    tm.open(tmp_path / "shop", read_only=True, data_memory="16 MiB").close()
-
-
-def test_sysfile_damaged_or_too_new_is_refused_as_by_a_restart(history: History) -> None:
-    import numpy as np
-
-    from engine.layout.sealed import FORMAT_VERSION, header_of, seal
-    from engine.layout.sysfile import SYSFILE
-
-    contents = history.copy()
-    for name in ("sysfile.0", "sysfile.1"):
-        contents[name] = flipped(contents[name], 200)
-    with pytest.raises(tm.SysfileDamaged):
-        attach_to(contents)
-    for name in ("sysfile.0", "sysfile.1"):
-        words = np.frombuffer(history.contents[name], dtype=np.int64).copy()
-        header_of(words, SYSFILE)["version"] = FORMAT_VERSION + 1
-        seal(words, words.size)
-        contents[name] = words.tobytes()
-    with pytest.raises(tm.VersionTooNew):
-        attach_to(contents)
-
-
-# --- retirement while reading ------------------------------------------------------------------------
-class Racing:
-    """A view's disk on which the writer works between two calls of the reader."""
-
-    def __init__(self, db: Any, rules: list[tuple[str, str, int]], work: Callable[[], Any], once: bool = True) -> None:
-        self.work = work
-        self.plan = Plan([Rule(operation, name, nth=nth, once=once, stall=self._stall) for operation, name, nth in rules])
-        self.files = FaultFiles(second(db._files), self.plan)
-        self.struck = 0
-
-    def _stall(self) -> None:
-        self.struck += 1
-        self.work()
-
-    def attach(self) -> tm.ReadOnlyDatabase:
-        return tm.ReadOnlyDatabase(self.files, Options(data_memory="16 MiB"), ManualClock())
-
-
-def advance(db: Any, times: int = 1) -> Callable[[], None]:
-    """The writer changes a row and makes local checkpoints."""
-
-    def work() -> None:
-        for _ in range(times):
-            db[NAME].update(7, {"balance": db[NAME][7].balance + 1.0})
-            db.checkpoint()
-
-    return work
-
-
-@pytest.mark.parametrize(
-    ("operation", "name", "nth"),
-    [
-        ("list", "lcp", 1),
-        ("open", "lcp/control-*", 1),
-        ("pread", "lcp/control-*", 1),
-        ("open", "lcp/*.data", 1),
-        ("open", "lcp/*.data", 3),
-        ("open", "lcp/*-copies.data", 1),
-        ("pread", "lcp/*.data", 2),
-    ],
-)
-@pytest.mark.parametrize("times", [1, 2, 3])
-def test_writer_retires_the_checkpoint_while_it_is_read(
-    writer: Any, operation: str, name: str, nth: int, times: int
-) -> None:
-    racing = Racing(writer, [(operation, name, nth)], advance(writer, times))
-    with racing.attach() as view:
-        assert racing.struck == 1
-        assert view.status()["lcp"]["fallbacks"] == 0, "retired is not damaged"
-        balance = view[NAME][7].balance
-        assert balance in (7.0, writer[NAME][7].balance)
-        if operation == "open" and nth == 1 and times == 3:
-            assert balance == writer[NAME][7].balance, "what was to be opened is gone: the newest is shown"
-        view.refresh()
-        assert dump(view) == dump(writer)
-
-
-def test_writer_that_always_is_ahead_ends_the_attempt_in_one_line(writer: Any) -> None:
-    racing = Racing(writer, [("open", "lcp/*-1-1.data", 1)], advance(writer, 3), once=False)
-    with pytest.raises(tm.SnapshotTooOld, match="retired before they were loaded; try again"):
-        racing.attach()
-    assert racing.struck == ATTEMPTS
-
-
-def test_refresh_overtaken_by_the_writer_shows_the_newest(writer: Any) -> None:
-    racing = Racing(writer, [("open", "lcp/2-1-1.data", 1)], advance(writer, 3))
-    with racing.attach() as view:
-        writer.checkpoint()
-        assert view.refresh() == view.epoch
-        assert racing.struck == 1 and dump(view) == dump(writer)
-
-
-def test_damaged_newest_and_the_one_before_retired_meanwhile_the_next_is_shown(writer: Any) -> None:
-    writer.checkpoint()
-    disk: Any = writer._files.disk
-    disk.root.live["lcp"].live["2-1-0.data"].live[100] ^= 1
-    racing = Racing(writer, [("open", "lcp/1-1-0.data", 1)], advance(writer, 2))
-    with racing.attach() as view:
-        assert racing.struck == 1
-        assert dump(view) == dump(writer)
-
-
-def test_control_file_half_written_is_no_checkpoint_yet(states: Any) -> None:
-    contents, expected = states
-    for size in (0, 8, len(contents["lcp/control-3"]) // 2):
-        with attach_to({**contents, "lcp/control-4": contents["lcp/control-3"][:size]}) as view:
-            assert dump(view) == expected[3]
-
-
-# --- beside a writer that works ----------------------------------------------------------------------
-ACCOUNTS, REFRESHES, VIEWS = 40, 200, 60
-TRANSFERS = """
-import random, sys
-import tidemark as tm
-rng = random.Random(int(sys.argv[2]))
-with tm.open(sys.argv[1], data_memory="16 MiB", redo_log="8 MiB", durability="epoch") as db:
-    accounts = db.create_table("test.account", [tm.Column("id", tm.Int64), tm.Column("balance", tm.Int64),
-                                                tm.Column("note", tm.VarChar(2000))], "id")
-    accounts.insert_many([(key, 1000, "") for key in range(40)])
-    db.checkpoint()
-    print("ready", flush=True)
-
-    def transfer(*_):
-        with db.transaction() as txn:
-            one, two = rng.sample(range(40), 2)
-            amount = rng.randrange(50)
-            for key, change in ((one, -amount), (two, amount)):
-                row = txn.get("test.account", key, lock="exclusive")
-                if rng.random() < 0.2:
-                    txn.delete("test.account", key)
-                    txn.insert("test.account", (key, row.balance + change, row.note))
-                else:
-                    txn.update("test.account", key, {"balance": row.balance + change, "note": "n" * rng.randrange(2000)})
-
-    while True:
-        for _ in range(5):
-            transfer()
-        db.checkpoint(transfer)
-"""
-
-
-def check_transfers(view: tm.ReadOnlyDatabase, accounts: Any) -> None:
-    rows = accounts.to_arrow(["id", "balance", tm.EPOCH]).to_pydict()
-    assert sum(rows["balance"]) == ACCOUNTS * 1_000
-    assert sorted(rows["id"]) == list(range(ACCOUNTS)) and len(accounts) == ACCOUNTS
-    assert max(rows["$EPOCH"]) <= view.epoch
-    assert all(accounts[key].balance == balance for key, balance in zip(rows["id"], rows["balance"], strict=True))
-
-
-def test_reader_refreshing_beside_a_writing_process_sees_every_time_one_point_in_time(tmp_path: Path) -> None:
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
-    process = subprocess.Popen(
-        [sys.executable, "-c", TRANSFERS, str(tmp_path / "bank"), str(seed)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        with tm.open(tmp_path / "bank", read_only=True, data_memory="16 MiB") as view:
-            accounts = view[NAME]
-            seen = [view.epoch]
-            while len(seen) <= REFRESHES or len(set(seen)) < VIEWS:
-                held = iter(accounts)
-                first = next(held)
-                seen.append(view.refresh())
-                check_transfers(view, accounts)
-                assert view.status()["lcp"]["fallbacks"] == 0, "what the writer retires is not damaged"
-                assert first.balance + sum(row.balance for row in held) == ACCOUNTS * 1_000
-            assert seen == sorted(seen), "never back"
-            assert process.poll() is None, "the writer did not notice"
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            last = view.refresh()
-            check_transfers(view, accounts)
-            # Opening recovers what the log holds behind it; the view stays where it is.
-            with tm.open(tmp_path / "bank", data_memory="16 MiB", background=False) as db:
-                assert sum(db[NAME].to_arrow(["balance"]).to_pydict()["balance"]) == ACCOUNTS * 1_000
-                assert view.epoch == last
-                report = db.checkpoint()
-                assert view.refresh() == report["epoch"] > last
-                assert dump(view) == dump(db)
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def test_threads_of_one_process_write_refresh_and_read(tmp_path: Path) -> None:
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    errors: list[BaseException] = []
-    is_over = threading.Event()
-
-    def guarded(work: Callable[[], Any]) -> threading.Thread:
-        def run() -> None:
-            try:
-                while not is_over.is_set():
-                    work()
-            except BaseException as error:
-                errors.append(error)
-                is_over.set()
-
-        return threading.Thread(target=run)
-
-    with tm.open(tmp_path / "shop", **{**SMALL, "redo_log": "16 MiB", "durability": "epoch"}) as db:
-        db.create_table(NAME, ACCOUNT, "id").insert_many([(key, "", 100.0, None) for key in range(ACCOUNTS)])
-        db.checkpoint()
-
-        def transfer() -> None:
-            with db.transaction() as txn:
-                one, two = rng.sample(range(ACCOUNTS), 2)
-                for key, change in ((one, -1.0), (two, 1.0)):
-                    txn.update(NAME, key, {"balance": txn.get(NAME, key).balance + change, "note": "n" * key})
-
-        with tm.open(tmp_path / "shop", read_only=True, data_memory="16 MiB") as view:
-            accounts = view[NAME]
-
-            def read() -> None:
-                with view.transaction() as txn:
-                    one = sum(row.balance for row in txn.scan(NAME))
-                    two = sum(txn.get(NAME, key).balance for key in range(ACCOUNTS))
-                assert one == two == sum(accounts.to_numpy()["balance"]) == ACCOUNTS * 100.0
-
-            threads = [guarded(transfer), guarded(db.checkpoint), guarded(read), guarded(view.refresh)]
-            for thread in threads:
-                thread.start()
-            for _ in range(REFRESHES):
-                view.refresh()
-                if is_over.is_set():
-                    break
-            is_over.set()
-            for thread in threads:
-                thread.join()
-            assert not errors, errors
-            db.checkpoint()
-            view.refresh()
-            assert dump(view) == dump(db)
