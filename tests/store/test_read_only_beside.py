@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -100,19 +101,11 @@ def test_threads_of_one_process_write_refresh_and_read(tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    errors: list[BaseException] = []
     is_over = threading.Event()
 
-    def guarded(work: Callable[[], Any]) -> threading.Thread:
-        def run() -> None:
-            try:
-                while not is_over.is_set():
-                    work()
-            except BaseException as error:
-                errors.append(error)
-                is_over.set()
-
-        return threading.Thread(target=run)
+    def repeat(work: Callable[[], Any]) -> None:
+        while not is_over.is_set():
+            work()
 
     with tm.open(tmp_path / "shop", **{**SMALL, "redo_log": "16 MiB", "durability": "epoch"}) as db:
         db.create_table(NAME, ACCOUNT, "id").insert_many([(key, "", 100.0, None) for key in range(ACCOUNTS)])
@@ -133,17 +126,16 @@ def test_threads_of_one_process_write_refresh_and_read(tmp_path: Path) -> None:
                     two = sum(txn.get(NAME, key).balance for key in range(ACCOUNTS))
                 assert one == two == sum(accounts.to_numpy()["balance"]) == ACCOUNTS * 100.0
 
-            threads = [guarded(transfer), guarded(db.checkpoint), guarded(read), guarded(view.refresh)]
-            for thread in threads:
-                thread.start()
-            for _ in range(REFRESHES):
-                view.refresh()
-                if is_over.is_set():
-                    break
-            is_over.set()
-            for thread in threads:
-                thread.join()
-            assert not errors, errors
+            with ThreadPoolExecutor(4) as pool:
+                works = [pool.submit(repeat, each) for each in (transfer, db.checkpoint, read, view.refresh)]
+                try:
+                    for _ in range(REFRESHES):
+                        view.refresh()
+                        assert not any(each.done() for each in works), "one of them raised"
+                finally:
+                    is_over.set()
+            for each in works:
+                each.result()
             db.checkpoint()
             view.refresh()
             assert dump(view) == dump(db)
