@@ -64,6 +64,7 @@ class ReadTransaction(Transaction):
         self.desc = 0  # kernels that read take it for "no transaction"
         self.buf = store.no_words
         self.thread = threading.get_ident()
+        self.txid = 0  # what has an id is in the log
         self.is_ended = False
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:

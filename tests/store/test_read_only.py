@@ -421,15 +421,17 @@ def test_first_checkpoint_ever_interrupted_is_none_yet() -> None:
         attach_to(contents)
 
 
-def test_memory_too_small_is_memory_exhausted_and_half_of_it_is_used_by_one_thread(history: History) -> None:
+def test_memory_too_small_is_memory_exhausted_and_more_than_half_of_it_is_filled_by_one_thread() -> None:
     files = MemoryFiles()
     db = open_memory(files, data_memory="64 MiB", redo_log="64 MiB", transaction_memory="32 MiB")
-    table = db.create_table(NAME, [tm.Column("id", tm.Int64), tm.Column("text", tm.VarChar(1_000))], "id")
+    # One fragment: its loader alone needs nearly all of the memory, of which two loaders would have a half each.
+    columns = [tm.Column("id", tm.Int64), tm.Column("text", tm.VarChar(1_000))]
+    table = db.create_table(NAME, columns, "id", tm.HashPartition(1))
     table.insert_many([(key, "x" * 900) for key in range(9_000)])
     db.checkpoint()
     used = db.status()["memory"]["used_bytes"]
     db.close()
     with pytest.raises(tm.MemoryExhausted, match="do not fit into data_memory"):
-        attach(second(files), data_memory=used // 2)
+        attach(second(files), data_memory=used * 3 // 4)
     with attach(second(files), data_memory=used + (1 << 20)) as view:
         assert len(view[NAME]) == 9_000
