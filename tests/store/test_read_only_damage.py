@@ -14,15 +14,17 @@ import pytest
 import tidemark as tm
 from engine.clock import ManualClock
 from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import MemoryFiles
+from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
+from engine.file_doubles.trace import Replay, TraceFiles
 from engine.options import Options
 from recovery.attach import ATTEMPTS
-from tests.recovery.support import History, flipped, make_history
+from tests.recovery.support import History, changes_during, flipped, make_history, put
 from tests.recovery.test_local_checkpoint_damage import damage, foreign
 from tests.store.read_only import NAME, attach, attach_to, make_states, make_writer, one_checkpoint, second
 from tests.store.support import ACCOUNT, SMALL, open_memory
 from tests.store.test_trouble import outcome_of
 from tests.store.trouble import dump
+from tidemark.database import Database
 
 
 @pytest.fixture
@@ -223,3 +225,45 @@ def test_control_file_half_written_is_no_checkpoint_yet(states: Any) -> None:
     for size in (0, 8, len(contents["lcp/control-3"]) // 2):
         with attach_to({**contents, "lcp/control-4": contents["lcp/control-3"][:size]}) as view:
             assert dump(view) == expected[3]
+
+
+# --- crashes of the writer ---------------------------------------------------------------------------
+def test_disk_after_any_crash_shows_a_checkpoint_that_was_made_and_none_older_than_the_last_acknowledged() -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    trace = TraceFiles(MemoryFiles())
+    db = Database(trace, Options.from_keywords(SMALL), ManualClock())
+    db.create_table(NAME, ACCOUNT, "id")
+    db.create_table("test.old", [tm.Column("id", tm.Int64), tm.Column("value", tm.Int64)], "id")
+    db["test.old"].insert_many([(key, 0) for key in range(100)])
+    put(db, 0, 200, 0.0)
+    expected: dict[int, Any] = {}
+    acknowledged: list[tuple[int, int]] = []
+    began = len(trace.events)
+    for number in range(1, 6):
+        before = dump(db)
+        lcp_id = db.checkpoint(changes_during(db, number))["lcp_id"]
+        expected[lcp_id] = before
+        acknowledged.append((len(trace.events), lcp_id))
+    events = trace.events
+    db.close()
+    seen = set()
+    replay = Replay()
+    for at, event in enumerate(events, 1):
+        replay.step(event)
+        if at < began or rng.random() < 0.4:
+            continue
+        disk = replay.files.kill() if rng.random() < 0.3 else replay.files.crash(rng, rng.choice(CRASH_POLICIES))
+        least = max((lcp_id for number, lcp_id in acknowledged if number <= at), default=0)
+        try:
+            view = attach(disk)
+        except tm.FileMissing:
+            assert least == 0, f"seed {seed}, event {at}: an acknowledged local checkpoint is not shown"
+            continue
+        shown = view.status()["lcp"]["id"]
+        assert shown >= least, f"seed {seed}, event {at}"
+        assert dump(view) == expected[shown], f"seed {seed}, event {at}: local checkpoint {shown}"
+        view.close()
+        seen.add(shown)
+    assert seen == set(expected)
