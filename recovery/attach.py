@@ -15,12 +15,12 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.errors import FileMissing, ForeignFile, LcpDamaged, SnapshotTooOld, SysfileDamaged
+from engine.errors import FileMissing, ForeignFile, LcpDamaged, MemoryExhausted, SnapshotTooOld, SysfileDamaged
 from engine.memory.arena import Arena
 from engine.store import Store
 from recovery.listing import StoreListing
 from recovery.local_checkpoint.control import control_ids, control_name
-from recovery.system_restart.load import PARTS, DataFileDamaged, Loader, PartsOutOfMemory, out_of_memory
+from recovery.system_restart.load import PARTS, DataFileDamaged, Loader, PartsOutOfMemory
 
 if TYPE_CHECKING:
     from engine.clock import Clock
@@ -116,7 +116,13 @@ class Attachment:
             try:
                 return self._load_by(sysfile, control, fallbacks, 1)
             except PartsOutOfMemory as error:
-                raise out_of_memory(self._options.data_memory_bytes) from error
+                held_bytes = sum(size_bytes for _, _, size_bytes in control.fragments.values()) + control.copies[2]
+                raise MemoryExhausted(
+                    f"the rows of the local checkpoint ({held_bytes} bytes) do not fit into data_memory"
+                    f" ({self._options.data_memory_bytes} bytes); open it with a larger data_memory",
+                    held_bytes=held_bytes,
+                    data_memory_bytes=self._options.data_memory_bytes,
+                ) from error
 
     def _load_by(self, sysfile: Sysfile, control: Control, fallbacks: int, parts: int) -> View:
         began = self._clock.monotonic()
