@@ -87,7 +87,7 @@ from engine.types import (
 from engine.types_text import Binary, Char, VarBinary, VarChar
 from tidemark.database import Database
 from tidemark.handles import TableHandle
-from tidemark.opening import open_database as open
+from tidemark.opening import open_or_attach as open
 from tidemark.read_only import ReadOnlyDatabase
 from tidemark.scans import AUTHOR, EPOCH, FRAGMENT, ROWID, Scan
 from tidemark.session import Transaction

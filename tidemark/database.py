@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from engine.catalog import Catalog
+from engine.clock import SystemClock
 from engine.errors import CatalogDamaged, Retryable, SchemaInvalid, StorageFull, StoreClosed, StoreFailed, Unsupported
 from engine.files import PosixFiles
-from engine.options import Options
+from engine.options import OptionKeywords, Options
 from engine.outcome import find_outcome
 from engine.partition import HashPartition
 from engine.schema import Column, TableDefinition, is_system_table
@@ -247,3 +248,16 @@ class Database:
     def _full_status(self) -> dict[str, Any]:
         """What the control socket answers: `status` and how the store was opened."""
         return {**self.status(), "restart": self.restart_report}
+
+
+def open_database(
+    path: str | os.PathLike[str], through: int | None = None, **options: Unpack[OptionKeywords]
+) -> Database:
+    """Open the store in a directory (a path or a `Locator`), making it if it is missing, and restart it.
+
+    Raises: Locked (another process has it), Damaged, Incompatible, SchemaInvalid for options, FileMissing with
+    create=False.
+    """
+    parsed = Options.from_keywords(options)
+    files = PosixFiles(path, create=parsed.create)
+    return Database(files, parsed, SystemClock(), files.directory, through)

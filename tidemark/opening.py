@@ -9,7 +9,7 @@ from engine.clock import SystemClock
 from engine.errors import SchemaInvalid
 from engine.files import PosixFiles
 from engine.options import OptionKeywords, Options
-from tidemark.database import Database
+from tidemark.database import Database, open_database
 from tidemark.locator import Locator
 from tidemark.read_only import ReadOnlyDatabase
 
@@ -21,21 +21,21 @@ READ_ONLY_OPTIONS = ("data_memory",)
 
 
 @overload
-def open_database(
+def open_or_attach(
     path: str | os.PathLike[str], *, read_only: Literal[True], data_memory: Size = ...
 ) -> ReadOnlyDatabase: ...
 @overload
-def open_database(  # type: ignore[overload-overlap]  # a Locator is a path too, and may say more
+def open_or_attach(  # type: ignore[overload-overlap]  # a Locator is a path too, and may say more
     path: Locator, through: int | None = None, read_only: None = None, **options: Unpack[OptionKeywords]
 ) -> Database | ReadOnlyDatabase: ...
 @overload
-def open_database(
+def open_or_attach(
     path: str | os.PathLike[str],
     through: int | None = None,
     read_only: Literal[False] | None = None,
     **options: Unpack[OptionKeywords],
 ) -> Database: ...
-def open_database(
+def open_or_attach(
     path: str | os.PathLike[str], through: int | None = None, read_only: bool | None = None, **options: Any
 ) -> Database | ReadOnlyDatabase:
     """Open the store in a directory (a path or a `Locator`), making it if it is missing, and restart it.
@@ -53,10 +53,9 @@ def open_database(
         read_only = isinstance(path, Locator) and path.read_only
     if not isinstance(read_only, bool):
         raise SchemaInvalid(f"option read_only is {read_only!r}; give True or False", option="read_only")
-    parsed = Options.from_keywords(options)
     if not read_only:
-        files = PosixFiles(path, create=parsed.create)
-        return Database(files, parsed, SystemClock(), files.directory, through)
+        return open_database(path, through, **options)
+    parsed = Options.from_keywords(options)
     for name in (*options, *(["through"] if through is not None else [])):
         if name not in READ_ONLY_OPTIONS:
             raise SchemaInvalid(f"option {name} has no meaning with read_only=True; leave it out", option=name)
