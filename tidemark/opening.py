@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -53,6 +54,10 @@ def open_or_attach(
         read_only = isinstance(path, Locator) and path.read_only
     if not isinstance(read_only, bool):
         raise SchemaInvalid(f"option read_only is {read_only!r}; give True or False", option="read_only")
+    for name in options:
+        # Options know nothing of this one, and would advise redo_log.
+        if difflib.get_close_matches(name, ["read_only"], cutoff=0.8):
+            raise SchemaInvalid(f"there is no option {name!r}; did you mean read_only?", option=name)
     if not read_only:
         return open_database(path, through, **options)
     parsed = Options.from_keywords(options)

@@ -150,9 +150,17 @@ class ReadOnlyDatabase:
 
     # --- life ------------------------------------------------------------------------------------
     def close(self) -> None:
-        """Close all files; handles and transactions refuse to work from here on. Closing again does nothing."""
+        """Close all files, after a refresh that may be running; handles and transactions refuse to work from here on.
+
+        Closing again does nothing.
+        """
         _open.discard(self)
-        self._files.close_all()
+        if self._failure.first is None:
+            # Descriptors a refresh reads from must not be given to other files; in a forked child nobody refreshes.
+            with self._refreshing:
+                self._files.close_all()
+        else:
+            self._files.close_all()
         self._failure.latch(StoreClosed("the store is closed; open it again"))
 
     def __enter__(self) -> ReadOnlyDatabase:

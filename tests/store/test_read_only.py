@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from engine.clock import ManualClock
+from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
+from engine.options import Options
 from tests.recovery.support import History, make_history, put
 from tests.store.read_only import NAME, attach, attach_to, make_states, make_writer, one_checkpoint, second
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
@@ -366,6 +369,24 @@ def test_every_call_in_a_forked_child_is_forked_handle_and_the_parent_goes_on(tm
         assert txn.get(NAME, 1).owner == "ann" and view.refresh() == view.epoch
 
 
+def test_close_waits_for_the_refresh_of_another_thread(writer: Any) -> None:
+    closing: list[threading.Thread] = []
+
+    def close_meanwhile() -> None:
+        closing.append(threading.Thread(target=view.close))
+        closing[0].start()
+        closing[0].join(0.05)
+        assert closing[0].is_alive(), "the files were closed under the refresh"
+
+    rule = Rule("pread", "lcp/2-1-2.data", stall=close_meanwhile)
+    files = FaultFiles(second(writer._files), [rule])
+    view = tm.ReadOnlyDatabase(files, Options(data_memory="16 MiB"), ManualClock())
+    report = writer.checkpoint()
+    assert view.refresh() == report["epoch"]
+    closing[0].join()
+    assert outcome_of(view.refresh)[0] == "StoreClosed"
+
+
 def test_locator_attaches_and_the_view_does_not_pickle(tmp_path: Path) -> None:
     with tm.open(tmp_path / "shop", **SMALL) as db:
         db.create_table(NAME, ACCOUNT, "id")
@@ -397,6 +418,8 @@ def test_option_without_meaning_is_refused_by_its_name(options: dict[str, Any], 
 def test_option_read_only_of_nonsense_and_misspelt_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(tm.SchemaInvalid, match="option read_only is 'yes'; give True or False"):
         tm.open(tmp_path, read_only="yes")  # type: ignore[call-overload]
+    with pytest.raises(tm.SchemaInvalid, match="did you mean read_only"):
+        tm.open(tmp_path, readonly=True)  # type: ignore[call-overload]
     with pytest.raises(tm.SchemaInvalid, match="did you mean data_memory"):
         tm.open(tmp_path, read_only=True, data_memroy="1 GiB")  # type: ignore[call-overload]
 
