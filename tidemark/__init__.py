@@ -86,8 +86,9 @@ from engine.types import (
 )
 from engine.types_text import Binary, Char, VarBinary, VarChar
 from tidemark.database import Database
-from tidemark.database import open_database as open
 from tidemark.handles import TableHandle
+from tidemark.opening import open_or_attach as open
+from tidemark.read_only import ReadOnlyDatabase
 from tidemark.scans import AUTHOR, EPOCH, FRAGMENT, ROWID, Scan
 from tidemark.session import Transaction
 
@@ -119,6 +120,7 @@ __all__ = [
     "VarBinary",
     "VarChar",
     "Database",
+    "ReadOnlyDatabase",
     "open",
     "TableHandle",
     "AUTHOR",

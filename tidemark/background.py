@@ -84,8 +84,10 @@ class Clockwork:
             return report
 
     # --- threads ---------------------------------------------------------------------------------
-    def start(self) -> None:
-        """Start both threads."""
+    def start(self, wants_lcp: bool) -> None:
+        """Start both threads; wants_lcp: make a local checkpoint at once."""
+        if wants_lcp:
+            self._lcp_wanted.set()
         self._store.on_redo_full = self._lcp_wanted.set
         self._store.log.on_pressure = None
         for name, work in (("tidemark-epochs", self._run_epochs), ("tidemark-lcp", self._run_lcp)):

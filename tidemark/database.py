@@ -77,7 +77,8 @@ class Database:
         self._refresh_catalog()
         self._control = None
         if options.background:
-            self._clockwork.start()
+            # What was replayed once need not be replayed again, and what was found damaged needs a successor.
+            self._clockwork.start(wants_lcp=opened.report.groups > 0 or bool(opened.unsound))
             if isinstance(files, PosixFiles):
                 self._control = serve(
                     files, {"status": self._full_status, "checkpoint": self.checkpoint, "check": self.check}

@@ -163,7 +163,7 @@ def test_client_that_hangs_or_leaves_disturbs_nobody(store: Path, monkeypatch: p
         with connect(store) as hasty:
             hasty.sendall(b'{"command": "status"}\n')
         assert ask(store, "status")["store"]["state"] == "open"
-        assert document("checkpoint", store)["lcp_id"] == 2
+        assert document("checkpoint", store)["lcp_id"] >= 2
         db.close()  # does not wait for the silent ones
         assert silent.recv(1) == b""
         assert half.recv(1) == b""
@@ -219,7 +219,7 @@ def test_close_waits_for_the_local_checkpoint_a_client_asked_for(
         closing.join(60)
         assert not closing.is_alive()
         with connection.makefile("rb") as answers:
-            assert json.loads(answers.readline())["result"]["lcp_id"] == 2
+            assert json.loads(answers.readline())["result"]["lcp_id"] >= 2
     assert document("info", store)["local_checkpoints"][0]["id"] == 2
 
 

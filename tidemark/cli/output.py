@@ -16,12 +16,16 @@ import click
 
 import tidemark as tm
 from engine.files import PosixFiles
+from engine.ids import gci_of, micro_of
 from recovery.sysfile import NAMES
 
 store_argument = click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 memory_option = click.option(
-    "--data-memory", default="1 GiB", show_default=True, help="Memory for the rows of a store nobody has open."
+    "--data-memory", default="1 GiB", show_default=True, help="Memory for the rows, where they are read here."
+)
+read_only_option = click.option(
+    "--read-only", is_flag=True, help="Read the last local checkpoint: no lock, no restart, not one byte written."
 )
 
 
@@ -48,6 +52,41 @@ def open_store(store: Path, data_memory: str, background: bool = False) -> tm.Da
     finally:
         files.close_all()
     return tm.open(store, create=False, background=background, data_memory=data_memory)
+
+
+def open_for_reading(store: Path, data_memory: str, read_only: bool) -> tm.Database | tm.ReadOnlyDatabase:
+    """Open a store that exists; where another process has it, or with `read_only`, its last local checkpoint, and say
+    so on standard error.
+
+    Raises: Locked if another process has it and it has no local checkpoint yet.
+    """
+    if read_only:
+        return attach(store, data_memory, "read-only")
+    try:
+        return open_store(store, data_memory)
+    except tm.Locked as locked:
+        return attach_beside(store, data_memory, locked)
+
+
+def attach_beside(store: Path, data_memory: str, locked: tm.Locked) -> tm.ReadOnlyDatabase:
+    """The last local checkpoint of a store that another process has open. Raises: Locked if there is none yet."""
+    pid = locked.evidence.get("pid")
+    holder = f"process {pid} has the store open" if pid else "another process has the store open"
+    try:
+        return attach(store, data_memory, holder)
+    except tm.FileMissing as missing:
+        raise tm.Locked(f"{holder}; {missing.message}", pid=pid) from missing
+
+
+def attach(store: Path, data_memory: str, why: str) -> tm.ReadOnlyDatabase:
+    """The last local checkpoint of a store, named on standard error."""
+    db = tm.open(store, read_only=True, data_memory=data_memory)
+    gci, micro = int(gci_of(db.epoch)), int(micro_of(db.epoch))
+    number = db.status()["lcp"]["id"]
+    click.echo(
+        f"note: {why}; shown is local checkpoint {number}, the state at the end of epoch {gci}/{micro}", err=True
+    )
+    return db
 
 
 # --- values ---------------------------------------------------------------------------------------

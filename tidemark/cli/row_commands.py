@@ -15,7 +15,9 @@ from tidemark.cli.output import (
     json_option,
     memory_option,
     one_line,
+    open_for_reading,
     open_store,
+    read_only_option,
     say,
     store_argument,
     table_lines,
@@ -39,6 +41,7 @@ def _names(text: str) -> list[str]:
 @click.option("--rowid", is_flag=True, help="Show ROWIDs.")
 @click.option("--gci64", is_flag=True, help="Show row epochs.")
 @click.option("--author", is_flag=True, help="Show row authors.")
+@read_only_option
 @memory_option
 @json_option
 @one_line
@@ -50,11 +53,15 @@ def scan(
     rowid: bool,
     gci64: bool,
     author: bool,
+    read_only: bool,
     data_memory: str,
     as_json: bool,
 ) -> None:
-    """Print the rows of a table, as a table or as JSON lines."""
-    with open_store(store, data_memory) as db:
+    """Print the rows of a table, as a table or as JSON lines.
+
+    Of a store that another process has open, those of its last local checkpoint.
+    """
+    with open_for_reading(store, data_memory, read_only) as db:
         handle = db[table]
         names = _names(columns) if columns else [column.name for column in handle.definition.columns]
         shown = zip((tm.ROWID, tm.EPOCH, tm.AUTHOR), (rowid, gci64, author), strict=True)
@@ -75,11 +82,17 @@ def scan(
 @click.argument("table")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), default=STANDARD_OUTPUT)
 @click.option("--columns", help="Comma-separated names.")
+@read_only_option
 @memory_option
 @json_option
 @one_line
-def dump(store: Path, table: str, file: Path, columns: str | None, data_memory: str, as_json: bool) -> None:
-    """Write a table into FILE (.csv, .parquet or .arrow), or to standard output as CSV."""
+def dump(
+    store: Path, table: str, file: Path, columns: str | None, read_only: bool, data_memory: str, as_json: bool
+) -> None:
+    """Write a table into FILE (.csv, .parquet or .arrow), or to standard output as CSV.
+
+    Of a store that another process has open, as its last local checkpoint has it.
+    """
     import pyarrow as pa
 
     target = None if file == STANDARD_OUTPUT else file
@@ -87,7 +100,7 @@ def dump(store: Path, table: str, file: Path, columns: str | None, data_memory: 
         raise click.UsageError("--json tells what was written to a file; give a FILE")
     if target is not None:
         suffix_of(target)
-    with open_store(store, data_memory) as db:
+    with open_for_reading(store, data_memory, read_only) as db:
         handle = db[table]
         wanted = handle.scan(_names(columns) if columns else None)
         try:

@@ -18,11 +18,14 @@ from engine.options import format_size
 from engine.schema import TableDefinition, is_system_table
 from recovery.listing import StoreListing
 from tidemark.cli.output import (
+    attach,
+    attach_beside,
     bar,
     json_option,
     memory_option,
     one_line,
     open_store,
+    read_only_option,
     say,
     store_argument,
     table_lines,
@@ -127,27 +130,37 @@ def _table_rows(tables: Iterable[tuple[int, str, int | None]], system: bool) -> 
 @click.command(short_help="List the tables and their rows.")
 @store_argument
 @click.option("--system", is_flag=True, help="Show the tables that serve the store too.")
+@read_only_option
 @memory_option
 @json_option
 @one_line
-def tables(store: Path, system: bool, data_memory: str, as_json: bool) -> None:
-    """List the tables: id, type, state, logging, database, name, rows."""
+def tables(store: Path, system: bool, read_only: bool, data_memory: str, as_json: bool) -> None:
+    """List the tables: id, type, state, logging, database, name, rows.
+
+    Of a store that another process has open, as that process answers, or as its last local checkpoint has them.
+    """
     try:
-        with open_store(store, data_memory) as db:
+        with attach(store, data_memory, "read-only") if read_only else open_store(store, data_memory) as db:
             listed = db.status()["tables"]
     except tm.Locked as locked:
-        listed = _owners_tables(store, locked)
+        listed = _owners_tables(store, data_memory, locked)
     found = _table_rows([(value["id"], name, value["rows"]) for name, value in listed.items()], system)
     header = ["id", "type", "state", "logging", "database", "name", "rows"]
     say(found, as_json, lambda: table_lines([list(row.values()) for row in found], header))
 
 
-def _owners_tables(store: Path, locked: tm.Locked) -> dict[str, Any]:
-    """Tables of a store that is open elsewhere: from its owner, or, without rows, from its files."""
+def _owners_tables(store: Path, data_memory: str, locked: tm.Locked) -> dict[str, Any]:
+    """Tables of a store that is open elsewhere: from its owner; from its last local checkpoint; without rows, from its
+    log, where there is none yet.
+    """
     try:
         answer = ask(store, "status")["tables"]
     except tm.PeerError:
-        click.echo(f"note: {locked.message}; tables are read from its files, rows are not known", err=True)
+        try:
+            with attach_beside(store, data_memory, locked) as db:
+                return dict(db.status()["tables"])
+        except tm.Locked as nothing_yet:
+            click.echo(f"note: {nothing_yet.message}; rows are not known", err=True)
         files = PosixFiles(store)
         try:
             definitions: list[TableDefinition] = StoreListing(files).tables()

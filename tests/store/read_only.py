@@ -1,0 +1,72 @@
+"""Views of stores in memory, through disks on which whatever would change them fails."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import tidemark as tm
+from engine.clock import ManualClock
+from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.memory import MemoryFiles
+from engine.options import Options
+from tests.recovery.support import changes_during, put
+from tests.store.support import ACCOUNT, open_memory
+from tests.store.trouble import dump
+
+NAME = "test.account"
+WRITES = ("create", "pwrite", "truncate", "sync", "make_directory", "rename", "unlink", "lock")
+
+
+def attach(files: Any, **options: Any) -> tm.ReadOnlyDatabase:
+    """A view through a disk on which whatever would change it fails."""
+    guarded = FaultFiles(files, [Rule(operation, once=False, error=errno.EROFS) for operation in WRITES])
+    parsed = Options.from_keywords({"data_memory": "16 MiB", **options})
+    return tm.ReadOnlyDatabase(guarded, parsed, ManualClock())
+
+
+def attach_to(contents: Any, **options: Any) -> tm.ReadOnlyDatabase:
+    return attach(MemoryFiles.from_snapshot(contents), **options)
+
+
+def second(files: MemoryFiles) -> MemoryFiles:
+    """The same disk as another process has it."""
+    return MemoryFiles(files.disk)
+
+
+def one_checkpoint() -> MemoryFiles:
+    files = MemoryFiles()
+    db = open_memory(files)
+    db.create_table(NAME, ACCOUNT, "id")
+    db.checkpoint()
+    db.close()
+    return files
+
+
+def make_states() -> tuple[dict[str, bytes], dict[int, Any]]:
+    """The files of a store, and what each of its local checkpoints must show."""
+    files = MemoryFiles()
+    db = open_memory(files)
+    db.create_table(NAME, ACCOUNT, "id")
+    db.create_table("test.old", [tm.Column("id", tm.Int64), tm.Column("value", tm.Int64)], "id")
+    db["test.old"].insert_many([(key, 0) for key in range(100)])
+    put(db, 0, 200, 0.0)
+    expected = {}
+    for number in (1, 2, 3):
+        before = dump(db)
+        report = db.checkpoint(changes_during(db, number))
+        expected[report["lcp_id"]] = before
+        db[NAME].delete(number + 100)
+        assert dump(db) != before
+    db.close()
+    return files.snapshot(), expected
+
+
+def make_writer() -> Any:
+    """A store with 100 rows in its local checkpoint and more behind it."""
+    db = open_memory()
+    db.create_table(NAME, ACCOUNT, "id")
+    put(db, 0, 100, 0.0)
+    db.checkpoint()
+    put(db, 50, 100, 1_000.0)
+    return db

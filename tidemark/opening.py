@@ -1,0 +1,68 @@
+"""`tidemark.open`: the store in a directory, for reading and writing, or as its last local checkpoint has it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+
+from engine.clock import SystemClock
+from engine.errors import SchemaInvalid
+from engine.files import PosixFiles
+from engine.options import OptionKeywords, Options
+from tidemark.database import Database, open_database
+from tidemark.locator import Locator
+from tidemark.read_only import ReadOnlyDatabase
+
+if TYPE_CHECKING:
+    from engine.options import Size
+
+# The others are about writing, and a view does not write.
+READ_ONLY_OPTIONS = ("data_memory",)
+
+
+@overload
+def open_or_attach(
+    path: str | os.PathLike[str], *, read_only: Literal[True], data_memory: Size = ...
+) -> ReadOnlyDatabase: ...
+@overload
+def open_or_attach(  # type: ignore[overload-overlap]  # a Locator is a path too, and may say more
+    path: Locator, through: int | None = None, read_only: None = None, **options: Unpack[OptionKeywords]
+) -> Database | ReadOnlyDatabase: ...
+@overload
+def open_or_attach(
+    path: str | os.PathLike[str],
+    through: int | None = None,
+    read_only: Literal[False] | None = None,
+    **options: Unpack[OptionKeywords],
+) -> Database: ...
+def open_or_attach(
+    path: str | os.PathLike[str], through: int | None = None, read_only: bool | None = None, **options: Any
+) -> Database | ReadOnlyDatabase:
+    """Open the store in a directory (a path or a `Locator`), making it if it is missing, and restart it.
+
+    through: restart through this epoch and forget what came later.
+    read_only: attach to the last local checkpoint, whoever has the store open: no lock is taken, no byte written, and
+    what the log holds behind that checkpoint is not shown. Of the options only data_memory has a meaning then. None
+    is what a `Locator` says, and otherwise False.
+    options: those of `tidemark.Options`.
+
+    Raises: Locked (another process has it), Damaged, Incompatible, SchemaInvalid for options, FileMissing with
+    create=False; with read_only as `ReadOnlyDatabase.refresh`.
+    """
+    if read_only is None:
+        read_only = isinstance(path, Locator) and path.read_only
+    if not isinstance(read_only, bool):
+        raise SchemaInvalid(f"option read_only is {read_only!r}; give True or False", option="read_only")
+    for name in options:
+        # Options know nothing of this one, and would advise redo_log.
+        if difflib.get_close_matches(name, ["read_only"], cutoff=0.8):
+            raise SchemaInvalid(f"there is no option {name!r}; did you mean read_only?", option=name)
+    if not read_only:
+        return open_database(path, through, **options)
+    parsed = Options.from_keywords(options)
+    for name in (*options, *(["through"] if through is not None else [])):
+        if name not in READ_ONLY_OPTIONS:
+            raise SchemaInvalid(f"option {name} has no meaning with read_only=True; leave it out", option=name)
+    files = PosixFiles(path)
+    return ReadOnlyDatabase(files, parsed, SystemClock(), files.directory)
