@@ -220,7 +220,7 @@ def test_close_waits_for_the_local_checkpoint_a_client_asked_for(
         assert not closing.is_alive()
         with connection.makefile("rb") as answers:
             assert json.loads(answers.readline())["result"]["lcp_id"] >= 2
-    assert document("info", store)["local_checkpoints"][0]["id"] == 2
+    assert document("info", store)["local_checkpoints"][0]["id"] >= 2
 
 
 def test_interrupt_while_close_waits_for_a_client_gives_the_store_free(

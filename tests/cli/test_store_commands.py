@@ -107,11 +107,11 @@ def test_status_checkpoint_and_tables_of_an_open_store_come_from_its_owner(store
         assert status["store"]["pid"] == process.pid
         assert status["restart"]["lcp_id"] == 1
         assert document("checkpoint", store)["lcp_id"] >= 2
-        assert document("status", store)["lcp"]["completed"] == 1
+        assert document("status", store)["lcp"]["completed"] >= 1
         assert document("tables", store)[0]["rows"] == 9
         assert "lcp_id" in run("checkpoint", store).stdout
     assert not (store / NAME).exists()
-    assert document("status", store)["lcp"]["next_id"] == 4
+    assert document("status", store)["lcp"]["next_id"] >= 4
 
 
 def test_command_of_a_shell_reaches_the_owner(store: Path) -> None:
