@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.errors import ForeignFile, IoFailed
 from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
-from engine.layout.sealed import KIND_LCP_CONTROL, header_of, is_sealed, seal, store_of, write_seal
+from engine.layout.sealed import KIND_LCP_CONTROL, check_version, header_of, is_sealed, seal, store_of, write_seal
 from engine.schema import TableDefinition
 from recovery.local_checkpoint.data_file import FOLDER
 
@@ -103,7 +103,7 @@ def sweep(files: Files) -> None:
 
 
 def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
-    """An intact control file, or None if it is damaged or cannot be read. Raises: ForeignFile."""
+    """An intact control file, or None if it is damaged or cannot be read. Raises: ForeignFile, VersionTooNew, VersionTooOld."""
     name = control_name(lcp_id)
     file = files.open(name, False)
     try:
@@ -120,6 +120,7 @@ def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
         return None
     if store_of(words) != store:
         raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
+    check_version(words, name)
     header = header_of(words, LCP_CONTROL)
     if int(header["lcp_id"]) != lcp_id:
         return None

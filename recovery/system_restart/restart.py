@@ -24,6 +24,7 @@ from engine.epoch import EpochClock
 from engine.errors import FileMissing, LcpDamaged, RedoDamaged, SysfileDamaged, ValueOutOfRange
 from engine.ids import gci_of
 from engine.log.geometry import FOLDER as REDO_FOLDER
+from engine.log.geometry import SUFFIX as REDO_SUFFIX
 from engine.log.geometry import Geometry, create_files, open_files
 from engine.log.reader import GroupRead, LogReader, holds_groups
 from engine.log.redo import Position, RedoLog
@@ -151,10 +152,10 @@ class Restart:
         self._check_nothing_here()
         if not self._options.create:
             raise FileMissing("there is no store here; open with create=True to make one")
-        for folder in (REDO_FOLDER, LCP_FOLDER):
-            if files.exists(folder):
-                for name in files.list(folder):
-                    files.unlink(f"{folder}/{name.rpartition('/')[2]}")
+        if files.exists(REDO_FOLDER):
+            for name in files.list(REDO_FOLDER):
+                if name.endswith(REDO_SUFFIX):
+                    files.unlink(f"{REDO_FOLDER}/{name}")
         for name in NAMES:
             if files.exists(name):
                 files.unlink(name)
@@ -176,7 +177,7 @@ class Restart:
     def _check_nothing_here(self) -> None:
         """No intact sysfile: only a store whose making was interrupted may be made anew."""
         files = self._files
-        if files.exists(LCP_FOLDER) and control_ids(files):
+        if files.exists(LCP_FOLDER) and used_ids(files):
             raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
         if files.exists(REDO_FOLDER) and holds_groups(files):
             raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
