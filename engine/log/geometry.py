@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 FOLDER = "redo"
 SUFFIX = ".redo"
 FILES_MIN = 3
-FILES_MAX = 1 << 22  # of the largest log that can be asked for
+CAPACITY_BYTES_MAX = 1 << 46  # the largest log that can be asked for
 FILE_BYTES_PREFERRED = 16 << 20
 
 
@@ -40,7 +40,7 @@ class Geometry:
     def is_possible(self) -> bool:
         """Whether a store can have been made with it: what is read from disk is not trusted (F112)."""
         aligned = self.file_bytes >= GROUP_ALIGN_BYTES and self.file_bytes % GROUP_ALIGN_BYTES == 0
-        return aligned and FILES_MIN <= self.file_count <= FILES_MAX
+        return aligned and self.file_count >= FILES_MIN and self.capacity_bytes <= CAPACITY_BYTES_MAX
 
     def name(self, number: int) -> str:
         """Name of a file of the ring."""
