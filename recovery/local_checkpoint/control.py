@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import ForeignFile, IoFailed
+from engine.errors import ForeignFile, IoFailed, Rejected
+from engine.layout.arena import ENTRY_WORDS
 from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
 from engine.layout.sealed import KIND_LCP_CONTROL, check_version, header_of, is_sealed, seal, store_of, write_seal
 from engine.schema import TableDefinition
@@ -125,17 +126,46 @@ def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
     if int(header["lcp_id"]) != lcp_id:
         return None
     start = CONTROL_HEADER_WORDS * 8
-    body = json.loads(words.tobytes()[start : start + int(header["body_bytes"])])
+    try:
+        parts = _parse_body(words.tobytes()[start : start + int(header["body_bytes"])])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, Rejected):
+        return None
     return Control(
         lcp_id,
         int(header["epoch"]),
         int(header["start_lsn"]),
         int(header["start_sequence"]),
         int(header["next_table_id"]),
-        [TableDefinition.from_json(json.dumps(table).encode()) for table in body["tables"]],
-        {(row[0], row[1]): (row[2], row[3], row[4]) for row in body["fragments"]},
-        tuple(body["copies"]),
+        *parts,
     )
+
+
+def _parse_body(
+    body: bytes,
+) -> tuple[list[TableDefinition], dict[tuple[int, int], tuple[int, int, int]], tuple[int, int, int]]:
+    """Tables, fragments and copies of a body; what an intact file says is not trusted either (F112).
+
+    A fragment left out would be loaded as one without rows. Raises: ValueError and the like, SchemaInvalid.
+    """
+    value = json.loads(body)
+    tables = [TableDefinition.from_json(json.dumps(table).encode()) for table in value["tables"]]
+    fragments = {(row[0], row[1]): _sizes(row[2:]) for row in value["fragments"]}
+    places = {(table.table_id, number) for table in tables for number in range(table.partition.fragments)}
+    if len({table.table_id for table in tables}) != len(tables) or len({table.name for table in tables}) != len(tables):
+        raise ValueError("two tables of one number or name")
+    if fragments.keys() != places or len(value["fragments"]) != len(places):
+        raise ValueError("fragments are not those of the tables")
+    if any(entries * ENTRY_WORDS * 8 > size_bytes for entries, _, size_bytes in fragments.values()):
+        raise ValueError("more entries than bytes")
+    return tables, fragments, _sizes(value["copies"])
+
+
+def _sizes(values: list[int]) -> tuple[int, int, int]:
+    """Entries, blocks and bytes of a file."""
+    entries, blocks, size_bytes = values
+    if not all(isinstance(each, int) and each >= 0 for each in values):
+        raise ValueError("counts are whole numbers from 0")
+    return entries, blocks, size_bytes
 
 
 def read_controls(files: Files, store: bytes) -> list[Control]:

@@ -136,7 +136,6 @@ def resealed(content: bytes, at: int = 0, **fields: int) -> bytes:
     """The content with fields of the sealed unit at an offset changed, and its checksum right again."""
     words = np.frombuffer(content, dtype=np.int64).copy()
     unit = words[at // 8 :]
-    count = int(header_of(unit, SEAL)["words"])
     layout = {
         KIND_SYSFILE: SYSFILE,
         KIND_GROUP: GROUP,
@@ -146,7 +145,7 @@ def resealed(content: bytes, at: int = 0, **fields: int) -> bytes:
     header = header_of(unit, layout)
     for name, value in fields.items():
         header[name] = value
-    seal(unit, count)
+    seal(unit, int(header_of(unit, SEAL)["words"]))
     return words.tobytes()
 
 
