@@ -151,7 +151,8 @@ def _parse_body(
     tables = [TableDefinition.from_json(json.dumps(table).encode()) for table in value["tables"]]
     fragments = {(row[0], row[1]): _sizes(row[2:]) for row in value["fragments"]}
     places = {(table.table_id, number) for table in tables for number in range(table.partition.fragments)}
-    if len({table.table_id for table in tables}) != len(tables) or len({table.name for table in tables}) != len(tables):
+    identities = {table.table_id for table in tables}, {table.name for table in tables}
+    if any(len(each) != len(tables) for each in identities):
         raise ValueError("two tables of one number or name")
     if fragments.keys() != places or len(value["fragments"]) != len(places):
         raise ValueError("fragments are not those of the tables")

@@ -1,4 +1,4 @@
-"""A process that damages the catalog of a store in every way and opens it: `python -m tests.recovery.catalog_child DIR`.
+"""A process that damages a store's catalog in every way and opens it: `python -m tests.recovery.catalog_child DIR`.
 
 LMDB on a broken file can end in a signal, which no test in the same process would survive to report. Prints one line
 of JSON: how many damages were tried and how many openings made.
@@ -79,7 +79,9 @@ class Check:
             else:
                 path.write_bytes(content)
         content = path.read_bytes()
-        others = [content[:at] for at in (0, 1, 8, 100, 255, 4_095, 4_096, 8_192, len(content) - 1) if at < len(content)]
+        others = [
+            content[:at] for at in (0, 1, 8, 100, 255, 4_095, 4_096, 8_192, len(content) - 1) if at < len(content)
+        ]
         others += [content + b"\0", content + bytes(4_096), bytes(len(content)), b"\xff" * len(content)]
         others += [rng.randbytes(len(content)), b"not a database"]
         for other in others:

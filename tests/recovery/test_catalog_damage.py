@@ -1,4 +1,4 @@
-"""The LMDB catalog damaged, foreign, unreadable, unwritable: a cache that is never believed and stops nobody (F45, F66)."""
+"""The catalog damaged, foreign, unreadable, unwritable: a cache never believed, that stops nobody (F45, F66)."""
 
 from __future__ import annotations
 
