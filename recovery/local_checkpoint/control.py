@@ -104,7 +104,10 @@ def sweep(files: Files) -> None:
 
 
 def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
-    """An intact control file, or None if it is damaged or cannot be read. Raises: ForeignFile, VersionTooNew, VersionTooOld."""
+    """An intact control file, or None if it is damaged or cannot be read.
+
+    Raises: ForeignFile, VersionTooNew, VersionTooOld.
+    """
     name = control_name(lcp_id)
     file = files.open(name, False)
     try:
