@@ -142,7 +142,7 @@ class Restart:
             except PartsOutOfMemory as error:
                 # One half of the arena was too small for its fragments: once more with the whole for one thread.
                 if parts == 1:
-                    raise out_of_memory(self._options.data_memory_bytes) from error
+                    raise out_of_memory(_held_bytes(sysfile, controls), self._options.data_memory_bytes) from error
                 parts = 1
 
     # --- a new store -----------------------------------------------------------------------------
@@ -328,3 +328,11 @@ class Restart:
         report.epoch = store.epochs.current
         if controls:
             report.lcp_id, report.lcp_epoch = controls[0].lcp_id, controls[0].epoch
+
+
+def _held_bytes(sysfile: Sysfile, controls: list[Control]) -> int:
+    """Bytes of rows a restart has to load: of the newest local checkpoint, and of the log behind it."""
+    if not controls:
+        return sysfile.durable_lsn
+    loaded = sum(size_bytes for _, _, size_bytes in controls[0].fragments.values())
+    return loaded + max(0, sysfile.durable_lsn - controls[0].start_lsn)

@@ -198,9 +198,8 @@ def main() -> int:
     path.write_bytes(pack(contents))
     text = json.dumps(manifest, indent=0, ensure_ascii=False, sort_keys=True)
     path.with_suffix("").with_suffix(".json").write_text(text + "\n", encoding="utf-8")
-    print(
-        f"{path.name}: {path.stat().st_size:,} bytes, {sum(len(each['rows']) for each in manifest['tables'].values())} rows"
-    )
+    rows = sum(len(each["rows"]) for each in manifest["tables"].values())
+    print(f"{path.name}: {path.stat().st_size:,} bytes, {rows} rows")
     return 0
 
 
