@@ -80,7 +80,7 @@ def foreign_store() -> Contents:
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("name", NAMES)
 def test_one_copy_damaged_the_other_serves_and_both_are_whole_again(history: History, name: str, how: str) -> None:
-    for seed in range(3):
+    for seed in range(2):
         contents = damaged(history.copy(), (name,), how, seed)
         survives(history, contents)
         db, files = reopened(contents)
