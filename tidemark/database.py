@@ -191,6 +191,8 @@ class Database:
         if catalog is None:
             return
         with self._catalog_turn:
+            # LMDB takes a path: what stands there must still be this store (F80).
+            self._files.check_place()
             try:
                 catalog.rewrite(self._store.log.durable_lsn, self._definitions())
             except (CatalogDamaged, StorageFull, TooManyFiles, Rejected) as error:

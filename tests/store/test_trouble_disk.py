@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +291,45 @@ def test_store_of_another_user_is_refused_in_one_line_and_not_changed(tmp_path: 
     assert {path: path.read_bytes() for path in contents} == contents
     with tm.open(place, **SMALL) as db:
         assert dump(db) == before
+
+
+# --- the directory -------------------------------------------------------------------------------
+CALLS: dict[str, Callable[[Any], object]] = {
+    "the next GCI": lambda db: db._clockwork.advance_gci(),
+    "a schema change": lambda db: db.create_table("test.late", ACCOUNT, "id"),
+    "close": lambda db: db.close(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("what", ["renamed", "replaced", "lock removed"])
+def test_directory_gone_from_its_place_is_noticed_and_nothing_is_made_elsewhere(
+    tmp_path: Path, what: str, call: str
+) -> None:
+    # Nothing in the store ever looked, and the catalog of a replaced store went into the folder in its place.
+    place, moved = tmp_path / "store", tmp_path / "moved"
+    db = tm.open(place, **SMALL)
+    db.create_table(NAME, ACCOUNT, "id")
+    put(db, 0, 20, 0.0)
+    if what == "lock removed":
+        (place / "LOCK").unlink()
+        moved = place
+    else:
+        place.rename(moved)
+    if what == "replaced":
+        place.mkdir()
+    put(db, 20, 5, 0.0)
+    expected = rows_of(db)
+    with pytest.raises(tm.IoFailed):
+        CALLS[call](db)
+    if call != "close":
+        with pytest.raises(tm.IoFailed):
+            db.transaction()
+        db.close()
+    if what != "lock removed":
+        assert not place.exists() or list(place.iterdir()) == []
+    with tm.open(moved, **SMALL) as again:
+        assert rows_of(again) == expected
 
 
 # --- other limits --------------------------------------------------------------------------------
