@@ -70,6 +70,12 @@ class Geometry:
         return pieces
 
 
+def is_log_name(leaf: str) -> bool:
+    """Whether a file in the log's folder can be one of the ring."""
+    number = leaf.removesuffix(SUFFIX)
+    return leaf.endswith(SUFFIX) and number.isascii() and number.isdigit() and len(number) >= 4
+
+
 def create_files(files: Files, geometry: Geometry) -> None:
     """Make the zero-filled files of a new store. Durable: content and names, on return."""
     if not files.exists(FOLDER):  # a crash while the store was made leaves the folder

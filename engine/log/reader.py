@@ -17,7 +17,7 @@ from engine.errors import ForeignFile, IoFailed, RedoDamaged
 from engine.layout.log import GROUP, GROUP_ALIGN_BYTES, GROUP_ALIGN_WORDS
 from engine.layout.redo import GROUP_WORDS
 from engine.layout.sealed import KIND_GROUP, SEAL, check_version, header_of, is_sealed, store_of
-from engine.log.geometry import FOLDER, SUFFIX
+from engine.log.geometry import FOLDER, is_log_name
 
 if TYPE_CHECKING:
     from engine.file_protocol import File, Files
@@ -231,7 +231,7 @@ def holds_groups(files: Files) -> bool:
     What a crash leaves of files never written is not sealed. After some laps no group need begin where its file does.
     """
     for name in files.list(FOLDER):
-        if not name.endswith(SUFFIX):
+        if not is_log_name(name):
             continue
         file = files.open(f"{FOLDER}/{name}", False)
         try:

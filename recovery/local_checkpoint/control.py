@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from engine.file_protocol import Files
 
 PREFIX = "control-"
+NUMBER_DIGITS_MAX = 15  # of a local checkpoint: more would not fit its field
 
 
 @dataclass
@@ -82,15 +83,22 @@ def write_control(files: Files, identity: tuple[bytes, int], control: Control) -
 
 def control_ids(files: Files) -> list[int]:
     """Numbers of all control files that have a name, newest first."""
-    names = [name.rpartition("/")[2] for name in files.list(FOLDER)]
-    found = [name[len(PREFIX) :] for name in names if name.startswith(PREFIX)]
-    return sorted((int(text) for text in found if text.isdigit()), reverse=True)
+    leaves = [name.rpartition("/")[2] for name in files.list(FOLDER)]
+    found = (_number(leaf[len(PREFIX) :]) for leaf in leaves if leaf.startswith(PREFIX))
+    return sorted((number for number in found if number is not None), reverse=True)
+
+
+def _number(text: str) -> int | None:
+    """The number a file carries in its name, None if it was not we who wrote it (F74)."""
+    is_plain = text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
+    return int(text) if is_plain and str(int(text)) == text else None
 
 
 def used_ids(files: Files) -> list[int]:
     """Numbers any file here carries, complete checkpoint or leftover: they are never given again (D14)."""
     leaves = [name.rpartition("/")[2] for name in files.list(FOLDER)]
-    return [*control_ids(files), *(int(leaf.split("-")[0]) for leaf in leaves if leaf.split("-")[0].isdigit())]
+    found = (_number(leaf.split("-")[0]) for leaf in leaves)
+    return [*control_ids(files), *(number for number in found if number is not None)]
 
 
 def sweep(files: Files) -> None:
@@ -98,8 +106,8 @@ def sweep(files: Files) -> None:
     named = set(control_ids(files))
     for name in files.list(FOLDER):
         leaf = name.rpartition("/")[2]
-        number = leaf.split("-")[0]
-        if leaf.endswith(".data") and number.isdigit() and int(number) not in named:
+        number = _number(leaf.split("-")[0])
+        if leaf.endswith(".data") and number is not None and number not in named:
             files.unlink(f"{FOLDER}/{leaf}")
 
 

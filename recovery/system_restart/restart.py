@@ -24,8 +24,7 @@ from engine.epoch import EpochClock
 from engine.errors import FileMissing, LcpDamaged, RedoDamaged, SysfileDamaged, ValueOutOfRange
 from engine.ids import gci_of
 from engine.log.geometry import FOLDER as REDO_FOLDER
-from engine.log.geometry import SUFFIX as REDO_SUFFIX
-from engine.log.geometry import Geometry, create_files, open_files
+from engine.log.geometry import Geometry, create_files, is_log_name, open_files
 from engine.log.reader import GroupRead, LogReader, holds_groups
 from engine.log.redo import Position, RedoLog
 from engine.memory.arena import Arena
@@ -154,7 +153,7 @@ class Restart:
             raise FileMissing("there is no store here; open with create=True to make one")
         if files.exists(REDO_FOLDER):
             for name in files.list(REDO_FOLDER):
-                if name.endswith(REDO_SUFFIX):
+                if is_log_name(name):
                     files.unlink(f"{REDO_FOLDER}/{name}")
         for name in NAMES:
             if files.exists(name):

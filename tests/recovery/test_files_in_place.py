@@ -116,6 +116,11 @@ def test_files_nobody_knows_are_ignored_and_stay(history: History) -> None:
         "lcp/control-": b"4",
         "lcp/control-x": b"5",
         "lcp/readme": b"6",
+        "lcp/control-²": b"these were taken for numbers: ValueError, OverflowError, FileMissing",
+        "lcp/²-1-0.data": b"6",
+        "lcp/control-007": b"6",
+        "lcp/control-" + "9" * 40: b"6",
+        "lcp/99999999999999999999-1-0.data": b"6",
         "more/of/it": b"7",
         "catalog": b"8",
     }

@@ -137,7 +137,14 @@ def test_both_copies_damaged_and_nothing_was_ever_written_a_store_is_made(how: s
 
 def test_making_a_store_leaves_files_of_others_alone() -> None:
     # Making a store used to remove every file in folders named redo and lcp, whoever's they were.
-    theirs = {"redo/notes.txt": b"do it again", "lcp/phone": b"call", "lcp/more/deep": b"x", "readme": b"mine"}
+    theirs = {
+        "redo/notes.txt": b"do it again",
+        "redo/my own.redo": b"undo",
+        "redo/².redo": b"2",
+        "lcp/phone": b"call",
+        "lcp/more/deep": b"x",
+        "readme": b"mine",
+    }
     db, files = reopened(theirs)
     db.create_table("test.account", ACCOUNT, "id")
     put(db, 0, 5, 1.0)
