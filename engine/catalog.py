@@ -16,10 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import CatalogDamaged, FileMissing
+from engine.errors import CatalogDamaged, FileMissing, Incompatible, IoFailed, Rejected
 from engine.kernels.checksums import xxh3_words
 from engine.layout.catalog import CATALOG_SEAL, CATALOG_VALUE, UNIT_WORDS_MIN
-from engine.layout.sealed import KIND_CATALOG_SEAL, KIND_CATALOG_VALUE, header_of, is_sealed, seal, store_of, write_seal
+from engine.layout.sealed import (
+    KIND_CATALOG_SEAL,
+    KIND_CATALOG_VALUE,
+    check_version,
+    header_of,
+    is_sealed,
+    seal,
+    store_of,
+    write_seal,
+)
 from engine.schema import TableDefinition
 
 if TYPE_CHECKING:
@@ -50,14 +59,17 @@ class Catalog:
         digest = 0
         found = []
         for value in self._values():
-            words = np.frombuffer(value, dtype=np.int64).copy()
+            words = np.frombuffer(value[: len(value) // 8 * 8], dtype=np.int64).copy()
             if not is_sealed(words, KIND_CATALOG_VALUE, words.size) or store_of(words) != self._store:
                 raise CatalogDamaged("a value of the catalog fails its checksum; open the store to make it anew")
             digest = _extend_digest(digest, words)
             value_header = header_of(words, CATALOG_VALUE)
             start = CATALOG_VALUE.itemsize
-            body = value[start : start + int(value_header["body_bytes"])]
-            found.append(TableDefinition.from_json(body))
+            try:
+                check_version(words, DATA_NAME)
+                found.append(TableDefinition.from_json(value[start : start + int(value_header["body_bytes"])]))
+            except (Incompatible, Rejected) as error:
+                raise CatalogDamaged(f"a value of the catalog cannot be used: {error}") from error
         if len(found) != int(header["tables"]) or digest != int(header["tables_digest"]):
             raise CatalogDamaged("the catalog lacks a table its seal counts; open the store to make it anew")
         return int(header["lsn"]), found
@@ -67,9 +79,20 @@ class Catalog:
             words = self._read_words(SEAL_NAME, CATALOG_SEAL.itemsize)
             header = header_of(words, CATALOG_SEAL)
             intact = is_sealed(words, KIND_CATALOG_SEAL, words.size) and store_of(words) == self._store
-            matches = intact and self._file_digest() == (int(header["file_bytes"]), int(header["file_digest"]))
-        except FileMissing as error:
-            raise CatalogDamaged("the catalog is not complete; open the store to make it anew") from error
+            # The size first: a file that has grown is not read at all.
+            matches = (
+                intact
+                and self._files.size(DATA_NAME) == int(header["file_bytes"])
+                and self._file_digest() == (int(header["file_bytes"]), int(header["file_digest"]))
+            )
+            if matches:
+                check_version(words, SEAL_NAME)
+        except (FileMissing, Incompatible, Rejected) as error:
+            raise CatalogDamaged(f"the catalog is not complete: {error}") from error
+        except IoFailed as error:
+            if self._files.failure.first is not None:
+                raise
+            raise CatalogDamaged(f"the catalog cannot be read: {error}") from error
         if not matches:
             raise CatalogDamaged("the catalog does not match its seal; open the store to make it anew")
         return header
@@ -98,22 +121,36 @@ class Catalog:
         )
 
     def _values(self) -> list[bytes]:
-        with self._environment(False) as environment, environment.begin() as view:
-            return [bytes(value) for _, value in view.cursor()]
+        import lmdb
+
+        try:
+            with self._environment(False) as environment, environment.begin() as view:
+                return [bytes(value) for _, value in view.cursor()]
+        except lmdb.Error as error:
+            raise CatalogDamaged(f"the catalog cannot be read: {error}; open the store to make it anew") from error
 
     def rewrite(self, lsn: int, definitions: Sequence[TableDefinition]) -> None:
-        """Make the catalog anew from the truth. What is on disk before the seal is synced counts as no catalog."""
+        """Make the catalog anew from the truth. What is on disk before the seal is synced counts as no catalog.
+
+        One thread at a time. Raises: CatalogDamaged if LMDB cannot write it, StorageFull, TooManyFiles, Rejected if
+        something else stands in its place, StoreFailed.
+        """
+        import lmdb
+
         for name in (SEAL_NAME, DATA_NAME, LOCK_NAME):
             if self._files.exists(name):
                 self._files.unlink(name)
         if not self._files.exists(FOLDER):
             self._files.make_directory(FOLDER)
         digest = 0
-        with self._environment(True) as environment, environment.begin(write=True) as change:
-            for definition in sorted(definitions, key=lambda each: each.table_id):
-                words = self._sealed_value(definition)
-                digest = _extend_digest(digest, words)
-                change.put(definition.table_id.to_bytes(8, "big"), words.tobytes())
+        try:
+            with self._environment(True) as environment, environment.begin(write=True) as change:
+                for definition in sorted(definitions, key=lambda each: each.table_id):
+                    words = self._sealed_value(definition)
+                    digest = _extend_digest(digest, words)
+                    change.put(definition.table_id.to_bytes(8, "big"), words.tobytes())
+        except lmdb.Error as error:
+            raise CatalogDamaged(f"the catalog cannot be written: {error}; free space or descriptors") from error
         self._write_seal(lsn, len(definitions), digest)
 
     def _sealed_value(self, definition: TableDefinition) -> Words:

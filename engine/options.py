@@ -54,7 +54,7 @@ class Options:
     """How to open a store.
 
     data_memory: memory for rows and indexes, reserved at once and used as it fills.
-    redo_log: size of the REDO log on disk; fixed when the store is made.
+    redo_log: size of the REDO log on disk of a store that is made; one that exists keeps its own, whatever stands here.
     checkpoint_memory: bound on copies of old rows for a running local checkpoint; operations wait beyond it.
     durability: "commit": a commit returns when it is on disk; "epoch": at once, on disk with its epoch.
     epoch_interval_ms: an epoch that has commits is closed this long after its first.

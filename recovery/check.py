@@ -142,7 +142,7 @@ class FileCheck:
                     )
                 else:
                     problems += self._data_files(control, store)
-            except (Damaged, IoFailed) as error:
+            except (Damaged, Incompatible, IoFailed) as error:
                 problems.append(error.message)
             self._report.files += 1
             for problem in problems:
@@ -158,7 +158,7 @@ class FileCheck:
         for name, place, promised in parts:
             try:
                 check_counts(name, self._read_blocks(name, store, control, place), promised)
-            except (Damaged, IoFailed) as error:
+            except (Damaged, Incompatible, IoFailed) as error:
                 if self._files.failure.first is not None:
                     raise
                 yield error.message
@@ -202,7 +202,7 @@ class FileCheck:
                     raise reader.damage(f"is damaged, and the log was durable through LSN {sysfile.durable_lsn}")
             else:
                 self._kept_log(reader, lsn, sequence, until)
-        except (Damaged, IoFailed) as error:
+        except (Damaged, Incompatible, IoFailed) as error:
             if self._files.failure.first is not None:
                 raise
             self._report.add(error.message)

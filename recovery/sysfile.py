@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import FileMissing, ForeignFile, IoFailed, VersionTooNew, VersionTooOld
+from engine.errors import FileMissing, ForeignFile, IoFailed
 from engine.layout.sealed import (
-    FORMAT_VERSION,
-    FORMAT_VERSION_OLDEST,
     KIND_SYSFILE,
+    check_version,
     header_of,
     is_sealed,
     seal,
@@ -77,19 +76,11 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
         files.close(file)
     if not is_sealed(words, KIND_SYSFILE, words.size):
         return None
+    check_version(words, name)
     header = header_of(words, SYSFILE)
-    version = int(header["version"])
-    if version > FORMAT_VERSION:
-        raise VersionTooNew(
-            f"the store has format {version}, this program reads up to {FORMAT_VERSION}; use a newer Tidemark",
-            found=version,
-            supported=FORMAT_VERSION,
-        )
-    if version < FORMAT_VERSION_OLDEST:
-        raise VersionTooOld(
-            f"the store has format {version}, this program reads from {FORMAT_VERSION_OLDEST};"
-            " open it once with an older one"
-        )
+    geometry = Geometry(int(header["file_bytes"]), int(header["file_count"]))
+    if not geometry.is_possible():
+        return None
     return Sysfile(
         store_of(words),
         int(header["incarnation"]),
@@ -98,7 +89,7 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
         int(header["closed_epoch"]),
         int(header["durable_lsn"]),
         int(header["durable_sequence"]),
-        Geometry(int(header["file_bytes"]), int(header["file_count"])),
+        geometry,
         int(header["hash_seed"]),
         int(header["next_table_id"]),
         int(header["next_lcp_id"]),

@@ -62,6 +62,8 @@ class Clockwork:
                 closed, lsn, sequence = store.epochs.close(next_gci=True)
                 gci = store.epochs.current >> 32
             store.log.wait(sequence - 1)
+            # Here at the latest it is noticed that the store's directory was renamed, removed or replaced (F80).
+            self._files.check_place()
             self._sysfile = write_sysfile(
                 self._files,
                 self._sysfile_copies,

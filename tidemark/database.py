@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -16,11 +17,13 @@ from engine.clock import SystemClock
 from engine.errors import (
     CatalogDamaged,
     FileMissing,
+    Rejected,
     Retryable,
     SchemaInvalid,
     StorageFull,
     StoreClosed,
     StoreFailed,
+    TooManyFiles,
     Unsupported,
 )
 from engine.files import PosixFiles
@@ -58,15 +61,17 @@ class Database:
         self._options = options
         self._directory = directory
         self._is_closed = False
+        self._catalog_turn = threading.Lock()
         files.lock()
         try:
-            opened = Restart(files, options, clock, through).run()
+            self._opened = Restart(files, options, clock, through).run()
+            self._store = self._opened.store
+            self._open_catalog()
         except BaseException:
             files.close_all()
             files.unlock()
             raise
-        self._opened = opened
-        self._store = opened.store
+        opened = self._opened
         sink = CopySink(self._store.latch)
         self._store.sink = sink
         self._lcp = LocalCheckpoint(
@@ -74,7 +79,6 @@ class Database:
         )
         self._lcp.last_start_lsn = opened.controls[0].start_lsn if opened.controls else 0
         self._clockwork = Clockwork(opened, files, self._lcp)
-        self._refresh_catalog()
         self._control = None
         if options.background:
             # What was replayed once need not be replayed again, and what was found damaged needs a successor.
@@ -167,25 +171,39 @@ class Database:
 
     def _catalog(self) -> Catalog | None:
         """The catalog, if the store lies in a directory."""
-        if self._directory is None:
-            return None
-        return Catalog(self._files, self._directory, *self._opened.identity)
+        return None if self._directory is None else Catalog(self._files, self._directory, *self._opened.identity)
+
+    def _definitions(self) -> list[TableDefinition]:
+        definitions = [table.definition for table in list(self._store.tables.values())]
+        return sorted(definitions, key=lambda each: each.table_id)
+
+    def _open_catalog(self) -> None:
+        """Make the catalog anew unless it says what the restart found. A cache that cannot be read stops nobody."""
+        catalog = self._catalog()
+        if catalog is None:
+            return
+        self._files.read_errors_latch = False
+        try:
+            if catalog.read()[1] == self._definitions():
+                return
+        except CatalogDamaged as error:
+            _log.info("catalog made anew: %s", error)
+        finally:
+            self._files.read_errors_latch = True
+        self._refresh_catalog()
 
     def _refresh_catalog(self) -> None:
         """Let the LMDB catalog follow; it is a cache, so what it cannot do is only reported (D15)."""
         catalog = self._catalog()
         if catalog is None:
             return
-        definitions = [table.definition for table in self._store.tables.values()]
-        try:
-            if catalog.read()[1] == sorted(definitions, key=lambda each: each.table_id):
-                return
-        except CatalogDamaged as error:
-            _log.info("catalog made anew: %s", error)
-        try:
-            catalog.rewrite(self._store.log.durable_lsn, definitions)
-        except StorageFull as error:
-            _log.warning("catalog not written, it will be made anew: %s", error)
+        with self._catalog_turn:
+            # LMDB takes a path: what stands there must still be this store (F80).
+            self._files.check_place()
+            try:
+                catalog.rewrite(self._store.log.durable_lsn, self._definitions())
+            except (CatalogDamaged, StorageFull, TooManyFiles, Rejected) as error:
+                _log.warning("catalog not written, it will be made anew: %s", error)
 
     # --- transactions ----------------------------------------------------------------------------
     def transaction(self) -> Transaction:

@@ -19,7 +19,7 @@ from engine.layout import redo, row
 from engine.layout.catalog import CATALOG_SEAL, CATALOG_VALUE
 from engine.layout.lcp import LCP_BLOCK, LCP_CONTROL
 from engine.layout.log import GROUP
-from engine.layout.notes import BIT_FIELDS, NOTES
+from engine.layout.notes import NOTES, bit_fields, constants
 from engine.layout.sealed import FORMAT_VERSION, SEAL
 from engine.layout.sysfile import SYSFILE
 
@@ -56,7 +56,7 @@ def structure_table(name: str) -> list[str]:
 def bit_table(name: str) -> list[str]:
     """The rows of a word's bit fields."""
     lines = ["| word | bits | meaning |", "|---:|---|---|"]
-    lines += [f"| {word} | {bits} | {meaning} |" for word, bits, meaning in BIT_FIELDS[name]]
+    lines += [f"| {word} | {bits} | {meaning} |" for word, bits, meaning in bit_fields()[name]]
     return lines
 
 
@@ -72,14 +72,18 @@ def record_kinds() -> list[str]:
 def sections() -> dict[str, list[str]]:
     """Every generated part by the name of its marker."""
     made = {name: structure_table(name) for name in STRUCTURES}
-    made.update({name: bit_table(name) for name in BIT_FIELDS})
+    made.update({name: bit_table(name) for name in bit_fields()})
     made["record kinds"] = record_kinds()
     return made
 
 
 def fingerprint() -> str:
-    """Hex digest over everything generated and the format version: changes exactly when the format does."""
+    """Hex digest over everything generated, every constant of the layouts and the format version: changes when any of
+    them does.
+    """
     digest = hashlib.sha256(str(FORMAT_VERSION).encode())
+    for name, value in sorted(constants().items()):
+        digest.update(f"{name}={value};".encode())
     for name, lines in sorted(sections().items()):
         digest.update(name.encode())
         for line in lines:

@@ -1,6 +1,13 @@
-"""What each field on disk means, for `docs/format.md`; a field without a line here fails the check."""
+"""What each field on disk means, for `docs/format.md`; a field without a line here fails the check.
+
+Places of fields inside words come from the constants the code uses: the document and the format's fingerprint follow
+them.
+"""
 
 from __future__ import annotations
+
+from engine import ids, schema
+from engine.layout import arena, catalog, lcp, log, redo, row, sealed, sysfile
 
 NOTES: dict[str, dict[str, str]] = {
     "seal": {
@@ -75,37 +82,78 @@ NOTES: dict[str, dict[str, str]] = {
     },
 }
 
-BIT_FIELDS: dict[str, list[tuple[int, str, str]]] = {
-    "transaction record": [
-        (0, "0–7", "kind 1"),
-        (0, "16–62", "words of all records of the transaction, this one included"),
-        (1, "0–63", "transaction id: incarnation << 40 | counter"),
-        (2, "0–63", "operations"),
-        (3, "0–63", "0"),
-    ],
-    "operation record": [
-        (0, "0–7", "kind"),
-        (0, "8–15", "flags; 1: the image is only the fixed part, the var part stays"),
-        (0, "16–62", "words of the record"),
-        (1, "0–31", "table"),
-        (1, "32–43", "fragment"),
-        (1, "44–59", "schema version"),
-        (2, "0–47", "first ROWID: logical page << 16 | slot"),
-        (2, "48–58", "rows, at consecutive slots of one page"),
-        (3, "0–31", "any-value"),
-        (3, "32–47", "author"),
-    ],
-    "row entry": [
-        (0, "0–47", "ROWID"),
-        (1, "0–62", "epoch of the last change"),
-        (2, "0–15", "author"),
-        (2, "16–46", "table"),
-        (2, "47–58", "fragment"),
-    ],
-    "var part": [
-        (0, "0–31", "words of the var part"),
-        (0, "32–43", "var columns"),
-        (0, "44–55", "words of canonical key behind this word"),
-        (0, "56–62", "version"),
-    ],
-}
+
+def _bits(mask: int, shift: int = 0) -> str:
+    """The bits of a word that a field takes."""
+    return f"{shift}–{shift + mask.bit_length() - 1}"
+
+
+def _rest(shift: int) -> str:
+    """The bits of a word from `shift` on; the sign stays clear."""
+    return f"{shift}–62"
+
+
+def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
+    """(word, bits, meaning) of every field that is part of a word, from the constants the code uses."""
+    rowid = f"logical page << {ids.SLOT_BITS} | slot"
+    return {
+        "transaction record": [
+            (0, _bits(redo.KIND_MASK), f"kind {redo.KIND_TRANSACTION}"),
+            (0, _rest(redo.WORDS_SHIFT), "words of all records of the transaction, this one included"),
+            (1, "0–63", f"transaction id: incarnation << {ids.TXID_COUNTER_BITS} | counter"),
+            (2, "0–63", "operations"),
+            (3, "0–63", "0"),
+        ],
+        "operation record": [
+            (0, _bits(redo.KIND_MASK), "kind"),
+            (
+                0,
+                _bits(redo.FLAGS_MASK, redo.FLAGS_SHIFT),
+                f"flags; {redo.FLAG_VAR_KEPT}: the image is only the fixed part, the var part stays",
+            ),
+            (0, _rest(redo.WORDS_SHIFT), "words of the record"),
+            (1, _bits(redo.TABLE_MASK), "table"),
+            (1, _bits(redo.FRAGMENT_MASK, redo.FRAGMENT_SHIFT), "fragment"),
+            (1, _bits(redo.SCHEMA_VERSION_MASK, redo.SCHEMA_VERSION_SHIFT), "schema version"),
+            (2, _bits(redo.ROWID_MASK), f"first ROWID: {rowid}"),
+            (2, _bits(redo.COUNT_MASK, redo.COUNT_SHIFT), "rows, at consecutive slots of one page"),
+            (3, _bits(redo.ANY_VALUE_MASK), "any-value"),
+            (3, _bits(redo.AUTHOR_MASK, redo.AUTHOR_SHIFT), "author"),
+        ],
+        "row entry": [
+            (0, _bits(redo.ROWID_MASK), "ROWID"),
+            (1, "0–62", "epoch of the last change"),
+            (2, _bits(lcp.ENTRY_AUTHOR_MASK), "author"),
+            (2, _bits(lcp.ENTRY_TABLE_MASK, lcp.ENTRY_TABLE_SHIFT), "table"),
+            (2, _bits(lcp.ENTRY_FRAGMENT_MASK, lcp.ENTRY_FRAGMENT_SHIFT), "fragment"),
+        ],
+        "var part": [
+            (0, _bits(row.VAR_WORDS_MASK), "words of the var part"),
+            (0, _bits(row.VAR_COUNT_MASK, row.VAR_COUNT_SHIFT), "var columns"),
+            (0, _bits(row.VAR_KEY_WORDS_MASK, row.VAR_KEY_WORDS_SHIFT), "words of canonical key behind this word"),
+            (0, _bits((1 << row.VAR_VERSION_BITS) - 1, row.VAR_VERSION_SHIFT), "version"),
+        ],
+    }
+
+
+# Constants of these modules are the format; which versions a program still reads is not.
+_FORMAT_MODULES = (catalog, lcp, log, redo, row, sealed, sysfile)
+_NO_FORMAT = frozenset({"FORMAT_VERSION_OLDEST"})
+
+
+def constants() -> dict[str, int]:
+    """Every whole number the layouts are made with: shifts, masks, kinds, sizes."""
+    found = {
+        f"{module.__name__}.{name}": value
+        for module in _FORMAT_MODULES
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, int) and name not in _NO_FORMAT
+    }
+    elsewhere = {
+        "ids.SLOT_BITS": ids.SLOT_BITS,
+        "ids.MICRO_BITS": ids.MICRO_BITS,
+        "ids.TXID_COUNTER_BITS": ids.TXID_COUNTER_BITS,
+        "arena.ENTRY_WORDS": arena.ENTRY_WORDS,
+        "schema.JSON_VERSION": schema.JSON_VERSION,
+    }
+    return {**found, **elsewhere}

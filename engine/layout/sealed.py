@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.errors import VersionTooNew, VersionTooOld
 from engine.kernels.checksums import WORDS_MIN, xxh3_signed, xxh3_words
 
 FORMAT_VERSION = 1
@@ -84,6 +85,26 @@ def is_sealed(words: Words, kind: int, available: int) -> bool:
     if int(header["kind"]) != kind or count <= WORDS_MIN or count > available:
         return False
     return int(header["checksum"]) == xxh3_words(words, 1, count - 1)
+
+
+def check_version(words: Words, name: str) -> None:
+    """An intact unit must be of a format this program reads. Raises: VersionTooNew, VersionTooOld."""
+    version = int(header_of(words, SEAL)["version"])
+    if version > FORMAT_VERSION:
+        raise VersionTooNew(
+            f"{name} has format {version}, this program reads up to {FORMAT_VERSION}; use a newer Tidemark",
+            file=name,
+            found=version,
+            supported=FORMAT_VERSION,
+        )
+    if version < FORMAT_VERSION_OLDEST:
+        raise VersionTooOld(
+            f"{name} has format {version}, this program reads from {FORMAT_VERSION_OLDEST};"
+            " open it once with the release before",
+            file=name,
+            found=version,
+            supported=FORMAT_VERSION_OLDEST,
+        )
 
 
 def store_of(words: Words) -> bytes:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from engine.file_protocol import File, Files
 
 FOLDER = "redo"
+SUFFIX = ".redo"
 FILES_MIN = 3
+CAPACITY_BYTES_MAX = 1 << 46  # the largest log that can be asked for
 FILE_BYTES_PREFERRED = 16 << 20
 
 
@@ -35,9 +37,14 @@ class Geometry:
         file_bytes = redo_log_bytes // count // GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES
         return Geometry(file_bytes, count)
 
+    def is_possible(self) -> bool:
+        """Whether a store can have been made with it: what is read from disk is not trusted (F112)."""
+        aligned = self.file_bytes >= GROUP_ALIGN_BYTES and self.file_bytes % GROUP_ALIGN_BYTES == 0
+        return aligned and self.file_count >= FILES_MIN and self.capacity_bytes <= CAPACITY_BYTES_MAX
+
     def name(self, number: int) -> str:
         """Name of a file of the ring."""
-        return f"{FOLDER}/{number:04d}.redo"
+        return f"{FOLDER}/{number:04d}{SUFFIX}"
 
     def names(self) -> list[str]:
         """Names of all files in order."""
@@ -61,6 +68,12 @@ class Geometry:
             pieces.append((number, offset, done, length))
             done += length
         return pieces
+
+
+def is_log_name(leaf: str) -> bool:
+    """Whether a file in the log's folder can be one of the ring."""
+    number = leaf.removesuffix(SUFFIX)
+    return leaf.endswith(SUFFIX) and number.isascii() and number.isdigit() and len(number) >= 4
 
 
 def create_files(files: Files, geometry: Geometry) -> None:

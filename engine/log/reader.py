@@ -16,8 +16,8 @@ import numpy as np
 from engine.errors import ForeignFile, IoFailed, RedoDamaged
 from engine.layout.log import GROUP, GROUP_ALIGN_BYTES, GROUP_ALIGN_WORDS
 from engine.layout.redo import GROUP_WORDS
-from engine.layout.sealed import KIND_GROUP, SEAL, header_of, is_sealed, store_of
-from engine.log.geometry import FOLDER
+from engine.layout.sealed import KIND_GROUP, SEAL, check_version, header_of, is_sealed, store_of
+from engine.log.geometry import FOLDER, is_log_name
 
 if TYPE_CHECKING:
     from engine.file_protocol import File, Files
@@ -77,7 +77,7 @@ class LogReader:
         self._check_tail()
 
     def group_at(self, lsn: int, sequence: int) -> GroupRead | None:
-        """The intact group of this LSN and sequence, or None."""
+        """The intact group of this LSN and sequence, or None. Raises: VersionTooNew, VersionTooOld."""
         head = self._read(lsn, GROUP_ALIGN_BYTES)
         header = header_of(head, GROUP)
         if not self._is_ours(head, header) or int(header["sequence"]) != sequence or int(header["lsn"]) != lsn:
@@ -89,6 +89,7 @@ class LogReader:
         records = int(header_of(words, GROUP)["records_words"])
         if not is_sealed(words, KIND_GROUP, size) or records > size - GROUP_WORDS:
             return None
+        check_version(words, self._geometry.name(self._geometry.pieces(lsn, 8)[0][0]))
         return GroupRead(
             sequence,
             lsn,
@@ -225,17 +226,20 @@ class LogReader:
 
 
 def holds_groups(files: Files) -> bool:
-    """Whether any file of the log begins with an intact group, of whatever store.
+    """Whether any file of a log holds an intact group, of whatever store.
 
-    The first group of a log lies at the start of a file; what a crash leaves of files never written is not sealed.
+    What a crash leaves of files never written is not sealed. After some laps no group need begin where its file does.
     """
     for name in files.list(FOLDER):
-        file = files.open(f"{FOLDER}/{name.rpartition('/')[2]}", False)
+        if not is_log_name(name):
+            continue
+        file = files.open(f"{FOLDER}/{name}", False)
         try:
-            content = files.pread(file, 0, files.size(file))
+            words = np.zeros(files.size(file) // 8, dtype=np.int64)
+            files.pread_into(file, 0, words.data.cast("B"))
         finally:
             files.close(file)
-        words = np.frombuffer(content[: len(content) // 8 * 8], dtype=np.int64).copy()
-        if is_sealed(words, KIND_GROUP, words.size):
-            return True
+        for at in range(0, words.size, GROUP_ALIGN_WORDS):
+            if is_sealed(words[at:], KIND_GROUP, words.size - at):
+                return True
     return False

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import ForeignFile, IoFailed
+from engine.errors import ForeignFile, IoFailed, Rejected
+from engine.layout.arena import ENTRY_WORDS
 from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
-from engine.layout.sealed import KIND_LCP_CONTROL, header_of, is_sealed, seal, store_of, write_seal
+from engine.layout.sealed import KIND_LCP_CONTROL, check_version, header_of, is_sealed, seal, store_of, write_seal
 from engine.schema import TableDefinition
 from recovery.local_checkpoint.data_file import FOLDER
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from engine.file_protocol import Files
 
 PREFIX = "control-"
+NUMBER_DIGITS_MAX = 15  # of a local checkpoint: more would not fit its field
 
 
 @dataclass
@@ -81,15 +83,22 @@ def write_control(files: Files, identity: tuple[bytes, int], control: Control) -
 
 def control_ids(files: Files) -> list[int]:
     """Numbers of all control files that have a name, newest first."""
-    names = [name.rpartition("/")[2] for name in files.list(FOLDER)]
-    found = [name[len(PREFIX) :] for name in names if name.startswith(PREFIX)]
-    return sorted((int(text) for text in found if text.isdigit()), reverse=True)
+    leaves = [name.rpartition("/")[2] for name in files.list(FOLDER)]
+    found = (_number(leaf[len(PREFIX) :]) for leaf in leaves if leaf.startswith(PREFIX))
+    return sorted((number for number in found if number is not None), reverse=True)
+
+
+def _number(text: str) -> int | None:
+    """The number a file carries in its name, None if it was not we who wrote it (F74)."""
+    is_plain = text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
+    return int(text) if is_plain and str(int(text)) == text else None
 
 
 def used_ids(files: Files) -> list[int]:
     """Numbers any file here carries, complete checkpoint or leftover: they are never given again (D14)."""
     leaves = [name.rpartition("/")[2] for name in files.list(FOLDER)]
-    return [*control_ids(files), *(int(leaf.split("-")[0]) for leaf in leaves if leaf.split("-")[0].isdigit())]
+    found = (_number(leaf.split("-")[0]) for leaf in leaves)
+    return [*control_ids(files), *(number for number in found if number is not None)]
 
 
 def sweep(files: Files) -> None:
@@ -97,13 +106,16 @@ def sweep(files: Files) -> None:
     named = set(control_ids(files))
     for name in files.list(FOLDER):
         leaf = name.rpartition("/")[2]
-        number = leaf.split("-")[0]
-        if leaf.endswith(".data") and number.isdigit() and int(number) not in named:
+        number = _number(leaf.split("-")[0])
+        if leaf.endswith(".data") and number is not None and number not in named:
             files.unlink(f"{FOLDER}/{leaf}")
 
 
 def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
-    """An intact control file, or None if it is damaged or cannot be read. Raises: ForeignFile."""
+    """An intact control file, or None if it is damaged or cannot be read.
+
+    Raises: ForeignFile, VersionTooNew, VersionTooOld.
+    """
     name = control_name(lcp_id)
     file = files.open(name, False)
     try:
@@ -120,21 +132,52 @@ def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
         return None
     if store_of(words) != store:
         raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
+    check_version(words, name)
     header = header_of(words, LCP_CONTROL)
     if int(header["lcp_id"]) != lcp_id:
         return None
     start = CONTROL_HEADER_WORDS * 8
-    body = json.loads(words.tobytes()[start : start + int(header["body_bytes"])])
+    try:
+        parts = _parse_body(words.tobytes()[start : start + int(header["body_bytes"])])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, Rejected):
+        return None
     return Control(
         lcp_id,
         int(header["epoch"]),
         int(header["start_lsn"]),
         int(header["start_sequence"]),
         int(header["next_table_id"]),
-        [TableDefinition.from_json(json.dumps(table).encode()) for table in body["tables"]],
-        {(row[0], row[1]): (row[2], row[3], row[4]) for row in body["fragments"]},
-        tuple(body["copies"]),
+        *parts,
     )
+
+
+def _parse_body(
+    body: bytes,
+) -> tuple[list[TableDefinition], dict[tuple[int, int], tuple[int, int, int]], tuple[int, int, int]]:
+    """Tables, fragments and copies of a body; what an intact file says is not trusted either (F112).
+
+    A fragment left out would be loaded as one without rows. Raises: ValueError and the like, SchemaInvalid.
+    """
+    value = json.loads(body)
+    tables = [TableDefinition.from_json(json.dumps(table).encode()) for table in value["tables"]]
+    fragments = {(row[0], row[1]): _sizes(row[2:]) for row in value["fragments"]}
+    places = {(table.table_id, number) for table in tables for number in range(table.partition.fragments)}
+    identities = {table.table_id for table in tables}, {table.name for table in tables}
+    if any(len(each) != len(tables) for each in identities):
+        raise ValueError("two tables of one number or name")
+    if fragments.keys() != places or len(value["fragments"]) != len(places):
+        raise ValueError("fragments are not those of the tables")
+    if any(entries * ENTRY_WORDS * 8 > size_bytes for entries, _, size_bytes in fragments.values()):
+        raise ValueError("more entries than bytes")
+    return tables, fragments, _sizes(value["copies"])
+
+
+def _sizes(values: list[int]) -> tuple[int, int, int]:
+    """Entries, blocks and bytes of a file."""
+    entries, blocks, size_bytes = values
+    if not all(isinstance(each, int) and each >= 0 for each in values):
+        raise ValueError("counts are whole numbers from 0")
+    return entries, blocks, size_bytes
 
 
 def read_controls(files: Files, store: bytes) -> list[Control]:

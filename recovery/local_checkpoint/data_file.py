@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.errors import FileTruncated, ForeignFile, LcpDamaged
 from engine.layout.lcp import BLOCK_HEADER_WORDS, LCP_BLOCK, UNIT_WORDS_MIN
-from engine.layout.sealed import KIND_LCP_BLOCK, SEAL, header_of, is_sealed, seal, store_of, write_seal
+from engine.layout.sealed import KIND_LCP_BLOCK, SEAL, check_version, header_of, is_sealed, seal, store_of, write_seal
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
@@ -120,6 +120,7 @@ def read_blocks(
             used = int(header["entry_words"])
             if store_of(words) != store:
                 raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
+            check_version(words, name)
             if place != (lcp_id, table_id, fragment, number):
                 raise LcpDamaged(f"{name} holds a block of another file at {offset}", file=name, offset=offset)
             if used > words.size - BLOCK_HEADER_WORDS:

@@ -264,8 +264,11 @@ def check_counts(name: str, found: tuple[int, ...], promised: tuple[int, ...]) -
         )
 
 
-def out_of_memory(data_memory_bytes: int) -> MemoryExhausted:
-    """The store's rows do not fit."""
+def out_of_memory(held_bytes: int, data_memory_bytes: int) -> MemoryExhausted:
+    """The store's rows do not fit (F86)."""
     return MemoryExhausted(
-        f"the store's rows do not fit into data_memory ({data_memory_bytes} bytes); open it with a larger data_memory"
+        f"the store's rows ({held_bytes} bytes in its local checkpoint and log) do not fit into data_memory"
+        f" ({data_memory_bytes} bytes); open it with a larger data_memory",
+        held_bytes=held_bytes,
+        data_memory_bytes=data_memory_bytes,
     )

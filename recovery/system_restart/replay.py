@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import RedoDamaged
+from engine.errors import RedoDamaged, Rejected
 from engine.kernels.replay import replay_group
 from engine.layout.arena import OK, ST_MEMORY
 from engine.layout.redo import (
@@ -42,11 +42,28 @@ def schema_changes(groups: list[GroupRead]) -> list[tuple[int, dict[str, Any]]]:
                 )
             inner = at + TRANSACTION_WORDS
             if size > TRANSACTION_WORDS and int(group.words[inner]) & KIND_MASK == KIND_SCHEMA:
-                length = int(group.words[inner + 1])
-                start = (inner + 2) * 8
-                found.append((group.epoch, json.loads(group.words.tobytes()[start : start + length])))
+                found.append((group.epoch, _schema_change(group, inner)))
             at += size
     return found
+
+
+def _schema_change(group: GroupRead, at: int) -> dict[str, Any]:
+    """The schema record at a word of a group. What an intact group says is not trusted either (F112).
+
+    Raises: RedoDamaged.
+    """
+    start = (at + 2) * 8
+    try:
+        change = json.loads(group.words[at + 2 :].tobytes()[: int(group.words[at + 1])])
+        if "create" in change:
+            TableDefinition.from_json(json.dumps(change["create"]).encode())
+        elif not isinstance(change["drop"], int):
+            raise TypeError("a table is dropped by its number")
+    except (ValueError, LookupError, TypeError, RecursionError, Rejected) as error:
+        raise RedoDamaged(
+            f"the schema record at LSN {group.lsn + start} is none ({error}); restore from a backup", lsn=group.lsn
+        ) from error
+    return change  # type: ignore[no-any-return]
 
 
 def apply_schema(store: Store, loader: Loader, changes: list[tuple[int, dict[str, Any]]], known_epoch: int) -> None:

@@ -24,7 +24,7 @@ from engine.epoch import EpochClock
 from engine.errors import FileMissing, LcpDamaged, RedoDamaged, SysfileDamaged, ValueOutOfRange
 from engine.ids import gci_of
 from engine.log.geometry import FOLDER as REDO_FOLDER
-from engine.log.geometry import Geometry, create_files, open_files
+from engine.log.geometry import Geometry, create_files, is_log_name, open_files
 from engine.log.reader import GroupRead, LogReader, holds_groups
 from engine.log.redo import Position, RedoLog
 from engine.memory.arena import Arena
@@ -155,7 +155,7 @@ class Restart:
             except PartsOutOfMemory as error:
                 # One half of the arena was too small for its fragments: once more with the whole for one thread.
                 if parts == 1:
-                    raise out_of_memory(self._options.data_memory_bytes) from error
+                    raise out_of_memory(_held_bytes(sysfile, controls), self._options.data_memory_bytes) from error
                 parts = 1
 
     # --- a new store -----------------------------------------------------------------------------
@@ -165,10 +165,10 @@ class Restart:
         self._check_nothing_here()
         if not self._options.create:
             raise FileMissing("there is no store here; open with create=True to make one")
-        for folder in (REDO_FOLDER, LCP_FOLDER):
-            if files.exists(folder):
-                for name in files.list(folder):
-                    files.unlink(f"{folder}/{name.rpartition('/')[2]}")
+        if files.exists(REDO_FOLDER):
+            for name in files.list(REDO_FOLDER):
+                if is_log_name(name):
+                    files.unlink(f"{REDO_FOLDER}/{name}")
         for name in NAMES:
             if files.exists(name):
                 files.unlink(name)
@@ -190,7 +190,7 @@ class Restart:
     def _check_nothing_here(self) -> None:
         """No intact sysfile: only a store whose making was interrupted may be made anew."""
         files = self._files
-        if files.exists(LCP_FOLDER) and control_ids(files):
+        if files.exists(LCP_FOLDER) and used_ids(files):
             raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
         if files.exists(REDO_FOLDER) and holds_groups(files):
             raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
@@ -341,3 +341,11 @@ class Restart:
         report.epoch = store.epochs.current
         if controls:
             report.lcp_id, report.lcp_epoch = controls[0].lcp_id, controls[0].epoch
+
+
+def _held_bytes(sysfile: Sysfile, controls: list[Control]) -> int:
+    """Bytes of rows a restart has to load: of the newest local checkpoint, and of the log behind it."""
+    if not controls:
+        return sysfile.durable_lsn
+    loaded = sum(size_bytes for _, _, size_bytes in controls[0].fragments.values())
+    return loaded + max(0, sysfile.durable_lsn - controls[0].start_lsn)

@@ -124,8 +124,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "sysfile-before-the-log",
         "tidemark.background",
-        "            store.log.wait(sequence - 1)\n            self._sysfile",
-        "            self._sysfile",
+        "            store.log.wait(sequence - 1)\n            # Here",
+        "            # Here",
         "epoch",
     ),
     Defect(
@@ -156,6 +156,20 @@ DEFECTS: tuple[Defect, ...] = (
         '{change["drop"] for _, change in changes if "drop" in change}',
         "set()",
         "states",
+    ),
+    Defect(
+        "counts-of-copied-rows-unchecked",
+        "recovery.system_restart.load",
+        "check_counts(name, (int(state[2]), *seen), control.copies)",
+        "pass",
+        "damage",
+    ),
+    Defect(
+        "log-cut-that-a-fallback-needs",
+        "recovery.system_restart.restart",
+        "min((tail_lsn, tail_sequence), self._start)",
+        "(tail_lsn, tail_sequence)",
+        "damage",
     ),
     # --- the disk ------------------------------------------------------------------------------------
     Defect(
@@ -277,9 +291,20 @@ def part(name: str) -> Callable[[], object]:
         return lambda: crash_states(history.epoch_work, whole_state, 1)
     if name == "laps":
         return lambda: record(history.long_work, 1)
+    if name == "damage":
+        return damage
     if name == "stateful":
         return lambda: run(300, 40, phases=[Phase.generate], derandomize=True)
     return lambda: anomaly_loop(history.short_work, whole_state, name, 5)
+
+
+def damage() -> None:
+    """Files with right checksums and wrong content, and what a restart without both local checkpoints still needs."""
+    from tests.recovery import test_local_checkpoint_content as content
+    from tests.recovery.support import make_history
+
+    content.test_log_before_both_checkpoints_is_kept_once_a_restart_has_needed_it()
+    content.test_entries_missing_from_an_intact_file_of_the_newest_are_counted(make_history(), "{newest}-copies.data")
 
 
 # What a defect makes the harness or the store raise; a line that was changed badly raises something else.

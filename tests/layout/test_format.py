@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine.errors import SchemaInvalid
-from engine.layout import document
+from engine.layout import document, lcp, redo, sealed
 from engine.layout.log import GROUP
 from engine.layout.notes import NOTES
 from engine.layout.sealed import KIND_GROUP, KIND_SYSFILE, header_of, is_sealed, seal, write_seal
@@ -27,6 +28,53 @@ def test_format_fingerprint_is_the_golden_one() -> None:
         "the format on disk has changed: raise FORMAT_VERSION, add a line to the versions in docs/format.md,"
         " keep reading the version before, and renew the golden file"
     )
+
+
+CONSTANTS = [
+    ("redo", "KIND_NOOP"),
+    ("redo", "FLAG_VAR_KEPT"),
+    ("redo", "WORDS_SHIFT"),
+    ("redo", "FRAGMENT_SHIFT"),
+    ("redo", "COUNT_MASK"),
+    ("redo", "AUTHOR_SHIFT"),
+    ("redo", "TRANSACTION_WORDS"),
+    ("lcp", "ENTRY_TABLE_SHIFT"),
+    ("lcp", "ENTRY_FRAGMENT_MASK"),
+    ("lcp", "COPIES_FRAGMENT"),
+    ("lcp", "BLOCK_HEADER_WORDS"),
+    ("log", "GROUP_ALIGN_BYTES"),
+    ("row", "VAR_KEY_WORDS_SHIFT"),
+    ("row", "VAR_NULL_BIT"),
+    ("sealed", "KIND_GROUP"),
+    ("sealed", "FORMAT_VERSION"),
+    ("sysfile", "SYSFILE_BYTES"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), CONSTANTS)
+def test_any_changed_constant_of_a_layout_changes_the_fingerprint(
+    monkeypatch: pytest.MonkeyPatch, module: str, name: str
+) -> None:
+    # Bits inside words were listed by hand: moving a shift changed the bytes of every log and not the fingerprint.
+    before = document.fingerprint()
+    target = importlib.import_module(f"engine.layout.{module}")
+    monkeypatch.setattr(target, name, getattr(target, name) + 1)
+    assert document.fingerprint() != before
+
+
+def test_moved_bits_change_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "| 2 | 47–58 | fragment |" in document.bit_table("row entry")
+    monkeypatch.setattr(lcp, "ENTRY_FRAGMENT_SHIFT", 48)
+    assert "| 2 | 48–59 | fragment |" in document.bit_table("row entry")
+    monkeypatch.setattr(redo, "KIND_NOOP", 77)
+    monkeypatch.setattr(redo, "KIND_MAX", 77)
+    assert "| 77 | NOOP |" in document.record_kinds()
+
+
+def test_versions_still_read_are_no_part_of_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = document.fingerprint()
+    monkeypatch.setattr(sealed, "FORMAT_VERSION_OLDEST", 0)
+    assert document.fingerprint() == before
 
 
 def test_field_without_a_note_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

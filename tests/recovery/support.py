@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
+from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_BLOCK, LCP_CONTROL, UNIT_WORDS_MIN
+from engine.layout.log import GROUP
+from engine.layout.sealed import KIND_GROUP, KIND_LCP_BLOCK, KIND_LCP_CONTROL, KIND_SYSFILE, SEAL, header_of, seal
+from engine.layout.sysfile import SYSFILE
 from tests.store.support import ACCOUNT, open_memory, rows_of
 
 Contents = dict[str, bytes]
@@ -123,3 +130,53 @@ def survives(history: History, contents: Mapping[str, bytes], fallbacks: int | N
     assert rows_of(again) == expected
     again.close()
     return report
+
+
+def resealed(content: bytes, at: int = 0, **fields: int) -> bytes:
+    """The content with fields of the sealed unit at an offset changed, and its checksum right again."""
+    words = np.frombuffer(content, dtype=np.int64).copy()
+    unit = words[at // 8 :]
+    layout = {
+        KIND_SYSFILE: SYSFILE,
+        KIND_GROUP: GROUP,
+        KIND_LCP_BLOCK: LCP_BLOCK,
+        KIND_LCP_CONTROL: LCP_CONTROL,
+    }[int(header_of(unit, SEAL)["kind"])]
+    header = header_of(unit, layout)
+    for name, value in fields.items():
+        header[name] = value
+    seal(unit, int(header_of(unit, SEAL)["words"]))
+    return words.tobytes()
+
+
+def units(content: bytes) -> list[tuple[int, int]]:
+    """(offset, bytes) of every sealed unit of a file of a local checkpoint."""
+    words = np.frombuffer(content, dtype=np.int64)
+    found = []
+    at = 0
+    while at < words.size:
+        size = int(header_of(words[at:].copy(), SEAL)["words"])
+        found.append((at * 8, size * 8))
+        at += size
+    return found
+
+
+def with_body(content: bytes, change: Callable[[dict[str, Any]], None] | bytes) -> bytes:
+    """A control file with its JSON body changed, or replaced, and sealed again."""
+    words = np.frombuffer(content, dtype=np.int64).copy()
+    header = header_of(words, LCP_CONTROL)
+    start = CONTROL_HEADER_WORDS * 8
+    if callable(change):
+        value = json.loads(content[start : start + int(header["body_bytes"])])
+        change(value)
+        body = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    else:
+        body = change
+    count = max(UNIT_WORDS_MIN, CONTROL_HEADER_WORDS + -(-len(body) // 8))
+    made = np.zeros(count, dtype=np.int64)
+    made[:CONTROL_HEADER_WORDS] = words[:CONTROL_HEADER_WORDS]
+    made.data.cast("B")[start : start + len(body)] = body
+    header = header_of(made, LCP_CONTROL)
+    header["words"], header["body_bytes"] = count, len(body)
+    seal(made, count)
+    return made.tobytes()

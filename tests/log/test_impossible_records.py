@@ -1,0 +1,85 @@
+"""Groups of the log with right checksums and impossible records (F112): refused, with nothing changed."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import tidemark as tm
+from engine.file_doubles.memory import MemoryFiles
+from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS
+from tests.recovery.support import put, refused, resealed
+from tests.store.support import ACCOUNT, open_memory, rows_of
+
+NAME = "redo/0000.redo"
+RECORD = GROUP_WORDS + TRANSACTION_WORDS  # the first operation record of the first group: the making of the table
+
+
+@pytest.fixture(scope="module")
+def contents() -> dict[str, bytes]:
+    files = MemoryFiles()
+    db = open_memory(files)
+    db.create_table("test.account", ACCOUNT, "id")
+    put(db, 0, 20, 0.0)
+    db.close()
+    return files.snapshot()
+
+
+TEXTS = {
+    "no json": b"\xff\xfe",
+    "half": b'{"create": {',
+    "a number": b"5",
+    "a list": b'["create"]',
+    "nothing": b"{}",
+    "no definition": b'{"create": 7}',
+    "empty definition": b'{"create": {}}',
+    "dropped by name": b'{"drop": "account"}',
+    "nested": b"[" * 3_000,
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_schema_record_that_is_none_is_redo_damaged(contents: dict[str, bytes], name: str) -> None:
+    # Used to leave the opening as JSONDecodeError, AttributeError or SchemaInvalid.
+    words = np.frombuffer(contents[NAME], dtype=np.int64).copy()
+    text = TEXTS[name]
+    held = int(words[RECORD + 1])
+    room = (held + 7) // 8 * 8
+    words.data.cast("B")[(RECORD + 2) * 8 : (RECORD + 2) * 8 + room] = text[:room].ljust(room, b"\0")
+    words[RECORD + 1] = min(len(text), room)
+    refused({**contents, NAME: resealed(words.tobytes())}, tm.RedoDamaged)
+
+
+@pytest.mark.parametrize("length", [-1, 0, 3, 1 << 40, -(1 << 63)])
+def test_schema_record_with_a_length_that_lies_is_redo_damaged(contents: dict[str, bytes], length: int) -> None:
+    words = np.frombuffer(contents[NAME], dtype=np.int64).copy()
+    assert json.loads(words[RECORD + 2 :].tobytes()[: int(words[RECORD + 1])])["create"]["name"] == "test.account"
+    words[RECORD + 1] = length
+    refused({**contents, NAME: resealed(words.tobytes())}, tm.RedoDamaged)
+
+
+def test_any_word_of_the_records_changed_is_refused_or_gives_whole_rows(contents: dict[str, bytes]) -> None:
+    # The kernels that replay must stay inside their arrays whatever a sealed group says; values may of course differ.
+    rows = rows_of(open_memory(MemoryFiles.from_snapshot(contents)))
+    log = contents[NAME]
+    group = next(at for at in range(4_096, len(log), 4_096) if log[at + 8 : at + 10] == b"GT")
+    refusals = 0
+    for word in range(GROUP_WORDS, GROUP_WORDS + 24):
+        for value in (0, -1, 1 << 62, 0x7FFF_FFFF_FFFF_FFFF, 1, 1 << 17 | 2):
+            words = np.frombuffer(log, dtype=np.int64).copy()
+            words[group // 8 + word] = value
+            files = MemoryFiles.from_snapshot({**contents, NAME: resealed(words.tobytes(), group)})
+            before = files.snapshot()
+            try:
+                db = open_memory(files)
+            except (tm.Damaged, tm.MemoryExhausted):
+                refusals += 1
+                assert files.snapshot() == before
+                continue
+            try:
+                assert len(rows_of(db)) <= len(rows)
+            except tm.PageDamaged:
+                refusals += 1
+    assert refusals > 20

@@ -1,0 +1,212 @@
+"""Damaged, stale, foreign and impossible copies of the sysfile (F05, F22, F30, F65, F73, F112)."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.clock import ManualClock
+from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.memory import MemoryFiles
+from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
+from engine.options import Options
+from recovery.sysfile import NAMES
+from tests.recovery.support import Contents, History, flipped, make_history, put, refused, reopened, resealed, survives
+from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
+from tidemark.database import Database
+
+Damage = Callable[[bytes, random.Random], bytes | None]
+
+DAMAGES: dict[str, Damage] = {
+    "flip": lambda content, rng: flipped(content, rng.randrange(len(content)), rng.randrange(8)),
+    "torn": lambda content, rng: content[: 512 * rng.randrange(1, 8)].ljust(len(content), b"\xa5"),
+    "cut": lambda content, rng: content[: rng.randrange(len(content))],
+    "empty": lambda content, rng: b"",
+    "zeros": lambda content, rng: bytes(len(content)),
+    "missing": lambda content, rng: None,
+}
+
+
+@pytest.fixture(scope="module")
+def history() -> History:
+    return make_history()
+
+
+@pytest.fixture(scope="module")
+def log_only() -> History:
+    """A store that never made a local checkpoint."""
+    files = MemoryFiles()
+    db = open_memory(files)
+    db.create_table("test.account", ACCOUNT, "id")
+    put(db, 0, 50, 0.0)
+    rows = rows_of(db)
+    db.close()
+    return History(files.snapshot(), rows, (0, 0), (0, 0))
+
+
+def damaged(contents: Contents, names: tuple[str, ...], how: str, seed: int) -> Contents:
+    rng = random.Random(seed)
+    for name in names:
+        content = DAMAGES[how](contents[name], rng)
+        if content is None:
+            del contents[name]
+        else:
+            contents[name] = content
+    return contents
+
+
+def generation(content: bytes) -> int:
+    assert SYSFILE.fields is not None
+    at = SYSFILE.fields["generation"][1]
+    return int.from_bytes(content[at : at + 8], "little")
+
+
+def foreign_store() -> Contents:
+    """The files of a store with another UUID."""
+    files = MemoryFiles()
+    db = Database(files, Options.from_keywords(SMALL), ManualClock(seed=77))
+    db.create_table("test.account", ACCOUNT, "id")
+    put(db, 0, 20, 9.0)
+    db.checkpoint()
+    db.close()
+    return files.snapshot()
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("name", NAMES)
+def test_one_copy_damaged_the_other_serves_and_both_are_whole_again(history: History, name: str, how: str) -> None:
+    for seed in range(2):
+        contents = damaged(history.copy(), (name,), how, seed)
+        survives(history, contents)
+        db, files = reopened(contents)
+        db.close()
+        after = files.snapshot()
+        assert len(after[name]) == SYSFILE_BYTES
+        for other in NAMES:  # whichever is lost next, the other one serves
+            again = dict(after)
+            del again[other]
+            survives(history, again)
+        assert abs(generation(after[NAMES[0]]) - generation(after[NAMES[1]])) == 1
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_both_copies_damaged_refused_with_checkpoints_and_with_a_log_alone(
+    history: History, log_only: History, how: str
+) -> None:
+    for store in (history, log_only):
+        error = refused(damaged(store.copy(), NAMES, how, 5), tm.SysfileDamaged)
+        assert "sysfile" in str(error)
+
+
+def test_both_copies_damaged_with_only_data_files_or_a_late_group_beside_them_refused(history: History) -> None:
+    # Only control files, and groups at the very start of a file, used to be looked for: a store without them was made
+    # anew over its own data files and log.
+    contents = damaged(history.copy(), NAMES, "missing", 1)
+    for name in [name for name in contents if "/control-" in name or name.startswith("redo/")]:
+        del contents[name]
+    refused(contents, tm.SysfileDamaged)
+    contents = damaged(history.copy(), NAMES, "missing", 1)
+    for name in [name for name in contents if name.startswith("lcp/")]:
+        del contents[name]
+    log = contents["redo/0000.redo"]
+    contents["redo/0000.redo"] = bytes(8_192) + log[8_192:]
+    refused(contents, tm.SysfileDamaged)
+
+
+@pytest.mark.parametrize("how", ["flip", "zeros", "empty", "missing"])
+def test_both_copies_damaged_and_nothing_was_ever_written_a_store_is_made(how: str) -> None:
+    files = MemoryFiles()
+    open_memory(files).close()
+    contents = {name: bytes(len(content)) if "redo/" in name else content for name, content in files.snapshot().items()}
+    contents = damaged(contents, NAMES, how, 3)
+    unmade = MemoryFiles.from_snapshot(contents)
+    with pytest.raises(tm.FileMissing):
+        open_memory(unmade, create=False)
+    assert unmade.snapshot() == contents
+    db, again = reopened(contents)
+    db.create_table("test.account", ACCOUNT, "id")
+    put(db, 0, 5, 1.0)
+    expected = rows_of(db)
+    assert rows_of(open_memory(again.kill())) == expected
+
+
+def test_making_a_store_leaves_files_of_others_alone() -> None:
+    # Making a store used to remove every file in folders named redo and lcp, whoever's they were.
+    theirs = {
+        "redo/notes.txt": b"do it again",
+        "redo/my own.redo": b"undo",
+        "redo/².redo": b"2",
+        "lcp/phone": b"call",
+        "lcp/more/deep": b"x",
+        "readme": b"mine",
+    }
+    db, files = reopened(theirs)
+    db.create_table("test.account", ACCOUNT, "id")
+    put(db, 0, 5, 1.0)
+    db.checkpoint()
+    db.checkpoint()
+    db.checkpoint()
+    expected = rows_of(db)
+    after = files.kill()
+    assert {name: after.snapshot().get(name) for name in theirs} == theirs
+    assert rows_of(open_memory(after)) == expected
+
+
+def test_one_copy_of_another_store_is_foreign(history: History) -> None:
+    other = foreign_store()
+    for name in NAMES:
+        refused({**history.contents, name: other[name]}, tm.ForeignFile)
+    refused({**history.contents, **{name: other[name] for name in NAMES}}, tm.ForeignFile)
+
+
+def test_copies_of_an_earlier_day_open_with_all_rows(history: History) -> None:
+    # The sysfile is a floor, never the definition of the end (D5).
+    files = MemoryFiles()
+    db = open_memory(files)
+    db.create_table("test.account", ACCOUNT, "id")
+    old = {name: files.snapshot()[name] for name in NAMES}
+    put(db, 0, 50, 0.0)
+    db.checkpoint()
+    put(db, 20, 50, 0.0)
+    rows = rows_of(db)
+    db.close()
+    survives(History(files.snapshot(), rows, (0, 1), (0, 0)), {**files.snapshot(), **old})
+
+
+def test_log_that_ends_before_the_floor_is_damage(log_only: History) -> None:
+    # The only thing that tells a lost end of the log from a tail is the sysfile.
+    contents = log_only.copy()
+    log = contents["redo/0000.redo"]
+    last = max(at for at in range(0, len(log), 4_096) if log[at + 8 : at + 10] == b"GT")
+    contents["redo/0000.redo"] = log[:last] + bytes(len(log) - last)
+    error = refused(contents, tm.RedoDamaged)
+    assert (error.file, error.offset) == ("redo/0000.redo", last)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"file_bytes": 0}, {"file_bytes": 4_097}, {"file_count": 0}, {"file_count": 1 << 60}, {"file_bytes": 1 << 63}],
+    ids=str,
+)
+def test_intact_copies_with_an_impossible_log_are_damage(history: History, fields: dict[str, int]) -> None:
+    # Used to end in ZeroDivisionError, or in a list of 2**60 names.
+    contents = history.copy()
+    for name in NAMES:
+        contents[name] = resealed(contents[name], **fields)
+    refused(contents, tm.Damaged)
+    contents[NAMES[0]] = history.contents[NAMES[0]]
+    survives(history, contents)
+
+
+def test_unreadable_copy_the_other_serves(history: History) -> None:
+    for name in NAMES:
+        memory = MemoryFiles.from_snapshot(history.contents)
+        files: Any = FaultFiles(memory, [Rule("pread", name, error=errno.EIO)])
+        db = open_memory(files)
+        assert rows_of(db) == history.rows
+        db.close()
