@@ -57,7 +57,7 @@ class _HelperLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
     """Code of a helper, to be linked into kernels: never called by itself, so never optimised or translated by itself.
 
     numba would optimise and translate each helper, with everything it calls, for its own sake; a kernel that links it
-    is optimised as a whole again. That was a third of the time of a first run.
+    is optimised as a whole again.
     """
 
     def _optimize_final_module(self) -> None:
@@ -118,9 +118,9 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
         try:
             # Kernels allocate nothing. Without the run-time no helper call counts references, which are atomic
             # operations that keep memory accesses from overlapping (ADR 0006).
-            dispatcher = numba.njit(
-                cache=True, error_model="numpy", nogil=nogil, _nrt=False, no_cfunc_wrapper=True
-            )(function)
+            dispatcher = numba.njit(cache=True, error_model="numpy", nogil=nogil, _nrt=False, no_cfunc_wrapper=True)(
+                function
+            )
         finally:
             numba.config.CACHE_DIR = saved
         REGISTRY[f"{function.__module__}.{function.__name__}"] = (dispatcher, signature)
@@ -154,14 +154,21 @@ def helper(function: F) -> F:
         no_cpython_wrapper=True,
         pipeline_class=_HelperCompiler,
     )(function)
-    dispatcher.add_overload = lambda compiled: dispatcher.overloads.update({tuple(compiled.signature.args): compiled})
     resolve = dispatcher.get_call_template
+
+    def compile_quietly(args: tuple[Any, ...]) -> Any:
+        # Always inside the compilation of a kernel, under its lock. numba's own would note times at each depth of
+        # nesting, and ask for an entry point.
+        if args not in dispatcher.overloads:
+            dispatcher.overloads[args] = dispatcher._compiler.compile(args, None)
+        return dispatcher.overloads[args].entry_point
 
     def resolve_any_number(args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
         # A constant is a type of its own to numba: each `f(0)` and `f(1)` would compile f, and all it calls, again.
         named = {name: numba.types.unliteral(each) for name, each in kws.items()}
         return resolve(tuple(numba.types.unliteral(each) for each in args), named)
 
+    dispatcher.compile = compile_quietly
     dispatcher.get_call_template = resolve_any_number
     return dispatcher  # type: ignore[no-any-return]
 
