@@ -143,7 +143,7 @@ class LocalCheckpoint:
                     report.size_bytes += writer.size_bytes
                     if progress is not None:
                         progress(report.rows, total, "rows")
-            self._drain(copies, report, self._sink.take())
+            self._drain(copies, report)
             with self._store.latch:
                 self._sink.stop()
             copies.close()
@@ -162,14 +162,14 @@ class LocalCheckpoint:
             status = scan_lcp(self._store.mem, fragment, writer.block, SCAN_SLOTS, writer.state)
             if status <= ST_SPACE:
                 writer.make_room(ST_SPACE - status)
-                self._drain(copies, report, self._sink.take_full())
+                self._drain(copies, report, only_full=True)
             elif status not in (OK, ST_MORE):
                 raise self._store.fail(
                     InvariantBroken("a row's checkpoint bit disagrees with its epoch; the store stopped, reopen it")
                 )
 
-    def _drain(self, copies: DataFileWriter, report: LcpReport, buffers: list[Words]) -> None:
-        for buffer in buffers:
+    def _drain(self, copies: DataFileWriter, report: LcpReport, only_full: bool = False) -> None:
+        for buffer in self._sink.take_full() if only_full else self._sink.take():
             entries = buffer[1 : int(buffer[0])]
             copies.append(entries, 0)  # commits count them, by fragment
             report.copies_bytes += entries.nbytes
