@@ -33,7 +33,7 @@ from engine.layout.arena import (
     STATE_MASK,
     STATE_SHIFT,
 )
-from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, data_name
+from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, data_name, new_span
 from recovery.local_checkpoint.writer import SCAN_SLOTS
 
 
@@ -87,10 +87,11 @@ def fuzzy_checkpoint(db: Any) -> dict[str, Any]:
                 store.mem[fragment + F_LCP_ACTIVE] = LCP_ABANDONED
     rows = size_bytes = 0
     names = []
+    span = new_span()
     for table in store.tables.values():
         for number, fragment in enumerate(table.fragments):
             name = data_name(lcp_id, table.table_id, number)
-            writer = DataFileWriter(files, name, db._opened.identity, lcp_id, table.table_id, number)
+            writer = DataFileWriter(files, name, db._opened.identity, (lcp_id, table.table_id, number), span)
             status = ST_MORE
             while status != OK:
                 status = scan_fuzzy(store.mem, fragment, writer.block, SCAN_SLOTS, writer.state)

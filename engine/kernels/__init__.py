@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
+from numba.core import codegen, compiler, compiler_machinery, typed_passes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,9 +46,58 @@ def _cache_folder() -> str:
 
 
 CACHE_FOLDER = _cache_folder()
+# Asked before the first declaration, because numba makes the folder then.
+_is_first_run = not os.path.isdir(CACHE_FOLDER)
 REGISTRY: dict[str, Any] = {}
 _announced = False
 _compiling = threading.Lock()
+
+
+class _HelperLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
+    """Code of a helper, to be linked into kernels: never called by itself, so never optimised or translated by itself.
+
+    numba would optimise and translate each helper, with everything it calls, for its own sake; a kernel that links it
+    is optimised as a whole again.
+    """
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+
+@compiler_machinery.register_pass(mutates_CFG=True, analysis_only=False)
+class _HelperLowering(typed_passes.NativeLowering):  # type: ignore[misc]
+    """numba's lowering into such a library, without an entry point."""
+
+    _name = "helper_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        """Lower, and tell callers where the code is."""
+        state.library = _HelperLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.flags.no_compile = True
+        super().run_pass(state)
+        state.library.finalize()
+        # Callers look the code up by its entry point; the library stands for the one there is not.
+        state.cr = state.cr._replace(cfunc=state.library)
+        state.targetctx.insert_user_function(state.library, state.cr.fndesc, [state.library])
+        return True
+
+
+class _HelperCompiler(compiler.CompilerBase):  # type: ignore[misc]
+    """numba's own pipeline with that lowering."""
+
+    def define_pipelines(self) -> list[Any]:
+        """One pipeline, nopython."""
+        pipeline = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)
+        pipeline.passes = [
+            (_HelperLowering, text) if each is typed_passes.NativeLowering else (each, text)
+            for each, text in pipeline.passes
+        ]
+        pipeline.finalize()
+        return [pipeline]
 
 
 def _announce() -> None:
@@ -55,26 +105,24 @@ def _announce() -> None:
     global _announced
     if not _announced:
         _announced = True
-        if not os.path.isdir(CACHE_FOLDER):
+        if _is_first_run:
             _log.warning("compiling kernels for the first run; kept in %s", CACHE_FOLDER)
-
-
-def _jit(function: F, nogil: bool) -> Any:
-    saved = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = CACHE_FOLDER
-    try:
-        # Kernels allocate nothing. Without the run-time no helper call counts references, which are atomic operations
-        # that keep memory accesses from overlapping (ADR 0006).
-        return numba.njit(cache=True, error_model="numpy", nogil=nogil, _nrt=False)(function)
-    finally:
-        numba.config.CACHE_DIR = saved
 
 
 def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
     """Declare a kernel called from Python, with its one signature, compiled at its first call."""
 
     def declare(function: F) -> F:
-        dispatcher = _jit(function, nogil)
+        saved = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = CACHE_FOLDER
+        try:
+            # Kernels allocate nothing. Without the run-time no helper call counts references, which are atomic
+            # operations that keep memory accesses from overlapping (ADR 0006).
+            dispatcher = numba.njit(cache=True, error_model="numpy", nogil=nogil, _nrt=False, no_cfunc_wrapper=True)(
+                function
+            )
+        finally:
+            numba.config.CACHE_DIR = saved
         REGISTRY[f"{function.__module__}.{function.__name__}"] = (dispatcher, signature)
         if numba.config.DISABLE_JIT:
             return function
@@ -96,8 +144,33 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
 
 
 def helper(function: F) -> F:
-    """Declare a function that only kernels call; it is compiled into them."""
-    return _jit(function, False)  # type: ignore[no-any-return]
+    """Declare a function that only kernels call; it is compiled into them, and kept nowhere else."""
+    if numba.config.DISABLE_JIT:
+        return function
+    dispatcher = numba.njit(
+        error_model="numpy",
+        _nrt=False,
+        no_cfunc_wrapper=True,
+        no_cpython_wrapper=True,
+        pipeline_class=_HelperCompiler,
+    )(function)
+    resolve = dispatcher.get_call_template
+
+    def compile_quietly(args: tuple[Any, ...]) -> Any:
+        # Always inside the compilation of a kernel, under its lock. numba's own would note times at each depth of
+        # nesting, and ask for an entry point.
+        if args not in dispatcher.overloads:
+            dispatcher.overloads[args] = dispatcher._compiler.compile(args, None)
+        return dispatcher.overloads[args].entry_point
+
+    def resolve_any_number(args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
+        # A constant is a type of its own to numba: each `f(0)` and `f(1)` would compile f, and all it calls, again.
+        named = {name: numba.types.unliteral(each) for name, each in kws.items()}
+        return resolve(tuple(numba.types.unliteral(each) for each in args), named)
+
+    dispatcher.compile = compile_quietly
+    dispatcher.get_call_template = resolve_any_number
+    return dispatcher  # type: ignore[no-any-return]
 
 
 def warm() -> int:

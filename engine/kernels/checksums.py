@@ -119,13 +119,9 @@ def accumulate(lanes, words, at, secret, key):
         lanes[i] += (mixed & LOW32) * ((mixed >> 32) & LOW32)
 
 
-@kernel("int64(int64[::1], int64, int64, int64[::1])", nogil=True)
-def xxh3_lanes(words, start, count, lanes):
-    """Fill the eight lanes of XXH3-64 over words[start : start + count]; 0, or -1 for a range it cannot do.
-
-    They are merged by another kernel: with the merge in this function LLVM 22 gives wrong results from optimisation
-    level 1 on (ADR 0005).
-    """
+@helper
+def fill_lanes(words, start, count, lanes):
+    """Fill lanes[:8] with those of XXH3-64 over words[start : start + count]; 0, or -1 for a range it cannot do."""
     if count < WORDS_MIN or start < 0 or start + count > words.size:
         return -1
     for i in range(STRIPE_WORDS):
@@ -149,6 +145,32 @@ def xxh3_lanes(words, start, count, lanes):
     return 0
 
 
+@kernel("int64(int64[::1], int64, int64, int64[::1])", nogil=True)
+def xxh3_lanes(words, start, count, lanes):
+    """Fill the eight lanes of XXH3-64 over words[start : start + count]; 0, or -1 for a range it cannot do.
+
+    They are merged by another kernel: with the merge in this function LLVM 22 gives wrong results from optimisation
+    level 1 on (ADR 0005).
+    """
+    return fill_lanes(words, start, count, lanes)
+
+
+@kernel("int64(int64[::1], int64[::1], int64, int64[::1])", nogil=True)
+def xxh3_lanes_of_units(words, bounds, units, lanes):
+    """Lanes of several units in one call: a thread that gives the GIL up may wait long until it has it again.
+
+    bounds: [start, count] of each unit. lanes: 8 words of scratch, then 8 per unit. 0, or -1 for what it cannot do.
+    """
+    if units < 0 or bounds.size < 2 * units or lanes.size < STRIPE_WORDS * (units + 1):
+        return -1
+    for unit in range(units):
+        if fill_lanes(words, bounds[2 * unit], bounds[2 * unit + 1], lanes) != 0:
+            return -1
+        for i in range(STRIPE_WORDS):
+            lanes[STRIPE_WORDS * (unit + 1) + i] = lanes[i]
+    return 0
+
+
 @helper
 def multiply_fold(a, b):
     """Low half xor high half of the unsigned 128-bit product of two words."""
@@ -163,7 +185,7 @@ def multiply_fold(a, b):
     return ((cross << 32) | (low & LOW32)) ^ high
 
 
-@kernel("int64(int64[::1], int64)", nogil=True)
+@kernel("int64(int64[::1], int64)")
 def xxh3_merge(lanes, count):
     """Merge the lanes of `count` words into the hash, as a signed 64-bit integer."""
     merged = count * 8 * P1
@@ -182,6 +204,16 @@ def xxh3_signed(words: np.ndarray, start: int, count: int) -> int:
     if xxh3_lanes(words, start, count, lanes) != 0:
         raise ValueError("xxh3_words needs at least 31 words inside the array")
     return xxh3_merge(lanes, count)
+
+
+def xxh3_signed_of_units(words: np.ndarray, bounds: list[tuple[int, int]]) -> list[int]:
+    """`xxh3_signed` of several ranges (start, count) of one array; the GIL is given up once, not for each of them."""
+    lanes = np.empty(STRIPE_WORDS * (len(bounds) + 1), dtype=np.int64)
+    places = np.array(bounds, dtype=np.int64).reshape(-1)
+    if xxh3_lanes_of_units(words, places, len(bounds), lanes) != 0:
+        raise ValueError("xxh3_signed_of_units needs at least 31 words a range, inside the array")
+    each = lanes.reshape(-1, STRIPE_WORDS)
+    return [xxh3_merge(each[unit + 1], count) for unit, (_, count) in enumerate(bounds)]
 
 
 def xxh3_words(words: np.ndarray, start: int, count: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import VersionTooNew, VersionTooOld
-from engine.kernels.checksums import WORDS_MIN, xxh3_signed, xxh3_words
+from engine.kernels.checksums import WORDS_MIN, xxh3_signed, xxh3_signed_of_units, xxh3_words
 
 FORMAT_VERSION = 1
 FORMAT_VERSION_OLDEST = 1
@@ -67,6 +67,13 @@ def store_halves(store: bytes) -> tuple[int, int]:
 def seal(words: Words, count: int) -> None:
     """Put the checksum of words[1:count] into word 0. count >= 32."""
     words[0] = xxh3_signed(words, 1, count - 1)
+
+
+def seal_units(words: Words, units: list[tuple[int, int]]) -> None:
+    """`seal` for several units (start, count) of one array."""
+    sums = xxh3_signed_of_units(words, [(start + 1, count - 1) for start, count in units])
+    for (start, _), checksum in zip(units, sums, strict=True):
+        words[start] = checksum
 
 
 def packer_of(layout: np.dtype[Any]) -> struct.Struct:

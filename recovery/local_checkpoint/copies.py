@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from engine.memory.arena import Words
 
 BUFFER_WORDS = 1 << 17
+SPARE_BUFFERS = 2
 
 
 class CopySink:
@@ -26,6 +27,7 @@ class CopySink:
         self._nothing: Words = np.zeros(0, dtype=np.int64)
         self.current: Words = self._nothing
         self._full: list[Words] = []
+        self._spare: list[Words] = []
 
     def start(self) -> None:
         """A checkpoint begins; the caller holds the latch."""
@@ -35,10 +37,11 @@ class CopySink:
         """The checkpoint has ended or was abandoned; the caller holds the latch."""
         self.current = self._nothing
         self._full.clear()
+        self._spare.clear()
 
-    @staticmethod
-    def _fresh(words: int) -> Words:
-        buffer = np.zeros(words, dtype=np.int64)
+    def _fresh(self, words: int) -> Words:
+        # Commits wait here: memory that is there already costs them neither the system call nor the page faults.
+        buffer = self._spare.pop() if self._spare and words <= BUFFER_WORDS else np.empty(words, dtype=np.int64)
         buffer[0] = 1
         return buffer
 
@@ -50,6 +53,14 @@ class CopySink:
             current = self.current = self._fresh(max(BUFFER_WORDS, words + 1))
         return current
 
+    def take_full(self) -> list[Words]:
+        """The full buffers. Takes the latch only if there are any; give them back with `reuse`."""
+        if not self._full:
+            return []
+        with self._latch:
+            taken, self._full = self._full, []
+            return taken
+
     def take(self) -> list[Words]:
         """Everything copied so far. Takes the latch."""
         with self._latch:
@@ -59,3 +70,9 @@ class CopySink:
                 taken.append(self.current)
                 self.current = self._fresh(BUFFER_WORDS)
             return taken
+
+    def reuse(self, buffer: Words) -> None:
+        """A buffer that was taken and is not needed any more. Takes the latch."""
+        if buffer.size == BUFFER_WORDS and len(self._spare) < SPARE_BUFFERS:
+            with self._latch:
+                self._spare.append(buffer)

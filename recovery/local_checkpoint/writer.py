@@ -18,7 +18,7 @@ from engine.kernels.lcp import abandon_lcp, scan_lcp, start_lcp
 from engine.layout.arena import F_LCP_COPIED, OK, ST_MORE, ST_SPACE
 from engine.layout.lcp import COPIES_FRAGMENT, COPIES_TABLE
 from recovery.local_checkpoint.control import Control, control_ids, control_name, read_controls, write_control
-from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, copies_name, data_name
+from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, copies_name, data_name, new_span
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
@@ -119,7 +119,9 @@ class LocalCheckpoint:
     def _write_data(self, control: Control, tables: list[Table], report: LcpReport, progress: Progress | None) -> None:
         lcp_id = control.lcp_id
         total = sum(table.count() for table in tables)
-        copies = DataFileWriter(self._files, copies_name(lcp_id), self._identity, lcp_id, COPIES_TABLE, COPIES_FRAGMENT)
+        span = new_span()
+        place = (lcp_id, COPIES_TABLE, COPIES_FRAGMENT)
+        copies = DataFileWriter(self._files, copies_name(lcp_id), self._identity, place, new_span())
         try:
             for table in tables:
                 for number, fragment in enumerate(table.fragments):
@@ -127,9 +129,8 @@ class LocalCheckpoint:
                         self._files,
                         data_name(lcp_id, table.table_id, number),
                         self._identity,
-                        lcp_id,
-                        table.table_id,
-                        number,
+                        (lcp_id, table.table_id, number),
+                        span,
                     )
                     try:
                         self._scan(fragment, writer, copies, report)
@@ -161,18 +162,18 @@ class LocalCheckpoint:
             status = scan_lcp(self._store.mem, fragment, writer.block, SCAN_SLOTS, writer.state)
             if status <= ST_SPACE:
                 writer.make_room(ST_SPACE - status)
-                self._drain(copies, report)
+                self._drain(copies, report, only_full=True)
             elif status not in (OK, ST_MORE):
                 raise self._store.fail(
                     InvariantBroken("a row's checkpoint bit disagrees with its epoch; the store stopped, reopen it")
                 )
-        self._drain(copies, report)
 
-    def _drain(self, copies: DataFileWriter, report: LcpReport) -> None:
-        for buffer in self._sink.take():
+    def _drain(self, copies: DataFileWriter, report: LcpReport, only_full: bool = False) -> None:
+        for buffer in self._sink.take_full() if only_full else self._sink.take():
             entries = buffer[1 : int(buffer[0])]
             copies.append(entries, 0)  # commits count them, by fragment
             report.copies_bytes += entries.nbytes
+            self._sink.reuse(buffer)
 
     def _abandon(self, lcp_id: int, tables: list[Table]) -> None:
         """The disk is full: let the scan clear what bits are left, remove the files, keep the checkpoint before."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from engine.kernels.checksums import WORDS_MIN, xxh3_words, xxh64_words
+from engine.kernels.checksums import WORDS_MIN, xxh3_signed, xxh3_signed_of_units, xxh3_words, xxh64_words
 
 WORDS = np.random.default_rng(20_261_121).integers(-(2**63), 2**63 - 1, 5_000, dtype=np.int64)
 
@@ -22,6 +22,15 @@ def test_xxh3_equals_the_reference_around_every_block_boundary() -> None:
     for count in [*range(WORDS_MIN, 700), 4_095, 4_096, 4_097]:
         expected = xxhash.xxh3_64(WORDS[3 : 3 + count].tobytes()).intdigest()
         assert xxh3_words(WORDS, 3, count) == expected, count
+
+
+def test_xxh3_of_several_ranges_equals_that_of_each() -> None:
+    bounds = [(0, 31), (40, 1_000), (3, 129), (WORDS.size - 33, 33)]
+    assert xxh3_signed_of_units(WORDS, bounds) == [xxh3_signed(WORDS, start, count) for start, count in bounds]
+    assert xxh3_signed_of_units(WORDS, []) == []
+    for bad in ((0, 30), (-1, 40), (WORDS.size - 32, 33)):
+        with pytest.raises(ValueError):
+            xxh3_signed_of_units(WORDS, [(0, 31), bad])
 
 
 def test_xxh3_refuses_what_lies_outside_the_array_or_is_too_short() -> None:

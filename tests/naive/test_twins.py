@@ -44,6 +44,7 @@ HERE = "tests.naive.test_twins"
 TWINS = {
     **dict.fromkeys(["check.check_rows", "check.check_index"], "tests.check.test_live:test_damage_in_memory_is_found"),
     "checksums.xxh3_lanes": XXH3,
+    "checksums.xxh3_lanes_of_units": "tests.engine.test_checksums:test_xxh3_of_several_ranges_equals_that_of_each",
     "checksums.xxh3_merge": XXH3,
     "checksums.xxh64_words": "tests.engine.test_checksums:test_xxh64_equals_the_reference_for_every_short_length",
     **dict.fromkeys([f"columns.{way}_{width}" for way in ("scatter", "gather") for width in (1, 2, 4, 8)], COPIES),

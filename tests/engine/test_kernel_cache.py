@@ -1,0 +1,52 @@
+"""Where compiled kernels are kept, and what a first run says. Each run is a process of its own, with a small kernel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import numpy as np
+from engine.kernels import REGISTRY
+from engine.kernels.checksums import xxh64_words
+print(xxh64_words(np.arange(4, dtype=np.int64), 0, 4, 42))
+dispatcher, _ = REGISTRY["engine.kernels.checksums.xxh64_words"]
+print(sum(dispatcher.stats.cache_hits.values()))
+"""
+
+
+def run(cache: Path) -> tuple[list[str], str]:
+    """Output lines and messages of a process that uses one kernel."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_CACHE": str(cache)},
+    )
+    return done.stdout.split(), done.stderr
+
+
+def test_first_run_says_once_that_it_compiles_and_the_second_takes_the_kept_code(tmp_path: Path) -> None:
+    first, message = run(tmp_path)
+    again, silence = run(tmp_path)
+    assert message.count("compiling kernels for the first run") == 1
+    assert str(tmp_path) in message
+    assert silence == ""
+    assert first[1] == "0"
+    assert again == [first[0], "1"]
+
+
+def test_helper_called_with_constants_is_compiled_once() -> None:
+    program = (
+        "from engine.kernels import REGISTRY, checksums\n"
+        "dispatcher, signature = REGISTRY['engine.kernels.checksums.xxh64_words']\n"
+        "dispatcher._compiler.compile(*__import__('numba').core.sigutils.normalize_signature(signature))\n"
+        "print(len(checksums.rotate.overloads), len(checksums.round64.overloads))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split() == ["1", "1"], done.stderr
