@@ -8,7 +8,7 @@ writes live rows whose bit is 0. Loading puts every entry back at its ROWID, ind
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
-from engine.kernels.primary import image_key, index_find, index_insert, tag_of
+from engine.kernels.primary import AHEAD_ROWS, image_key, index_find, index_insert, tag_of, touch_buckets
 from engine.kernels.reads import entry_words, write_entry
 from engine.kernels.rows import known_row_address, map_get, map_leaf, take_given_slot
 from engine.kernels.varparts import take_var
@@ -57,6 +57,10 @@ _entry_table = helper(entry_table)
 _entry_fragment = helper(entry_fragment)
 
 SHAPE_WORDS = 4
+# State of `load_entries`: its two results, the sum of what was read ahead, and (words, tag) of the entries looked at.
+LOAD_TOUCHED = 2
+LOAD_AHEAD = 3
+LOAD_STATE_WORDS = LOAD_AHEAD + 2 * AHEAD_ROWS
 LCP_OFF = 0
 LCP_WRITING = 1
 LCP_ABANDONED = 2
@@ -135,11 +139,18 @@ def place_row(mem, fragment, rowid, epoch, author, images, at, words):
 
     Strict: the slot must be free and the key new. `words`: of the whole image, already checked against the source.
     """
-    fixed = mem[fragment + F_FIXED_WORDS]
-    first, key_words = image_key(images, at, fixed, mem[fragment + F_KEY_WORDS])
+    first, key_words = image_key(images, at, mem[fragment + F_FIXED_WORDS], mem[fragment + F_KEY_WORDS])
     if first + key_words > at + words:
         return ST_INVARIANT
     tag = tag_of(images, first, key_words, mem[fragment + F_INDEX_SEED])
+    return place_tagged(mem, fragment, rowid, epoch, author, images, at, words, tag)
+
+
+@helper
+def place_tagged(mem, fragment, rowid, epoch, author, images, at, words, tag):
+    """`place_row` for an image whose key is known to lie inside it and to have this tag."""
+    fixed = mem[fragment + F_FIXED_WORDS]
+    first, key_words = image_key(images, at, fixed, mem[fragment + F_KEY_WORDS])
     if index_find(mem, fragment, tag, images, first, key_words) != 0:
         return ST_DUPLICATE
     reference = 0
@@ -192,28 +203,61 @@ def place_entry(mem, fragment, words, at, size):
     return place_row(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - ENTRY_WORDS)
 
 
+@helper
+def look_ahead_of_load(mem, fragment, words, at, stop, state):
+    """Check the next entries, find their tags and touch their buckets, so that the misses overlap; their number.
+
+    state: as `load_entries` has it. 0: the entry at `at` cannot be one.
+    """
+    fixed = mem[fragment + F_FIXED_WORDS]
+    has_var = mem[fragment + F_HAS_VAR]
+    held = mem[fragment + F_KEY_WORDS]
+    count = 0
+    touched = 0
+    while count < AHEAD_ROWS and at < stop:
+        size = checked_entry_words(fixed, has_var, words, at, stop)
+        if size < 0 or _entry_table(words[at + 2]) != mem[fragment + F_TABLE]:
+            break
+        if _entry_fragment(words[at + 2]) != mem[fragment + F_NUMBER]:
+            break
+        first, key_words = image_key(words, at + ENTRY_WORDS, fixed, held)
+        if first + key_words > at + size:
+            break
+        tag = tag_of(words, first, key_words, mem[fragment + F_INDEX_SEED])
+        touched += touch_buckets(mem, fragment, tag)
+        state[LOAD_AHEAD + 2 * count] = size
+        state[LOAD_AHEAD + 2 * count + 1] = tag
+        count += 1
+        at += size
+    state[LOAD_TOUCHED] = touched
+    return count
+
+
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
 def load_entries(mem, fragment, words, start, stop, state):
     """Load entries words[start:stop] of a data file into its fragment, on private memory.
 
-    state: [offset reached, rows loaded]. Returns OK or the status of the entry at state[0]; an entry of another
-    fragment is ST_INVARIANT.
+    state: LOAD_STATE_WORDS words, the first two are results: offset reached, rows loaded. Returns OK or the status of
+    the entry at state[0]; an entry of another fragment is ST_INVARIANT.
     """
-    fixed = mem[fragment + F_FIXED_WORDS]
-    has_var = mem[fragment + F_HAS_VAR]
     at = start
     while at < stop:
         state[0] = at
-        size = checked_entry_words(fixed, has_var, words, at, stop)
-        if size < 0 or _entry_table(words[at + 2]) != mem[fragment + F_TABLE]:
+        count = look_ahead_of_load(mem, fragment, words, at, stop, state)
+        if count == 0:
             return ST_INVARIANT
-        if _entry_fragment(words[at + 2]) != mem[fragment + F_NUMBER]:
-            return ST_INVARIANT
-        status = place_entry(mem, fragment, words, at, size)
-        if status != OK:
-            return status
-        state[1] += 1
-        at += size
+        for i in range(count):
+            size = state[LOAD_AHEAD + 2 * i]
+            tag = state[LOAD_AHEAD + 2 * i + 1]
+            image = at + ENTRY_WORDS
+            state[0] = at
+            status = place_tagged(
+                mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - ENTRY_WORDS, tag
+            )
+            if status != OK:
+                return status
+            state[1] += 1
+            at += size
     state[0] = stop
     return OK
 
