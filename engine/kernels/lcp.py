@@ -8,7 +8,7 @@ writes live rows whose bit is 0. Loading puts every entry back at its ROWID, ind
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
-from engine.kernels.primary import AHEAD_ROWS, image_key, index_find, index_insert, tag_of, touch_buckets
+from engine.kernels.primary import image_key, index_find, index_insert, index_pile_up, order_index, tag_of
 from engine.kernels.reads import entry_words, write_entry
 from engine.kernels.rows import known_row_address, map_get, map_leaf, take_given_slot
 from engine.kernels.varparts import take_var
@@ -57,10 +57,6 @@ _entry_table = helper(entry_table)
 _entry_fragment = helper(entry_fragment)
 
 SHAPE_WORDS = 4
-# State of `load_entries`: its two results, the sum of what was read ahead, and (words, tag) of the entries looked at.
-LOAD_TOUCHED = 2
-LOAD_AHEAD = 3
-LOAD_STATE_WORDS = LOAD_AHEAD + 2 * AHEAD_ROWS
 LCP_OFF = 0
 LCP_WRITING = 1
 LCP_ABANDONED = 2
@@ -143,16 +139,18 @@ def place_row(mem, fragment, rowid, epoch, author, images, at, words):
     if first + key_words > at + words:
         return ST_INVARIANT
     tag = tag_of(images, first, key_words, mem[fragment + F_INDEX_SEED])
-    return place_tagged(mem, fragment, rowid, epoch, author, images, at, words, tag)
+    if index_find(mem, fragment, tag, images, first, key_words) != 0:
+        return ST_DUPLICATE
+    status = place_image(mem, fragment, rowid, epoch, author, images, at, words)
+    if status != OK:
+        return status
+    return index_insert(mem, fragment, tag, rowid)
 
 
 @helper
-def place_tagged(mem, fragment, rowid, epoch, author, images, at, words, tag):
-    """`place_row` for an image whose key is known to lie inside it and to have this tag."""
+def place_image(mem, fragment, rowid, epoch, author, images, at, words):
+    """`place_row` without the index."""
     fixed = mem[fragment + F_FIXED_WORDS]
-    first, key_words = image_key(images, at, fixed, mem[fragment + F_KEY_WORDS])
-    if index_find(mem, fragment, tag, images, first, key_words) != 0:
-        return ST_DUPLICATE
     reference = 0
     if mem[fragment + F_HAS_VAR]:
         reference = take_var(mem, fragment, images, at + fixed, words - fixed)
@@ -167,9 +165,8 @@ def place_tagged(mem, fragment, rowid, epoch, author, images, at, words, tag):
         mem[row + mem[fragment + F_ROW_WORDS] - 1] = reference
     mem[row] = LIVE << STATE_SHIFT | (author & AUTHOR_MASK) << AUTHOR_SHIFT
     mem[row + 1] = epoch
-    status = index_insert(mem, fragment, tag, rowid)
     mem[fragment + F_ROWS] += 1
-    return status
+    return OK
 
 
 @helper
@@ -203,63 +200,46 @@ def place_entry(mem, fragment, words, at, size):
     return place_row(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - ENTRY_WORDS)
 
 
-@helper
-def look_ahead_of_load(mem, fragment, words, at, stop, state):
-    """Check the next entries, find their tags and touch their buckets, so that the misses overlap; their number.
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
+def load_entries(mem, fragment, words, start, stop, state):
+    """Load entries words[start:stop] of a data file into its fragment, on private memory; `finish_entries` ends it.
 
-    state: as `load_entries` has it. 0: the entry at `at` cannot be one.
+    state: [offset reached, rows loaded]. Returns OK or the status of the entry at state[0]; an entry of another
+    fragment is ST_INVARIANT.
     """
     fixed = mem[fragment + F_FIXED_WORDS]
     has_var = mem[fragment + F_HAS_VAR]
     held = mem[fragment + F_KEY_WORDS]
-    count = 0
-    touched = 0
-    while count < AHEAD_ROWS and at < stop:
-        size = checked_entry_words(fixed, has_var, words, at, stop)
-        if size < 0 or _entry_table(words[at + 2]) != mem[fragment + F_TABLE]:
-            break
-        if _entry_fragment(words[at + 2]) != mem[fragment + F_NUMBER]:
-            break
-        first, key_words = image_key(words, at + ENTRY_WORDS, fixed, held)
-        if first + key_words > at + size:
-            break
-        tag = tag_of(words, first, key_words, mem[fragment + F_INDEX_SEED])
-        touched += touch_buckets(mem, fragment, tag)
-        state[LOAD_AHEAD + 2 * count] = size
-        state[LOAD_AHEAD + 2 * count + 1] = tag
-        count += 1
-        at += size
-    state[LOAD_TOUCHED] = touched
-    return count
-
-
-@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
-def load_entries(mem, fragment, words, start, stop, state):
-    """Load entries words[start:stop] of a data file into its fragment, on private memory.
-
-    state: LOAD_STATE_WORDS words, the first two are results: offset reached, rows loaded. Returns OK or the status of
-    the entry at state[0]; an entry of another fragment is ST_INVARIANT.
-    """
+    seed = mem[fragment + F_INDEX_SEED]
+    table = mem[fragment + F_TABLE]
+    number = mem[fragment + F_NUMBER]
     at = start
     while at < stop:
         state[0] = at
-        count = look_ahead_of_load(mem, fragment, words, at, stop, state)
-        if count == 0:
+        size = checked_entry_words(fixed, has_var, words, at, stop)
+        if size < 0 or _entry_table(words[at + 2]) != table or _entry_fragment(words[at + 2]) != number:
             return ST_INVARIANT
-        for i in range(count):
-            size = state[LOAD_AHEAD + 2 * i]
-            tag = state[LOAD_AHEAD + 2 * i + 1]
-            image = at + ENTRY_WORDS
-            state[0] = at
-            status = place_tagged(
-                mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - ENTRY_WORDS, tag
-            )
-            if status != OK:
-                return status
-            state[1] += 1
-            at += size
+        image = at + ENTRY_WORDS
+        first, key_words = image_key(words, image, fixed, held)
+        if first + key_words > at + size:
+            return ST_INVARIANT
+        status = place_image(
+            mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - ENTRY_WORDS
+        )
+        if status == OK:
+            status = index_pile_up(mem, fragment, tag_of(words, first, key_words, seed), words[at])
+        if status != OK:
+            return status
+        state[1] += 1
+        at += size
     state[0] = stop
     return OK
+
+
+@kernel("int64(int64[::1], int64)", nogil=True)
+def finish_entries(mem, fragment):
+    """All entries of a data file are loaded: put the index in order. OK, ST_DUPLICATE or ST_MEMORY."""
+    return order_index(mem, fragment)
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])", nogil=True)
