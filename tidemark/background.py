@@ -8,14 +8,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.errors import InvariantBroken, StorageFull, StoreFailed, TooManyFiles
-from recovery.sysfile import write_sysfile
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
     from recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint, Progress
     from recovery.system_restart.restart import Opened
 
@@ -30,11 +27,9 @@ class Clockwork:
     too.
     """
 
-    def __init__(self, opened: Opened, files: Files, lcp: LocalCheckpoint) -> None:
+    def __init__(self, opened: Opened, lcp: LocalCheckpoint) -> None:
         self._store = opened.store
-        self._sysfile = opened.sysfile
-        self._sysfile_copies = opened.sysfile_copies
-        self._files = files
+        self._keeper = opened.keeper
         self._lcp = lcp
         self._lcp_turn = threading.Lock()
         self._sysfile_turn = threading.Lock()
@@ -62,18 +57,13 @@ class Clockwork:
                 closed, lsn, sequence = store.epochs.close(next_gci=True)
                 gci = store.epochs.current >> 32
             store.log.wait(sequence - 1)
-            self._sysfile = write_sysfile(
-                self._files,
-                self._sysfile_copies,
-                replace(
-                    self._sysfile,
-                    gci=gci,
-                    closed_epoch=closed,
-                    durable_lsn=lsn,
-                    durable_sequence=sequence - 1,
-                    next_table_id=store.next_table_id,
-                    next_lcp_id=self._lcp.next_id,
-                ),
+            self._keeper.write(
+                gci=gci,
+                closed_epoch=closed,
+                durable_lsn=lsn,
+                durable_sequence=sequence - 1,
+                next_table_id=store.next_table_id,
+                next_lcp_id=self._lcp.next_id,
             )
 
     def local_checkpoint(self, progress: Progress | None = None) -> LcpReport:

@@ -62,7 +62,7 @@ class Database:
             self._store, files, opened.identity, sink, opened.sysfile.next_lcp_id, opened.unsound
         )
         self._lcp.last_start_lsn = opened.controls[0].start_lsn if opened.controls else 0
-        self._clockwork = Clockwork(opened, files, self._lcp)
+        self._clockwork = Clockwork(opened, self._lcp)
         self._refresh_catalog()
         self._control = None
         if options.background:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 FOLDER = "redo"
 FILES_MIN = 3
 FILE_BYTES_PREFERRED = 16 << 20
+REACH_STEP_BYTES = 16 << 20
+REACH_STEP_SHARE = 8
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,12 @@ class Geometry:
         count = max(FILES_MIN, redo_log_bytes // FILE_BYTES_PREFERRED)
         file_bytes = redo_log_bytes // count // GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES
         return Geometry(file_bytes, count)
+
+    @property
+    def reach_step_bytes(self) -> int:
+        """How far ahead of the log its reach is declared: what a restart reads behind the end of the log."""
+        share = self.capacity_bytes // REACH_STEP_SHARE // GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES
+        return max(GROUP_ALIGN_BYTES, min(REACH_STEP_BYTES, share))
 
     def name(self, number: int) -> str:
         """Name of a file of the ring."""

@@ -124,8 +124,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "sysfile-before-the-log",
         "tidemark.background",
-        "            store.log.wait(sequence - 1)\n            self._sysfile",
-        "            self._sysfile",
+        "            store.log.wait(sequence - 1)\n            self._keeper",
+        "            self._keeper",
         "epoch",
     ),
     Defect(
