@@ -223,9 +223,7 @@ def load_entries(mem, fragment, words, start, stop, state):
         first, key_words = image_key(words, image, fixed, held)
         if first + key_words > at + size:
             return ST_INVARIANT
-        status = place_image(
-            mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - ENTRY_WORDS
-        )
+        status = place_image(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - ENTRY_WORDS)
         if status == OK:
             status = index_pile_up(mem, fragment, tag_of(words, first, key_words, seed), words[at])
         if status != OK:

@@ -134,9 +134,7 @@ def read_blocks(
         files.close(file)
 
 
-def _read_block(
-    files: Files, file: File, name: str, offset: int, size: int, buffer: Words
-) -> tuple[Words, Words]:
+def _read_block(files: Files, file: File, name: str, offset: int, size: int, buffer: Words) -> tuple[Words, Words]:
     """The block at `offset` of a file of `size` bytes, read into `buffer`, or into a larger one; block and buffer.
 
     The same buffer each time: memory touched for the first time costs more than reading into it.

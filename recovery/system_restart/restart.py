@@ -166,7 +166,9 @@ class Restart:
         copies = open_copies(files)
         seed = int.from_bytes(self._clock.random_bytes(8), "little", signed=True)
         now_us = self._clock.wall_us()
-        made = Sysfile(self._clock.random_bytes(16), 0, 0, 0, 0, 0, 0, geometry, seed, 1, 1, now_us, geometry.reach_step_bytes)
+        made = Sysfile(
+            self._clock.random_bytes(16), 0, 0, 0, 0, 0, 0, geometry, seed, 1, 1, now_us, geometry.reach_step_bytes
+        )
         self._report.is_new = True
         made = write_sysfile(files, copies, made)
         for copy in copies:

@@ -77,6 +77,20 @@ DEFECTS: tuple[Defect, ...] = (
         "            return",
         "disk-full",
     ),
+    Defect(
+        "log-outruns-its-reach",
+        "engine.log.redo",
+        "            if end > self.reach_lsn and self.extend_reach is not None:",
+        "            if False:",
+        "laps",
+    ),
+    Defect(
+        "tail-looked-for-in-too-little",
+        "engine.log.reader",
+        "            size = min(size, reach_lsn - start)",
+        "            size = min(size, 4_096)",
+        "laps",
+    ),
     Defect("end-of-log-not-firmed-up", "recovery.system_restart.restart", "reader.seal_tail()", "pass", "states"),
     # --- local checkpoints ---------------------------------------------------------------------------
     Defect(
