@@ -165,7 +165,7 @@ class SysfileKeeper:
         self.content = content
 
     def write(self, **changes: Any) -> None:
-        """Write the sysfile with these fields changed, its reach ahead of the log as it should be. Durable on return."""
+        """Write the sysfile with these fields changed, and its reach moved along. Durable on return."""
         with self._turn:
             changed = replace(self.content, **changes)
             reach = max(changed.reach_lsn, changed.durable_lsn + changed.geometry.reach_step_bytes)

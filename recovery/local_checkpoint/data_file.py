@@ -104,7 +104,7 @@ class DataFileWriter:
 def read_blocks(
     files: Files, name: str, store: bytes, lcp_id: int, table_id: int, fragment: int
 ) -> Iterator[tuple[Words, int]]:
-    """Every block of a data file as (words, words of entries), checked. The words are valid until the next is asked for.
+    """Every block of a data file as (words, words of entries), checked; the words are valid until the next one.
 
     Raises: LcpDamaged, FileMissing, FileTruncated, ForeignFile; IoFailed where it cannot be read.
     """

@@ -84,13 +84,6 @@ DEFECTS: tuple[Defect, ...] = (
         "            if False:",
         "laps",
     ),
-    Defect(
-        "tail-looked-for-in-too-little",
-        "engine.log.reader",
-        "            size = min(size, reach_lsn - start)",
-        "            size = min(size, 4_096)",
-        "laps",
-    ),
     Defect("end-of-log-not-firmed-up", "recovery.system_restart.restart", "reader.seal_tail()", "pass", "states"),
     # --- local checkpoints ---------------------------------------------------------------------------
     Defect(
