@@ -145,7 +145,7 @@ def collect(mem, segment, target):
 
 @helper
 def pile_up(mem, segment, entry, most):
-    """Add an entry to a segment that is a pile (an empty one becomes one), up to `most` entries; whether there was room.
+    """Add an entry to a segment that is a pile (an empty one becomes one) of less than `most`; whether that was so.
 
     Random buckets are misses of the cache; the ends of a thousand piles stay in it.
     """
