@@ -1,14 +1,15 @@
 """The sysfile: two copies written in turn, so that one is always whole (RD1).
 
 It says what the store was made with and how far the log is known to be durable. The log itself tells where it ends;
-the sysfile is only a floor: a log that
-ends before it has lost what was promised.
+the sysfile is only a floor: a log that ends before it has lost what was promised. It is also a ceiling: no group is
+written that ends behind its reach, so a restart need not look for one there (ADR 0007).
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,6 +48,7 @@ class Sysfile:
     next_table_id: int
     next_lcp_id: int
     created_us: int
+    reach_lsn: int
 
 
 def read_sysfile(files: Files) -> Sysfile | None:
@@ -54,7 +56,11 @@ def read_sysfile(files: Files) -> Sysfile | None:
     copies = [copy for copy in (read_copy(files, name) for name in NAMES) if copy is not None]
     if len({copy.store for copy in copies}) > 1:
         raise ForeignFile(f"{NAMES[0]} and {NAMES[1]} belong to two stores; put the right one back", file=NAMES[1])
-    return max(copies, key=lambda copy: copy.generation, default=None)
+    newest = max(copies, key=lambda copy: copy.generation, default=None)
+    if newest is not None and newest.generation - 1 not in {copy.generation for copy in copies}:
+        # The copy that is missing may have been the newer one, and have allowed the log to reach further.
+        return replace(newest, reach_lsn=0)
+    return newest
 
 
 def read_copy(files: Files, name: str) -> Sysfile | None:
@@ -94,6 +100,7 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
         int(header["next_table_id"]),
         int(header["next_lcp_id"]),
         int(header["created_us"]),
+        int(header["reach_lsn"]),
     )
 
 
@@ -129,8 +136,37 @@ def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> 
     header["next_table_id"] = content.next_table_id
     header["next_lcp_id"] = content.next_lcp_id
     header["created_us"] = content.created_us
+    header["reach_lsn"] = content.reach_lsn
     seal(words, words.size)
     file = copies[content.generation % 2]
     files.pwrite(file, 0, words)
     files.fdatasync(file)
     return content
+
+
+class SysfileKeeper:
+    """The sysfile of an open store: who writes it, and how far the log may reach.
+
+    Taken behind the leader's place at the log, and never held while waiting for the log.
+    """
+
+    def __init__(self, files: Files, copies: tuple[File, File], content: Sysfile) -> None:
+        self._files = files
+        self._copies = copies
+        self._turn = threading.Lock()
+        self.content = content
+
+    def write(self, **changes: Any) -> None:
+        """Write the sysfile with these fields changed, and its reach moved along. Durable on return."""
+        with self._turn:
+            changed = replace(self.content, **changes)
+            reach = max(changed.reach_lsn, changed.durable_lsn + changed.geometry.reach_step_bytes)
+            self.content = write_sysfile(self._files, self._copies, replace(changed, reach_lsn=reach))
+
+    def extend_reach(self, lsn: int) -> int:
+        """Let the log reach at least `lsn`; returns how far it may. Durable on return."""
+        with self._turn:
+            if lsn > self.content.reach_lsn:
+                reach = lsn + self.content.geometry.reach_step_bytes
+                self.content = write_sysfile(self._files, self._copies, replace(self.content, reach_lsn=reach))
+            return self.content.reach_lsn

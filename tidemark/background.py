@@ -8,11 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.errors import InvariantBroken, StorageFull, StoreFailed, TooManyFiles
-from recovery.sysfile import write_sysfile
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
@@ -32,8 +30,7 @@ class Clockwork:
 
     def __init__(self, opened: Opened, files: Files, lcp: LocalCheckpoint) -> None:
         self._store = opened.store
-        self._sysfile = opened.sysfile
-        self._sysfile_copies = opened.sysfile_copies
+        self._keeper = opened.keeper
         self._files = files
         self._lcp = lcp
         self.lcp_turn = threading.Lock()
@@ -64,18 +61,13 @@ class Clockwork:
             store.log.wait(sequence - 1)
             # Here at the latest it is noticed that the store's directory was renamed, removed or replaced (F80).
             self._files.check_place()
-            self._sysfile = write_sysfile(
-                self._files,
-                self._sysfile_copies,
-                replace(
-                    self._sysfile,
-                    gci=gci,
-                    closed_epoch=closed,
-                    durable_lsn=lsn,
-                    durable_sequence=sequence - 1,
-                    next_table_id=store.next_table_id,
-                    next_lcp_id=self._lcp.next_id,
-                ),
+            self._keeper.write(
+                gci=gci,
+                closed_epoch=closed,
+                durable_lsn=lsn,
+                durable_sequence=sequence - 1,
+                next_table_id=store.next_table_id,
+                next_lcp_id=self._lcp.next_id,
             )
 
     def local_checkpoint(self, progress: Progress | None = None) -> LcpReport:

@@ -8,7 +8,8 @@ data files are durable (F23); (O2) control and data files of a complete local ch
 control file stands in, and these and the log are cut only when no control file is still on its way to the disk (F28);
 (O3) the REDO log is not written over LSNs that no `cut` has declared free (F28, L4); (O4) a REDO write starts only when
 all earlier ones are durable (L1); (O5) `ack` is marked only when all REDO is durable (RP2); (O6) nothing but close and
-unlock follows a failed sync (F33); (O7) a renamed file is not used before its directories are synced (F26).
+unlock follows a failed sync (F33); (O7) a renamed file is not used before its directories are synced (F26); (O8) no
+REDO group ends behind the reach of the newest durable sysfile (L6, ADR 0007).
 
 Not seen: a REDO group that starts at offset 0 of a file while the one before it, which ends the last file, is unsynced
 looks like one group across both.
@@ -25,13 +26,17 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from engine.file_doubles.wrapper import RawWrapper, WrappedFiles
 from engine.file_layer import CheckedFiles, parent_of
 from engine.file_protocol import Buffer, File, RawFiles, flat
+from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
 
 _DATA = re.compile(r"lcp/(\d+)-[^/]*\.data")
 _CONTROL = re.compile(r"lcp/control-(\d+)[^/]*")
 _REDO = "redo/*.redo"
+_SYSFILE = re.compile(r"sysfile\.\d")
 
 
 class OrderViolation(AssertionError):
@@ -102,6 +107,9 @@ class _OrderRaw(RawWrapper):
         self._redo_continued: tuple[str, int] | None = None
         # Where writes began that are not durable.
         self._redo_unsynced: set[tuple[str, int]] = set()
+        # Reach in each sysfile copy as written, and the one that is durable; none until one is seen.
+        self._reach_written: dict[str, int] = {}
+        self._reach: int | None = None
         self._failed_sync = ""
         self._mutex = threading.RLock()
 
@@ -175,6 +183,14 @@ class _OrderRaw(RawWrapper):
         if lost is not None:
             raise OrderViolation(f"O3: REDO write at {file.name} {offset}+{count} over LSN {lost}, which no cut freed")
 
+    def _check_reach(self, file: File, offset: int, view: memoryview) -> None:
+        end = self._redo.end
+        # The sector that a restart zeroes behind the end of the log is no group.
+        if self._reach is None or end is None or not self._redo.is_placed or not any(view[:8]):
+            return
+        if end > self._reach:
+            raise OrderViolation(f"O8: REDO write at {file.name} {offset} ends at LSN {end}, behind {self._reach}")
+
     def _redo_written(self, file: File, offset: int, done: int, is_short: bool) -> None:
         self._redo_unsynced.add((file.name, offset))
         end = offset + done
@@ -217,12 +233,16 @@ class _OrderRaw(RawWrapper):
             state = self._handles[file]
             self._check_renamed("pwrite", file.name, state)
             self._check_control("pwrite", file.name)
-            count = flat(buffer).nbytes
+            view = flat(buffer)
+            count = view.nbytes
+            if _SYSFILE.fullmatch(file.name) and count == SYSFILE_BYTES:
+                self._reach_written[file.name] = int(np.frombuffer(view, dtype=SYSFILE)["reach_lsn"][0])
             is_redo = fnmatch.fnmatchcase(file.name, _REDO)
             # A write that lengthens a REDO file fills it at its creation; the log itself never grows a file.
             is_log = is_redo and offset + count <= self.inner.size(file)
             if is_log:
                 self._check_redo_write(file, offset, count)
+                self._check_reach(file, offset, view)
             elif is_redo:
                 self._redo_bytes.clear()
             state.writes += 1
@@ -255,6 +275,7 @@ class _OrderRaw(RawWrapper):
             self._failed_sync = file.name
             raise
         state.synced = writes
+        self._reach = self._reach_written.get(file.name, self._reach)
         # A group across two files is repeated whole after a signal, so both places count until both are durable.
         if self._redo_unsynced and not self._unsynced_redo():
             self._redo_unsynced.clear()

@@ -8,7 +8,7 @@ writes live rows whose bit is 0. Loading puts every entry back at its ROWID, ind
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
-from engine.kernels.primary import image_key, index_find, index_insert, tag_of
+from engine.kernels.primary import image_key, index_find, index_insert, index_pile_up, order_index, tag_of
 from engine.kernels.reads import entry_words, write_entry
 from engine.kernels.rows import known_row_address, map_get, map_leaf, take_given_slot
 from engine.kernels.varparts import take_var
@@ -135,13 +135,22 @@ def place_row(mem, fragment, rowid, epoch, author, images, at, words):
 
     Strict: the slot must be free and the key new. `words`: of the whole image, already checked against the source.
     """
-    fixed = mem[fragment + F_FIXED_WORDS]
-    first, key_words = image_key(images, at, fixed, mem[fragment + F_KEY_WORDS])
+    first, key_words = image_key(images, at, mem[fragment + F_FIXED_WORDS], mem[fragment + F_KEY_WORDS])
     if first + key_words > at + words:
         return ST_INVARIANT
     tag = tag_of(images, first, key_words, mem[fragment + F_INDEX_SEED])
     if index_find(mem, fragment, tag, images, first, key_words) != 0:
         return ST_DUPLICATE
+    status = place_image(mem, fragment, rowid, epoch, author, images, at, words)
+    if status != OK:
+        return status
+    return index_insert(mem, fragment, tag, rowid)
+
+
+@helper
+def place_image(mem, fragment, rowid, epoch, author, images, at, words):
+    """`place_row` without the index."""
+    fixed = mem[fragment + F_FIXED_WORDS]
     reference = 0
     if mem[fragment + F_HAS_VAR]:
         reference = take_var(mem, fragment, images, at + fixed, words - fixed)
@@ -156,9 +165,8 @@ def place_row(mem, fragment, rowid, epoch, author, images, at, words):
         mem[row + mem[fragment + F_ROW_WORDS] - 1] = reference
     mem[row] = LIVE << STATE_SHIFT | (author & AUTHOR_MASK) << AUTHOR_SHIFT
     mem[row + 1] = epoch
-    status = index_insert(mem, fragment, tag, rowid)
     mem[fragment + F_ROWS] += 1
-    return status
+    return OK
 
 
 @helper
@@ -194,28 +202,42 @@ def place_entry(mem, fragment, words, at, size):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])", nogil=True)
 def load_entries(mem, fragment, words, start, stop, state):
-    """Load entries words[start:stop] of a data file into its fragment, on private memory.
+    """Load entries words[start:stop] of a data file into its fragment, on private memory; `finish_entries` ends it.
 
     state: [offset reached, rows loaded]. Returns OK or the status of the entry at state[0]; an entry of another
     fragment is ST_INVARIANT.
     """
     fixed = mem[fragment + F_FIXED_WORDS]
     has_var = mem[fragment + F_HAS_VAR]
+    held = mem[fragment + F_KEY_WORDS]
+    seed = mem[fragment + F_INDEX_SEED]
+    table = mem[fragment + F_TABLE]
+    number = mem[fragment + F_NUMBER]
     at = start
     while at < stop:
         state[0] = at
         size = checked_entry_words(fixed, has_var, words, at, stop)
-        if size < 0 or _entry_table(words[at + 2]) != mem[fragment + F_TABLE]:
+        if size < 0 or _entry_table(words[at + 2]) != table or _entry_fragment(words[at + 2]) != number:
             return ST_INVARIANT
-        if _entry_fragment(words[at + 2]) != mem[fragment + F_NUMBER]:
+        image = at + ENTRY_WORDS
+        first, key_words = image_key(words, image, fixed, held)
+        if first + key_words > at + size:
             return ST_INVARIANT
-        status = place_entry(mem, fragment, words, at, size)
+        status = place_image(mem, fragment, words[at], words[at + 1], words[at + 2], words, image, size - ENTRY_WORDS)
+        if status == OK:
+            status = index_pile_up(mem, fragment, tag_of(words, first, key_words, seed), words[at])
         if status != OK:
             return status
         state[1] += 1
         at += size
     state[0] = stop
     return OK
+
+
+@kernel("int64(int64[::1], int64)", nogil=True)
+def finish_entries(mem, fragment):
+    """All entries of a data file are loaded: put the index in order. OK, ST_DUPLICATE or ST_MEMORY."""
+    return order_index(mem, fragment)
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])", nogil=True)

@@ -11,7 +11,16 @@ from engine.kernels import helper
 from engine.kernels.checksums import xxh64_hash
 from engine.kernels.growth import FULL_1024, begin_index, grow_segment
 from engine.kernels.rows import compact_rowid, known_row_address, wide_rowid
-from engine.kernels.segments import bucket_address, first_bucket, place, place_anyhow, second_bucket, segment_of
+from engine.kernels.segments import (
+    bucket_address,
+    collect,
+    first_bucket,
+    pile_up,
+    place,
+    place_anyhow,
+    second_bucket,
+    segment_of,
+)
 from engine.kernels.varparts import chunk_address
 from engine.kernels.words import word_at
 from engine.layout.arena import (
@@ -20,17 +29,22 @@ from engine.layout.arena import (
     COMPACT_MASK,
     ENTRY_TAG_SHIFT,
     ENTRY_USED,
+    F_DIRECTORY,
     F_INDEX_COUNT,
+    F_INDEX_DEPTH,
     F_KEY_WORDS,
     F_POOL,
     F_ROW_WORDS,
     F_SEGMENTS,
     OK,
+    P_SCRATCH,
     ROW_HEADER_WORDS,
     SEG_BLOCKS,
     SEG_COUNT,
+    SEG_IS_PILE,
     SEG_OVERFLOW,
     SEG_OVERFLOW_COUNT,
+    ST_DUPLICATE,
     ST_MEMORY,
     ST_MISSING,
     TAG_MASK,
@@ -64,6 +78,23 @@ def key_equals(mem, fragment, row, keys, start, words):
         if mem[at + i] != keys[start + i]:
             return False
     return True
+
+
+@helper
+def row_key(mem, fragment, row):
+    """Address and length of the canonical key of a stored row."""
+    held = mem[fragment + F_KEY_WORDS]
+    if held > 0:
+        return row + ROW_HEADER_WORDS, held
+    at = chunk_address(mem, mem[row + mem[fragment + F_ROW_WORDS] - 1])
+    return at + 1, (mem[at] >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK
+
+
+@helper
+def row_tag(mem, fragment, row, seed):
+    """Tag of the key of a stored row."""
+    first, words = row_key(mem, fragment, row)
+    return tag_of(mem, first, words, seed)
 
 
 @helper
@@ -175,6 +206,71 @@ def index_insert(mem, fragment, tag, rowid):
 
 
 @helper
+def index_pile_up(mem, fragment, tag, rowid):
+    """Add the entry of a key while a restart loads: to the pile of its segment, to be put in order by `order_index`.
+
+    OK or a status code. Nothing may look for a key before that; whether the key is new is seen then, too.
+    """
+    if mem[fragment + F_SEGMENTS] == 0 and begin_index(mem, fragment) != OK:
+        return ST_MEMORY
+    entry = (ENTRY_USED | tag) << ENTRY_TAG_SHIFT | compact_rowid(rowid)
+    segment = segment_of(mem, fragment, tag)
+    if pile_up(mem, segment, entry, word_at(mem, segment + SEG_BLOCKS) * BLOCK_WORDS * FULL_1024 >> 10):
+        mem[fragment + F_INDEX_COUNT] += 1
+        return OK
+    status = order_segment(mem, fragment, segment)
+    if status != OK:
+        return status
+    # The segment is full; the two that it is split into are no piles.
+    segment = segment_of(mem, fragment, tag)
+    if candidate(mem, segment, tag) != 0 or mem[segment + SEG_OVERFLOW_COUNT] > 0:
+        first, words = row_key(mem, fragment, known_row_address(mem, fragment, rowid))
+        if index_find(mem, fragment, tag, mem, first, words) != 0:
+            return ST_DUPLICATE
+    return index_insert(mem, fragment, tag, rowid)
+
+
+@helper
+def order_segment(mem, fragment, segment):
+    """Put the entries of a pile into their buckets; OK, ST_DUPLICATE if two rows have one key, or ST_MEMORY."""
+    if mem[segment + SEG_IS_PILE] == 0:
+        return OK
+    pool = mem[fragment + F_POOL]
+    scratch = mem[pool + P_SCRATCH]
+    count = collect(mem, segment, scratch)
+    mem[segment + SEG_IS_PILE] = 0
+    mem[segment + SEG_COUNT] = 0
+    tag = 0
+    for i in range(count):
+        entry = mem[scratch + i]
+        tag = (entry >> ENTRY_TAG_SHIFT) & TAG_MASK
+        if candidate(mem, segment, tag) != 0 or mem[segment + SEG_OVERFLOW_COUNT] > 0:
+            first, words = row_key(mem, fragment, known_row_address(mem, fragment, wide_rowid(entry & COMPACT_MASK)))
+            if find_among_many(mem, fragment, segment, tag, mem, first, words) != 0:
+                return ST_DUPLICATE
+        if place_anyhow(mem, segment, entry, pool) != OK:
+            return ST_MEMORY
+    if mem[segment + SEG_OVERFLOW_COUNT] > 0:
+        grow_segment(mem, fragment, segment, tag)
+    return OK
+
+
+@helper
+def order_index(mem, fragment):
+    """Put all piles in order; OK or a status code of `order_segment`."""
+    if mem[fragment + F_SEGMENTS] == 0:
+        return OK
+    at = 0
+    while at < 1 << mem[fragment + F_INDEX_DEPTH]:
+        segment = mem[mem[fragment + F_DIRECTORY + (at >> 9)] + (at & 511)]
+        status = order_segment(mem, fragment, segment)
+        if status != OK:
+            return status
+        at += 1
+    return OK
+
+
+@helper
 def index_remove(mem, fragment, tag, rowid):
     """Remove the entry of a key by tag and ROWID; OK, or ST_MISSING when it is not there."""
     segment = segment_of(mem, fragment, tag)
@@ -199,16 +295,6 @@ def index_remove(mem, fragment, tag, rowid):
             mem[fragment + F_INDEX_COUNT] -= 1
             return OK
     return ST_MISSING
-
-
-@helper
-def row_tag(mem, fragment, row, seed):
-    """Tag of the key of a stored row."""
-    held = mem[fragment + F_KEY_WORDS]
-    if held > 0:
-        return tag_of(mem, row + ROW_HEADER_WORDS, held, seed)
-    at = chunk_address(mem, mem[row + mem[fragment + F_ROW_WORDS] - 1])
-    return tag_of(mem, at + 1, (mem[at] >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK, seed)
 
 
 @helper

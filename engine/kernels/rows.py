@@ -227,6 +227,22 @@ def chain_slot(mem, base, words, slot):
 
 
 @helper
+def unchain_slot(mem, base, words, at):
+    """Take the slot at address `at` out of its page's chain of free slots."""
+    link = mem[at + 2]
+    after = link & 0xFFFF
+    before = (link >> 16) & 0xFFFF
+    if before:
+        where = base + PAGE_HEADER_WORDS + (before - 1) * words + 2
+        mem[where] = (mem[where] & ~0xFFFF) | after
+    else:
+        mem[base + PG_FREE] = after
+    if after:
+        where = base + PAGE_HEADER_WORDS + (after - 1) * words + 2
+        mem[where] = (mem[where] & 0xFFFF) | before << 16
+
+
+@helper
 def take_given_slot(mem, fragment, rowid):
     """Take a prescribed slot (replay, restore, replicas); OK or a status code."""
     logical = rowid >> 16
@@ -240,7 +256,7 @@ def take_given_slot(mem, fragment, rowid):
             return page
     base = page << PAGE_SHIFT
     words = mem[fragment + F_ROW_WORDS]
-    while mem[base + PG_FRESH] <= slot:
+    while mem[base + PG_FRESH] < slot:
         fresh = mem[base + PG_FRESH]
         at = base + PAGE_HEADER_WORDS + fresh * words
         mem[at] = 0
@@ -248,19 +264,14 @@ def take_given_slot(mem, fragment, rowid):
         chain_slot(mem, base, words, fresh)
         mem[base + PG_FRESH] = fresh + 1
     at = base + PAGE_HEADER_WORDS + slot * words
-    if (mem[at] >> STATE_SHIFT) & STATE_MASK:
+    if mem[base + PG_FRESH] == slot:  # the usual case when a local checkpoint is loaded
+        mem[at] = 0
+        mem[at + 1] = 0
+        mem[base + PG_FRESH] = slot + 1
+    elif (mem[at] >> STATE_SHIFT) & STATE_MASK:
         return ST_INVARIANT
-    link = mem[at + 2]
-    after = link & 0xFFFF
-    before = (link >> 16) & 0xFFFF
-    if before:
-        where = base + PAGE_HEADER_WORDS + (before - 1) * words + 2
-        mem[where] = (mem[where] & ~0xFFFF) | after
     else:
-        mem[base + PG_FREE] = after
-    if after:
-        where = base + PAGE_HEADER_WORDS + (after - 1) * words + 2
-        mem[where] = (mem[where] & 0xFFFF) | before << 16
+        unchain_slot(mem, base, words, at)
     mem[base + PG_USED] += 1
     if mem[base + PG_FREE] == 0 and mem[base + PG_FRESH] >= mem[fragment + F_SLOTS]:
         list_remove(mem, fragment, page)

@@ -6,6 +6,8 @@ other bucket, it goes to the segment's overflow list, which is empty unless tags
 
 from __future__ import annotations
 
+import numpy as np
+
 from engine.kernels import helper
 from engine.kernels.pool import take_block
 from engine.kernels.words import word_at
@@ -20,6 +22,7 @@ from engine.layout.arena import (
     SEG_BLOCK,
     SEG_BLOCKS,
     SEG_COUNT,
+    SEG_IS_PILE,
     SEG_OVERFLOW,
     SEG_OVERFLOW_COUNT,
     ST_MEMORY,
@@ -138,3 +141,21 @@ def collect(mem, segment, target):
                 count += 1
                 mem[block + i] = 0
     return count
+
+
+@helper
+def pile_up(mem, segment, entry, most):
+    """Add an entry to a segment that is a pile (an empty one becomes one) of less than `most`; whether that was so.
+
+    Random buckets are misses of the cache; the ends of a thousand piles stay in it.
+    """
+    count = word_at(mem, segment + SEG_COUNT)
+    if count == 0:
+        mem[segment + SEG_IS_PILE] = 1
+    elif word_at(mem, segment + SEG_IS_PILE) == 0:
+        return False
+    if count >= most:
+        return False
+    mem[np.uint64(word_at(mem, segment + SEG_BLOCK + (count >> 9)) + (count & 511))] = entry
+    mem[segment + SEG_COUNT] = count + 1
+    return True

@@ -140,6 +140,7 @@ SEG_BLOCKS = 1
 SEG_COUNT = 2
 SEG_OVERFLOW = 3  # block of entries that found no bucket, 0 none
 SEG_OVERFLOW_COUNT = 4
+SEG_IS_PILE = 5  # 1 while its entries lie in the order they came, none in its bucket: only while a restart loads
 SEG_BLOCK = 8  # 8 block addresses
 SEG_BLOCKS_MAX = 8
 SEGS_PER_BLOCK = BLOCK_WORDS // SEG_WORDS

@@ -39,6 +39,7 @@ NOTES: dict[str, dict[str, str]] = {
         "closed_epoch": "newest epoch known to be closed and durable",
         "durable_lsn": "a log that ends before this is damaged",
         "durable_sequence": "sequence of the last group before `durable_lsn`",
+        "reach_lsn": "no group of the log was written that ends behind this; 0: not known",
         "file_bytes": "bytes of one REDO file",
         "file_count": "REDO files",
         "hash_seed": "seed of the index hash",

@@ -22,7 +22,8 @@ SYSFILE = np.dtype(
         ("next_table_id", "<u8"),
         ("next_lcp_id", "<u8"),
         ("created_us", "<u8"),
-        ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 11 * 8) // 8,)),
+        ("reach_lsn", "<u8"),  # no group was ever written that ends behind this; 0: unknown (ADR 0007)
+        ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 12 * 8) // 8,)),
     ]
 )
 

@@ -16,6 +16,8 @@ SUFFIX = ".redo"
 FILES_MIN = 3
 CAPACITY_BYTES_MAX = 1 << 46  # the largest log that can be asked for
 FILE_BYTES_PREFERRED = 16 << 20
+REACH_STEP_BYTES = 16 << 20
+REACH_STEP_SHARE = 8
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,12 @@ class Geometry:
         """Whether a store can have been made with it: what is read from disk is not trusted (F112)."""
         aligned = self.file_bytes >= GROUP_ALIGN_BYTES and self.file_bytes % GROUP_ALIGN_BYTES == 0
         return aligned and self.file_count >= FILES_MIN and self.capacity_bytes <= CAPACITY_BYTES_MAX
+
+    @property
+    def reach_step_bytes(self) -> int:
+        """How far ahead of the log its reach is declared: what a restart reads behind the end of the log."""
+        share = self.capacity_bytes // REACH_STEP_SHARE // GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES
+        return max(GROUP_ALIGN_BYTES, min(REACH_STEP_BYTES, share))
 
     def name(self, number: int) -> str:
         """Name of a file of the ring."""

@@ -1,8 +1,7 @@
 """Reading the log at restart: which groups are there, where it ends, and whether that end is a tail or damage.
 
-Group n + 1 is never written before group n is durable. So a bad group with a valid successor anywhere in the ring is
-damage,
-and a bad last group is the tail a crash left.
+Group n + 1 is never written before group n is durable. So a bad group with a valid successor anywhere is damage, and a
+bad last group is the tail a crash left. A successor can lie anywhere before the reach of the log (ADR 0007).
 """
 
 from __future__ import annotations
@@ -59,9 +58,11 @@ class LogReader:
         self.last: GroupRead | None = None
         self._strange: tuple[int, int] | None = None  # file and offset of what looks like a group of another store
 
-    def groups(self, lsn: int, sequence: int) -> Iterator[GroupRead]:
+    def groups(self, lsn: int, sequence: int, floor_lsn: int = 0, reach_lsn: int = 0) -> Iterator[GroupRead]:
         """Every group from (lsn, sequence) to the end of the log; then `end_lsn`, `next_sequence`, `last` are set.
 
+        floor_lsn: the log is known to have been durable up to here. reach_lsn: no group was ever written that ends
+        behind this, 0 if that is not known.
         Raises: RedoDamaged if the log goes on behind a bad group.
         """
         self.end_lsn = lsn
@@ -74,7 +75,8 @@ class LogReader:
             self.last = group
             self.end_lsn = group.end_lsn
             self.next_sequence = group.sequence + 1
-        self._check_tail()
+        # What contradicts the sysfile makes its reach worth nothing.
+        self._check_tail(reach_lsn if self.end_lsn >= floor_lsn else 0)
 
     def group_at(self, lsn: int, sequence: int) -> GroupRead | None:
         """The intact group of this LSN and sequence, or None. Raises: VersionTooNew, VersionTooOld."""
@@ -121,9 +123,16 @@ class LogReader:
             name = self._geometry.name(number)
             raise RedoDamaged(f"{name} cannot be read: {error.message}", file=name, offset=offset) from error
 
-    def _check_tail(self) -> None:
-        """Raise RedoDamaged if an intact group with a later sequence lies anywhere in the ring."""
-        for lsn, sequence in self.candidates():
+    def _check_tail(self, reach_lsn: int) -> None:
+        """Raise RedoDamaged if an intact group with a later sequence lies before the reach, or anywhere if it is not
+        known.
+        """
+        size = self._geometry.capacity_bytes
+        start = 0
+        if 0 < reach_lsn >= self.end_lsn:
+            start = self.end_lsn
+            size = min(size, reach_lsn - start)
+        for lsn, sequence in self.candidates(start, size):
             if sequence >= self.next_sequence and lsn >= self.end_lsn and self.group_at(lsn, sequence) is not None:
                 raise self.damage(f"is damaged but group {sequence} behind it is intact")
         if self._strange is not None and self._is_foreign(*self._strange):
@@ -157,27 +166,33 @@ class LogReader:
         name = self._geometry.name(number)
         return ForeignFile(f"{name} belongs to another store; put the right one back", file=name, offset=offset)
 
-    def candidates(self) -> Iterator[tuple[int, int]]:
-        """(LSN, sequence) of everything in the ring that looks like a group header of this store."""
+    def candidates(self, start: int = 0, size: int | None = None) -> Iterator[tuple[int, int]]:
+        """(LSN, sequence) of what looks like a group header of this store in `size` bytes from LSN `start` on; in the
+        whole ring unless said.
+        """
+        size = self._geometry.capacity_bytes if size is None else size
+        # One buffer for all: memory touched for the first time costs more than reading into it.
+        buffer = np.empty(min(SCAN_BYTES, size) // 8, dtype=np.int64)
+        for done in range(0, size, SCAN_BYTES):
+            for number, offset, _, length in self._geometry.pieces(start + done, min(SCAN_BYTES, size - done)):
+                words = buffer[: length // 8]
+                self._pread_into(number, offset, words.data.cast("B"))
+                yield from self._headers(words, number, offset)
+
+    def _headers(self, words: Words, number: int, offset: int) -> Iterator[tuple[int, int]]:
+        """(LSN, sequence) of what looks like a group header of this store in a piece of a file."""
         step = GROUP_ALIGN_BYTES
         low = int.from_bytes(self._store[:8], "little")
-        for number in range(self._geometry.file_count):
-            for offset in range(0, self._geometry.file_bytes, SCAN_BYTES):
-                size = min(SCAN_BYTES, self._geometry.file_bytes - offset)
-                words = np.zeros(size // 8, dtype=np.int64)
-                self._pread_into(number, offset, words.data.cast("B"))
-                pages = words.reshape(-1, step // 8)
-                headers = np.ascontiguousarray(pages[:, :GROUP_WORDS]).view(GROUP).reshape(-1)
-                ours = headers["store_low"] == low
-                strange = np.flatnonzero((headers["kind"] == KIND_GROUP) & ~ours)
-                if strange.size and self._strange is None:
-                    self._strange = (number, offset + int(strange[0]) * step)
-                found = np.flatnonzero((headers["kind"] == KIND_GROUP) & ours)
-                for index in found.tolist():
-                    header = headers[index]
-                    at = number * self._geometry.file_bytes + offset + index * step
-                    if int(header["lsn"]) % self._geometry.capacity_bytes == at:
-                        yield int(header["lsn"]), int(header["sequence"])
+        headers = np.ascontiguousarray(words.reshape(-1, step // 8)[:, :GROUP_WORDS]).view(GROUP).reshape(-1)
+        ours = headers["store_low"] == low
+        strange = np.flatnonzero((headers["kind"] == KIND_GROUP) & ~ours)
+        if strange.size and self._strange is None:
+            self._strange = (number, offset + int(strange[0]) * step)
+        found = np.flatnonzero((headers["kind"] == KIND_GROUP) & ours)
+        for index in found.tolist():
+            lsn = int(headers[index]["lsn"])
+            if lsn % self._geometry.capacity_bytes == number * self._geometry.file_bytes + offset + index * step:
+                yield lsn, int(headers[index]["sequence"])
 
     def end_at(self, group: GroupRead) -> None:
         """The log is to end behind this group (restart through an epoch)."""

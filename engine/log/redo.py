@@ -7,7 +7,7 @@ leader writes the queue in order.
 Invariants: (L1) a group is not written before the one before it is durable; (L2) bytes of a durable group are
 rewritten only identically;
 (L3) a transaction lies in one group; (L4) head - tail never exceeds the capacity; (L5) the tail moves only by
-`set_tail`.
+`set_tail`; (L6) no group is written that ends behind the durable reach (ADR 0007).
 """
 
 from __future__ import annotations
@@ -108,6 +108,9 @@ class RedoLog:
         self._leader: object | None = None
         self._followers: deque[tuple[int, threading.Lock]] = deque()
         self.on_pressure: Callable[[], None] | None = None
+        # Declares durably that the log will reach at least this LSN; returns how far it may go. A bare log has none.
+        self.extend_reach: Callable[[int], int] | None = None
+        self.reach_lsn = 0
         self.groups_written = 0
         self.bytes_written = 0
         files.mark("cut", lsn=position.tail_lsn)
@@ -288,7 +291,10 @@ class RedoLog:
         words = group.words
         view = words.data.cast("B")
         numbers = []
+        end = group.lsn + group.written_words * 8
         try:
+            if end > self.reach_lsn and self.extend_reach is not None:
+                self.reach_lsn = self.extend_reach(end)
             for number, offset, start, length in self.geometry.pieces(group.lsn, group.written_words * 8):
                 self._files.pwrite(self._handles[number], offset, view[start : start + length])
                 numbers.append(number)

@@ -188,4 +188,4 @@ def long_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 
 def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
     """The program, for anomaly loops: creation, commits, a local checkpoint, a table made and dropped, reopening."""
-    History(open_store, seed, ledger).run(50)
+    History(open_store, seed, ledger).run(75)

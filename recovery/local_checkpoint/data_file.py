@@ -21,7 +21,7 @@ from engine.layout.sealed import (
 )
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
+    from engine.file_protocol import File, Files
     from engine.memory.arena import Words
 
 FOLDER = "lcp"
@@ -146,7 +146,7 @@ class DataFileWriter:
 def read_blocks(
     files: Files, name: str, store: bytes, lcp_id: int, table_id: int, fragment: int
 ) -> Iterator[tuple[Words, int]]:
-    """Every block of a data file as (words, words of entries), checked.
+    """Every block of a data file as (words, words of entries), checked; the words are valid until the next one.
 
     Raises: LcpDamaged, FileMissing, FileTruncated, ForeignFile; IoFailed where it cannot be read.
     """
@@ -155,8 +155,9 @@ def read_blocks(
         size = files.size(file)
         offset = 0
         number = 0
+        buffer: Words = np.empty(min(size // 8, BLOCK_WORDS), dtype=np.int64)
         while True:
-            words = _read_block(files, file, name, offset, size)
+            words, buffer = _read_block(files, file, name, offset, size, buffer)
             header = header_of(words, LCP_BLOCK)
             place = (int(header["lcp_id"]), int(header["table_id"]), int(header["fragment"]), int(header["number"]))
             used = int(header["entry_words"])
@@ -176,16 +177,24 @@ def read_blocks(
         files.close(file)
 
 
-def _read_block(files: Files, file: object, name: str, offset: int, size: int) -> Words:
-    head = np.zeros(BLOCK_HEADER_WORDS, dtype=np.int64)
-    if offset + head.nbytes > size:
+def _read_block(files: Files, file: File, name: str, offset: int, size: int, buffer: Words) -> tuple[Words, Words]:
+    """The block at `offset` of a file of `size` bytes, read into `buffer`, or into a larger one; block and buffer.
+
+    The same buffer each time: memory touched for the first time costs more than reading into it.
+    """
+    if offset + BLOCK_HEADER_WORDS * 8 > size:
         raise FileTruncated(f"{name} ends at {size}, in the middle of a block", file=name, offset=offset)
-    files.pread_into(file, offset, head.data.cast("B"))  # type: ignore[arg-type]
-    count = int(header_of(head, SEAL)["words"])
+    # Most likely the whole block; what was read of the next one is read again.
+    got = min(buffer.size, (size - offset) // 8)
+    files.pread_into(file, offset, buffer[:got].data.cast("B"))
+    count = int(header_of(buffer, SEAL)["words"])
     if count < UNIT_WORDS_MIN or offset + count * 8 > size:
         raise LcpDamaged(f"{name} has a damaged block at {offset}", file=name, offset=offset)
-    words = np.empty(count, dtype=np.int64)
-    files.pread_into(file, offset, words.data.cast("B"))  # type: ignore[arg-type]
+    if count > got:
+        if count > buffer.size:
+            buffer = np.empty(count, dtype=np.int64)
+        files.pread_into(file, offset, buffer[:count].data.cast("B"))
+    words = buffer[:count]
     if not is_sealed(words, KIND_LCP_BLOCK, count):
         raise LcpDamaged(f"{name} fails its checksum at {offset}", file=name, offset=offset)
-    return words
+    return words, buffer

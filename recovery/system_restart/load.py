@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged, MemoryExhausted
 from engine.kernels.growth import reserve_index
-from engine.kernels.lcp import SHAPE_WORDS, finish_load, load_copies, load_entries
+from engine.kernels.lcp import SHAPE_WORDS, finish_entries, finish_load, load_copies, load_entries
 from engine.kernels.setup import join_pools, set_pool, split_pool
 from engine.layout.arena import F_REPLAY_EPOCH, OK, S_POOL, S_POOL_TOP, ST_MEMORY
 from engine.layout.lcp import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
@@ -203,6 +203,7 @@ class Loader:
             )
             seen[0] += 1
             seen[1] += words.size * 8
+        check_load_status(finish_entries(self._store.mem, fragment), name, state)
         check_counts(name, (int(state[1]), *seen), (entries, blocks, size_bytes))
         return Loaded(int(state[1]), size_bytes)
 

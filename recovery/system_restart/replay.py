@@ -96,7 +96,7 @@ def replay(store: Store, groups: list[GroupRead], parts: int) -> int:
     counts = [0] * parts
 
     def work(part: int) -> None:
-        state = np.zeros(2, dtype=np.int64)
+        state = np.zeros(3, dtype=np.int64)
         for group in groups:
             stop = GROUP_WORDS + group.records_words
             status = replay_group(store.mem, directory, group.words, GROUP_WORDS, stop, group.epoch, part, parts, state)

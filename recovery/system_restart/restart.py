@@ -38,7 +38,7 @@ from recovery.local_checkpoint.control import (
     used_ids,
 )
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
-from recovery.sysfile import NAMES, Sysfile, open_copies, read_sysfile, write_sysfile
+from recovery.sysfile import NAMES, Sysfile, SysfileKeeper, open_copies, read_sysfile, write_sysfile
 from recovery.system_restart.load import PARTS, DataFileDamaged, Loader, PartsOutOfMemory, Place, out_of_memory
 from recovery.system_restart.replay import apply_schema, replay, schema_changes
 
@@ -84,7 +84,7 @@ class Opened:
 
     store: Store
     sysfile: Sysfile
-    sysfile_copies: tuple[File, File]
+    keeper: SysfileKeeper
     controls: list[Control]
     unsound: frozenset[int]  # local checkpoints with damaged files
     report: RestartReport
@@ -125,9 +125,10 @@ class Restart:
         self._phase("join")
         self._files.read_errors_latch = True
         sysfile, copies = self._firm_up(sysfile, controls, reader, groups)
-        self._attach(store, sysfile, controls, reader)
+        keeper = SysfileKeeper(self._files, copies, sysfile)
+        self._attach(store, keeper, controls, reader)
         unsound = frozenset(place[0] for place in self._damaged)
-        return Opened(store, sysfile, copies, controls, unsound, self._report)
+        return Opened(store, sysfile, keeper, controls, unsound, self._report)
 
     def rehearse(self) -> Store:
         """Bring the store back in memory as `run` does, up to but without the first write. It cannot commit.
@@ -179,7 +180,9 @@ class Restart:
         copies = open_copies(files)
         seed = int.from_bytes(self._clock.random_bytes(8), "little", signed=True)
         now_us = self._clock.wall_us()
-        made = Sysfile(self._clock.random_bytes(16), 0, 0, 0, 0, 0, 0, geometry, seed, 1, 1, now_us)
+        made = Sysfile(
+            self._clock.random_bytes(16), 0, 0, 0, 0, 0, 0, geometry, seed, 1, 1, now_us, geometry.reach_step_bytes
+        )
         self._report.is_new = True
         made = write_sysfile(files, copies, made)
         for copy in copies:
@@ -249,7 +252,7 @@ class Restart:
         reader = LogReader(self._files, sysfile.geometry, sysfile.store, handles)
         self._start = (start_lsn, start_sequence)
         try:
-            groups = list(reader.groups(start_lsn, start_sequence))
+            groups = list(reader.groups(start_lsn, start_sequence, sysfile.durable_lsn, sysfile.reach_lsn))
             if reader.end_lsn < sysfile.durable_lsn:
                 raise reader.damage(f"is damaged, and the log was durable through LSN {sysfile.durable_lsn}")
         except RedoDamaged as error:
@@ -311,13 +314,15 @@ class Restart:
                 durable_lsn=reader.end_lsn,
                 durable_sequence=reader.next_sequence - 1,
                 next_lcp_id=newest_lcp + 1,
+                reach_lsn=reader.end_lsn + sysfile.geometry.reach_step_bytes,
             ),
         )
         sweep(self._files)
         self._phase("firm up")
         return written, copies
 
-    def _attach(self, store: Store, sysfile: Sysfile, controls: list[Control], reader: LogReader) -> None:
+    def _attach(self, store: Store, keeper: SysfileKeeper, controls: list[Control], reader: LogReader) -> None:
+        sysfile = keeper.content
         tail_lsn, tail_sequence = 0, 1
         if len(controls) > 1:
             tail_lsn, tail_sequence = controls[1].start_lsn, controls[1].start_sequence
@@ -336,6 +341,7 @@ class Restart:
             Position(reader.next_sequence, reader.end_lsn, tail_lsn, tail_sequence),
             store.txid_limit,
         )
+        log.extend_reach = keeper.extend_reach
         store.attach(log, EpochClock(store.latch, log, sysfile.gci), sysfile.incarnation)
         report = self._report
         report.epoch = store.epochs.current

@@ -77,6 +77,13 @@ DEFECTS: tuple[Defect, ...] = (
         "            return",
         "disk-full",
     ),
+    Defect(
+        "log-outruns-its-reach",
+        "engine.log.redo",
+        "            if end > self.reach_lsn and self.extend_reach is not None:",
+        "            if False:",
+        "laps",
+    ),
     Defect("end-of-log-not-firmed-up", "recovery.system_restart.restart", "reader.seal_tail()", "pass", "states"),
     # --- local checkpoints ---------------------------------------------------------------------------
     Defect(

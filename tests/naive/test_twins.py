@@ -82,7 +82,7 @@ TWINS = {
     ),
     **dict.fromkeys(["operations.put_rows", "operations.touch_rows", "operations.touch_int_key"], WALK),
     **dict.fromkeys(["reads.read_row", "reads.read_rows", "reads.read_int_key", "reads.scan_rows"], WALK),
-    **dict.fromkeys(["replay.replay_group", "lcp.load_entries", "lcp.finish_load"], WALK),
+    **dict.fromkeys(["replay.replay_group", "lcp.load_entries", "lcp.finish_entries", "lcp.finish_load"], WALK),
     "growth.reserve_index": GROWN,
     **dict.fromkeys(["lcp.start_lcp", "lcp.scan_lcp", "lcp.load_copies"], SCAN),
     "lcp.abandon_lcp": BITS,
