@@ -1,13 +1,11 @@
 """The data dictionary in LMDB: a cache of what checkpoints and log say, for tools that look without restarting (D15).
 
 LMDB serves flipped bits as good data and may kill the process on a broken file. So its file is opened only if its
-digest matches a
-seal of ours, every value is sealed too, and whatever does not match is thrown away and made anew. Nothing durable
-depends on it.
+digest matches a seal of ours, every value is sealed too, and whatever does not match is thrown away and made anew.
+Nothing durable depends on it.
 
 Order of writes: data.mdb (LMDB's own sync) → its digest into `catalog.seal` → sync. A crash in between leaves a seal
-that does
-not match, which is the same as no catalog.
+that does not match, which is the same as no catalog.
 """
 
 from __future__ import annotations

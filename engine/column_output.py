@@ -57,8 +57,8 @@ def decode_rows(
     """A record batch of `count` images, with the named columns (all if None) and `extra` int64 columns behind them.
 
     Shapes: `images` (words,) int64; `offsets_or_stride` the word positions of the images (at least count) or the words
-    from one to the next; `extra` arrays (count,).
-    Raises: NoSuchColumn, PageDamaged, LimitExceeded past 2 GiB of one column.
+    from one to the next; `extra` arrays (count,). Raises: NoSuchColumn, PageDamaged, LimitExceeded past 2 GiB of one
+    column.
     """
     import pyarrow as pa
 

@@ -1,8 +1,7 @@
 """GCI and micro GCI: which epoch commits belong to, and closing it (D4).
 
 Closing is taking the next number under the commit latch, without waiting for anything but a commit that is being
-applied in
-slices. Epochs only count; time decides when, never what.
+applied in slices. Epochs only count; time decides when, never what.
 """
 
 from __future__ import annotations

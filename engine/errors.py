@@ -1,7 +1,7 @@
 """Every exception class, and nothing else.
 
-A class answers two questions: did anything happen, and what should the caller do?
-Messages are one line: what happened, then what to do. Evidence travels in fields.
+A class answers two questions: did anything happen, and what should the caller do? Messages are one line: what happened,
+then what to do. Evidence travels in fields.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
     """ "committed", "aborted" or "unknown" (older than the kept log, or still open).
 
     A group says which ids had not been given when it was sealed; so a transaction that began behind the oldest kept
-    group and is in none of them
-    was never committed.
+    group and is in none of them was never committed.
     """
     if any(txn.txid == txid and not txn.is_ended for txn in list(store.locks.by_slot.values())):
         return "unknown"

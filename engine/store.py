@@ -1,8 +1,7 @@
 """The engine assembled: arena, tables, locks, log and epochs of one open store, and the life of its transactions.
 
 Restart (`recovery`) builds a Store from what the files hold; the face (`tidemark`) gives it threads. Nothing in here
-starts
-a thread or decides when.
+starts a thread or decides when.
 """
 
 from __future__ import annotations

@@ -127,9 +127,8 @@ class Transaction:
 
         Order: records into the filling REDO group and changes into the rows (one atomic step), then the wait for that
         group's write and sync. A crash before the sync ends leaves the transaction whole or absent; it is acknowledged
-        only after.
-        Durable: everything, if `wait`; else with its epoch. Raises: CommitOnFailedStore and CommitInterrupted, which
-        tell the `txid`, if the outcome is unknown.
+        only after. Durable: everything, if `wait`; else with its epoch. Raises: CommitOnFailedStore and
+        CommitInterrupted, which tell the `txid`, if the outcome is unknown.
         """
         self.check()
         store = self.store

@@ -191,9 +191,9 @@ class ReadOnlyDatabase:
         """Move to the newest intact local checkpoint; returns its epoch, the same as before if there is no newer one.
 
         The new view is loaded aside, beside the old one: twice the memory of the rows for that time. After a restart
-        through an older epoch the newest may be older than what was shown.
-        Raises: FileMissing, LcpDamaged, SysfileDamaged, ForeignFile, Incompatible, MemoryExhausted, SnapshotTooOld,
-        which leave the view as it is; IoFailed, if the directory was moved or cannot be read: open the store again.
+        through an older epoch the newest may be older than what was shown. Raises: FileMissing, LcpDamaged,
+        SysfileDamaged, ForeignFile, Incompatible, MemoryExhausted, SnapshotTooOld, which leave the view as it is;
+        IoFailed, if the directory was moved or cannot be read: open the store again.
         """
         self.check_usable()  # before the latch: in a forked child nobody may be left to free it
         with self._refreshing:

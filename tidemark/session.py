@@ -27,8 +27,7 @@ class Transaction(EngineTransaction):
     """An open transaction, used by the thread that began it; `with` commits at the end and rolls back on an exception.
 
     Rows are mappings or sequences in column order. `Rejected` errors leave the transaction open and as it was before
-    the call;
-    `Retryable` ones have rolled it back whole.
+    the call; `Retryable` ones have rolled it back whole.
     """
 
     __slots__ = ()

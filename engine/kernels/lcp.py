@@ -1,8 +1,8 @@
 """Local checkpoint of one fragment: the scan, and loading what it wrote (D6, D8).
 
 Scan: on rows not yet passed, the checkpoint bit is 1 exactly if the row has changed since the checkpoint began. The
-scan clears bits that are 1 and
-writes live rows whose bit is 0. Loading puts every entry back at its ROWID, index entry included.
+scan clears bits that are 1 and writes live rows whose bit is 0. Loading puts every entry back at its ROWID, index entry
+included.
 """
 
 from __future__ import annotations

@@ -176,9 +176,8 @@ def read_int_key(mem, table, key, out):
 def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out, offsets, state):
     """Read rows [start, stop) by key into out; offsets gets the image offset of each row found.
 
-    state: [rows found, words used, next key]. Returns OK, or ST_SPACE - words needed when out is full (state says
-    where to
-    go on).
+    state: [rows found, words used, next key]. Returns OK, or ST_SPACE - words needed when out is full (state says where
+    to go on).
     """
     fragments = mem[table + T_FRAGMENT_LIST]
     for begin in range(start, stop, AHEAD_ROWS):

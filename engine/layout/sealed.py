@@ -1,8 +1,7 @@
 """Sealed units: every unit on disk begins with who it is and a checksum over all of it but the checksum.
 
-A good checksum at the wrong place must not pass, so kind, version, store and the kind's own identity lie inside.
-`seal` and
-`open_sealed` are the only functions that touch checksums.
+A good checksum at the wrong place must not pass, so kind, version, store and the kind's own identity lie inside. `seal`
+and `open_sealed` are the only functions that touch checksums.
 """
 
 from __future__ import annotations

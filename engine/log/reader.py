@@ -62,8 +62,7 @@ class LogReader:
         """Every group from (lsn, sequence) to the end of the log; then `end_lsn`, `next_sequence`, `last` are set.
 
         floor_lsn: the log is known to have been durable up to here. reach_lsn: no group was ever written that ends
-        behind this, 0 if that is not known.
-        Raises: RedoDamaged if the log goes on behind a bad group.
+        behind this, 0 if that is not known. Raises: RedoDamaged if the log goes on behind a bad group.
         """
         self.end_lsn = lsn
         self.next_sequence = sequence
@@ -215,9 +214,8 @@ class LogReader:
     def seal_tail(self) -> None:
         """Make the end of the log firm before anything new is promised.
 
-        The last group is rewritten with identical bytes and synced, because after a failed sync the page cache may
-        show what the disk
-        lacks (F39); the sector behind it is zeroed. Durable on return.
+        The last group is rewritten with identical bytes and synced, because after a failed sync the page cache may show
+        what the disk lacks (F39); the sector behind it is zeroed. Durable on return.
         """
         if self.last is not None:
             self._write(self.last.lsn, self.last.words[: (self.last.end_lsn - self.last.lsn) // 8])

@@ -4,10 +4,9 @@ Under the store's commit latch: `fill`, `room`, `sequence`, `adopt`, `close_epoc
 filling group takes records until somebody waits for it or its epoch closes; then it is numbered, placed and queued. The
 leader writes the queue in order.
 
-Invariants: (L1) a group is not written before the one before it is durable; (L2) bytes of a durable group are
-rewritten only identically;
-(L3) a transaction lies in one group; (L4) head - tail never exceeds the capacity; (L5) the tail moves only by
-`set_tail`; (L6) no group is written that ends behind the durable reach (ADR 0007).
+Invariants: (L1) a group is not written before the one before it is durable; (L2) bytes of a durable group are rewritten
+only identically; (L3) a transaction lies in one group; (L4) head - tail never exceeds the capacity; (L5) the tail moves
+only by `set_tail`; (L6) no group is written that ends behind the durable reach (ADR 0007).
 """
 
 from __future__ import annotations
@@ -161,8 +160,7 @@ class RedoLog:
         sequence = self.sequence
         lsn = self.head_lsn
         # From here to the append there is no call, so no KeyboardInterrupt: the group is numbered, placed, queued and
-        # out of the way of the
-        # next records, or none of it.
+        # out of the way of the next records, or none of it.
         group.epoch = self.epoch
         group.lsn = lsn
         group.sequence = sequence
@@ -253,9 +251,9 @@ class RedoLog:
                     self._publish(group)
                     break
                 except KeyboardInterrupt as error:
-                    # Only the main thread gets here. The same bytes go to the same place again; a failed write or
-                    # sync would have
-                    # been latched by the files before the signal could come in between, and raises StoreFailed now.
+                    # Only the main thread gets here. The same bytes go to the same place again; a failed write or sync
+                    # would have been latched by the files before the signal could come in between, and raises
+                    # StoreFailed now.
                     interrupt = error
         if interrupt is not None:
             raise interrupt

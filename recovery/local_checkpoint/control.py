@@ -1,8 +1,7 @@
 """Control files: the commit point of a local checkpoint, and all that is needed to load it.
 
 `lcp/control-<id>` is one sealed unit, written whole after everything it names is durable. A control file that is not
-intact is no control file. The two newest
-are kept.
+intact is no control file. The two newest are kept.
 """
 
 from __future__ import annotations

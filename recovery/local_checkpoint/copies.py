@@ -1,8 +1,7 @@
 """Old rows that commits copy for a running local checkpoint, on their way to its copies file.
 
 Commits write into the current buffer under the commit latch; the checkpoint's thread takes full buffers away. What may
-be in flight is bounded by
-`checkpoint_memory`: operations promise their copies before they are accepted.
+be in flight is bounded by `checkpoint_memory`: operations promise their copies before they are accepted.
 """
 
 from __future__ import annotations

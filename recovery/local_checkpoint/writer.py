@@ -1,8 +1,8 @@
 """Making a local checkpoint while transactions go on (D6).
 
 Order of durable writes: data files → their sync → directory sync → log durable through E → control file → its sync and
-the directory's → older checkpoints
-removed → log tail cut. A crash before the control file is whole leaves the checkpoint before it in force.
+the directory's → older checkpoints removed → log tail cut. A crash before the control file is whole leaves the
+checkpoint before it in force.
 """
 
 from __future__ import annotations

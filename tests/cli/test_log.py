@@ -172,7 +172,9 @@ def test_log_of_an_open_store_says_so_and_changes_nothing(store: Path, backgroun
             assert result.stderr.startswith(f"note: process {process.pid} has the store open")
             assert result.stdout
         shown = json_lines("log", store, "--redo")
-        assert [entry for entry in shown if entry in closed] == closed
+        kept = [entry for entry in shown if entry in closed]
+        # The owner may have made its first local checkpoint and cut what lies before the older one.
+        assert kept and kept == closed[-len(kept) :]
         assert (store / "LOCK").read_bytes() == lock
 
 

@@ -96,8 +96,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "data-file-not-synced",
         "recovery.local_checkpoint.data_file",
-        "        self._write(True)\n        self._files.fdatasync(self._file)",
-        "        self._write(True)",
+        "        self._write()\n        self._files.fdatasync(self._file)\n        self._files.close",
+        "        self._write()\n        self._files.close",
         "states",
     ),
     Defect(

@@ -1,8 +1,8 @@
 """The process that gets killed: four threads of refresh transactions, each acknowledged on standard output.
 
 `python -m tidemark.demo.refresh DIRECTORY SEED`. A line "thread sequence" is printed after the commit has returned,
-never before.
-Each thread works on the orders whose key leaves its number modulo the number of threads, so what it did can be decided.
+never before. Each thread works on the orders whose key leaves its number modulo the number of threads, so what it did
+can be decided.
 """
 
 from __future__ import annotations
