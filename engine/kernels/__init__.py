@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
-from numba.core import codegen, compiler, compiler_machinery, typed_passes
+from numba.core import caching, codegen, compiler, compiler_machinery, typed_passes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -100,6 +100,38 @@ class _HelperCompiler(compiler.CompilerBase):  # type: ignore[misc]
         return [pipeline]
 
 
+class _SealedCodeFile(caching.IndexDataCacheFile):  # type: ignore[misc]
+    """numba's files of compiled code, with a digest: a flipped bit in machine code would be run."""
+
+    def _save_data(self, name: str, data: Any) -> None:
+        code = self._dump(data)
+        super()._save_data(name, (hashlib.sha256(code).digest(), code))
+
+    def _load_data(self, name: str) -> Any:
+        digest, code = super()._load_data(name)
+        if hashlib.sha256(code).digest() != digest:
+            raise ValueError(f"compiled code in {name} fails its checksum")
+        return caching.pickle.loads(code)
+
+
+class _CodeCache(caching.FunctionCache):  # type: ignore[misc]
+    """numba's cache of one kernel, which compiles again what cannot be used (F70)."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = _SealedCodeFile(self._cache_path, self._impl.filename_base, stamp)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled version, or None to compile it."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:  # a damaged file makes its reader raise anything
+            _log.warning("compiled code of %s cannot be used (%s); compiling it again", self._name, error)
+            self._cache_file.flush()
+            return None
+
+
 def _announce() -> None:
     # The first run ever compiles for some seconds; say so once instead of seeming to hang.
     global _announced
@@ -118,9 +150,8 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
         try:
             # Kernels allocate nothing. Without the run-time no helper call counts references, which are atomic
             # operations that keep memory accesses from overlapping (ADR 0006).
-            dispatcher = numba.njit(cache=True, error_model="numpy", nogil=nogil, _nrt=False, no_cfunc_wrapper=True)(
-                function
-            )
+            dispatcher = numba.njit(error_model="numpy", nogil=nogil, _nrt=False, no_cfunc_wrapper=True)(function)
+            dispatcher._cache = _CodeCache(function)
         finally:
             numba.config.CACHE_DIR = saved
         REGISTRY[f"{function.__module__}.{function.__name__}"] = (dispatcher, signature)

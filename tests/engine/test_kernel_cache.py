@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import numpy as np
@@ -38,6 +40,24 @@ def test_first_run_says_once_that_it_compiles_and_the_second_takes_the_kept_code
     assert silence == ""
     assert first[1] == "0"
     assert again == [first[0], "1"]
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("harm", ["empty", "cut", "flipped", "garbage"])
+def test_damaged_code_is_compiled_again_and_said(tmp_path: Path, suffix: str, harm: str) -> None:
+    """Story: a cache file cut short made every start end in EOFError; a bit flipped in machine code was run (F70)."""
+    first, _ = run(tmp_path)
+    (path,) = tmp_path.rglob(f"*xxh64_words*.{suffix}")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x40
+    harmed = {"empty": b"", "cut": content[:-20], "flipped": content, "garbage": b"garbage" * 50}
+    path.write_bytes(harmed[harm])
+    again, message = run(tmp_path)
+    assert again[0] == first[0]
+    healed, silence = run(tmp_path)
+    assert healed == [first[0], "1"] and silence == ""
+    if suffix == "nbc":
+        assert again[1] == "0" and "cannot be used" in message
 
 
 def test_helper_called_with_constants_is_compiled_once() -> None:
