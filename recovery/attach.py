@@ -20,7 +20,7 @@ from engine.memory.arena import Arena
 from engine.store import Store
 from recovery.listing import StoreListing
 from recovery.local_checkpoint.control import control_ids, control_name
-from recovery.system_restart.load import PARTS, DataFileDamaged, Loader, PartsOutOfMemory
+from recovery.system_restart.load import PARTS, DataFileDamaged, Loader, PartsOutOfMemory, Progress
 
 if TYPE_CHECKING:
     from engine.clock import Clock
@@ -52,7 +52,9 @@ class View:
 class Attachment:
     """Loads views of one store, each into memory of its own."""
 
-    def __init__(self, files: Files, options: Options, clock: Clock) -> None:
+    def __init__(self, files: Files, options: Options, clock: Clock, progress: Progress | None = None) -> None:
+        """progress: see `Loader`."""
+        self._progress = progress
         self._files = files
         self._options = options
         self._clock = clock
@@ -131,7 +133,7 @@ class Attachment:
         store = Store(arena, options, self._clock, self._files.failure, sysfile.hash_seed)
         for definition in control.tables:
             store.install_table(definition)
-        loader = Loader(store, self._files, sysfile.store, [control], parts)
+        loader = Loader(store, self._files, sysfile.store, [control], parts, progress=self._progress)
         loader.prepare()
         loader.choose()
         loader.load()

@@ -55,7 +55,13 @@ class Database:
     """One open store. Share it between threads; a transaction belongs to one. `with` closes it."""
 
     def __init__(
-        self, files: Files, options: Options, clock: Clock, directory: str | None = None, through: int | None = None
+        self,
+        files: Files,
+        options: Options,
+        clock: Clock,
+        directory: str | None = None,
+        through: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self._files = files
         self._options = options
@@ -64,7 +70,7 @@ class Database:
         self._catalog_turn = threading.Lock()
         files.lock()
         try:
-            self._opened = Restart(files, options, clock, through).run()
+            self._opened = Restart(files, options, clock, through, progress).run()
             self._store = self._opened.store
             self._open_catalog()
         except BaseException:
@@ -300,7 +306,10 @@ class Database:
 
 
 def open_database(
-    path: str | os.PathLike[str], through: int | None = None, **options: Unpack[OptionKeywords]
+    path: str | os.PathLike[str],
+    through: int | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[OptionKeywords],
 ) -> Database:
     """Open the store in a directory (a path or a `Locator`), making it if it is missing, and restart it.
 
@@ -309,7 +318,7 @@ def open_database(
     """
     parsed = Options.from_keywords(options)
     files = PosixFiles(path, create=parsed.create)
-    return Database(files, parsed, SystemClock(), files.directory, through)
+    return Database(files, parsed, SystemClock(), files.directory, through, progress)
 
 
 def check_store(

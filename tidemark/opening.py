@@ -16,6 +16,7 @@ from tidemark.read_only import ReadOnlyDatabase
 
 if TYPE_CHECKING:
     from engine.options import Size
+    from recovery.system_restart.load import Progress
 
 # The others are about writing, and a view does not write.
 READ_ONLY_OPTIONS = ("data_memory",)
@@ -23,21 +24,30 @@ READ_ONLY_OPTIONS = ("data_memory",)
 
 @overload
 def open_or_attach(
-    path: str | os.PathLike[str], *, read_only: Literal[True], data_memory: Size = ...
+    path: str | os.PathLike[str], *, read_only: Literal[True], progress: Progress | None = None, data_memory: Size = ...
 ) -> ReadOnlyDatabase: ...
 @overload
 def open_or_attach(  # type: ignore[overload-overlap]  # a Locator is a path too, and may say more
-    path: Locator, through: int | None = None, read_only: None = None, **options: Unpack[OptionKeywords]
+    path: Locator,
+    through: int | None = None,
+    read_only: None = None,
+    progress: Progress | None = None,
+    **options: Unpack[OptionKeywords],
 ) -> Database | ReadOnlyDatabase: ...
 @overload
 def open_or_attach(
     path: str | os.PathLike[str],
     through: int | None = None,
     read_only: Literal[False] | None = None,
+    progress: Progress | None = None,
     **options: Unpack[OptionKeywords],
 ) -> Database: ...
 def open_or_attach(
-    path: str | os.PathLike[str], through: int | None = None, read_only: bool | None = None, **options: Any
+    path: str | os.PathLike[str],
+    through: int | None = None,
+    read_only: bool | None = None,
+    progress: Progress | None = None,
+    **options: Any,
 ) -> Database | ReadOnlyDatabase:
     """Open the store in a directory (a path or a `Locator`), making it if it is missing, and restart it.
 
@@ -45,6 +55,8 @@ def open_or_attach(
     read_only: attach to the last local checkpoint, whoever has the store open: no lock is taken, no byte written, and
     what the log holds behind that checkpoint is not shown. Of the options only data_memory has a meaning then. None
     is what a `Locator` says, and otherwise False.
+    progress: called with (rows loaded, rows in all, "rows") while the local checkpoint is loaded, from the loading
+    threads, one at a time; what it raises ends the opening.
     options: those of `tidemark.Options`.
 
     Raises: Locked (another process has it), Damaged, Incompatible, SchemaInvalid for options, FileMissing with
@@ -59,10 +71,10 @@ def open_or_attach(
         if difflib.get_close_matches(name, ["read_only"], cutoff=0.8):
             raise SchemaInvalid(f"there is no option {name!r}; did you mean read_only?", option=name)
     if not read_only:
-        return open_database(path, through, **options)
+        return open_database(path, through, progress, **options)
     parsed = Options.from_keywords(options)
     for name in (*options, *(["through"] if through is not None else [])):
         if name not in READ_ONLY_OPTIONS:
             raise SchemaInvalid(f"option {name} has no meaning with read_only=True; leave it out", option=name)
     files = PosixFiles(path)
-    return ReadOnlyDatabase(files, parsed, SystemClock(), files.directory)
+    return ReadOnlyDatabase(files, parsed, SystemClock(), files.directory, progress)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from engine.options import Options
     from engine.store import Store
     from engine.table import Table
+    from recovery.system_restart.load import Progress
 
 R = TypeVar("R")
 
@@ -134,11 +135,18 @@ class ReadOnlyTable(TableHandle):
 class ReadOnlyDatabase:
     """A store as its last local checkpoint has it. Share it between threads; `with` closes it."""
 
-    def __init__(self, files: Files, options: Options, clock: Clock, directory: str | None = None) -> None:
+    def __init__(
+        self,
+        files: Files,
+        options: Options,
+        clock: Clock,
+        directory: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
         self._files = files
         self._options = options
         self._directory = directory
-        self._attachment = Attachment(files, options, clock)
+        self._attachment = Attachment(files, options, clock, progress)
         self._refreshing = threading.Lock()
         self._failure: Failure = files.failure
         try:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 PARTS = 2
 COPIES = (COPIES_TABLE, COPIES_FRAGMENT)
+Progress = Callable[[int, int, str], None]
 # A data file: (local checkpoint, table, fragment).
 Place = tuple[int, int, int]
 
@@ -91,7 +92,12 @@ class Loader:
         controls: list[Control],
         parts: int,
         damaged: frozenset[Place] = frozenset(),
+        progress: Progress | None = None,
     ) -> None:
+        """progress: called with (rows loaded, rows in all, "rows") block by block, from the loading threads in turn."""
+        self._progress = progress
+        self._rows_done = 0
+        self._progress_turn = threading.Lock()
         self._store = store
         self._files = files
         self._identity = identity
@@ -179,6 +185,15 @@ class Loader:
                 result.rows += done.rows
                 result.size_bytes += done.size_bytes
 
+    def _advance(self, rows: int) -> None:
+        if self._progress is not None:
+            with self._progress_turn:
+                self._rows_done += rows
+                total = sum(
+                    control.fragments[place][0] for place, control in self.chosen.items() if control is not None
+                )
+                self._progress(self._rows_done, total, "rows")
+
     def _reading(self, place: Place, work: Callable[[], Loaded]) -> Loaded:
         """Run work(); what it finds damaged or cannot read becomes DataFileDamaged with the place."""
         try:
@@ -196,11 +211,14 @@ class Loader:
             at = reserve_index(self._store.mem, fragment, entries, at)
         state = np.zeros(2, dtype=np.int64)
         seen = [0, 0]
+        loaded = 0
         for words, used in read_blocks(self._files, name, self._identity, control.lcp_id, *place):
             stop = BLOCK_HEADER_WORDS + used
             check_load_status(
                 load_entries(self._store.mem, fragment, words, BLOCK_HEADER_WORDS, stop, state), name, state
             )
+            self._advance(int(state[1]) - loaded)
+            loaded = int(state[1])
             seen[0] += 1
             seen[1] += words.size * 8
         check_load_status(finish_entries(self._store.mem, fragment), name, state)

@@ -38,7 +38,15 @@ from recovery.local_checkpoint.control import (
 )
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.sysfile import NAMES, Sysfile, SysfileKeeper, open_copies, read_sysfile, write_sysfile
-from recovery.system_restart.load import PARTS, DataFileDamaged, Loader, PartsOutOfMemory, Place, out_of_memory
+from recovery.system_restart.load import (
+    PARTS,
+    DataFileDamaged,
+    Loader,
+    PartsOutOfMemory,
+    Place,
+    Progress,
+    out_of_memory,
+)
 from recovery.system_restart.replay import apply_schema, replay, schema_changes
 
 if TYPE_CHECKING:
@@ -97,7 +105,16 @@ class Opened:
 class Restart:
     """One restart of one store."""
 
-    def __init__(self, files: Files, options: Options, clock: Clock, through: int | None = None) -> None:
+    def __init__(
+        self,
+        files: Files,
+        options: Options,
+        clock: Clock,
+        through: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """through: forget what came behind this epoch. progress: see `Loader`."""
+        self._progress = progress
         self._files = files
         self._options = options
         self._clock = clock
@@ -225,7 +242,7 @@ class Restart:
             store.next_table_id = max(store.next_table_id, controls[0].next_table_id)
             for definition in controls[0].tables:
                 store.install_table(definition)
-        loader = Loader(store, self._files, sysfile.store, controls, parts, frozenset(self._damaged))
+        loader = Loader(store, self._files, sysfile.store, controls, parts, frozenset(self._damaged), self._progress)
         loader.prepare()
         loader.choose()
         loader.load()

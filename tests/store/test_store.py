@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,31 @@ def test_checkpoint_then_more_changes_then_kill_gives_all() -> None:
     db.checkpoint()
     files = db._files.kill()  # the third checkpoint's predecessor is the fallback
     assert rows_of(open_memory(files)) == before
+
+
+def test_opening_reports_its_progress_and_what_the_callback_raises_ends_it(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", data_memory="32 MiB", redo_log="8 MiB", background=False) as db:
+        make_account(db).insert_many([(number, "a", 1.0, "n" * 400) for number in range(5_000)])
+        db.checkpoint()
+    calls: list[tuple[int, int, str]] = []
+
+    def progress(done: int, total: int, unit: str) -> None:
+        calls.append((done, total, unit))
+
+    for options in ({"background": False}, {"read_only": True}):
+        calls.clear()
+        with tm.open(tmp_path / "store", progress=progress, data_memory="32 MiB", **options):
+            assert len(calls) >= 4, "more than once per fragment"
+            assert [done for done, _, _ in calls] == sorted(done for done, _, _ in calls)
+            assert calls[-1] == (5_000, 5_000, "rows")
+
+    def stop(done: int, total: int, unit: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tm.open(tmp_path / "store", progress=stop, data_memory="32 MiB")
+    with tm.open(tmp_path / "store", data_memory="32 MiB", background=False) as db:
+        assert len(db["test.account"]) == 5_000
 
 
 def test_row_epochs_and_rowids_survive_restart_from_log_and_from_checkpoint() -> None:

@@ -51,7 +51,14 @@ def open_store(store: Path, data_memory: str, background: bool = False) -> tm.Da
             raise tm.FileMissing(f"there is no store in {files.directory}; check the path")
     finally:
         files.close_all()
-    return tm.open(store, create=False, background=background, data_memory=data_memory)
+    with bar("restart", None) as advance:
+        seen = [0]
+
+        def progress(done: int, total: int, unit: str) -> None:
+            advance(done - seen[0])
+            seen[0] = done
+
+        return tm.open(store, progress=progress, create=False, background=background, data_memory=data_memory)
 
 
 def open_for_reading(store: Path, data_memory: str, read_only: bool) -> tm.Database | tm.ReadOnlyDatabase:
