@@ -51,13 +51,7 @@ def open_store(store: Path, data_memory: str, background: bool = False) -> tm.Da
             raise tm.FileMissing(f"there is no store in {files.directory}; check the path")
     finally:
         files.close_all()
-    with bar("restart", None) as advance:
-        seen = [0]
-
-        def progress(done: int, total: int, unit: str) -> None:
-            advance(done - seen[0])
-            seen[0] = done
-
+    with reported("restart") as progress:
         return tm.open(store, progress=progress, create=False, background=background, data_memory=data_memory)
 
 
@@ -192,3 +186,17 @@ def bar(title: str, total: int | None, unit: str = "rows") -> Iterator[Callable[
 
     with tqdm(desc=title, total=total, unit=" " + unit, unit_scale=True, disable=None) as shown:
         yield lambda amount: None if shown.update(amount) else None
+
+
+@contextmanager
+def reported(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """`bar` as the callback that long work takes as `progress=`."""
+    with bar(title, None) as advance:
+        seen = 0
+
+        def progress(done: int, total: int, unit: str) -> None:
+            nonlocal seen
+            advance(done - seen)
+            seen = done
+
+        yield progress

@@ -20,12 +20,12 @@ from recovery.listing import StoreListing
 from tidemark.cli.output import (
     attach,
     attach_beside,
-    bar,
     json_option,
     memory_option,
     one_line,
     open_store,
     read_only_option,
+    reported,
     say,
     store_argument,
     table_lines,
@@ -194,13 +194,7 @@ def status(store: Path, data_memory: str, as_json: bool) -> None:
 def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
     """Make a local checkpoint; if the store is open elsewhere, its owner makes it."""
     try:
-        with open_store(store, data_memory) as db, bar("local checkpoint", None) as advance:
-            seen = [0]
-
-            def progress(done: int, total: int, unit: str) -> None:
-                advance(done - seen[0])
-                seen[0] = done
-
+        with open_store(store, data_memory) as db, reported("local checkpoint") as progress:
             report = db.checkpoint(progress)
     except tm.Locked as locked:
         report = ask_owner(store, "checkpoint", locked)
@@ -219,13 +213,7 @@ def check(store: Path, data_memory: str, as_json: bool) -> None:
     Nothing is changed. Exit code 1 if anything is damaged.
     """
     try:
-        with bar("check", None) as advance:
-            seen = [0]
-
-            def progress(done: int, total: int, unit: str) -> None:
-                advance(done - seen[0])
-                seen[0] = done
-
+        with reported("check") as progress:
             report = check_store(store, progress, data_memory=data_memory)
     except tm.Locked as locked:
         report = ask_owner(store, "check", locked)
