@@ -28,8 +28,13 @@ COLUMNS = [
 ]
 HOLD = """
 import sys
+import time
 import tidemark as tm
-with tm.open(sys.argv[1], data_memory="64 MiB", background=sys.argv[2] == "True") as db:
+is_timed = sys.argv[2] == "True"
+with tm.open(sys.argv[1], data_memory="64 MiB", background=is_timed) as db:
+    # What it replayed it puts into a local checkpoint of its own, at once.
+    while is_timed and db.restart_report["groups"] and not db.status()["lcp"]["completed"]:
+        time.sleep(0.01)
     print("open", flush=True)
     sys.stdin.read()
 """
