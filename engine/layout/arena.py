@@ -21,6 +21,8 @@ S_COPY_LIMIT = 9  # words that may be promised
 S_REDO_FREE = 10  # words of REDO log that may still be promised
 S_REDO_RESERVED = 11  # words of REDO log promised to open transactions
 S_TOUCHED = 12  # sum of what was read ahead of use, kept so that the reads are not optimised away
+S_FILE_DIRECTORY = 13  # block of leaves: file number -> descriptor of a data file; 0 before the first tablespace
+S_UNDO = 14  # address of the UNDO log's descriptor; 0 before the first tablespace
 S_POOL = 64  # the shared pool descriptor
 S_POOL_TOP = 96  # restart: a second pool that takes pages from the arena's end downwards
 
@@ -46,6 +48,7 @@ T_KEY_WORDS = 5  # words of the canonical key in the fixed image; 0 when the key
 T_SEED = 6  # seed of the index hash
 T_SCHEMA_VERSION = 7
 T_FRAGMENT_LIST = 8  # address of the array of fragment descriptor addresses
+T_HAS_DISK = 9
 
 # --- fragment descriptor (a block) --------------------------------------------------------------
 F_TABLE = 0
@@ -74,6 +77,14 @@ F_LCP_EPOCH = 27
 F_LCP_SCANNED = 28  # rows written by the scan
 F_LCP_COPIED = 29  # old rows written by commits
 F_LCP_SKIPPED = 30  # rows the scan found marked
+F_HAS_DISK = 31
+F_TABLESPACE = 32  # descriptor of the tablespace its disk parts lie in
+F_DISK_ANY = 33  # page class 1 begins here: free words that hold any piece of this table
+F_DISK_SMALL = 34  # page class 2 begins here
+F_DISK_WORDS = 35  # words of every piece, if all are equal; 0 if they differ
+F_DISK_CURRENT = 36  # extent that serves requests, outside the matrix; 0 none
+F_DISK_EXTENTS = 37  # list of all its extents
+F_DISK_EXTENT_COUNT = 38
 F_INDEX_DEPTH = 40
 F_INDEX_COUNT = 41
 F_INDEX_SEED = 42
@@ -83,6 +94,11 @@ F_SEGMENTS = 45
 F_INDEX_BLOCKS = 46
 F_VAR_LISTS = 64  # 16 lists of var pages by free space
 VAR_CLASSES = 16
+F_DISK_DIRTY = 80  # 4 lists of open pages that are dirty, by class
+F_DISK_REQUESTS = 84  # 4 lists of open pages that are only promised, by class
+F_DISK_MATRIX = 88  # 5 x 4 lists of extents: free space x best page class
+DISK_CLASSES = 4
+MATRIX_ROWS = 5
 F_DIRECTORY = 128  # up to 256 directory leaves of 512 entries: depth 17
 DIRECTORY_LEAVES = 256
 INDEX_DEPTH_MAX = 17
@@ -203,6 +219,10 @@ X_STATE = 16
 X_RUN = 17  # insert run that the next row may extend, 0 none
 X_TAIL_WORD = 18  # word 3 of its records: any-value | author << 32
 X_REDO_WORDS = 19  # words of REDO log promised to it
+X_UNDO_WORDS = 20  # words of UNDO log promised to it
+X_PAGE = 21  # evidence of the last call: number of the disk page it needs
+X_DISK = 22  # operations that change disk parts
+X_PIECE = 23  # commit: pieces of the operation under way that are done
 
 # --- status codes of kernels --------------------------------------------------------------------
 OK = 0
@@ -216,13 +236,17 @@ ST_INVARIANT = -7
 ST_MORE = -8  # bounded call ended early; call again
 ST_PAGES = -9  # the fragment has all pages it can have
 ST_REDO = -10  # the REDO log is promised away
+ST_PAGE = -11  # a disk page must be brought into memory first
+ST_UNDO = -12  # the UNDO log is promised away
+ST_EXTENT = -13  # the tablespace has no free extent
 
 assert BLOCKS_PER_PAGE * BLOCK_WORDS == PAGE_WORDS
 assert CELLS_PER_BLOCK * CELL_WORDS == BLOCK_WORDS
-assert F_VAR_LISTS + VAR_CLASSES <= F_DIRECTORY
+assert F_VAR_LISTS + VAR_CLASSES <= F_DISK_DIRTY
+assert F_DISK_MATRIX + MATRIX_ROWS * DISK_CLASSES <= F_DIRECTORY
 assert F_DIRECTORY + DIRECTORY_LEAVES <= F_MAP
 assert F_MAP + MAP_ROOTS == BLOCK_WORDS
 assert TAG_BITS + 1 + ENTRY_TAG_SHIFT == 63, "an index entry stays non-negative"
 assert SEG_BLOCK + SEG_BLOCKS_MAX == SEG_WORDS
 assert (1 << INDEX_DEPTH_MAX) == DIRECTORY_LEAVES * BLOCK_WORDS
-assert X_REDO_WORDS < TXN_WORDS
+assert X_PIECE < TXN_WORDS

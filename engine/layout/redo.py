@@ -23,6 +23,7 @@ KIND_NOOP = 9  # an operation the same transaction has taken back
 KIND_MAX = 9
 
 FLAG_VAR_KEPT = 1  # the image is only the fixed part; the var part stays
+FLAG_DISK_KEPT = 2  # the image has no disk part; the one on disk stays
 
 KIND_MASK = 0xFF
 FLAGS_SHIFT = 8

@@ -25,6 +25,11 @@ KIND_LCP_BLOCK = 0x424C
 KIND_LCP_CONTROL = 0x434C
 KIND_CATALOG_VALUE = 0x5643
 KIND_CATALOG_SEAL = 0x5343
+KIND_DISK_PAGE = 0x5044
+KIND_DATA_FILE = 0x4644  # first page of a data file
+KIND_UNDO_GROUP = 0x5547
+KIND_DOUBLE_WRITE = 0x5744
+KIND_EXTENTS = 0x5845  # block of extent headers in a local checkpoint
 
 SEAL_FIELDS: list[tuple[str, str]] = [
     ("checksum", "<u8"),  # XXH3-64 over everything behind this field
