@@ -16,6 +16,7 @@ from engine.layout.arena import (
     COUNT_SHIFT,
     ENTRY_WORDS,
     F_FIXED_WORDS,
+    F_HAS_DISK,
     F_HAS_VAR,
     F_NUMBER,
     F_RESERVED_ROWS,
@@ -61,6 +62,7 @@ from engine.layout.arena import (
     X_USED,
 )
 from engine.layout.redo import (
+    FLAG_DISK_KEPT,
     FLAG_VAR_KEPT,
     KIND_DELETE,
     KIND_INSERT,
@@ -177,16 +179,19 @@ def extend_run(mem, txn, buf, fragment, rowid, words):
 
 
 @helper
-def reserve_row(mem, txn, buf, fragment, tag, images, at):
-    """INSERT: take slot, var part and index entry of a new row, write its record; OK or a status code."""
+def reserve_row(mem, txn, buf, fragment, tag, images, at, disk):
+    """INSERT: take slot, var part and index entry of a new row, write its record; OK or a status code.
+
+    disk: words of the disk part behind the image, which the record carries too.
+    """
     fixed = mem[fragment + F_FIXED_WORDS]
     has_var = mem[fragment + F_HAS_VAR]
-    words = image_words(images, at, fixed, has_var)
+    words = image_words(images, at, fixed, has_var) + disk
     if mem[txn + X_USED] + OPERATION_WORDS + words > buf.size:
         return ST_SPACE
     reference = 0
     if has_var:
-        reference = take_var(mem, fragment, images, at + fixed, words - fixed)
+        reference = take_var(mem, fragment, images, at + fixed, words - disk - fixed)
         if reference == 0:
             return ST_MEMORY
     rowid = take_slot(mem, fragment)
@@ -224,11 +229,14 @@ def reserve_row(mem, txn, buf, fragment, tag, images, at):
 
 
 @helper
-def change_row(mem, txn, buf, fragment, rowid, row, images, at, flags):
-    """UPDATE with a full image: lock, write the var part aside, write the record; OK or a status code."""
+def change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags):
+    """UPDATE with an image: lock, write the var part aside, write the record; OK or a status code.
+
+    flags: of the operation. disk: words of the disk part behind the image, which the record carries too.
+    """
     fixed = mem[fragment + F_FIXED_WORDS]
     has_var = mem[fragment + F_HAS_VAR]
-    words = image_words(images, at, fixed, has_var)
+    words = image_words(images, at, fixed, has_var) + disk
     if mem[txn + X_USED] + OPERATION_WORDS + words > buf.size:
         return ST_SPACE
     status = promise_copy(mem, txn, copy_words(mem, fragment, row))
@@ -236,7 +244,7 @@ def change_row(mem, txn, buf, fragment, rowid, row, images, at, flags):
         return status
     reference = 0
     if has_var:
-        reference = take_var(mem, fragment, images, at + fixed, words - fixed)
+        reference = take_var(mem, fragment, images, at + fixed, words - disk - fixed)
         if reference == 0:
             return ST_MEMORY
     previous = newest_operation(mem[row])
@@ -246,7 +254,7 @@ def change_row(mem, txn, buf, fragment, rowid, row, images, at, flags):
         give_var(mem, fragment, reference)
         return ST_MEMORY
     mem[operation + O_VAR] = reference
-    record = write_record(mem, txn, buf, fragment, KIND_UPDATE, 0, OPERATION_WORDS + words, rowid, 1)
+    record = write_record(mem, txn, buf, fragment, KIND_UPDATE, record_flags, OPERATION_WORDS + words, rowid, 1)
     move_words(images, at, buf, record + OPERATION_WORDS, words)
     set_lock(mem, row, operation)
     return OK
@@ -307,11 +315,15 @@ def touch_update(mem, txn, buf, fragment, rowid, row):
     if operation == 0:
         return ST_MEMORY
     flags = FLAG_VAR_KEPT if mem[fragment + F_HAS_VAR] else 0
+    if mem[fragment + F_HAS_DISK]:
+        flags |= FLAG_DISK_KEPT
     record = write_record(mem, txn, buf, fragment, KIND_UPDATE, flags, OPERATION_WORDS + fixed, rowid, 1)
     if in_buffer:
         move_words(buf, source, buf, record + OPERATION_WORDS, fixed)
     else:
         move_words(mem, source, buf, record + OPERATION_WORDS, fixed)
+    if mem[fragment + F_HAS_DISK]:
+        buf[record + OPERATION_WORDS + fixed - 1] = 0  # nothing is planned for its disk part
     set_lock(mem, row, operation)
     return OK
 

@@ -12,6 +12,7 @@ from engine.kernels.changes import drop_operation, image_words, newest_operation
 from engine.kernels.primary import image_key, index_remove, row_tag, tag_of
 from engine.kernels.reads import write_entry
 from engine.kernels.rows import give_slot, known_row_address
+from engine.kernels.undo import undo_unpromise
 from engine.kernels.varparts import give_var, var_words
 from engine.kernels.words import move_words
 from engine.layout.arena import (
@@ -19,6 +20,7 @@ from engine.layout.arena import (
     COUNT_SHIFT,
     ENTRY_WORDS,
     F_FIXED_WORDS,
+    F_HAS_DISK,
     F_HAS_VAR,
     F_INDEX_SEED,
     F_KEY_WORDS,
@@ -56,13 +58,16 @@ from engine.layout.arena import (
     ST_COPIES,
     ST_INVARIANT,
     ST_MORE,
+    ST_PAGE,
     ST_REDO,
     ST_SPACE,
     STATE_SHIFT,
     TXN_WORDS,
+    VAR_WORDS_MASK,
     X_CHANGES,
     X_COPY_WORDS,
     X_CURSOR,
+    X_DISK,
     X_FIRST,
     X_LAST,
     X_OPS,
@@ -199,7 +204,8 @@ def apply_update(mem, txn, buf, operation, epoch, author, copies):
     if status != OK:
         return status
     at = (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
-    move_words(buf, at, mem, row + ROW_HEADER_WORDS, mem[fragment + F_FIXED_WORDS])
+    # Its disk reference, the last word, stays.
+    move_words(buf, at, mem, row + ROW_HEADER_WORDS, mem[fragment + F_FIXED_WORDS] - mem[fragment + F_HAS_DISK])
     if mem[operation + O_VAR] != 0:
         where = row + mem[fragment + F_ROW_WORDS] - 1
         give_var(mem, fragment, mem[where])
@@ -272,6 +278,8 @@ def finish(mem, txn):
     mem[txn + X_COPY_WORDS] = 0
     mem[S_REDO_RESERVED] -= mem[txn + X_REDO_WORDS]
     mem[txn + X_REDO_WORDS] = 0
+    undo_unpromise(mem, txn)
+    mem[txn + X_DISK] = 0
     mem[txn + X_FIRST] = 0
     mem[txn + X_LAST] = 0
     mem[txn + X_CURSOR] = 0
@@ -288,31 +296,45 @@ def write_transaction_record(mem, txn, buf, txid):
     buf[GROUP_WORDS + 3] = 0
 
 
+@helper
+def log_records(mem, txn, buf, fill, copies, txid):
+    """Copy a small transaction's records into the filling REDO group, if it changed anything.
+
+    COMMIT_LOGGED or 0; or, nothing done, ST_MORE (too large for one step), ST_COPIES (no room in copies), ST_SPACE (none
+    in fill).
+    """
+    words = mem[txn + X_USED] - GROUP_WORDS
+    if mem[txn + X_OPS] > SMALL_OPERATIONS or words > SMALL_WORDS:
+        return ST_MORE
+    if copies.size > 0 and copies[0] + mem[txn + X_COPY_WORDS] > copies.size:
+        return ST_COPIES
+    if mem[txn + X_CHANGES] == 0:
+        return 0
+    at = fill[0]
+    if at + words + FILL_PAD_WORDS > fill.size:
+        return ST_SPACE
+    write_transaction_record(mem, txn, buf, txid)
+    move_words(buf, GROUP_WORDS, fill, at, words)
+    fill[0] = at + words
+    fill[1] += 1
+    mem[S_REDO_FREE] -= words
+    return COMMIT_LOGGED
+
+
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64)")
 def commit_small(mem, txn, buf, fill, copies, epoch, txid):
     """Commit in one step: records into the filling REDO group, changes into the rows.
 
     fill[0] counts words, fill[1] transactions; copies is empty while no local checkpoint runs. Both happen or neither:
     no thread and no signal gets between. Returns COMMIT_LOGGED or 0 (nothing to log), plus COMMIT_WOKEN if somebody
-    waits for a lock it freed; or, nothing done, ST_MORE (too large for one step), ST_SPACE (no room in fill), ST_COPIES
-    (none in copies); or ST_INVARIANT.
+    waits for a lock it freed; or, nothing done, ST_PAGE (it changes disk parts, see `commit_disk`) or what
+    `log_records` refuses; or ST_INVARIANT.
     """
-    words = mem[txn + X_USED] - GROUP_WORDS
-    logged = 0
-    if mem[txn + X_OPS] > SMALL_OPERATIONS or words > SMALL_WORDS:
-        return ST_MORE
-    if copies.size > 0 and copies[0] + mem[txn + X_COPY_WORDS] > copies.size:
-        return ST_COPIES
-    if mem[txn + X_CHANGES] > 0:
-        at = fill[0]
-        if at + words + FILL_PAD_WORDS > fill.size:
-            return ST_SPACE
-        write_transaction_record(mem, txn, buf, txid)
-        move_words(buf, GROUP_WORDS, fill, at, words)
-        fill[0] = at + words
-        fill[1] += 1
-        mem[S_REDO_FREE] -= words
-        logged = COMMIT_LOGGED
+    if mem[txn + X_DISK] > 0:
+        return ST_PAGE
+    logged = log_records(mem, txn, buf, fill, copies, txid)
+    if logged < 0:
+        return logged
     mem[txn + X_CURSOR] = mem[txn + X_FIRST]
     status = apply_operations(mem, txn, buf, copies, epoch, 1 << 60)
     if status != OK:
@@ -352,6 +374,8 @@ def abort_insert(mem, txn, buf, operation):
         if index_remove(mem, fragment, tag, rowid) != OK:
             status = ST_INVARIANT
         at += image_words(buf, at, fixed, has_var)
+        if mem[fragment + F_HAS_DISK]:
+            at += buf[at] & VAR_WORDS_MASK
         if has_var:
             give_var(mem, fragment, mem[row + mem[fragment + F_ROW_WORDS] - 1])
         release_row(mem, txn, row, operation)

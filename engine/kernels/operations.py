@@ -33,6 +33,7 @@ from engine.layout.arena import (
     MODE_FIND,
     MODE_INSERT,
     MODE_UPDATE,
+    MODE_WRITE,
     OK,
     OP_REINSERT,
     OP_WAS_SHARED,
@@ -82,39 +83,43 @@ def busy(mem, txn, fragment, rowid, head):
 
 
 @helper
-def put_existing(mem, txn, buf, fragment, rowid, images, at, mode):
-    """INSERT, WRITE or UPDATE of a key that has an index entry."""
-    row = known_row_address(mem, fragment, rowid)
+def meet_row(mem, txn, fragment, rowid, row, mode):
+    """Whether INSERT, WRITE or UPDATE may change a row that has an index entry: OK, or OP_REINSERT if this transaction
+    has deleted it, or a status code.
+    """
     head = mem[row]
     if head & LOCK_MASK == 0:
-        if mode == MODE_INSERT:
-            return ST_DUPLICATE
-        return change_row(mem, txn, buf, fragment, rowid, row, images, at, 0)
+        return ST_DUPLICATE if mode == MODE_INSERT else OK
     if mode == MODE_INSERT and head & LOCK_SHARED:
         return ST_DUPLICATE  # nobody changes it, so there is nothing to wait for
     if lock_owner(mem, head) != txn:
         return busy(mem, txn, fragment, rowid, head)
     if own_kind(mem, row) == KIND_DELETE:
-        if mode == MODE_UPDATE:
-            return ST_MISSING
-        status = change_row_after_delete(mem, txn, buf, fragment, rowid, row, images, at)
-        return status
-    if mode == MODE_INSERT:
-        return ST_DUPLICATE
-    return change_row(mem, txn, buf, fragment, rowid, row, images, at, 0)
+        return OP_REINSERT if mode == MODE_INSERT or mode == MODE_WRITE else ST_MISSING
+    return ST_DUPLICATE if mode == MODE_INSERT else OK
 
 
 @helper
-def change_row_after_delete(mem, txn, buf, fragment, rowid, row, images, at):
-    """Insert of a key this transaction deleted: the delete is taken back once the update is certain to be there."""
+def put_existing(mem, txn, buf, fragment, rowid, images, at, mode):
+    """INSERT, WRITE or UPDATE of a key that has an index entry."""
+    row = known_row_address(mem, fragment, rowid)
+    flags = meet_row(mem, txn, fragment, rowid, row, mode)
+    if flags < 0:
+        return flags
     head = mem[row]
-    status = change_row(mem, txn, buf, fragment, rowid, row, images, at, OP_REINSERT)
-    if status == OK:
-        after = mem[row]
-        mem[row] = head
-        take_back_delete(mem, buf, row)
-        mem[row] = after
+    status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, 0, 0)
+    if status == OK and flags == OP_REINSERT:
+        cancel_delete(mem, buf, row, head)
     return status
+
+
+@helper
+def cancel_delete(mem, buf, row, head):
+    """The update that takes back a DELETE is certain to be there: the DELETE, which `head` leads to, becomes nothing."""
+    after = mem[row]
+    mem[row] = head
+    take_back_delete(mem, buf, row)
+    mem[row] = after
 
 
 @kernel(
@@ -151,7 +156,7 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
         elif mode == MODE_UPDATE:
             status = ST_MISSING
         else:
-            status = reserve_row(mem, txn, buf, fragment, tag, images, at)
+            status = reserve_row(mem, txn, buf, fragment, tag, images, at, 0)
         mem[txn + X_ROW] = position
         if status != OK:
             return status

@@ -15,6 +15,7 @@ from engine.layout.arena import (
     AUTHOR_SHIFT,
     COUNT_SHIFT,
     F_FIXED_WORDS,
+    F_HAS_DISK,
     F_HAS_VAR,
     F_INDEX_SEED,
     F_KEY_WORDS,
@@ -105,7 +106,8 @@ def replay_update(mem, fragment, words, at, size, epoch):
         where = row + mem[fragment + F_ROW_WORDS] - 1
         give_var(mem, fragment, mem[where])
         mem[where] = reference
-    move_words(words, image, mem, row + ROW_HEADER_WORDS, fixed)
+    # Its disk reference, the last word, stays.
+    move_words(words, image, mem, row + ROW_HEADER_WORDS, fixed - mem[fragment + F_HAS_DISK])
     mem[row] = LIVE << STATE_SHIFT | (words[at + 3] >> AUTHOR_SHIFT) << AUTHOR_SHIFT
     mem[row + 1] = epoch
     return OK

@@ -13,6 +13,7 @@ from engine.layout.arena import (
     F_FIXED_WORDS,
     F_FREE_HEAD,
     F_FREE_TAIL,
+    F_HAS_DISK,
     F_HAS_VAR,
     F_INDEX_BLOCKS,
     F_INDEX_COUNT,
@@ -59,6 +60,7 @@ from engine.layout.arena import (
     T_FIXED_WORDS,
     T_FRAGMENT_LIST,
     T_FRAGMENTS,
+    T_HAS_DISK,
     T_HAS_VAR,
     T_ID,
     T_KEY_WORDS,
@@ -158,6 +160,7 @@ def make_fragment(mem, table, number):
     mem[fragment + F_POOL] = S_POOL
     mem[fragment + F_INDEX_SEED] = mem[table + T_SEED]
     mem[fragment + F_SCHEMA_VERSION] = mem[table + T_SCHEMA_VERSION]
+    mem[fragment + F_HAS_DISK] = mem[table + T_HAS_DISK]
     return fragment
 
 
@@ -165,7 +168,7 @@ def make_fragment(mem, table, number):
 def make_table(mem, shape):
     """Make an empty table; its descriptor address, 0 when memory is exhausted (then nothing is kept).
 
-    shape: [id, fragments, fixed words, has var, key words in the fixed image, hash seed, schema version].
+    shape: [id, fragments, fixed words, has var, key words in the fixed image, hash seed, schema version, has disk].
     """
     table = take_block(mem, S_POOL)
     if table == 0:
@@ -178,6 +181,7 @@ def make_table(mem, shape):
     mem[table + T_KEY_WORDS] = shape[4]
     mem[table + T_SEED] = shape[5]
     mem[table + T_SCHEMA_VERSION] = shape[6]
+    mem[table + T_HAS_DISK] = shape[7]
     # At least one word besides header and reference: a reserved row keeps the place of its image there.
     mem[table + T_ROW_WORDS] = 2 + max(shape[2], 1) + shape[3]
     if count <= BLOCK_WORDS:

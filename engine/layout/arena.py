@@ -194,6 +194,7 @@ MODE_WRITE = 1
 MODE_UPDATE = 2
 MODE_DELETE = 3
 MODE_LOCK = 4
+MODE_UPDATE_KEPT = 6  # the images have no disk part, the one on disk stays
 MODE_FIND = 5  # leave the row's place and lock word as evidence
 ENTRY_WORDS = 3  # words before the image in scan, read and local-checkpoint entries
 
@@ -222,7 +223,10 @@ X_REDO_WORDS = 19  # words of REDO log promised to it
 X_UNDO_WORDS = 20  # words of UNDO log promised to it
 X_PAGE = 21  # evidence of the last call: number of the disk page it needs
 X_DISK = 22  # operations that change disk parts
-X_PIECE = 23  # commit: pieces of the operation under way that are done
+X_PIECE = 23  # commit: rows of the insert run under way that are done
+X_CHUNK = 24  # commit: chunks of the disk part under way that are written
+X_LINK = 25  # commit: page of the next chunk to write, or reference of the next one to free
+X_FREEING = 26  # commit: 1 while chunks of an old disk part are being freed
 
 # --- status codes of kernels --------------------------------------------------------------------
 OK = 0
@@ -239,6 +243,7 @@ ST_REDO = -10  # the REDO log is promised away
 ST_PAGE = -11  # a disk page must be brought into memory first
 ST_UNDO = -12  # the UNDO log is promised away
 ST_EXTENT = -13  # the tablespace has no free extent
+ST_DAMAGED = -14  # a disk page has not what its rows say
 
 assert BLOCKS_PER_PAGE * BLOCK_WORDS == PAGE_WORDS
 assert CELLS_PER_BLOCK * CELL_WORDS == BLOCK_WORDS
@@ -249,4 +254,4 @@ assert F_MAP + MAP_ROOTS == BLOCK_WORDS
 assert TAG_BITS + 1 + ENTRY_TAG_SHIFT == 63, "an index entry stays non-negative"
 assert SEG_BLOCK + SEG_BLOCKS_MAX == SEG_WORDS
 assert (1 << INDEX_DEPTH_MAX) == DIRECTORY_LEAVES * BLOCK_WORDS
-assert X_PIECE < TXN_WORDS
+assert X_FREEING < TXN_WORDS

@@ -17,7 +17,6 @@ PAGE_IN_FILE_MASK = (1 << 32) - 1
 SLOT_BITS = 16
 SLOT_MASK = (1 << SLOT_BITS) - 1
 SLOT_NONE = SLOT_MASK  # a page is promised, the slot is chosen at commit
-FRESH_PAGE = 1 << 62  # with a page number: the page is wholly free, so it is formatted instead of read
 
 # --- page cache: descriptor -----------------------------------------------------------------------
 C_PAGE_WORDS = 0
@@ -121,6 +120,12 @@ OP_PREVIOUS = 5
 OP_NEXT = 6
 OP_CHAIN = 7  # next page of the plan of a chained disk part
 OP_DIRTY_LIST = 4
+
+# --- plan of a chained disk part (a cell) -----------------------------------------------------------
+PL_PAGE = 0  # page its first piece goes to
+PL_CHUNK = 1  # page of its first chunk; the others follow through OP_CHAIN
+PL_CHUNKS = 2
+PL_STAMP = 3
 
 # --- UNDO log descriptor (in the cache region) -----------------------------------------------------
 U_ACTIVE = 0  # address of the buffer records go to
