@@ -9,6 +9,7 @@ from __future__ import annotations
 from engine.kernels import helper, kernel
 from engine.kernels.disk_cache import find_entry, fresh_lsn, owner_of, page_is_empty
 from engine.kernels.disk_lirs import (
+    enqueue,
     evict,
     free_entry,
     give_frame,
@@ -67,6 +68,7 @@ from engine.layout.disk_arena import (
     CLAIM_LOADING,
     CLAIM_NOWHERE,
     CLAIM_PIN,
+    CLAIM_QUIET,
     COPY_ALL,
     COPY_COLD,
     ENTRIES_PER_FRAME,
@@ -139,8 +141,9 @@ def claim_resident(mem, cache, entry, page, is_fresh, how):
         if mem[frame + DP_OWNER] != owner:
             page_format(mem, frame, mem[cache + C_PAGE_WORDS], page, owner, fresh_lsn(mem))
             mem[entry + CE_LSN] = mem[frame + DP_LSN]
-    mem[cache + C_HITS] += 1
-    reference(mem, cache, entry)
+    if (how & CLAIM_QUIET) == 0:
+        mem[cache + C_HITS] += 1
+        reference(mem, cache, entry)
     if (how & CLAIM_PIN) != 0:
         pin(mem, cache, entry)
     return CLAIM_HIT
@@ -165,7 +168,10 @@ def claim_missing(mem, cache, page, is_fresh, how):
             return CLAIM_AGAIN
     mem[entry + CE_FRAME] = take_frame(mem, cache)
     mem[cache + C_MISSES] += 1
-    reference(mem, cache, entry)
+    if (how & CLAIM_QUIET) == 0:
+        reference(mem, cache, entry)
+    else:
+        enqueue(mem, cache, entry)
     if formats != 0:
         page_format(mem, mem[entry + CE_FRAME], mem[cache + C_PAGE_WORDS], page, owner, fresh_lsn(mem))
         mem[entry + CE_LSN] = mem[mem[entry + CE_FRAME] + DP_LSN]

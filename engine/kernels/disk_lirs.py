@@ -26,13 +26,11 @@ from engine.layout.disk_arena import (
     C_FRESH_ENTRY,
     C_FRESH_FRAME,
     C_GHOST_FIRST,
-    C_GHOST_LAST,
     C_HOT,
     C_HOT_MAX,
     C_PAGE_WORDS,
     C_POLICY,
     C_QUEUE_FIRST,
-    C_QUEUE_LAST,
     C_RESIDENT,
     C_STACK_BOTTOM,
     C_STACK_TOP,
@@ -159,7 +157,7 @@ def free_entry(mem, cache, entry):
 
 @helper
 def take_entry(mem, cache, page):
-    """A new entry for a page, in its hash chain; the oldest ghost gives way if there is no other. 0 if there is none."""
+    """A new entry for a page, in its hash chain; the oldest ghost gives way if there is no other. 0 if none does."""
     if mem[cache + C_FREE_ENTRY] == 0 and mem[cache + C_FRESH_ENTRY] >= mem[cache + C_ENTRIES]:
         ghost = mem[cache + C_GHOST_FIRST]
         if ghost == 0:

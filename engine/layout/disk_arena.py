@@ -86,6 +86,7 @@ CLAIM_NOWHERE = -5  # the page is to be formatted, and no extent has it
 # How pages are claimed.
 CLAIM_PIN = 1  # they stay until they are unpinned
 CLAIM_ANY = 2  # dirty pages cannot be written: any clean page may go, a hot one too
+CLAIM_QUIET = 4  # no reference: whoever asked before, or will ask, has made one or will
 # Which dirty pages are copied out.
 COPY_COLD = 0  # from the front of the queue
 COPY_HOT = 1  # from the bottom of the stack
