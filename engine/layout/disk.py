@@ -110,7 +110,8 @@ DOUBLE_WRITE = np.dtype(
         ("pages", "<u8"),
         ("page_bytes", "<u8"),
         ("numbers", "<u8", (DOUBLE_WRITE_PAGES_MAX,)),
-        ("reserved", "<u8", (248,)),
+        ("checksums", "<u4", (DOUBLE_WRITE_PAGES_MAX,)),  # low halves: what stands there is of this batch
+        ("reserved", "<u8", (120,)),
     ]
 )
 

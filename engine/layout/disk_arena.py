@@ -43,6 +43,10 @@ C_EVICTIONS = 20
 C_POLICY = 21  # POLICY_LIRS, or POLICY_LRU to compare
 C_ENTRIES_USED = 22
 C_PINNED = 23  # entries with pins
+C_GHOST_FIRST = 24  # entries without a frame, in the order they lost it, linked through CE_BEFORE and CE_AFTER
+C_GHOST_LAST = 25
+C_FRESH_ENTRY = 26  # next entry that was never used
+C_FRESH_FRAME = 27  # next frame that was never used
 CACHE_WORDS = 64
 POLICY_LIRS = 0
 POLICY_LRU = 1
@@ -69,6 +73,23 @@ CE_ON_QUEUE = 4
 CE_IS_DIRTY = 8
 CE_LOADING = 16  # its frame is being filled
 CE_WRITING = 32  # a copy of it is on the way to the disk
+
+# What became of a page that was claimed.
+CLAIM_HIT = 1  # it is there
+CLAIM_LOAD = 2  # it has a frame, which the caller must fill
+CLAIM_LOADING = -1  # somebody else fills its frame
+CLAIM_DIRTY = -2  # no frame before dirty pages are written
+CLAIM_PINNED = -3  # no frame before pins or writes end
+CLAIM_AGAIN = -4  # bounded call ended early
+CLAIM_NOWHERE = -5  # the page is to be formatted, and no extent has it
+# How pages are claimed.
+CLAIM_PIN = 1  # they stay until they are unpinned
+CLAIM_ANY = 2  # dirty pages cannot be written: any clean page may go, a hot one too
+CLAIM_QUIET = 4  # no reference: whoever asked before, or will ask, has made one or will
+# Which dirty pages are copied out.
+COPY_COLD = 0  # from the front of the queue
+COPY_HOT = 1  # from the bottom of the stack
+COPY_ALL = 2  # every one, in the order of entries
 
 # --- tablespace descriptor (a block) --------------------------------------------------------------
 TS_ID = 0

@@ -1,0 +1,1 @@
+"""Disk columns: page cache, double-write file."""

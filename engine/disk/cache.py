@@ -1,0 +1,408 @@
+"""The page cache of one page size: pages brought into memory, pinned, cleaned, and flushed for a local checkpoint.
+
+Owns the region of frames in the arena, who may fill a frame, and who waits. Kernels decide about pages and frames under
+the GIL (`engine/kernels/disk_frames.py`); here are files, threads and errors.
+
+Invariants: (H1) a frame that is being filled belongs to one thread, others wait until it is done or has failed;
+(H2) pages promised to holders never exceed the frames, so a holder gets its frames once others are cleaned, and two
+holders cannot wait for each other; a thread that holds pages and asks for more may wait `wait_ms` in vain; (H3) what
+is read is verified before anybody sees it: checksum, store, page number, directory; (H4) writing is `PageWriter`'s.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.disk.double_write import HEADER_WORDS, is_page
+from engine.disk.page_writer import is_behind
+from engine.disk.read_ahead import ReadAhead
+from engine.errors import FileTruncated, MemoryExhausted, NoSuchTable, PageDamaged
+from engine.kernels.disk_frames import (
+    COPIED_WORDS,
+    claim_pages,
+    copy_dirty_pages,
+    drop_page,
+    forget_page,
+    heads_of,
+    loaded_page,
+    setup_cache,
+    unpin_pages,
+    written_pages,
+)
+from engine.layout import disk_arena as c
+from engine.layout.arena import OK, S_UNDO, ST_INVARIANT
+from engine.layout.disk import DOUBLE_WRITE_PAGES_MAX
+from engine.layout.sealed import KIND_DISK_PAGE, check_version, is_sealed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from engine.clock import Clock
+    from engine.disk.double_write import Places
+    from engine.disk.page_writer import PageWriter
+    from engine.file_protocol import Files
+    from engine.layout.sealed import Words
+
+READ_BYTES_MAX = 512 << 10
+WAIT_MS = 10_000
+# A waiter looks for itself this often: a wake-up may be cut off by a signal in the thread that owes it.
+POLL_SECONDS = 0.05
+_ALL_LSNS = 1 << 62
+_COUNTERS = {
+    "frames": c.C_FRAMES,
+    "resident": c.C_RESIDENT,
+    "hot": c.C_HOT,
+    "dirty": c.C_DIRTY,
+    "pinned": c.C_PINNED,
+    "hits": c.C_HITS,
+    "misses": c.C_MISSES,
+    "evictions": c.C_EVICTIONS,
+}
+
+
+class PageCache:
+    """A cache in the arena at word `address`; its region is zero and has `cache_region_words` words."""
+
+    def __init__(
+        self,
+        mem: Words,
+        address: int,
+        page_words: int,
+        frames: int,
+        *,
+        files: Files,
+        places: Places,
+        writer: PageWriter,
+        store: bytes,
+        clock: Clock,
+        wait_ms: int = WAIT_MS,
+        policy: int = c.POLICY_LIRS,
+        can_write: bool = True,
+    ) -> None:
+        """can_write: False for a restart that only rehearses. Dirty pages stay in memory then, and once they fill it
+        `hold` raises MemoryExhausted: open with a larger `page_buffer`. Raises: MemoryExhausted.
+        """
+        if setup_cache(mem, address, page_words, frames, heads_of(frames), policy) != OK:
+            raise MemoryExhausted(f"page_buffer has no room for {frames} pages; open with a larger page_buffer")
+        self.address = address
+        self.frames = frames
+        self.page_words = page_words
+        self.can_write = can_write
+        self._mem = mem
+        self._files = files
+        self._places = places
+        self._writer = writer
+        self._store = store
+        self._clock = clock
+        self._wait_seconds = wait_ms / 1_000
+        self._batch_pages = max(1, min(DOUBLE_WRITE_PAGES_MAX, frames // 4))
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self._promised = 0  # pages of all holders (H2)
+        self._read_ahead = ReadAhead(self._load_ahead)
+        self.pages_read = 0
+        self.pages_written = 0
+
+    # --- holding ---------------------------------------------------------------------------------
+    def hold(self, pages: Iterable[int], is_reference: bool = True) -> None:
+        """Bring pages in and pin them until `release` of the same numbers; all of them or none.
+
+        A number with FRESH_PAGE is formatted instead of read if it is still wholly free: owner from its extent, LSN
+        that of the UNDO log now. is_reference: False if the pages were asked for already for the same purpose, as a
+        commit does: they are not hotter for it. Raises: PageDamaged, IoFailed, FileTruncated, NoSuchTable (the table
+        was dropped meanwhile), MemoryExhausted (too many pages, or others pin them for `wait_ms`).
+        """
+        wanted = distinct(pages)
+        self._promise(wanted.size)
+        try:
+            self._claim(wanted, c.CLAIM_PIN | (0 if is_reference else c.CLAIM_QUIET))
+        except BaseException:
+            self._take_promise_back(wanted.size)
+            raise
+
+    def release(self, pages: Iterable[int]) -> None:
+        """Let pages go that were held with these numbers."""
+        wanted = distinct(pages)
+        self._unpin(wanted)
+        self._take_promise_back(wanted.size)
+
+    def ensure(self, pages: Iterable[int]) -> None:
+        """Bring pages in without pinning them: they are there until other pages need their frames. Raises: as `hold`."""
+        wanted = distinct(pages)
+        step = self._batch_pages
+        for start in range(0, wanted.size, step):
+            part = wanted[start : start + step].tolist()
+            self.hold(part)
+            self.release(part)
+
+    def read_ahead(self, pages: Iterable[int]) -> None:
+        """Have pages brought in by another thread; who asks for one of them meanwhile waits for that read alone.
+
+        Never fails: a page that cannot be read is left to who asks for it. What exceeds a few hundred pages is dropped.
+        """
+        self._read_ahead.ask(distinct(pages).tolist())
+
+    def forget(self, pages: Iterable[int]) -> None:
+        """Drop pages of a file that is being removed, dirty or not. Nobody holds them. Raises: MemoryExhausted."""
+        with self._writer.turn:
+            for page in distinct(pages).tolist():
+                if forget_page(self._mem, self.address, page & ~c.FRESH_PAGE) == ST_INVARIANT:
+                    raise MemoryExhausted(f"page {page} is still in use; end the transactions that use it", page=page)
+        self._notify()
+
+    def _promise(self, count: int) -> None:
+        if count > self.frames:
+            raise self._exhausted(f"has {self.frames} frames, {count} are needed at once")
+        deadline = self._clock.monotonic() + self._wait_seconds
+        with self._changed:
+            while self._promised + count > self.frames:
+                self._wait(deadline)
+            self._promised += count
+
+    def _take_promise_back(self, count: int) -> None:
+        with self._changed:
+            self._promised -= count
+            self._changed.notify_all()
+
+    def _claim(self, wanted: Words, how: int) -> None:
+        """Claim pages and load those that are missing; all of them or none."""
+        out = np.zeros(wanted.size, dtype=np.int64)
+        if not self.can_write:
+            how |= c.CLAIM_ANY
+        deadline = self._clock.monotonic() + self._wait_seconds
+        at = 0
+        try:
+            while at < wanted.size:
+                before = at
+                at = claim_pages(self._mem, self.address, wanted, at, wanted.size, how, out)
+                missing = np.flatnonzero(out[before:at] == c.CLAIM_LOAD) + before
+                if missing.size:
+                    # First what is ours: somebody may wait for it while we would wait for him.
+                    self._load(wanted, missing, out, how)
+                elif at < wanted.size and out[at] < 0:
+                    at = self._make_way(wanted, at, how, out, deadline)
+        except BaseException:
+            self._let_go(wanted, out, how)
+            raise
+
+    def _let_go(self, wanted: Words, out: Words, how: int) -> None:
+        """Undo a claim that failed; `out` is written by the kernel that claims, so no signal can come in between."""
+        for at in np.flatnonzero(out > 0).tolist():
+            page = wanted[at : at + 1]
+            is_ours = out[at] == c.CLAIM_LOAD
+            is_dropped = is_ours and drop_page(self._mem, self.address, int(page[0]) & ~c.FRESH_PAGE) == OK
+            if not is_dropped and how & c.CLAIM_PIN:
+                unpin_pages(self._mem, self.address, page, 0, 1)
+        self._notify()
+
+    def _make_way(self, wanted: Words, at: int, how: int, out: Words, deadline: float) -> int:
+        """Do, or wait for, what the claim of wanted[at] lacked; where to go on."""
+        reason = int(out[at])
+        if reason == c.CLAIM_NOWHERE:
+            raise NoSuchTable("the table of a disk page was dropped; begin a new transaction", page=int(wanted[at]))
+        if reason == c.CLAIM_DIRTY:
+            if not self.can_write:
+                raise self._exhausted("is full of changed pages, which this restart may not write")
+            self._clean_some()
+            return at
+        if reason == c.CLAIM_AGAIN:
+            return at
+        with self._changed:
+            # Once more with the condition held: whoever ends a load or a pin has to pass here to tell.
+            self._waiting += 1
+            try:
+                after = claim_pages(self._mem, self.address, wanted, at, at + 1, how, out)
+                if after == at and out[at] == reason:
+                    self._wait(deadline)
+            finally:
+                self._waiting -= 1
+        if after > at and out[at] == c.CLAIM_LOAD:
+            self._load(wanted, np.array([at]), out, how)
+        return after
+
+    def _wait(self, deadline: float) -> None:
+        self._files.failure.check()
+        if self._clock.monotonic() >= deadline:
+            raise self._exhausted("is pinned by others")
+        self._changed.wait(POLL_SECONDS)
+
+    def _exhausted(self, what: str) -> MemoryExhausted:
+        return MemoryExhausted(f"page_buffer {what}; try again, or open with a larger page_buffer", frames=self.frames)
+
+    def _unpin(self, wanted: Words) -> None:
+        at = 0
+        while at < wanted.size:
+            at = unpin_pages(self._mem, self.address, wanted, at, wanted.size)
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._waiting:
+            with self._changed:
+                self._changed.notify_all()
+
+    # --- reading ---------------------------------------------------------------------------------
+    def _load(self, wanted: Words, missing: Words, out: Words, how: int) -> None:
+        """Read pages that were claimed with CLAIM_LOAD; adjacent ones in one read."""
+        placed = [(int(at), *self._places.place(int(wanted[at]) & ~c.FRESH_PAGE)) for at in missing]
+        placed.sort(key=lambda each: (int(each[1]), each[2]))
+        page_bytes = self.page_words * 8
+        first = 0
+        for number in range(1, len(placed) + 1):
+            is_full = (number - first + 1) * page_bytes > READ_BYTES_MAX
+            if (
+                number < len(placed)
+                and not is_full
+                and is_behind(placed[number - 1][1:], placed[number][1:], page_bytes)
+            ):
+                continue
+            self._load_run(wanted, placed[first:number], out, how)
+            first = number
+        self._notify()
+
+    def _load_run(self, wanted: Words, run: list[tuple[int, Any, int]], out: Words, how: int) -> None:
+        _, file, offset = run[0]
+        words = np.empty(len(run) * self.page_words, dtype=np.int64)
+        got = self._files.pread_into(file, offset, words)
+        self.pages_read += len(run)
+        for number, (at, _, offset) in enumerate(run):
+            page = int(wanted[at]) & ~c.FRESH_PAGE
+            start = number * self.page_words
+            if got < (start + self.page_words) * 8:
+                text = f"{file.name} ends before page {page}; restore it from a copy"
+                raise FileTruncated(text, file=file.name, offset=offset, page=page)
+            self._verify(words[start : start + self.page_words], page, file.name, offset)
+            is_pinned = 1 if how & c.CLAIM_PIN else 0
+            if loaded_page(self._mem, self.address, page, words, start, is_pinned) != OK:
+                raise self._damaged(page, file.name, offset, "has an impossible slot directory")
+            out[at] = c.CLAIM_HIT
+
+    def _verify(self, words: Words, page: int, name: str, offset: int) -> None:
+        if is_page(words, page, self.page_words, self._store):
+            check_version(words, name)
+        elif words.any():
+            is_intact = is_sealed(words, KIND_DISK_PAGE, self.page_words)
+            what = "is of another place or store" if is_intact else "fails its checksum"
+            raise self._damaged(page, name, offset, what)
+
+    def _damaged(self, page: int, name: str, offset: int, what: str) -> PageDamaged:
+        return PageDamaged(
+            f"page at offset {offset} of {name} {what}; restore the file from a copy",
+            file=name,
+            page=page,
+            offset=offset,
+        )
+
+    def _load_ahead(self, pages: list[int]) -> None:
+        """Load pages for the read-ahead thread: no pin stays, and no reference is made for the reader to come."""
+        step = max(1, self._batch_pages)
+        for start in range(0, len(pages), step):
+            wanted = np.array(pages[start : start + step], dtype=np.int64)
+            self._promise(wanted.size)
+            try:
+                self._claim(wanted, c.CLAIM_QUIET)
+            finally:
+                self._take_promise_back(wanted.size)
+
+    # --- writing ---------------------------------------------------------------------------------
+    def clean(self, limit: int) -> int:
+        """Write up to `limit` dirty cold pages, those next to lose their frames first; how many were written.
+
+        In the data files they are durable after the next batch, or `flush`; a torn one is mended from the double-write
+        file. Raises: StorageFull, IoFailed, SyncFailed; pages that were not written stay dirty.
+        """
+        written = 0
+        while self.can_write and written < limit:
+            with self._writer.turn:
+                count = self._write_batch(
+                    c.COPY_COLD, 0, min(self._batch_pages, limit - written), np.zeros(1, np.int64)
+                )
+            if count == 0:
+                break
+            written += count
+        return written
+
+    def flush(self, bytes_per_second: int = 0) -> int:
+        """Write every page that is dirty now, at a bounded rate (0: none); how many were written.
+
+        Pages that become dirty meanwhile wait for the next one. Durable on return: all that was dirty at the start, in
+        its place. Raises: StorageFull, IoFailed, SyncFailed; MemoryExhausted if nothing may be written.
+        """
+        if not self.can_write:
+            raise self._exhausted("may not be written by this restart")
+        undo = int(self._mem[S_UNDO])
+        before_lsn = int(self._mem[undo + c.U_LSN]) if undo else _ALL_LSNS
+        cursor = np.zeros(1, dtype=np.int64)
+        begun = self._clock.monotonic()
+        written = 0
+        while cursor[0] >= 0:
+            with self._writer.turn:
+                written += self._write_batch(c.COPY_ALL, before_lsn, self._batch_pages, cursor)
+            if bytes_per_second:
+                due = written * self.page_words * 8 / bytes_per_second
+                self._clock.sleep(max(0.0, due - (self._clock.monotonic() - begun)))
+        with self._writer.turn:
+            self._writer.settle()
+        return written
+
+    def _clean_some(self) -> None:
+        """Make clean victims; if another thread is at it, wait for it instead."""
+        if not self._writer.turn.acquire(blocking=False):
+            with self._writer.turn:
+                return
+        try:
+            for how in (c.COPY_COLD, c.COPY_HOT):
+                if self._write_batch(how, 0, self._batch_pages, np.zeros(1, dtype=np.int64)):
+                    return
+        finally:
+            self._writer.turn.release()
+
+    def _write_batch(self, how: int, before_lsn: int, limit: int, cursor: Words) -> int:
+        """Copy out and write one batch; how many pages. The turn is ours."""
+        words = np.empty(HEADER_WORDS + limit * self.page_words, dtype=np.int64)
+        copied = np.zeros(limit * COPIED_WORDS, dtype=np.int64)
+        pages = words[HEADER_WORDS:]
+        count = 0
+        try:
+            while count < limit and cursor[0] >= 0:
+                before = count
+                count = copy_dirty_pages(self._mem, self.address, how, before_lsn, count, limit, cursor, pages, copied)
+                if count == before and how != c.COPY_ALL:
+                    break
+            if count:
+                about = copied[: count * COPIED_WORDS].reshape(-1, COPIED_WORDS)
+                order = np.argsort(about[:, 0], kind="stable")
+                in_order = pages.reshape(-1, self.page_words)
+                in_order[:count] = in_order[order]
+                numbers = about[order, 0].tolist()
+                self._writer.write(words, numbers, self.page_words, int(about[:, 1].max()))
+        except BaseException:
+            # All rows, not `count`: a signal may have come between the kernel's end and its answer.
+            written_pages(self._mem, self.address, copied, limit, 0)
+            self._notify()
+            raise
+        written_pages(self._mem, self.address, copied, count, 1)
+        self.pages_written += count
+        self._notify()
+        return count
+
+    # --- others ----------------------------------------------------------------------------------
+    def close(self) -> None:
+        """Stop reading ahead. What is dirty is lost, as in a crash."""
+        self._read_ahead.close()
+
+    def counters(self) -> dict[str, int]:
+        """Counters for `status()`."""
+        found = {name: int(self._mem[self.address + word]) for name, word in _COUNTERS.items()}
+        return {**found, "pages_read": self.pages_read, "pages_written": self.pages_written}
+
+
+def distinct(pages: Iterable[int]) -> Words:
+    """Each page once, in order of number; FRESH_PAGE stays if any of its mentions has it."""
+    found: dict[int, int] = {}
+    for page in pages:
+        number = page & ~c.FRESH_PAGE
+        found[number] = found.get(number, 0) | page
+    return np.array([found[number] for number in sorted(found)], dtype=np.int64)

@@ -1,0 +1,108 @@
+"""How pages go to disk, whichever cache they come from.
+
+Order of writes of a batch: pages sealed; UNDO log durable through their newest LSN; data files durable as the batch
+before left them; double-write file written and synced; pages in their places. The data files are synced lazily, by the
+next batch or by `settle`.
+
+Invariants: (W1) one batch at a time, from the copying of its pages on (`turn`), so that no older copy overtakes a newer
+one; (W2) the double-write file keeps a batch until all its pages lie whole and durable in their places: a batch broken
+off in the middle (disk full, a signal) is written again before anything else is.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from engine.disk.double_write import HEADER_WORDS
+from engine.layout.sealed import FORMAT_VERSION, KIND_DISK_PAGE, seal_units, store_halves
+
+if TYPE_CHECKING:
+    from engine.disk.double_write import DoubleWrite, Places
+    from engine.file_protocol import Files
+    from engine.layout.sealed import Words
+
+
+class WriteAhead(Protocol):
+    """The UNDO log as pages see it."""
+
+    def flush_through(self, lsn: int) -> None:
+        """Make every record up to the one with this LSN, it included, durable (or filtered)."""
+        ...
+
+
+class PageWriter:
+    """Writes batches of pages; hold `turn` from before they are copied until the end."""
+
+    def __init__(
+        self,
+        files: Files,
+        places: Places,
+        write_ahead: WriteAhead,
+        double_write: DoubleWrite,
+        identity: tuple[bytes, int],
+    ) -> None:
+        self.turn = threading.Lock()
+        self._files = files
+        self._places = places
+        self._write_ahead = write_ahead
+        self._double_write = double_write
+        self._identity = identity
+        self._is_unsynced = False
+        self._begun: tuple[Words, list[int], int] | None = None
+        self.batches = 0
+        self.pages_written = 0
+
+    def write(self, batch: Words, numbers: list[int], page_words: int, lsn: int) -> None:
+        """Write pages, in ascending order of number; they stand in `batch` behind HEADER_WORDS words of room.
+
+        lsn: newest of them. Durable on return: the UNDO log through `lsn`; the pages, by their copies. Keeps `batch`
+        if it raises. Raises: StorageFull, IoFailed, SyncFailed.
+        """
+        self._seal(batch, len(numbers), page_words)
+        self._write_ahead.flush_through(lsn)
+        self.settle()
+        self._double_write.write_batch(batch, numbers, page_words)
+        self._is_unsynced = True
+        self._begun = (batch, numbers, page_words)
+        self._finish()
+        self.batches += 1
+        self.pages_written += len(numbers)
+
+    def settle(self) -> None:
+        """Make everything written so far durable in its place."""
+        self._finish()
+        if self._is_unsynced:
+            self._places.sync_files()
+            self._is_unsynced = False
+
+    def _finish(self) -> None:
+        if self._begun is not None:
+            batch, numbers, page_words = self._begun
+            self._write_in_place(batch, numbers, page_words)
+            self._begun = None
+
+    def _seal(self, batch: Words, count: int, page_words: int) -> None:
+        store, incarnation = self._identity
+        pages = batch[HEADER_WORDS : HEADER_WORDS + count * page_words].reshape(count, page_words)
+        pages[:, 1] = KIND_DISK_PAGE | FORMAT_VERSION << 16 | page_words << 32
+        pages[:, 2:4].view(np.uint64)[:] = store_halves(store)
+        pages[:, 4] = incarnation
+        seal_units(batch, [(HEADER_WORDS + number * page_words, page_words) for number in range(count)])
+
+    def _write_in_place(self, batch: Words, numbers: list[int], page_words: int) -> None:
+        places = [self._places.place(page) for page in numbers]
+        first = 0
+        for number in range(1, len(numbers) + 1):
+            if number < len(numbers) and is_behind(places[number - 1], places[number], page_words * 8):
+                continue
+            start = HEADER_WORDS + first * page_words
+            self._files.pwrite(*places[first], batch[start : HEADER_WORDS + number * page_words])
+            first = number
+
+
+def is_behind(before: tuple[object, int], after: tuple[object, int], page_bytes: int) -> bool:
+    """Whether a page lies right behind another one in the same file."""
+    return before[0] == after[0] and before[1] + page_bytes == after[1]

@@ -1,0 +1,84 @@
+"""Asynchronous read-ahead: one thread that brings pages in before a scan asks for them.
+
+Invariant: it may only make things faster. An error is left to the reader who will meet the page; requests beyond the
+limit are dropped, the newest first, because the reader gets to the oldest first.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from engine.errors import Error, StoreFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PAGES_MAX = 512
+
+_log = logging.getLogger("tidemark.disk")
+
+
+class ReadAhead:
+    """Owner of the thread, which starts with the first request."""
+
+    def __init__(self, load: Callable[[list[int]], None]) -> None:
+        self._load = load
+        self._wanted: deque[int] = deque()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._is_loading = False
+
+    def ask(self, pages: list[int]) -> None:
+        """Have these pages loaded some time soon."""
+        with self._changed:
+            if self._is_closed:
+                return
+            self._wanted.extend(pages[: PAGES_MAX - len(self._wanted)])
+            if self._thread is None and self._wanted:
+                self._thread = threading.Thread(target=self._run, name="tidemark-read-ahead", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def drain(self) -> None:
+        """Return when nothing is asked for or being loaded."""
+        with self._changed:
+            while not self._is_closed and (self._wanted or self._is_loading):
+                self._changed.wait()
+
+    def close(self) -> None:
+        """Stop and join the thread; what it has not begun is dropped. Harmless twice."""
+        with self._changed:
+            self._is_closed = True
+            self._wanted.clear()
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._is_loading = False
+                self._changed.notify_all()
+                while not self._wanted and not self._is_closed:
+                    self._changed.wait()
+                if self._is_closed:
+                    return
+                pages = list(self._wanted)
+                self._wanted.clear()
+                self._is_loading = True
+            try:
+                self._load(pages)
+            except StoreFailed:
+                return self._stop()
+            except Error as error:
+                _log.info("read-ahead left pages to their reader: %s", error)
+
+    def _stop(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._wanted.clear()
+            self._changed.notify_all()
