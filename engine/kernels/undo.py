@@ -193,7 +193,7 @@ def record_size(words, at, stop):
 
 @kernel("int64(int64[::1], int64, int64, int64, int64[::1])", nogil=True)
 def filter_records(words, start, stop, restorable_epoch, state):
-    """Leave UNDO_UPDATE records of epochs up to `restorable_epoch` out of words[start : stop], moving the rest together.
+    """Leave UNDO_UPDATE records of epochs up to `restorable_epoch` out of words[start : stop], the rest moved together.
 
     state: words kept, records kept, records left out, newest epoch of these, their words. OK, or ST_INVARIANT for what
     are no records; then words[start : stop] is worth nothing.
