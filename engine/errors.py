@@ -191,6 +191,10 @@ class RedoDamaged(Damaged):
     """A REDO group that was durable is damaged."""
 
 
+class UndoDamaged(Damaged):
+    """An UNDO group that is needed is damaged."""
+
+
 class LcpDamaged(Damaged):
     """No intact local checkpoint of a fragment reaches the kept REDO log."""
 

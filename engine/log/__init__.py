@@ -1,1 +1,1 @@
-"""Logs: REDO with group commit."""
+"""Logs: REDO with group commit, UNDO of disk columns."""

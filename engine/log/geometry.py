@@ -22,10 +22,12 @@ REACH_STEP_SHARE = 8
 
 @dataclass(frozen=True)
 class Geometry:
-    """Equal files, each a multiple of 4 KiB."""
+    """Equal files, each a multiple of 4 KiB: by default those of the REDO log."""
 
     file_bytes: int
     file_count: int
+    folder: str = FOLDER
+    suffix: str = SUFFIX
 
     @property
     def capacity_bytes(self) -> int:
@@ -33,11 +35,11 @@ class Geometry:
         return self.file_bytes * self.file_count
 
     @staticmethod
-    def of(redo_log_bytes: int) -> Geometry:
+    def of(log_bytes: int, folder: str = FOLDER, suffix: str = SUFFIX) -> Geometry:
         """The geometry for a wanted size: files of 16 MiB, at least three."""
-        count = max(FILES_MIN, redo_log_bytes // FILE_BYTES_PREFERRED)
-        file_bytes = redo_log_bytes // count // GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES
-        return Geometry(file_bytes, count)
+        count = max(FILES_MIN, log_bytes // FILE_BYTES_PREFERRED)
+        file_bytes = log_bytes // count // GROUP_ALIGN_BYTES * GROUP_ALIGN_BYTES
+        return Geometry(file_bytes, count, folder, suffix)
 
     def is_possible(self) -> bool:
         """Whether a store can have been made with it: what is read from disk is not trusted (F112)."""
@@ -52,7 +54,7 @@ class Geometry:
 
     def name(self, number: int) -> str:
         """Name of a file of the ring."""
-        return f"{FOLDER}/{number:04d}{SUFFIX}"
+        return f"{self.folder}/{number:04d}{self.suffix}"
 
     def names(self) -> list[str]:
         """Names of all files in order."""
@@ -78,22 +80,22 @@ class Geometry:
         return pieces
 
 
-def is_log_name(leaf: str) -> bool:
+def is_log_name(leaf: str, suffix: str = SUFFIX) -> bool:
     """Whether a file in the log's folder can be one of the ring."""
-    number = leaf.removesuffix(SUFFIX)
-    return leaf.endswith(SUFFIX) and number.isascii() and number.isdigit() and len(number) >= 4
+    number = leaf.removesuffix(suffix)
+    return leaf.endswith(suffix) and number.isascii() and number.isdigit() and len(number) >= 4
 
 
 def create_files(files: Files, geometry: Geometry) -> None:
-    """Make the zero-filled files of a new store. Durable: content and names, on return."""
-    if not files.exists(FOLDER):  # a crash while the store was made leaves the folder
-        files.make_directory(FOLDER)
+    """Make the zero-filled files of a new log. Durable: content and names, on return."""
+    if not files.exists(geometry.folder):  # a crash while they were made leaves the folder
+        files.make_directory(geometry.folder)
     files.sync_directory("")
     for name in geometry.names():
         file = files.create(name, geometry.file_bytes)
         files.fdatasync(file)
         files.close(file)
-    files.sync_directory(FOLDER)
+    files.sync_directory(geometry.folder)
 
 
 def open_files(files: Files, geometry: Geometry, writable: bool) -> list[File]:

@@ -39,6 +39,8 @@ PADDED = f"{CODEC}:test_padded_values_equal_twin"
 NULLS = f"{CODEC}:test_nulls_any_bitmap_equal_twin"
 KEYS = f"{CODEC}:test_variable_keys_equal_twin_and_come_back"
 VAR = f"{CODEC}:test_var_parts_equal_twin_and_come_back"
+UNDO = "tests.log.test_undo_kernels:test_promises_and_records_of_any_sequence_equal_twin"
+UNDO_WORDS = "tests.log.test_undo_kernels:test_filter_and_parser_of_any_words_equal_twin"
 HERE = "tests.naive.test_twins"
 
 TWINS = {
@@ -91,6 +93,10 @@ TWINS = {
     "operations.upgrade_lock": f"{LOCKS}:test_upgrade_of_a_lone_shared_lock_is_granted_at_once_and_held",
     "operations.hash_images": f"{HERE}:test_hashes_and_order_of_any_batch_equal_twin",
     "operations.sort_by_fragment": f"{HERE}:test_hashes_and_order_of_any_batch_equal_twin",
+    **dict.fromkeys(
+        [f"undo.{name}" for name in "append_undo append_undo_mark release_undo reserve_undo".split()], UNDO
+    ),
+    **dict.fromkeys(["undo.filter_records", "undo.parse_records"], UNDO_WORDS),
     "setup.setup_pool": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "setup.take_transaction_block": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     **dict.fromkeys(["setup.make_table", "setup.drop_fragment_pages", "setup.drop_table_rest"], DROPPED),
