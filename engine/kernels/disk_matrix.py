@@ -31,6 +31,7 @@ from engine.layout.disk_arena import (
     EX_PAGES,
     EX_POSITION,
     EX_PREVIOUS,
+    FIRST_DATA_PAGE,
     OP_DIRTY_LIST,
     OP_EXTENT,
     OP_FREE,
@@ -39,6 +40,7 @@ from engine.layout.disk_arena import (
     OP_PAGE,
     OP_PREVIOUS,
     OP_PROMISED,
+    PAGE_IN_FILE_MASK,
     POSITION_CURRENT,
     TS_EXTENT_PAGES,
     TS_PAYLOAD,
@@ -184,8 +186,11 @@ def check_place(mem, fragment, tablespace, extent):
 def check_extent(mem, fragment, tablespace, extent, state):
     """One extent: OK or what is wrong; state[1] is the page it was found on, state[2] and [3] count."""
     payload = mem[tablespace + TS_PAYLOAD]
-    state[1] = mem[extent + EX_FIRST]
-    if extent_of(mem, mem[extent + EX_FIRST]) != extent or mem[extent + EX_FRAGMENT] != fragment:
+    first = mem[extent + EX_FIRST]
+    state[1] = first
+    if extent_of(mem, first) != extent or mem[extent + EX_FRAGMENT] != fragment:
+        return SPACE_EXTENT
+    if ((first & PAGE_IN_FILE_MASK) - FIRST_DATA_PAGE) % mem[tablespace + TS_EXTENT_PAGES] != 0:
         return SPACE_EXTENT
     counts = 0  # four 16-bit counts
     total = 0

@@ -34,7 +34,6 @@ from engine.layout.arena import (
     ST_EXTENT,
     ST_INVARIANT,
     ST_MEMORY,
-    T_ID,
 )
 from engine.layout.disk_arena import (
     EX_CLASSES,
@@ -380,7 +379,7 @@ def own_extent(mem, fragment, extent):
     pages = mem[tablespace + TS_EXTENT_PAGES]
     unlink_free(mem, tablespace, extent)
     mem[extent + EX_FRAGMENT] = fragment
-    mem[extent + EX_TABLE] = mem[mem[fragment + F_TABLE] + T_ID]
+    mem[extent + EX_TABLE] = mem[fragment + F_TABLE]
     mem[extent + EX_NUMBER] = mem[fragment + F_NUMBER]
     mem[extent + EX_FREE] = pages * mem[tablespace + TS_PAYLOAD]
     mem[extent + EX_HINT] = 0

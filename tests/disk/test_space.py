@@ -79,7 +79,9 @@ class Pair:
     def change_page(self) -> None:
         page = self.twin.find(self.any_page())
         if page is not None:
-            free = self.random.choice([page.free, self.stage.payload, self.random.randint(page.free, self.stage.payload)])
+            free = self.random.choice(
+                [page.free, self.stage.payload, self.random.randint(page.free, self.stage.payload)]
+            )
             assert self.stage.settle(page.number, 0, free) == a.OK
             self.twin.change(page, free, page.promised, True)
 
@@ -125,7 +127,7 @@ def test_thresholds_of_the_worked_example_of_ndb() -> None:
 
 
 def test_fixed_pieces_on_pages_of_8_kib_walk_through_the_positions_of_the_example() -> None:
-    """Pieces of 33 words: 1008 // 34 = 29 a page, 928 in an extent of 32 pages; the example's rows in our arithmetic."""
+    """Pieces of 33 words: 1008 // 34 = 29 a page, 928 in an extent of 32 pages: the example in our arithmetic."""
     stage = Stage(1_024, 32, 1, any_words=33, piece_words=33)
     page = stage.reserve(33)
     assert page == FIRST
@@ -163,7 +165,7 @@ def test_request_searches_fullest_free_row_first_and_leaves_it_behind_its_column
     assert stage.position(FIRST) == 1
     assert stage.position(FIRST + 5) == 4 * 3
     assert stage.reserve(99) == FIRST + 5
-    assert stage.reserve(39) == FIRST, "the row of most free space serves what a page of class 1 holds"
+    assert stage.reserve(39) == FIRST + 4, "the row of most free space serves what a page of class 1 holds, by its hint"
     assert stage.check() == a.OK
 
 
@@ -275,7 +277,7 @@ def test_dropped_tables_extents_wait_and_come_back_wholly_free() -> None:
     while disk_extents.drop_fragment_extents(stage.mem, stage.fragment, 1) == a.ST_MORE:
         pass
     assert stage.numbers() == [0] * disk_matrix.MATRIX_WORDS
-    assert [each for each in stage.copies()[::5]] == [11, 11, 11], "a kept local checkpoint may still bring them back"
+    assert stage.copies()[::5] == [11, 11, 11], "a kept local checkpoint may still bring them back"
     other = stage.make_fragment(12, 20)
     assert stage.reserve(5, 0, other) == a.ST_EXTENT
     assert disk_extents.free_dropped_extents(stage.mem, stage.tablespace, np.array([4, 11, 20]), 100) == 0
@@ -315,3 +317,20 @@ def test_tablespace_given_back_leaves_every_block_as_before() -> None:
     pages = (int(stage.mem[a.S_POOL + a.P_FREE_BLOCK_COUNT]) - count + kept) / a.BLOCKS_PER_PAGE
     assert pages == int(pages), "whole pages were carved and all their blocks are free"
     assert disk_extents.setup_tablespace(stage.mem, 8, 512, d.EXTENT_PAGES_MAX + 1, 0) == a.ST_INVARIANT
+
+
+def test_fill_of_extents_lists_used_words_of_each_page() -> None:
+    stage = Stage(extents=2)
+    for _ in range(5):
+        page = stage.reserve(stage.payload - 1)
+        assert stage.settle(page, stage.payload - 1, page & 7) == a.OK
+    out, state = np.zeros(7, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    found = {}
+    while True:
+        status = disk_matrix.fill_of_extents(stage.mem, stage.fragment, state, out)
+        assert state[1] == 1 + stage.pages
+        found[int(out[0])] = out[1 : state[1]].tolist()
+        if status == a.OK:
+            break
+    full = [stage.payload - (FIRST + number & 7) for number in range(5)]
+    assert found == {FIRST: full[:4], FIRST + 4: [full[4], 0, 0, 0]}
