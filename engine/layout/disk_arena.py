@@ -102,6 +102,8 @@ TS_EXTENTS = 6  # all extents of its files
 TS_PAYLOAD = 7  # words of an empty page that pieces and their slots may take
 TS_EXTENT_BLOCK = 8  # block extent descriptors are carved from; its word 0 links to the one before
 TS_EXTENT_USED = 9  # words used of it
+TS_FREE_LAST = 10  # last of the free extents: they are used in the order in which they lie in the files
+TS_DROPPED = 11  # list of extents of dropped tables, linked through EX_NEXT
 
 # --- data file descriptor (a block) ---------------------------------------------------------------
 FL_ID = 0

@@ -42,6 +42,10 @@ VAR = f"{CODEC}:test_var_parts_equal_twin_and_come_back"
 UNDO = "tests.log.test_undo_kernels:test_promises_and_records_of_any_sequence_equal_twin"
 UNDO_WORDS = "tests.log.test_undo_kernels:test_filter_and_parser_of_any_words_equal_twin"
 HERE = "tests.naive.test_twins"
+SPACE = "tests.disk.test_space:test_random_history_of_reservation_equals_twin_after_every_step"
+SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_same_with_promises_forgotten"
+SPACE_DROPPED = "tests.disk.test_space:test_dropped_tables_extents_wait_and_come_back_wholly_free"
+SPACE_GIVEN_BACK = "tests.disk.test_space:test_tablespace_given_back_leaves_every_block_as_before"
 
 TWINS = {
     **dict.fromkeys(["check.check_rows", "check.check_index"], "tests.check.test_live:test_damage_in_memory_is_found"),
@@ -97,6 +101,17 @@ TWINS = {
         [f"undo.{name}" for name in "append_undo append_undo_mark release_undo reserve_undo".split()], UNDO
     ),
     **dict.fromkeys(["undo.filter_records", "undo.parse_records"], UNDO_WORDS),
+    **dict.fromkeys(["disk_matrix.check_space", "disk_matrix.matrix_of"], SPACE),
+    **dict.fromkeys(["disk_extents.join_tablespace", "disk_extents.add_extents"], SPACE),
+    **dict.fromkeys(
+        [f"disk_extents.{name}" for name in ("copy_extents", "restore_extent", "refresh_page")], SPACE_COPIES
+    ),
+    **dict.fromkeys(["disk_extents.drop_fragment_extents", "disk_extents.free_dropped_extents"], SPACE_DROPPED),
+    **dict.fromkeys(
+        [f"disk_extents.{name}" for name in ("setup_tablespace", "add_data_file", "drop_data_file", "drop_tablespace")],
+        SPACE_GIVEN_BACK,
+    ),
+    "disk_matrix.fill_of_extents": "tests.disk.test_space:test_fill_of_extents_lists_used_words_of_each_page",
     "setup.setup_pool": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "setup.take_transaction_block": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     **dict.fromkeys(["setup.make_table", "setup.drop_fragment_pages", "setup.drop_table_rest"], DROPPED),
