@@ -57,9 +57,11 @@ def decode_rows(
 ) -> pa.RecordBatch:
     """A record batch of `count` images, with the named columns (all if None) and `extra` int64 columns behind them.
 
+    Whole images of a table with disk columns have word positions; unless a disk column is among the named ones, images
+    need no disk part.
+
     Shapes: `images` (words,) int64; `offsets_or_stride` the word positions of the images (at least count) or the words
-    from one to the next; `extra` arrays (count,). Unless a disk column is among the named ones, the images need no disk
-    part; whole images of a table with disk columns have word positions. Raises: NoSuchColumn, PageDamaged, LimitExceeded past 2 GiB of one
+    from one to the next; `extra` arrays (count,). Raises: NoSuchColumn, PageDamaged, LimitExceeded past 2 GiB of one
     column.
     """
     import pyarrow as pa
@@ -114,7 +116,14 @@ def _decode_part(
 def _disk_starts(row_format: RowFormat, layout: PartLayout, images: Words, positions: Words, count: int) -> Words:
     starts = np.empty(count, np.int64)
     status = disk_kernels.find_disk_parts(
-        starts, images, positions, row_format.fixed_words, row_format.has_var, layout.fixed_words, layout.has_var, count
+        starts,
+        images,
+        positions,
+        row_format.fixed_words,
+        int(row_format.has_var),
+        layout.fixed_words,
+        int(layout.has_var),
+        count,
     )
     if status < 0:
         raise _damaged(row_format)

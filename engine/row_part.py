@@ -126,7 +126,7 @@ class RowPart:
         return values + self.var_defaults[len(values) :]
 
     def changed(self, part: memoryview, changes: Changes) -> bytearray:
-        """A copy of the part, given as a view of its bytes, with changes laid over. Raises: RowTooLarge, PageDamaged."""
+        """A copy of the part, a view of its bytes, with changes laid over. Raises: RowTooLarge, PageDamaged."""
         fixed_bytes = self.layout.fixed_words * WORD_BYTES
         buffer = bytearray(part[:fixed_bytes])
         changes.pack_fixed(buffer, 0)

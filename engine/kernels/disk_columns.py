@@ -7,6 +7,7 @@ before they are followed.
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.words import move_words
 from engine.layout.row import DISK_VERSION, DISK_VERSION_SHIFT, VAR_HEADER_WORDS, VAR_WORDS_MASK
 
 
@@ -33,12 +34,10 @@ def join_parts(images, offsets, memory, memory_offsets, disk, disk_offsets, coun
             return -1
         if first + memory_words > memory.size or second + words > disk.size or offsets[row + 1] > images.size:
             return -1
-        for i in range(memory_words):
-            images[at + i] = memory[first + i]
+        move_words(memory, first, images, at, memory_words)
         at += memory_words
         images[at] = words | DISK_VERSION << DISK_VERSION_SHIFT
-        for i in range(1, words):
-            images[at + i] = disk[second + i]
+        move_words(disk, second + 1, images, at + 1, words - 1)
     return count
 
 

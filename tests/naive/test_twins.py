@@ -39,6 +39,7 @@ PADDED = f"{CODEC}:test_padded_values_equal_twin"
 NULLS = f"{CODEC}:test_nulls_any_bitmap_equal_twin"
 KEYS = f"{CODEC}:test_variable_keys_equal_twin_and_come_back"
 VAR = f"{CODEC}:test_var_parts_equal_twin_and_come_back"
+JOINED = "tests.rows.test_disk_parts:test_parts_joined_and_found_again_equal_twin"
 HERE = "tests.naive.test_twins"
 
 TWINS = {
@@ -70,6 +71,8 @@ TWINS = {
         ],
         VAR,
     ),
+    "disk_columns.join_parts": JOINED,
+    "disk_columns.find_disk_parts": JOINED,
     **dict.fromkeys(
         [
             f"commit.{name}"
