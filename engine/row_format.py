@@ -434,14 +434,13 @@ class RowFormat:
         view = image.data.cast("B")
         end = self.image_parts(image)[0] * WORD_BYTES
         try:
-            result = self.memory.changed(view[:end], changes)
+            laid = self.memory.changed(view[:end], changes)
             if self.has_disk:
-                reference = self.fixed_words - DISK_REFERENCE_WORDS
-                _WORD.pack_into(result, reference * WORD_BYTES, 0)
-            result += view[end:] if changes.disk is None else self._disk_changed(view[end:], changes.disk)
+                _WORD.pack_into(laid, (self.fixed_words - DISK_REFERENCE_WORDS) * WORD_BYTES, 0)
+            laid += view[end:] if changes.disk is None else self._disk_changed(view[end:], changes.disk)
         except RowTooLarge as error:
             raise self._too_large(error, None) from None
-        return np.frombuffer(result, _INT64)
+        return np.frombuffer(laid, _INT64)
 
     def apply_disk_changes(self, part: Words, changes: Changes) -> Words:
         """A new disk part with the disk changes among `changes` laid over one; the given one stays as it is.
