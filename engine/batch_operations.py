@@ -283,8 +283,8 @@ def decode_entries(
     columns: Sequence[str] | None,
     extra: Mapping[str, Words] | None = None,
 ) -> pa.RecordBatch:
-    """`decode_rows` of entries that lie one behind the other; without var parts they are all of one size."""
-    if row_format.has_var:
+    """`decode_rows` of entries that lie one behind the other; without var and disk parts they are all of one size."""
+    if row_format.has_var or row_format.has_disk:
         return decode_rows(row_format, entries, offsets, count, columns, extra)
     return decode_rows(row_format, entries[ENTRY_WORDS:], ENTRY_WORDS + row_format.fixed_words, count, columns, extra)
 

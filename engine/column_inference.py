@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from engine import limits
 from engine.errors import NoSuchColumn, SchemaInvalid
-from engine.schema import Column
+from engine.schema import DISK, MEMORY, Column
 from engine.types import (
     Blob,
     Bool,
@@ -59,19 +59,24 @@ _NAMED: dict[str, ColumnType] = {
 }
 
 
-def columns_from_arrow(schema: pa.Schema, primary_key: Sequence[str]) -> list[Column]:
-    """A column for every field, nullable as the field is, key columns never.
+def columns_from_arrow(schema: pa.Schema, primary_key: Sequence[str], disk: Sequence[str] = ()) -> list[Column]:
+    """A column for every field, nullable as the field is, key columns never; those named in `disk` on disk.
 
-    Raises: NoSuchColumn for a key the schema lacks, SchemaInvalid for a type no column holds.
+    Raises: NoSuchColumn for a key or disk column the schema lacks, SchemaInvalid for a type no column holds.
     """
-    for name in primary_key:
-        if name not in schema.names:
-            raise NoSuchColumn(
-                f"there is no column {name!r} for the primary key; the columns are {', '.join(schema.names)}",
-                column=name,
-            )
+    for names, purpose in ((primary_key, "for the primary key"), (disk, "to put on disk")):
+        for name in names:
+            if name not in schema.names:
+                raise NoSuchColumn(
+                    f"there is no column {name!r} {purpose}; the columns are {', '.join(schema.names)}", column=name
+                )
     return [
-        Column(field.name, _type_of(field, field.name in primary_key), field.nullable and field.name not in primary_key)
+        Column(
+            field.name,
+            _type_of(field, field.name in primary_key),
+            field.nullable and field.name not in primary_key,
+            storage=DISK if field.name in disk else MEMORY,
+        )
         for field in schema
     ]
 

@@ -15,10 +15,11 @@ from engine.column_buffers import NO_BYTES, build_fixed, build_variable
 from engine.columnar import check_status
 from engine.errors import LimitExceeded, PageDamaged
 from engine.kernels import columns as fixed_kernels
+from engine.kernels import disk_columns as disk_kernels
 from engine.kernels import var_columns as var_kernels
 from engine.layout.row import WORD_BYTES, words_for
 from engine.row_format import RowFormat, Words
-from engine.row_layout import FIXED, KEY, VAR, Place
+from engine.row_layout import FIXED, KEY, VAR, PartLayout, Place
 from engine.schema import ABSENT, Column, TableDefinition
 from engine.types import Boolean, Decimal, Enum
 from engine.types_text import Binary, Char
@@ -56,6 +57,9 @@ def decode_rows(
 ) -> pa.RecordBatch:
     """A record batch of `count` images, with the named columns (all if None) and `extra` int64 columns behind them.
 
+    Whole images of a table with disk columns have word positions; unless a disk column is among the named ones, images
+    need no disk part.
+
     Shapes: `images` (words,) int64; `offsets_or_stride` the word positions of the images (at least count) or the words
     from one to the next; `extra` arrays (count,). Raises: NoSuchColumn, PageDamaged, LimitExceeded past 2 GiB of one
     column.
@@ -69,19 +73,15 @@ def decode_rows(
             raise row_format.no_such_column(name, None)
     places = [known[name] for name in names]
     arrays: dict[int, pa.Array] = {}
-    fixed = [place for place in places if place.part == FIXED]
-    if fixed:
-        compact = fixed_images(row_format, images, offsets_or_stride, count)
-        stride = row_format.fixed_words if row_format.has_var else _stride(row_format, offsets_or_stride)
-        _decode_fixed(arrays, compact, stride, fixed, count)
-    positions = np.zeros(0, np.int64)
-    if row_format.has_var:
-        positions = _positions(offsets_or_stride, count)
-    for place in places:
-        if place.part == VAR and place.position not in arrays:
-            arrays[place.position] = _decode_var(row_format, images, positions, place, count)
+    layout = row_format.layout
+    in_memory = [place for place in places if not place.is_disk]
+    _decode_part(arrays, row_format, layout, images, offsets_or_stride, in_memory, count)
     if any(place.part == KEY for place in places):
-        _decode_keys(arrays, row_format, images, positions, count)
+        _decode_keys(arrays, row_format, images, _positions(offsets_or_stride, count), count)
+    on_disk = [place for place in places if place.is_disk]
+    if layout.disk is not None and on_disk:
+        starts = _disk_starts(row_format, layout.disk, images, _positions(offsets_or_stride, count), count)
+        _decode_part(arrays, row_format, layout.disk, images, starts, on_disk, count)
     values = [arrays[place.position] for place in places]
     fields = list(arrow_schema(row_format.definition, names))
     for name, numbers in (extra or {}).items():
@@ -90,8 +90,44 @@ def decode_rows(
     return pa.RecordBatch.from_arrays(values, schema=pa.schema(fields))
 
 
-def _stride(row_format: RowFormat, offsets_or_stride: Words | int) -> int:
-    return offsets_or_stride if isinstance(offsets_or_stride, int) else row_format.fixed_words
+def _decode_part(
+    arrays: dict[int, Any],
+    row_format: RowFormat,
+    layout: PartLayout,
+    images: Words,
+    offsets_or_stride: Words | int,
+    places: Sequence[Place],
+    count: int,
+) -> None:
+    """Decode the columns of one part, which starts at each position; those of keys in var parts are left out."""
+    fixed = [place for place in places if place.part == FIXED]
+    if fixed:
+        compact = fixed_images(row_format, layout, images, offsets_or_stride, count)
+        is_strided = isinstance(offsets_or_stride, int) and not layout.has_var
+        stride = offsets_or_stride if isinstance(offsets_or_stride, int) and is_strided else layout.fixed_words
+        _decode_fixed(arrays, compact, stride, fixed, count)
+    var = [place for place in places if place.part == VAR]
+    if var:
+        positions = _positions(offsets_or_stride, count)
+        for place in var:
+            arrays[place.position] = _decode_var(row_format, layout, images, positions, place, count)
+
+
+def _disk_starts(row_format: RowFormat, layout: PartLayout, images: Words, positions: Words, count: int) -> Words:
+    starts = np.empty(count, np.int64)
+    status = disk_kernels.find_disk_parts(
+        starts,
+        images,
+        positions,
+        row_format.fixed_words,
+        int(row_format.has_var),
+        layout.fixed_words,
+        int(layout.has_var),
+        count,
+    )
+    if status < 0:
+        raise _damaged(row_format)
+    return starts
 
 
 def _positions(offsets_or_stride: Words | int, count: int) -> Words:
@@ -100,13 +136,17 @@ def _positions(offsets_or_stride: Words | int, count: int) -> Words:
     return offsets_or_stride
 
 
-def fixed_images(row_format: RowFormat, images: Words, offsets_or_stride: Words | int, count: int) -> Words:
-    """Fixed images in a row: the images themselves if a stride says so and there is no var part, else a copy."""
-    if isinstance(offsets_or_stride, int) and not row_format.has_var:
+def fixed_images(
+    row_format: RowFormat, layout: PartLayout, images: Words, offsets_or_stride: Words | int, count: int
+) -> Words:
+    """Fixed images of a part in a row: the images themselves if a stride says so and there is no var part, else a
+    copy.
+    """
+    if isinstance(offsets_or_stride, int) and not layout.has_var:
         return images[: count * offsets_or_stride]
-    compact = np.empty(count * row_format.fixed_words, np.int64)
+    compact = np.empty(count * layout.fixed_words, np.int64)
     positions = _positions(offsets_or_stride, count)
-    if var_kernels.collect_fixed(compact, images, positions, row_format.fixed_words, count) < 0:
+    if var_kernels.collect_fixed(compact, images, positions, layout.fixed_words, count) < 0:
         raise _damaged(row_format)
     return compact
 
@@ -222,14 +262,16 @@ def _decode_keys(arrays: dict[int, Any], row_format: RowFormat, images: Words, p
         _decode_fixed(arrays, words, units, [piece], count)
 
 
-def _decode_var(row_format: RowFormat, images: Words, positions: Words, place: Place, count: int) -> Any:
+def _decode_var(
+    row_format: RowFormat, layout: PartLayout, images: Words, positions: Words, place: Place, count: int
+) -> Any:
     column = place.column
     missing = column.missing
     absent = missing is None or missing is ABSENT
     default = NO_BYTES if absent else np.frombuffer(column.type.stored(missing), np.uint8)
     ends = np.zeros(count + 1, np.int64)
     bitmap = np.zeros((count + 7) // 8, np.uint8)
-    words = row_format.fixed_words
+    words = layout.fixed_words
     nulls = var_kernels.measure_var_column(
         ends, bitmap, images, positions, words, place.ordinal, -1 if absent else len(default), count
     )

@@ -9,6 +9,7 @@ from engine.column_input import Batch
 from engine.column_output import decode_rows, fixed_images
 from engine.column_values import conform
 from engine.columnar import EncodedRows, encode_arrays, given, stamp_nulls, write_fixed
+from engine.layout.row import DISK_REFERENCE_WORDS
 from engine.row_format import RowFormat, Words
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def encode_columns_patch(
 ) -> EncodedRows:
     """New images: row i of `batch` (any columns but the key's) laid over image i; the given images stay as they are.
 
+    If no disk column is among the given ones, neither the images need a disk part nor do the new ones have one.
     Raises: as `encode_rows`, and Rejected for key columns.
     """
     if isinstance(batch, Batch):
@@ -39,20 +41,20 @@ def encode_columns_patch(
     arrays = {
         place.position: conform(given_columns[place.column.name], place.column, table, first_row) for place in places
     }
-    if not layout.has_var:
-        result = fixed_images(row_format, images, offsets_or_stride, count).copy()
+    with_disk = row_format.touches_disk(given_columns)
+    if not layout.has_var and not with_disk:
+        result = fixed_images(row_format, layout, images, offsets_or_stride, count).copy()
         patched = [(place, arrays[place.position]) for place in places]
         write_fixed(result, layout.fixed_words, patched, count)
         for place, array in patched:
             if place.null_mask:
                 stamp_nulls(result, layout.fixed_words, place, array, count)
         stride = layout.fixed_words
+        if row_format.has_disk:
+            result[stride - DISK_REFERENCE_WORDS :: stride] = 0
         return EncodedRows(result, stride, NO_WORDS, result, stride, layout.key_words, NO_WORDS, count)
-    old = decode_rows(row_format, images, offsets_or_stride, count)
-    whole = {
-        place.position: arrays[place.position]
-        if place.position in arrays
-        else conform(old.column(place.position), place.column, table, first_row, place.is_key)
-        for place in layout.places
-    }
-    return encode_arrays(row_format, whole, count, first_row)
+    kept = [place for place in layout.places if place.position not in arrays and (with_disk or not place.is_disk)]
+    old = decode_rows(row_format, images, offsets_or_stride, count, [place.column.name for place in kept])
+    for place, array in zip(kept, old.columns, strict=True):
+        arrays[place.position] = conform(array, place.column, table, first_row, place.is_key)
+    return encode_arrays(row_format, arrays, count, first_row, with_disk)

@@ -20,10 +20,11 @@ from engine.column_input import Batch
 from engine.column_values import conform, from_python, input_type
 from engine.errors import InvariantBroken, NotNullViolation, RowTooLarge, TypeMismatch
 from engine.kernels import columns as fixed_kernels
+from engine.kernels import disk_columns as disk_kernels
 from engine.kernels import var_columns as var_kernels
 from engine.layout.row import WORD_BYTES, words_for
 from engine.row_format import RowFormat, Words, located
-from engine.row_layout import FIXED, Place
+from engine.row_layout import FIXED, PartLayout, Place
 from engine.schema import ABSENT
 from engine.types import Boolean, Decimal, Enum, Floating, Integer
 from engine.types_base import shown
@@ -126,23 +127,61 @@ def _conformed(row_format: RowFormat, batch: pa.RecordBatch, first_row: int) -> 
     return arrays
 
 
-def encode_arrays(row_format: RowFormat, arrays: Mapping[int, pa.Array], count: int, first_row: int) -> EncodedRows:
+def encode_arrays(
+    row_format: RowFormat, arrays: Mapping[int, pa.Array], count: int, first_row: int, with_disk: bool = True
+) -> EncodedRows:
+    """Images of conformed columns by position; those of a table with disk columns have offsets, or, without their disk
+    part, what a table in memory has.
+    """
     layout = row_format.layout
+    fixed = _fixed_part(layout, arrays, count)
+    keys = EncodedKeys(fixed, layout.fixed_words, layout.key_words, NO_WORDS, count)
+    if layout.key_in_var:
+        keys = _variable_keys([place.column for place in layout.key_places], _key_arrays(row_format, arrays), count)
+    images, stride, offsets = fixed, layout.fixed_words, NO_WORDS
+    if layout.has_var:
+        images, offsets = _encode_var(row_format, layout, arrays, fixed, keys, count, first_row)
+        stride = 0
+    if layout.disk is not None and with_disk:
+        memory_offsets = offsets if layout.has_var else _every(layout.fixed_words, count)
+        images, offsets = _join_disk(row_format, layout.disk, arrays, images, memory_offsets, count, first_row)
+        stride = 0
+    return EncodedRows(images, stride, offsets, keys.keys, keys.key_stride, keys.key_words, keys.key_offsets, count)
+
+
+def _fixed_part(layout: PartLayout, arrays: Mapping[int, pa.Array], count: int) -> Words:
     fixed = np.zeros(count * layout.fixed_words, np.int64)
     places = [(place, arrays[place.position]) for place in layout.fixed_places]
     write_fixed(fixed, layout.fixed_words, places, count)
     for place, array in places:
         if array.null_count:
             stamp_nulls(fixed, layout.fixed_words, place, array, count)
-    if not layout.has_var:
-        stride = layout.fixed_words
-        return EncodedRows(fixed, stride, NO_WORDS, fixed, stride, layout.key_words, NO_WORDS, count)
-    if layout.key_in_var:
-        keys = _variable_keys([place.column for place in layout.key_places], _key_arrays(row_format, arrays), count)
-    else:
-        keys = EncodedKeys(fixed, layout.fixed_words, layout.key_words, NO_WORDS, count)
-    images, offsets = _encode_var(row_format, arrays, fixed, keys, count, first_row)
-    return EncodedRows(images, 0, offsets, keys.keys, keys.key_stride, keys.key_words, keys.key_offsets, count)
+    return fixed
+
+
+def _every(words: int, count: int) -> Words:
+    return np.arange(count + 1, dtype=np.int64) * words
+
+
+def _join_disk(
+    row_format: RowFormat,
+    layout: PartLayout,
+    arrays: Mapping[int, pa.Array],
+    memory: Words,
+    memory_offsets: Words,
+    count: int,
+    first_row: int,
+) -> tuple[Words, Words]:
+    """Whole images and their offsets, of the parts in memory and the disk columns."""
+    disk = _fixed_part(layout, arrays, count)
+    disk_offsets = _every(layout.fixed_words, count)
+    if layout.has_var:
+        no_keys = EncodedKeys(NO_WORDS, 0, 0, NO_WORDS, count)
+        disk, disk_offsets = _encode_var(row_format, layout, arrays, disk, no_keys, count, first_row)
+    offsets = memory_offsets + disk_offsets
+    images = np.empty(int(offsets[count]), np.int64)
+    check_status(disk_kernels.join_parts(images, offsets, memory, memory_offsets, disk, disk_offsets, count))
+    return images, offsets
 
 
 def _key_arrays(row_format: RowFormat, arrays: Mapping[int, pa.Array]) -> list[pa.Array]:
@@ -321,13 +360,13 @@ def _one_key_column(values: Any, column: Any, table: str, first_row: int) -> Any
 # --- var parts ------------------------------------------------------------------------------------
 def _encode_var(
     row_format: RowFormat,
+    layout: PartLayout,
     arrays: Mapping[int, pa.Array],
     fixed: Words,
     keys: EncodedKeys,
     count: int,
     first_row: int,
 ) -> tuple[Words, Words]:
-    layout = row_format.layout
     columns = [(place, *variable(arrays[place.position])) for place in layout.var_places]
     nulls = [validity(arrays[place.position]) for place in layout.var_places]
     totals = np.zeros(count, np.int64)
@@ -358,6 +397,3 @@ def _encode_var(
         )  # fmt: skip
         check_status(status)
     return images, offsets
-
-
-# --- changes of some columns ----------------------------------------------------------------------

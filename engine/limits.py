@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from engine.layout.disk import PAGE_HEADER_WORDS, PIECE_HEADER_WORDS
+from engine.layout.row import WORD_BYTES
+
 # Names: as in MySQL, so that replicated names always fit.
 NAME_CHARACTERS_MAX = 64
 # Columns of a table: the var part counts its columns in 12 bits; 1,024 leaves room for added ones.
@@ -41,3 +44,11 @@ GCI_MAX = (1 << 31) - 1
 # Smallest sizes that can work at all, in bytes.
 DATA_MEMORY_BYTES_MIN = 1 << 20
 REDO_LOG_BYTES_MIN = 1 << 20
+
+# Disk part of a row, Text and Blob not counted: a page less its header, one slot word and the word that leads a piece.
+_DISK_PAGE_RESERVED_WORDS = PAGE_HEADER_WORDS + 1 + PIECE_HEADER_WORDS
+
+
+def disk_part_words_max(page_bytes: int) -> int:
+    """Most words of a disk part that is one piece of a page of `page_bytes`."""
+    return page_bytes // WORD_BYTES - _DISK_PAGE_RESERVED_WORDS

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import namedtuple
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -21,17 +21,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import NoSuchColumn, NotNullViolation, PageDamaged, Rejected, RowTooLarge, TypeMismatch
-from engine.layout.row import WORD_BYTES, words_for
-from engine.row_layout import VAR, Place, RowLayout, compute_layout
-from engine.row_var import VarPart, build_var_part, split_var_part
+from engine.errors import (
+    InvariantBroken,
+    NoSuchColumn,
+    NotNullViolation,
+    PageDamaged,
+    Rejected,
+    RowTooLarge,
+    TypeMismatch,
+)
+from engine.layout.row import DISK_REFERENCE_WORDS, WORD_BYTES, words_for
+from engine.row_layout import FIXED, RowLayout, compute_layout
+from engine.row_part import Changes, RowPart, image_words, key_pieces
+from engine.row_var import disk_part_words, split_var_part, var_part_words
 from engine.schema import ABSENT, TableDefinition
 from engine.types import Floating, Integer
 from engine.types_base import shown
 
 Words = NDArray[np.int64]
 _INT64 = np.dtype(np.int64)
-_BYTE = struct.Struct("<B")
 _WORD = struct.Struct("<q")
 
 
@@ -41,43 +49,23 @@ def located(error: Rejected, table: str, column: str, row: int | None) -> Reject
     return type(error)(f"{where} {error.message}", table=table, column=column, row=row)
 
 
-class Changes:
-    """Validated new values of some columns, ready to be laid over a row image.
-
-    `fixed` lists (byte offset in the fixed image, pack_into, stored value), `nulls` lists (byte offset, bit, is null),
-    `var` maps the ordinal of a var column to its bytes or None.
-    """
-
-    __slots__ = ("fixed", "nulls", "var")
-
-    def __init__(self) -> None:
-        self.fixed: list[tuple[int, Callable[..., None], Any]] = []
-        self.nulls: list[tuple[int, int, bool]] = []
-        self.var: dict[int, bytes | None] = {}
-
-    def pack_fixed(self, buffer: Any, byte_offset: int) -> None:
-        """Write the fixed-size changes over the fixed image that starts at `byte_offset` of a writable buffer."""
-        for offset, pack_into, value in self.fixed:
-            pack_into(buffer, byte_offset + offset, value)
-        for offset, mask, is_null in self.nulls:
-            (bits,) = _BYTE.unpack_from(buffer, byte_offset + offset)
-            _BYTE.pack_into(buffer, byte_offset + offset, bits | mask if is_null else bits & ~mask)
-
-
-def _code(place: Place) -> str:
-    return place.column.type.key_code if place.is_key else place.column.type.code
-
-
 class RowFormat:
     """The row image of one table version: geometry, encoder, decoder.
 
     `fixed_words` is F, `key_words` is K (0 if the key lies in the var part), `single_int_key` tells that the canonical
-    key is one word equal to the key's int. `Row` is the named tuple class of the table.
+    key is one word equal to the key's int. `Row` is the named tuple class of the table. `has_disk` tells that images
+    have a disk part, behind everything else, and `disk_words` its words if all rows' are equal, else 0.
     """
 
     def __init__(self, definition: TableDefinition) -> None:
         self.definition = definition
-        self.layout: RowLayout = compute_layout(definition)
+        layout = compute_layout(definition)
+        self.layout: RowLayout = layout
+        self.memory = RowPart(layout, is_disk=False)
+        self.disk = None if layout.disk is None else RowPart(layout.disk, is_disk=True)
+        self.has_disk = layout.disk is not None
+        self.disk_words = 0 if layout.disk is None or layout.disk.has_var else layout.disk.fixed_words
+        self._disk_names = frozenset(place.column.name for place in layout.places if place.is_disk)
         self.fixed_words = self.layout.fixed_words
         self.key_words = self.layout.key_words
         self.has_var = self.layout.has_var
@@ -99,34 +87,22 @@ class RowFormat:
     # --- preparation ----------------------------------------------------------------------------
     def _prepare_fixed(self) -> None:
         layout = self.layout
-        codes = "<" + "".join(_code(place) for place in layout.fixed_places)
-        # Arithmetic by struct itself: pads of key codes are part of them.
-        tail = layout.fixed_words * WORD_BYTES - layout.null_offset - layout.null_bytes
-        self._packer = struct.Struct(f"{codes}{layout.null_bytes}x{tail}x")
-        self._unpacker = struct.Struct(f"{codes}{layout.null_bytes}s{tail}x")
+        self._packer = self.memory.packer
         self._store = [
             place.column.type.stored_key if place.is_key else place.column.type.stored for place in layout.places
         ]
-        self._packers = {place.position: struct.Struct("<" + _code(place)) for place in layout.fixed_places}
-        self._zeros = {position: each.unpack(bytes(each.size))[0] for position, each in self._packers.items()}
         self._converters = [place.column.type.loaded if place.column.type.converts else None for place in layout.places]
-        self._var_defaults = [self._var_default(place) for place in layout.var_places]
         # Columns whose new values need no more than a look at type and range: (type, least, greatest, offset, pack).
         self._quick: dict[str, tuple[type, Any, Any, int, Callable[..., None]]] = {}
         for place in layout.fixed_places:
             kind = place.column.type
             if place.is_key or place.null_mask:
                 continue
-            pack = self._packers[place.position].pack_into
+            pack = self.memory.packers[place.position].pack_into
             if isinstance(kind, Integer):
                 self._quick[place.column.name] = (int, kind.minimum, kind.maximum, place.offset, pack)
             elif isinstance(kind, Floating) and kind.bits == 64:
                 self._quick[place.column.name] = (float, -math.inf, math.inf, place.offset, pack)
-
-    @staticmethod
-    def _var_default(place: Place) -> bytes | None:
-        default = place.column.missing
-        return None if default is None or default is ABSENT else place.column.type.stored(default)
 
     def _prepare_direct(self) -> None:
         """Decide whether whole rows can go through one struct call."""
@@ -139,7 +115,7 @@ class RowFormat:
             place.column.type.direct is not None and not (place.is_key and isinstance(place.column.type, Floating))
             for place in layout.places
         )
-        if direct and not layout.has_var:
+        if direct and not layout.has_var and not self.has_disk:
             self._direct_types = tuple(place.column.type.direct for place in layout.places)  # type: ignore[misc]
             self._direct_lengths = [
                 (place.position, place.width) for place in layout.places if place.column.type.direct is bytes
@@ -164,7 +140,7 @@ class RowFormat:
     def _decode_direct(self) -> Callable[..., Any] | None:
         """A decoder of one struct call for tables without nulls, var part and conversions."""
         layout = self.layout
-        if layout.has_var or layout.null_bytes or any(self._converters):
+        if layout.has_var or layout.null_bytes or self.has_disk or any(self._converters):
             return None
         unpack = self._packer.unpack_from
         make = partial(tuple.__new__, self.Row)
@@ -254,7 +230,7 @@ class RowFormat:
     def encode_row(self, row: Mapping[str, Any] | Sequence[Any], number: int | None = None) -> Words:
         """The image of a row given by column names or in column order; `number` is its place in a batch.
 
-        Shapes: (fixed words + var words,) int64.
+        Shapes: (fixed words + var words + disk words,) int64.
         """
         values = row if type(row) is tuple else self._values(row, number)
         if len(values) != len(self.names):
@@ -313,61 +289,95 @@ class RowFormat:
     def _encode_general(self, values: Sequence[Any], number: int | None) -> Words:
         layout = self.layout
         stored = self.stored_values(values, number)
-        var = b""
-        if layout.has_var:
-            key = b""
-            if layout.key_in_var:
-                key = self._key_bytes([stored[place.position] for place in layout.key_places])
-            var = self._build_var(key, [stored[place.position] for place in layout.var_places], number)
-        buffer = bytearray(layout.fixed_words * WORD_BYTES)
-        nulls = []
-        fixed = []
-        for place in layout.fixed_places:
-            value = stored[place.position]
-            if value is None:
-                nulls.append(place)
-                value = self._zeros[place.position]
-            fixed.append(value)
-        self._packer.pack_into(buffer, 0, *fixed)
-        for place in nulls:
-            buffer[place.null_offset] |= place.null_mask
-        return np.frombuffer(buffer + var, _INT64)
-
-    def _build_var(self, key: bytes, values: Sequence[bytes | None], number: int | None) -> bytes:
+        key = self._key_bytes([stored[place.position] for place in layout.key_places]) if layout.key_in_var else b""
         try:
-            return build_var_part(key, values)
+            image = self.memory.pack(stored, key)
+            if self.disk is not None:
+                image += self.disk.pack(stored)
         except RowTooLarge as error:
-            raise RowTooLarge(
-                f"{self.definition.name}: {error.message}", table=self.definition.name, row=number
-            ) from None
+            raise self._too_large(error, number) from None
+        return np.frombuffer(image, _INT64)
+
+    def _too_large(self, error: RowTooLarge, number: int | None) -> RowTooLarge:
+        table = self.definition.name
+        return RowTooLarge(f"{table}: {error.message}", table=table, row=number)
 
     # --- rows out -------------------------------------------------------------------------------
+    def needs_disk(self, columns: Sequence[str] | None) -> bool:
+        """Whether these columns (all if None) cannot be decoded from images without their disk part."""
+        return self.has_disk if columns is None else self.touches_disk(columns)
+
+    def touches_disk(self, names: Iterable[str]) -> bool:
+        """Whether any of the names is a disk column's."""
+        return self.has_disk and not self._disk_names.isdisjoint(names)
+
+    def image_parts(self, image: Words) -> tuple[int, int]:
+        """(words of the fixed image and var part, words of the disk part, 0 if the image comes without).
+
+        Raises: PageDamaged if the lengths in the image do not add up to its own.
+        """
+        view = image.data.cast("B")
+        memory = whole = image_words(self.layout, view, 0, has_var=True, has_disk=False)
+        if self.has_disk and memory < len(image):
+            whole = image_words(self.layout, view, 0, has_var=True, has_disk=True)
+        if whole != len(image):
+            raise self._damaged("has lengths that contradict each other")
+        return memory, whole - memory
+
     def _decode_general(self, buffer: Any, word_offset: int, var_buffer: Any = None, var_word_offset: int = 0) -> Any:
-        """The row at a word offset as a named tuple; the var part follows its fixed image unless given apart."""
-        layout = self.layout
-        values = self._fixed_values(buffer, word_offset)
-        if layout.has_var:
+        """The row at a word offset as a named tuple; what is not fixed follows its fixed image unless given apart."""
+        values: list[Any] = [None] * len(self.names)
+        self.memory.unpack_fixed(buffer, word_offset * WORD_BYTES, values)
+        if self.has_var or self.has_disk:
             if var_buffer is None:
-                var_buffer, var_word_offset = buffer, word_offset + layout.fixed_words
-            self._decode_var(split_var_part(memoryview(var_buffer).cast("B"), var_word_offset * WORD_BYTES), values)
+                var_buffer, var_word_offset = buffer, word_offset + self.fixed_words
+            self._decode_rest(memoryview(var_buffer).cast("B"), var_word_offset * WORD_BYTES, values, True, True)
         return self.Row._make(self._loaded(values))
 
-    def decode_fixed(self, buffer: Any, word_offset: int) -> dict[str, Any]:
-        """Values of the columns of a fixed image by name: all that an update carries which keeps the var part."""
-        values = self._loaded(self._fixed_values(buffer, word_offset))
-        return {place.column.name: values[place.position] for place in self.layout.fixed_places}
+    def decode_columns(self, buffer: Any, word_offset: int, columns: Sequence[str]) -> tuple[Any, ...]:
+        """The values of some columns of the image at a word offset, which may lack its disk part if no disk column is
+        among them. Raises: NoSuchColumn, PageDamaged.
+        """
+        for name in columns:
+            if name not in self._positions:
+                raise self.no_such_column(name, None)
+        values = self._present(buffer, word_offset, True, self.needs_disk(columns))
+        return tuple(values[self._positions[name]] for name in columns)
 
-    def _fixed_values(self, buffer: Any, word_offset: int) -> list[Any]:
-        layout = self.layout
-        *fixed, null_bits = self._unpacker.unpack_from(buffer, word_offset * WORD_BYTES)
+    def decode_present(self, buffer: Any, word_offset: int, has_var: bool, has_disk: bool) -> dict[str, Any]:
+        """Values by column name of an image that has its fixed words and the parts the flags name: updates in the log
+        leave out what they keep, local checkpoints the disk part. Raises: PageDamaged.
+        """
+        values = self._present(buffer, word_offset, has_var, has_disk)
+        return {
+            place.column.name: values[place.position]
+            for place in self.layout.places
+            if (has_disk if place.is_disk else has_var or place.part == FIXED)
+        }
+
+    def _present(self, buffer: Any, word_offset: int, has_var: bool, has_disk: bool) -> list[Any]:
         values: list[Any] = [None] * len(self.names)
-        for place, value in zip(layout.fixed_places, fixed, strict=True):
-            values[place.position] = value
-        if any(null_bits):
-            for place in layout.fixed_places:
-                if place.null_mask and null_bits[place.null_offset - layout.null_offset] & place.null_mask:
-                    values[place.position] = None
-        return values
+        self.memory.unpack_fixed(buffer, word_offset * WORD_BYTES, values)
+        rest = (word_offset + self.fixed_words) * WORD_BYTES
+        self._decode_rest(memoryview(buffer).cast("B"), rest, values, has_var, has_disk)
+        return self._loaded(values)
+
+    def _decode_rest(self, view: memoryview, offset: int, values: list[Any], has_var: bool, has_disk: bool) -> None:
+        """Put the stored values of what follows a fixed image into `values`, as far as the flags say it is there."""
+        if has_var and self.has_var:
+            part = split_var_part(view, offset)
+            self.memory.unpack_var(part, values)
+            if self.key_in_var:
+                for place, value in zip(self.layout.key_places, key_pieces(part.key, self._key_packers), strict=True):
+                    values[place.position] = value
+            if self.has_disk and has_disk:
+                offset += var_part_words(view, offset) * WORD_BYTES
+        if has_disk and self.disk is not None:
+            layout = self.disk.layout
+            disk_part_words(view, offset, layout.fixed_words, layout.has_var)
+            self.disk.unpack_fixed(view, offset, values)
+            if layout.has_var:
+                self.disk.unpack_var(split_var_part(view, offset + layout.fixed_words * WORD_BYTES), values)
 
     def _loaded(self, values: list[Any]) -> list[Any]:
         try:
@@ -375,30 +385,12 @@ class RowFormat:
                 if convert is not None and values[position] is not None:
                     values[position] = convert(values[position])
         except (UnicodeDecodeError, IndexError, OverflowError) as error:
-            table = self.definition.name
-            raise PageDamaged(
-                f"{table}: a row holds what no value is stored as; run `tidemark check`", table=table
-            ) from error
+            raise self._damaged("holds what no value is stored as") from error
         return values
 
-    def _decode_var(self, part: VarPart, values: list[Any]) -> None:
-        layout = self.layout
-        for place, value in zip(layout.var_places, self._padded(part.values), strict=True):
-            values[place.position] = value
-        if layout.key_in_var:
-            offset = 0
-            for place, packer in zip(layout.key_places, self._key_packers, strict=True):
-                if packer is None:
-                    (length,) = _WORD.unpack_from(part.key, offset)
-                    values[place.position] = part.key[offset + WORD_BYTES : offset + WORD_BYTES + length]
-                    offset += WORD_BYTES + words_for(length) * WORD_BYTES
-                else:
-                    (values[place.position],) = packer.unpack_from(part.key, offset)
-                    offset += packer.size
-
-    def _padded(self, values: list[bytes | None]) -> list[bytes | None]:
-        """Var values with the defaults of columns that were added after the row was written."""
-        return values + self._var_defaults[len(values) :]
+    def _damaged(self, what: str) -> PageDamaged:
+        table = self.definition.name
+        return PageDamaged(f"{table}: a row {what}; run `tidemark check`", table=table)
 
     # --- changes --------------------------------------------------------------------------------
     def encode_changes(self, changes: Mapping[str, Any], number: int | None = None) -> Changes:
@@ -424,29 +416,51 @@ class RowFormat:
                     stored = self._store[position](value)
                 except Rejected as error:
                     raise located(error, self.definition.name, name, number) from None
-            if place.part == VAR:
-                result.var[place.ordinal] = stored
-                continue
-            if place.null_mask:
-                result.nulls.append((place.null_offset, place.null_mask, stored is None))
-            stored = self._zeros[position] if stored is None else stored
-            result.fixed.append((place.offset, self._packers[position].pack_into, stored))
+            target, part = result, self.memory
+            if place.is_disk and self.disk is not None:
+                target, part = result.disk or Changes(), self.disk
+                result.disk = target
+            target.add(place, stored, part.packers.get(position), part.zeros.get(position))
         return result
 
     def apply_changes(self, image: Words, changes: Changes) -> Words:
-        """A new image with the changes laid over it; the given one stays as it is."""
-        if not changes.var:
+        """A new image with the changes laid over it; the given one stays as it is. Without changes of disk columns it
+        may lack its disk part, and then so does the new one. Raises: RowTooLarge, PageDamaged.
+        """
+        if not changes.var and not self.has_disk:
             result = image.copy()
             changes.pack_fixed(result, 0)
             return result
-        fixed_bytes = self.fixed_words * WORD_BYTES
-        part = split_var_part(image.data.cast("B"), fixed_bytes)
-        values = self._padded(part.values)
-        for ordinal, value in changes.var.items():
-            values[ordinal] = value
-        buffer = bytearray(image[: self.fixed_words].tobytes())
-        changes.pack_fixed(buffer, 0)
-        return np.frombuffer(buffer + self._build_var(part.key, values, None), _INT64)
+        view = image.data.cast("B")
+        end = self.image_parts(image)[0] * WORD_BYTES
+        try:
+            laid = self.memory.changed(view[:end], changes)
+            if self.has_disk:
+                _WORD.pack_into(laid, (self.fixed_words - DISK_REFERENCE_WORDS) * WORD_BYTES, 0)
+            laid += view[end:] if changes.disk is None else self._disk_changed(view[end:], changes.disk)
+        except RowTooLarge as error:
+            raise self._too_large(error, None) from None
+        return np.frombuffer(laid, _INT64)
+
+    def apply_disk_changes(self, part: Words, changes: Changes) -> Words:
+        """A new disk part with the disk changes among `changes` laid over one; the given one stays as it is.
+
+        Shapes: `part` exactly one disk part. Raises: RowTooLarge, PageDamaged.
+        """
+        if changes.disk is None:
+            return part.copy()
+        try:
+            return np.frombuffer(self._disk_changed(part.data.cast("B"), changes.disk), _INT64)
+        except RowTooLarge as error:
+            raise self._too_large(error, None) from None
+
+    def _disk_changed(self, part: memoryview, changes: Changes) -> bytearray:
+        if self.disk is None:
+            raise InvariantBroken(f"{self.definition.name} has no disk part to change; report this")
+        layout = self.disk.layout
+        if disk_part_words(part, 0, layout.fixed_words, layout.has_var) * WORD_BYTES != len(part):
+            raise self._damaged("has lengths that contradict each other")
+        return self.disk.changed(part, changes)
 
     # --- refusals -------------------------------------------------------------------------------
     def no_such_column(self, name: object, row: int | None) -> NoSuchColumn:

@@ -1,4 +1,4 @@
-"""The var part of one row, built and taken apart in Python (batches have kernels).
+"""The var part and the disk part of one row in Python (batches have kernels): built, measured, taken apart.
 
 The bytes are those of `engine/layout/row.py`. A var part is replaced whole; nothing in it is changed in place.
 """
@@ -23,6 +23,7 @@ from engine.layout.row import (
     VAR_NULL_BIT,
     VAR_WORDS_MASK,
     WORD_BYTES,
+    disk_header,
     var_header,
     words_for,
 )
@@ -66,6 +67,39 @@ def build_var_part(key: bytes, values: Sequence[bytes | None]) -> bytes:
     return b"".join(pieces)
 
 
+def var_part_words(buffer: memoryview, offset: int) -> int:
+    """Words of the var part at a byte offset; PageDamaged if it would not end within the buffer.
+
+    Shapes: `buffer` is a view of bytes.
+    """
+    room = len(buffer) - offset
+    if room < WORD_BYTES:
+        raise _damaged(offset)
+    (header,) = _WORD.unpack_from(buffer, offset)
+    words: int = header & VAR_WORDS_MASK
+    if header < 0 or not VAR_HEADER_WORDS * WORD_BYTES <= words * WORD_BYTES <= room:
+        raise _damaged(offset)
+    return words
+
+
+def disk_part_words(buffer: memoryview, offset: int, fixed_words: int, has_var: bool) -> int:
+    """Words of the disk part at a byte offset, whose fixed columns end at `fixed_words`; PageDamaged unless its lengths
+    agree and lie within the buffer.
+
+    Shapes: `buffer` is a view of bytes.
+    """
+    room = len(buffer) - offset
+    if room < fixed_words * WORD_BYTES:
+        raise _damaged(offset, "disk")
+    (header,) = _WORD.unpack_from(buffer, offset)
+    needed = fixed_words
+    if has_var:
+        needed += var_part_words(buffer, offset + fixed_words * WORD_BYTES)
+    if header != disk_header(needed):
+        raise _damaged(offset, "disk")
+    return needed
+
+
 def split_var_part(buffer: memoryview, offset: int) -> VarPart:
     """Take apart the var part at a byte offset; PageDamaged if its lengths contradict each other.
 
@@ -93,5 +127,5 @@ def split_var_part(buffer: memoryview, offset: int) -> VarPart:
     return VarPart(bytes(buffer[offset + WORD_BYTES : offset + key_end]), values)
 
 
-def _damaged(offset: int) -> PageDamaged:
-    return PageDamaged("the lengths in a var part contradict each other; run `tidemark check`", offset=offset)
+def _damaged(offset: int, part: str = "var") -> PageDamaged:
+    return PageDamaged(f"the lengths in a {part} part contradict each other; run `tidemark check`", offset=offset)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine import limits
-from engine.errors import InvalidName, Rejected, SchemaInvalid, Unsupported
+from engine.errors import InvalidName, Rejected, SchemaInvalid
 from engine.partition import HashPartition, partition_from_json
 from engine.types import Floating, from_json
 from engine.types_base import ColumnType, is_int, shown
@@ -22,7 +22,10 @@ JSON_VERSION = 1
 DEFAULT_DATABASE = "main"
 SYSTEM_DATABASE = "mysql"  # as in MySQL, whose names the tables of replication have
 EXCEPTIONS_SUFFIX = "$EX"
-STORAGES = ("memory", "disk")
+MEMORY = "memory"
+DISK = "disk"
+STORAGES = (MEMORY, DISK)
+DEFAULT_TABLESPACE = "main"
 
 
 class _Absent:
@@ -72,14 +75,15 @@ def is_system_table(name: str) -> bool:
 class Column:
     """A column: name, type, whether NULL is allowed, the value taken when none is given, and where it is kept.
 
-    Without a default, a nullable column that is left out is NULL and any other is a NotNullViolation.
+    Without a default, a nullable column that is left out is NULL and any other is a NotNullViolation. `storage` is
+    "memory" or "disk": on pages of the table's tablespace, read through a cache. Key columns live in memory.
     """
 
     name: str
     type: ColumnType
     nullable: bool = False
     default: Any = field(default=ABSENT)
-    storage: str = "memory"
+    storage: str = MEMORY
 
     def __post_init__(self) -> None:
         check_name(self.name, "column")
@@ -103,6 +107,11 @@ class Column:
     def has_default(self) -> bool:
         """True if a default was declared (None counts)."""
         return self.default is not ABSENT
+
+    @property
+    def is_disk(self) -> bool:
+        """True if its values lie on pages of a tablespace."""
+        return self.storage == DISK
 
     @property
     def missing(self) -> Any:
@@ -151,7 +160,8 @@ def column_from_json(value: Any) -> Column:
 class TableDefinition:
     """One version of a table's schema; valid by construction.
 
-    `table_id` is 0 until the store numbers the table; `version` is raised by every change of the schema.
+    `table_id` is 0 until the store numbers the table; `version` is raised by every change of the schema. `tablespace`
+    names where the disk columns lie; None without disk columns, or until the store fills in DEFAULT_TABLESPACE.
     """
 
     table_id: int
@@ -160,6 +170,7 @@ class TableDefinition:
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
     partition: HashPartition = field(default_factory=HashPartition)
+    tablespace: str | None = None
 
     def __post_init__(self) -> None:
         key: Sequence[str] = (self.primary_key,) if isinstance(self.primary_key, str) else self.primary_key
@@ -188,14 +199,13 @@ class TableDefinition:
                 raise self._wrong(f"columns must be Column objects, got {shown(column)}")
             if column.name in seen:
                 raise self._wrong(f"column {column.name!r} stands twice")
-            if column.storage != "memory":
-                raise Unsupported(
-                    f"table {self.name}: column {column.name!r} asks for disk storage, which this version lacks;"
-                    " use storage='memory'",
-                    table=self.name,
-                    column=column.name,
-                )
             seen.add(column.name)
+        if self.tablespace is not None:
+            check_name(self.tablespace, "tablespace")
+            if not self.has_disk:
+                raise self._wrong(
+                    f"tablespace {self.tablespace!r} is given, but no column has storage='disk'; leave it out"
+                )
 
     def _check_key(self) -> None:
         if not 1 <= len(self.primary_key) <= limits.KEY_COLUMNS_MAX:
@@ -209,6 +219,10 @@ class TableDefinition:
                 raise self._wrong(f"primary key column {shown(name)} does not exist")
             if column.nullable:
                 raise self._wrong(f"primary key column {name!r} cannot be nullable")
+            if column.is_disk:
+                raise self._wrong(
+                    f"primary key column {name!r} has storage='disk', but key columns live in memory; leave it out"
+                )
             if not column.type.keyable:
                 raise self._wrong(f"{column.type!r} column {name!r} cannot be in a primary key")
         key_bytes = sum(known[name].type.key_bytes_max for name in self.primary_key)
@@ -223,12 +237,18 @@ class TableDefinition:
         if fixed_bytes > limits.FIXED_BYTES_MAX:
             raise self._wrong(
                 f"its fixed-size columns take {fixed_bytes} bytes, more than {limits.FIXED_BYTES_MAX}; use VarChar"
+                " or storage='disk'"
             )
         var_bytes = var_part_bytes(self)
         if var_bytes > limits.VAR_BYTES_MAX:
             raise self._wrong(
                 f"its variable columns may take {var_bytes} bytes, more than {limits.VAR_BYTES_MAX}; use Text or Blob"
             )
+
+    @property
+    def has_disk(self) -> bool:
+        """True if a column lies on disk."""
+        return any(column.is_disk for column in self.columns)
 
     @property
     def key_positions(self) -> tuple[int, ...]:
@@ -241,7 +261,7 @@ class TableDefinition:
 
     def to_json(self) -> bytes:
         """Canonical JSON: equal definitions give equal bytes."""
-        value = {
+        value: dict[str, Any] = {
             "columns": [column.to_json() for column in self.columns],
             "format": JSON_VERSION,
             "name": self.name,
@@ -250,6 +270,8 @@ class TableDefinition:
             "table_id": self.table_id,
             "version": self.version,
         }
+        if self.has_disk:  # tables in memory keep the bytes they had before there were tablespaces
+            value["tablespace"] = self.tablespace
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
     @classmethod
@@ -266,6 +288,7 @@ class TableDefinition:
                 tuple(column_from_json(each) for each in value["columns"]),
                 tuple(value["primary_key"]),
                 partition_from_json(value["partition"]),
+                value.get("tablespace"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise SchemaInvalid(f"not a table definition: {shown(data)}") from error

@@ -10,18 +10,19 @@ import itertools
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from engine.errors import LimitExceeded, NoSuchTable, RedoOverloaded, StoreFailed, TableExists
+from engine.errors import LimitExceeded, NoSuchTable, RedoOverloaded, StoreFailed, TableExists, Unsupported
 from engine.ids import first_txid
 from engine.kernels.commit import abort_step, begin_transaction, reserve_redo
 from engine.layout.arena import OK
 from engine.layout.redo import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
 from engine.limits import TRANSACTIONS_OPEN_MAX
 from engine.locks import LockTable
-from engine.schema import TableDefinition, qualified_name
+from engine.schema import DEFAULT_TABLESPACE, TableDefinition, qualified_name
 from engine.table import Table
 from engine.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
 
@@ -241,14 +242,10 @@ class Store:
             self.failure.check()
             if definition.name in self.tables:
                 raise TableExists(f"table {definition.name} exists; drop it first or choose another name")
-            numbered = TableDefinition(
-                self.next_table_id,
-                1,
-                definition.name,
-                definition.columns,
-                definition.primary_key,
-                definition.partition,
-            )
+            if definition.has_disk:
+                raise Unsupported(f"table {definition.name} has disk columns, which this version lacks; use memory")
+            tablespace = definition.tablespace or (DEFAULT_TABLESPACE if definition.has_disk else None)
+            numbered = replace(definition, table_id=self.next_table_id, version=1, tablespace=tablespace)
             # In memory first, under a name nobody sees: what can fail for lack of memory fails before the log knows.
             table = Table(self.arena, numbered, self.seed)
             self.next_table_id += 1

@@ -274,10 +274,10 @@ def _rows(name: str, words: Words, used: int, dictionary: Dictionary, kind: str)
             raise LcpDamaged(f"{name} has an impossible row at word {at} of a block", file=name)
         place = int(words[at + 2])
         row_format = dictionary.get(entry_table(place))
-        size = -1 if row_format is None else image_size(row_format, words, at + ENTRY_WORDS, stop)
+        size = -1 if row_format is None else image_size(row_format, words, at + ENTRY_WORDS, stop, has_disk=False)
         if row_format is None or size < 0:
             raise LcpDamaged(f"{name} has an impossible row at word {at} of a block", file=name)
-        values = decode_image(row_format, words, at + ENTRY_WORDS)
+        values = decode_image(row_format, words, at + ENTRY_WORDS, has_disk=False)
         yield {
             "kind": kind,
             "table": row_format.definition.name,

@@ -150,10 +150,14 @@ class Database:
         columns: Iterable[Column],
         primary_key: str | Sequence[str],
         partition: HashPartition | None = None,
+        tablespace: str | None = None,
     ) -> TableHandle:
-        """Make a table. Durable on return. Raises: TableExists, SchemaInvalid, InvalidName, MemoryExhausted."""
+        """Make a table. Durable on return. Raises: TableExists, SchemaInvalid, InvalidName, MemoryExhausted.
+
+        tablespace: where columns with storage="disk" lie, "main" if None; only for tables that have such columns.
+        """
         key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
-        definition = TableDefinition(0, 1, name, tuple(columns), key, partition or HashPartition())
+        definition = TableDefinition(0, 1, name, tuple(columns), key, partition or HashPartition(), tablespace)
         table = self._store.create_table(definition)
         self._refresh_catalog()
         return TableHandle(self._store, table)

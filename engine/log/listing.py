@@ -10,13 +10,14 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import RedoDamaged
+from engine.errors import PageDamaged, RedoDamaged
 from engine.layout.redo import (
     ANY_VALUE_MASK,
     AUTHOR_MASK,
     AUTHOR_SHIFT,
     COUNT_MASK,
     COUNT_SHIFT,
+    FLAG_DISK_KEPT,
     FLAG_VAR_KEPT,
     FLAGS_MASK,
     FLAGS_SHIFT,
@@ -39,8 +40,9 @@ from engine.layout.redo import (
     TRANSACTION_WORDS,
     WORDS_SHIFT,
 )
-from engine.layout.row import VAR_WORDS_MASK
+from engine.layout.row import WORD_BYTES
 from engine.row_format import RowFormat
+from engine.row_part import image_words
 from engine.schema import TableDefinition
 
 if TYPE_CHECKING:
@@ -156,32 +158,32 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
         yield {**entry, "rows": place >> COUNT_SHIFT & COUNT_MASK} if kind == KIND_INSERT else entry
         return
     image, stop = at + OPERATION_WORDS, at + size
-    if kind == KIND_UPDATE and int(words[at]) >> FLAGS_SHIFT & FLAGS_MASK & FLAG_VAR_KEPT:
-        if image + row_format.fixed_words != stop:
-            raise _impossible(group, at)
-        values = row_format.decode_fixed(words.data.cast("B"), image)
-        yield {**entry, "key": key_of(row_format, values), "values": values}
-        return
+    kept = int(words[at]) >> FLAGS_SHIFT & FLAGS_MASK if kind == KIND_UPDATE else 0
+    has_var, has_disk = not kept & FLAG_VAR_KEPT, not kept & FLAG_DISK_KEPT
     for number in range(place >> COUNT_SHIFT & COUNT_MASK if kind == KIND_INSERT else 1):
-        image_words = image_size(row_format, words, image, stop)
-        if image_words < 0:
+        taken = image_size(row_format, words, image, stop, has_var, has_disk)
+        if taken < 0 or (kept and image + taken != stop):
             raise _impossible(group, at)
-        values = decode_image(row_format, words, image)
+        values = decode_image(row_format, words, image, has_var, has_disk)
         yield {**entry, "rowid": entry["rowid"] + number, "key": key_of(row_format, values), "values": values}
-        image += image_words
+        image += taken
 
 
-def image_size(row_format: RowFormat, words: Words, at: int, stop: int) -> int:
-    """Words of the row image at words[at:], -1 if it would not end by `stop`."""
-    size = row_format.fixed_words
-    if row_format.has_var:
-        size += int(words[at + size]) & VAR_WORDS_MASK if at + size < stop else 1
-    return size if at + size <= stop else -1
+def image_size(
+    row_format: RowFormat, words: Words, at: int, stop: int, has_var: bool = True, has_disk: bool = True
+) -> int:
+    """Words of the row image at words[at:], which has the parts the flags name; -1 if it would not end by `stop`."""
+    try:
+        return image_words(row_format.layout, words[:stop].data.cast("B"), at * WORD_BYTES, has_var, has_disk)
+    except PageDamaged:
+        return -1
 
 
-def decode_image(row_format: RowFormat, words: Words, at: int) -> dict[str, Any]:
-    """The values of a whole row image by column name. Raises: PageDamaged."""
-    return dict(zip(row_format.names, row_format.decode_row(words.data.cast("B"), at), strict=True))
+def decode_image(
+    row_format: RowFormat, words: Words, at: int, has_var: bool = True, has_disk: bool = True
+) -> dict[str, Any]:
+    """The values by column name of a row image that has the parts the flags name. Raises: PageDamaged."""
+    return row_format.decode_present(words.data.cast("B"), at, has_var, has_disk)
 
 
 def key_of(row_format: RowFormat, values: dict[str, Any]) -> Any:

@@ -41,6 +41,7 @@ KEYS = f"{CODEC}:test_variable_keys_equal_twin_and_come_back"
 VAR = f"{CODEC}:test_var_parts_equal_twin_and_come_back"
 UNDO = "tests.log.test_undo_kernels:test_promises_and_records_of_any_sequence_equal_twin"
 UNDO_WORDS = "tests.log.test_undo_kernels:test_filter_and_parser_of_any_words_equal_twin"
+JOINED = "tests.rows.test_disk_parts:test_parts_joined_and_found_again_equal_twin"
 HERE = "tests.naive.test_twins"
 SPACE = "tests.disk.test_space:test_random_history_of_reservation_equals_twin_after_every_step"
 SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_same_with_promises_forgotten"
@@ -76,6 +77,8 @@ TWINS = {
         ],
         VAR,
     ),
+    "disk_columns.join_parts": JOINED,
+    "disk_columns.find_disk_parts": JOINED,
     **dict.fromkeys(
         [
             f"commit.{name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 import math
@@ -10,7 +11,7 @@ import struct
 from hypothesis import strategies as st
 
 from engine import types as t
-from engine.schema import Column, TableDefinition
+from engine.schema import STORAGES, Column, TableDefinition
 
 _TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 _FIXED_TYPES = [
@@ -61,6 +62,21 @@ def definitions(draw):
     columns += [Column(f"c{place}", kind, nullable) for place, (kind, nullable) in enumerate(others)]
     names = tuple(column.name for column in columns if column.name[0] == "k")
     return TableDefinition(1, 1, "t", tuple(draw(st.permutations(columns))), tuple(draw(st.permutations(names))))
+
+
+@st.composite
+def disk_definitions(draw):
+    """The same with at least one disk column, any others on disk or in memory."""
+    definition = draw(definitions())
+    columns = [
+        dataclasses.replace(column, storage=draw(st.sampled_from(STORAGES)))
+        if column.name not in definition.primary_key
+        else column
+        for column in definition.columns
+    ]
+    kind = draw(st.sampled_from(_FIXED_TYPES + _VAR_TYPES + _LOB_TYPES))
+    columns.insert(draw(st.integers(0, len(columns))), Column("d", kind, draw(st.booleans()), storage="disk"))
+    return dataclasses.replace(definition, columns=tuple(columns), tablespace="main")
 
 
 def column_values(definition, column):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from engine import types as t
-from engine.errors import InvalidName, SchemaInvalid, TypeMismatch, Unsupported, ValueOutOfRange
+from engine.errors import InvalidName, SchemaInvalid, TypeMismatch, ValueOutOfRange
 from engine.partition import HashPartition
 from engine.schema import Column, TableDefinition, qualified_name
 from tests.rows.strategies import definitions
@@ -146,12 +146,6 @@ def test_impossible_definition_is_refused(columns, key):
 
 def test_text_and_blob_do_not_count_towards_the_var_part():
     assert table(Column("v", t.VarChar(8_000)), *(Column(f"x{i}", t.Text) for i in range(50)))
-
-
-def test_disk_storage_is_refused_by_the_table_only():
-    column = Column("note", t.VarChar(10), storage="disk")
-    with pytest.raises(Unsupported):
-        table(column)
 
 
 @pytest.mark.parametrize(

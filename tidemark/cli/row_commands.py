@@ -125,6 +125,7 @@ def dump(
 @click.option("--mode", type=click.Choice(["insert", "write"]), default="insert", show_default=True)
 @click.option("--create", is_flag=True, help="Make the table from the first file's columns; needs --key.")
 @click.option("--key", help="Comma-separated columns of the primary key, with --create.")
+@click.option("--disk", multiple=True, metavar="COLUMN", help="Put a column on disk, with --create; repeatable.")
 @memory_option
 @json_option
 @one_line
@@ -136,6 +137,7 @@ def load(
     mode: str,
     create: bool,
     key: str | None,
+    disk: tuple[str, ...],
     data_memory: str,
     as_json: bool,
 ) -> None:
@@ -145,12 +147,14 @@ def load(
     """
     if create != bool(key):
         raise click.UsageError("--create and --key go together")
+    if disk and not create:
+        raise click.UsageError("--disk needs --create; the columns of a table that exists stay where they are")
     for path in files:
         suffix_of(path)
     with open_store(store, data_memory, background=True) as db:
         if create:
             names = _names(key or "")
-            db.create_table(table, _columns(files[0], names), names)
+            db.create_table(table, _columns(files[0], names, disk), names)
         loading = _Loading(db, table, batch_rows, mode)
         for path in files:
             loading.load(path)
@@ -162,12 +166,12 @@ def load(
     )
 
 
-def _columns(path: Path, key: list[str]) -> list[tm.Column]:
+def _columns(path: Path, key: list[str], disk: tuple[str, ...]) -> list[tm.Column]:
     """Columns for a table that takes the rows of a file."""
     import pyarrow as pa
 
     try:
-        return columns_from_arrow(open_source(path, None).schema, key)
+        return columns_from_arrow(open_source(path, None).schema, key, disk)
     except (tm.Error, pa.ArrowException, OSError) as error:
         raise click.ClickException(f"{_reason(path, error, 0)}; no table was made") from error
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidemark.database import Database
 
 MONEY = Decimal(15, 2)
+COMMENT_STORAGE = "memory"
 ORDERS = [
     Column("o_orderkey", Int64),
     Column("o_custkey", Int64),
@@ -30,7 +31,7 @@ ORDERS = [
     Column("o_orderpriority", VarChar(15)),
     Column("o_clerk", VarChar(15)),
     Column("o_shippriority", Int32),
-    Column("o_comment", VarChar(79)),
+    Column("o_comment", VarChar(79), storage=COMMENT_STORAGE),
 ]
 LINEITEM = [
     Column("l_orderkey", Int64),
@@ -48,7 +49,7 @@ LINEITEM = [
     Column("l_receiptdate", Date),
     Column("l_shipinstruct", VarChar(25)),
     Column("l_shipmode", VarChar(10)),
-    Column("l_comment", VarChar(44)),
+    Column("l_comment", VarChar(44), storage=COMMENT_STORAGE),
 ]
 # One row per transaction, written inside it: what it did, so that its traces can be checked after a crash.
 REFRESH_LOG = [
