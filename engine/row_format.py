@@ -384,7 +384,7 @@ class RowFormat:
             for position, convert in enumerate(self._converters):
                 if convert is not None and values[position] is not None:
                     values[position] = convert(values[position])
-        except (UnicodeDecodeError, IndexError, OverflowError) as error:
+        except (ValueError, IndexError, ArithmeticError) as error:
             raise self._damaged("holds what no value is stored as") from error
         return values
 
