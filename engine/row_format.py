@@ -31,7 +31,7 @@ from engine.errors import (
     TypeMismatch,
 )
 from engine.layout.row import DISK_REFERENCE_WORDS, WORD_BYTES, words_for
-from engine.row_layout import FIXED, RowLayout, compute_layout
+from engine.row_layout import FIXED, VAR, RowLayout, compute_layout
 from engine.row_part import Changes, RowPart, image_words, key_pieces
 from engine.row_var import disk_part_words, split_var_part, var_part_words
 from engine.schema import ABSENT, TableDefinition
@@ -384,7 +384,7 @@ class RowFormat:
             for position, convert in enumerate(self._converters):
                 if convert is not None and values[position] is not None:
                     values[position] = convert(values[position])
-        except (UnicodeDecodeError, IndexError, OverflowError) as error:
+        except (ValueError, IndexError, ArithmeticError) as error:
             raise self._damaged("holds what no value is stored as") from error
         return values
 
@@ -420,7 +420,13 @@ class RowFormat:
             if place.is_disk and self.disk is not None:
                 target, part = result.disk or Changes(), self.disk
                 result.disk = target
-            target.add(place, stored, part.packers.get(position), part.zeros.get(position))
+            if place.part == VAR:
+                target.var[place.ordinal] = stored
+                continue
+            if place.null_mask:
+                target.nulls.append((place.null_offset, place.null_mask, stored is None))
+            stored = part.zeros[position] if stored is None else stored
+            target.fixed.append((place.offset, part.packers[position].pack_into, stored))
         return result
 
     def apply_changes(self, image: Words, changes: Changes) -> Words:
@@ -432,7 +438,7 @@ class RowFormat:
             changes.pack_fixed(result, 0)
             return result
         view = image.data.cast("B")
-        end = self.image_parts(image)[0] * WORD_BYTES
+        end = self.image_parts(image)[0] * WORD_BYTES if self.has_disk else len(view)
         try:
             laid = self.memory.changed(view[:end], changes)
             if self.has_disk:

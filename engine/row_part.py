@@ -43,15 +43,6 @@ class Changes:
             (bits,) = _BYTE.unpack_from(buffer, byte_offset + offset)
             _BYTE.pack_into(buffer, byte_offset + offset, bits | mask if is_null else bits & ~mask)
 
-    def add(self, place: Place, stored: Any, packer: struct.Struct | None, zero: Any) -> None:
-        """Take the stored value of a column, None for NULL; `packer` and `zero` are of its type, if it has a width."""
-        if packer is None:
-            self.var[place.ordinal] = stored
-            return
-        if place.null_mask:
-            self.nulls.append((place.null_offset, place.null_mask, stored is None))
-        self.fixed.append((place.offset, packer.pack_into, zero if stored is None else stored))
-
 
 def _code(place: Place) -> str:
     return place.column.type.key_code if place.is_key else place.column.type.code
@@ -98,9 +89,6 @@ class RowPart:
             buffer[place.null_offset] |= place.null_mask
         if layout.has_var:
             buffer += build_var_part(key, [stored[place.position] for place in layout.var_places])
-        return self._sealed(buffer)
-
-    def _sealed(self, buffer: bytearray) -> bytearray:
         if self.is_disk:
             _WORD.pack_into(buffer, 0, disk_header(len(buffer) // WORD_BYTES))
         return buffer
@@ -138,7 +126,9 @@ class RowPart:
         for ordinal, value in changes.var.items():
             values[ordinal] = value
         buffer += build_var_part(var.key, values)
-        return self._sealed(buffer)
+        if self.is_disk:
+            _WORD.pack_into(buffer, 0, disk_header(len(buffer) // WORD_BYTES))
+        return buffer
 
 
 def image_words(layout: RowLayout, view: memoryview, byte_offset: int, has_var: bool, has_disk: bool) -> int:

@@ -280,6 +280,24 @@ def test_columns_made_from_a_tables_own_arrow_schema_hold_the_same_values() -> N
     assert [repr(each.type) for each in keys] == ["VarChar(255)", "VarBinary(255)", "Binary(7)"]
 
 
+def test_columns_named_for_disk_get_disk_storage_and_unknown_ones_are_refused() -> None:
+    schema = pa.schema([("id", pa.int64()), ("note", pa.string()), ("n", pa.int32())])
+    made = columns_from_arrow(schema, ["id"], ["note"])
+    assert [column.storage for column in made] == ["memory", "disk", "memory"]
+    with pytest.raises(tm.NoSuchColumn, match="no column 'nota' to put on disk; the columns are id, note, n"):
+        columns_from_arrow(schema, ["id"], ["note", "nota"])
+
+
+def test_load_puts_only_columns_of_a_new_table_on_disk(store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "made.csv"
+    file.write_text("id,note\n1,x\n")
+    assert run("load", store, "made", file, "--disk", "note").exit_code == 2
+    text = refused("load", store, "made", file, "--create", "--key", "id", "--disk", "nota")
+    assert "no column 'nota' to put on disk" in text and text.endswith("no table was made")
+    text = refused("load", store, "made", file, "--create", "--key", "id", "--disk", "id")
+    assert "key columns live in memory" in text
+
+
 def test_table_made_from_csv_with_a_key_of_two_columns(store: Path, tmp_path: Path) -> None:
     file = tmp_path / "made.csv"
     file.write_text("a,b,day\n1,x,2024-02-29\n1,y,\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -340,3 +341,13 @@ def test_extra_columns_stand_behind_the_named_ones():
     encoded = encode_all(row_format, [{"id": 1}, {"id": 2}])
     batch = decode_rows(row_format, encoded.images, encoded.offsets, 2, ["id"], {"ROWID": np.array([7, 8])})
     assert batch.to_pydict() == {"id": [1, 2], "ROWID": [7, 8]}
+
+
+def test_damaged_time_of_day_is_damage_and_no_value_error():
+    # Used to leave the decoder as ValueError: hour must be in 0..23.
+    definition = TableDefinition(1, 1, "t", (Column("id", t.Int64), Column("at", t.Time)), ("id",))
+    row_format = RowFormat(definition)
+    image = row_format.encode_row((1, datetime.time(1)))
+    image[1] = -1
+    with pytest.raises(PageDamaged, match="what no value is stored as"):
+        row_format.decode_row(image, 0)
