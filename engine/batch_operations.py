@@ -15,6 +15,9 @@ from engine.column_output import decode_rows
 from engine.column_patch import encode_columns_patch
 from engine.columnar import EncodedKeys, encode_keys, encode_rows
 from engine.errors import DuplicateKey, RowNotFound
+from engine.disk_reading import DiskScan
+from engine.disk_reading import read_keys as read_disk_keys
+from engine.kernels.disk_changes import delete_disk_rows, put_disk_rows
 from engine.kernels.growth import reserve_index
 from engine.kernels.operations import hash_images, put_rows, sort_by_fragment, touch_rows
 from engine.kernels.reads import read_rows, scan_rows
@@ -25,6 +28,7 @@ from engine.layout.arena import (
     MODE_INSERT,
     MODE_LOCK,
     MODE_UPDATE,
+    MODE_UPDATE_KEPT,
     MODE_WRITE,
     OK,
     ST_DUPLICATE,
@@ -111,6 +115,11 @@ def _put_images(
     """
     if count == 0:
         return
+    put_kernel = put_rows
+    if table.format.has_disk:
+        put_kernel = put_disk_rows
+        if not offsets.size:
+            offsets = np.arange(count + 1, dtype=np.int64) * table.format.fixed_words
     hashes = np.empty(count, dtype=np.int64)
     header = table.hash_header
     hash_images(header, 0 if table.format.key_in_var else table.format.key_words, images, offsets, count, hashes)
@@ -127,7 +136,7 @@ def _put_images(
     deadline: float | None = None
     while position < count:
         stop = min(position + PUT_SLICE_ROWS, count)
-        status = put_rows(
+        status = put_kernel(
             txn.mem, table.address, txn.desc, txn.buf, images, offsets, order, hashes, position, stop, mode
         )
         position = int(txn.mem[txn.desc + X_ROW])
@@ -167,18 +176,11 @@ def _touch_many(txn: Transaction, table: Table, keys: EncodedKeys, mode: int, fi
     deadline: float | None = None
     while position < keys.count:
         stop = min(position + PUT_SLICE_ROWS, keys.count)
-        status = touch_rows(
-            txn.mem,
-            table.address,
-            txn.desc,
-            txn.buf,
-            keys.keys,
-            keys.key_offsets,
-            keys.key_stride,
-            position,
-            stop,
-            mode,
-        )
+        place = (txn.mem, table.address, txn.desc, txn.buf, keys.keys, keys.key_offsets, keys.key_stride)
+        if mode == MODE_DELETE and table.format.has_disk:
+            status = delete_disk_rows(*place, position, stop)
+        else:
+            status = touch_rows(*place, position, stop, mode)
         position = int(txn.mem[txn.desc + X_ROW])
         if status == OK:
             deadline = None
@@ -226,18 +228,24 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
             names = [name for name in columns.schema.names if name not in key_names]
             keys = encode_keys(table.format, columns, batch.first_row)
             _touch_many(txn, table, keys, MODE_LOCK, batch.first_row)
-            images, offsets, _ = _read_keys(table, keys, txn)
+            with_disk = table.format.touches_disk(names)
+            images, offsets, _ = _read_keys(table, keys, txn, with_disk)
+            mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
             patched = encode_columns_patch(table.format, columns.select(names), images, offsets, batch.first_row)
             new_offsets = NOTHING if patched.stride_words else patched.offsets
-            _put_images(txn, table, patched.images, new_offsets, patched.count, MODE_UPDATE, batch.first_row)
+            _put_images(txn, table, patched.images, new_offsets, patched.count, mode, batch.first_row)
             total += patched.count
             if progress is not None:
                 progress(total, -1, "rows")
     return total
 
 
-def _read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None) -> tuple[Words, Words, int]:
+def _read_keys(
+    table: Table, keys: EncodedKeys, txn: Transaction | None, with_disk: bool
+) -> tuple[Words, Words, int]:
     """Entries of the rows found, in the order of the keys: (words, image offsets, rows)."""
+    if with_disk:
+        return read_disk_keys(table.disk, table, keys, txn)
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
     out = np.empty(max(keys.count * (ENTRY_WORDS + table.format.fixed_words + 8), 1_024), dtype=np.int64)
@@ -271,7 +279,8 @@ def _read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None) -> tupl
 def get_many(table: Table, keys: Any, columns: Sequence[str] | None, txn: Transaction | None) -> pa.RecordBatch:
     """The rows with these keys as an Arrow record batch, in the order of the keys; keys without a row are left out."""
     check_table(table)
-    entries, offsets, found = _read_keys(table, encode_keys(table.format, keys), txn)
+    with_disk = table.format.needs_disk(columns)
+    entries, offsets, found = _read_keys(table, encode_keys(table.format, keys), txn, with_disk)
     return decode_entries(table.format, entries, offsets, found, columns)
 
 
@@ -313,12 +322,20 @@ class ScanBatch:
         return self.entries[self.offsets - ENTRY_WORDS + 2] & ENTRY_AUTHOR_MASK
 
 
-def scan(table: Table, txn: Transaction | None, limit: int | None = None) -> Iterator[ScanBatch]:
+def scan(
+    table: Table, txn: Transaction | None, limit: int | None = None, columns: Sequence[str] | None = None
+) -> Iterator[ScanBatch]:
     """All rows, fragment by fragment in ROWID order, each as committed (or as the transaction has changed it) when
-    reached.
+    reached. Disk parts are there if `columns` (None: all) has one that is on disk.
     """
     left = limit
+    with_disk = table.format.needs_disk(columns)
     for number, fragment in enumerate(table.fragments):
+        if with_disk:
+            for batch in _scan_disk(table, txn, fragment, number, left):
+                left = None if left is None else left - batch.count
+                yield batch
+            continue
         state = np.zeros(3, dtype=np.int64)
         status = ST_MORE
         while status != OK:
@@ -329,6 +346,22 @@ def scan(table: Table, txn: Transaction | None, limit: int | None = None) -> Ite
                 if left is not None:
                     left -= batch.count
                 yield batch
+
+
+def _scan_disk(
+    table: Table, txn: Transaction | None, fragment: int, number: int, left: int | None
+) -> Iterator[ScanBatch]:
+    """The rows of one fragment, disk parts included."""
+    reader = DiskScan(table.disk, table, fragment, txn)
+    is_end = False
+    while not is_end and (left is None or left > 0):
+        check_table(table)
+        if txn is not None:
+            txn.check()
+        out, offsets, is_end = reader.next(SCAN_BATCH_ROWS if left is None else left)
+        if offsets.size:
+            left = None if left is None else left - offsets.size
+            yield ScanBatch(out, offsets, offsets.size, number)
 
 
 def _scan_batch(

@@ -113,8 +113,6 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
         disk.release(held)
 
 
-
-
 class _Gatherer:
     """Reads many rows in the order of their pages; `offsets[i]` is where the image of row i begins, -1 if it is gone."""
 
@@ -255,9 +253,7 @@ def read_keys(disk: DiskColumns, table: Table, keys: EncodedKeys, txn: Transacti
     return gatherer.out, found, found.size
 
 
-def _read_alone(
-    disk: DiskColumns, table: Table, read: Callable[[Words, Words, Words], int], count: int
-) -> Words:
+def _read_alone(disk: DiskColumns, table: Table, read: Callable[[Words, Words, Words], int], count: int) -> Words:
     """The complete entry of one row, empty if it is gone."""
     out = np.empty(OUT_WORDS, dtype=np.int64)
     offsets = np.empty(count, dtype=np.int64)

@@ -19,8 +19,11 @@ from engine.errors import (
     NoSuchTable,
     Retryable,
     RowNotFound,
+    StorageFull,
     TransactionTooLarge,
 )
+from engine.kernels.disk_changes import delete_disk_rows, put_disk_rows
+from engine.disk_reading import read_image as read_disk_image
 from engine.kernels.operations import put_rows, touch_int_key, touch_rows
 from engine.kernels.reads import read_int_key, read_row
 from engine.layout.arena import (
@@ -31,17 +34,23 @@ from engine.layout.arena import (
     MODE_INSERT,
     MODE_LOCK,
     MODE_UPDATE,
+    MODE_UPDATE_KEPT,
     MODE_WRITE,
     OK,
     ST_BUSY,
     ST_COPIES,
+    ST_DAMAGED,
     ST_DUPLICATE,
+    ST_EXTENT,
     ST_MEMORY,
     ST_MISSING,
+    ST_PAGE,
     ST_PAGES,
     ST_SPACE,
+    ST_UNDO,
     X_FRAGMENT,
     X_LOCK,
+    X_PAGE,
     X_ROWID,
     X_USED,
 )
@@ -54,6 +63,9 @@ if TYPE_CHECKING:
 NOTHING: Words = np.zeros(0, dtype=np.int64)
 OUT_WORDS = 1_024
 COPIES_POLL_SECONDS = 0.002
+UNDO_POLL_SECONDS = 0.02
+_DISK_STATUSES = (ST_PAGE, ST_DAMAGED, ST_EXTENT, ST_UNDO)
+_FIRST: Words = np.zeros(1, dtype=np.int64)
 
 # Private buffers rows are read into, with the view they are decoded from; popping and appending are atomic.
 _outs: list[tuple[Words, memoryview]] = []
@@ -89,12 +101,36 @@ def settle(
             )
         elif status == ST_COPIES:
             _wait_for_copies(txn, deadline)
+        elif status in _DISK_STATUSES:
+            _settle_disk(txn, table, status, deadline)
         else:
             raise txn.store.fail(InvariantBroken(f"an operation met status {status}; reopen the store"))
     except (Retryable, TransactionTooLarge):
         txn.rollback()
         raise
     return deadline
+
+
+def _settle_disk(txn: Transaction, table: Table, status: int, deadline: float) -> None:
+    """Do what a change of a disk part needs: a page, extents, UNDO log. Raises: PageDamaged, StorageFull, …"""
+    disk = txn.store.disk
+    page = int(txn.mem[txn.desc + X_PAGE])
+    if status == ST_PAGE:
+        disk.ensure([page])
+    elif status == ST_DAMAGED:
+        raise disk.damaged(page, table.name)
+    elif status == ST_EXTENT:
+        disk.extend(table.fragments[0])
+    else:
+        store = txn.store
+        store.on_redo_full()  # a local checkpoint frees both logs
+        if store.clock.monotonic() >= deadline:
+            raise StorageFull(
+                f"the UNDO log ({disk.undo.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in"
+                " time; the transaction was rolled back; make the store with a larger undo_log, or smaller transactions"
+            )
+        store.clock.sleep(UNDO_POLL_SECONDS)
+        store.failure.check()
 
 
 def _wait_for_copies(txn: Transaction, deadline: float) -> None:
@@ -123,8 +159,9 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any)
     """Insert, write or update one row given as its image."""
     check_table(table)
     deadline: float | None = None
+    put_kernel, offsets = (put_disk_rows, _FIRST) if table.format.has_disk else (put_rows, NOTHING)
     while True:
-        status = put_rows(txn.mem, table.address, txn.desc, txn.buf, image, NOTHING, NOTHING, NOTHING, 0, 1, mode)
+        status = put_kernel(txn.mem, table.address, txn.desc, txn.buf, image, offsets, NOTHING, NOTHING, 0, 1, mode)
         if status == OK:
             return
         if status == ST_DUPLICATE:
@@ -166,11 +203,16 @@ def touch(txn: Transaction, table: Table, key: Any, mode: int) -> int:
     else:
         words = row_format.encode_key(key)
     deadline: float | None = None
+    if table.format.has_disk and mode == MODE_DELETE and words is None:
+        words = row_format.encode_key(key)
     while True:
         if words is None:
             status = touch_int_key(txn.mem, table.address, txn.desc, txn.buf, number, mode)
         else:
-            status = touch_rows(txn.mem, table.address, txn.desc, txn.buf, words, NOTHING, words.size, 0, 1, mode)
+            if table.format.has_disk and mode == MODE_DELETE:
+                status = delete_disk_rows(txn.mem, table.address, txn.desc, txn.buf, words, NOTHING, words.size, 0, 1)
+            else:
+                status = touch_rows(txn.mem, table.address, txn.desc, txn.buf, words, NOTHING, words.size, 0, 1, mode)
             if status == OK:
                 return int(txn.mem[txn.desc + X_USED])
         if status > 0:
@@ -184,13 +226,15 @@ def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any])
     """Change some columns of one row. Raises: RowNotFound and what validation finds."""
     txn.check()
     encoded = table.format.encode_changes(changes)
-    if encoded.var:
+    if encoded.var or encoded.disk is not None:
         if not touch(txn, table, key, MODE_LOCK):
             raise missing(table, key)
-        image = read_image(txn, table, key)
+        with_disk = encoded.disk is not None
+        image = read_image(txn, table, key, with_disk)
         if image is None:
             raise missing(table, key)
-        put_image(txn, table, table.format.apply_changes(image, encoded), MODE_UPDATE, changes)
+        mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
+        put_image(txn, table, table.format.apply_changes(image, encoded), mode, changes)
         return
     used = touch(txn, table, key, MODE_UPDATE)
     if not used:
@@ -236,10 +280,15 @@ def get(txn: Transaction, table: Table, key: Any, lock: str | None) -> Any:
     return None if image is None else table.format.decode_row(image.data.cast("B"), 0)
 
 
-def read_image(txn: Transaction | None, table: Table, key: Any) -> Words | None:
-    """A copy of a row's image, or None; as the transaction sees it, or as committed without one."""
+def read_image(txn: Transaction | None, table: Table, key: Any, with_disk: bool = True) -> Words | None:
+    """A copy of a row's image, or None; as the transaction sees it, or as committed without one.
+
+    with_disk: its disk part too, if the table has any.
+    """
     check_table(table)
     words = table.format.encode_key(key)
+    if with_disk and table.format.has_disk:
+        return read_disk_image(table.disk, table, words, txn)
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
     out = np.zeros(OUT_WORDS, dtype=np.int64)
@@ -257,7 +306,7 @@ def get_committed(table: Table, key: Any) -> Any:
     row_format = table.format
     if table.is_dropped:
         check_table(table)
-    if row_format.single_int_key and type(key) is int and -(1 << 63) <= key < 1 << 63:
+    if row_format.single_int_key and not row_format.has_disk and type(key) is int and -(1 << 63) <= key < 1 << 63:
         try:
             place = _outs.pop()
         except IndexError:

@@ -16,7 +16,9 @@ import numpy as np
 from engine.errors import (
     CommitInterrupted,
     CommitOnFailedStore,
+    Damaged,
     InvariantBroken,
+    Retryable,
     TransactionEnded,
     TransactionTooLarge,
     WrongThread,
@@ -31,15 +33,21 @@ from engine.kernels.commit import (
     commit_step,
     end_run,
 )
+from engine.kernels.disk_changes import unplan_step
+from engine.kernels.disk_commit import commit_disk, commit_disk_step
 from engine.layout.arena import (
     OK,
     ST_COPIES,
     ST_MORE,
+    ST_PAGE,
     ST_SPACE,
+    ST_UNDO,
     X_CHANGES,
     X_COPY_WORDS,
+    X_DISK,
     X_LAST,
     X_STATE,
+    X_UNDO_WORDS,
     X_USED,
     X_WOKEN,
 )
@@ -59,6 +67,7 @@ BUFFER_WORDS = 4_096  # first size of a transaction's buffer
 SLICE_OPERATIONS = 1_500
 PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
 _NEEDS_ROOM = (ST_SPACE, ST_COPIES)
+_GOES_ON = (ST_MORE, ST_PAGE, ST_UNDO)
 APPLIED = 2  # X_STATE once every operation is in the rows
 
 
@@ -146,6 +155,8 @@ class Transaction:
             if status > 0:
                 store.epochs.has_commits = True
             ticket = log.sequence
+        if status == ST_PAGE:
+            status, ticket = self._commit_disk()
         if status == ST_MORE:
             ticket = self._commit_large()
             status = COMMIT_LOGGED | COMMIT_WOKEN
@@ -166,6 +177,38 @@ class Transaction:
             f"the commit was interrupted on its way to the disk; ask outcome({self.txid})", txid=self.txid
         )
 
+    def _commit_disk(self) -> tuple[int, int]:
+        """Commit a transaction that changes disk parts: pages brought in and pinned, then the same one step.
+
+        (status, group); ST_MORE and nothing done if it needs more pages or UNDO buffer than one step may have. Raises:
+        PageDamaged, IoFailed; MemoryExhausted, and it is rolled back.
+        """
+        store, log = self.store, self.store.log
+        disk = store.disk
+        undo_words = int(self.mem[self.desc + X_UNDO_WORDS])
+        pages, is_all = disk.commit_pages(self)
+        if not is_all or not disk.undo.is_possible(undo_words):
+            return ST_MORE, 0
+        try:
+            disk.hold(pages, is_reference=False)
+        except Retryable:
+            self.rollback()
+            raise
+        try:
+            status = ST_UNDO
+            while status == ST_UNDO:
+                disk.undo.make_room(undo_words)
+                with store.latch:  # a crash in here: nothing of the transaction is on disk
+                    copies = store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
+                    fill = log.room(int(self.mem[self.desc + X_USED]))
+                    status = commit_disk(self.mem, self.desc, self.buf, fill, copies, store.epochs.current, self.txid)
+                    if status > 0:
+                        store.epochs.has_commits = True
+                    ticket = log.sequence
+        finally:
+            disk.release(pages)
+        return status, ticket
+
     def _commit_large(self) -> int:
         """Commit in slices, the buffer being a REDO group itself; returns the group's sequence.
 
@@ -185,13 +228,12 @@ class Transaction:
     def _apply_slices(self, group: Group) -> None:
         """Apply a large commit to the rows. A KeyboardInterrupt waits until the last slice: the log has the whole."""
         store = self.store
+        step = self._disk_slice if int(self.mem[self.desc + X_DISK]) else self._slice
         interrupt: KeyboardInterrupt | None = None
         status = ST_MORE
-        while status == ST_MORE:
+        while status in _GOES_ON:
             try:
-                with store.latch:
-                    copies = store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
-                    status = commit_step(self.mem, self.desc, self.buf, copies, group.epoch, SLICE_OPERATIONS)
+                status = step(group)
             except KeyboardInterrupt as error:
                 # The kernel keeps its place in the descriptor, so going on is right wherever the signal fell.
                 interrupt = error
@@ -201,6 +243,31 @@ class Transaction:
             raise store.fail(InvariantBroken(f"commit met a broken invariant (status {status}); reopen the store"))
         if interrupt is not None:
             raise self._interrupted() from interrupt
+
+    def _slice(self, group: Group) -> int:
+        with self.store.latch:
+            copies = self.store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
+            return int(commit_step(self.mem, self.desc, self.buf, copies, group.epoch, SLICE_OPERATIONS))
+
+    def _disk_slice(self, group: Group) -> int:
+        """As `_slice`, its pages pinned. What cannot be read now was promised in the log: only a restart may go on."""
+        disk = self.store.disk
+        pages, _ = disk.commit_pages(self)
+        try:
+            disk.hold(pages, is_reference=False)
+        except Retryable:
+            self.store.failure.check()
+            return ST_MORE  # others pin the frames: their turn ends
+        except Damaged as error:
+            failure = InvariantBroken(f"a commit cannot read a page it must change ({error.message}); reopen the store")
+            raise self.store.fail(failure) from error
+        try:
+            disk.undo.make_room(disk.undo.buffer_words // 2)
+            with self.store.latch:
+                copies = self.store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
+                return int(commit_disk_step(self.mem, self.desc, self.buf, copies, group.epoch, SLICE_OPERATIONS))
+        finally:
+            disk.release(pages)
 
     def rollback(self) -> None:
         """Undo everything; nothing of it reaches the disk. Ending an ended transaction is allowed.
@@ -227,9 +294,15 @@ class Transaction:
                 self.store.epochs.has_commits = True  # a signal fell right behind the commit's one step
             else:
                 self.store.epochs.unhold(self)
+                self._unplan(0)
                 self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_OPERATIONS)))
             self._ended(1)
         self.is_ended = True
+
+    def _unplan(self, until: int) -> None:
+        """Take back what operations newer than `until` planned for disk parts."""
+        if int(self.mem[self.desc + X_DISK]):
+            self._undo(lambda: int(unplan_step(self.mem, self.desc, self.buf, until, SLICE_OPERATIONS)))
 
     def _undo(self, step: Callable[[], int]) -> None:
         """Call `step` until it is done. A KeyboardInterrupt waits: half undone, rows would stay locked for ever."""
@@ -271,6 +344,7 @@ class Transaction:
         except BaseException:
             if not self.is_ended and self.store.failure.first is None and int(self.mem[self.desc + X_LAST]) != until:
                 mem, desc, buf = self.mem, self.desc, self.buf
+                self._unplan(until)
                 self._undo(lambda: int(abort_to_savepoint_step(mem, desc, buf, until, used, changes, SLICE_OPERATIONS)))
             raise
 

@@ -8,7 +8,15 @@ the buffer.
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
-from engine.kernels.changes import change_row, image_words, lock_owner, newest_operation, own_kind, reserve_row, touch_delete
+from engine.kernels.changes import (
+    change_row,
+    image_words,
+    lock_owner,
+    newest_operation,
+    own_kind,
+    reserve_row,
+    touch_delete,
+)
 from engine.kernels.disk_cache import frame_of
 from engine.kernels.disk_parts import (
     chunks_of,

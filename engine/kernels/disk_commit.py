@@ -199,8 +199,10 @@ def commit_pages(mem, txn, buf, out):
                     if plan != 0:
                         more = add_planned(mem, txn, plan, is_first, out)
                 if more == 0 and is_placed(mem, row):
-                    more = add_old(mem, fragment, reference, out) if plan or kind == KIND_DELETE else add_page(
-                        out, reference >> SLOT_BITS
+                    more = (
+                        add_old(mem, fragment, reference, out)
+                        if plan or kind == KIND_DELETE
+                        else add_page(out, reference >> SLOT_BITS)
                     )
         if more:
             return ST_MORE

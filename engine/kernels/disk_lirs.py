@@ -13,7 +13,7 @@ lies there; it is bounded, and whatever needs the bottom goes on with it first.
 from __future__ import annotations
 
 from engine.kernels import helper
-from engine.kernels.disk_cache import hash_head
+from engine.kernels.disk_cache import find_entry, hash_head
 from engine.layout.disk_arena import (
     C_ENTRIES,
     C_ENTRIES_USED,
@@ -26,6 +26,7 @@ from engine.layout.disk_arena import (
     C_FRESH_ENTRY,
     C_FRESH_FRAME,
     C_GHOST_FIRST,
+    C_HITS,
     C_HOT,
     C_HOT_MAX,
     C_PAGE_WORDS,
@@ -251,6 +252,18 @@ def reference(mem, cache, entry):
         mem[cache + C_HOT] -= 1
         enqueue(mem, cache, bottom)
     prune(mem, cache)
+
+
+@helper
+def touch_page(mem, cache, page):
+    """Address of the frame of a page that is read, 0 unless it is loaded. A page somebody pins was referenced then."""
+    entry = find_entry(mem, cache, page)
+    if entry == 0 or mem[entry + CE_FRAME] == 0 or (mem[entry + CE_FLAGS] & CE_LOADING) != 0:
+        return 0
+    if mem[entry + CE_PINS] == 0:
+        mem[cache + C_HITS] += 1
+        reference(mem, cache, entry)
+    return mem[entry + CE_FRAME]
 
 
 @helper

@@ -141,9 +141,7 @@ def unplan_part(mem, fragment, words, plan):
 @helper
 def promise_undo_of(mem, txn, space, words, has_image):
     """Promise the UNDO records of writing (or, with images, freeing) a disk part; OK or ST_UNDO."""
-    status = undo_promise(
-        mem, txn, UNDO_RECORD_WORDS + (first_piece_words(mem, space, words) if has_image else 0)
-    )
+    status = undo_promise(mem, txn, UNDO_RECORD_WORDS + (first_piece_words(mem, space, words) if has_image else 0))
     size = UNDO_RECORD_WORDS + (mem[space + TS_PAYLOAD] if has_image else 0)
     for _ in range(chunks_of(mem, space, words)):
         if status == OK:

@@ -7,8 +7,9 @@ ENTRY_INCOMPLETE is set in the entry's word 2, and where the rest goes begin lin
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
-from engine.kernels.disk_cache import frame_of, touch_page
+from engine.kernels.disk_cache import frame_of
 from engine.kernels.disk_changes import own_disk, reference_at
+from engine.kernels.disk_lirs import touch_page
 from engine.kernels.disk_page import page_piece, page_piece_words
 from engine.kernels.disk_parts import LINKED_WORDS, chunk_words, part_on_page
 from engine.kernels.operations import fragment_number

@@ -259,9 +259,7 @@ def replay_disk_update(mem, txn, fragment, words, at, size, epoch, state):
     if current == disk and chunks_of(mem, space, disk) == 0:
         status = replay_update(mem, fragment, words, at, size - disk, epoch)
         return replace_piece(mem, fragment, old, words, image + part, disk, epoch) if status == OK else status
-    status, reference = place_part(
-        mem, txn, fragment, rowid, old >> SLOT_BITS, words, image + part, disk, epoch, state
-    )
+    status, reference = place_part(mem, txn, fragment, rowid, old >> SLOT_BITS, words, image + part, disk, epoch, state)
     if status == OK:
         status = replay_update(mem, fragment, words, at, size - disk, epoch)
     if status != OK:

@@ -17,6 +17,7 @@ PAGE_IN_FILE_MASK = (1 << 32) - 1
 SLOT_BITS = 16
 SLOT_MASK = (1 << SLOT_BITS) - 1
 SLOT_NONE = SLOT_MASK  # a page is promised, the slot is chosen at commit
+FRESH_PAGE = 1 << 62  # with a page number: if the page is wholly free it is formatted instead of read
 
 # --- page cache: descriptor -----------------------------------------------------------------------
 C_PAGE_WORDS = 0

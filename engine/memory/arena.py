@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.errors import MemoryExhausted
+from engine.errors import InvariantBroken, MemoryExhausted
 from engine.kernels.setup import drop_fragment_pages, drop_table_rest, make_table, setup_pool, take_transaction_block
 from engine.layout.arena import (
     BLOCK_WORDS,
@@ -36,10 +36,11 @@ DROP_PAGES_PER_CALL = 256
 class Arena:
     """Owner of the base array; everything in it is addressed by word index."""
 
-    def __init__(self, data_memory_bytes: int, checkpoint_memory_bytes: int) -> None:
+    def __init__(self, data_memory_bytes: int, checkpoint_memory_bytes: int, region_words: int = 0) -> None:
+        """region_words: further words behind `data_memory`, for `take_region`."""
         pages = data_memory_bytes // PAGE_BYTES
         try:
-            self.mem: Words = np.zeros(pages * PAGE_BYTES // 8, dtype=np.int64)
+            self.mem: Words = np.zeros(pages * PAGE_BYTES // 8 + region_words, dtype=np.int64)
         except MemoryError as error:
             raise MemoryExhausted(
                 f"data_memory of {data_memory_bytes} bytes cannot be reserved; open with a smaller data_memory"
@@ -49,6 +50,15 @@ class Arena:
         if setup_pool(self.mem, S_POOL, 1, pages) != OK:
             raise MemoryExhausted("data_memory has no room for a single page; open with a larger data_memory")
         self._spare_descriptors: list[int] = []
+        self._region = pages * PAGE_BYTES // 8
+
+    def take_region(self, words: int) -> int:
+        """Address of zeroed words behind `data_memory`, for good."""
+        at = self._region
+        if at + words > self.mem.size:
+            raise InvariantBroken("the arena's region is smaller than what was to lie in it; report this")
+        self._region = at + words
+        return at
 
     def used_pages(self) -> int:
         """Pages in use, those carved into blocks included."""

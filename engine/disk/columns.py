@@ -1,0 +1,261 @@
+"""Disk columns of one store, put together: tablespaces, page caches, page writer, UNDO log.
+
+A store without tablespaces has none of this but the object: files, buffers and threads come with the first tablespace
+(`start`). Rooms above ask here for pages by number, whatever cache they are in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.disk.cache import PageCache
+from engine.disk.double_write import FILE_NAME, FOLDER, DoubleWrite, create_double_write
+from engine.disk.page_writer import PageWriter
+from engine.disk.space import Space
+from engine.errors import PageDamaged
+from engine.kernels.disk_commit import commit_pages
+from engine.kernels.disk_frames import cache_region_words
+from engine.kernels.undo import setup_undo, undo_region_words
+from engine.layout.arena import F_TABLESPACE, OK, S_UNDO
+from engine.layout.disk_arena import FRAMES_MIN, FRESH_PAGE, TS_ID, U_USED
+from engine.log.undo import UndoLog
+from engine.log.undo_ring import UndoPosition, buffer_words_of, create_undo_files, undo_geometry
+
+if TYPE_CHECKING:
+    import threading
+
+    from engine.clock import Clock
+    from engine.file_protocol import Files
+    from engine.log.geometry import Geometry
+    from engine.memory.arena import Arena
+    from engine.options import Options
+    from engine.transaction import Transaction
+
+COMMIT_PAGES = 64  # pages of one slice of a commit: what is done to them takes about 200 µs
+PAGE_BYTES = (4_096, 8_192, 16_384, 32_768)
+
+
+def region_words(options: Options) -> int:
+    """Words of arena behind `data_memory` that disk columns may come to need; touched only when they do."""
+    undo = undo_region_words(buffer_words_of(undo_geometry(options.undo_log_bytes)))
+    return undo + sum(cache_region_words(size // 8, frames_of(options, size)) for size in PAGE_BYTES)
+
+
+def frames_of(options: Options, page_bytes: int) -> int:
+    """Frames of the cache for pages of this size."""
+    return max(FRAMES_MIN, options.page_buffer_bytes // page_bytes)
+
+
+class DiskColumns:
+    """What a store needs to keep columns on disk."""
+
+    undo: UndoLog
+
+    def __init__(
+        self,
+        arena: Arena,
+        files: Files,
+        clock: Clock,
+        options: Options,
+        latch: threading.Lock,
+        identity: tuple[bytes, int],
+        can_write: bool = True,
+    ) -> None:
+        """identity: store UUID, and the incarnation this opening has or will have. can_write: False to rehearse."""
+        self.mem = arena.mem
+        self.space = Space(arena.mem, files, identity[0], self._cache_address)
+        self.space.incarnation = identity[1]
+        self.can_write = can_write
+        self.restorable_epoch: Callable[[], int] = lambda: -1
+        self.declare_undo: Callable[[Geometry], None] = lambda geometry: None
+        self.pages_repaired = 0
+        self._arena = arena
+        self._files = files
+        self._clock = clock
+        self._options = options
+        self._latch = latch
+        self._identity = identity
+        self._writer: PageWriter | None = None
+        self._caches: dict[int, PageCache] = {}  # by bytes of a page
+
+    # --- life ------------------------------------------------------------------------------------
+    @property
+    def is_started(self) -> bool:
+        """Whether there is an UNDO log: whether there ever was a tablespace."""
+        return self._writer is not None
+
+    def begin_first(self) -> None:
+        """Make what the first tablespace needs: UNDO log, double-write file. Durable on return, and declared."""
+        if self.is_started:
+            return
+        geometry = undo_geometry(self._options.undo_log_bytes)
+        create_undo_files(self._files, geometry)
+        if not self._files.exists(FOLDER):
+            self._files.make_directory(FOLDER)
+            self._files.sync_directory("")
+        self.make_double_write()
+        self.declare_undo(geometry)
+        self.start(geometry, UndoPosition())
+
+    def make_double_write(self) -> None:
+        """Make the double-write file unless there is one, for the largest pages there may be."""
+        if not self._files.exists(FILE_NAME):
+            create_double_write(self._files, PAGE_BYTES[-1])
+
+    def start(self, geometry: Geometry, position: UndoPosition) -> None:
+        """Begin to use an UNDO log that exists. Raises: FileMissing, FileTruncated."""
+        buffer_words = buffer_words_of(geometry)
+        if not int(self.mem[S_UNDO]):
+            setup_undo(self.mem, self._arena.take_region(undo_region_words(buffer_words)), buffer_words)
+        self.undo = UndoLog(
+            self._files,
+            geometry,
+            self.mem,
+            self._latch,
+            self._identity,
+            position,
+            lambda: self.restorable_epoch(),
+            self._options.undo_filter,
+        )
+        self._writer = PageWriter(
+            self._files, self.space, self, DoubleWrite(self._files, self._identity), self._identity
+        )
+
+    def flush_through(self, lsn: int) -> None:
+        """Make the UNDO log durable through an LSN; in a rehearsal nothing is ever written, so nothing needs it."""
+        if self.can_write:
+            self.undo.flush_through(lsn)
+
+    def _cache_address(self, page_bytes: int) -> int:
+        cache = self._caches.get(page_bytes)
+        if cache is None:
+            assert self._writer is not None, "tablespaces come after the UNDO log"
+            frames = frames_of(self._options, page_bytes)
+            cache = PageCache(
+                self.mem,
+                self._arena.take_region(cache_region_words(page_bytes // 8, frames)),
+                page_bytes // 8,
+                frames,
+                files=self._files,
+                places=self.space,
+                writer=self._writer,
+                store=self._identity[0],
+                clock=self._clock,
+                wait_ms=max(1, self._options.lock_timeout_ms),
+                can_write=self.can_write,
+            )
+            self._caches[page_bytes] = cache
+        return cache.address
+
+    def close(self) -> None:
+        """Stop reading ahead. What is dirty in memory is lost, as in a crash."""
+        for cache in self._caches.values():
+            cache.close()
+
+    # --- pages -----------------------------------------------------------------------------------
+    def _by_cache(self, pages: Iterable[int]) -> list[tuple[PageCache, list[int]]]:
+        if len(self._caches) == 1:
+            (only,) = self._caches.values()
+            return [(only, list(pages))]
+        found: dict[int, list[int]] = {}
+        for page in pages:
+            found.setdefault(self.space.page_bytes(page & ~FRESH_PAGE), []).append(page)
+        return [(self._caches[size], found[size]) for size in sorted(found)]
+
+    def hold(self, pages: list[int], is_reference: bool = True) -> None:
+        """Bring pages in and pin them until `release`; all or none. Raises: as `PageCache.hold`."""
+        if not pages:
+            return
+        held: list[tuple[PageCache, list[int]]] = []
+        try:
+            for cache, part in self._by_cache(pages):
+                cache.hold(part, is_reference)
+                held.append((cache, part))
+        except BaseException:
+            for cache, part in held:
+                cache.release(part)
+            raise
+
+    def release(self, pages: list[int]) -> None:
+        """Let held pages go."""
+        if pages:
+            for cache, part in self._by_cache(pages):
+                cache.release(part)
+
+    def ensure(self, pages: list[int]) -> None:
+        """Bring pages in without pinning them. Raises: as `hold`."""
+        for cache, part in self._by_cache(pages):
+            cache.ensure(part)
+
+    def read_ahead(self, pages: list[int]) -> None:
+        """Have pages brought in by another thread; never fails."""
+        if pages:
+            for cache, part in self._by_cache(pages):
+                cache.read_ahead(part)
+
+    @contextmanager
+    def held(self, pages: list[int], is_reference: bool = True) -> Iterator[None]:
+        """`hold` and `release` around a block."""
+        self.hold(pages, is_reference)
+        try:
+            yield
+        finally:
+            self.release(pages)
+
+    def pages_per_hold(self, most: int) -> int:
+        """How many pages one holder should pin at once: a quarter of the frames, so that several may."""
+        fewest = min((cache.frames for cache in self._caches.values()), default=FRAMES_MIN)
+        return max(1, min(most, fewest // 4))
+
+    def damaged(self, page: int, table: str) -> PageDamaged:
+        """The error for a page that has not what a row says."""
+        file, offset = self.space.place(page)
+        return PageDamaged(
+            f"page at offset {offset} of {file.name} does not hold what a row of {table} says; run `tidemark check`",
+            file=file.name,
+            page=page,
+            offset=offset,
+            table=table,
+        )
+
+    # --- commits ---------------------------------------------------------------------------------
+    def commit_pages(self, txn: Transaction) -> tuple[list[int], bool]:
+        """Pages the next slice of a commit needs, to be held, and whether that is all of it."""
+        out = np.zeros(1 + self.pages_per_hold(COMMIT_PAGES), dtype=np.int64)
+        status = commit_pages(self.mem, txn.desc, txn.buf, out)
+        return (out[1 : 1 + int(out[0])] | FRESH_PAGE).tolist(), bool(status == OK)
+
+    def extend(self, fragment: int) -> None:
+        """Give the tablespace of a fragment free extents. Raises: StorageFull, MemoryExhausted."""
+        self.space.extend(int(self.mem[int(self.mem[fragment + F_TABLESPACE]) + TS_ID]))
+
+    def drop_undo_records(self) -> None:
+        """A rehearsal: what the UNDO buffer holds will never be needed."""
+        self.mem[int(self.mem[S_UNDO]) + U_USED] = 0
+
+    # --- local checkpoints and counters ----------------------------------------------------------
+    def flush(self, bytes_per_second: int = 0) -> int:
+        """Write all pages that are dirty now; how many. Durable on return: they, in their places."""
+        return sum(cache.flush(bytes_per_second) for cache in self._caches.values())
+
+    def clean(self, limit: int) -> int:
+        """Write some dirty pages that will soon lose their frames; how many."""
+        return sum(cache.clean(limit) for cache in self._caches.values())
+
+    def wants_cleaning(self) -> bool:
+        """Whether a quarter of the frames of a cache is dirty: time to clean in the background."""
+        return any(cache.counters()["dirty"] * 4 > cache.frames for cache in self._caches.values())
+
+    def counters(self) -> dict[str, Any]:
+        """Counters for `status()`."""
+        found: dict[str, Any] = {"pages_repaired": self.pages_repaired}
+        if self._writer is not None:
+            found["page_buffer"] = {str(size): cache.counters() for size, cache in sorted(self._caches.items())}
+            found["double_write_batches"] = self._writer.batches
+            found["undo"] = self.undo.counters()
+        return found
+
