@@ -41,3 +41,4 @@ GCI_MAX = (1 << 31) - 1
 # Smallest sizes that can work at all, in bytes.
 DATA_MEMORY_BYTES_MIN = 1 << 20
 REDO_LOG_BYTES_MIN = 1 << 20
+UNDO_LOG_BYTES_MIN = 1 << 20
