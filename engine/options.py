@@ -47,6 +47,8 @@ class OptionKeywords(TypedDict, total=False):
     background: bool
     checkpoint_interval_ms: int
     checkpoint_log_share: float
+    undo_log: Size
+    undo_filter: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,9 @@ class Options:
     background: close epochs and make local checkpoints by timer; without it only calls do.
     checkpoint_interval_ms: a local checkpoint starts this long after the last one; 0 leaves time out.
     checkpoint_log_share: a local checkpoint starts when the log has grown by this share of `redo_log`.
+    undo_log: size of the UNDO log on disk, made with the first tablespace; one that exists keeps its own.
+    undo_filter: leave out of the UNDO log what no restart can need, because the REDO log has it; without it a restart
+        through an epoch may go back as far as the local checkpoints kept.
 
     Units: sizes are bytes or text such as "64 MiB" (B, KiB, MiB, GiB, TiB); intervals are milliseconds.
     Raises: SchemaInvalid for a value of the wrong type or out of range.
@@ -82,11 +87,14 @@ class Options:
     background: bool = True
     checkpoint_interval_ms: int = 300_000
     checkpoint_log_share: float = 0.25
+    undo_log: Size = "64 MiB"
+    undo_filter: bool = True
 
     data_memory_bytes: int = field(init=False, repr=False)
     redo_log_bytes: int = field(init=False, repr=False)
     checkpoint_memory_bytes: int = field(init=False, repr=False)
     transaction_memory_bytes: int = field(init=False, repr=False)
+    undo_log_bytes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check every value and work out the sizes in bytes."""
@@ -94,7 +102,8 @@ class Options:
         self._set_size("redo_log", limits.REDO_LOG_BYTES_MIN)
         self._set_size("checkpoint_memory", _LCP_MEMORY_BYTES_MIN)
         self._set_size("transaction_memory", _TRANSACTION_MEMORY_BYTES_MIN)
-        for name in ("create", "background"):
+        self._set_size("undo_log", limits.UNDO_LOG_BYTES_MIN)
+        for name in ("create", "background", "undo_filter"):
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise SchemaInvalid(f"option {name} is {value!r}; give True or False", option=name)

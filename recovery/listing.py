@@ -1,4 +1,4 @@
-"""The files of a store as plain dicts, for people: what it was made with, its REDO log, its local checkpoints.
+"""The files of a store as plain dicts, for people: what it was made with, its logs, its local checkpoints.
 
 Reads only, and takes no lock: it works beside a process that has the store open. What that process writes or removes
 while we read is told from damage by looking again: a group with an intact successor is intact by then (L1), unless
@@ -27,6 +27,9 @@ from engine.log.geometry import FOLDER as REDO_FOLDER
 from engine.log.geometry import open_files
 from engine.log.listing import Dictionary, Entry, decode_image, image_size, key_of, list_group
 from engine.log.reader import GroupRead, LogReader
+from engine.log.undo_listing import list_undo_group
+from engine.log.undo_reader import UndoReader
+from engine.log.undo_ring import FOLDER as UNDO_FOLDER
 from engine.schema import TableDefinition
 from recovery.local_checkpoint.control import Control, control_ids, read_control, read_controls
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
@@ -96,11 +99,24 @@ class StoreListing:
 
     def sizes_bytes(self) -> dict[str, int]:
         """Bytes by kind of file; a file that vanishes meanwhile counts nothing."""
-        sizes = {"redo": 0, "local checkpoint data": 0, "local checkpoint control": 0, "catalog": 0, "other": 0}
-        for folder, kind in (("", "other"), (REDO_FOLDER, "redo"), (LCP_FOLDER, ""), ("catalog", "catalog")):
+        sizes = {
+            "redo": 0,
+            "undo": 0,
+            "local checkpoint data": 0,
+            "local checkpoint control": 0,
+            "catalog": 0,
+            "other": 0,
+        }
+        for folder, kind in (
+            ("", "other"),
+            (REDO_FOLDER, "redo"),
+            (UNDO_FOLDER, "undo"),
+            (LCP_FOLDER, ""),
+            ("catalog", "catalog"),
+        ):
             for name in self._files.list(folder) if not folder or self._files.exists(folder) else ():
                 path = f"{folder}/{name}" if folder else name
-                if not folder and name in (REDO_FOLDER, LCP_FOLDER, "catalog"):
+                if not folder and name in (REDO_FOLDER, UNDO_FOLDER, LCP_FOLDER, "catalog"):
                     continue
                 of_lcp = "data" if name.endswith(".data") else "control"
                 target = kind or f"local checkpoint {of_lcp}"
@@ -194,6 +210,34 @@ class StoreListing:
             at >= lsn and number >= sequence and reader.group_at(at, number) is not None
             for at, number in reader.candidates()
         )
+
+    # --- UNDO ------------------------------------------------------------------------------------
+    def undo(self, from_lsn: int | None = None) -> Iterator[Entry]:
+        """UNDO groups and their records, oldest first: all that is intact in the ring, from an LSN on if one is given.
+
+        "retired" entries tell where groups between two others are gone: overwritten, or damaged (`check` tells which).
+        A store without an UNDO log has none.
+        """
+        geometry = self.sysfile.undo_geometry
+        if geometry is None:
+            return
+        dictionary = Dictionary()
+        for definition in self.tables():
+            dictionary.add(definition)
+        reader = UndoReader(self._files, geometry, self.sysfile.store, open_files(self._files, geometry, False))
+        try:
+            next_sequence = 0
+            for position, sequence in sorted(reader.candidates()):
+                group = reader.group_at(position, sequence)
+                if group is None or (from_lsn is not None and group.next_lsn <= from_lsn):
+                    continue
+                if next_sequence and sequence != next_sequence:
+                    text = f"groups {next_sequence} to {sequence - 1} are overwritten or damaged"
+                    yield {"kind": "retired", "position": position, "text": text}
+                yield from list_undo_group(group, reader.offsets_of(group), dictionary)
+                next_sequence = sequence + 1
+        finally:
+            reader.close()
 
     # --- local checkpoints -----------------------------------------------------------------------
     def local_checkpoints(self) -> Iterator[Entry]:

@@ -25,6 +25,7 @@ from engine.layout.sealed import (
 )
 from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
 from engine.log.geometry import Geometry
+from engine.log.undo_ring import undo_ring
 
 if TYPE_CHECKING:
     from engine.file_protocol import File, Files
@@ -49,6 +50,8 @@ class Sysfile:
     next_lcp_id: int
     created_us: int
     reach_lsn: int
+    filtered_epoch: int = 0
+    undo_geometry: Geometry | None = None  # None: there is no UNDO log yet
 
 
 def read_sysfile(files: Files) -> Sysfile | None:
@@ -85,7 +88,9 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
     check_version(words, name)
     header = header_of(words, SYSFILE)
     geometry = Geometry(int(header["file_bytes"]), int(header["file_count"]))
-    if not geometry.is_possible():
+    undo_count = int(header["undo_file_count"])
+    undo = undo_ring(int(header["undo_file_bytes"]), undo_count) if undo_count else None
+    if not geometry.is_possible() or (undo is not None and not undo.is_possible()):
         return None
     return Sysfile(
         store_of(words),
@@ -101,6 +106,8 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
         int(header["next_lcp_id"]),
         int(header["created_us"]),
         int(header["reach_lsn"]),
+        int(header["filtered_epoch"]),
+        undo,
     )
 
 
@@ -137,6 +144,10 @@ def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> 
     header["next_lcp_id"] = content.next_lcp_id
     header["created_us"] = content.created_us
     header["reach_lsn"] = content.reach_lsn
+    header["filtered_epoch"] = content.filtered_epoch
+    if content.undo_geometry is not None:
+        header["undo_file_bytes"] = content.undo_geometry.file_bytes
+        header["undo_file_count"] = content.undo_geometry.file_count
     seal(words, words.size)
     file = copies[content.generation % 2]
     files.pwrite(file, 0, words)

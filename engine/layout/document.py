@@ -15,8 +15,9 @@ import numpy as np
 from engine.errors import SchemaInvalid
 from engine.file_protocol import Files
 from engine.files import PosixFiles
-from engine.layout import redo, row
+from engine.layout import disk, redo, row
 from engine.layout.catalog import CATALOG_SEAL, CATALOG_VALUE
+from engine.layout.disk import UNDO_GROUP
 from engine.layout.lcp import LCP_BLOCK, LCP_CONTROL
 from engine.layout.log import GROUP
 from engine.layout.notes import NOTES, bit_fields, constants
@@ -26,6 +27,7 @@ from engine.layout.sysfile import SYSFILE
 STRUCTURES: dict[str, np.dtype[Any]] = {
     "seal": SEAL,
     "redo group": GROUP,
+    "undo group": UNDO_GROUP,
     "sysfile": SYSFILE,
     "lcp block": LCP_BLOCK,
     "lcp control": LCP_CONTROL,
@@ -69,11 +71,19 @@ def record_kinds() -> list[str]:
     return ["| code | kind |", "|---:|---|", *[f"| {value} | {name.removeprefix('KIND_')} |" for value, name in shown]]
 
 
+def undo_kinds() -> list[str]:
+    """The record kinds of the UNDO log."""
+    names = ("UNDO_ALLOC", "UNDO_UPDATE", "UNDO_FREE", "UNDO_CREATE", "UNDO_DROP", "UNDO_LCP", "UNDO_RESTART")
+    kinds = [f"| {getattr(disk, name)} | {name.removeprefix('UNDO_')} |" for name in names]
+    return ["| code | kind |", "|---:|---|", *kinds]
+
+
 def sections() -> dict[str, list[str]]:
     """Every generated part by the name of its marker."""
     made = {name: structure_table(name) for name in STRUCTURES}
     made.update({name: bit_table(name) for name in bit_fields()})
     made["record kinds"] = record_kinds()
+    made["undo record kinds"] = undo_kinds()
     return made
 
 

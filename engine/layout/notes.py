@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from engine import ids, schema
-from engine.layout import arena, catalog, lcp, log, redo, row, sealed, sysfile
+from engine.layout import arena, catalog, disk, lcp, log, redo, row, sealed, sysfile
 
 NOTES: dict[str, dict[str, str]] = {
     "seal": {
@@ -46,6 +46,22 @@ NOTES: dict[str, dict[str, str]] = {
         "next_table_id": "a floor for the next table number",
         "next_lcp_id": "a floor for the next local checkpoint number",
         "created_us": "when the store was made, µs since 1970 UTC",
+        "filtered_epoch": "UNDO records of epochs up to this may have been left out; 0: none was",
+        "undo_file_bytes": "bytes of one UNDO file",
+        "undo_file_count": "UNDO files; 0: no UNDO log yet",
+        "reserved": "0",
+    },
+    "undo group": {
+        "sequence": "1, 2, 3 … without a gap in the life of the UNDO log",
+        "position": "byte position of the group in the endless log of groups",
+        "lap": "how often the ring had been written round",
+        "first_lsn": "LSN behind the records of the group before",
+        "next_lsn": "records from `first_lsn` to below this lie in the group, were filtered, or were lost in a crash",
+        "records_words": "words of records behind this header; the rest up to 4 KiB is zero",
+        "records": "records in it",
+        "filtered": "records that were left out of it",
+        "previous_position": "position of the group before; its own if it is the first",
+        "filtered_epoch": "newest epoch of a record left out since the log was opened; 0: none was",
         "reserved": "0",
     },
     "lcp block": {
@@ -134,11 +150,23 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
             (0, _bits(row.VAR_KEY_WORDS_MASK, row.VAR_KEY_WORDS_SHIFT), "words of canonical key behind this word"),
             (0, _bits((1 << row.VAR_VERSION_BITS) - 1, row.VAR_VERSION_SHIFT), "version"),
         ],
+        "undo record": [
+            (0, _bits(disk.UNDO_KIND_MASK), "kind"),
+            (0, _bits((1 << 32) - 1, disk.UNDO_WORDS_SHIFT), "words of the record"),
+            (1, "0–63", "LSN: byte position in the endless log of records made"),
+            (2, "0–63", "disk reference: data file << 48 | page in the file << 16 | slot"),
+            (2, "0–63", f"CREATE, DROP: table; LCP, RESTART: local checkpoint (all {disk.UNDO_MARK_WORDS} words long)"),
+            (3, _bits(disk.OWNER_TABLE_MASK), "table"),
+            (3, f"{disk.OWNER_FRAGMENT_SHIFT}–62", "fragment"),
+            (3, "0–63", "LCP: its epoch; RESTART: LSN of the UNDO_LCP record that reading backward goes on at"),
+            (4, "0–63", "epoch; RESTART: sequence of that record's group"),
+            (5, "0–63", "UPDATE, FREE: first word of the piece as it was; RESTART: position of that group"),
+        ],
     }
 
 
 # Constants of these modules are the format; which versions a program still reads is not.
-_FORMAT_MODULES = (catalog, lcp, log, redo, row, sealed, sysfile)
+_FORMAT_MODULES = (catalog, disk, lcp, log, redo, row, sealed, sysfile)
 _NO_FORMAT = frozenset({"FORMAT_VERSION_OLDEST"})
 
 

@@ -23,7 +23,10 @@ SYSFILE = np.dtype(
         ("next_lcp_id", "<u8"),
         ("created_us", "<u8"),
         ("reach_lsn", "<u8"),  # no group was ever written that ends behind this; 0: unknown (ADR 0007)
-        ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 12 * 8) // 8,)),
+        ("filtered_epoch", "<u8"),  # UNDO records of epochs up to this may have been left out; 0: none
+        ("undo_file_bytes", "<u8"),  # geometry of the UNDO log
+        ("undo_file_count", "<u8"),  # 0: there is no UNDO log yet
+        ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 15 * 8) // 8,)),
     ]
 )
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from engine.memory.arena import Words
 
 ALIGN_WORDS = UNDO_GROUP_ALIGN_BYTES // 8
+SCAN_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,20 @@ class UndoReader:
                 # With its own place: a whole stretch behind the end may be the ring's next lap.
                 if int(header["position"]) == position + step and self.group_at(position + step, found) is not None:
                     raise self._damage(sequence, position, f"is damaged but group {found} behind it is intact")
+
+    def candidates(self) -> Iterator[tuple[int, int]]:
+        """(position, sequence) of what looks like a group of this store, anywhere in the ring, by place."""
+        step = min(SCAN_BYTES, self._geometry.file_bytes)
+        low = int.from_bytes(self._store[:8], "little")
+        for place in range(0, self._geometry.capacity_bytes, step):
+            size = min(step, self._geometry.capacity_bytes - place)
+            blocks = self._read(place, size).reshape(-1, ALIGN_WORDS)[:, :UNDO_GROUP_WORDS]
+            headers = np.ascontiguousarray(blocks).view(UNDO_GROUP).reshape(-1)
+            found = np.flatnonzero((headers["kind"] == KIND_UNDO_GROUP) & (headers["store_low"] == low))
+            for index in found.tolist():
+                position = int(headers[index]["position"])
+                if position % self._geometry.capacity_bytes == place + index * UNDO_GROUP_ALIGN_BYTES:
+                    yield position, int(headers[index]["sequence"])
 
     def _is_foreign(self, position: int) -> bool:
         head = self._read(position, UNDO_GROUP_ALIGN_BYTES)

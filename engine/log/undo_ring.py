@@ -26,6 +26,11 @@ LSN_HOLE_BYTES = 1 << 35
 LSN_STEP_BYTES = 1 << 36
 
 
+def undo_ring(file_bytes: int, file_count: int) -> Geometry:
+    """The geometry of a ring that exists."""
+    return Geometry(file_bytes, file_count, FOLDER, SUFFIX)
+
+
 def undo_geometry(undo_log_bytes: int) -> Geometry:
     """The geometry of a ring of this size."""
     return Geometry.of(undo_log_bytes, FOLDER, SUFFIX)

@@ -22,7 +22,7 @@ from engine.layout.disk_arena import U_FREE, U_PROMISED
 from engine.log.geometry import Geometry, open_files
 from engine.log.undo import UndoLog
 from engine.log.undo_reader import UndoReader
-from engine.log.undo_ring import UndoPosition, create_undo_files
+from engine.log.undo_ring import UndoPosition, create_undo_files, undo_ring
 
 STORE = b"0123456789abcdef"
 AT = 256  # the descriptor; transactions lie below
@@ -41,7 +41,7 @@ class Made:
 
 
 def geometry_of(file_bytes: int = 1 << 17, file_count: int = 3) -> Geometry:
-    return Geometry(file_bytes, file_count, "undo", ".undo")
+    return undo_ring(file_bytes, file_count)
 
 
 class Undo:

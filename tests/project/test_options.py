@@ -19,6 +19,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert (options.durability, options.epoch_interval_ms, options.gcp_interval_ms) == ("commit", 100, 2_000)
     assert options.lock_timeout_ms == 5_000
     assert (options.create, options.background) == (True, True)
+    assert (options.undo_log_bytes, options.undo_filter) == (64 << 20, True)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,8 @@ def test_size_formatted_and_parsed_is_the_same(size_bytes: int) -> None:
         ("checkpoint_log_share", 0.5),
         ("checkpoint_log_share", float("nan")),
         ("checkpoint_log_share", "0.2"),
+        ("undo_log", "1023 KiB"),
+        ("undo_filter", 1),
     ],
 )
 def test_value_out_of_range_is_refused_in_one_line(name: str, value: object) -> None:
@@ -107,7 +110,7 @@ def test_derived_bytes_are_no_keyword() -> None:
 
 
 def test_options_of_later_rooms_are_not_accepted() -> None:
-    for name in ("page_buffer", "undo_log", "binlog"):
+    for name in ("page_buffer", "binlog"):
         with pytest.raises(SchemaInvalid, match=f"no option '{name}'"):
             Options.from_keywords({name: "64 MiB"})
 

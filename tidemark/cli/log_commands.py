@@ -1,4 +1,4 @@
-"""The command `log`: REDO log and local checkpoints as text or JSON lines."""
+"""The command `log`: REDO log, UNDO log and local checkpoints as text or JSON lines."""
 
 from __future__ import annotations
 
@@ -27,24 +27,26 @@ INDENT = {
     "old row": 3,
     "damage": 0,
     "retired": 0,
+    "undo group": 0,
 }
 OPERATION_INDENT = 2
 
 
-@click.command("log", short_help="Print the REDO log or the local checkpoints.")
+@click.command("log", short_help="Print the REDO log, the UNDO log or the local checkpoints.")
 @store_argument
 @click.option("--redo", "what", flag_value="redo", help="Groups, transactions and operations of the REDO log.")
+@click.option("--undo", "what", flag_value="undo", help="Groups and records of the UNDO log of disk columns.")
 @click.option("--lcp", "what", flag_value="lcp", help="Control files, data files, blocks and rows.")
-@click.option("--from", "from_lsn", type=click.IntRange(min=0), help="Begin at the first REDO group at or behind LSN.")
+@click.option("--from", "from_lsn", type=click.IntRange(min=0), help="Begin at the first group at or behind LSN.")
 @click.option("--limit", type=click.IntRange(min=0), help="Print so many lines at most.")
 @json_option
 @one_line
 def log(store: Path, what: str | None, from_lsn: int | None, limit: int | None, as_json: bool) -> None:
-    """Print the REDO log or the local checkpoints; reads only, also while the store is open."""
+    """Print the REDO log, the UNDO log or the local checkpoints; reads only, also while the store is open."""
     if what is None:
-        raise click.UsageError("say what to print: --redo or --lcp")
+        raise click.UsageError("say what to print: --redo, --undo or --lcp")
     if what == "lcp" and from_lsn is not None:
-        raise click.UsageError("--from is a place in the REDO log; use it with --redo")
+        raise click.UsageError("--from is a place in a log; use it with --redo or --undo")
     files = PosixFiles(store)
     try:
         listing = StoreListing(files)
@@ -62,6 +64,8 @@ def log(store: Path, what: str | None, from_lsn: int | None, limit: int | None, 
 
 
 def _entries(listing: StoreListing, what: str, from_lsn: int | None) -> Iterator[dict[str, Any]]:
+    if what == "undo":
+        return listing.undo(from_lsn)
     return listing.redo(from_lsn) if what == "redo" else listing.local_checkpoints()
 
 

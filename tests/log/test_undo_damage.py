@@ -1,0 +1,268 @@
+"""Where the UNDO log ends, and whether that end is a tail or damage (F21, F41, F55, F56, F57)."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+
+import pytest
+
+import tidemark as tm
+from engine.errors import UndoDamaged
+from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.memory import MemoryFiles
+from engine.layout.disk import UNDO_ALLOC, UNDO_FREE
+from engine.layout.sealed import FORMAT_VERSION, seal
+from engine.log.geometry import Geometry, open_files
+from engine.log.undo_reader import UndoReader
+from engine.log.undo_ring import UndoPosition, group_bytes_max
+from tests.log.undo_support import STORE, Made, Undo, geometry_of, read, reader
+
+BLOCK = 4_096
+
+
+def patched(content: bytes, at: int, new: bytes) -> bytes:
+    return content[:at] + new + content[at + len(new) :]
+
+
+def random_bit(content: bytes, at: int, size: int) -> bytes:
+    place = at + RANDOM.randrange(size)
+    return patched(content, place, bytes([content[place] ^ 1 << RANDOM.randrange(8)]))
+
+
+RANDOM = random.Random(8_128)
+DAMAGE: dict[str, Callable[[bytes, int, int], bytes]] = {
+    "zeroed": lambda content, at, size: patched(content, at, bytes(size)),
+    "ones": lambda content, at, size: patched(content, at, b"\xff" * size),
+    "any bit": random_bit,
+    "header bit": lambda content, at, size: random_bit(content, at, 8 * 24),
+    "last sector": lambda content, at, size: patched(content, at + size - 512, b"\x5a" * 512),
+    "another group": lambda content, at, size: patched(content, at, content[:BLOCK]),
+}
+
+
+def of_groups(count: int, geometry: Geometry | None = None) -> tuple[Undo, list[Made], list[tuple[int, int]]]:
+    """A log of groups of one record; the records; position and bytes of each group."""
+    undo = Undo(geometry or geometry_of(1 << 17), 2_000)
+    made, places = [], []
+    for number in range(count):
+        begun = undo.log.head
+        made.append(undo.write(UNDO_FREE, *range(1 + number * 131 % 1_100)))
+        places.append((begun, undo.log.head - begun))
+    return undo, made, places
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_group_is_a_tail_at_the_end_and_undo_damaged_before(damage: str) -> None:
+    undo, made, places = of_groups(12, geometry_of(1 << 15, 6))
+    whole = undo.after_power_loss().snapshot()
+    for number, (position, size) in enumerate(places):
+        file, offset, _, length = undo.geometry.pieces(position, size)[0]
+        name = undo.geometry.name(file)
+        content = DAMAGE[damage](whole[name], offset, length)
+        if content == whole[name]:
+            continue
+        files = MemoryFiles.from_snapshot({**whole, name: content})
+        if number == len(places) - 1:
+            assert read(files, undo.geometry)[1] == made[:-1]
+            with pytest.raises(UndoDamaged, match="damaged or missing"):
+                read(files, undo.geometry, needed=len(places))
+        else:
+            with pytest.raises(UndoDamaged) as caught:
+                read(files, undo.geometry)
+            assert (caught.value.file, caught.value.offset, caught.value.sequence) == (name, offset, number + 1)
+        assert files.snapshot() == {**whole, name: content}, "nothing was changed"
+
+
+def test_two_neighbours_damaged_name_the_first() -> None:
+    undo, _, places = of_groups(9)
+    content = undo.after_power_loss().snapshot()
+    name = "undo/0000.undo"
+    content[name] = patched(patched(content[name], places[3][0], bytes(BLOCK)), places[4][0], bytes(BLOCK))
+    with pytest.raises(UndoDamaged) as caught:
+        read(MemoryFiles.from_snapshot(content), undo.geometry)
+    assert caught.value.sequence == 4
+
+
+def test_successor_of_the_largest_group_is_found() -> None:
+    geometry = geometry_of(1 << 17, 3)
+    largest = group_bytes_max(geometry) // 8 - 24
+    undo = Undo(geometry, largest)
+    undo.write(UNDO_FREE, *range(largest - 200))
+    assert undo.log.head == group_bytes_max(geometry)
+    undo.write(UNDO_ALLOC)
+    content = undo.after_power_loss().snapshot()
+    content["undo/0000.undo"] = patched(content["undo/0000.undo"], 0, bytes(BLOCK))
+    with pytest.raises(UndoDamaged, match="group 2 behind it is intact"):
+        read(MemoryFiles.from_snapshot(content), geometry)
+
+
+@pytest.mark.parametrize("kept", [0, 512, BLOCK, 2 * BLOCK, 2 * BLOCK + 1_024])
+def test_torn_last_group_is_a_tail_and_is_written_over_for_good(kept: int) -> None:
+    undo, made, _ = of_groups(4)
+    end = undo.log.head
+    before = undo.after_power_loss().snapshot()
+    torn = undo.write(UNDO_FREE, *range(1_200))
+    after = undo.after_power_loss().snapshot()
+    name = "undo/0000.undo"
+    content = {**before, name: before[name][:end] + after[name][end : end + kept] + before[name][end + kept :]}
+    files = MemoryFiles.from_snapshot(content)
+    found, records = read(files, undo.geometry)
+    assert records == made and torn not in records
+    found.seal_tail()
+    position = found.next_position()
+    found.close()
+    assert (position.sequence, position.position) == (5, end)
+    again = Undo(undo.geometry, memory=files, position=position, incarnation=2)
+    new = again.write(UNDO_ALLOC)  # smaller than what was torn: the rest of it lies behind
+    assert read(again.after_power_loss(), undo.geometry)[1] == [*made, new]
+
+
+def test_group_of_an_older_opening_behind_a_newer_one_is_no_successor() -> None:
+    """A disk that lost what it had called durable: two openings wrote groups of the same sequence and place."""
+    undo, made, _ = of_groups(3)
+    before = undo.after_power_loss().snapshot()
+    position = reader_position(MemoryFiles.from_snapshot(before), undo.geometry)
+    undo.write(UNDO_FREE, 1)
+    undo.write(UNDO_FREE, 2)
+    old = undo.after_power_loss().snapshot()
+    again = Undo(undo.geometry, memory=MemoryFiles.from_snapshot(before), position=position, incarnation=2)
+    new = again.write(UNDO_FREE, 3)
+    name = "undo/0000.undo"
+    mixed = again.after_power_loss().snapshot()
+    at = again.log.head
+    mixed[name] = mixed[name][:at] + old[name][at:]
+    found = reader(MemoryFiles.from_snapshot(mixed), undo.geometry)
+    assert [group.sequence for group in found.forward(1, 0)] == [1, 2, 3, 4]
+    with pytest.raises(UndoDamaged, match="group 5"):
+        found.find_end(1, 0)
+    assert new.lsn > made[-1].lsn
+
+
+def reader_position(files: MemoryFiles, geometry: Geometry) -> UndoPosition:
+    found = reader(files, geometry)
+    found.find_end(1, 0)
+    return found.next_position()
+
+
+def test_log_never_written_is_empty_and_takes_its_first_group() -> None:
+    undo = Undo()
+    found, records = read(undo.after_power_loss(), undo.geometry)
+    assert records == [] and found.end == 0
+    position = found.next_position()
+    assert (position.sequence, position.position, position.last_position) == (1, 0, None)
+    again = Undo(undo.geometry, memory=undo.after_power_loss(), position=position, incarnation=2)
+    made = again.write(UNDO_ALLOC)
+    assert read(again.after_power_loss(), undo.geometry)[1] == [made]
+    with pytest.raises(UndoDamaged):
+        read(undo.after_power_loss(), undo.geometry, needed=1)
+
+
+def test_log_of_one_group_is_read_and_gone_on_with() -> None:
+    undo, made, _ = of_groups(1)
+    found, records = read(undo.after_power_loss(), undo.geometry)
+    assert records == made
+    again = Undo(undo.geometry, memory=undo.after_power_loss(), position=found.next_position(), incarnation=2)
+    new = again.write(UNDO_ALLOC)
+    assert read(again.after_power_loss(), undo.geometry)[1] == [*made, new]
+
+
+@pytest.mark.parametrize("groups_left", [0, 1])
+@pytest.mark.parametrize("file", [1, 2, 3])
+def test_head_at_a_file_end_goes_on_in_the_next_file_or_the_first(file: int, groups_left: int) -> None:
+    geometry = geometry_of(1 << 15, 3)  # 8 blocks a file
+    undo = Undo(geometry, 1_400)
+    places = []
+    while undo.log.head < file * geometry.file_bytes - groups_left * BLOCK:
+        mark = undo.mark(1, 1)
+        undo.log.flush_through(mark.lsn)
+        places.append(undo.log.mark_place(mark.lsn))
+        with undo.latch:
+            undo.log.set_tail(*places[-8:][0])
+            undo.log.set_mark(places[-1][1])
+    tail = places[-8:][0]
+    kept = undo.made[-8:]
+    found, records = read(undo.after_power_loss(), geometry, *tail, places[-1][0])
+    assert records == kept and found.end == undo.log.head
+    position = found.next_position(places[-1][0])
+    found.seal_tail()
+    image = undo.after_power_loss()
+    again = Undo(geometry, 1_400, image, position, incarnation=2)
+    new = [again.write(UNDO_FREE, *range(600)), again.write(UNDO_ALLOC)]  # two blocks: over the end if one is left
+    assert read(again.after_power_loss(), geometry, *tail)[1] == [*kept, *new]
+
+
+def test_log_of_another_store_is_foreign_and_a_missing_or_short_file_is_named() -> None:
+    undo, _, _ = of_groups(3)
+    files = undo.after_power_loss()
+    with pytest.raises(tm.ForeignFile, match="undo/0000"):
+        other = reader(files, undo.geometry, bytes(reversed(STORE)))
+        other.find_end(1, 0)
+    for number in range(3):
+        name = undo.geometry.name(number)
+        content = files.snapshot()
+        with pytest.raises(tm.FileMissing, match=name):
+            reader(MemoryFiles.from_snapshot({n: c for n, c in content.items() if n != name}), undo.geometry)
+        with pytest.raises(tm.FileTruncated, match=name):
+            reader(MemoryFiles.from_snapshot({**content, name: content[name][:BLOCK]}), undo.geometry)
+
+
+def test_group_of_a_newer_format_is_refused_as_too_new() -> None:
+    import numpy as np
+
+    undo, _, places = of_groups(2)
+    content = undo.after_power_loss().snapshot()
+    name = "undo/0000.undo"
+    words = np.frombuffer(content[name][: places[0][1]], dtype=np.int64).copy()
+    words[1] += 1 << 16
+    assert int(words[1]) >> 16 & 0xFFFF == FORMAT_VERSION + 1
+    seal(words, words.size)
+    content[name] = patched(content[name], 0, words.tobytes())
+    with pytest.raises(tm.VersionTooNew):
+        read(MemoryFiles.from_snapshot(content), undo.geometry)
+
+
+def test_every_read_failing_once_is_undo_damaged_and_nothing_is_changed() -> None:
+    undo, _, _ = of_groups(4)
+    image = undo.after_power_loss()
+    before = image.snapshot()
+    nth = 0
+    while True:
+        nth += 1
+        files = FaultFiles(image, [Rule("pread", "undo/*", nth=nth, error=errno.EIO)])
+        files.read_errors_latch = False
+        found = UndoReader(files, undo.geometry, STORE, open_files(files, undo.geometry, False))
+        try:
+            found.find_end(1, 0)
+            list(found.backward())
+        except UndoDamaged as error:
+            assert error.file == "undo/0000.undo"
+            continue
+        break
+    assert nth > 10
+    assert image.snapshot() == before
+
+
+def test_group_damaged_between_the_two_readings_is_undo_damaged() -> None:
+    undo, made, places = of_groups(3)
+    files = undo.after_power_loss()
+    found = reader(files, undo.geometry)
+    assert found.find_end(1, 0) == 3
+    file = files.open("undo/0000.undo", True)
+    files.pwrite(file, places[1][0] + 300, b"\xff" * 8)
+    seen = found.backward()
+    assert next(seen)[0].sequence == 3
+    with pytest.raises(UndoDamaged, match="group 2"):
+        next(seen)
+    assert len(made) == 3
+
+
+def test_restart_record_that_leads_nowhere_is_undo_damaged() -> None:
+    for sequence, position in [(0, 0), (2, 0), (1, BLOCK), (1, 0), (99, 0)]:
+        undo = Undo()
+        undo.write(UNDO_ALLOC)
+        undo.write(UNDO_ALLOC)
+        undo.log.mark_restart(1, 8, sequence, position)
+        with pytest.raises(UndoDamaged, match="leads on|local checkpoint's mark"):
+            read(undo.after_power_loss(), undo.geometry)
