@@ -130,7 +130,7 @@ class PageCache:
         self._take_promise_back(wanted.size)
 
     def ensure(self, pages: Iterable[int]) -> None:
-        """Bring pages in without pinning them: they are there until other pages need their frames. Raises: as `hold`."""
+        """Bring pages in without pinning them: they stay until others need their frames. Raises: as `hold`."""
         wanted = distinct(pages)
         step = self._batch_pages
         for start in range(0, wanted.size, step):
@@ -221,7 +221,7 @@ class PageCache:
                 self._waiting -= 1
         if after > at and out[at] == c.CLAIM_LOAD:
             self._load(wanted, np.array([at]), out, how)
-        return after
+        return int(after)
 
     def _wait(self, deadline: float) -> None:
         self._files.failure.check()

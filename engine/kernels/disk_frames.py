@@ -172,6 +172,7 @@ def claim_missing(mem, cache, page, is_fresh, how):
         reference(mem, cache, entry)
     else:
         enqueue(mem, cache, entry)
+        prune(mem, cache)  # the victim may have been the hot page at the bottom
     if formats != 0:
         page_format(mem, mem[entry + CE_FRAME], mem[cache + C_PAGE_WORDS], page, owner, fresh_lsn(mem))
         mem[entry + CE_LSN] = mem[mem[entry + CE_FRAME] + DP_LSN]

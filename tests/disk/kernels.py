@@ -1,0 +1,90 @@
+"""Kernels around helpers that have no other caller in Python."""
+
+from __future__ import annotations
+
+from engine.kernels import kernel
+from engine.kernels.disk_cache import cache_dirtied, cache_of, extent_of, frame_of
+from engine.kernels.disk_page import page_format, page_give, page_piece, page_piece_words, page_take, page_take_given
+from engine.layout.arena import S_UNDO
+from engine.layout.disk import DP_FREE
+from engine.layout.disk_arena import C_PAGE_WORDS, EX_FIRST, EX_PAGES, U_LSN
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
+def format_page(mem, frame, page_words, page, owner, lsn):
+    page_format(mem, frame, page_words, page, owner, lsn)
+    return 0
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def take(mem, frame, page_words, words):
+    return page_take(mem, frame, page_words, words)
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64)")
+def take_given(mem, frame, page_words, slot, words):
+    return page_take_given(mem, frame, page_words, slot, words)
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def give(mem, frame, page_words, slot):
+    return page_give(mem, frame, page_words, slot)
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def piece(mem, frame, page_words, slot):
+    return page_piece(mem, frame, page_words, slot)
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def piece_words(mem, frame, page_words, slot):
+    return page_piece_words(mem, frame, page_words, slot)
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def frame(mem, cache, page):
+    return frame_of(mem, cache, page)
+
+
+@kernel("int64(int64[::1], int64)")
+def cache_at(mem, page):
+    return cache_of(mem, page)
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def dirty(mem, cache, page, lsn):
+    cache_dirtied(mem, cache, page, lsn)
+    return 0
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def put_value(mem, cache, page, value):
+    """What a commit does to a page: its one piece is made or changed; LSN of the record, 0 if it is not in memory."""
+    at = frame_of(mem, cache, page)
+    if at == 0:
+        return 0
+    page_words = mem[cache + C_PAGE_WORDS]
+    if page_piece(mem, at, page_words, 0) == 0:
+        page_take(mem, at, page_words, 3)
+    place = page_piece(mem, at, page_words, 0)
+    for i in range(3):
+        mem[place + i] = value
+    undo = mem[S_UNDO]
+    lsn = mem[undo + U_LSN]
+    mem[undo + U_LSN] = lsn + 64
+    cache_dirtied(mem, cache, page, lsn)
+    extent = extent_of(mem, page)
+    mem[extent + EX_PAGES + page - mem[extent + EX_FIRST]] = mem[at + DP_FREE]
+    return lsn
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def value_of(mem, cache, page):
+    """First word of the page's piece; -1 if the page is not in memory, -2 if it has none, -3 if the words differ."""
+    at = frame_of(mem, cache, page)
+    if at == 0:
+        return -1
+    place = page_piece(mem, at, mem[cache + C_PAGE_WORDS], 0)
+    if place == 0:
+        return -2
+    return mem[place] if mem[place] == mem[place + 1] and mem[place] == mem[place + 2] else -3

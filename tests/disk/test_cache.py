@@ -1,0 +1,497 @@
+"""The page cache over files: holding, threads, cleaning, flushing, and what can go wrong."""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.clock import SystemClock
+from engine.disk.cache import distinct
+from engine.errors import (
+    FileMissing,
+    FileTruncated,
+    IoFailed,
+    MemoryExhausted,
+    NoSuchTable,
+    PageDamaged,
+    StorageFull,
+    SyncFailed,
+    VersionTooNew,
+)
+from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.trace import TraceFiles
+from engine.layout import arena as a
+from engine.layout import disk_arena as c
+from engine.layout.disk import DP_LSN, DP_OWNER
+from engine.layout.sealed import seal
+from tests.disk import kernels as k
+from tests.disk.support import (
+    BLOCK,
+    CACHE,
+    EXTENT_PAGES,
+    FIRST_LSN,
+    OWNER,
+    PAGE_BYTES,
+    PAGE_WORDS,
+    Stage,
+    new_disk,
+    page,
+    restart,
+)
+
+ALL = [page(number, file) for file in (1, 2) for number in range(1, EXTENT_PAGES + 1)]
+
+
+def test_ten_times_more_pages_than_frames_come_back_from_disk_with_their_values() -> None:
+    seed = 11
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    stage = Stage()
+    values: dict[int, int] = {}
+    for step in range(3_000):
+        number = rng.choice(ALL)
+        if rng.random() < 0.5:
+            values[number] = step
+            stage.put(number, step)
+        elif number in values:
+            assert stage.get(number) == values[number]
+    assert {number: stage.get(number) for number in values} == values
+    assert stage.counter("pinned") == 0
+    assert stage.counter("resident") <= stage.counter("frames") == 25
+    stage.cache.flush()
+    again, repaired = restart(stage.files.image(lambda piece: False))
+    assert repaired == 0
+    assert {number: again.get(number) for number in values} == values
+
+
+def test_fresh_page_is_formatted_unread_and_takes_owner_of_its_extent_and_lsn_of_the_log() -> None:
+    stage = Stage()
+    stage.cache.hold([page(3) | c.FRESH_PAGE])
+    frame = stage.frame(page(3))
+    assert stage.mem[frame + DP_OWNER] == OWNER
+    assert stage.mem[frame + DP_LSN] == FIRST_LSN - 8, "not below any record there is (NDB bug #54986)"
+    assert stage.cache.pages_read == 0
+    stage.cache.release([page(3)])
+    stage.cache.hold([page(4)])
+    assert stage.cache.pages_read == 1, "without the mark it is read"
+    frame = stage.frame(page(4))
+    assert (stage.mem[frame + DP_OWNER], stage.mem[frame + DP_LSN]) == (OWNER, 0), "all zero is an empty page"
+    stage.cache.release([page(4)])
+
+
+def test_page_written_between_the_plan_and_the_hold_is_read_not_formatted() -> None:
+    stage = Stage()
+    stage.put(page(3), 5)
+    stage.cache.flush()
+    stage.cache.forget([page(3)])
+    assert stage.frame(page(3)) == 0
+    stage.cache.hold([page(3) | c.FRESH_PAGE])
+    assert k.value_of(stage.mem, CACHE, page(3)) == 5
+    stage.cache.release([page(3)])
+
+
+def test_fresh_page_of_another_owner_in_memory_is_formatted_again() -> None:
+    stage = Stage()
+    stage.put(page(3), 5)
+    extent = BLOCK + 5 * a.BLOCK_WORDS
+    stage.mem[extent + c.EX_TABLE] = 8
+    stage.mem[extent + c.EX_PAGES + 2] = PAGE_WORDS - 16
+    stage.cache.hold([page(3) | c.FRESH_PAGE])
+    assert k.value_of(stage.mem, CACHE, page(3)) == -2
+    assert stage.mem[stage.frame(page(3)) + DP_OWNER] == 8 | 2 << 32
+    stage.cache.release([page(3)])
+    stage.mem[extent + c.EX_TABLE] = stage.mem[extent + c.EX_NUMBER] = 0
+    with pytest.raises(NoSuchTable):
+        stage.cache.hold([page(9) | c.FRESH_PAGE])
+    assert stage.counter("pinned") == 0
+
+
+def test_adjacent_pages_are_read_and_written_in_one_call_each() -> None:
+    stage = Stage()
+    for number in (5, 6, 7, 9):
+        stage.put(page(number), number)
+    trace = TraceFiles(stage.files)
+    stage = Stage(trace)
+    stage.cache.hold([page(number) for number in (9, 7, 6, 5)])
+    reads = [(event.offset, event.length) for event in trace.events if event.operation == "pread"]
+    assert reads == [(5 * PAGE_BYTES, 3 * PAGE_BYTES), (9 * PAGE_BYTES, PAGE_BYTES)]
+    for number in (9, 5, 6, 7):
+        k.put_value(stage.mem, CACHE, page(number), number)
+    assert stage.cache.flush() == 4
+    writes = [
+        (event.offset, event.length)
+        for event in trace.events
+        if event.operation == "pwrite" and event.name == "space/1.data"
+    ]
+    assert writes == [(5 * PAGE_BYTES, 3 * PAGE_BYTES), (9 * PAGE_BYTES, PAGE_BYTES)]
+
+
+def test_order_of_writes_undo_then_double_write_then_places_then_sync_before_the_next_batch() -> None:
+    trace = TraceFiles(new_disk())
+    stage = Stage(trace, frames=40)  # batches of 10
+    lsns = {number: stage.put(page(number), number) for number in range(1, 16)}
+    assert stage.cache.flush() == 15
+    shown = [
+        f"{event.operation} {event.name}" + (f" {event.values['lsn']}" if event.values else "")
+        for event in trace.events
+        if event.operation in ("mark", "pwrite", "fdatasync")
+    ]
+    written = ["pwrite space/double-write", "fdatasync space/double-write", "pwrite space/1.data"]
+    synced = ["fdatasync space/1.data", "fdatasync space/2.data"]
+    assert shown == [f"mark undo {lsns[10]}", *written, f"mark undo {lsns[15]}", *synced, *written, *synced]
+
+
+def test_undo_log_that_cannot_be_flushed_keeps_pages_dirty_and_unwritten() -> None:
+    trace = TraceFiles(new_disk())
+    stage = Stage(trace)
+    stage.put(page(1), 1)
+    stage.undo.error = StorageFull("no room for UNDO; free space")
+    with pytest.raises(StorageFull):
+        stage.cache.flush()
+    assert not [event for event in trace.events if event.operation == "pwrite"]
+    assert stage.counter("dirty") == 1
+    stage.undo.error = None
+    assert stage.cache.flush() == 1
+    assert (stage.counter("dirty"), stage.get(page(1))) == (0, 1)
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_full_disk_in_the_middle_of_a_batch_is_finished_before_anything_else(nth: int) -> None:
+    """A page may lie half written; its copy must not be overwritten before it is whole."""
+    inner = new_disk()
+    files = FaultFiles(inner, [Rule("pwrite", "space/*", nth=nth, error=errno.ENOSPC)])
+    stage = Stage(files)
+    for number in (1, 3, 5):
+        stage.put(page(number), number)
+    with pytest.raises(StorageFull):
+        stage.cache.flush()
+    assert files.failure.first is None
+    assert stage.counter("dirty") == 3
+    stage.put(page(1), 11)
+    again, _ = restart(inner.kill())
+    assert again.get(page(3)) in (3, -2), "whole, as it was or as it was written"
+    assert stage.cache.flush() == 3
+    again, repaired = restart(inner.image(lambda piece: False))
+    assert (repaired, [again.get(page(number)) for number in (1, 3, 5)]) == (0, [11, 3, 5])
+
+
+@pytest.mark.parametrize(
+    ("operation", "name", "error"),
+    [
+        ("pwrite", "space/double-write", IoFailed),
+        ("fdatasync", "space/double-write", SyncFailed),
+        ("pwrite", "space/1.data", IoFailed),
+        ("fdatasync", "space/1.data", SyncFailed),
+    ],
+)
+def test_failed_write_or_sync_kills_the_store_and_leaves_pages_dirty(operation: str, name: str, error: Any) -> None:
+    files = FaultFiles(new_disk(), [Rule(operation, name, error=errno.EIO)])
+    stage = Stage(files)
+    stage.put(page(1), 1)
+    with pytest.raises(error):
+        stage.cache.flush()
+    assert files.failure.first is not None
+    # Once its copy is durable the page counts as written; the sync of its place is what failed then.
+    assert stage.counter("dirty") == (0 if (operation, name) == ("fdatasync", "space/1.data") else 1)
+    with pytest.raises(error):
+        stage.cache.hold([page(2)])
+    assert stage.counter("pinned") == 0
+
+
+def spoil(files: Any, offset: int, data: bytes) -> None:
+    file = files.open("space/1.data", writable=True)
+    files.pwrite(file, offset, data)
+
+
+def test_damaged_page_is_an_error_for_who_asks_and_for_nobody_else() -> None:
+    stage = Stage()
+    for number in range(1, 9):
+        stage.put(page(number), number)
+    stage.cache.flush()
+    spoil(stage.files, 8 * PAGE_BYTES + 300, b"\xff")
+    again, repaired = restart(stage.files.kill())
+    assert repaired == 1, "the double-write file has the last batch, of six pages at most"
+    spoil(again.files, 4 * PAGE_BYTES + 300, b"\xff")
+    again, repaired = restart(again.files.kill())
+    assert repaired == 0
+    for wanted in ([page(4)], [page(number) for number in range(1, 9)]):
+        with pytest.raises(PageDamaged) as caught:
+            again.cache.hold(wanted)
+        assert (caught.value.file, caught.value.page) == ("space/1.data", page(4))
+        assert (again.counter("pinned"), again.frame(page(4))) == (0, 0)
+    assert [again.get(page(number)) for number in (1, 2, 3, 5, 6, 7, 8)] == [1, 2, 3, 5, 6, 7, 8]
+    assert again.files.failure.first is None
+    assert again.counter("resident") == 7, "the frame of the damaged page is free"
+
+
+def page_bytes(stage: Stage, number: int) -> Any:
+    file, offset = stage.places.place(number)
+    return np.frombuffer(stage.files.pread(file, offset, PAGE_BYTES), dtype=np.int64).copy()
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "error"),
+    [
+        (2, 99, PageDamaged),  # another store
+        (6, page(9), PageDamaged),  # a good page in the wrong place
+        (8, 3, PageDamaged),  # free words that cannot be
+        (1, 0x5044 | 99 << 16 | PAGE_WORDS << 32, VersionTooNew),
+        (1, 0x5044 | 1 << 16 | (PAGE_WORDS - 8) << 32, PageDamaged),
+    ],
+)
+def test_intact_page_that_is_not_the_one_asked_for_is_refused(word: int, value: int, error: Any) -> None:
+    stage = Stage()
+    stage.put(page(4), 4)
+    stage.cache.flush()
+    words = page_bytes(stage, page(4))
+    words[word] = value
+    seal(words, int(words[1] >> 32))
+    spoil(stage.files, 4 * PAGE_BYTES, words.tobytes())
+    again, _ = Stage(stage.files.kill()), None
+    with pytest.raises(error):
+        again.cache.hold([page(4)])
+    assert (again.counter("pinned"), again.counter("resident")) == (0, 0)
+
+
+def test_read_error_and_short_or_missing_file_leave_no_pin() -> None:
+    files = FaultFiles(new_disk(), [Rule("pread", "space/1.data", error=errno.EIO)])
+    files.read_errors_latch = False
+    stage = Stage(files)
+    with pytest.raises(IoFailed):
+        stage.cache.hold([page(1), page(1, 2)])
+    assert (stage.counter("pinned"), stage.counter("resident")) == (0, 0)
+    assert stage.get(page(1)) == -2, "the next read is a new one while the store is being opened"
+    files.truncate(stage.places.handles[2], 50 * PAGE_BYTES)
+    with pytest.raises(FileTruncated):
+        stage.cache.hold([page(48, 2), page(49, 2), page(50, 2)])
+    with pytest.raises(FileMissing):
+        stage.cache.hold([page(1, 3)])
+    assert stage.counter("pinned") == 0
+    stage = Stage(FaultFiles(new_disk(), [Rule("pread", "space/1.data", error=errno.EIO)]))
+    with pytest.raises(IoFailed):
+        stage.cache.hold([page(1)])
+    assert stage.files.failure.first is not None, "an open store is dead after a failed read"
+
+
+def test_no_frame_for_all_pinned_pages_is_an_error_after_waiting_and_none_when_pins_go() -> None:
+    stage = Stage(frames=25, clock=SystemClock(), wait_ms=1)
+    held = [page(number) for number in range(1, 25)]
+    stage.cache.hold(held)
+    with pytest.raises(MemoryExhausted, match="page_buffer is pinned by others"):
+        stage.cache.hold([page(40), page(41)])
+    with pytest.raises(MemoryExhausted, match="25 frames, 26 are needed"):
+        stage.cache.hold([page(number) for number in range(1, 27)])
+    stage.cache.hold([page(40)])
+    stage.cache.release([page(40)])
+    stage.cache.release(held)
+    assert stage.counter("pinned") == 0
+    stage.cache.hold([page(number) for number in range(1, 26)])
+
+
+def test_restart_that_may_not_write_says_so_when_changed_pages_fill_the_cache() -> None:
+    trace = TraceFiles(new_disk())
+    stage = Stage(trace, can_write=False)
+    for number in range(1, 25):
+        stage.put(page(number), number)
+    assert stage.get(page(30)) == -2
+    assert stage.get(page(31)) == -2, "one clean frame serves all that are only read"
+    stage.put(page(31), 31)
+    with pytest.raises(MemoryExhausted, match="this restart may not write"):
+        stage.cache.hold([page(32)])
+    assert stage.cache.clean(100) == 0
+    with pytest.raises(MemoryExhausted):
+        stage.cache.flush()
+    assert not [event for event in trace.events if event.operation == "pwrite"]
+    stage.cache.can_write = True
+    assert stage.cache.flush() == 25
+    assert stage.get(page(32)) == -2
+
+
+def test_cleaning_writes_cold_pages_from_the_front_and_no_more_than_asked() -> None:
+    stage = Stage(frames=40)
+    for number in range(1, 41):
+        stage.put(page(number), number)
+    cold = [number for number in range(1, 41) if number > int(stage.mem[CACHE + c.C_HOT_MAX])]
+    assert stage.cache.clean(3) == 3
+    assert stage.counter("dirty") == 37
+    assert stage.cache.clean(100) == len(cold) - 3 == 1
+    assert stage.cache.clean(100) == 0
+
+
+def test_flush_keeps_its_rate_and_leaves_pages_that_became_dirty_meanwhile() -> None:
+    stage = Stage(frames=40)
+    for number in range(1, 31):
+        stage.put(page(number), number)
+    started = stage.clock.monotonic()
+    real, seen = stage.undo.flush_through, []
+
+    def flush_through(lsn: int) -> None:
+        if not seen:
+            for number in (1, 35):
+                stage.cache.hold([page(number) | c.FRESH_PAGE], is_reference=False)
+                k.put_value(stage.mem, CACHE, page(number), 100)
+                stage.cache.release([page(number)])
+        seen.append(lsn)
+        real(lsn)
+
+    stage.undo.flush_through = flush_through  # type: ignore[method-assign]
+    assert stage.cache.flush(bytes_per_second=10 * PAGE_BYTES) == 30
+    assert stage.clock.monotonic() - started == pytest.approx(3.0)
+    assert stage.counter("dirty") == 2
+    again, _ = restart(stage.files.image(lambda piece: False))
+    assert [again.get(page(number)) for number in (1, 2, 30, 35)] == [1, 2, 30, -2]
+    assert stage.cache.flush() == 2
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_eight_threads_on_25_frames_lose_no_value_and_leave_no_pin(seed: int) -> None:
+    print(f"seed {seed}")
+    stage = Stage(frames=25, clock=SystemClock())
+    values: list[dict[int, int]] = [{} for _ in range(8)]
+
+    def work(number: int) -> None:
+        rng = random.Random(seed * 100 + number)
+        own = ALL[number::8]
+        for step in range(150):
+            pages = rng.sample(own, rng.randint(1, 5))
+            shared = rng.sample(ALL, 2)
+            stage.cache.hold([each | c.FRESH_PAGE for each in pages] + shared)
+            for each in pages:
+                assert k.value_of(stage.mem, CACHE, each) == values[number].get(each, -2)
+                values[number][each] = step * 8 + number
+                assert k.put_value(stage.mem, CACHE, each, step * 8 + number) > 0
+            assert all(k.value_of(stage.mem, CACHE, each) not in (-1, -3) for each in shared)
+            stage.cache.release(pages + shared)
+            if step % 10 == number:
+                stage.cache.clean(8)
+                stage.cache.read_ahead(rng.sample(ALL, 6))
+            if step % 50 == 10 + number:
+                stage.cache.flush()
+                stage.cache.ensure(rng.sample(ALL, 30))
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(work, number) for number in range(8)]:
+            done.result(timeout=200)
+    stage.cache.close()
+    assert stage.counter("pinned") == 0
+    stage.cache.flush()
+    again, repaired = restart(stage.files.image(lambda piece: False))
+    assert repaired == 0
+    for own in values:
+        assert {each: again.get(each) for each in own} == own
+
+
+def test_who_meets_a_page_being_loaded_waits_for_it_and_reads_it_once() -> None:
+    gate, reached = threading.Event(), threading.Event()
+
+    def stall() -> None:
+        reached.set()
+        assert gate.wait(100)
+
+    stage = Stage(FaultFiles(new_disk(), [Rule("pread", "space/1.data", stall=stall)]), clock=SystemClock())
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(stage.get, page(1))
+        assert reached.wait(100)
+        second = pool.submit(stage.get, page(1))
+        while not stage.cache._waiting:
+            pass
+        gate.set()
+        assert (first.result(100), second.result(100)) == (-2, -2)
+    assert stage.cache.pages_read == 1
+
+
+def test_read_ahead_brings_pages_in_unpinned_and_its_errors_are_the_readers() -> None:
+    stage = Stage(frames=40)
+    for number in range(1, 9):
+        stage.put(page(number), number)
+    stage.cache.flush()
+    spoil(stage.files, 3 * PAGE_BYTES + 200, b"\xfe")
+    again = Stage(stage.files.kill(), frames=40)
+    again.cache.read_ahead([page(number) for number in (5, 6, 7)])
+    again.cache._read_ahead.drain()
+    assert again.cache.pages_read == 3
+    assert [again.get(page(number)) for number in (5, 6, 7)] == [5, 6, 7]
+    assert again.cache.pages_read == 3
+    again.cache.read_ahead([page(3)])
+    again.cache._read_ahead.drain()
+    assert (again.counter("pinned"), again.frame(page(3))) == (0, 0)
+    with pytest.raises(PageDamaged):
+        again.get(page(3))
+    again.cache.read_ahead([page(4)])
+    again.cache._read_ahead.drain()
+    assert again.frame(page(4)) > 0, "an error does not end it"
+    again.cache.close()
+    again.cache.close()
+    again.cache.read_ahead([page(8)])
+    assert again.frame(page(8)) == 0
+
+
+def test_read_ahead_thread_ends_when_the_store_is_dead() -> None:
+    stage = Stage(FaultFiles(new_disk(), [Rule("pread", error=errno.EIO)]))
+    stage.cache.read_ahead([page(1)])
+    stage.cache._read_ahead.drain()
+    assert stage.files.failure.first is not None
+    stage.cache.close()
+    assert stage.counter("pinned") == 0
+
+
+def test_references_of_read_ahead_and_commit_make_no_page_hotter() -> None:
+    stage = Stage(frames=40)
+    scanned = [page(number, 2) for number in range(1, 61)]
+    for number in range(1, 37):
+        stage.get(page(number))
+    hot = int(stage.mem[CACHE + c.C_HOT])
+    for number in scanned:
+        stage.cache.read_ahead([number])
+        stage.cache._read_ahead.drain()
+        stage.get(number)
+        stage.cache.hold([number], is_reference=False)
+        stage.cache.release([number])
+    assert stage.counter("hot") == hot
+    assert all(stage.frame(page(number)) for number in range(1, 37))
+    stage.cache.close()
+
+
+def test_signal_in_the_middle_of_a_load_leaves_no_pin_and_no_page_for_ever_loading() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    stage = Stage(FaultFiles(new_disk(), [Rule("pread", "space/2.data", stall=interrupt)]))
+    with pytest.raises(KeyboardInterrupt):
+        stage.cache.hold([page(1), page(2), page(1, 2), page(5, 2)])
+    assert stage.counter("pinned") == 0
+    assert stage.get(page(1, 2)) == stage.get(page(5, 2)) == -2
+    assert stage.cache._promised == 0
+
+
+def test_forgotten_pages_are_gone_dirty_or_not_and_held_ones_are_refused() -> None:
+    stage = Stage()
+    stage.put(page(1), 1)
+    stage.get(page(2))
+    stage.cache.hold([page(3)])
+    stage.cache.forget([page(1), page(2), page(90)])
+    assert (stage.frame(page(1)), stage.frame(page(2)), stage.counter("dirty")) == (0, 0, 0)
+    with pytest.raises(MemoryExhausted, match="still in use"):
+        stage.cache.forget([page(3)])
+
+
+def test_cache_of_a_page_is_that_of_its_tablespace() -> None:
+    stage = Stage()
+    assert k.cache_at(stage.mem, page(1)) == k.cache_at(stage.mem, page(77, 2)) == CACHE
+    for number in (0, -1, page(1, 3), page(1, 600), 1 << 60):
+        assert k.cache_at(stage.mem, number) == 0
+    stage.mem[a.S_FILE_DIRECTORY] = 0
+    assert k.cache_at(stage.mem, page(1)) == 0
+
+
+def test_distinct_pages_keep_the_mark_of_any_mention() -> None:
+    assert distinct([5, 3, 5 | c.FRESH_PAGE, 3]).tolist() == [3, 5 | c.FRESH_PAGE]
+    assert distinct([]).size == 0
+    with pytest.raises(MemoryExhausted, match="page_buffer has no room"):
+        Stage(frames=1)
