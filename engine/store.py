@@ -10,11 +10,21 @@ import itertools
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from engine.errors import LimitExceeded, NoSuchTable, RedoOverloaded, StoreFailed, TableExists
+from engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, TablespaceDefinition
+from engine.errors import (
+    LimitExceeded,
+    NoSuchTable,
+    RedoOverloaded,
+    StoreFailed,
+    TableExists,
+    TablespaceExists,
+    TablespaceInUse,
+)
 from engine.ids import first_txid
 from engine.kernels.commit import abort_step, begin_transaction, reserve_redo
 from engine.layout.arena import OK
@@ -27,6 +37,7 @@ from engine.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
 
 if TYPE_CHECKING:
     from engine.clock import Clock
+    from engine.disk.space import Space
     from engine.epoch import EpochClock
     from engine.failure import Failure
     from engine.log.redo import RedoLog
@@ -65,6 +76,7 @@ class Store:
 
     log: RedoLog
     epochs: EpochClock
+    space: Space
 
     def __init__(self, arena: Arena, options: Options, clock: Clock, failure: Failure, seed: int) -> None:
         self.arena = arena
@@ -97,6 +109,7 @@ class Store:
         """Give the store its log and clock; from here on it can commit."""
         self.log = log
         self.epochs = epochs
+        self.space.incarnation = incarnation
         self._newest_txid = int(first_txid(incarnation)) - 1
         self._txids = itertools.count(self._newest_txid + 1)
 
@@ -241,14 +254,7 @@ class Store:
             self.failure.check()
             if definition.name in self.tables:
                 raise TableExists(f"table {definition.name} exists; drop it first or choose another name")
-            numbered = TableDefinition(
-                self.next_table_id,
-                1,
-                definition.name,
-                definition.columns,
-                definition.primary_key,
-                definition.partition,
-            )
+            numbered = replace(definition, table_id=self.next_table_id, version=1, **self._tablespace_for(definition))
             # In memory first, under a name nobody sees: what can fail for lack of memory fails before the log knows.
             table = Table(self.arena, numbered, self.seed)
             self.next_table_id += 1
@@ -276,6 +282,63 @@ class Store:
                 self._dropped.append((table, users))
             else:
                 table.drop()
+
+    def _tablespace_for(self, definition: TableDefinition) -> dict[str, Any]:
+        """The tablespace of a new table with disk columns, as a field of its definition; `main` is made if it is asked
+        for first. Raises: NoSuchTablespace, StorageFull, MemoryExhausted.
+        """
+        if not any(column.storage == "disk" for column in definition.columns):
+            return {}
+        name = getattr(definition, "tablespace", None)
+        if name is None:
+            name = DEFAULT_NAME
+            if name not in self.space.by_name:
+                self._make_tablespace(TablespaceDefinition(0, name), DEFAULT_BYTES)
+        return {"tablespace": self.space.named(name).definition.name}
+
+    # --- tablespaces -----------------------------------------------------------------------------
+    def create_tablespace(self, definition: TablespaceDefinition, size_bytes: int) -> None:
+        """Make a tablespace with one data file, the file first, then the schema record (D15). Durable on return.
+
+        Raises: TablespaceExists, StorageFull, MemoryExhausted, SchemaInvalid, LimitExceeded, StoreFailed.
+        """
+        with self.schema_latch:
+            self.failure.check()
+            self._make_tablespace(definition, size_bytes)
+
+    def _make_tablespace(self, definition: TablespaceDefinition, size_bytes: int) -> None:
+        if definition.name in self.space.by_name:
+            raise TablespaceExists(f"tablespace {definition.name} exists; choose another name, or add_datafile() to it")
+        made = self.space.make(definition, size_bytes, self.clock.wall_us())
+        change = {"tablespace": json.loads(made.definition.to_json())}
+        self._log_schema(change, lambda: self.space.publish(made))
+
+    def add_datafile(self, name: str, size_bytes: int) -> None:
+        """Add a data file to a tablespace, the file first. Durable on return. Raises: NoSuchTablespace, and as
+        `create_tablespace`.
+        """
+        with self.schema_latch:
+            self.failure.check()
+            tablespace = self.space.named(name)
+            made = self.space.make_file(tablespace, size_bytes, self.clock.wall_us())
+            change = {"datafile": made.file_id, "tablespace_id": tablespace.definition.tablespace_id}
+            self._log_schema(change, lambda: self.space.publish_file(tablespace, made))
+
+    def drop_tablespace(self, name: str) -> None:
+        """Drop a tablespace no table lies in. Durable on return; its files are removed when no kept local checkpoint
+        names it. Raises: NoSuchTablespace, TablespaceInUse, StoreFailed.
+        """
+        with self.schema_latch:
+            self.failure.check()
+            tablespace = self.space.named(name)
+            tables = [each for each in self.tables.values() if getattr(each.definition, "tablespace", None) == name]
+            if tables or self.space.is_used(tablespace):
+                who = f"table {tables[0].name}" if tables else "a dropped table that transactions still look at"
+                raise TablespaceInUse(
+                    f"tablespace {name} is in use by {who}; drop the table, end the transactions", tablespace=name
+                )
+            change = {"drop_tablespace": tablespace.definition.tablespace_id}
+            self._log_schema(change, lambda: self.space.forget(tablespace))
 
     def _log_schema(self, change: dict[str, Any], publish: Callable[[], None]) -> None:
         body = json.dumps(change, sort_keys=True, ensure_ascii=False).encode()

@@ -1,0 +1,1 @@
+"""Disk columns: tablespaces and their data files, page cache, double-write file."""
