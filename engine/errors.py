@@ -57,6 +57,18 @@ class TableExists(Rejected):
     """A table of this name exists."""
 
 
+class NoSuchTablespace(Rejected):
+    """The tablespace does not exist."""
+
+
+class TablespaceExists(Rejected):
+    """A tablespace of this name exists."""
+
+
+class TablespaceInUse(Rejected):
+    """A tablespace that tables lie in cannot be dropped."""
+
+
 class DuplicateKey(Rejected):
     """A row with this key exists, or stands twice in one batch (`row` says which)."""
 

@@ -15,19 +15,31 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from engine.errors import LimitExceeded, NoSuchTable, RedoOverloaded, StoreFailed, TableExists, Unsupported
+from engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES_DEFAULT, TablespaceDefinition
+from engine.errors import (
+    LimitExceeded,
+    NoSuchTable,
+    RedoOverloaded,
+    StoreFailed,
+    TableExists,
+    TablespaceExists,
+    TablespaceInUse,
+)
 from engine.ids import first_txid
 from engine.kernels.commit import abort_step, begin_transaction, reserve_redo
 from engine.layout.arena import OK
 from engine.layout.redo import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
 from engine.limits import TRANSACTIONS_OPEN_MAX
 from engine.locks import LockTable
-from engine.schema import DEFAULT_TABLESPACE, TableDefinition, qualified_name
+from engine.row_layout import check_disk_part_fits
+from engine.schema import TableDefinition, qualified_name
 from engine.table import Table
 from engine.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
 
 if TYPE_CHECKING:
     from engine.clock import Clock
+    from engine.disk.columns import DiskColumns
+    from engine.disk.space import Space
     from engine.epoch import EpochClock
     from engine.failure import Failure
     from engine.log.redo import RedoLog
@@ -66,6 +78,7 @@ class Store:
 
     log: RedoLog
     epochs: EpochClock
+    disk: DiskColumns
 
     def __init__(self, arena: Arena, options: Options, clock: Clock, failure: Failure, seed: int) -> None:
         self.arena = arena
@@ -100,6 +113,11 @@ class Store:
         self.epochs = epochs
         self._newest_txid = int(first_txid(incarnation)) - 1
         self._txids = itertools.count(self._newest_txid + 1)
+
+    @property
+    def space(self) -> Space:
+        """The tablespaces."""
+        return self.disk.space
 
     # --- transactions ----------------------------------------------------------------------------
     def next_txid(self) -> int:
@@ -222,7 +240,7 @@ class Store:
 
     def install_table(self, definition: TableDefinition) -> Table:
         """Make a table in memory (creation and restart)."""
-        table = Table(self.arena, definition, self.seed)
+        table = self._make_table(definition)
         self.tables[definition.name] = table
         self.by_id[definition.table_id] = table
         self.next_table_id = max(self.next_table_id, definition.table_id + 1)
@@ -242,19 +260,24 @@ class Store:
             self.failure.check()
             if definition.name in self.tables:
                 raise TableExists(f"table {definition.name} exists; drop it first or choose another name")
-            if definition.has_disk:
-                raise Unsupported(f"table {definition.name} has disk columns, which this version lacks; use memory")
-            tablespace = definition.tablespace or (DEFAULT_TABLESPACE if definition.has_disk else None)
-            numbered = replace(definition, table_id=self.next_table_id, version=1, tablespace=tablespace)
+            numbered = replace(definition, table_id=self.next_table_id, version=1, **self._tablespace_for(definition))
             # In memory first, under a name nobody sees: what can fail for lack of memory fails before the log knows.
-            table = Table(self.arena, numbered, self.seed)
+            table = self._make_table(numbered)
             self.next_table_id += 1
             self._log_schema({"create": json.loads(numbered.to_json())}, lambda: self._publish(table))
             return table
 
+    def _make_table(self, definition: TableDefinition) -> Table:
+        tablespace = None
+        if definition.has_disk:
+            tablespace = self.space.named(definition.tablespace or DEFAULT_NAME).address
+        return Table(self.arena, definition, self.seed, self.disk, tablespace)
+
     def _publish(self, table: Table) -> None:
         self.tables[table.name] = table
         self.by_id[table.table_id] = table
+        if table.format.has_disk:
+            self.disk.undo.record_create(table.table_id)
 
     def drop_table(self, name: str) -> None:
         """Drop a table. Durable on return. Raises: NoSuchTable, StoreFailed."""
@@ -266,6 +289,8 @@ class Store:
                 del self.tables[table.name]
                 del self.by_id[table.table_id]
                 table.is_dropped = True
+                if table.format.has_disk:
+                    self.disk.undo.record_drop(table.table_id)
 
             self._log_schema({"drop": table.table_id, "name": table.name}, forget)
             users: set[object] = {*self.locks.by_slot.values(), *self._pins}
@@ -273,6 +298,65 @@ class Store:
                 self._dropped.append((table, users))
             else:
                 table.drop()
+
+    def _tablespace_for(self, definition: TableDefinition) -> dict[str, Any]:
+        """The tablespace of a new table with disk columns, as a field of its definition; `main` is made if it is asked
+        for first. Raises: NoSuchTablespace, StorageFull, MemoryExhausted.
+        """
+        if not definition.has_disk:
+            return {}
+        name = definition.tablespace or DEFAULT_NAME
+        if definition.tablespace is None and name not in self.space.by_name:
+            check_disk_part_fits(definition, PAGE_BYTES_DEFAULT)
+            self._make_tablespace(TablespaceDefinition(0, name), DEFAULT_BYTES)
+        tablespace = self.space.named(name).definition
+        check_disk_part_fits(definition, tablespace.page_bytes)
+        return {"tablespace": tablespace.name}
+
+    # --- tablespaces -----------------------------------------------------------------------------
+    def create_tablespace(self, definition: TablespaceDefinition, size_bytes: int) -> None:
+        """Make a tablespace with one data file, the file first, then the schema record (D15). Durable on return.
+
+        Raises: TablespaceExists, StorageFull, MemoryExhausted, SchemaInvalid, LimitExceeded, StoreFailed.
+        """
+        with self.schema_latch:
+            self.failure.check()
+            self._make_tablespace(definition, size_bytes)
+
+    def _make_tablespace(self, definition: TablespaceDefinition, size_bytes: int) -> None:
+        if definition.name in self.space.by_name:
+            raise TablespaceExists(f"tablespace {definition.name} exists; choose another name, or add_datafile() to it")
+        self.disk.begin_first()
+        made = self.space.make(definition, size_bytes, self.clock.wall_us())
+        change = {"tablespace": json.loads(made.definition.to_json())}
+        self._log_schema(change, lambda: self.space.publish(made))
+
+    def add_datafile(self, name: str, size_bytes: int) -> None:
+        """Add a data file to a tablespace, the file first. Durable on return. Raises: NoSuchTablespace, and as
+        `create_tablespace`.
+        """
+        with self.schema_latch:
+            self.failure.check()
+            tablespace = self.space.named(name)
+            made = self.space.make_file(tablespace, size_bytes, self.clock.wall_us())
+            change = {"datafile": made.file_id, "tablespace_id": tablespace.definition.tablespace_id}
+            self._log_schema(change, lambda: self.space.publish_file(tablespace, made))
+
+    def drop_tablespace(self, name: str) -> None:
+        """Drop a tablespace no table lies in. Durable on return; its files are removed when no kept local checkpoint
+        names it. Raises: NoSuchTablespace, TablespaceInUse, StoreFailed.
+        """
+        with self.schema_latch:
+            self.failure.check()
+            tablespace = self.space.named(name)
+            tables = [each for each in self.tables.values() if each.definition.tablespace == name]
+            if tables or self.space.is_used(tablespace):
+                who = f"table {tables[0].name}" if tables else "a dropped table that transactions still look at"
+                raise TablespaceInUse(
+                    f"tablespace {name} is in use by {who}; drop the table, end the transactions", tablespace=name
+                )
+            change = {"drop_tablespace": tablespace.definition.tablespace_id}
+            self._log_schema(change, lambda: self.space.forget(tablespace))
 
     def _log_schema(self, change: dict[str, Any], publish: Callable[[], None]) -> None:
         body = json.dumps(change, sort_keys=True, ensure_ascii=False).encode()

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.kernels.disk_extents import join_tablespace
 from engine.layout.arena import F_ROWS
+from engine.layout.disk import PIECE_HEADER_WORDS
+from engine.layout.disk_arena import TS_PAYLOAD
 from engine.memory.arena import Arena
 from engine.row_format import RowFormat
+from engine.row_layout import disk_part_words
 from engine.schema import TableDefinition
+
+if TYPE_CHECKING:
+    from engine.disk.columns import DiskColumns
 
 
 class Table:
     """One table of an open store."""
 
-    __slots__ = ("address", "arena", "definition", "format", "fragments", "hash_header", "is_dropped", "mem")
+    __slots__ = ("address", "arena", "definition", "disk", "format", "fragments", "hash_header", "is_dropped", "mem")
 
-    def __init__(self, arena: Arena, definition: TableDefinition, seed: int) -> None:
+    def __init__(
+        self,
+        arena: Arena,
+        definition: TableDefinition,
+        seed: int,
+        disk: DiskColumns,
+        tablespace: int | None = None,
+    ) -> None:
+        """tablespace: address of the descriptor of the one its disk columns lie in, if it has any."""
         self.arena = arena
+        self.disk = disk
         self.mem = arena.mem
         self.definition = definition
         self.format = RowFormat(definition)
@@ -32,10 +48,21 @@ class Table:
                 0 if self.format.key_in_var else self.format.key_words,
                 seed,
                 definition.version,
+                int(self.format.has_disk),
             ]
         )
+        if tablespace is not None:
+            self._join(tablespace)
         self.hash_header = np.array([count, self.format.fixed_words, seed], dtype=np.int64)
         self.is_dropped = False
+
+    def _join(self, tablespace: int) -> None:
+        """Let the disk parts lie in a tablespace: how large a piece may be, and how large all are if they are equal."""
+        payload = int(self.mem[tablespace + TS_PAYLOAD])
+        words = disk_part_words(self.definition) + PIECE_HEADER_WORDS
+        is_chained = any(column.type.is_lob for column in self.definition.columns if column.storage == "disk")
+        constant = self.format.disk_words and self.format.disk_words + PIECE_HEADER_WORDS
+        join_tablespace(self.mem, self.address, tablespace, payload - 1 if is_chained else words, constant)
 
     @property
     def name(self) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from engine.catalog import Catalog
 from engine.clock import SystemClock
+from engine.disk.tablespaces import TablespaceDefinition
 from engine.errors import (
     CatalogDamaged,
     FileMissing,
@@ -27,7 +28,7 @@ from engine.errors import (
     Unsupported,
 )
 from engine.files import PosixFiles
-from engine.options import OptionKeywords, Options
+from engine.options import OptionKeywords, Options, Size, parse_size
 from engine.outcome import find_outcome
 from engine.partition import HashPartition
 from engine.schema import Column, TableDefinition, is_system_table
@@ -179,6 +180,44 @@ class Database:
     def __contains__(self, name: str) -> bool:
         return name in self._store.tables
 
+    def create_tablespace(
+        self,
+        name: str,
+        size: Size = "64 MiB",
+        *,
+        page_size: Size = "8 KiB",
+        extent: Size = "1 MiB",
+        autoextend: bool = True,
+        limit: Size | None = None,
+    ) -> None:
+        """Make a tablespace, where disk columns lie, with a data file of `size`. Durable on return.
+
+        It grows by itself with `autoextend`, up to `limit` in all. Sizes are bytes or text such as "64 MiB". Raises:
+        TablespaceExists, SchemaInvalid, InvalidName, StorageFull, MemoryExhausted.
+        """
+        limit_bytes = None if limit is None else parse_size("limit", limit)
+        page_bytes, extent_bytes = parse_size("page_size", page_size), parse_size("extent", extent)
+        definition = TablespaceDefinition(0, name, page_bytes, extent_bytes, autoextend, limit_bytes)
+        self._store.create_tablespace(definition, parse_size("size", size))
+
+    def add_datafile(self, name: str, size: Size) -> None:
+        """Give a tablespace another data file of `size`. Durable on return.
+
+        Raises: NoSuchTablespace, SchemaInvalid, StorageFull, MemoryExhausted.
+        """
+        self._store.add_datafile(name, parse_size("size", size))
+
+    def drop_tablespace(self, name: str) -> None:
+        """Drop a tablespace no table lies in. Durable on return; its files are removed once no kept local checkpoint
+        names it. Raises: NoSuchTablespace, TablespaceInUse.
+        """
+        self._store.drop_tablespace(name)
+
+    def tablespaces(self) -> list[str]:
+        """Names of the tablespaces, sorted."""
+        self.check_usable()
+        return sorted(self._store.space.by_name)
+
     def _catalog(self) -> Catalog | None:
         """The catalog, if the store lies in a directory."""
         return None if self._directory is None else Catalog(self._files, self._directory, *self._opened.identity)
@@ -301,6 +340,7 @@ class Database:
             "tables": {
                 table.name: {"id": table.table_id, "rows": table.count()} for table in list(store.tables.values())
             },
+            "tablespaces": store.space.counters(),
             "transactions": {"open": len(store.locks.by_slot)},
         }
 

@@ -1,1 +1,1 @@
-"""Disk columns: page cache, double-write file."""
+"""Disk columns: tablespaces and their data files, page cache, double-write file."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.disk.tablespaces import TablespaceDefinition
 from engine.errors import ForeignFile, IoFailed, Rejected
 from engine.layout.arena import ENTRY_WORDS
 from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
@@ -39,14 +40,26 @@ class Control:
     # (table, fragment) -> (entries, blocks, bytes) of its data file.
     fragments: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
     copies: tuple[int, int, int] = (0, 0, 0)
+    tablespaces: list[TablespaceDefinition] = field(default_factory=list)
+    next_tablespace_id: int = 1
+    next_file_id: int = 1
+    # Extent headers, blocks and bytes of the extents file.
+    extents: tuple[int, int, int] = (0, 0, 0)
 
     def body(self) -> bytes:
-        """The JSON behind the header."""
-        value = {
+        """The JSON behind the header; without a word of tablespaces as long as none was made."""
+        value: dict[str, Any] = {
             "copies": list(self.copies),
             "fragments": [[*place, *sizes] for place, sizes in sorted(self.fragments.items())],
             "tables": [json.loads(table.to_json()) for table in self.tables],
         }
+        if self.next_tablespace_id > 1:
+            value["tablespaces"] = {
+                "definitions": [json.loads(each.to_json()) for each in self.tablespaces],
+                "extents": list(self.extents),
+                "next_file_id": self.next_file_id,
+                "next_tablespace_id": self.next_tablespace_id,
+            }
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -146,16 +159,15 @@ def read_control(files: Files, store: bytes, lcp_id: int) -> Control | None:
         int(header["start_lsn"]),
         int(header["start_sequence"]),
         int(header["next_table_id"]),
-        *parts,
+        **parts,
     )
 
 
-def _parse_body(
-    body: bytes,
-) -> tuple[list[TableDefinition], dict[tuple[int, int], tuple[int, int, int]], tuple[int, int, int]]:
-    """Tables, fragments and copies of a body; what an intact file says is not trusted either (F112).
+def _parse_body(body: bytes) -> dict[str, Any]:
+    """Tables, fragments, copies and tablespaces of a body, as fields of a `Control`.
 
-    A fragment left out would be loaded as one without rows. Raises: ValueError and the like, SchemaInvalid.
+    What an intact file says is not trusted either (F112): a fragment left out would be loaded as one without rows.
+    Raises: ValueError and the like, SchemaInvalid.
     """
     value = json.loads(body)
     tables = [TableDefinition.from_json(json.dumps(table).encode()) for table in value["tables"]]
@@ -168,7 +180,27 @@ def _parse_body(
         raise ValueError("fragments are not those of the tables")
     if any(entries * ENTRY_WORDS * 8 > size_bytes for entries, _, size_bytes in fragments.values()):
         raise ValueError("more entries than bytes")
-    return tables, fragments, _sizes(value["copies"])
+    parts = {"tables": tables, "fragments": fragments, "copies": _sizes(value["copies"])}
+    return {**parts, **_parse_tablespaces(value["tablespaces"])} if "tablespaces" in value else parts
+
+
+def _parse_tablespaces(value: dict[str, Any]) -> dict[str, Any]:
+    """Tablespaces of a body. Raises: ValueError and the like, SchemaInvalid."""
+    definitions = [TablespaceDefinition.from_json(json.dumps(each).encode()) for each in value["definitions"]]
+    file_ids = [each for definition in definitions for each in definition.file_ids]
+    numbers = [each.tablespace_id for each in definitions]
+    unique = numbers, [each.name for each in definitions], file_ids
+    if any(len(set(each)) != len(each) for each in unique):
+        raise ValueError("two tablespaces of one number or name, or two of one file")
+    next_tablespace_id, next_file_id = value["next_tablespace_id"], value["next_file_id"]
+    if next_tablespace_id <= max(numbers, default=0) or next_file_id <= max(file_ids, default=0):
+        raise ValueError("numbers that were given would be given again")
+    return {
+        "tablespaces": definitions,
+        "extents": _sizes(value["extents"]),
+        "next_tablespace_id": next_tablespace_id,
+        "next_file_id": next_file_id,
+    }
 
 
 def _sizes(values: list[int]) -> tuple[int, int, int]:

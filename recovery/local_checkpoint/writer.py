@@ -113,8 +113,19 @@ class LocalCheckpoint:
             for table in tables:
                 for fragment in table.fragments:
                     start_lcp(store.mem, fragment, epoch)
-        definitions = [table.definition for table in tables]
-        return Control(lcp_id, epoch, lsn, sequence, store.next_table_id, definitions)
+            definitions = [table.definition for table in tables]
+            space = store.space
+            return Control(
+                lcp_id,
+                epoch,
+                lsn,
+                sequence,
+                store.next_table_id,
+                definitions,
+                tablespaces=space.definitions(),
+                next_tablespace_id=space.next_tablespace_id,
+                next_file_id=space.next_file_id,
+            )
 
     def _write_data(self, control: Control, tables: list[Table], report: LcpReport, progress: Progress | None) -> None:
         lcp_id = control.lcp_id
@@ -218,6 +229,7 @@ class LocalCheckpoint:
         for lcp_id in control_ids(self._files):
             if lcp_id not in kept:
                 self._remove(lcp_id)
+        self._store.space.remove_unnamed(each for control in intact[:KEPT] for each in control.tablespaces)
         older = intact[KEPT - 1]
         with self._store.latch:
             self._store.log.set_tail(older.start_lsn, older.start_sequence)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.disk.tablespaces import TablespaceDefinition
 from engine.errors import RedoDamaged, Rejected
 from engine.kernels.replay import replay_group
 from engine.layout.arena import OK, ST_MEMORY
@@ -19,6 +20,7 @@ from engine.layout.redo import (
     WORDS_SHIFT,
 )
 from engine.schema import TableDefinition
+from engine.types_base import is_int
 from recovery.system_restart.load import PartsOutOfMemory, run_parts
 
 if TYPE_CHECKING:
@@ -57,8 +59,13 @@ def _schema_change(group: GroupRead, at: int) -> dict[str, Any]:
         change = json.loads(group.words[at + 2 :].tobytes()[: int(group.words[at + 1])])
         if "create" in change:
             TableDefinition.from_json(json.dumps(change["create"]).encode())
-        elif not isinstance(change["drop"], int):
-            raise TypeError("a table is dropped by its number")
+        elif "tablespace" in change:
+            TablespaceDefinition.from_json(json.dumps(change["tablespace"]).encode())
+        elif "datafile" in change:
+            if not is_int(change["datafile"]) or not is_int(change["tablespace_id"]):
+                raise TypeError("a data file is added by its number and that of its tablespace")
+        elif not is_int(change["drop_tablespace" if "drop_tablespace" in change else "drop"]):
+            raise TypeError("what is dropped is dropped by its number")
     except (ValueError, LookupError, TypeError, RecursionError, Rejected) as error:
         raise RedoDamaged(
             f"the schema record at LSN {group.lsn + start} is none ({error}); restore from a backup", lsn=group.lsn
@@ -74,12 +81,34 @@ def apply_schema(store: Store, loader: Loader, changes: list[tuple[int, dict[str
         table = store.by_id.get(table_id)
         if table is not None:
             store.remove_table(table)
+    _apply_tablespaces(store, [change for epoch, change in changes if epoch > known_epoch])
     for epoch, change in changes:
         if "create" in change and epoch > known_epoch:
             definition = TableDefinition.from_json(json.dumps(change["create"]).encode())
             store.next_table_id = max(store.next_table_id, definition.table_id + 1)
             if definition.table_id not in dropped:
                 loader.adopt(store.install_table(definition))
+
+
+def _apply_tablespaces(store: Store, changes: list[dict[str, Any]]) -> None:
+    """Open tablespaces and data files made behind the checkpoint, forget those dropped: no table lies in them any more.
+
+    Of what was made and dropped behind the checkpoint the files may be gone.
+    """
+    space = store.space
+    dropped = {change["drop_tablespace"] for change in changes if "drop_tablespace" in change}
+    for tablespace in space.tablespaces():
+        if tablespace.definition.tablespace_id in dropped:
+            space.forget(tablespace)
+    for change in changes:
+        if "tablespace" in change:
+            definition = TablespaceDefinition.from_json(json.dumps(change["tablespace"]).encode())
+            space.number(definition)
+            if definition.tablespace_id not in dropped:
+                space.restore(definition)
+        elif "datafile" in change:
+            space.next_file_id = max(space.next_file_id, change["datafile"] + 1)
+            space.restore_file(change["tablespace_id"], change["datafile"])
 
 
 def table_directory(store: Store) -> Any:

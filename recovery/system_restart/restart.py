@@ -19,6 +19,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from engine.disk.space import Space
 from engine.epoch import EpochClock
 from engine.errors import FileMissing, LcpDamaged, RedoDamaged, SysfileDamaged, ValueOutOfRange
 from engine.ids import gci_of
@@ -119,6 +120,7 @@ class Restart:
         self._options = options
         self._clock = clock
         self._through = through
+        self._space: Space | None = None
         self._damaged: dict[Place, str] = {}  # data files found damaged, and how
         self._report = RestartReport()
         self._began = clock.monotonic()
@@ -238,6 +240,7 @@ class Restart:
         arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes)
         store = Store(arena, options, self._clock, self._files.failure, sysfile.hash_seed)
         store.next_table_id = sysfile.next_table_id
+        self._open_space(store, sysfile, controls)
         if controls:
             store.next_table_id = max(store.next_table_id, controls[0].next_table_id)
             for definition in controls[0].tables:
@@ -257,6 +260,17 @@ class Restart:
             raise
         self._phase("redo", operations, sum(group.words.nbytes for group in groups))
         return store, loader, groups, reader
+
+    def _open_space(self, store: Store, sysfile: Sysfile, controls: list[Control]) -> None:
+        """The tablespaces of the newest checkpoint, their files open."""
+        if self._space is not None:
+            self._space.close()
+        store.space = self._space = Space(store.mem, self._files, sysfile.store)
+        for control in controls[:1]:
+            store.space.next_tablespace_id = control.next_tablespace_id
+            store.space.next_file_id = control.next_file_id
+            for definition in control.tablespaces:
+                store.space.restore(definition)
 
     def _read_log(self, sysfile: Sysfile, controls: list[Control], loader: Loader) -> tuple[list[GroupRead], LogReader]:
         start_lsn, start_sequence = 0, 1
@@ -334,6 +348,8 @@ class Restart:
             ),
         )
         sweep(self._files)
+        if self._space is not None:
+            self._space.remove_unnamed(each for control in controls for each in control.tablespaces)
         self._phase("firm up")
         return written, copies
 

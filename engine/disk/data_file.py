@@ -1,0 +1,137 @@
+"""Data files: `space/<file id>.data`, a first page that says what the file is, then extents of pages.
+
+Order of writes: zeros → first page → sync → the directory's sync; only then may a schema record name the file, so a
+file that is named is whole. What a crash leaves before that is named by nothing and is removed (F13). A file that grew
+in part has as many extents as fit into its size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import ForeignFile, PageDamaged, StorageFull
+from engine.layout.disk import DATA_FILE, DATA_FILE_HEADER_BYTES
+from engine.layout.disk_arena import FILE_ID_MAX
+from engine.layout.sealed import KIND_DATA_FILE, check_version, header_of, is_sealed, seal, store_of, write_seal
+
+if TYPE_CHECKING:
+    from collections.abc import Set
+
+    from engine.disk.tablespaces import TablespaceDefinition
+    from engine.file_protocol import File, Files
+
+FOLDER = "space"
+SUFFIX = ".data"
+PIECE_BYTES = 1 << 20  # zeros are written so many at a time
+
+
+def file_name(file_id: int) -> str:
+    """Name of a data file."""
+    return f"{FOLDER}/{file_id}{SUFFIX}"
+
+
+def file_bytes(definition: TablespaceDefinition, extents: int) -> int:
+    """Size of a data file of so many extents."""
+    return definition.page_bytes + extents * definition.extent_bytes
+
+
+def create_data_file(
+    files: Files, identity: tuple[bytes, int], definition: TablespaceDefinition, file_id: int, extents: int, now_us: int
+) -> File:
+    """Make and open a zero-filled data file. Durable on return: content and name. Raises: StorageFull; then nothing of
+    it is left.
+    """
+    if not files.exists(FOLDER):
+        files.make_directory(FOLDER)
+        files.sync_directory("")
+    name = file_name(file_id)
+    if files.exists(name):  # left by a call that was interrupted: no record names it
+        files.unlink(name)
+    file = files.create(name, file_bytes(definition, extents))
+    try:
+        words = np.zeros(DATA_FILE_HEADER_BYTES // 8, dtype=np.int64)
+        header = header_of(words, DATA_FILE)
+        write_seal(header, KIND_DATA_FILE, words.size, *identity)
+        header["file_id"] = file_id
+        header["tablespace_id"] = definition.tablespace_id
+        header["page_bytes"] = definition.page_bytes
+        header["extent_pages"] = definition.extent_pages
+        header["created_us"] = now_us
+        seal(words, words.size)
+        files.pwrite(file, 0, words)
+        files.fdatasync(file)
+        files.sync_directory(FOLDER)
+    except StorageFull:
+        files.close(file)
+        files.unlink(name)
+        raise
+    return file
+
+
+def open_data_file(files: Files, store: bytes, definition: TablespaceDefinition, file_id: int) -> tuple[File, int]:
+    """Open a data file that a definition names; with its extents.
+
+    Raises: FileMissing, ForeignFile (of another store or tablespace), PageDamaged (its first page), VersionTooNew.
+    """
+    name = file_name(file_id)
+    file = files.open(name, True)
+    try:
+        words = np.zeros(DATA_FILE_HEADER_BYTES // 8, dtype=np.int64)
+        files.pread_into(file, 0, words.data.cast("B"))
+        if not is_sealed(words, KIND_DATA_FILE, words.size):
+            raise PageDamaged(f"the first page of {name} fails its checksum; restore the file from a copy", file=name)
+        if store_of(words) != store:
+            raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
+        check_version(words, name)
+        header = header_of(words, DATA_FILE)
+        found = tuple(int(header[field]) for field in ("file_id", "tablespace_id", "page_bytes", "extent_pages"))
+        if found != (file_id, definition.tablespace_id, definition.page_bytes, definition.extent_pages):
+            raise ForeignFile(
+                f"{name} is data file {found[0]} of tablespace number {found[1]}, not a file of tablespace"
+                f" {definition.name}; put the right one back",
+                file=name,
+            )
+        extents = max(files.size(file) - definition.page_bytes, 0) // definition.extent_bytes
+    except BaseException:
+        files.close(file)
+        raise
+    return file, extents
+
+
+def grow_data_file(files: Files, file: File, definition: TablespaceDefinition, extents: int, count: int) -> int:
+    """Write up to `count` more extents of zeros behind the first `extents`; how many the disk had room for.
+
+    Durable: nothing yet. What is no whole extent is cut off again. Raises: StorageFull if not one fits.
+    """
+    start = file_bytes(definition, extents)
+    stop = file_bytes(definition, extents + count)
+    zeros = bytes(min(PIECE_BYTES, definition.extent_bytes))
+    offset = start
+    try:
+        while offset < stop:
+            piece = zeros[: min(len(zeros), stop - offset)]
+            files.pwrite(file, offset, piece)
+            offset += len(piece)
+    except StorageFull:
+        whole = (offset - start) // definition.extent_bytes
+        files.truncate(file, file_bytes(definition, extents + whole))
+        if whole == 0:
+            raise
+        return whole
+    return count
+
+
+def remove_unnamed(files: Files, named: Set[int]) -> list[str]:
+    """Remove data files that no definition names: what a crash left of making or dropping one. Their names."""
+    if not files.exists(FOLDER):
+        return []
+    removed = []
+    for leaf in files.list(FOLDER):
+        number = leaf.removesuffix(SUFFIX)
+        is_ours = leaf.endswith(SUFFIX) and number.isascii() and number.isdigit() and str(int(number)) == number
+        if is_ours and 1 <= int(number) <= FILE_ID_MAX and int(number) not in named:
+            files.unlink(f"{FOLDER}/{leaf}")
+            removed.append(f"{FOLDER}/{leaf}")
+    return removed

@@ -1,0 +1,390 @@
+"""The tablespaces of an open store: their data files, where pages lie in them, and how they grow.
+
+Owns every descriptor of a data file, and the descriptors in the arena that `engine/kernels/disk_space.py` works on. A
+new extent is counted in memory only after its file has been synced at that size; the number of extents of a file is
+its size, so growing needs no record (ADR 0009). The store logs what is made and dropped (`engine/store.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.disk.data_file import create_data_file, file_name, grow_data_file, open_data_file, remove_unnamed
+from engine.errors import LimitExceeded, MemoryExhausted, NoSuchTablespace, PageDamaged, SchemaInvalid, StorageFull
+from engine.kernels.disk_extents import (
+    add_data_file,
+    add_extents,
+    drop_data_file,
+    drop_tablespace,
+    free_dropped_extents,
+    setup_tablespace,
+)
+from engine.layout.arena import BLOCK_WORDS, ST_MORE
+from engine.layout.disk_arena import (
+    EX_NEXT,
+    FILE_ID_MAX,
+    FILE_LEAVES,
+    FILE_SHIFT,
+    FL_EXTENTS,
+    PAGE_IN_FILE_MASK,
+    TS_DROPPED,
+    TS_EXTENTS,
+    TS_FREE,
+    TS_FREE_COUNT,
+)
+
+if TYPE_CHECKING:
+    from engine.disk.tablespaces import TablespaceDefinition
+    from engine.file_protocol import File, Files
+    from engine.memory.arena import Words
+
+EXTENTS_PER_CALL = 64
+BLOCKS_PER_CALL = 256
+GROWTH_EXTENTS_MIN = 16
+GROWTH_SHARE = 8  # a file grows by this fraction of itself
+FILE_EXTENTS_MAX = FILE_LEAVES * BLOCK_WORDS
+
+
+@dataclass
+class DataFile:
+    """An open data file; `extents` are durable, those counted in memory are never more."""
+
+    file_id: int
+    file: File
+    address: int
+    extents: int
+
+
+@dataclass
+class Tablespace:
+    """An open tablespace."""
+
+    definition: TablespaceDefinition
+    address: int
+    files: list[DataFile] = field(default_factory=list)
+
+    @property
+    def extents(self) -> int:
+        """Extents of all its files."""
+        return sum(each.extents for each in self.files)
+
+
+class Space:
+    """All tablespaces of one store. Making and dropping them takes turns with the schema; growing has its own."""
+
+    def __init__(self, mem: Words, files: Files, store: bytes, cache_of: Callable[[int], int] = lambda _: 0) -> None:
+        """store: its UUID. cache_of: address of the page cache for pages of so many bytes."""
+        self.mem = mem
+        self.cache_of = cache_of
+        self.incarnation = 0
+        self.next_tablespace_id = 1
+        self.next_file_id = 1
+        self.by_name: dict[str, Tablespace] = {}
+        self._files = files
+        self._store = store
+        self._by_id: dict[int, Tablespace] = {}
+        self._open: dict[int, tuple[File, int]] = {}  # file number: file, bytes of a page
+        self._growing = threading.Lock()
+        self._counting = threading.Lock()  # over lists of extents that several calls walk
+        self._making: set[int] = set()  # data files no definition names yet
+        self._syncing = threading.Lock()
+
+    # --- looking ---------------------------------------------------------------------------------
+    def named(self, name: str) -> Tablespace:
+        """The tablespace of this name. Raises: NoSuchTablespace."""
+        found = self.by_name.get(name)
+        if found is None:
+            raise NoSuchTablespace(f"tablespace {name!r} does not exist; see tablespaces()", tablespace=name)
+        return found
+
+    def definitions(self) -> list[TablespaceDefinition]:
+        """Definitions of all tablespaces, in order of their numbers."""
+        return [each.definition for _, each in sorted(self._by_id.items())]
+
+    def tablespaces(self) -> list[Tablespace]:
+        """All tablespaces, in order of their numbers."""
+        return [each for _, each in sorted(self._by_id.items())]
+
+    def place(self, page: int) -> tuple[File, int]:
+        """The file a page lies in, and its offset there. Raises: PageDamaged for a number no data file has."""
+        found = self._open.get(page >> FILE_SHIFT)
+        if found is None:
+            raise PageDamaged(f"page {page:#x} lies in no data file; run check()", page=page)
+        return found[0], (page & PAGE_IN_FILE_MASK) * found[1]
+
+    def counters(self) -> dict[str, Any]:
+        """Sizes and what is free, by name."""
+        return {each.definition.name: self._counters(each) for each in self.tablespaces()}
+
+    def _counters(self, tablespace: Tablespace) -> dict[str, Any]:
+        definition = tablespace.definition
+        return {
+            "id": definition.tablespace_id,
+            "page_bytes": definition.page_bytes,
+            "extent_bytes": definition.extent_bytes,
+            "files": {file_name(each.file_id): each.extents * definition.extent_bytes for each in tablespace.files},
+            "extents": tablespace.extents,
+            "free_extents": int(self.mem[tablespace.address + TS_FREE_COUNT]),
+            "is_autoextending": definition.is_autoextending,
+            "limit_bytes": definition.limit_bytes,
+        }
+
+    # --- syncing ---------------------------------------------------------------------------------
+    def sync_files(self) -> None:
+        """Make everything written into data files so far durable. Raises: SyncFailed."""
+        for file, _ in list(self._open.values()):
+            self._sync(file)
+
+    def _sync(self, file: File) -> None:
+        with self._syncing:
+            if file.is_open and file.writes != file.synced:
+                self._files.fdatasync(file)
+
+    # --- restart ---------------------------------------------------------------------------------
+    def restore(self, definition: TablespaceDefinition) -> None:
+        """Open a tablespace that exists, with all its files.
+
+        Raises: FileMissing, ForeignFile, PageDamaged, VersionTooNew, MemoryExhausted.
+        """
+        tablespace = self._install(replace(definition, file_ids=()))
+        self.publish(tablespace)
+        for file_id in definition.file_ids:
+            self.restore_file(definition.tablespace_id, file_id)
+
+    def restore_file(self, tablespace_id: int, file_id: int) -> None:
+        """Open a data file of a tablespace that exists; harmless if it is open. Raises: as `restore`."""
+        tablespace = self._by_id.get(tablespace_id)
+        if tablespace is None or file_id in self._open:
+            return
+        file, extents = open_data_file(self._files, self._store, tablespace.definition, file_id)
+        try:
+            made = DataFile(file_id, file, self._install_file(tablespace, file_id), extents)
+        except BaseException:
+            self._files.close(file)
+            raise
+        self.publish_file(tablespace, made)
+        if not self._count(tablespace):
+            raise self._no_memory()
+
+    def number(self, definition: TablespaceDefinition) -> None:
+        """Numbers a definition has are never given again."""
+        self.next_tablespace_id = max(self.next_tablespace_id, definition.tablespace_id + 1)
+        self.next_file_id = max([self.next_file_id, *(each + 1 for each in definition.file_ids)])
+
+    def close(self) -> None:
+        """Close all data files: this restart begins again."""
+        for file, _ in self._open.values():
+            self._files.close(file)
+        self._open.clear()
+
+    def remove_unnamed(self, kept: Iterable[TablespaceDefinition]) -> list[str]:
+        """Remove data files neither this state nor a kept local checkpoint names. Their names."""
+        named = self._making | {each for definition in [*self.definitions(), *kept] for each in definition.file_ids}
+        return remove_unnamed(self._files, named)
+
+    # --- making and dropping; the caller has the schema's turn -----------------------------------
+    def make(self, definition: TablespaceDefinition, size_bytes: int, now_us: int) -> Tablespace:
+        """Make a tablespace with one file, unknown to anybody until `publish`. Durable on return: the file.
+
+        Raises: StorageFull, MemoryExhausted, SchemaInvalid, LimitExceeded.
+        """
+        numbered = replace(definition, tablespace_id=self.next_tablespace_id, file_ids=())
+        extents = self._extents_of(numbered, size_bytes, 0)
+        tablespace = self._install(numbered)
+        try:
+            tablespace.files.append(self._make_file(tablespace, extents, now_us))
+        except BaseException:
+            self._forget_memory(tablespace)
+            raise
+        tablespace.definition = replace(numbered, file_ids=(tablespace.files[0].file_id,))
+        self.next_tablespace_id += 1
+        return tablespace
+
+    def make_file(self, tablespace: Tablespace, size_bytes: int, now_us: int) -> DataFile:
+        """Make one more file, unknown to anybody until `publish_file`. Durable on return: the file. Raises: as `make`."""
+        extents = self._extents_of(tablespace.definition, size_bytes, tablespace.extents)
+        return self._make_file(tablespace, extents, now_us)
+
+    def publish(self, tablespace: Tablespace) -> None:
+        """Let a tablespace be found, and its extents be used."""
+        definition = tablespace.definition
+        self.by_name[definition.name] = tablespace
+        self._by_id[definition.tablespace_id] = tablespace
+        self.number(definition)
+        for each in tablespace.files:
+            self._open[each.file_id] = (each.file, definition.page_bytes)
+            self._making.discard(each.file_id)
+        self._count(tablespace)
+
+    def publish_file(self, tablespace: Tablespace, made: DataFile) -> None:
+        """Let the extents of a new file be used."""
+        definition = tablespace.definition
+        self._open[made.file_id] = (made.file, definition.page_bytes)
+        tablespace.definition = replace(definition, file_ids=(*definition.file_ids, made.file_id))
+        tablespace.files.append(made)
+        self._making.discard(made.file_id)
+        self._count(tablespace)
+
+    def is_used(self, tablespace: Tablespace) -> bool:
+        """Whether an extent belongs to a table, dropped ones that somebody still looks at included."""
+        with self._counting:
+            unused = int(self.mem[tablespace.address + TS_FREE_COUNT])
+            extent = int(self.mem[tablespace.address + TS_DROPPED])
+            while extent:
+                unused += 1
+                extent = int(self.mem[extent + EX_NEXT])
+            return unused != int(self.mem[tablespace.address + TS_EXTENTS])
+
+    def forget(self, tablespace: Tablespace) -> None:
+        """Forget a tablespace nobody uses; its files stay until `remove_unnamed`."""
+        del self.by_name[tablespace.definition.name]
+        del self._by_id[tablespace.definition.tablespace_id]
+        for each in tablespace.files:
+            del self._open[each.file_id]
+            with self._syncing:
+                self._files.close(each.file)
+        with self._counting:
+            self._forget_memory(tablespace)
+
+    def free_dropped(self, kept_tables: Iterable[int]) -> int:
+        """Free the extents of dropped tables that are in no kept local checkpoint; how many."""
+        kept = np.array(sorted(kept_tables), dtype=np.int64)
+        freed = 0
+        with self._counting:
+            for tablespace in self.tablespaces():
+                while done := free_dropped_extents(self.mem, tablespace.address, kept, EXTENTS_PER_CALL):
+                    freed += done
+        return freed
+
+    # --- growing ---------------------------------------------------------------------------------
+    def extend(self, tablespace_id: int) -> None:
+        """Give a tablespace free extents, unless somebody else has just done so. Durable on return: their space.
+
+        Raises: StorageFull (disk full, its limit, or autoextend off), MemoryExhausted, NoSuchTablespace.
+        """
+        tablespace = self._by_id.get(tablespace_id)
+        if tablespace is None:
+            raise NoSuchTablespace(f"tablespace number {tablespace_id} does not exist; see tablespaces()")
+        with self._growing:
+            if self.mem[tablespace.address + TS_FREE] or (self._count(tablespace) and self._has_free(tablespace)):
+                return
+            grown, count = tablespace.files[-1], self._growth(tablespace)
+            definition = tablespace.definition
+            try:
+                count = grow_data_file(self._files, grown.file, definition, grown.extents, count)
+            except StorageFull as error:
+                raise StorageFull(
+                    f"tablespace {definition.name} is full and the disk has no room for another extent of"
+                    f" {definition.extent_bytes} bytes ({error.message}); make room on the disk, or drop tables",
+                    tablespace=definition.name,
+                ) from error
+            self._sync(grown.file)
+            grown.extents += count
+            if not self._count(tablespace) and not self._has_free(tablespace):
+                raise self._no_memory()
+
+    def _has_free(self, tablespace: Tablespace) -> bool:
+        return bool(self.mem[tablespace.address + TS_FREE])
+
+    def _growth(self, tablespace: Tablespace) -> int:
+        """How many extents the last file grows by. Raises: StorageFull if it may not grow."""
+        definition = tablespace.definition
+        size_bytes = tablespace.extents * definition.extent_bytes
+        full = f"tablespace {definition.name} is full ({size_bytes} bytes)"
+        if not definition.is_autoextending:
+            raise StorageFull(
+                f"{full} and does not extend itself; give it another file with add_datafile(), or drop tables",
+                tablespace=definition.name,
+            )
+        last = tablespace.files[-1]
+        count = min(max(GROWTH_EXTENTS_MIN, last.extents // GROWTH_SHARE), FILE_EXTENTS_MAX - last.extents)
+        if definition.limit_extents is not None:
+            count = min(count, definition.limit_extents - tablespace.extents)
+            if count <= 0:
+                raise StorageFull(
+                    f"{full}, which is its limit of {definition.limit_bytes} bytes; drop tables, or make new ones in"
+                    " another tablespace",
+                    tablespace=definition.name,
+                )
+        if count <= 0:
+            raise StorageFull(
+                f"{full} and its last file has all extents a file can have; give it another with add_datafile()",
+                tablespace=definition.name,
+            )
+        return count
+
+    # --- memory ----------------------------------------------------------------------------------
+    def _install(self, definition: TablespaceDefinition) -> Tablespace:
+        address = setup_tablespace(
+            self.mem,
+            definition.tablespace_id,
+            definition.page_bytes // 8,
+            definition.extent_pages,
+            self.cache_of(definition.page_bytes),
+        )
+        if address <= 0:
+            raise self._no_memory()
+        return Tablespace(definition, address)
+
+    def _install_file(self, tablespace: Tablespace, file_id: int) -> int:
+        address = int(add_data_file(self.mem, tablespace.address, file_id))
+        if address <= 0:
+            raise self._no_memory()
+        return address
+
+    def _make_file(self, tablespace: Tablespace, extents: int, now_us: int) -> DataFile:
+        file_id = self.next_file_id
+        if file_id > FILE_ID_MAX:
+            raise LimitExceeded(f"{FILE_ID_MAX} data files have been made; copy the tables into a new store")
+        address = self._install_file(tablespace, file_id)
+        self._making.add(file_id)
+        try:
+            identity = (self._store, self.incarnation)
+            file = create_data_file(self._files, identity, tablespace.definition, file_id, extents, now_us)
+        except BaseException:
+            self._making.discard(file_id)
+            drop_data_file(self.mem, address)
+            raise
+        self.next_file_id += 1
+        return DataFile(file_id, file, address, extents)
+
+    def _extents_of(self, definition: TablespaceDefinition, size_bytes: int, present: int) -> int:
+        """Extents of a new file of a size, at least one. Raises: SchemaInvalid if there may not be so many."""
+        extents = -(-size_bytes // definition.extent_bytes)
+        if extents < 1:
+            raise SchemaInvalid(f"a data file has at least one extent, got {size_bytes} bytes; give a size")
+        if extents > FILE_EXTENTS_MAX:
+            raise SchemaInvalid(
+                f"a data file has up to {FILE_EXTENTS_MAX} extents of {definition.extent_bytes} bytes, {size_bytes}"
+                " bytes are more; add several",
+                tablespace=definition.name,
+            )
+        if definition.limit_extents is not None and present + extents > definition.limit_extents:
+            raise SchemaInvalid(
+                f"tablespace {definition.name}: {(present + extents) * definition.extent_bytes} bytes in all are more"
+                f" than its limit of {definition.limit_bytes}; give a smaller size",
+                tablespace=definition.name,
+            )
+        return extents
+
+    def _count(self, tablespace: Tablespace) -> bool:
+        """Count the durable extents in memory too; False if there is no room for all their descriptors."""
+        for each in tablespace.files:
+            while (missing := each.extents - int(self.mem[each.address + FL_EXTENTS])) > 0:
+                if add_extents(self.mem, each.address, min(missing, EXTENTS_PER_CALL)) == 0:
+                    return False
+        return True
+
+    def _forget_memory(self, tablespace: Tablespace) -> None:
+        for each in tablespace.files:
+            drop_data_file(self.mem, each.address)
+        while drop_tablespace(self.mem, tablespace.address, BLOCKS_PER_CALL) == ST_MORE:
+            pass
+
+    def _no_memory(self) -> MemoryExhausted:
+        return MemoryExhausted("data_memory has no room for the extents of a tablespace; enlarge data_memory")
