@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES_DEFAULT, TablespaceDefinition
+from engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES, TablespaceDefinition
 from engine.errors import (
     LimitExceeded,
     NoSuchTable,
@@ -307,7 +307,7 @@ class Store:
             return {}
         name = definition.tablespace or DEFAULT_NAME
         if definition.tablespace is None and name not in self.space.by_name:
-            check_disk_part_fits(definition, PAGE_BYTES_DEFAULT)
+            check_disk_part_fits(definition, PAGE_BYTES)
             self._make_tablespace(TablespaceDefinition(0, name), DEFAULT_BYTES)
         tablespace = self.space.named(name).definition
         check_disk_part_fits(definition, tablespace.page_bytes)

@@ -1,0 +1,247 @@
+"""Disk columns at restart: pages mended, UNDO back to the local checkpoint, REDO through cache and UNDO log (D7, D8).
+
+Order of writes: pages of the double-write file that are torn in their places; the end of the UNDO log made firm; pages
+undone, each by way of the double-write file; the UNDO_RESTART record, once all of them are durable; then what REDO
+changes, as in any commit. A crash before that record does the same again, by the LSN test of each page; a crash behind
+it undoes what REDO had done, and nothing twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.disk.columns import DiskColumns
+from engine.disk.double_write import mend
+from engine.errors import InvariantBroken, PageDamaged, RedoDamaged, UndoDamaged
+from engine.kernels.disk_replay import R_OFFSET, R_PAGE, REPLAY_STATE_WORDS, replay_disk_group, undo_records
+from engine.layout.arena import OK, ST_DAMAGED, ST_EXTENT, ST_MEMORY, ST_MORE, ST_PAGE, ST_UNDO
+from engine.layout.disk import UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
+from engine.layout.redo import GROUP_WORDS
+from engine.log.geometry import open_files
+from engine.log.undo_reader import UndoReader
+from recovery.system_restart.load import DataFileDamaged, PartsOutOfMemory
+
+if TYPE_CHECKING:
+    from engine.clock import Clock
+    from engine.file_protocol import Files
+    from engine.log.reader import GroupRead
+    from engine.memory.arena import Arena, Words
+    from engine.options import Options
+    from engine.store import Store
+    from recovery.local_checkpoint.control import Control
+    from recovery.sysfile import Sysfile
+
+UNDO_FLUSH_WORDS = 8_192  # room an operation's records need at most in the UNDO buffer
+HELD_MAX = 8  # pages kept for one record that needs several
+
+
+class DiskRestart:
+    """Brings the disk columns of one store back; made anew for each attempt of a restart."""
+
+    def __init__(
+        self, arena: Arena, files: Files, clock: Clock, options: Options, store: Store, sysfile: Sysfile, can_write: bool
+    ) -> None:
+        self._files = files
+        self._sysfile = sysfile
+        self._store = store
+        self._can_write = can_write
+        self._reader: UndoReader | None = None
+        self.columns = DiskColumns(
+            arena, files, clock, options, store.latch, (sysfile.store, sysfile.incarnation + 1), can_write
+        )
+        self.columns.restorable_epoch = lambda: sysfile.filtered_epoch
+        self.undone = 0
+        self.replayed = 0
+
+    def open(self, controls: list[Control]) -> None:
+        """Read the UNDO log to its end and open the tablespaces of the newest checkpoint; nothing is written but the end
+        of the log made firm. Raises: UndoDamaged, FileMissing, ForeignFile, PageDamaged.
+        """
+        geometry = self._sysfile.undo_geometry
+        if geometry is None:
+            return
+        marks = [control.undo for control in controls]
+        oldest = marks[-1] if marks and marks[-1] is not None else None
+        newest = marks[0] if marks else None
+        reader = UndoReader(self._files, geometry, self._sysfile.store, open_files(self._files, geometry, True))
+        self._reader = reader
+        reader.find_end(
+            1 if oldest is None else oldest.sequence,
+            0 if oldest is None else oldest.position,
+            0 if newest is None else newest.sequence,
+        )
+        if self._can_write:
+            reader.seal_tail()
+            self.columns.make_double_write()
+        self.columns.start(geometry, reader.next_position(0 if newest is None else newest.sequence))
+        space = self.columns.space
+        for control in controls[:1]:
+            space.next_tablespace_id = control.next_tablespace_id
+            space.next_file_id = control.next_file_id
+            for definition in control.tablespaces:
+                space.restore(definition)
+
+    def close(self) -> None:
+        """This attempt is over: its files are closed, what is in memory is lost as in a crash."""
+        self.columns.close()
+        self.columns.space.close()
+        self.release()
+
+    def release(self) -> None:
+        """The log has been read: its handles go."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    # --- UNDO ------------------------------------------------------------------------------------
+    def undo(self, control: Control | None, tables: Words) -> None:
+        """Take pages back to what they were at the end of the checkpoint's epoch; tables: descriptors by number.
+
+        Raises: UndoDamaged, PageDamaged, DataFileDamaged if the pages cannot come back to this checkpoint.
+        """
+        if self._reader is None:
+            return
+        if self._can_write:
+            self.columns.pages_repaired = mend(self._files, self.columns.space, self._sysfile.store)
+        if control is None or control.undo is None:
+            return  # no extent was in use then: what lies on the pages is of no meaning
+        found = 0
+        for group, newest_first in self._reader.backward():
+            offsets = np.ascontiguousarray(newest_first[::-1])
+            done, is_end = self._undo_group(control, tables, group.words, offsets)
+            found += done
+            if is_end:
+                self._finish_undo(control, found)
+                return
+        raise UndoDamaged(
+            f"the UNDO log does not reach back to local checkpoint {control.lcp_id}; restore the store from a backup",
+            lcp_id=control.lcp_id,
+        )
+
+    def _undo_group(self, control: Control, tables: Words, words: Words, offsets: Words) -> tuple[int, bool]:
+        """(records of changes, whether the checkpoint's mark was reached)."""
+        mem = self.columns.mem
+        state = np.array([offsets.size - 1, 0, 0, 0], dtype=np.int64)
+        held: list[int] = []
+        try:
+            while True:
+                status = int(undo_records(mem, tables, words, offsets, state))
+                if status == OK:
+                    break
+                if status == ST_PAGE:
+                    self.columns.release(held)
+                    held = []
+                    self.columns.hold([int(state[3])])
+                    held = [int(state[3])]
+                elif status == ST_MORE:
+                    if self._is_mark_of(control, words, int(offsets[int(state[0])])):
+                        return int(state[1] + state[2]), True
+                    state[0] -= 1
+                else:
+                    raise self._page_damaged(int(state[3]))
+        finally:
+            self.columns.release(held)
+            self.undone += int(state[1])
+        return int(state[1] + state[2]), False
+
+    def _is_mark_of(self, control: Control, words: Words, at: int) -> bool:
+        """Whether a mark is the one to stop at. Raises: DataFileDamaged if an earlier restart went behind it."""
+        kind, lsn = int(words[at]) & UNDO_KIND_MASK, int(words[at + 1])
+        assert control.undo is not None
+        if kind == UNDO_RESTART and int(words[at + 3]) < control.undo.lsn < lsn:
+            text = f"a restart went back behind local checkpoint {control.lcp_id}, to {int(words[at + 2])}"
+            raise DataFileDamaged((control.lcp_id, *EXTENTS), UndoDamaged(text))
+        return kind == UNDO_LCP and int(words[at + 2]) == control.lcp_id
+
+    def _finish_undo(self, control: Control, found: int) -> None:
+        assert control.undo is not None
+        if found and self._can_write:
+            self.columns.flush()
+            self.columns.undo.mark_restart(
+                control.lcp_id, control.undo.lsn, control.undo.sequence, control.undo.position
+            )
+
+    def _page_damaged(self, page: int) -> PageDamaged:
+        file, offset = self.columns.space.place(page)
+        return PageDamaged(
+            f"page at offset {offset} of {file.name} does not fit the UNDO log; restore the store from a backup",
+            file=file.name,
+            page=page,
+            offset=offset,
+        )
+
+    # --- REDO ------------------------------------------------------------------------------------
+    def redo(self, groups: list[GroupRead], tables: Words) -> int:
+        """Replay the groups' records of tables with disk columns; how many. Raises: RedoDamaged, PageDamaged, …"""
+        if not tables.any():
+            return 0
+        txn = self._store.arena.take_descriptor()
+        state = np.zeros(REPLAY_STATE_WORDS, dtype=np.int64)
+        self._store.mem[txn : txn + 32] = 0
+        for group in groups:
+            self._redo_group(group, txn, tables, state)
+        self._store.arena.give_descriptor(txn)
+        self.replayed = int(state[1])
+        return self.replayed
+
+    def _redo_group(self, group: GroupRead, txn: int, tables: Words, state: Words) -> None:
+        columns = self.columns
+        stop = GROUP_WORDS + group.records_words
+        state[R_OFFSET] = GROUP_WORDS
+        held: list[int] = []
+        try:
+            while True:
+                before = int(state[R_OFFSET])
+                status = int(
+                    replay_disk_group(columns.mem, txn, tables, group.words, before, stop, group.epoch, state)
+                )
+                if status == OK:
+                    return
+                if int(state[R_OFFSET]) != before or len(held) > HELD_MAX:
+                    columns.release(held)
+                    held = []
+                held.extend(self._settle(status, group, state))
+        finally:
+            columns.release(held)
+
+    def _settle(self, status: int, group: GroupRead, state: Words) -> list[int]:
+        """Do what a record needs before it can be replayed; pages held for it."""
+        columns = self.columns
+        if status == ST_PAGE:
+            page = int(state[R_PAGE])
+            columns.hold_fresh(page)
+            return [page]
+        if status == ST_UNDO:
+            if self._can_write:
+                columns.undo.make_room(min(UNDO_FLUSH_WORDS, columns.undo.buffer_words // 2))
+            else:
+                columns.drop_undo_records()
+            return []
+        if status == ST_EXTENT:
+            self._extend(group, int(state[R_OFFSET]))
+            return []
+        if status == ST_MEMORY:
+            raise PartsOutOfMemory
+        if status == ST_DAMAGED:
+            raise self._page_damaged(int(state[R_PAGE]))
+        lsn = group.lsn + int(state[R_OFFSET]) * 8
+        raise RedoDamaged(
+            f"the record at LSN {lsn} does not fit the rows it meets (status {status}); restore from a backup", lsn=lsn
+        )
+
+    def _extend(self, group: GroupRead, at: int) -> None:
+        table = self._store.by_id[int(group.words[at + 1]) & 0xFFFFFFFF]
+        if not self._can_write:
+            raise InvariantBroken("a rehearsal needs more extents than the tablespace has; open the store instead")
+        self.columns.extend(table.fragments[0])
+
+
+def disk_directory(store: Store, directory: Words, with_disk: bool) -> Words:
+    """The descriptors by number of the tables that have, or have not, disk columns; 0 for the others."""
+    chosen = directory.copy()
+    for table_id, table in store.by_id.items():
+        if table.format.has_disk != with_disk:
+            chosen[table_id] = 0
+    return chosen
