@@ -17,6 +17,7 @@ from engine.file_protocol import Files
 from engine.files import PosixFiles
 from engine.layout import redo, row
 from engine.layout.catalog import CATALOG_SEAL, CATALOG_VALUE
+from engine.layout.disk import DATA_FILE, EXTENTS
 from engine.layout.lcp import LCP_BLOCK, LCP_CONTROL
 from engine.layout.log import GROUP
 from engine.layout.notes import NOTES, bit_fields, constants
@@ -31,6 +32,8 @@ STRUCTURES: dict[str, np.dtype[Any]] = {
     "lcp control": LCP_CONTROL,
     "catalog value": CATALOG_VALUE,
     "catalog seal": CATALOG_SEAL,
+    "data file": DATA_FILE,
+    "extents": EXTENTS,
 }
 FOLDER = "docs"
 NAME = "format.md"

@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from engine import ids, schema
-from engine.layout import arena, catalog, lcp, log, redo, row, sealed, sysfile
+from engine.layout import arena, catalog, disk, disk_arena, lcp, log, redo, row, sealed, sysfile
 
 NOTES: dict[str, dict[str, str]] = {
     "seal": {
@@ -81,6 +81,22 @@ NOTES: dict[str, dict[str, str]] = {
         "tables_digest": "digest over all values in order of table number",
         "reserved": "0",
     },
+    "data file": {
+        "file_id": "number of the data file, as in its name",
+        "tablespace_id": "tablespace",
+        "page_bytes": "bytes of a page; this one is as large, zero behind the header",
+        "extent_pages": "pages of an extent; extents begin behind this page, as many as the size of the file holds",
+        "created_us": "when the file was made, µs since 1970 UTC",
+        "reserved": "0",
+    },
+    "extents": {
+        "lcp_id": "local checkpoint",
+        "number": "of the block in its file, from 0",
+        "is_last": "1 in the file's last block",
+        "extents": "extent headers in the block",
+        "used_words": "words of extent headers behind this header",
+        "reserved": "0",
+    },
 }
 
 
@@ -134,11 +150,18 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
             (0, _bits(row.VAR_KEY_WORDS_MASK, row.VAR_KEY_WORDS_SHIFT), "words of canonical key behind this word"),
             (0, _bits((1 << row.VAR_VERSION_BITS) - 1, row.VAR_VERSION_SHIFT), "version"),
         ],
+        "extent header": [
+            (0, _bits(disk.OWNER_TABLE_MASK), "table; one that the store does not have was dropped"),
+            (0, _rest(disk.OWNER_FRAGMENT_SHIFT), "fragment"),
+            (1, "0–62", f"first page: data file << {disk_arena.FILE_SHIFT} | page in the file"),
+            (2, "0–62", "pages"),
+            (3, "0–63", "0"),
+        ],
     }
 
 
 # Constants of these modules are the format; which versions a program still reads is not.
-_FORMAT_MODULES = (catalog, lcp, log, redo, row, sealed, sysfile)
+_FORMAT_MODULES = (catalog, disk, lcp, log, redo, row, sealed, sysfile)
 _NO_FORMAT = frozenset({"FORMAT_VERSION_OLDEST"})
 
 
@@ -154,6 +177,9 @@ def constants() -> dict[str, int]:
         "ids.SLOT_BITS": ids.SLOT_BITS,
         "ids.MICRO_BITS": ids.MICRO_BITS,
         "ids.TXID_COUNTER_BITS": ids.TXID_COUNTER_BITS,
+        "disk_arena.FILE_SHIFT": disk_arena.FILE_SHIFT,
+        "disk_arena.FIRST_DATA_PAGE": disk_arena.FIRST_DATA_PAGE,
+        "disk_arena.SLOT_BITS": disk_arena.SLOT_BITS,
         "arena.ENTRY_WORDS": arena.ENTRY_WORDS,
         "schema.JSON_VERSION": schema.JSON_VERSION,
     }
