@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import ForeignFile, PageDamaged, StorageFull
+from engine.errors import FileTruncated, ForeignFile, PageDamaged, StorageFull
 from engine.layout.disk import DATA_FILE, DATA_FILE_HEADER_BYTES
 from engine.layout.disk_arena import FILE_ID_MAX
 from engine.layout.sealed import KIND_DATA_FILE, check_version, header_of, is_sealed, seal, store_of, write_seal
@@ -73,13 +73,15 @@ def create_data_file(
 def open_data_file(files: Files, store: bytes, definition: TablespaceDefinition, file_id: int) -> tuple[File, int]:
     """Open a data file that a definition names; with its extents.
 
-    Raises: FileMissing, ForeignFile (of another store or tablespace), PageDamaged (its first page), VersionTooNew.
+    Raises: FileMissing, FileTruncated, ForeignFile (of another store or tablespace), PageDamaged (its first page),
+    VersionTooNew.
     """
     name = file_name(file_id)
     file = files.open(name, True)
     try:
         words = np.zeros(DATA_FILE_HEADER_BYTES // 8, dtype=np.int64)
-        files.pread_into(file, 0, words.data.cast("B"))
+        if files.pread_into(file, 0, words.data.cast("B")) < DATA_FILE_HEADER_BYTES:
+            raise FileTruncated(f"{name} ends in its first page; restore it from a copy", file=name)
         if not is_sealed(words, KIND_DATA_FILE, words.size):
             raise PageDamaged(f"the first page of {name} fails its checksum; restore the file from a copy", file=name)
         if store_of(words) != store:

@@ -206,7 +206,7 @@ class Space:
         return tablespace
 
     def make_file(self, tablespace: Tablespace, size_bytes: int, now_us: int) -> DataFile:
-        """Make one more file, unknown to anybody until `publish_file`. Durable on return: the file. Raises: as `make`."""
+        """Make one more file, unknown to anybody until `publish_file`; otherwise like `make`."""
         extents = self._extents_of(tablespace.definition, size_bytes, tablespace.extents)
         return self._make_file(tablespace, extents, now_us)
 

@@ -44,6 +44,9 @@ LCP_CONTROL = np.dtype(
 # Table and fragment of the file that holds old rows copied by commits, for all fragments.
 COPIES_TABLE = 0
 COPIES_FRAGMENT = (1 << 32) - 1
+# Table and fragment that stand for the file of extent headers.
+EXTENTS_TABLE = 0
+EXTENTS_FRAGMENT = (1 << 32) - 2
 
 # Word 2 of an entry: author, table, fragment.
 ENTRY_AUTHOR_MASK = 0xFFFF

@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from engine import ids, schema
-from engine.layout import arena, catalog, disk, lcp, log, redo, row, sealed, sysfile
+from engine.layout import arena, catalog, disk, disk_arena, lcp, log, redo, row, sealed, sysfile
 
 NOTES: dict[str, dict[str, str]] = {
     "seal": {
@@ -97,6 +97,22 @@ NOTES: dict[str, dict[str, str]] = {
         "tables_digest": "digest over all values in order of table number",
         "reserved": "0",
     },
+    "data file": {
+        "file_id": "number of the data file, as in its name",
+        "tablespace_id": "tablespace",
+        "page_bytes": "bytes of a page; this one is as large, zero behind the header",
+        "extent_pages": "pages of an extent; extents begin behind this page, as many as the size of the file holds",
+        "created_us": "when the file was made, µs since 1970 UTC",
+        "reserved": "0",
+    },
+    "extents": {
+        "lcp_id": "local checkpoint",
+        "number": "of the block in its file, from 0",
+        "is_last": "1 in the file's last block",
+        "extents": "extent headers in the block",
+        "used_words": "words of extent headers behind this header",
+        "reserved": "0",
+    },
 }
 
 
@@ -162,6 +178,13 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
             (4, "0–63", "epoch; RESTART: sequence of that record's group"),
             (5, "0–63", "UPDATE, FREE: first word of the piece as it was; RESTART: position of that group"),
         ],
+        "extent header": [
+            (0, _bits(disk.OWNER_TABLE_MASK), "table; one that the store does not have was dropped"),
+            (0, _rest(disk.OWNER_FRAGMENT_SHIFT), "fragment"),
+            (1, "0–62", f"first page: data file << {disk_arena.FILE_SHIFT} | page in the file"),
+            (2, "0–62", "pages"),
+            (3, "0–63", "0"),
+        ],
     }
 
 
@@ -182,6 +205,9 @@ def constants() -> dict[str, int]:
         "ids.SLOT_BITS": ids.SLOT_BITS,
         "ids.MICRO_BITS": ids.MICRO_BITS,
         "ids.TXID_COUNTER_BITS": ids.TXID_COUNTER_BITS,
+        "disk_arena.FILE_SHIFT": disk_arena.FILE_SHIFT,
+        "disk_arena.FIRST_DATA_PAGE": disk_arena.FIRST_DATA_PAGE,
+        "disk_arena.SLOT_BITS": disk_arena.SLOT_BITS,
         "arena.ENTRY_WORDS": arena.ENTRY_WORDS,
         "schema.JSON_VERSION": schema.JSON_VERSION,
     }

@@ -19,7 +19,13 @@ from engine.kernels.growth import reserve_index
 from engine.kernels.lcp import SHAPE_WORDS, finish_entries, finish_load, load_copies, load_entries
 from engine.kernels.setup import join_pools, set_pool, split_pool
 from engine.layout.arena import F_REPLAY_EPOCH, OK, S_POOL, S_POOL_TOP, ST_MEMORY
-from engine.layout.lcp import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
+from engine.layout.lcp import (
+    BLOCK_HEADER_WORDS,
+    COPIES_FRAGMENT,
+    COPIES_TABLE,
+    EXTENTS_FRAGMENT,
+    EXTENTS_TABLE,
+)
 from engine.row_layout import compute_layout
 from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
 
 PARTS = 2
 COPIES = (COPIES_TABLE, COPIES_FRAGMENT)
+EXTENTS = (EXTENTS_TABLE, EXTENTS_FRAGMENT)
 Progress = Callable[[int, int, str], None]
 # A data file: (local checkpoint, table, fragment).
 Place = tuple[int, int, int]
@@ -107,6 +114,8 @@ class Loader:
         self.result = Loaded()
         # None: nothing to load, the log is replayed from its start.
         self.chosen: dict[tuple[int, int], Control | None] = {}
+        # The one all tables with disk columns come from: their pages are undone to one point.
+        self.disk_control: Control | None = None
 
     def prepare(self) -> None:
         """Split the arena's free pages between the loaders and give each its fragments."""
@@ -133,22 +142,33 @@ class Loader:
         """Decide which checkpoint each fragment comes from. Raises: LcpDamaged."""
         if not self._controls:
             return
-        for table in self._store.tables.values():
+        tables = list(self._store.tables.values())
+        on_disk = [
+            (table, number) for table in tables if table.format.has_disk for number in range(len(table.fragments))
+        ]
+        if on_disk or self._controls[0].tablespaces:
+            self.disk_control = self._choose_one(on_disk, [EXTENTS])
+        for table in tables:
             for number in range(len(table.fragments)):
-                self.chosen[table.table_id, number] = self._choose_one(table, number)
+                one = self.disk_control if table.format.has_disk else self._choose_one([(table, number)], [])
+                self.chosen[table.table_id, number] = one
 
-    def _choose_one(self, table: Table, number: int) -> Control | None:
-        """The newest checkpoint whose file of the fragment, and whose copies file, are not known to be damaged.
+    def _choose_one(self, fragments: list[tuple[Table, int]], others: list[tuple[int, int]]) -> Control | None:
+        """The newest checkpoint whose files of the fragments, and whose copies file, are not known to be damaged.
 
-        Behind the first checkpoint ever made there is the empty store: then the log must reach back to its start.
+        others: further files it needs. Behind the first checkpoint ever made there is the empty store: then the log must
+        reach back to its start.
         """
+        wanted = [(table.table_id, number) for table, number in fragments]
         for control in self._controls:
-            places = {(control.lcp_id, table.table_id, number), (control.lcp_id, *COPIES)}
-            if not places & self._damaged:
+            if not {(control.lcp_id, *place) for place in [*wanted, *others, COPIES]} & self._damaged:
                 return control
             self.result.fallbacks += 1
         if self._controls[-1].lcp_id == 1:
             return None
+        if not fragments:
+            raise LcpDamaged("no intact local checkpoint with extent headers is left; restore from a backup")
+        table, number = fragments[0]
         raise LcpDamaged(
             f"no intact local checkpoint of fragment {number} of {table.name} is left; restore from a backup",
             table=table.name,

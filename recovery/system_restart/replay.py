@@ -25,6 +25,7 @@ from recovery.system_restart.load import PartsOutOfMemory, run_parts
 
 if TYPE_CHECKING:
     from engine.log.reader import GroupRead
+    from engine.memory.arena import Words
     from engine.store import Store
     from recovery.system_restart.load import Loader
 
@@ -111,7 +112,7 @@ def _apply_tablespaces(store: Store, changes: list[dict[str, Any]]) -> None:
             space.restore_file(change["tablespace_id"], change["datafile"])
 
 
-def table_directory(store: Store) -> Any:
+def table_directory(store: Store) -> Words:
     """Descriptor addresses by table number, 0 where there is none."""
     directory = np.zeros(max(store.by_id, default=0) + 1, dtype=np.int64)
     for table_id, table in store.by_id.items():
@@ -119,9 +120,8 @@ def table_directory(store: Store) -> Any:
     return directory
 
 
-def replay(store: Store, groups: list[GroupRead], parts: int) -> int:
-    """Replay all groups strictly; returns operations replayed. Raises: RedoDamaged."""
-    directory = table_directory(store)
+def replay(store: Store, groups: list[GroupRead], parts: int, directory: Words) -> int:
+    """Replay all groups strictly, the tables in `directory`; returns operations replayed. Raises: RedoDamaged."""
     counts = [0] * parts
 
     def work(part: int) -> None:

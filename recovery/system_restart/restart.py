@@ -19,7 +19,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.disk.space import Space
+from engine.disk.columns import region_words
 from engine.epoch import EpochClock
 from engine.errors import FileMissing, LcpDamaged, RedoDamaged, SysfileDamaged, ValueOutOfRange
 from engine.ids import gci_of
@@ -39,6 +39,7 @@ from recovery.local_checkpoint.control import (
 )
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.sysfile import NAMES, Sysfile, SysfileKeeper, open_copies, read_sysfile, write_sysfile
+from recovery.system_restart.disk import DiskRestart, disk_directory
 from recovery.system_restart.load import (
     PARTS,
     DataFileDamaged,
@@ -48,7 +49,7 @@ from recovery.system_restart.load import (
     Progress,
     out_of_memory,
 )
-from recovery.system_restart.replay import apply_schema, replay, schema_changes
+from recovery.system_restart.replay import apply_schema, replay, schema_changes, table_directory
 
 if TYPE_CHECKING:
     from engine.clock import Clock
@@ -120,7 +121,7 @@ class Restart:
         self._options = options
         self._clock = clock
         self._through = through
-        self._space: Space | None = None
+        self._disk: DiskRestart | None = None
         self._damaged: dict[Place, str] = {}  # data files found damaged, and how
         self._report = RestartReport()
         self._began = clock.monotonic()
@@ -138,7 +139,7 @@ class Restart:
             sysfile = self._create()
         controls = self._controls(sysfile)
         self._phase("control files")
-        store, loader, groups, reader = self._restore(sysfile, controls)
+        store, loader, groups, reader = self._restore(sysfile, controls, True)
         loader.release()
         self._phase("join")
         self._files.read_errors_latch = True
@@ -157,17 +158,19 @@ class Restart:
         sysfile = read_sysfile(self._files)
         if sysfile is None:
             raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
-        store, loader, _, reader = self._restore(sysfile, self._controls(sysfile))
+        store, loader, _, reader = self._restore(sysfile, self._controls(sysfile), False)
         loader.release()
         reader.close()
         return store
 
-    def _restore(self, sysfile: Sysfile, controls: list[Control]) -> tuple[Store, Loader, list[GroupRead], LogReader]:
+    def _restore(
+        self, sysfile: Sysfile, controls: list[Control], can_write: bool
+    ) -> tuple[Store, Loader, list[GroupRead], LogReader]:
         """Rebuild the rows; again without what turned out to be damaged, or by one thread if memory is short."""
         parts = PARTS
         while True:
             try:
-                return self._rebuild(sysfile, controls, parts)
+                return self._rebuild(sysfile, controls, parts, can_write)
             except DataFileDamaged as found:
                 self._damaged[found.place] = str(found)
                 _log.warning("local checkpoint %d: %s; using the one before", found.place[0], found)
@@ -234,13 +237,18 @@ class Restart:
         return controls
 
     def _rebuild(
-        self, sysfile: Sysfile, controls: list[Control], parts: int
+        self, sysfile: Sysfile, controls: list[Control], parts: int, can_write: bool
     ) -> tuple[Store, Loader, list[GroupRead], LogReader]:
+        """One attempt. Disk pages are the only thing it writes, and that in a way that can be done again (D8)."""
         options = self._options
-        arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes)
+        arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes, region_words(options, sysfile))
         store = Store(arena, options, self._clock, self._files.failure, sysfile.hash_seed)
         store.next_table_id = sysfile.next_table_id
-        self._open_space(store, sysfile, controls)
+        if self._disk is not None:
+            self._disk.close()
+        disk = self._disk = DiskRestart(arena, self._files, self._clock, options, store, sysfile, can_write)
+        store.disk = disk.columns
+        disk.open(controls)
         if controls:
             store.next_table_id = max(store.next_table_id, controls[0].next_table_id)
             for definition in controls[0].tables:
@@ -249,28 +257,41 @@ class Restart:
         loader.prepare()
         loader.choose()
         loader.load()
+        disk.load_extents(loader.disk_control)
         self._phase("load", loader.result.rows, loader.result.size_bytes)
         self._report.fallbacks = loader.result.fallbacks
         groups, reader = self._read_log(sysfile, controls, loader)
         try:
             apply_schema(store, loader, schema_changes(groups), controls[0].epoch if controls else 0)
-            operations = replay(store, groups, loader.parts)
+            self._check_through(sysfile, store)
+            operations = self._replay(store, loader, groups, disk)
         except BaseException:
             reader.close()
             raise
         self._phase("redo", operations, sum(group.words.nbytes for group in groups))
         return store, loader, groups, reader
 
-    def _open_space(self, store: Store, sysfile: Sysfile, controls: list[Control]) -> None:
-        """The tablespaces of the newest checkpoint, their files open."""
-        if self._space is not None:
-            self._space.close()
-        store.space = self._space = Space(store.mem, self._files, sysfile.store)
-        for control in controls[:1]:
-            store.space.next_tablespace_id = control.next_tablespace_id
-            store.space.next_file_id = control.next_file_id
-            for definition in control.tablespaces:
-                store.space.restore(definition)
+    def _replay(self, store: Store, loader: Loader, groups: list[GroupRead], disk: DiskRestart) -> int:
+        """UNDO of disk pages, then REDO: of tables in memory in parallel, of those with disk columns by one thread."""
+        directory = table_directory(store)
+        disk.undo(loader.disk_control, directory)
+        disk.release()
+        if disk.undone:
+            self._phase("undo", disk.undone)
+        operations = replay(store, groups, loader.parts, disk_directory(store, directory, False))
+        loader.release()
+        return operations + disk.redo(groups, disk_directory(store, directory, True))
+
+    def _check_through(self, sysfile: Sysfile, store: Store) -> None:
+        """UNDO of changes up to the filtered epoch may be gone: pages cannot go back before it (U3)."""
+        through = self._through
+        has_disk = any(table.format.has_disk for table in store.tables.values())
+        if through is not None and has_disk and through < sysfile.filtered_epoch:
+            raise ValueOutOfRange(
+                f"epoch {through} is before epoch {sysfile.filtered_epoch}, up to which UNDO records of disk columns were"
+                " filtered; restart through that one or a later one, or keep stores with undo_filter=False",
+                oldest=sysfile.filtered_epoch,
+            )
 
     def _read_log(self, sysfile: Sysfile, controls: list[Control], loader: Loader) -> tuple[list[GroupRead], LogReader]:
         start_lsn, start_sequence = 0, 1
@@ -348,8 +369,8 @@ class Restart:
             ),
         )
         sweep(self._files)
-        if self._space is not None:
-            self._space.remove_unnamed(each for control in controls for each in control.tablespaces)
+        if self._disk is not None:
+            self._disk.columns.space.remove_unnamed(each for control in controls for each in control.tablespaces)
         self._phase("firm up")
         return written, copies
 
@@ -375,6 +396,8 @@ class Restart:
         )
         log.extend_reach = keeper.extend_reach
         store.attach(log, EpochClock(store.latch, log, sysfile.gci), sysfile.incarnation)
+        store.disk.restorable_epoch = lambda: keeper.content.filtered_epoch
+        store.disk.declare_undo = lambda geometry: keeper.write(undo_geometry=geometry)
         report = self._report
         report.epoch = store.epochs.current
         if controls:

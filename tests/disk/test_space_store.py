@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock
+from engine.clock import ManualClock, SystemClock
 from engine.disk.data_file import file_name
 from engine.disk.tablespaces import TablespaceDefinition
-from engine.file_doubles.faults import FaultyFiles, Rule
+from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
+from engine.kernels.disk_extents import join_tablespace
+from engine.kernels.setup import make_table
 from engine.layout import arena as a
 from engine.layout import disk_arena as d
 from engine.options import Options
@@ -28,13 +31,15 @@ def state_of(db: Database) -> dict[str, Any]:
     return {name: dict(each) for name, each in db.status()["tablespaces"].items()}
 
 
+def reopened(db: Database, files: MemoryFiles) -> tuple[Database, MemoryFiles]:
+    """The store closed and opened by another process."""
+    db.close()
+    files = MemoryFiles(files.disk)
+    return open_memory(files), files
+
+
 def use_extents(db: Database, name: str, count: int) -> int:
     """Give extents to a table that is not in the schema; how many there were. They are free again after a restart."""
-    import numpy as np
-
-    from engine.kernels.disk_extents import join_tablespace
-    from engine.kernels.setup import make_table
-
     store = db._store
     tablespace = store.space.named(name)
     table = make_table(store.mem, np.array([999, 1, 4, 0, 1, 0, 1], dtype=np.int64))
@@ -69,16 +74,14 @@ def test_tablespaces_made_with_files_are_the_same_after_a_restart_and_after_a_ch
         "limit_bytes": None,
     }
     assert before["main"]["limit_bytes"] == 1 << 20
-    db.close()
-    db = open_memory(files)
+    db, files = reopened(db, files)
     assert state_of(db) == before
     db.checkpoint()
     db.add_datafile("main", "64 KiB")
     db.checkpoint()
     db.checkpoint()
     after = state_of(db)
-    db.close()
-    db = open_memory(files)
+    db, files = reopened(db, files)
     assert state_of(db) == after
     db.create_tablespace("third", **SIZES, size=1)
     assert state_of(db)["third"]["id"] == 3
@@ -162,8 +165,7 @@ def test_extension_grows_by_sixteen_extents_or_an_eighth_up_to_the_limit() -> No
     with pytest.raises(tm.StorageFull, match="main is full .* its limit") as caught:
         space.extend(1)
     assert caught.value.tablespace == "main"
-    db.close()
-    db = open_memory(files)
+    db, files = reopened(db, files)
     assert state_of(db)["main"]["free_extents"] == 190, "no record was needed"
 
 
@@ -177,12 +179,12 @@ def test_tablespace_that_does_not_extend_itself_says_what_to_do() -> None:
     assert use_extents(db, "main", 9) == 1
 
 
-def faulty(*rules: Rule) -> tuple[MemoryFiles, FaultyFiles]:
+def faulty(*rules: Rule) -> tuple[MemoryFiles, FaultFiles]:
     disk = MemoryFiles()
-    return disk, FaultyFiles(disk, rules)
+    return MemoryFiles(disk.disk), FaultFiles(disk, rules)
 
 
-def open_faulty(files: FaultyFiles) -> Database:
+def open_faulty(files: FaultFiles) -> Database:
     return Database(files, Options.from_keywords(SMALL), ManualClock())
 
 
@@ -246,8 +248,7 @@ def test_dropped_tablespace_keeps_its_files_until_no_kept_checkpoint_names_it() 
         db.drop_tablespace("b")
     db.drop_tablespace("a")
     assert db.tablespaces() == ["b"]
-    db.close()
-    db = open_memory(files)
+    db, files = reopened(db, files)
     assert db.tablespaces() == ["b"]
     assert files.list("space") == ("1.data", "2.data")
     db.checkpoint()
@@ -264,8 +265,7 @@ def test_tablespace_made_and_dropped_behind_the_checkpoint_is_gone_with_its_file
     db.create_tablespace("a", 1, **SIZES)
     db.add_datafile("a", 1)
     db.drop_tablespace("a")
-    db.close()
-    db = open_memory(files)
+    db, files = reopened(db, files)
     assert db.tablespaces() == []
     assert files.list("space") == ()
     db.create_tablespace("a", 1, **SIZES)
@@ -297,7 +297,7 @@ def swap(files: MemoryFiles) -> None:
 
 def foreign(files: MemoryFiles) -> None:
     other = MemoryFiles()
-    db = open_memory(other)
+    db = Database(other, Options.from_keywords(SMALL), SystemClock())
     db.create_tablespace("main", 3 * EXTENT, **SIZES)
     header = other.pread(other.open("space/1.data"), 0, 4_096)
     files.pwrite(files.open("space/1.data", True), 0, header)
@@ -308,7 +308,7 @@ def foreign(files: MemoryFiles) -> None:
     [
         (lambda files: files.unlink("space/1.data"), tm.FileMissing),
         (flip, tm.PageDamaged),
-        (lambda files: files.truncate(files.open("space/1.data", True), 100), tm.PageDamaged),
+        (lambda files: files.truncate(files.open("space/1.data", True), 100), tm.FileTruncated),
         (swap, tm.ForeignFile),
         (foreign, tm.ForeignFile),
     ],

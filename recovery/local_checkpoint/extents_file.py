@@ -1,0 +1,191 @@
+"""Extents file: the extent headers of a local checkpoint, `lcp/<id>-extents.data` (ADR 0009).
+
+Copied out of the arena at one instant, under the commit latch, when the epoch is closed; written later, from the copy.
+What is promised to transactions counts as free there: promises end with the process that made them.
+
+Order of writes: blocks → sync, before the control file that has its counts. Damage is told as `DataFileDamaged`: the
+local checkpoint cannot be used for disk columns then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged
+from engine.kernels.disk_extents import copy_extents, restore_extent
+from engine.layout.arena import OK, ST_SPACE
+from engine.layout.disk import (
+    EXTENT_FREE_BITS,
+    EXTENT_HEADER_WORDS,
+    EXTENTS,
+    OWNER_FRAGMENT_SHIFT,
+    OWNER_TABLE_MASK,
+)
+from engine.layout.disk_arena import EXTENT_PAGES_MAX, EXTENT_PAGES_MIN
+from engine.layout.lcp import EXTENTS_FRAGMENT, EXTENTS_TABLE, UNIT_WORDS_MIN
+from engine.layout.sealed import KIND_EXTENTS, SEAL, check_version, header_of, is_sealed, seal, store_of, write_seal
+from recovery.local_checkpoint.data_file import FOLDER
+from recovery.system_restart.load import DataFileDamaged
+
+if TYPE_CHECKING:
+    from engine.disk.space import Space
+    from engine.file_protocol import File, Files
+    from engine.memory.arena import Words
+    from engine.store import Store
+
+BLOCK_WORDS = (256 << 10) // 8
+BLOCK_HEADER_WORDS = EXTENTS.itemsize // 8
+FREES_PER_WORD = 64 // EXTENT_FREE_BITS
+EXTENTS_PER_CALL = 512
+Sizes = tuple[int, int, int]  # extents, blocks, bytes
+
+
+def extents_name(lcp_id: int) -> str:
+    """Name of the extents file of a local checkpoint."""
+    return f"{FOLDER}/{lcp_id}-extents.data"
+
+
+def header_words(pages: int) -> int:
+    """Words of the header of an extent of so many pages."""
+    return EXTENT_HEADER_WORDS + -(-pages // FREES_PER_WORD)
+
+
+def copy_headers(space: Space) -> Words:
+    """The headers of all extents that tables have or had, as they are now; the caller holds the commit latch."""
+    size = sum(each.extents * header_words(each.definition.extent_pages) for each in space.tablespaces())
+    out = np.empty(size, dtype=np.int64)
+    used = 0
+    for tablespace in space.tablespaces():
+        for file in tablespace.files:
+            state = np.array([0, used, 0], dtype=np.int64)
+            while (status := copy_extents(space.mem, file.address, out, state, EXTENTS_PER_CALL)) != OK:
+                if status == ST_SPACE:  # the tablespace grew since, and operations use what is new
+                    out = np.concatenate([out, np.empty(out.size + BLOCK_WORDS, dtype=np.int64)])
+            used = int(state[1])
+    return out[:used]
+
+
+# --- writing ------------------------------------------------------------------------------------
+def write_extents(files: Files, identity: tuple[bytes, int], lcp_id: int, headers: Words) -> Sizes:
+    """Write copied headers. Durable on return: the content; the name needs a sync of the directory.
+
+    Returns extents, blocks and bytes, for the control file. Raises: StorageFull.
+    """
+    file = files.create(extents_name(lcp_id))
+    try:
+        at = extents = blocks = size_bytes = 0
+        while blocks == 0 or at < headers.size:
+            stop, count = _block_end(headers, at)
+            words = np.zeros(max(UNIT_WORDS_MIN, BLOCK_HEADER_WORDS + stop - at), dtype=np.int64)
+            header = header_of(words, EXTENTS)
+            write_seal(header, KIND_EXTENTS, words.size, *identity)
+            header["lcp_id"] = lcp_id
+            header["number"] = blocks
+            header["is_last"] = int(stop == headers.size)
+            header["extents"] = count
+            header["used_words"] = stop - at
+            words[BLOCK_HEADER_WORDS : BLOCK_HEADER_WORDS + stop - at] = headers[at:stop]
+            seal(words, words.size)
+            files.pwrite(file, size_bytes, words)
+            at, extents, blocks, size_bytes = stop, extents + count, blocks + 1, size_bytes + words.nbytes
+        files.fdatasync(file)
+    finally:
+        files.close(file)
+    return extents, blocks, size_bytes
+
+
+def _block_end(headers: Words, at: int) -> tuple[int, int]:
+    """Where the block that begins with the header at `at` ends, and its headers: whole ones, as many as fit."""
+    limit = at + BLOCK_WORDS - BLOCK_HEADER_WORDS
+    count = 0
+    while at < headers.size and (stop := at + header_words(int(headers[at + 2]))) <= limit:
+        at, count = stop, count + 1
+    return at, count
+
+
+# --- reading ------------------------------------------------------------------------------------
+def read_extents(files: Files, store: bytes, lcp_id: int, promised: Sizes) -> Words:
+    """All headers of an extents file, checked; their words end to end. `promised` stands in the control file.
+
+    Raises: DataFileDamaged (damaged, missing or unreadable), ForeignFile, VersionTooNew.
+    """
+    name = extents_name(lcp_id)
+    try:
+        file = files.open(name, False)
+        try:
+            return _read(files, file, name, store, lcp_id, promised)
+        finally:
+            files.close(file)
+    except ForeignFile:
+        raise
+    except (Damaged, IoFailed) as error:
+        if files.failure.first is not None:
+            raise
+        raise DataFileDamaged((lcp_id, EXTENTS_TABLE, EXTENTS_FRAGMENT), error) from error
+
+
+def _read(files: Files, file: File, name: str, store: bytes, lcp_id: int, promised: Sizes) -> Words:
+    size = files.size(file)
+    if size < promised[2]:
+        raise FileTruncated(f"{name} has {size} of {promised[2]} bytes", file=name)
+    words = np.zeros(promised[2] // 8, dtype=np.int64)
+    files.pread_into(file, 0, words.data.cast("B"))
+    parts: list[Words] = []
+    at = extents = 0
+    while at < words.size:
+        block = words[at:]
+        if block.size < UNIT_WORDS_MIN or not is_sealed(block, KIND_EXTENTS, block.size):
+            raise LcpDamaged(f"{name} fails its checksum at {at * 8}", file=name, offset=at * 8)
+        if store_of(block) != store:
+            raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
+        check_version(block, name)
+        header, count = header_of(block, EXTENTS), int(header_of(block, SEAL)["words"])
+        used, is_last = int(header["used_words"]), at + count == words.size
+        place = (int(header["lcp_id"]), int(header["number"]), int(header["is_last"]))
+        if place != (lcp_id, len(parts), int(is_last)) or used > count - BLOCK_HEADER_WORDS:
+            raise LcpDamaged(f"{name} holds a block of another file at {at * 8}", file=name, offset=at * 8)
+        parts.append(block[BLOCK_HEADER_WORDS : BLOCK_HEADER_WORDS + used])
+        extents += int(header["extents"])
+        at += count
+    headers = np.concatenate(parts) if parts else words
+    if (extents, len(parts)) != promised[:2] or _count(headers) != extents:
+        raise LcpDamaged(f"{name} has not the {promised[0]} extents its control file promises", file=name)
+    return headers
+
+
+def _count(headers: Words) -> int:
+    """How many whole headers there are; -1 if they do not end where the words end. A length is not trusted (F112)."""
+    at = count = 0
+    while at + EXTENT_HEADER_WORDS <= headers.size:
+        pages = int(headers[at + 2])
+        if not EXTENT_PAGES_MIN <= pages <= EXTENT_PAGES_MAX:
+            return -1
+        at += header_words(pages)
+        count += 1
+    return count if at == headers.size else -1
+
+
+def restore_extents(store: Store, headers: Words, lcp_id: int) -> int:
+    """Give all extents their owners and free words back; returns how many. Tables that are not in the store any more
+    were dropped: their extents wait for the checkpoints that have them. Raises: DataFileDamaged.
+    """
+    at = count = 0
+    while at < headers.size:
+        owner = int(headers[at])
+        table = store.by_id.get(owner & OWNER_TABLE_MASK)
+        number = owner >> OWNER_FRAGMENT_SHIFT
+        fragment = 0
+        if table is not None:
+            fragment = table.fragments[number] if 0 <= number < len(table.fragments) else -1
+        if fragment < 0 or restore_extent(store.mem, int(headers[at + 1]), fragment, headers, at) != OK:
+            cause = LcpDamaged(
+                f"{extents_name(lcp_id)} has an extent at page {int(headers[at + 1]):#x} that no data file has so, or"
+                " that has two owners",
+                file=extents_name(lcp_id),
+            )
+            raise DataFileDamaged((lcp_id, EXTENTS_TABLE, EXTENTS_FRAGMENT), cause)
+        at += header_words(int(headers[at + 2]))
+        count += 1
+    return count
