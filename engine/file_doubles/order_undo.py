@@ -39,7 +39,7 @@ class UndoOrder:
             self.sizes = {name: disk.size_of(name) for name in sorted(names)}
 
     def fault(self, name: str, offset: int, view: memoryview, unsynced: Callable[[], list[str]]) -> str:
-        """What is wrong with this write, empty if nothing is. unsynced: tells which files of the ring are not durable."""
+        """What is wrong with this write, empty if nothing is. unsynced: which files of the ring are not durable."""
         place = f"UNDO write at {name} {offset}+{view.nbytes}"
         if (name, offset) != self._continued and (name, offset) not in self._unsynced:
             waiting = unsynced()

@@ -26,7 +26,7 @@ def cut(undo: Undo) -> None:
 def test_right_log_over_several_laps_passes_with_short_writes_too() -> None:
     for rules in ([], [Rule("pwrite", "undo/*", once=False, short=1_000)]):
         undo = monitored(*rules)
-        for number in range(60):
+        for number in range(90):
             undo.write(UNDO_FREE, *range(number * 37 % 1_100 + 1))
             if number % 2:
                 cut(undo)
