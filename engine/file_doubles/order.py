@@ -9,13 +9,15 @@ control file stands in, and these and the log are cut only when no control file 
 (O3) the REDO log is not written over LSNs that no `cut` has declared free (F28, L4); (O4) a REDO write starts only when
 all earlier ones are durable (L1); (O5) `ack` is marked only when all REDO is durable (RP2); (O6) nothing but close and
 unlock follows a failed sync (F33); (O7) a renamed file is not used before its directories are synced (F26); (O8) no
-REDO group ends behind the reach of the newest durable sysfile (L6, ADR 0007).
+REDO group ends behind the reach of the newest durable sysfile (L6, ADR 0007); (O9) an UNDO group is written only when
+everything written to the UNDO log before is durable, and not over what no `undo_cut` has declared free (U1, U4).
 
 Not seen: a REDO group that starts at offset 0 of a file while the one before it, which ends the last file, is unsynced
 looks like one group across both.
 
 Marks it listens to: `mark("cut", lsn=...)` after each durable control file and once at open (the tail);
-`mark("ack", ...)` by the thread that synced, before it gives up its place at the log.
+`mark("ack", ...)` by the thread that synced, before it gives up its place at the log; `mark("undo_cut", position=...)`
+when the UNDO log is opened and when its tail moves.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.file_doubles.order_undo import UndoOrder, is_undo_name
 from engine.file_doubles.wrapper import RawWrapper, WrappedFiles
 from engine.file_layer import CheckedFiles, parent_of
 from engine.file_protocol import Buffer, File, RawFiles, flat
@@ -110,6 +113,7 @@ class _OrderRaw(RawWrapper):
         # Reach in each sysfile copy as written, and the one that is durable; none until one is seen.
         self._reach_written: dict[str, int] = {}
         self._reach: int | None = None
+        self._undo = UndoOrder()
         self._failed_sync = ""
         self._mutex = threading.RLock()
 
@@ -136,6 +140,20 @@ class _OrderRaw(RawWrapper):
 
     def _unsynced_redo(self) -> list[str]:
         return sorted(name for name in self._states if fnmatch.fnmatchcase(name, _REDO) and not self._is_durable(name))
+
+    def _unsynced_undo(self) -> list[str]:
+        return sorted(name for name in self._states if is_undo_name(name) and not self._is_durable(name))
+
+    def _check_undo_write(self, file: File, offset: int, view: memoryview) -> None:
+        self._undo.measure(self.inner)
+        fault = self._undo.fault(file.name, offset, view, self._unsynced_undo)
+        if fault:
+            raise OrderViolation(f"O9: {fault}")
+        self._undo.begun(file.name, offset)
+
+    def _forget_sizes(self) -> None:
+        self._redo_bytes.clear()
+        self._undo.sizes = {}
 
     def _check_control(self, operation: str, name: str) -> None:
         control = _CONTROL.fullmatch(name)
@@ -211,7 +229,7 @@ class _OrderRaw(RawWrapper):
             self._check_alive("create", name)
             file = self.inner.create(name)
             self._states[name] = self._handles[file] = _FileState(is_entry_unsynced=True)
-            self._redo_bytes.clear()
+            self._forget_sizes()
             return file
 
     def open(self, name: str, writable: bool) -> File:
@@ -245,6 +263,9 @@ class _OrderRaw(RawWrapper):
                 self._check_reach(file, offset, view)
             elif is_redo:
                 self._redo_bytes.clear()
+            is_undo = is_undo_name(file.name) and offset + count <= self.inner.size(file)
+            if is_undo:
+                self._check_undo_write(file, offset, view)
             state.writes += 1
         try:
             done = self.inner.pwrite(file, buffer, offset)
@@ -255,6 +276,8 @@ class _OrderRaw(RawWrapper):
             raise
         if is_log:
             self._redo_written(file, offset, done, done < count)
+        elif is_undo:
+            self._undo.written(file.name, offset, done, done < count)
         return done
 
     def truncate(self, file: File, size: int) -> None:
@@ -262,7 +285,7 @@ class _OrderRaw(RawWrapper):
             self._check_alive("truncate", file.name)
             self._check_renamed("truncate", file.name, self._handles[file])
             self._handles[file].writes += 1
-            self._redo_bytes.clear()
+            self._forget_sizes()
         self.inner.truncate(file, size)
 
     def fdatasync(self, file: File) -> None:
@@ -279,6 +302,8 @@ class _OrderRaw(RawWrapper):
         # A group across two files is repeated whole after a signal, so both places count until both are durable.
         if self._redo_unsynced and not self._unsynced_redo():
             self._redo_unsynced.clear()
+        if is_undo_name(file.name) and not self._unsynced_undo():
+            self._undo.synced()
 
     def fail_sync(self, target: File | str, error_number: int) -> None:
         name = target if isinstance(target, str) else target.name
@@ -328,7 +353,7 @@ class _OrderRaw(RawWrapper):
             self._check_lcp_unlink(name)
             self.inner.unlink(name)
             self._states.pop(name, None)
-            self._redo_bytes.clear()
+            self._forget_sizes()
 
     def names(self, path: str) -> tuple[str, ...]:
         self._check_alive("list", path)
@@ -352,6 +377,8 @@ class _OrderRaw(RawWrapper):
             elif kind == "cut":
                 self._check_cut()
                 self._redo.cut(int(values["lsn"]), sum(self._redo_bytes.values()))
+            elif kind == "undo_cut":
+                self._undo.tail = int(values["position"])
         self.inner.mark(kind, values)
 
     def _check_cut(self) -> None:

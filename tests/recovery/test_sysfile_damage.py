@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from engine.clock import ManualClock
 from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
+from engine.log.undo_ring import undo_geometry
 from engine.options import Options
-from recovery.sysfile import NAMES
+from recovery.sysfile import NAMES, open_copies, read_sysfile, write_sysfile
 from tests.recovery.support import Contents, History, flipped, make_history, put, refused, reopened, resealed, survives
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
 from tidemark.database import Database
@@ -190,7 +192,16 @@ def test_log_that_ends_before_the_floor_is_damage(log_only: History) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"file_bytes": 0}, {"file_bytes": 4_097}, {"file_count": 0}, {"file_count": 1 << 60}, {"file_bytes": 1 << 63}],
+    [
+        {"file_bytes": 0},
+        {"file_bytes": 4_097},
+        {"file_count": 0},
+        {"file_count": 1 << 60},
+        {"file_bytes": 1 << 63},
+        {"undo_file_count": 3},
+        {"undo_file_count": 1 << 60, "undo_file_bytes": 4_096},
+        {"undo_file_count": 3, "undo_file_bytes": 4_097},
+    ],
     ids=str,
 )
 def test_intact_copies_with_an_impossible_log_are_damage(history: History, fields: dict[str, int]) -> None:
@@ -201,6 +212,19 @@ def test_intact_copies_with_an_impossible_log_are_damage(history: History, field
     refused(contents, tm.Damaged)
     contents[NAMES[0]] = history.contents[NAMES[0]]
     survives(history, contents)
+
+
+def test_undo_log_and_filtered_epoch_come_back_and_copies_without_them_have_none(history: History) -> None:
+    files = MemoryFiles.from_snapshot(history.contents)
+    old = read_sysfile(files)
+    assert old is not None and (old.filtered_epoch, old.undo_geometry) == (0, None)
+    copies = open_copies(files)
+    ring = undo_geometry(5 << 20)
+    written = write_sysfile(files, copies, replace(old, filtered_epoch=77, undo_geometry=ring))
+    assert read_sysfile(files) == written
+    assert (written.filtered_epoch, written.undo_geometry) == (77, ring)
+    again = write_sysfile(files, copies, replace(written, gci=9))
+    assert read_sysfile(files) == again and again.undo_geometry == ring
 
 
 def test_unreadable_copy_the_other_serves(history: History) -> None:
