@@ -17,6 +17,7 @@ from engine.file_protocol import Files
 from engine.files import PosixFiles
 from engine.layout import redo, row
 from engine.layout.catalog import CATALOG_SEAL, CATALOG_VALUE
+from engine.layout.disk import DISK_PAGE, DOUBLE_WRITE
 from engine.layout.lcp import LCP_BLOCK, LCP_CONTROL
 from engine.layout.log import GROUP
 from engine.layout.notes import NOTES, bit_fields, constants
@@ -29,6 +30,8 @@ STRUCTURES: dict[str, np.dtype[Any]] = {
     "sysfile": SYSFILE,
     "lcp block": LCP_BLOCK,
     "lcp control": LCP_CONTROL,
+    "disk page": DISK_PAGE,
+    "double-write file": DOUBLE_WRITE,
     "catalog value": CATALOG_VALUE,
     "catalog seal": CATALOG_SEAL,
 }

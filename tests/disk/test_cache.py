@@ -240,7 +240,7 @@ def page_bytes(stage: Stage, number: int) -> Any:
     [
         (2, 99, PageDamaged),  # another store
         (6, page(9), PageDamaged),  # a good page in the wrong place
-        (8, 3, PageDamaged),  # free words that cannot be
+        (8, 5, PageDamaged),  # free words that cannot be
         (1, 0x5044 | 99 << 16 | PAGE_WORDS << 32, VersionTooNew),
         (1, 0x5044 | 1 << 16 | (PAGE_WORDS - 8) << 32, PageDamaged),
     ],
@@ -253,7 +253,7 @@ def test_intact_page_that_is_not_the_one_asked_for_is_refused(word: int, value: 
     words[word] = value
     seal(words, int(words[1] >> 32))
     spoil(stage.files, 4 * PAGE_BYTES, words.tobytes())
-    again, _ = Stage(stage.files.kill()), None
+    again = Stage(stage.files.kill())
     with pytest.raises(error):
         again.cache.hold([page(4)])
     assert (again.counter("pinned"), again.counter("resident")) == (0, 0)

@@ -39,6 +39,7 @@ PADDED = f"{CODEC}:test_padded_values_equal_twin"
 NULLS = f"{CODEC}:test_nulls_any_bitmap_equal_twin"
 KEYS = f"{CODEC}:test_variable_keys_equal_twin_and_come_back"
 VAR = f"{CODEC}:test_var_parts_equal_twin_and_come_back"
+TRACES = "tests.disk.test_replacement:test_random_traces_equal_twin_step_by_step"
 HERE = "tests.naive.test_twins"
 
 TWINS = {
@@ -94,6 +95,16 @@ TWINS = {
     "setup.setup_pool": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "setup.take_transaction_block": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     **dict.fromkeys(["setup.make_table", "setup.drop_fragment_pages", "setup.drop_table_rest"], DROPPED),
+    "disk_page.check_page": "tests.disk.test_pages:test_random_pieces_taken_and_given_equal_twin",
+    **dict.fromkeys(
+        [
+            f"disk_frames.{name}"
+            for name in (
+                "setup_cache claim_pages loaded_page drop_page unpin_pages forget_page copy_dirty_pages written_pages"
+            ).split()
+        ],
+        TRACES,
+    ),
     **dict.fromkeys(["setup.split_pool", "setup.join_pools", "setup.set_pool"], RESTARTED),
 }
 
@@ -101,7 +112,8 @@ TWINS = {
 def kernels() -> list[str]:
     for module in pkgutil.iter_modules(engine.kernels.__path__):
         importlib.import_module(f"engine.kernels.{module.name}")
-    return sorted(name.removeprefix("engine.kernels.") for name in engine.kernels.REGISTRY)
+    own = "engine.kernels."  # tests declare some of their own, around helpers
+    return sorted(name.removeprefix(own) for name in engine.kernels.REGISTRY if name.startswith(own))
 
 
 def test_every_kernel_names_its_test_and_no_other_is_named() -> None:
