@@ -59,10 +59,12 @@ class UndoMarks:
     def __init__(self, files: Any) -> None:
         self._files = files
         self.error: Exception | None = None
+        self.asked: list[int] = []
 
     def flush_through(self, lsn: int) -> None:
         if self.error is not None:
             raise self.error
+        self.asked.append(lsn)
         self._files.mark("undo", lsn=lsn)
 
 
