@@ -76,7 +76,7 @@ from engine.layout.disk_arena import (
     HOT_PERCENT,
 )
 
-PAGES_PER_CALL = 256  # claimed or unpinned
+PAGES_PER_CALL = 64  # claimed or unpinned; each may walk a list
 STEPS_PER_CALL = 2_048  # entries looked at for dirty pages
 COPY_WORDS_PER_CALL = 1 << 15  # 256 KiB
 COPIED_WORDS = 3  # what is told of each page copied: number, LSN of the copy, LSN of the first change in it

@@ -17,7 +17,7 @@ from engine.file_protocol import Files
 from engine.files import PosixFiles
 from engine.layout import disk, redo, row
 from engine.layout.catalog import CATALOG_SEAL, CATALOG_VALUE
-from engine.layout.disk import DATA_FILE, EXTENTS, UNDO_GROUP
+from engine.layout.disk import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
 from engine.layout.lcp import LCP_BLOCK, LCP_CONTROL
 from engine.layout.log import GROUP
 from engine.layout.notes import NOTES, bit_fields, constants
@@ -31,6 +31,8 @@ STRUCTURES: dict[str, np.dtype[Any]] = {
     "sysfile": SYSFILE,
     "lcp block": LCP_BLOCK,
     "lcp control": LCP_CONTROL,
+    "disk page": DISK_PAGE,
+    "double-write file": DOUBLE_WRITE,
     "catalog value": CATALOG_VALUE,
     "catalog seal": CATALOG_SEAL,
     "data file": DATA_FILE,

@@ -84,6 +84,25 @@ NOTES: dict[str, dict[str, str]] = {
         "body_bytes": "bytes of JSON behind this header: tables, fragments, copies",
         "reserved": "0",
     },
+    "disk page": {
+        "lsn": "UNDO LSN of its newest change; 0: never changed",
+        "page": "data file << 32 | page in the file",
+        "owner": "table | fragment << 32",
+        "free_words": "words that are neither header, pieces nor slot directory, wherever they lie",
+        "top": "first word behind the pieces",
+        "entries": "words of the slot directory at the page's end; slot 0 is the last word of the page",
+        "free_entry": "first free slot + 1, 0 none",
+        "used": "slots with a piece",
+        "reserved": "0",
+    },
+    "double-write file": {
+        "batch": "number of the batch since the store was opened",
+        "pages": "copies behind this header",
+        "page_bytes": "bytes of each",
+        "numbers": "data file << 32 | page in the file of each copy, in their order",
+        "checksums": "low half of the checksum of each copy; one that has another is left over from an older batch",
+        "reserved": "0",
+    },
     "catalog value": {
         "table_id": "table number, the key in LMDB too",
         "body_bytes": "bytes of JSON behind this header",
@@ -129,7 +148,13 @@ def _rest(shift: int) -> str:
 def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
     """(word, bits, meaning) of every field that is part of a word, from the constants the code uses."""
     rowid = f"logical page << {ids.SLOT_BITS} | slot"
+    slot = disk.ENTRY_WORDS_SHIFT
     return {
+        "slot": [
+            (0, _bits(disk.ENTRY_MASK), "first word of the piece; of a free slot: next free slot + 1, 0 none"),
+            (0, _bits(disk.ENTRY_MASK, slot), "words of the piece"),
+            (0, _bits(1, disk.ENTRY_FREE.bit_length() - 1), "1 if the slot is free"),
+        ],
         "transaction record": [
             (0, _bits(redo.KIND_MASK), f"kind {redo.KIND_TRANSACTION}"),
             (0, _rest(redo.WORDS_SHIFT), "words of all records of the transaction, this one included"),

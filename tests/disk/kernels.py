@@ -65,9 +65,9 @@ def put_value(mem, cache, page, value):
         return 0
     page_words = mem[cache + C_PAGE_WORDS]
     if page_piece(mem, at, page_words, 0) == 0:
-        page_take(mem, at, page_words, 3)
+        page_take(mem, at, page_words, page_words - 20)
     place = page_piece(mem, at, page_words, 0)
-    for i in range(3):
+    for i in range(page_words - 20):
         mem[place + i] = value
     undo = mem[S_UNDO]
     lsn = mem[undo + U_LSN]
@@ -87,4 +87,7 @@ def value_of(mem, cache, page):
     place = page_piece(mem, at, mem[cache + C_PAGE_WORDS], 0)
     if place == 0:
         return -2
-    return mem[place] if mem[place] == mem[place + 1] and mem[place] == mem[place + 2] else -3
+    for i in range(page_piece_words(mem, at, mem[cache + C_PAGE_WORDS], 0)):
+        if mem[place + i] != mem[place]:
+            return -3
+    return mem[place]

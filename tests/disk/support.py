@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.clock import ManualClock, SystemClock
+from engine.clock import ManualClock
 from engine.disk.cache import PageCache
 from engine.disk.double_write import DoubleWrite, create_double_write, mend
 from engine.disk.page_writer import PageWriter
@@ -19,7 +19,7 @@ from engine.layout.disk import PAGE_HEADER_WORDS
 from tests.disk import kernels as k
 
 STORE = b"0123456789abcdef"
-PAGE_WORDS = 64
+PAGE_WORDS = 256  # four sectors, so that a page can be torn
 PAGE_BYTES = PAGE_WORDS * 8
 EXTENT_PAGES = 100
 FILES = (1, 2)
@@ -59,10 +59,12 @@ class UndoMarks:
     def __init__(self, files: Any) -> None:
         self._files = files
         self.error: Exception | None = None
+        self.asked: list[int] = []
 
     def flush_through(self, lsn: int) -> None:
         if self.error is not None:
             raise self.error
+        self.asked.append(lsn)
         self._files.mark("undo", lsn=lsn)
 
 
@@ -157,7 +159,3 @@ def restart(files: Any) -> tuple[Stage, int]:
         extent = BLOCK + (3 + 3 * (number - 1) + 2) * a.BLOCK_WORDS
         stage.mem[extent + c.EX_PAGES : extent + c.EX_PAGES + EXTENT_PAGES] = 0
     return stage, repaired
-
-
-def system_clock() -> SystemClock:
-    return SystemClock()

@@ -240,7 +240,7 @@ def page_bytes(stage: Stage, number: int) -> Any:
     [
         (2, 99, PageDamaged),  # another store
         (6, page(9), PageDamaged),  # a good page in the wrong place
-        (8, 3, PageDamaged),  # free words that cannot be
+        (8, 5, PageDamaged),  # free words that cannot be
         (1, 0x5044 | 99 << 16 | PAGE_WORDS << 32, VersionTooNew),
         (1, 0x5044 | 1 << 16 | (PAGE_WORDS - 8) << 32, PageDamaged),
     ],
@@ -253,7 +253,7 @@ def test_intact_page_that_is_not_the_one_asked_for_is_refused(word: int, value: 
     words[word] = value
     seal(words, int(words[1] >> 32))
     spoil(stage.files, 4 * PAGE_BYTES, words.tobytes())
-    again, _ = Stage(stage.files.kill()), None
+    again = Stage(stage.files.kill())
     with pytest.raises(error):
         again.cache.hold([page(4)])
     assert (again.counter("pinned"), again.counter("resident")) == (0, 0)
@@ -495,3 +495,75 @@ def test_distinct_pages_keep_the_mark_of_any_mention() -> None:
     assert distinct([]).size == 0
     with pytest.raises(MemoryExhausted, match="page_buffer has no room"):
         Stage(frames=1)
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_signal_in_the_middle_of_a_batch_keeps_pages_dirty_and_the_batch_to_be_finished(nth: int) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    inner = new_disk()
+    stage = Stage(FaultFiles(inner, [Rule("pwrite", "space/*", nth=nth, stall=interrupt)]))
+    for number in (1, 3, 5):
+        stage.put(page(number), number)
+    with pytest.raises(KeyboardInterrupt):
+        stage.cache.clean(9)
+        stage.cache.flush()
+    assert stage.counter("dirty") == 3
+    before = len(stage.undo.asked)
+    stage.put(page(1), 11)
+    assert stage.cache.flush() == 3
+    assert len(stage.undo.asked) == before + 1
+    again, repaired = restart(inner.image(lambda piece: False))
+    assert (repaired, [again.get(page(number)) for number in (1, 3, 5)]) == (0, [11, 3, 5])
+
+
+def test_dirty_hot_pages_are_written_when_every_cold_page_is_pinned() -> None:
+    stage = Stage(frames=25, clock=SystemClock())
+    hot_max = int(stage.mem[CACHE + c.C_HOT_MAX])
+    for number in range(1, 26):
+        stage.put(page(number), number)
+    cold = [page(number) for number in range(1, 26) if number > hot_max]
+    stage.cache.hold(cold, is_reference=False)
+    assert stage.get(page(60)) == -2
+    assert stage.counter("dirty") < 25
+    assert all(stage.frame(number) for number in cold)
+    stage.cache.release(cold)
+    assert [stage.get(page(number)) for number in range(1, 26)] == list(range(1, 26))
+
+
+def test_who_needs_a_frame_while_another_thread_cleans_waits_for_it() -> None:
+    gate, reached = threading.Event(), threading.Event()
+
+    def stall() -> None:
+        reached.set()
+        assert gate.wait(100)
+
+    files = FaultFiles(new_disk(), [Rule("fdatasync", "space/double-write", stall=stall)])
+    stage = Stage(files, frames=25, clock=SystemClock())
+    for number in range(1, 26):
+        stage.put(page(number), number)
+    with ThreadPoolExecutor(2) as pool:
+        flushed = pool.submit(stage.cache.flush)
+        assert reached.wait(100)
+        others = pool.submit(stage.get, page(60))
+        gate.set()
+        assert flushed.result(100) == 25 or stage.counter("dirty") == 0
+        assert others.result(100) == -2
+    assert stage.counter("pinned") == 0
+
+
+def test_holder_waits_for_pages_promised_to_others_and_goes_on_when_they_are_released() -> None:
+    stage = Stage(frames=25, clock=SystemClock())
+    first = [page(number) for number in range(1, 21)]
+    second = [page(number, 2) for number in range(1, 21)]
+    stage.cache.hold(first)
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(stage.cache.hold, second)
+        assert not held.done()
+        assert stage.cache._promised == 20
+        stage.cache.release(first)
+        held.result(100)
+    assert stage.counter("pinned") == 20
+    stage.cache.release(second)
+    assert stage.cache._promised == stage.counter("pinned") == 0
