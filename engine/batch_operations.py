@@ -214,7 +214,8 @@ def delete_many(txn: Transaction, table: Table, keys: Any) -> int:
 
 
 def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
-    """Change the given columns of the rows whose key columns stand in `data`; returns how many. All or none.
+    """Change the given columns of the rows whose key columns stand in `data`; returns how many. All or none. Columns
+    not given stay as they are; Python rows must all give the same.
 
     Raises: RowNotFound (`row` is the position in `data`) and what validation finds.
     """
@@ -223,7 +224,7 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
     key_names = list(table.definition.primary_key)
     total = 0
     with txn.savepoint():
-        for batch in to_columns(data, table.definition):
+        for batch in to_columns(data, table.definition, fill_in=False):
             columns = batch.columns
             names = [name for name in columns.schema.names if name not in key_names]
             keys = encode_keys(table.format, columns, batch.first_row)

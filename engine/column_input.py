@@ -41,8 +41,11 @@ def rows_expected(data: Any) -> int:
     return len(data) if hasattr(data, "__len__") and not isinstance(data, Mapping) else 0
 
 
-def to_columns(data: Any, definition: TableDefinition, batch_rows: int = BATCH_ROWS) -> Iterator[Batch]:
-    """Batches of at most `batch_rows` rows, in order.
+def to_columns(
+    data: Any, definition: TableDefinition, batch_rows: int = BATCH_ROWS, fill_in: bool = True
+) -> Iterator[Batch]:
+    """Batches of at most `batch_rows` rows, in order. What Python rows given as mappings leave out takes its default;
+    without `fill_in` it is left out of the batches, and all rows must leave out the same.
 
     Raises: TypeMismatch if the data has no shape of rows; NoSuchColumn, NotNullViolation for Python rows.
     """
@@ -63,7 +66,7 @@ def to_columns(data: Any, definition: TableDefinition, batch_rows: int = BATCH_R
     if isinstance(data, Mapping):
         return _sliced([_from_mapping(data, definition)], batch_rows)
     if isinstance(data, Iterable) and not isinstance(data, (str, bytes, bytearray, memoryview)):
-        return _from_rows(data, definition, min(batch_rows, PYTHON_CHUNK_ROWS))
+        return _from_rows(data, definition, min(batch_rows, PYTHON_CHUNK_ROWS), fill_in)
     raise _shapeless(data, definition)
 
 
@@ -168,20 +171,53 @@ def _from_mapping(data: Mapping[Any, Any], definition: TableDefinition) -> pa.Re
 
 
 # --- Python rows ----------------------------------------------------------------------------------
-def _from_rows(rows: Iterable[Any], definition: TableDefinition, chunk_rows: int) -> Iterator[Batch]:
+def _from_rows(rows: Iterable[Any], definition: TableDefinition, chunk_rows: int, fill_in: bool) -> Iterator[Batch]:
     import pyarrow as pa
 
     names = [column.name for column in definition.columns]
+    known = definition.columns
     iterator = iter(rows)
     first_row = 0
     while chunk := list(islice(iterator, chunk_rows)):
-        columns = _transposed(chunk, names, definition, first_row)
+        if not fill_in and any(isinstance(row, Mapping) for row in chunk):
+            if first_row == 0:
+                names = _given_names(chunk[0], definition)
+                known = tuple(column for column in definition.columns if column.name in names)
+            columns = _columns_of(chunk, names, definition, first_row)
+        else:
+            columns = _transposed(chunk, names, definition, first_row)
         arrays = [
             from_python(values, column, definition.name, first_row, column.name in definition.primary_key)
-            for values, column in zip(columns, definition.columns, strict=True)
+            for values, column in zip(columns, known, strict=True)
         ]
         yield Batch(pa.RecordBatch.from_arrays(arrays, names=names), first_row)
         first_row += len(chunk)
+
+
+def _given_names(row: Any, definition: TableDefinition) -> list[str]:
+    """Columns a row has, in column order."""
+    names = [column.name for column in definition.columns]
+    if not isinstance(row, Mapping):
+        return names
+    for name in row:
+        if name not in names:
+            raise _unknown(definition, name, 0)
+    return [name for name in names if name in row]
+
+
+def _columns_of(chunk: list[Any], names: list[str], definition: TableDefinition, first_row: int) -> list[Sequence[Any]]:
+    """The columns of mappings that have exactly these."""
+    wanted = set(names)
+    for place, row in enumerate(chunk):
+        if not isinstance(row, Mapping) or row.keys() != wanted:
+            number = first_row + place
+            raise TypeMismatch(
+                f"{definition.name}: row {number} does not give by name exactly the columns {', '.join(names)}, as"
+                " other rows do; change rows that give others in a call of their own",
+                table=definition.name,
+                row=number,
+            )
+    return [list(map(itemgetter(name), chunk)) for name in names]
 
 
 def _transposed(chunk: list[Any], names: list[str], definition: TableDefinition, first_row: int) -> list[Sequence[Any]]:

@@ -134,7 +134,9 @@ def build() -> tuple[dict[str, bytes], dict[str, Any]]:
     db.sync()
     db.checkpoint(changes)
     db.drop_table("golden.dropped")
-    everything.update_many([{"id": key, "text": "behind", "i32": key} for key in range(20, 30) if everything.get(key)])
+    missing = {column.name: column.missing for column in EVERYTHING}
+    changed = [missing | {"id": key, "text": "behind", "i32": key} for key in range(20, 30)]
+    everything.update_many([row for row in changed if everything.get(row["id"])])
     everything.insert_many(rows_of(10, 200, rng))
     everything.delete(2)
     with db.transaction() as txn:

@@ -344,3 +344,38 @@ def test_refused_call_inside_a_transaction_leaves_what_it_did_before(db: Any) ->
             txn.delete_many(NAME, [(1, "n1"), (9, "n9")])
         txn.insert(NAME, good(6))
     assert sorted(row.id for row in opened[NAME].scan()) == [1, 6]
+
+
+def test_batch_update_with_rows_of_some_columns_leaves_the_others_alone() -> None:
+    # Used to set every column that the rows did not give to its default, silently.
+    db = open_memory()
+    columns = [
+        tm.Column("id", tm.Int64),
+        tm.Column("a", tm.Int64),
+        tm.Column("b", tm.Int64, default=5),
+        tm.Column("c", tm.VarChar(9), nullable=True),
+    ]
+    table = db.create_table("test.some", columns, "id")
+    table.insert_many([(1, 2, 9, "x"), (2, 3, 8, "y")])
+    assert table.update_many([{"id": 1, "b": 1}, {"b": 2, "id": 2}]) == 2
+    assert [tuple(table[key]) for key in (1, 2)] == [(1, 2, 1, "x"), (2, 3, 2, "y")]
+    assert table.update_many([(1, 7, 7, None)]) == 1
+    assert tuple(table[1]) == (1, 7, 7, None)
+    for rows, error, message in (
+        (
+            [{"id": 1, "a": 0}, {"id": 2, "b": 0}],
+            tm.TypeMismatch,
+            "row 1 does not give by name exactly the columns id, a, as",
+        ),
+        (
+            [{"id": 1, "a": 0}, (2, 0, 0, "z")],
+            tm.TypeMismatch,
+            "row 1 does not give by name exactly the columns id, a, as",
+        ),
+        ([(2, 0, 0, "z"), {"id": 1, "a": 0}], tm.TypeMismatch, "row 0 does not give by name"),
+        ([{"id": 1, "nothing": 0}], tm.NoSuchColumn, "nothing"),
+        ([{"a": 1}], tm.NotNullViolation, "id"),
+    ):
+        with pytest.raises(error, match=message):
+            table.update_many(rows)
+    assert [tuple(table[key]) for key in (1, 2)] == [(1, 7, 7, None), (2, 3, 2, "y")]
