@@ -14,9 +14,9 @@ from engine.column_input import rows_expected, to_columns
 from engine.column_output import decode_rows
 from engine.column_patch import encode_columns_patch
 from engine.columnar import EncodedKeys, encode_keys, encode_rows
-from engine.errors import DuplicateKey, RowNotFound
 from engine.disk_reading import DiskScan
 from engine.disk_reading import read_keys as read_disk_keys
+from engine.errors import DuplicateKey, RowNotFound
 from engine.kernels.disk_changes import delete_disk_rows, put_disk_rows
 from engine.kernels.growth import reserve_index
 from engine.kernels.operations import hash_images, put_rows, sort_by_fragment, touch_rows
@@ -115,7 +115,7 @@ def _put_images(
     """
     if count == 0:
         return
-    put_kernel = put_rows
+    put_kernel: Any = put_rows
     if table.format.has_disk:
         put_kernel = put_disk_rows
         if not offsets.size:
@@ -241,9 +241,7 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
     return total
 
 
-def _read_keys(
-    table: Table, keys: EncodedKeys, txn: Transaction | None, with_disk: bool
-) -> tuple[Words, Words, int]:
+def _read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_disk: bool) -> tuple[Words, Words, int]:
     """Entries of the rows found, in the order of the keys: (words, image offsets, rows)."""
     if with_disk:
         return read_disk_keys(table.disk, table, keys, txn)

@@ -37,6 +37,8 @@ class OptionKeywords(TypedDict, total=False):
 
     data_memory: Size
     redo_log: Size
+    page_buffer: Size
+    page_flush_rate: Size
     checkpoint_memory: Size
     durability: Durability
     epoch_interval_ms: int
@@ -57,6 +59,8 @@ class Options:
 
     data_memory: memory for rows and indexes, reserved at once and used as it fills.
     redo_log: size of the REDO log on disk of a store that is made; one that exists keeps its own, whatever stands here.
+    page_buffer: memory for pages of disk columns, for each size of pages in use.
+    page_flush_rate: bytes of disk pages a local checkpoint writes per second; 0 sets no bound.
     checkpoint_memory: bound on copies of old rows for a running local checkpoint; operations wait beyond it.
     durability: "commit": a commit returns when it is on disk; "epoch": at once, on disk with its epoch.
     epoch_interval_ms: an epoch that has commits is closed this long after its first.
@@ -77,6 +81,8 @@ class Options:
 
     data_memory: Size = "1 GiB"
     redo_log: Size = "256 MiB"
+    page_buffer: Size = "64 MiB"
+    page_flush_rate: Size = "256 MiB"
     checkpoint_memory: Size = "64 MiB"
     durability: Durability = "commit"
     epoch_interval_ms: int = 100
@@ -92,6 +98,8 @@ class Options:
 
     data_memory_bytes: int = field(init=False, repr=False)
     redo_log_bytes: int = field(init=False, repr=False)
+    page_buffer_bytes: int = field(init=False, repr=False)
+    page_flush_rate_bytes: int = field(init=False, repr=False)
     checkpoint_memory_bytes: int = field(init=False, repr=False)
     transaction_memory_bytes: int = field(init=False, repr=False)
     undo_log_bytes: int = field(init=False, repr=False)
@@ -100,6 +108,8 @@ class Options:
         """Check every value and work out the sizes in bytes."""
         self._set_size("data_memory", limits.DATA_MEMORY_BYTES_MIN)
         self._set_size("redo_log", limits.REDO_LOG_BYTES_MIN)
+        self._set_size("page_buffer", limits.PAGE_BUFFER_BYTES_MIN)
+        self._set_size("page_flush_rate", 0)
         self._set_size("checkpoint_memory", _LCP_MEMORY_BYTES_MIN)
         self._set_size("transaction_memory", _TRANSACTION_MEMORY_BYTES_MIN)
         self._set_size("undo_log", limits.UNDO_LOG_BYTES_MIN)

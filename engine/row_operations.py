@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.disk_reading import read_image as read_disk_image
 from engine.errors import (
     CheckpointMemoryExhausted,
     DuplicateKey,
@@ -23,7 +24,6 @@ from engine.errors import (
     TransactionTooLarge,
 )
 from engine.kernels.disk_changes import delete_disk_rows, put_disk_rows
-from engine.disk_reading import read_image as read_disk_image
 from engine.kernels.operations import put_rows, touch_int_key, touch_rows
 from engine.kernels.reads import read_int_key, read_row
 from engine.layout.arena import (
@@ -159,6 +159,7 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any)
     """Insert, write or update one row given as its image."""
     check_table(table)
     deadline: float | None = None
+    put_kernel: Any
     put_kernel, offsets = (put_disk_rows, _FIRST) if table.format.has_disk else (put_rows, NOTHING)
     while True:
         status = put_kernel(txn.mem, table.address, txn.desc, txn.buf, image, offsets, NOTHING, NOTHING, 0, 1, mode)

@@ -78,7 +78,7 @@ class Store:
 
     log: RedoLog
     epochs: EpochClock
-    disk: DiskColumns
+    disk: DiskColumns = None  # type: ignore[assignment]  # None for ever in a view of a local checkpoint
 
     def __init__(self, arena: Arena, options: Options, clock: Clock, failure: Failure, seed: int) -> None:
         self.arena = arena
@@ -264,20 +264,19 @@ class Store:
             # In memory first, under a name nobody sees: what can fail for lack of memory fails before the log knows.
             table = self._make_table(numbered)
             self.next_table_id += 1
-            self._log_schema({"create": json.loads(numbered.to_json())}, lambda: self._publish(table))
+            mark = (lambda: self.disk.undo.record_create(table.table_id)) if table.format.has_disk else None
+            self._log_schema({"create": json.loads(numbered.to_json())}, lambda: self._publish(table), mark)
             return table
 
     def _make_table(self, definition: TableDefinition) -> Table:
         tablespace = None
-        if definition.has_disk:
+        if definition.has_disk and self.disk is not None:
             tablespace = self.space.named(definition.tablespace or DEFAULT_NAME).address
         return Table(self.arena, definition, self.seed, self.disk, tablespace)
 
     def _publish(self, table: Table) -> None:
         self.tables[table.name] = table
         self.by_id[table.table_id] = table
-        if table.format.has_disk:
-            self.disk.undo.record_create(table.table_id)
 
     def drop_table(self, name: str) -> None:
         """Drop a table. Durable on return. Raises: NoSuchTable, StoreFailed."""
@@ -289,10 +288,9 @@ class Store:
                 del self.tables[table.name]
                 del self.by_id[table.table_id]
                 table.is_dropped = True
-                if table.format.has_disk:
-                    self.disk.undo.record_drop(table.table_id)
 
-            self._log_schema({"drop": table.table_id, "name": table.name}, forget)
+            mark = (lambda: self.disk.undo.record_drop(table.table_id)) if table.format.has_disk else None
+            self._log_schema({"drop": table.table_id, "name": table.name}, forget, mark)
             users: set[object] = {*self.locks.by_slot.values(), *self._pins}
             if users:
                 self._dropped.append((table, users))
@@ -358,12 +356,17 @@ class Store:
             change = {"drop_tablespace": tablespace.definition.tablespace_id}
             self._log_schema(change, lambda: self.space.forget(tablespace))
 
-    def _log_schema(self, change: dict[str, Any], publish: Callable[[], None]) -> None:
+    def _log_schema(
+        self, change: dict[str, Any], publish: Callable[[], None], mark: Callable[[], int] | None = None
+    ) -> None:
+        """Log a change and make it seen. mark: what may still refuse it, and leaves a mark in the UNDO log."""
         body = json.dumps(change, sort_keys=True, ensure_ascii=False).encode()
         padded = -(-len(body) // 8)
         words = TRANSACTION_WORDS + 2 + padded
         with self.latch:
             fill = self.log.room(words)
+            if mark is not None:
+                mark()
             self.epochs.used()
             at = int(fill[0])
             fill[at : at + words] = 0

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.kernels.disk_extents import join_tablespace
-from engine.layout.arena import F_ROWS
+from engine.errors import Unsupported
+from engine.kernels.disk_extents import drop_fragment_extents, join_tablespace
+from engine.layout.arena import F_ROWS, ST_MORE
 from engine.layout.disk import PIECE_HEADER_WORDS
 from engine.layout.disk_arena import TS_PAYLOAD
 from engine.memory.arena import Arena
@@ -18,23 +19,25 @@ from engine.schema import TableDefinition
 if TYPE_CHECKING:
     from engine.disk.columns import DiskColumns
 
+EXTENTS_PER_CALL = 64
+
 
 class Table:
     """One table of an open store."""
 
-    __slots__ = ("address", "arena", "definition", "disk", "format", "fragments", "hash_header", "is_dropped", "mem")
+    __slots__ = ("address", "arena", "definition", "format", "fragments", "hash_header", "is_dropped", "mem", "opened")
 
     def __init__(
         self,
         arena: Arena,
         definition: TableDefinition,
         seed: int,
-        disk: DiskColumns,
+        disk: DiskColumns | None,
         tablespace: int | None = None,
     ) -> None:
         """tablespace: address of the descriptor of the one its disk columns lie in, if it has any."""
         self.arena = arena
-        self.disk = disk
+        self.opened = disk
         self.mem = arena.mem
         self.definition = definition
         self.format = RowFormat(definition)
@@ -65,6 +68,17 @@ class Table:
         join_tablespace(self.mem, self.address, tablespace, payload - 1 if is_chained else words, constant)
 
     @property
+    def disk(self) -> DiskColumns:
+        """Where its disk columns are. Raises: Unsupported in a view of a local checkpoint, which has only memory's."""
+        if self.opened is None:
+            raise Unsupported(
+                f"disk columns of {self.name} cannot be read from a read-only view, which shows what a local checkpoint"
+                " has of memory; name memory columns only, open the store for writing, or restore a backup",
+                table=self.name,
+            )
+        return self.opened
+
+    @property
     def name(self) -> str:
         """Qualified name, "database.table"."""
         return self.definition.name
@@ -81,6 +95,10 @@ class Table:
     def drop(self) -> None:
         """Give back all memory; the caller has made sure that nobody reads or writes the table."""
         self.is_dropped = True
+        if self.format.has_disk:
+            for fragment in self.fragments:
+                while drop_fragment_extents(self.mem, fragment, EXTENTS_PER_CALL) == ST_MORE:
+                    pass
         self.arena.drop_table(self.address)
 
     def shown_key(self, key: Any) -> str:

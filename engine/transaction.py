@@ -187,7 +187,7 @@ class Transaction:
         disk = store.disk
         undo_words = int(self.mem[self.desc + X_UNDO_WORDS])
         pages, is_all = disk.commit_pages(self)
-        if not is_all or not disk.undo.is_possible(undo_words):
+        if not is_all or not disk.undo.takes(undo_words):
             return ST_MORE, 0
         try:
             disk.hold(pages, is_reference=False)

@@ -1,4 +1,5 @@
-"""The threads of an open store: one closes epochs and writes the sysfile, one makes local checkpoints.
+"""The threads of an open store: one closes epochs and writes the sysfile, one makes local checkpoints,
+one writes disk pages ahead of need.
 
 Each has one owner, is joined at close, and its failure fails the store (D13).
 """
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark")
 
 LCP_POLL_SECONDS = 0.2
+PAGES_POLL_SECONDS = 0.02
 RETRY_PAUSE_SECONDS = 5.0
 
 
@@ -59,11 +61,13 @@ class Clockwork:
                 closed, lsn, sequence = store.epochs.close(next_gci=True)
                 gci = store.epochs.current >> 32
             store.log.wait(sequence - 1)
+            filtered_epoch = closed if store.disk.is_filtering else self._keeper.content.filtered_epoch
             # Here at the latest it is noticed that the store's directory was renamed, removed or replaced (F80).
             self._files.check_place()
             self._keeper.write(
                 gci=gci,
                 closed_epoch=closed,
+                filtered_epoch=filtered_epoch,
                 durable_lsn=lsn,
                 durable_sequence=sequence - 1,
                 next_table_id=store.next_table_id,
@@ -79,18 +83,23 @@ class Clockwork:
 
     # --- threads ---------------------------------------------------------------------------------
     def start(self, wants_lcp: bool) -> None:
-        """Start both threads; wants_lcp: make a local checkpoint at once."""
+        """Start the threads; wants_lcp: make a local checkpoint at once."""
         if wants_lcp:
             self._lcp_wanted.set()
         self._store.on_redo_full = self._lcp_wanted.set
         self._store.log.on_pressure = None
-        for name, work in (("tidemark-epochs", self._run_epochs), ("tidemark-lcp", self._run_lcp)):
+        works = (
+            ("tidemark-epochs", self._run_epochs),
+            ("tidemark-lcp", self._run_lcp),
+            ("tidemark-pages", self._run_pages),
+        )
+        for name, work in works:
             thread = threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def stop(self) -> None:
-        """Stop and join both threads; a running local checkpoint is finished first."""
+        """Stop and join the threads; a running local checkpoint is finished first."""
         self._stop.set()
         self._lcp_wanted.set()
         for thread in self._threads:
@@ -130,6 +139,13 @@ class Clockwork:
                 except (StorageFull, TooManyFiles) as error:
                     _log.warning("local checkpoint abandoned: %s", error)
                     self._stop.wait(RETRY_PAUSE_SECONDS)
+
+    def _run_pages(self) -> None:
+        """Write dirty pages ahead of need, and the UNDO buffer before it is full: who reads and commits need not."""
+        disk = self._store.disk
+        while not self._stop.wait(PAGES_POLL_SECONDS):
+            if disk.is_started:
+                disk.clean_ahead()
 
     def _is_due(self) -> bool:
         store = self._store

@@ -112,6 +112,7 @@ class Database:
                 self._clockwork.advance_gci()
         finally:
             try:
+                store.disk.close()
                 self._files.close_all()
             finally:
                 # Ctrl-C in the middle of closing: whatever is still open, nobody may commit to it any more (F117).
@@ -332,6 +333,7 @@ class Database:
                 "abandoned": self._lcp.abandoned,
                 "next_id": self._lcp.next_id,
             },
+            "disk": store.disk.counters(),
             "locks": store.locks.counters(),
             "memory": {
                 "data_memory_bytes": self._options.data_memory_bytes,

@@ -63,7 +63,7 @@ class Scan:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow record batches."""
-        for batch in scan(self._table, self._txn, self._limit):
+        for batch in scan(self._table, self._txn, self._limit, self._plain):
             yield self._decoded(batch)
 
     def _decoded(self, batch: ScanBatch) -> pa.RecordBatch:
@@ -110,7 +110,7 @@ class Scan:
             return
         row_class: Any = namedtuple("Row", self._columns, rename=True)  # type: ignore[misc]
         whole = self._columns == list(self._table.format.names)
-        for batch in scan(self._table, self._txn, self._limit):
+        for batch in scan(self._table, self._txn, self._limit, self._plain):
             if whole:
                 decode = self._table.format.decode_row
                 view = batch.entries.data.cast("B")
@@ -128,12 +128,11 @@ class Scan:
         places = [self._table.format.names.index(name) for name in self._plain]
         if len(places) != len(self._columns):
             raise SchemaInvalid("hidden columns cannot be read by a scan with a lock; scan without one")
-        key_places = self._table.definition.key_positions
-        for batch in scan(self._table, self._txn, self._limit):
-            view = batch.entries.data.cast("B")
-            for offset in batch.offsets.tolist():
-                row = self._table.format.decode_row(view, offset)
-                key = row[key_places[0]] if len(key_places) == 1 else tuple(row[place] for place in key_places)
+        row_format, key_names = self._table.format, list(self._table.definition.primary_key)
+        for batch in scan(self._table, self._txn, self._limit, key_names):
+            keys = decode_entries(row_format, batch.entries, batch.offsets, batch.count, key_names)
+            columns = [column.to_pylist() for column in keys.columns]
+            for key in columns[0] if len(columns) == 1 else zip(*columns, strict=True):
                 row = row_operations.get(self._txn, self._table, key, self._lock)
                 if row is not None:
                     yield row_class._make(row[place] for place in places)

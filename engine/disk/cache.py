@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 READ_BYTES_MAX = 512 << 10
 WAIT_MS = 10_000
+DIRTY_SHARE = 4
 # A waiter looks for itself this often: a wake-up may be cut off by a signal in the thread that owes it.
 POLL_SECONDS = 0.05
 _ALL_LSNS = 1 << 62
@@ -323,6 +324,10 @@ class PageCache:
                 break
             written += count
         return written
+
+    def wants_cleaning(self) -> bool:
+        """Whether a quarter of the frames is dirty: time to clean in the background."""
+        return int(self._mem[self.address + c.C_DIRTY]) * DIRTY_SHARE > self.frames
 
     def flush(self, bytes_per_second: int = 0) -> int:
         """Write every page that is dirty now, at a bounded rate (0: none); how many were written.

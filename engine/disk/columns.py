@@ -21,7 +21,8 @@ from engine.kernels.disk_commit import commit_pages
 from engine.kernels.disk_frames import cache_region_words
 from engine.kernels.undo import setup_undo, undo_region_words
 from engine.layout.arena import F_TABLESPACE, OK, S_UNDO
-from engine.layout.disk_arena import FRAMES_MIN, FRESH_PAGE, TS_ID, U_USED
+from engine.layout.disk import DOUBLE_WRITE_PAGES_MAX
+from engine.layout.disk_arena import FRAMES_MIN, FRESH_PAGE, TS_ID, U_LSN, U_USED
 from engine.log.undo import UndoLog
 from engine.log.undo_ring import UndoPosition, buffer_words_of, create_undo_files, undo_geometry
 
@@ -39,9 +40,12 @@ COMMIT_PAGES = 64  # pages of one slice of a commit: what is done to them takes 
 PAGE_BYTES = (4_096, 8_192, 16_384, 32_768)
 
 
-def region_words(options: Options) -> int:
-    """Words of arena behind `data_memory` that disk columns may come to need; touched only when they do."""
-    undo = undo_region_words(buffer_words_of(undo_geometry(options.undo_log_bytes)))
+def region_words(options: Options, geometry: Geometry | None) -> int:
+    """Words of arena behind `data_memory` that disk columns may come to need; touched only when they do.
+
+    geometry: of the UNDO log, if there is one.
+    """
+    undo = undo_region_words(buffer_words_of(geometry or undo_geometry(options.undo_log_bytes)))
     return undo + sum(cache_region_words(size // 8, frames_of(options, size)) for size in PAGE_BYTES)
 
 
@@ -87,6 +91,11 @@ class DiskColumns:
     def is_started(self) -> bool:
         """Whether there is an UNDO log: whether there ever was a tablespace."""
         return self._writer is not None
+
+    @property
+    def is_filtering(self) -> bool:
+        """Whether UNDO records of restorable epochs are left out of the log."""
+        return self.is_started and self.undo.is_filtering
 
     def begin_first(self) -> None:
         """Make what the first tablespace needs: UNDO log, double-write file. Durable on return, and declared."""
@@ -242,13 +251,11 @@ class DiskColumns:
         """Write all pages that are dirty now; how many. Durable on return: they, in their places."""
         return sum(cache.flush(bytes_per_second) for cache in self._caches.values())
 
-    def clean(self, limit: int) -> int:
-        """Write some dirty pages that will soon lose their frames; how many."""
-        return sum(cache.clean(limit) for cache in self._caches.values())
-
-    def wants_cleaning(self) -> bool:
-        """Whether a quarter of the frames of a cache is dirty: time to clean in the background."""
-        return any(cache.counters()["dirty"] * 4 > cache.frames for cache in self._caches.values())
+    def clean_ahead(self) -> int:
+        """Write the UNDO buffer if it is half full, and cold dirty pages while many are; pages written."""
+        if self.undo.wants_flush():
+            self.undo.flush_through(int(self.mem[int(self.mem[S_UNDO]) + U_LSN]))
+        return sum(cache.clean(DOUBLE_WRITE_PAGES_MAX) for cache in self._caches.values() if cache.wants_cleaning())
 
     def counters(self) -> dict[str, Any]:
         """Counters for `status()`."""
@@ -258,4 +265,3 @@ class DiskColumns:
             found["double_write_batches"] = self._writer.batches
             found["undo"] = self.undo.counters()
         return found
-

@@ -117,6 +117,11 @@ class Space:
             raise PageDamaged(f"page {page:#x} lies in no data file; run check()", page=page)
         return found[0], (page & PAGE_IN_FILE_MASK) * found[1]
 
+    def page_bytes(self, page: int) -> int:
+        """Bytes of a page. Raises: PageDamaged for a number no data file has."""
+        self.place(page)
+        return self._open[page >> FILE_SHIFT][1]
+
     def counters(self) -> dict[str, Any]:
         """Sizes and what is free, by name."""
         return {each.definition.name: self._counters(each) for each in self.tablespaces()}

@@ -11,7 +11,8 @@ and nobody but who was given it looks at its words before that ends.
 from __future__ import annotations
 
 from engine.kernels import helper
-from engine.layout.arena import BLOCK_WORDS, S_FILE_DIRECTORY, S_UNDO
+from engine.kernels.disk_space import extent_of, file_of
+from engine.layout.arena import S_UNDO
 from engine.layout.disk import DP_LSN, OWNER_FRAGMENT_SHIFT
 from engine.layout.disk_arena import (
     C_DIRTY,
@@ -25,22 +26,11 @@ from engine.layout.disk_arena import (
     CE_LOADING,
     CE_LSN,
     CE_PAGE,
-    EX_FIRST,
     EX_NUMBER,
-    EX_PAGES,
     EX_TABLE,
-    FILE_ID_MAX,
-    FILE_LEAVES,
     FILE_SHIFT,
-    FIRST_DATA_PAGE,
-    FL_EXTENTS,
-    FL_LEAVES,
     FL_TABLESPACE,
-    OP_FREE,
-    PAGE_IN_FILE_MASK,
     TS_CACHE,
-    TS_EXTENT_PAGES,
-    TS_PAYLOAD,
     U_LSN,
 )
 
@@ -89,39 +79,12 @@ def cache_dirtied(mem, cache, page, lsn):
 
 
 @helper
-def file_of(mem, page):
-    """Descriptor of a page's data file, 0 none."""
-    directory = mem[S_FILE_DIRECTORY]
-    file_id = page >> FILE_SHIFT
-    if directory == 0 or file_id < 1 or file_id > FILE_ID_MAX:
-        return 0
-    leaf = mem[directory + file_id // BLOCK_WORDS]
-    return 0 if leaf == 0 else mem[leaf + file_id % BLOCK_WORDS]
-
-
-@helper
 def cache_of(mem, page):
     """Cache of a page number's tablespace, 0 none."""
-    file = file_of(mem, page)
+    file = file_of(mem, page >> FILE_SHIFT)
     if file == 0 or mem[file + FL_TABLESPACE] == 0:
         return 0
     return mem[mem[file + FL_TABLESPACE] + TS_CACHE]
-
-
-@helper
-def extent_of(mem, page):
-    """Descriptor of the extent a page lies in, 0 none."""
-    file = file_of(mem, page)
-    if file == 0 or mem[file + FL_TABLESPACE] == 0:
-        return 0
-    place = (page & PAGE_IN_FILE_MASK) - FIRST_DATA_PAGE
-    if place < 0:
-        return 0
-    number = place // mem[mem[file + FL_TABLESPACE] + TS_EXTENT_PAGES]
-    if number >= mem[file + FL_EXTENTS] or number >= FILE_LEAVES * BLOCK_WORDS:
-        return 0
-    leaf = mem[file + FL_LEAVES + number // BLOCK_WORDS]
-    return 0 if leaf == 0 else mem[leaf + number % BLOCK_WORDS]
 
 
 @helper
@@ -129,17 +92,6 @@ def owner_of(mem, page):
     """Owner word of a page: table and fragment of its extent; 0 if no table has it."""
     extent = extent_of(mem, page)
     return 0 if extent == 0 else mem[extent + EX_TABLE] | mem[extent + EX_NUMBER] << OWNER_FRAGMENT_SHIFT
-
-
-@helper
-def page_is_empty(mem, page):
-    """1 if no word of the page is used; asked again when it is claimed, since it may have been written meanwhile."""
-    extent = extent_of(mem, page)
-    if extent == 0:
-        return 0
-    word = mem[extent + EX_PAGES + page - mem[extent + EX_FIRST]]
-    free = word if word >= 0 else mem[OP_FREE - word]
-    return 1 if free == mem[mem[file_of(mem, page) + FL_TABLESPACE] + TS_PAYLOAD] else 0
 
 
 @helper

@@ -7,7 +7,7 @@ entry: what happened between two calls is looked up again.
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
-from engine.kernels.disk_cache import find_entry, fresh_lsn, owner_of, page_is_empty
+from engine.kernels.disk_cache import find_entry, fresh_lsn, owner_of
 from engine.kernels.disk_lirs import (
     enqueue,
     evict,
@@ -24,6 +24,7 @@ from engine.kernels.disk_lirs import (
     unstack,
 )
 from engine.kernels.disk_page import page_check, page_format
+from engine.kernels.disk_space import space_cleaned, space_is_fresh
 from engine.kernels.words import move_words
 from engine.layout.arena import OK, ST_INVARIANT, ST_MISSING
 from engine.layout.disk import DP_LSN, DP_OWNER, DP_PAGE
@@ -134,7 +135,7 @@ def claim_resident(mem, cache, entry, page, is_fresh, how):
     """A page that has a frame: CLAIM_HIT or CLAIM_LOADING."""
     if (mem[entry + CE_FLAGS] & CE_LOADING) != 0:
         return CLAIM_LOADING
-    if is_fresh != 0 and page_is_empty(mem, page) == 1:
+    if is_fresh != 0 and space_is_fresh(mem, page) == 1:
         frame = mem[entry + CE_FRAME]
         owner = owner_of(mem, page)
         # What lies there is of a table that was dropped.
@@ -152,7 +153,7 @@ def claim_resident(mem, cache, entry, page, is_fresh, how):
 @helper
 def claim_missing(mem, cache, page, is_fresh, how):
     """A page without a frame is given one: CLAIM_LOAD; CLAIM_HIT if it was formatted; or why there is none."""
-    formats = 1 if is_fresh != 0 and page_is_empty(mem, page) == 1 else 0
+    formats = 1 if is_fresh != 0 and space_is_fresh(mem, page) == 1 else 0
     owner = owner_of(mem, page)
     if formats != 0 and owner == 0:
         return CLAIM_NOWHERE
@@ -369,5 +370,6 @@ def written_pages(mem, cache, copied, count, is_durable):
                 mem[entry + CE_FLAGS] |= CE_IS_DIRTY
                 mem[cache + C_DIRTY] += 1
         elif is_dirty == 0:
+            space_cleaned(mem, copied[COPIED_WORDS * i])
             clean += 1
     return clean

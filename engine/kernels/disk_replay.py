@@ -6,7 +6,7 @@ One thread, private memory. Both kernels stop at a page that is not in the cache
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
-from engine.kernels.disk_cache import cache_dirtied, extent_of, frame_of
+from engine.kernels.disk_cache import cache_dirtied, frame_of
 from engine.kernels.disk_changes import reference_at
 from engine.kernels.disk_extents import refresh_free
 from engine.kernels.disk_page import page_give, page_piece, page_piece_words, page_take_given
@@ -22,6 +22,7 @@ from engine.kernels.disk_parts import (
     write_chunks,
     write_first_piece,
 )
+from engine.kernels.disk_space import extent_of
 from engine.kernels.lcp import checked_image_words, place_row
 from engine.kernels.replay import live_row, replay_delete, replay_update
 from engine.kernels.words import move_words

@@ -235,12 +235,16 @@ class UndoLog:
         """Whether the active buffer takes that many words; certain only under the latch."""
         return words <= self.buffer_words - MARK_ROOM_WORDS - self._word(U_USED)
 
+    def takes(self, words: int) -> bool:
+        """Whether an empty buffer takes that many words."""
+        return words <= self.buffer_words - MARK_ROOM_WORDS
+
     def make_room(self, words: int) -> None:
         """See that the active buffer takes that many words, flushing if it must. Others may take them: look again.
 
         Raises: InvariantBroken for more than a buffer takes; StoreFailed.
         """
-        if words > self.buffer_words - MARK_ROOM_WORDS:
+        if not self.takes(words):
             raise self._broken(f"{words} words of UNDO records are more than a buffer takes")
         while not self.has_room(words):
             self.flush_through(self._word(U_LSN))

@@ -27,6 +27,15 @@ PREFIX = "control-"
 NUMBER_DIGITS_MAX = 15  # of a local checkpoint: more would not fit its field
 
 
+@dataclass(frozen=True)
+class UndoMark:
+    """Where a local checkpoint's UNDO_LCP record is: its LSN, and the group it begins."""
+
+    lsn: int
+    sequence: int
+    position: int
+
+
 @dataclass
 class Control:
     """One complete local checkpoint."""
@@ -45,6 +54,7 @@ class Control:
     next_file_id: int = 1
     # Extent headers, blocks and bytes of the extents file.
     extents: tuple[int, int, int] = (0, 0, 0)
+    undo: UndoMark | None = None  # None: there was no UNDO log yet
 
     def body(self) -> bytes:
         """The JSON behind the header; without a word of tablespaces as long as none was made."""
@@ -60,6 +70,8 @@ class Control:
                 "next_file_id": self.next_file_id,
                 "next_tablespace_id": self.next_tablespace_id,
             }
+        if self.undo is not None:
+            value["undo"] = [self.undo.lsn, self.undo.sequence, self.undo.position]
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -180,8 +192,13 @@ def _parse_body(body: bytes) -> dict[str, Any]:
         raise ValueError("fragments are not those of the tables")
     if any(entries * ENTRY_WORDS * 8 > size_bytes for entries, _, size_bytes in fragments.values()):
         raise ValueError("more entries than bytes")
-    parts = {"tables": tables, "fragments": fragments, "copies": _sizes(value["copies"])}
-    return {**parts, **_parse_tablespaces(value["tablespaces"])} if "tablespaces" in value else parts
+    parts: dict[str, Any] = {"tables": tables, "fragments": fragments, "copies": _sizes(value["copies"])}
+    if "tablespaces" in value:
+        parts.update(_parse_tablespaces(value["tablespaces"]))
+    if "undo" in value:
+        lsn, sequence, position = _sizes(value["undo"])
+        parts["undo"] = UndoMark(lsn, sequence, position)
+    return parts
 
 
 def _parse_tablespaces(value: dict[str, Any]) -> dict[str, Any]:

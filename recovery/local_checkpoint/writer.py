@@ -1,8 +1,8 @@
 """Making a local checkpoint while transactions go on (D6).
 
-Order of durable writes: data files → their sync → directory sync → log durable through E → control file → its sync and
-the directory's → older checkpoints removed → log tail cut. A crash before the control file is whole leaves the
-checkpoint before it in force.
+Order of durable writes: data files → their sync → disk pages (UNDO log before each) and UNDO mark → extents file →
+directory sync → log durable through E → control file → its sync and the directory's → older checkpoints removed → tails
+of both logs cut. A crash before the control file is whole leaves the checkpoint before it in force.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from engine.errors import InvariantBroken
 from engine.kernels.lcp import abandon_lcp, scan_lcp, start_lcp
 from engine.layout.arena import F_LCP_COPIED, OK, ST_MORE, ST_SPACE
 from engine.layout.lcp import COPIES_FRAGMENT, COPIES_TABLE
-from recovery.local_checkpoint.control import Control, control_ids, control_name, read_controls, write_control
+from recovery.local_checkpoint.control import Control, UndoMark, control_ids, control_name, read_controls, write_control
 from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, copies_name, data_name, new_span
+from recovery.local_checkpoint.extents_file import copy_headers, write_extents
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
@@ -41,6 +42,7 @@ class LcpReport:
     rows: int = 0
     copies_bytes: int = 0
     size_bytes: int = 0
+    pages: int = 0  # of disk columns
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,6 +72,10 @@ class LocalCheckpoint:
         self.completed = 0
         self.abandoned = 0
         self.last_start_lsn = 0
+        # Of the one under way: whether there are disk columns, where its UNDO_LCP record is, the extents at its start.
+        self._has_disk = False
+        self._mark_lsn = 0
+        self._extents: Words = store.no_words
 
     def run(self, progress: Progress | None = None) -> LcpReport:
         """Make one. Durable on return: the state at the end of the epoch in the report.
@@ -86,6 +92,7 @@ class LocalCheckpoint:
                 control = self._start(lcp_id, tables)
                 report = LcpReport(lcp_id, control.epoch)
                 self._write_data(control, tables, report, progress)
+                self._write_disk(control, report)
                 self._files.sync_directory(FOLDER)
                 self._store.log.wait(control.start_sequence - 1)
                 self._files.mark("lcp", lcp_id=lcp_id, epoch=control.epoch)
@@ -105,8 +112,13 @@ class LocalCheckpoint:
 
     def _start(self, lcp_id: int, tables: list[Table]) -> Control:
         store = self._store
+        disk = store.disk
         with store.latch:
             epoch, lsn, sequence = store.epochs.close()
+            if disk.is_started:
+                self._mark_lsn = disk.undo.mark_lcp(lcp_id, epoch)
+                self._extents = copy_headers(disk.space)
+            self._has_disk = disk.is_started
             # The sink first: from the first fragment's start on, commits may need it.
             self._sink.start()
             tables.extend(store.tables.values())
@@ -165,6 +177,18 @@ class LocalCheckpoint:
         copied = sum(int(self._store.mem[each + F_LCP_COPIED]) for table in tables for each in table.fragments)
         control.copies = (copied, copies.blocks, copies.size_bytes)
         report.size_bytes += copies.size_bytes
+
+    def _write_disk(self, control: Control, report: LcpReport) -> None:
+        """Disk pages as of the end of E or later, with the UNDO records that lead back to it; then the extent headers."""
+        if not self._has_disk:
+            return
+        disk = self._store.disk
+        report.pages = disk.flush(self._store.options.page_flush_rate_bytes)
+        disk.undo.flush_through(self._mark_lsn)
+        control.undo = UndoMark(self._mark_lsn, *disk.undo.mark_place(self._mark_lsn))
+        control.extents = write_extents(self._files, self._identity, control.lcp_id, self._extents)
+        report.size_bytes += control.extents[2]
+        self._extents = self._store.no_words
 
     def _scan(self, fragment: int, writer: DataFileWriter, copies: DataFileWriter, report: LcpReport) -> None:
         status = ST_MORE
@@ -230,6 +254,12 @@ class LocalCheckpoint:
             if lcp_id not in kept:
                 self._remove(lcp_id)
         self._store.space.remove_unnamed(each for control in intact[:KEPT] for each in control.tablespaces)
-        older = intact[KEPT - 1]
+        older, newest = intact[KEPT - 1], intact[0]
+        disk = self._store.disk
         with self._store.latch:
             self._store.log.set_tail(older.start_lsn, older.start_sequence)
+            if newest.undo is not None:
+                disk.undo.set_mark(newest.undo.position)
+            if older.undo is not None:
+                disk.undo.set_tail(older.undo.sequence, older.undo.position)
+            disk.space.free_dropped(table.table_id for control in intact[:KEPT] for table in control.tables)

@@ -18,10 +18,12 @@ from engine.errors import InvariantBroken, PageDamaged, RedoDamaged, UndoDamaged
 from engine.kernels.disk_replay import R_OFFSET, R_PAGE, REPLAY_STATE_WORDS, replay_disk_group, undo_records
 from engine.layout.arena import OK, ST_DAMAGED, ST_EXTENT, ST_MEMORY, ST_MORE, ST_PAGE, ST_UNDO
 from engine.layout.disk import UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
+from engine.layout.disk_arena import FRESH_PAGE
 from engine.layout.redo import GROUP_WORDS
 from engine.log.geometry import open_files
 from engine.log.undo_reader import UndoReader
-from recovery.system_restart.load import DataFileDamaged, PartsOutOfMemory
+from recovery.local_checkpoint.extents_file import read_extents, restore_extents
+from recovery.system_restart.load import EXTENTS, DataFileDamaged, PartsOutOfMemory
 
 if TYPE_CHECKING:
     from engine.clock import Clock
@@ -41,7 +43,14 @@ class DiskRestart:
     """Brings the disk columns of one store back; made anew for each attempt of a restart."""
 
     def __init__(
-        self, arena: Arena, files: Files, clock: Clock, options: Options, store: Store, sysfile: Sysfile, can_write: bool
+        self,
+        arena: Arena,
+        files: Files,
+        clock: Clock,
+        options: Options,
+        store: Store,
+        sysfile: Sysfile,
+        can_write: bool,
     ) -> None:
         self._files = files
         self._sysfile = sysfile
@@ -82,6 +91,12 @@ class DiskRestart:
             space.next_file_id = control.next_file_id
             for definition in control.tablespaces:
                 space.restore(definition)
+
+    def load_extents(self, control: Control | None) -> None:
+        """Give extents the owners and free words they had at the checkpoint's epoch. Raises: DataFileDamaged."""
+        if control is not None and control.undo is not None:
+            headers = read_extents(self._files, self._sysfile.store, control.lcp_id, control.extents)
+            restore_extents(self._store, headers, control.lcp_id)
 
     def close(self) -> None:
         """This attempt is over: its files are closed, what is in memory is lost as in a crash."""
@@ -194,9 +209,7 @@ class DiskRestart:
         try:
             while True:
                 before = int(state[R_OFFSET])
-                status = int(
-                    replay_disk_group(columns.mem, txn, tables, group.words, before, stop, group.epoch, state)
-                )
+                status = int(replay_disk_group(columns.mem, txn, tables, group.words, before, stop, group.epoch, state))
                 if status == OK:
                     return
                 if int(state[R_OFFSET]) != before or len(held) > HELD_MAX:
@@ -211,8 +224,8 @@ class DiskRestart:
         columns = self.columns
         if status == ST_PAGE:
             page = int(state[R_PAGE])
-            columns.hold_fresh(page)
-            return [page]
+            columns.hold([page | FRESH_PAGE])
+            return [page | FRESH_PAGE]
         if status == ST_UNDO:
             if self._can_write:
                 columns.undo.make_room(min(UNDO_FLUSH_WORDS, columns.undo.buffer_words // 2))

@@ -241,7 +241,8 @@ class Restart:
     ) -> tuple[Store, Loader, list[GroupRead], LogReader]:
         """One attempt. Disk pages are the only thing it writes, and that in a way that can be done again (D8)."""
         options = self._options
-        arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes, region_words(options, sysfile))
+        region = region_words(options, sysfile.undo_geometry)
+        arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes, region)
         store = Store(arena, options, self._clock, self._files.failure, sysfile.hash_seed)
         store.next_table_id = sysfile.next_table_id
         if self._disk is not None:
