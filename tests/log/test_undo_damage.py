@@ -172,6 +172,10 @@ def test_end_is_firm_after_sealing_it_whatever_the_page_cache_showed() -> None:
     shown = undo.memory.kill().snapshot()[name][end : end + BLOCK]
     files.pwrite(torn, end, shown)
     files.pwrite(torn, end + BLOCK, b"\x77" * BLOCK)
+    failing = FaultFiles(files, [Rule("fdatasync", name, error=errno.EIO)])
+    with pytest.raises(tm.SyncFailed):
+        failing.fdatasync(failing.open(name, True))
+    files = MemoryFiles(files.disk)
     found, records = read(files, undo.geometry)
     assert records == [*made, last]
     assert len(read(files.image(lambda piece: False), undo.geometry)[1]) == 2

@@ -260,13 +260,14 @@ def test_group_written_again_after_a_signal_is_the_same_though_more_could_be_fil
 
     undo = Undo(wrap=lambda files: FaultFiles(files, [Rule("fdatasync", "undo/*", stall=stall)]))
     undo.append(2, 1, epoch=5)
+    undo.append(UNDO_FREE, 2, 3, epoch=5)
     with pytest.raises(KeyboardInterrupt):
         undo.log.flush_through(1 << 40)
     written = undo.memory.kill().snapshot()
     undo.restorable = 9
     undo.log.flush_through(1 << 40)
     assert undo.after_power_loss().snapshot() == written
-    assert len(on_disk(undo)) == 1
+    assert on_disk(undo) == [1, 2]
 
 
 def test_padding_is_zero_whatever_was_written_before() -> None:
