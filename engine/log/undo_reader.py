@@ -150,7 +150,7 @@ class UndoReader:
         for step in range(0, stretch, UNDO_GROUP_ALIGN_BYTES):
             header = header_of(self._read(position + step, UNDO_GROUP_ALIGN_BYTES), UNDO_GROUP)
             found = int(header["sequence"])
-            if int(header["kind"]) == KIND_UNDO_GROUP and found >= sequence and int(header["position"]) >= position:
+            if int(header["kind"]) == KIND_UNDO_GROUP and found >= sequence:
                 # With its own place: a whole stretch behind the end may be the ring's next lap.
                 if int(header["position"]) == position + step and self.group_at(position + step, found) is not None:
                     raise self._damage(sequence, position, f"is damaged but group {found} behind it is intact")

@@ -6,13 +6,14 @@ import errno
 import random
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 import tidemark as tm
 from engine.errors import UndoDamaged
 from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
-from engine.layout.disk import UNDO_ALLOC, UNDO_FREE
+from engine.layout.disk import UNDO_ALLOC, UNDO_FREE, UNDO_GROUP
 from engine.layout.sealed import FORMAT_VERSION, seal
 from engine.log.geometry import Geometry, open_files
 from engine.log.undo_reader import UndoReader
@@ -146,6 +147,44 @@ def reader_position(files: MemoryFiles, geometry: Geometry) -> UndoPosition:
     return found.next_position()
 
 
+@pytest.mark.parametrize("field", ["incarnation", "previous_position", "first_lsn", "lap"])
+def test_sealed_group_that_does_not_follow_the_one_before_is_not_taken_for_it(field: str) -> None:
+    undo, _, places = of_groups(3, geometry_of(1 << 17))
+    content = undo.after_power_loss().snapshot()
+    name = "undo/0000.undo"
+    position, size = places[2]
+    words = np.frombuffer(content[name][position : position + size], dtype=np.int64).copy()
+    words[:24].view(UNDO_GROUP)[0][field] = 0 if field == "incarnation" else 1 if field == "lap" else 24
+    seal(words, words.size)
+    content[name] = patched(content[name], position, words.tobytes())
+    found = reader(MemoryFiles.from_snapshot(content), undo.geometry)
+    assert [group.sequence for group in found.forward(1, 0)] == [1, 2]
+
+
+def test_end_is_firm_after_sealing_it_whatever_the_page_cache_showed() -> None:
+    """F39: after a failed sync the last group is read, but is not on the disk."""
+    undo, made, _ = of_groups(2)
+    name, end = "undo/0000.undo", undo.log.head
+    files = undo.after_power_loss()
+    torn = files.open(name, True)
+    files.pwrite(torn, end, b"\x77" * BLOCK)
+    last = undo.write(UNDO_FREE, 5)
+    shown = undo.memory.kill().snapshot()[name][end : end + BLOCK]
+    files.pwrite(torn, end, shown)
+    files.pwrite(torn, end + BLOCK, b"\x77" * BLOCK)
+    failing = FaultFiles(files, [Rule("fdatasync", name, error=errno.EIO)])
+    with pytest.raises(tm.SyncFailed):
+        failing.fdatasync(failing.open(name, True))
+    files = MemoryFiles(files.disk)
+    found, records = read(files, undo.geometry)
+    assert records == [*made, last]
+    assert len(read(files.image(lambda piece: False), undo.geometry)[1]) == 2
+    found.seal_tail()
+    firm = files.image(lambda piece: False)
+    assert read(firm, undo.geometry)[1] == [*made, last]
+    assert firm.snapshot()[name][end + BLOCK : end + 2 * BLOCK] == bytes(BLOCK)
+
+
 def test_log_never_written_is_empty_and_takes_its_first_group() -> None:
     undo = Undo()
     found, records = read(undo.after_power_loss(), undo.geometry)
@@ -209,8 +248,6 @@ def test_log_of_another_store_is_foreign_and_a_missing_or_short_file_is_named() 
 
 
 def test_group_of_a_newer_format_is_refused_as_too_new() -> None:
-    import numpy as np
-
     undo, _, places = of_groups(2)
     content = undo.after_power_loss().snapshot()
     name = "undo/0000.undo"

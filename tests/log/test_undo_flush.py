@@ -224,6 +224,61 @@ def test_group_is_written_with_one_write_and_one_sync_and_two_where_the_file_end
             assert calls == [what] * expected
 
 
+def test_free_words_count_what_is_buffered_and_on_its_way_twice_with_its_groups() -> None:
+    seen: list[int] = []
+
+    def stall() -> None:
+        undo.append(UNDO_FREE, 4)
+        with undo.latch:
+            undo.log._update_free()
+        seen.append(undo.free)
+
+    undo = Undo(wrap=lambda files: FaultFiles(files, [Rule("fdatasync", "undo/*", stall=stall)]))
+    ring = (undo.geometry.capacity_bytes // 8 - undo.log._private_words) // 2
+    assert undo.free == ring
+    undo.append(UNDO_FREE, 1, 2, 3)
+    assert undo.free == ring - 8 - 576
+    undo.append(UNDO_FREE, 1)
+    assert undo.free == ring - 14 - 576
+    mark = undo.mark(1, 1)
+    assert undo.free == ring - 20 - 2 * 576
+    undo.log.flush_through(mark.lsn)
+    assert seen == [ring - 20 - 2 * 576 - 6 - 576], "the first group is at the disk, the second waits, the third fills"
+    assert undo.log.head == 8_192
+    assert undo.free == ring - 1_024 - 6 - 576
+    with undo.latch:
+        undo.log.set_mark(4_096)
+    assert undo.free == ring - 1_024 + 256 - 6 - 576
+    with undo.latch:
+        undo.log.set_tail(2, 4_096)
+    assert undo.free == ring - 512 - 6 - 576
+
+
+def test_group_written_again_after_a_signal_is_the_same_though_more_could_be_filtered() -> None:
+    def stall() -> None:
+        raise KeyboardInterrupt
+
+    undo = Undo(wrap=lambda files: FaultFiles(files, [Rule("fdatasync", "undo/*", stall=stall)]))
+    undo.append(2, 1, epoch=5)
+    undo.append(UNDO_FREE, 2, 3, epoch=5)
+    with pytest.raises(KeyboardInterrupt):
+        undo.log.flush_through(1 << 40)
+    written = undo.memory.kill().snapshot()
+    undo.restorable = 9
+    undo.log.flush_through(1 << 40)
+    assert undo.after_power_loss().snapshot() == written
+    assert on_disk(undo) == [1, 2]
+
+
+def test_padding_is_zero_whatever_was_written_before() -> None:
+    undo = Undo()
+    undo.write(UNDO_FREE, *[-1] * 900)
+    begun = undo.log.head
+    undo.write(UNDO_FREE, -1)
+    block = undo.after_power_loss().snapshot()["undo/0000.undo"][begun : undo.log.head]
+    assert len(block) == 4_096 and not any(block[(24 + 6) * 8 :])
+
+
 def test_mark_is_first_of_its_group_and_known_by_its_place_when_durable() -> None:
     undo = Undo()
     undo.append(UNDO_FREE, 1)

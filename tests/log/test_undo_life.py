@@ -239,6 +239,16 @@ def test_restart_record_leads_to_the_mark_alone_and_what_is_older() -> None:
     assert [made.lsn for made in records] == [older.lsn, mark.lsn, again, last.lsn]
 
 
+def test_records_before_a_restart_record_in_its_own_group_are_not_undone_again() -> None:
+    undo = Undo()
+    mark = undo.mark(1, 5)
+    undo.log.flush_through(mark.lsn)
+    undo.append(UNDO_FREE, 1)
+    lsn = undo.log.mark_restart(1, mark.lsn, *undo.log.mark_place(mark.lsn))
+    _, records = read(undo.after_power_loss(), undo.geometry)
+    assert [made.lsn for made in records] == [mark.lsn, lsn]
+
+
 def filtered_only(undo: Undo, count: int) -> None:
     for number in range(count):
         undo.write(UNDO_UPDATE, number, epoch=1)
