@@ -567,3 +567,23 @@ def test_holder_waits_for_pages_promised_to_others_and_goes_on_when_they_are_rel
     assert stage.counter("pinned") == 20
     stage.cache.release(second)
     assert stage.cache._promised == stage.counter("pinned") == 0
+
+
+def test_page_half_written_on_a_full_disk_is_made_whole_before_its_copy_is_overwritten() -> None:
+    inner = new_disk()
+    rules = [
+        Rule("pwrite", "space/1.data", nth=1, short=700),
+        Rule("pwrite", "space/1.data", nth=2, error=errno.ENOSPC),
+    ]
+    stage = Stage(FaultFiles(inner, rules))
+    stage.get(page(2))  # its entry is the first one
+    stage.put(page(1), 1)
+    with pytest.raises(StorageFull):
+        stage.cache.flush()
+    stage.put(page(2), 2)
+    with stage.writer.turn:
+        assert stage.cache._write_batch(c.COPY_ALL, 1 << 62, 1, np.zeros(1, np.int64)) == 1
+    again, _ = restart(inner.image(lambda piece: False))
+    assert (again.get(page(1)), again.get(page(2))) == (1, -2), "page 2 is on its way; page 1 is whole"
+    again, _ = restart(inner.kill())
+    assert (again.get(page(1)), again.get(page(2))) == (1, 2)
