@@ -159,3 +159,10 @@ def restart(files: Any) -> tuple[Stage, int]:
         extent = BLOCK + (3 + 3 * (number - 1) + 2) * a.BLOCK_WORDS
         stage.mem[extent + c.EX_PAGES : extent + c.EX_PAGES + EXTENT_PAGES] = 0
     return stage, repaired
+
+
+def spoil(files: Any, name: str, offset: int, data: bytes = b"\xee\xee") -> None:
+    """Write bytes past the store, durably."""
+    file = files.open(name, writable=True)
+    files.pwrite(file, offset, data)
+    files.fdatasync(file)

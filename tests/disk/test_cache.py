@@ -1,35 +1,25 @@
-"""The page cache over files: holding, threads, cleaning, flushing, and what can go wrong."""
+"""The page cache over files: holding, threads, cleaning, flushing."""
 
 from __future__ import annotations
 
-import errno
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-import numpy as np
 import pytest
 
 from engine.clock import SystemClock
 from engine.disk.cache import distinct
 from engine.errors import (
-    FileMissing,
-    FileTruncated,
-    IoFailed,
     MemoryExhausted,
     NoSuchTable,
     PageDamaged,
-    StorageFull,
-    SyncFailed,
-    VersionTooNew,
 )
 from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.trace import TraceFiles
 from engine.layout import arena as a
 from engine.layout import disk_arena as c
 from engine.layout.disk import DP_LSN, DP_OWNER
-from engine.layout.sealed import seal
 from tests.disk import kernels as k
 from tests.disk.support import (
     BLOCK,
@@ -43,6 +33,7 @@ from tests.disk.support import (
     new_disk,
     page,
     restart,
+    spoil,
 )
 
 ALL = [page(number, file) for file in (1, 2) for number in range(1, EXTENT_PAGES + 1)]
@@ -147,138 +138,6 @@ def test_order_of_writes_undo_then_double_write_then_places_then_sync_before_the
     assert shown == [f"mark undo {lsns[10]}", *written, f"mark undo {lsns[15]}", *synced, *written, *synced]
 
 
-def test_undo_log_that_cannot_be_flushed_keeps_pages_dirty_and_unwritten() -> None:
-    trace = TraceFiles(new_disk())
-    stage = Stage(trace)
-    stage.put(page(1), 1)
-    stage.undo.error = StorageFull("no room for UNDO; free space")
-    with pytest.raises(StorageFull):
-        stage.cache.flush()
-    assert not [event for event in trace.events if event.operation == "pwrite"]
-    assert stage.counter("dirty") == 1
-    stage.undo.error = None
-    assert stage.cache.flush() == 1
-    assert (stage.counter("dirty"), stage.get(page(1))) == (0, 1)
-
-
-@pytest.mark.parametrize("nth", [1, 2, 3])
-def test_full_disk_in_the_middle_of_a_batch_is_finished_before_anything_else(nth: int) -> None:
-    """A page may lie half written; its copy must not be overwritten before it is whole."""
-    inner = new_disk()
-    files = FaultFiles(inner, [Rule("pwrite", "space/*", nth=nth, error=errno.ENOSPC)])
-    stage = Stage(files)
-    for number in (1, 3, 5):
-        stage.put(page(number), number)
-    with pytest.raises(StorageFull):
-        stage.cache.flush()
-    assert files.failure.first is None
-    assert stage.counter("dirty") == 3
-    stage.put(page(1), 11)
-    again, _ = restart(inner.kill())
-    assert again.get(page(3)) in (3, -2), "whole, as it was or as it was written"
-    assert stage.cache.flush() == 3
-    again, repaired = restart(inner.image(lambda piece: False))
-    assert (repaired, [again.get(page(number)) for number in (1, 3, 5)]) == (0, [11, 3, 5])
-
-
-@pytest.mark.parametrize(
-    ("operation", "name", "error"),
-    [
-        ("pwrite", "space/double-write", IoFailed),
-        ("fdatasync", "space/double-write", SyncFailed),
-        ("pwrite", "space/1.data", IoFailed),
-        ("fdatasync", "space/1.data", SyncFailed),
-    ],
-)
-def test_failed_write_or_sync_kills_the_store_and_leaves_pages_dirty(operation: str, name: str, error: Any) -> None:
-    files = FaultFiles(new_disk(), [Rule(operation, name, error=errno.EIO)])
-    stage = Stage(files)
-    stage.put(page(1), 1)
-    with pytest.raises(error):
-        stage.cache.flush()
-    assert files.failure.first is not None
-    # Once its copy is durable the page counts as written; the sync of its place is what failed then.
-    assert stage.counter("dirty") == (0 if (operation, name) == ("fdatasync", "space/1.data") else 1)
-    with pytest.raises(error):
-        stage.cache.hold([page(2)])
-    assert stage.counter("pinned") == 0
-
-
-def spoil(files: Any, offset: int, data: bytes) -> None:
-    file = files.open("space/1.data", writable=True)
-    files.pwrite(file, offset, data)
-
-
-def test_damaged_page_is_an_error_for_who_asks_and_for_nobody_else() -> None:
-    stage = Stage()
-    for number in range(1, 9):
-        stage.put(page(number), number)
-    stage.cache.flush()
-    spoil(stage.files, 8 * PAGE_BYTES + 300, b"\xff")
-    again, repaired = restart(stage.files.kill())
-    assert repaired == 1, "the double-write file has the last batch, of six pages at most"
-    spoil(again.files, 4 * PAGE_BYTES + 300, b"\xff")
-    again, repaired = restart(again.files.kill())
-    assert repaired == 0
-    for wanted in ([page(4)], [page(number) for number in range(1, 9)]):
-        with pytest.raises(PageDamaged) as caught:
-            again.cache.hold(wanted)
-        assert (caught.value.file, caught.value.page) == ("space/1.data", page(4))
-        assert (again.counter("pinned"), again.frame(page(4))) == (0, 0)
-    assert [again.get(page(number)) for number in (1, 2, 3, 5, 6, 7, 8)] == [1, 2, 3, 5, 6, 7, 8]
-    assert again.files.failure.first is None
-    assert again.counter("resident") == 7, "the frame of the damaged page is free"
-
-
-def page_bytes(stage: Stage, number: int) -> Any:
-    file, offset = stage.places.place(number)
-    return np.frombuffer(stage.files.pread(file, offset, PAGE_BYTES), dtype=np.int64).copy()
-
-
-@pytest.mark.parametrize(
-    ("word", "value", "error"),
-    [
-        (2, 99, PageDamaged),  # another store
-        (6, page(9), PageDamaged),  # a good page in the wrong place
-        (8, 5, PageDamaged),  # free words that cannot be
-        (1, 0x5044 | 99 << 16 | PAGE_WORDS << 32, VersionTooNew),
-        (1, 0x5044 | 1 << 16 | (PAGE_WORDS - 8) << 32, PageDamaged),
-    ],
-)
-def test_intact_page_that_is_not_the_one_asked_for_is_refused(word: int, value: int, error: Any) -> None:
-    stage = Stage()
-    stage.put(page(4), 4)
-    stage.cache.flush()
-    words = page_bytes(stage, page(4))
-    words[word] = value
-    seal(words, int(words[1] >> 32))
-    spoil(stage.files, 4 * PAGE_BYTES, words.tobytes())
-    again = Stage(stage.files.kill())
-    with pytest.raises(error):
-        again.cache.hold([page(4)])
-    assert (again.counter("pinned"), again.counter("resident")) == (0, 0)
-
-
-def test_read_error_and_short_or_missing_file_leave_no_pin() -> None:
-    files = FaultFiles(new_disk(), [Rule("pread", "space/1.data", error=errno.EIO)])
-    files.read_errors_latch = False
-    stage = Stage(files)
-    with pytest.raises(IoFailed):
-        stage.cache.hold([page(1), page(1, 2)])
-    assert (stage.counter("pinned"), stage.counter("resident")) == (0, 0)
-    assert stage.get(page(1)) == -2, "the next read is a new one while the store is being opened"
-    files.truncate(stage.places.handles[2], 50 * PAGE_BYTES)
-    with pytest.raises(FileTruncated):
-        stage.cache.hold([page(48, 2), page(49, 2), page(50, 2)])
-    with pytest.raises(FileMissing):
-        stage.cache.hold([page(1, 3)])
-    assert stage.counter("pinned") == 0
-    stage = Stage(FaultFiles(new_disk(), [Rule("pread", "space/1.data", error=errno.EIO)]))
-    with pytest.raises(IoFailed):
-        stage.cache.hold([page(1)])
-    assert stage.files.failure.first is not None, "an open store is dead after a failed read"
-
-
 def test_no_frame_for_all_pinned_pages_is_an_error_after_waiting_and_none_when_pins_go() -> None:
     stage = Stage(frames=25, clock=SystemClock(), wait_ms=1)
     held = [page(number) for number in range(1, 25)]
@@ -292,25 +151,6 @@ def test_no_frame_for_all_pinned_pages_is_an_error_after_waiting_and_none_when_p
     stage.cache.release(held)
     assert stage.counter("pinned") == 0
     stage.cache.hold([page(number) for number in range(1, 26)])
-
-
-def test_restart_that_may_not_write_says_so_when_changed_pages_fill_the_cache() -> None:
-    trace = TraceFiles(new_disk())
-    stage = Stage(trace, can_write=False)
-    for number in range(1, 25):
-        stage.put(page(number), number)
-    assert stage.get(page(30)) == -2
-    assert stage.get(page(31)) == -2, "one clean frame serves all that are only read"
-    stage.put(page(31), 31)
-    with pytest.raises(MemoryExhausted, match="this restart may not write"):
-        stage.cache.hold([page(32)])
-    assert stage.cache.clean(100) == 0
-    with pytest.raises(MemoryExhausted):
-        stage.cache.flush()
-    assert not [event for event in trace.events if event.operation == "pwrite"]
-    stage.cache.can_write = True
-    assert stage.cache.flush() == 25
-    assert stage.get(page(32)) == -2
 
 
 def test_cleaning_writes_cold_pages_from_the_front_and_no_more_than_asked() -> None:
@@ -411,7 +251,7 @@ def test_read_ahead_brings_pages_in_unpinned_and_its_errors_are_the_readers() ->
     for number in range(1, 9):
         stage.put(page(number), number)
     stage.cache.flush()
-    spoil(stage.files, 3 * PAGE_BYTES + 200, b"\xfe")
+    spoil(stage.files, "space/1.data", 3 * PAGE_BYTES + 200, b"\xfe")
     again = Stage(stage.files.kill(), frames=40)
     again.cache.read_ahead([page(number) for number in (5, 6, 7)])
     again.cache._read_ahead.drain()
@@ -432,15 +272,6 @@ def test_read_ahead_brings_pages_in_unpinned_and_its_errors_are_the_readers() ->
     assert again.frame(page(8)) == 0
 
 
-def test_read_ahead_thread_ends_when_the_store_is_dead() -> None:
-    stage = Stage(FaultFiles(new_disk(), [Rule("pread", error=errno.EIO)]))
-    stage.cache.read_ahead([page(1)])
-    stage.cache._read_ahead.drain()
-    assert stage.files.failure.first is not None
-    stage.cache.close()
-    assert stage.counter("pinned") == 0
-
-
 def test_references_of_read_ahead_and_commit_make_no_page_hotter() -> None:
     stage = Stage(frames=40)
     scanned = [page(number, 2) for number in range(1, 61)]
@@ -456,18 +287,6 @@ def test_references_of_read_ahead_and_commit_make_no_page_hotter() -> None:
     assert stage.counter("hot") == hot
     assert all(stage.frame(page(number)) for number in range(1, 37))
     stage.cache.close()
-
-
-def test_signal_in_the_middle_of_a_load_leaves_no_pin_and_no_page_for_ever_loading() -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    stage = Stage(FaultFiles(new_disk(), [Rule("pread", "space/2.data", stall=interrupt)]))
-    with pytest.raises(KeyboardInterrupt):
-        stage.cache.hold([page(1), page(2), page(1, 2), page(5, 2)])
-    assert stage.counter("pinned") == 0
-    assert stage.get(page(1, 2)) == stage.get(page(5, 2)) == -2
-    assert stage.cache._promised == 0
 
 
 def test_forgotten_pages_are_gone_dirty_or_not_and_held_ones_are_refused() -> None:
@@ -495,27 +314,6 @@ def test_distinct_pages_keep_the_mark_of_any_mention() -> None:
     assert distinct([]).size == 0
     with pytest.raises(MemoryExhausted, match="page_buffer has no room"):
         Stage(frames=1)
-
-
-@pytest.mark.parametrize("nth", [1, 2, 3])
-def test_signal_in_the_middle_of_a_batch_keeps_pages_dirty_and_the_batch_to_be_finished(nth: int) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    inner = new_disk()
-    stage = Stage(FaultFiles(inner, [Rule("pwrite", "space/*", nth=nth, stall=interrupt)]))
-    for number in (1, 3, 5):
-        stage.put(page(number), number)
-    with pytest.raises(KeyboardInterrupt):
-        stage.cache.clean(9)
-        stage.cache.flush()
-    assert stage.counter("dirty") == 3
-    before = len(stage.undo.asked)
-    stage.put(page(1), 11)
-    assert stage.cache.flush() == 3
-    assert len(stage.undo.asked) == before + 1
-    again, repaired = restart(inner.image(lambda piece: False))
-    assert (repaired, [again.get(page(number)) for number in (1, 3, 5)]) == (0, [11, 3, 5])
 
 
 def test_dirty_hot_pages_are_written_when_every_cold_page_is_pinned() -> None:

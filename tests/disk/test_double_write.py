@@ -14,7 +14,7 @@ from engine.errors import ForeignFile, IoFailed, PageDamaged, VersionTooNew
 from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.trace import TraceFiles
 from engine.layout.sealed import seal
-from tests.disk.support import PAGE_BYTES, STORE, Places, Stage, new_disk, page, restart
+from tests.disk.support import PAGE_BYTES, STORE, Places, Stage, new_disk, page, restart, spoil
 
 COUNT = 10
 NUMBERS = [page(1 + number // 2 * 3 + number % 2, 1 + number % 2) for number in range(COUNT)]
@@ -84,12 +84,6 @@ def test_each_page_torn_in_its_place_is_written_again_from_its_copy(torn: int) -
     after = image.image(lambda piece: False)
     again, repaired = restart(after)
     assert (repaired, values(again)[torn]) == (0, 100 + torn), "the repair was durable"
-
-
-def spoil(files: Any, name: str, offset: int, data: bytes = b"\xee\xee") -> None:
-    file = files.open(name, writable=True)
-    files.pwrite(file, offset, data)
-    files.fdatasync(file)
 
 
 def copy_at(number: int) -> int:
