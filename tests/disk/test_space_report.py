@@ -18,7 +18,7 @@ from tests.disk.space_stage import RESERVE, SETTLE, steps
 from tests.store.support import open_memory
 from tidemark.cli.commands import commands
 from tidemark.database import Database
-from tidemark.space_report import draw_space
+from tidemark.report import draw_space
 
 SIZES: dict[str, Any] = {"page_size": "4 KiB", "extent": "16 KiB"}
 PAYLOAD = 512 - 16

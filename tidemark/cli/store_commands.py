@@ -33,7 +33,7 @@ from tidemark.cli.output import (
 )
 from tidemark.control_socket import ask
 from tidemark.database import check_store
-from tidemark.space_report import draw_space
+from tidemark.report import draw_space
 
 
 def ask_owner(store: Path, command: str, locked: tm.Locked) -> Any:
