@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import tidemark as tm
 from engine.clock import ManualClock, SystemClock
 from engine.disk.data_file import file_name
 from engine.disk.tablespaces import TablespaceDefinition
-from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import MemoryFiles
 from engine.kernels.disk_extents import join_tablespace
 from engine.kernels.setup import make_table
@@ -181,7 +182,7 @@ def test_tablespace_that_does_not_extend_itself_says_what_to_do() -> None:
 
 def faulty(*rules: Rule) -> tuple[MemoryFiles, FaultFiles]:
     disk = MemoryFiles()
-    return MemoryFiles(disk.disk), FaultFiles(disk, rules)
+    return MemoryFiles(disk.disk), FaultFiles(disk, Plan(rules))
 
 
 def open_faulty(files: FaultFiles) -> Database:
@@ -205,6 +206,22 @@ def test_disk_full_while_extending_keeps_whole_extents_and_nothing_else(fits: in
     assert disk.size("space/1.data") == 4_096 + (1 + fits) * EXTENT
     assert use_extents(db, "main", 9) == fits
     assert db.status()["store"]["state"] == "open"
+    files._plan.is_over = True  # there is space again
+    db._store.space.extend(1)
+    assert state_of(db)["main"]["extents"] == 1 + fits + 16
+    db.close()
+    assert state_of(open_memory(MemoryFiles(disk.disk)))["main"]["extents"] == 1 + fits + 16
+
+
+def test_extension_asked_for_by_several_threads_is_done_once() -> None:
+    db = open_memory()
+    db.create_tablespace("main", EXTENT, **SIZES)
+    assert use_extents(db, "main", 9) == 1
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(db._store.space.extend, 1) for _ in range(8)]:
+            done.result()
+    assert state_of(db)["main"]["extents"] == 17
+    assert state_of(db)["main"]["free_extents"] == 16
 
 
 @pytest.mark.parametrize("nth", range(1, 5))
