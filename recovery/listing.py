@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from engine.disk.data_file import FOLDER as SPACE_FOLDER
 from engine.errors import Damaged, FileMissing, IoFailed, LcpDamaged, RedoDamaged, Rejected, SysfileDamaged
 from engine.layout.arena import ENTRY_WORDS
 from engine.layout.lcp import (
@@ -93,7 +94,7 @@ class StoreListing:
                 if "create" in change:
                     definition = TableDefinition.from_json(json.dumps(change["create"]).encode())
                     found[definition.table_id] = definition
-                else:
+                elif "drop" in change:
                     found.pop(change["drop"], None)
         return [found[table_id] for table_id in sorted(found)]
 
@@ -105,6 +106,7 @@ class StoreListing:
             "local checkpoint data": 0,
             "local checkpoint control": 0,
             "catalog": 0,
+            "data files": 0,
             "other": 0,
         }
         for folder, kind in (
@@ -113,10 +115,11 @@ class StoreListing:
             (UNDO_FOLDER, "undo"),
             (LCP_FOLDER, ""),
             ("catalog", "catalog"),
+            (SPACE_FOLDER, "data files"),
         ):
             for name in self._files.list(folder) if not folder or self._files.exists(folder) else ():
                 path = f"{folder}/{name}" if folder else name
-                if not folder and name in (REDO_FOLDER, UNDO_FOLDER, LCP_FOLDER, "catalog"):
+                if not folder and name in (REDO_FOLDER, UNDO_FOLDER, LCP_FOLDER, SPACE_FOLDER, "catalog"):
                     continue
                 of_lcp = "data" if name.endswith(".data") else "control"
                 target = kind or f"local checkpoint {of_lcp}"

@@ -42,6 +42,7 @@ from tidemark.control_socket import serve
 from tidemark.handles import TableHandle
 from tidemark.locator import Locator
 from tidemark.session import Transaction
+from tidemark.space_report import space_report
 
 if TYPE_CHECKING:
     from engine.clock import Clock
@@ -92,7 +93,13 @@ class Database:
             self._clockwork.start(wants_lcp=opened.report.groups > 0 or bool(opened.unsound))
             if isinstance(files, PosixFiles):
                 self._control = serve(
-                    files, {"status": self._full_status, "checkpoint": self.checkpoint, "check": self.check}
+                    files,
+                    {
+                        "status": self._full_status,
+                        "checkpoint": self.checkpoint,
+                        "check": self.check,
+                        "report": self.space_report,
+                    },
                 )
 
     # --- life ------------------------------------------------------------------------------------
@@ -345,6 +352,13 @@ class Database:
             "tablespaces": store.space.counters(),
             "transactions": {"open": len(store.locks.by_slot)},
         }
+
+    def space_report(self) -> dict[str, Any]:
+        """How full the pages of disk columns are: tablespaces, and by table the extent search matrix, pages by fill and
+        a map of extents. Raises: StoreFailed.
+        """
+        self.check_usable()
+        return space_report(self._store)
 
     def _full_status(self) -> dict[str, Any]:
         """What the control socket answers: `status` and how the store was opened."""

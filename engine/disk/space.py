@@ -90,7 +90,7 @@ class Space:
         self._by_id: dict[int, Tablespace] = {}
         self._open: dict[int, tuple[File, int]] = {}  # file number: file, bytes of a page
         self._growing = threading.Lock()
-        self._counting = threading.Lock()  # over lists of extents that several calls walk
+        self._counting = threading.Lock()  # over counts and lists of extents that take several calls
         self._making: set[int] = set()  # data files no definition names yet
         self._syncing = threading.Lock()
 
@@ -379,10 +379,12 @@ class Space:
 
     def _count(self, tablespace: Tablespace) -> bool:
         """Count the durable extents in memory too; False if there is no room for all their descriptors."""
-        for each in tablespace.files:
-            while (missing := each.extents - int(self.mem[each.address + FL_EXTENTS])) > 0:
-                if add_extents(self.mem, each.address, min(missing, EXTENTS_PER_CALL)) == 0:
-                    return False
+        # One at a time: two that count the same file would count an extent twice.
+        with self._counting:
+            for each in tablespace.files:
+                while (missing := each.extents - int(self.mem[each.address + FL_EXTENTS])) > 0:
+                    if add_extents(self.mem, each.address, min(missing, EXTENTS_PER_CALL)) == 0:
+                        return False
         return True
 
     def _forget_memory(self, tablespace: Tablespace) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,16 +14,19 @@ import tidemark as tm
 from engine.clock import ManualClock, SystemClock
 from engine.disk.data_file import file_name
 from engine.disk.tablespaces import TablespaceDefinition
-from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import MemoryFiles
+from engine.files import PosixFiles
 from engine.kernels.disk_extents import join_tablespace
 from engine.kernels.setup import make_table
 from engine.layout import arena as a
 from engine.layout import disk_arena as d
 from engine.options import Options
+from recovery.listing import StoreListing
 from tests.disk.space_stage import RESERVE, steps
 from tests.store.support import SMALL, open_memory
 from tidemark.database import Database
+from tidemark.database import check_store as tm_check
 
 SIZES: dict[str, Any] = {"page_size": "4 KiB", "extent": "16 KiB"}
 EXTENT = 16 << 10
@@ -181,7 +186,7 @@ def test_tablespace_that_does_not_extend_itself_says_what_to_do() -> None:
 
 def faulty(*rules: Rule) -> tuple[MemoryFiles, FaultFiles]:
     disk = MemoryFiles()
-    return MemoryFiles(disk.disk), FaultFiles(disk, rules)
+    return MemoryFiles(disk.disk), FaultFiles(disk, Plan(rules))
 
 
 def open_faulty(files: FaultFiles) -> Database:
@@ -205,6 +210,22 @@ def test_disk_full_while_extending_keeps_whole_extents_and_nothing_else(fits: in
     assert disk.size("space/1.data") == 4_096 + (1 + fits) * EXTENT
     assert use_extents(db, "main", 9) == fits
     assert db.status()["store"]["state"] == "open"
+    files._plan.is_over = True  # there is space again
+    db._store.space.extend(1)
+    assert state_of(db)["main"]["extents"] == 1 + fits + 16
+    db.close()
+    assert state_of(open_memory(MemoryFiles(disk.disk)))["main"]["extents"] == 1 + fits + 16
+
+
+def test_extension_asked_for_by_several_threads_is_done_once() -> None:
+    db = open_memory()
+    db.create_tablespace("main", EXTENT, **SIZES)
+    assert use_extents(db, "main", 9) == 1
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(db._store.space.extend, 1) for _ in range(8)]:
+            done.result()
+    assert state_of(db)["main"]["extents"] == 17
+    assert state_of(db)["main"]["free_extents"] == 16
 
 
 @pytest.mark.parametrize("nth", range(1, 5))
@@ -338,3 +359,22 @@ def test_file_that_grew_in_part_has_the_extents_that_fit_and_strangers_stay() ->
     with pytest.raises(tm.PageDamaged):
         db._store.space.place(9 << d.FILE_SHIFT | 1)
     assert file_name(9) == "space/9.data"
+
+
+def test_store_with_tablespaces_is_listed_checked_and_read_by_those_who_do_not_open_it(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", data_memory="16 MiB", redo_log="2 MiB", background=False) as db:
+        db.create_table("t", [tm.Column("id", tm.Int64)], primary_key="id")
+        db.checkpoint()
+        db.create_tablespace("main", 3 * EXTENT, **SIZES)
+        db.add_datafile("main", 1)
+        db.create_tablespace("gone", 1, **SIZES)
+        db.drop_tablespace("gone")
+        files = PosixFiles(tmp_path / "store")
+        listing = StoreListing(files)
+        assert [each.name for each in listing.tables()] == ["main.t"]
+        assert listing.sizes_bytes()["data files"] == 2 * 4_096 + 4 * EXTENT + 4_096 + EXTENT
+        files.close_all()
+        with tm.open(tmp_path / "store", read_only=True, data_memory="16 MiB") as beside:
+            assert beside.tables() == ["main.t"]
+        assert db.check()["is_sound"]
+    assert tm_check(tmp_path / "store", data_memory="16 MiB")["is_sound"]

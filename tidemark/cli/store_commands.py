@@ -1,4 +1,4 @@
-"""Commands about a store as a whole: info, tables, status, checkpoint, check."""
+"""Commands about a store as a whole: info, tables, status, report, checkpoint, check."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ from tidemark.cli.output import (
 )
 from tidemark.control_socket import ask
 from tidemark.database import check_store
+from tidemark.report import draw_space
 
 
 def ask_owner(store: Path, command: str, locked: tm.Locked) -> Any:
     """What the process that has the store open answers; its lock is the error if it answers nothing."""
     try:
-        return ask(store, command, 30.0 if command == "status" else None)
+        return ask(store, command, 30.0 if command in ("status", "report") else None)
     except tm.PeerError as error:
         raise tm.Locked(
             f"{locked.message}, or use a store opened with background=True, which answers ({error.message})"
@@ -184,6 +185,35 @@ def status(store: Path, data_memory: str, as_json: bool) -> None:
     except tm.Locked as locked:
         found = ask_owner(store, "status", locked)
     say(found, as_json, lambda: tree_lines(found))
+
+
+@click.command(short_help="Show how full the pages of disk columns are.")
+@store_argument
+@click.option("--picture", type=click.Path(path_type=Path, dir_okay=False), help="Draw it into this SVG or PNG file.")
+@memory_option
+@json_option
+@one_line
+def report(store: Path, picture: Path | None, data_memory: str, as_json: bool) -> None:
+    """Show how full the pages of disk columns are: search matrix, pages by fill, map of extents.
+
+    Of the process that has the store open, or after restarting it.
+    """
+    try:
+        with open_store(store, data_memory) as db:
+            found = db.space_report()
+    except tm.Locked as locked:
+        found = ask_owner(store, "report", locked)
+    if picture is not None:
+        draw_space(found, picture)
+    say(found, as_json, lambda: tree_lines({**found, "tables": _without_maps(found["tables"])}))
+
+
+def _without_maps(tables: dict[str, Any]) -> dict[str, Any]:
+    """What fits a terminal."""
+    return {
+        name: {key: str(value) if isinstance(value, list) else value for key, value in each.items() if key != "map"}
+        for name, each in tables.items()
+    }
 
 
 @click.command(short_help="Make a local checkpoint.")

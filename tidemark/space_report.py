@@ -1,0 +1,92 @@
+"""How full the pages of disk columns are: extent search matrix, pages by fill and a map of extents, as plain values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.kernels.disk_matrix import (
+    FILL_STEPS,
+    MATRIX_LISTS,
+    MATRIX_WORDS,
+    MX_CURRENT,
+    MX_CURRENT_FREE,
+    MX_DIRTY,
+    MX_EXTENTS,
+    MX_FILL,
+    MX_FREE,
+    MX_PROMISED,
+    MX_PROMISED_WORDS,
+    fill_of_extents,
+    matrix_of,
+)
+from engine.layout.arena import DISK_CLASSES, F_TABLESPACE, MATRIX_ROWS, OK, ST_MORE
+from engine.layout.disk_arena import FILE_SHIFT, PAGE_IN_FILE_MASK, TS_EXTENT_PAGES, TS_PAYLOAD
+
+if TYPE_CHECKING:
+    from engine.store import Store
+    from engine.table import Table
+
+EXTENTS_PER_CALL = 256
+MAP_EXTENTS_MAX = 512  # of one table; what a picture can show
+
+
+def space_report(store: Store) -> dict[str, Any]:
+    """Tablespaces, and for each table with disk columns: matrix, pages by fill, map of extents (plain values)."""
+    holder = object()
+    store.pin(holder)  # tables dropped meanwhile keep their extents
+    try:
+        tables = sorted(store.tables.values(), key=lambda table: table.name)
+        found = {table.name: _table_report(store, table) for table in tables if _is_on_disk(store, table)}
+    finally:
+        store.unpin(holder)
+    return {"tablespaces": store.space.counters(), "tables": found}
+
+
+def _is_on_disk(store: Store, table: Table) -> bool:
+    return bool(store.mem[table.fragments[0] + F_TABLESPACE])
+
+
+def _table_report(store: Store, table: Table) -> dict[str, Any]:
+    mem = store.mem
+    tablespace = int(mem[table.fragments[0] + F_TABLESPACE])
+    numbers = np.zeros(MATRIX_WORDS, dtype=np.int64)
+    for fragment in table.fragments:
+        state = np.zeros(1, dtype=np.int64)
+        while matrix_of(mem, fragment, state, numbers, EXTENTS_PER_CALL) == ST_MORE:
+            pass
+    extent_words = int(mem[tablespace + TS_PAYLOAD]) * int(mem[tablespace + TS_EXTENT_PAGES])
+    counts, free = numbers[:MATRIX_LISTS], numbers[MX_FREE : MX_FREE + MATRIX_LISTS]
+    shares = np.round(free / np.maximum(counts * extent_words, 1), 4)
+    return {
+        "extents": int(numbers[MX_EXTENTS]),
+        "matrix": counts.reshape(MATRIX_ROWS, DISK_CLASSES).tolist(),
+        "matrix_free_share": shares.reshape(MATRIX_ROWS, DISK_CLASSES).tolist(),
+        "current": int(numbers[MX_CURRENT]),
+        "current_free_share": round(int(numbers[MX_CURRENT_FREE]) / max(int(numbers[MX_CURRENT]) * extent_words, 1), 4),
+        "open_pages": {
+            "dirty": int(numbers[MX_DIRTY]),
+            "promised": int(numbers[MX_PROMISED]),
+            "promised_bytes": int(numbers[MX_PROMISED_WORDS]) * 8,
+        },
+        "pages_by_fill": numbers[MX_FILL : MX_FILL + FILL_STEPS].tolist(),
+        "map": _map_of(store, table, tablespace),
+    }
+
+
+def _map_of(store: Store, table: Table, tablespace: int) -> list[dict[str, Any]]:
+    """Per cent used of each page of the first extents, in order of their place."""
+    pages, payload = int(store.mem[tablespace + TS_EXTENT_PAGES]), int(store.mem[tablespace + TS_PAYLOAD])
+    out = np.zeros(EXTENTS_PER_CALL * (1 + pages), dtype=np.int64)
+    found: list[tuple[int, list[int]]] = []
+    for fragment in table.fragments:
+        state, status = np.zeros(2, dtype=np.int64), ST_MORE
+        while status != OK and len(found) < MAP_EXTENTS_MAX:
+            status = fill_of_extents(store.mem, fragment, state, out)
+            rows = out[: int(state[1])].reshape(-1, 1 + pages)
+            found += [(int(row[0]), (row[1:] * 100 // payload).tolist()) for row in rows]
+    return [
+        {"file": first >> FILE_SHIFT, "page": first & PAGE_IN_FILE_MASK, "percent_used": used}
+        for first, used in sorted(found)[:MAP_EXTENTS_MAX]
+    ]
