@@ -110,7 +110,8 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
             (
                 0,
                 _bits(redo.FLAGS_MASK, redo.FLAGS_SHIFT),
-                f"flags; {redo.FLAG_VAR_KEPT}: the image is only the fixed part, the var part stays",
+                f"flags; {redo.FLAG_VAR_KEPT}: the image has no var part, it stays; {redo.FLAG_DISK_KEPT}: no disk"
+                " part, it stays",
             ),
             (0, _rest(redo.WORDS_SHIFT), "words of the record"),
             (1, _bits(redo.TABLE_MASK), "table"),
@@ -133,6 +134,10 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
             (0, _bits(row.VAR_COUNT_MASK, row.VAR_COUNT_SHIFT), "var columns"),
             (0, _bits(row.VAR_KEY_WORDS_MASK, row.VAR_KEY_WORDS_SHIFT), "words of canonical key behind this word"),
             (0, _bits((1 << row.VAR_VERSION_BITS) - 1, row.VAR_VERSION_SHIFT), "version"),
+        ],
+        "disk part": [
+            (0, _bits(row.DISK_WORDS_MASK), "words of the disk part"),
+            (0, _bits((1 << row.VAR_VERSION_BITS) - 1, row.DISK_VERSION_SHIFT), f"version, {row.DISK_VERSION}"),
         ],
     }
 
