@@ -167,7 +167,8 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
             (
                 0,
                 _bits(redo.FLAGS_MASK, redo.FLAGS_SHIFT),
-                f"flags; {redo.FLAG_VAR_KEPT}: the image is only the fixed part, the var part stays",
+                f"flags; {redo.FLAG_VAR_KEPT}: the image has no var part, it stays; {redo.FLAG_DISK_KEPT}: no disk"
+                " part, it stays",
             ),
             (0, _rest(redo.WORDS_SHIFT), "words of the record"),
             (1, _bits(redo.TABLE_MASK), "table"),
@@ -209,6 +210,10 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
             (1, "0–62", f"first page: data file << {disk_arena.FILE_SHIFT} | page in the file"),
             (2, "0–62", "pages"),
             (3, "0–63", "0"),
+        ],
+        "disk part": [
+            (0, _bits(row.DISK_WORDS_MASK), "words of the disk part"),
+            (0, _bits((1 << row.VAR_VERSION_BITS) - 1, row.DISK_VERSION_SHIFT), f"version, {row.DISK_VERSION}"),
         ],
     }
 

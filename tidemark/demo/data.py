@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidemark.database import Database
 
 MONEY = Decimal(15, 2)
-COMMENT_STORAGE = "memory"
+COMMENT_STORAGE = "memory"  # of orders and lines, which nobody reads while they are changed
 ORDERS = [
     Column("o_orderkey", Int64),
     Column("o_custkey", Int64),
