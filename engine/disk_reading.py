@@ -1,7 +1,7 @@
 """Reading rows with their disk parts, one and many: which pages, in which order, and large values chunk by chunk.
 
-A kernel call copies memory parts and disk part of a row at one instant, or says which page is missing. For many rows the
-pages are known first: they are brought in sorted, a few at a time, the next ones read ahead, and each is read once.
+A kernel call copies memory parts and disk part of a row at one instant, or says which page is missing. For many rows
+the pages are known first: they are brought in sorted, a few at a time, the next ones read ahead, and each is read once.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
 
 
 class _Gatherer:
-    """Reads many rows in the order of their pages; `offsets[i]` is where the image of row i begins, -1 if it is gone."""
+    """Reads many rows in the order of their pages; `offsets[i]` is where row i's image begins, -1 if it is gone."""
 
     def __init__(self, disk: DiskColumns, table: Table, pages: Words, words_expected: int) -> None:
         self._disk = disk

@@ -300,8 +300,8 @@ def write_transaction_record(mem, txn, buf, txid):
 def log_records(mem, txn, buf, fill, copies, txid):
     """Copy a small transaction's records into the filling REDO group, if it changed anything.
 
-    COMMIT_LOGGED or 0; or, nothing done, ST_MORE (too large for one step), ST_COPIES (no room in copies), ST_SPACE (none
-    in fill).
+    COMMIT_LOGGED or 0; or, nothing done, ST_MORE (too large for one step), ST_COPIES (no room in copies), ST_SPACE
+    (none in fill).
     """
     words = mem[txn + X_USED] - GROUP_WORDS
     if mem[txn + X_OPS] > SMALL_OPERATIONS or words > SMALL_WORDS:

@@ -164,7 +164,7 @@ def reserve_disk_row(mem, txn, buf, fragment, tag, images, at):
 
 @helper
 def change_disk_row(mem, txn, buf, fragment, rowid, row, images, at, flags, mode):
-    """UPDATE of a row with a disk part; OK or a status code. MODE_UPDATE_KEPT: the image has none, what is there stays."""
+    """UPDATE of a row with a disk part; OK or a status code. MODE_UPDATE_KEPT: the image has none, it stays."""
     fixed = mem[fragment + F_FIXED_WORDS]
     space = mem[fragment + F_TABLESPACE]
     if mode == MODE_UPDATE_KEPT:

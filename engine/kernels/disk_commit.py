@@ -1,4 +1,4 @@
-"""Commit of transactions that change disk parts: as `commit.py`, on pages the caller has brought in and pinned (D3, D7).
+"""Commit of transactions that change disk parts: as `commit.py`, on pages the caller has pinned (D3, D7).
 
 Row and page change in one kernel call, so whoever reads meets either both as they were or both as they will be. Between
 two calls a slice may end behind any row and behind any chunk; X_PIECE, X_CHUNK, X_LINK and X_FREEING keep the place.
@@ -341,7 +341,7 @@ def apply_one(mem, txn, buf, operation, epoch, author, copies):
 
 @helper
 def apply_disk_operations(mem, txn, buf, copies, epoch, budget):
-    """Apply operations from X_CURSOR on: OK when all are applied, ST_MORE behind `budget` of them, or why it stopped."""
+    """Apply operations from X_CURSOR on: OK when all are, ST_MORE behind `budget` of them, or why it stopped."""
     author = (mem[txn + X_TAIL_WORD] >> 32) & 0xFFFF
     operation = mem[txn + X_CURSOR]
     done = 0

@@ -12,7 +12,7 @@ from engine.kernels.disk_page import page_give, page_piece, page_piece_words, pa
 from engine.kernels.disk_space import space_release, space_reserve, space_word
 from engine.kernels.disk_space import space_settle as settle
 from engine.kernels.pool import give_cell, take_cell
-from engine.kernels.undo import undo_append, undo_has_room, undo_promise
+from engine.kernels.undo import GROUP_SHARE_WORDS, RECORD_SHARE_WORDS, undo_append, undo_has_room, undo_promise
 from engine.kernels.words import move_words
 from engine.layout.arena import (
     F_NUMBER,
@@ -146,6 +146,9 @@ def promise_undo_of(mem, txn, space, words, has_image):
     for _ in range(chunks_of(mem, space, words)):
         if status == OK:
             status = undo_promise(mem, txn, size)
+        if status == OK and has_image:
+            # A slice of a commit may free one old chunk and no more: it pays for a whole group's header and padding.
+            status = undo_promise(mem, txn, GROUP_SHARE_WORDS - RECORD_SHARE_WORDS)
     return status
 
 

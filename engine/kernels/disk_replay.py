@@ -1,6 +1,7 @@
-"""Disk parts at restart: UNDO back to the local checkpoint, then REDO through pages, extents and UNDO log as in a commit.
+"""Disk parts at restart: UNDO back to the local checkpoint, then REDO through pages and UNDO log as in a commit.
 
-One thread, private memory. Both kernels stop at a page that is not in the cache (ST_PAGE, state[3]) and are called again.
+One thread, private memory. Both kernels stop at a page that is not in the cache (ST_PAGE, state[3]), to be called
+again.
 """
 
 from __future__ import annotations

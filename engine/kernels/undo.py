@@ -37,7 +37,7 @@ from engine.layout.disk_arena import (
     UNDO_WORDS,
 )
 
-RECORD_SHARE_WORDS = 64  # of each record, for the padding of groups its transaction is spread over
+RECORD_SHARE_WORDS = 96  # at least six records of a slice pay for the header and padding of a group
 GROUP_SHARE_WORDS = 576  # header and padding of one group: 24 + 511 at most
 MARK_ROOM_WORDS = 64  # of a buffer, kept back for records that no flush can make room for
 RECORD_WORDS_MAX = (1 << 31) - 1

@@ -179,7 +179,7 @@ class LocalCheckpoint:
         report.size_bytes += copies.size_bytes
 
     def _write_disk(self, control: Control, report: LcpReport) -> None:
-        """Disk pages as of the end of E or later, with the UNDO records that lead back to it; then the extent headers."""
+        """Disk pages as of the end of E or later, the UNDO records that lead back to it, then the extent headers."""
         if not self._has_disk:
             return
         disk = self._store.disk

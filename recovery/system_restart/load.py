@@ -156,8 +156,8 @@ class Loader:
     def _choose_one(self, fragments: list[tuple[Table, int]], others: list[tuple[int, int]]) -> Control | None:
         """The newest checkpoint whose files of the fragments, and whose copies file, are not known to be damaged.
 
-        others: further files it needs. Behind the first checkpoint ever made there is the empty store: then the log must
-        reach back to its start.
+        others: further files it needs. Behind the first checkpoint ever made there is the empty
+        store: then the log must reach back to its start.
         """
         wanted = [(table.table_id, number) for table, number in fragments]
         for control in self._controls:

@@ -289,8 +289,8 @@ class Restart:
         has_disk = any(table.format.has_disk for table in store.tables.values())
         if through is not None and has_disk and through < sysfile.filtered_epoch:
             raise ValueOutOfRange(
-                f"epoch {through} is before epoch {sysfile.filtered_epoch}, up to which UNDO records of disk columns were"
-                " filtered; restart through that one or a later one, or keep stores with undo_filter=False",
+                f"epoch {through} is before epoch {sysfile.filtered_epoch}, up to which UNDO records of disk columns"
+                " were filtered; restart through that one or a later one, or keep stores with undo_filter=False",
                 oldest=sysfile.filtered_epoch,
             )
 

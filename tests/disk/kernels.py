@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.kernels import kernel
 from engine.kernels.disk_cache import cache_dirtied, cache_of, frame_of
-from engine.kernels.disk_space import extent_of
 from engine.kernels.disk_page import page_format, page_give, page_piece, page_piece_words, page_take, page_take_given
+from engine.kernels.disk_space import extent_of
 from engine.layout.arena import S_UNDO
 from engine.layout.disk import DP_FREE
 from engine.layout.disk_arena import C_PAGE_WORDS, EX_FIRST, EX_PAGES, U_LSN
