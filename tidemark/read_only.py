@@ -270,5 +270,5 @@ class ReadOnlyDatabase:
         self.check_usable()
         raise _read_only("nothing was written")
 
-    create_table = drop_table = _refuse
+    create_table = drop_table = create_tablespace = add_datafile = drop_tablespace = _refuse
     sync = advance_epoch = checkpoint = _refuse

@@ -245,6 +245,9 @@ def writing_calls(view: Any, txn: Any) -> dict[str, Callable[[], Any]]:
     calls: dict[str, Callable[[], Any]] = {
         "create_table": lambda: view.create_table("test.x", ACCOUNT, "id"),
         "drop_table": lambda: view.drop_table(NAME),
+        "create_tablespace": lambda: view.create_tablespace("x"),
+        "add_datafile": lambda: view.add_datafile("x", 1),
+        "drop_tablespace": lambda: view.drop_tablespace("x"),
         "sync": lambda: view.sync(),
         "advance_epoch": lambda: view.advance_epoch(),
         "checkpoint": lambda: view.checkpoint(),
@@ -300,7 +303,7 @@ def test_every_writing_call_raises_read_only_and_changes_nothing(writer: Any) ->
 def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
     missing = {name for name in dir(tm.Database) if not name.startswith("_") and not hasattr(tm.ReadOnlyDatabase, name)}
     # What the log, a restart and the writer's memory tell.
-    assert missing <= {"outcome", "restart_report", "check"}
+    assert missing <= {"outcome", "restart_report", "check", "tablespaces", "space_report"}
     writing = {name for name in dir(tm.Transaction) if not name.startswith("_")}
     known = {"insert", "write", "update", "delete", "insert_many", "write_many", "update_many", "delete_many"}
     read = {"get", "get_many", "scan", "commit", "rollback", "savepoint", "check"}
