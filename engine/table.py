@@ -63,9 +63,11 @@ class Table:
         """Let the disk parts lie in a tablespace: how large a piece may be, and how large all are if they are equal."""
         payload = int(self.mem[tablespace + TS_PAYLOAD])
         words = disk_part_words(self.definition) + PIECE_HEADER_WORDS
-        is_chained = any(column.type.is_lob for column in self.definition.columns if column.storage == "disk")
-        constant = self.format.disk_words and self.format.disk_words + PIECE_HEADER_WORDS
-        join_tablespace(self.mem, self.address, tablespace, payload - 1 if is_chained else words, constant)
+        equal = self.format.disk_words and self.format.disk_words + PIECE_HEADER_WORDS
+        if any(column.type.is_lob for column in self.definition.columns if column.is_disk):
+            # Pieces of up to half a page share pages; larger ones, and chunks, begin on an empty one.
+            words, equal = payload // 2, -1
+        join_tablespace(self.mem, self.address, tablespace, words, equal)
 
     @property
     def disk(self) -> DiskColumns:

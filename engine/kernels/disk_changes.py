@@ -123,7 +123,7 @@ def current_part(mem, txn, buf, fragment, rowid, row):
         return OK, buf[own] & VAR_WORDS_MASK, 0
     reference = mem[reference_at(mem, fragment, row)]
     page = reference >> SLOT_BITS
-    if mem[fragment + F_DISK_WORDS] != 0:
+    if mem[fragment + F_DISK_WORDS] > 0:
         return OK, mem[fragment + F_DISK_WORDS] - PIECE_HEADER_WORDS, page
     mem[txn + X_PAGE] = page
     if frame_of(mem, mem[mem[fragment + F_TABLESPACE] + TS_CACHE], page) == 0:

@@ -37,7 +37,7 @@ from engine.kernels.undo import undo_has_room
 from engine.kernels.varparts import var_words
 from engine.layout.arena import (
     COUNT_SHIFT,
-    F_DISK_ANY,
+    F_DISK_WORDS,
     F_FIXED_WORDS,
     F_HAS_DISK,
     F_HAS_VAR,
@@ -135,7 +135,7 @@ def add_old(mem, fragment, reference, out):
     space = mem[fragment + F_TABLESPACE]
     if add_page(out, reference >> SLOT_BITS):
         return 1
-    if mem[fragment + F_DISK_ANY] < mem[space + TS_PAYLOAD]:
+    if mem[fragment + F_DISK_WORDS] >= 0:
         return 0  # no part of this table is chained
     frame = frame_of(mem, mem[space + TS_CACHE], reference >> SLOT_BITS)
     if frame == 0:

@@ -115,7 +115,7 @@ def put_existing(mem, txn, buf, fragment, rowid, images, at, mode):
 
 @helper
 def cancel_delete(mem, buf, row, head):
-    """The update that takes back a DELETE is certain to be there: the DELETE, which `head` leads to, becomes nothing."""
+    """The update that takes back a DELETE is there: the DELETE, which `head` leads to, becomes nothing."""
     after = mem[row]
     mem[row] = head
     take_back_delete(mem, buf, row)

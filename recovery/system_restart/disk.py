@@ -65,8 +65,9 @@ class DiskRestart:
         self.replayed = 0
 
     def open(self, controls: list[Control]) -> None:
-        """Read the UNDO log to its end and open the tablespaces of the newest checkpoint; nothing is written but the end
-        of the log made firm. Raises: UndoDamaged, FileMissing, ForeignFile, PageDamaged.
+        """Read the UNDO log to its end and open the tablespaces of the newest checkpoint.
+
+        Nothing is written but the end of the log made firm. Raises: UndoDamaged, FileMissing, ForeignFile, PageDamaged.
         """
         geometry = self._sysfile.undo_geometry
         if geometry is None:
