@@ -221,7 +221,8 @@ def drop_tablespace(mem, tablespace, budget):
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
 def join_tablespace(mem, table, tablespace, any_words, piece_words):
     """Let a new table's disk parts lie in a tablespace. `any_words`: a piece of so many words and less finds room on
-    every page of class 1; `piece_words`: words of every piece if all are equal, else 0, or -1 if disk parts may be chained. OK or ST_INVARIANT.
+    every page of class 1; `piece_words`: words of every piece if all are equal, else 0, or
+    -1 if disk parts may be chained. OK or ST_INVARIANT.
     """
     payload = mem[tablespace + TS_PAYLOAD]
     if any_words < 1 or any_words + 1 > payload:

@@ -145,9 +145,7 @@ def _rest(shift: int) -> str:
     return f"{shift}–62"
 
 
-def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
-    """(word, bits, meaning) of every field that is part of a word, from the constants the code uses."""
-    rowid = f"logical page << {ids.SLOT_BITS} | slot"
+def _disk_bit_fields() -> dict[str, list[tuple[int, str, str]]]:
     slot = disk.ENTRY_WORDS_SHIFT
     return {
         "slot": [
@@ -155,6 +153,37 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
             (0, _bits(disk.ENTRY_MASK, slot), "words of the piece"),
             (0, _bits(1, disk.ENTRY_FREE.bit_length() - 1), "1 if the slot is free"),
         ],
+        "undo record": [
+            (0, _bits(disk.UNDO_KIND_MASK), "kind"),
+            (0, _bits((1 << 32) - 1, disk.UNDO_WORDS_SHIFT), "words of the record"),
+            (1, "0–63", "LSN: byte position in the endless log of records made"),
+            (2, "0–63", "disk reference: data file << 48 | page in the file << 16 | slot"),
+            (2, "0–63", f"CREATE, DROP: table; LCP, RESTART: local checkpoint (all {disk.UNDO_MARK_WORDS} words long)"),
+            (3, _bits(disk.OWNER_TABLE_MASK), "table"),
+            (3, f"{disk.OWNER_FRAGMENT_SHIFT}–62", "fragment"),
+            (3, "0–63", "LCP: its epoch; RESTART: LSN of the UNDO_LCP record that reading backward goes on at"),
+            (4, "0–63", "epoch; RESTART: sequence of that record's group"),
+            (5, "0–63", "UPDATE, FREE: first word of the piece as it was; RESTART: position of that group"),
+        ],
+        "extent header": [
+            (0, _bits(disk.OWNER_TABLE_MASK), "table; one that the store does not have was dropped"),
+            (0, _rest(disk.OWNER_FRAGMENT_SHIFT), "fragment"),
+            (1, "0–62", f"first page: data file << {disk_arena.FILE_SHIFT} | page in the file"),
+            (2, "0–62", "pages"),
+            (3, "0–63", "0"),
+        ],
+        "disk part": [
+            (0, _bits(row.DISK_WORDS_MASK), "words of the disk part"),
+            (0, _bits((1 << row.VAR_VERSION_BITS) - 1, row.DISK_VERSION_SHIFT), f"version, {row.DISK_VERSION}"),
+        ],
+    }
+
+
+def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
+    """(word, bits, meaning) of every field that is part of a word, from the constants the code uses."""
+    rowid = f"logical page << {ids.SLOT_BITS} | slot"
+    return {
+        **_disk_bit_fields(),
         "transaction record": [
             (0, _bits(redo.KIND_MASK), f"kind {redo.KIND_TRANSACTION}"),
             (0, _rest(redo.WORDS_SHIFT), "words of all records of the transaction, this one included"),
@@ -191,29 +220,6 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
             (0, _bits(row.VAR_COUNT_MASK, row.VAR_COUNT_SHIFT), "var columns"),
             (0, _bits(row.VAR_KEY_WORDS_MASK, row.VAR_KEY_WORDS_SHIFT), "words of canonical key behind this word"),
             (0, _bits((1 << row.VAR_VERSION_BITS) - 1, row.VAR_VERSION_SHIFT), "version"),
-        ],
-        "undo record": [
-            (0, _bits(disk.UNDO_KIND_MASK), "kind"),
-            (0, _bits((1 << 32) - 1, disk.UNDO_WORDS_SHIFT), "words of the record"),
-            (1, "0–63", "LSN: byte position in the endless log of records made"),
-            (2, "0–63", "disk reference: data file << 48 | page in the file << 16 | slot"),
-            (2, "0–63", f"CREATE, DROP: table; LCP, RESTART: local checkpoint (all {disk.UNDO_MARK_WORDS} words long)"),
-            (3, _bits(disk.OWNER_TABLE_MASK), "table"),
-            (3, f"{disk.OWNER_FRAGMENT_SHIFT}–62", "fragment"),
-            (3, "0–63", "LCP: its epoch; RESTART: LSN of the UNDO_LCP record that reading backward goes on at"),
-            (4, "0–63", "epoch; RESTART: sequence of that record's group"),
-            (5, "0–63", "UPDATE, FREE: first word of the piece as it was; RESTART: position of that group"),
-        ],
-        "extent header": [
-            (0, _bits(disk.OWNER_TABLE_MASK), "table; one that the store does not have was dropped"),
-            (0, _rest(disk.OWNER_FRAGMENT_SHIFT), "fragment"),
-            (1, "0–62", f"first page: data file << {disk_arena.FILE_SHIFT} | page in the file"),
-            (2, "0–62", "pages"),
-            (3, "0–63", "0"),
-        ],
-        "disk part": [
-            (0, _bits(row.DISK_WORDS_MASK), "words of the disk part"),
-            (0, _bits((1 << row.VAR_VERSION_BITS) - 1, row.DISK_VERSION_SHIFT), f"version, {row.DISK_VERSION}"),
         ],
     }
 

@@ -69,8 +69,8 @@ class Buffer:
         self.records = 0
 
     def promise(self, transaction: int, words: int) -> bool:
-        """64 words a record for padding, 576 once a transaction."""
-        charge = words + 64 + (0 if self.promised.get(transaction) else 576)
+        """96 words a record for padding, 576 once a transaction."""
+        charge = words + 96 + (0 if self.promised.get(transaction) else 576)
         if sum(self.promised.values()) + charge > self.free:
             return False
         self.promised[transaction] = self.promised.get(transaction, 0) + charge

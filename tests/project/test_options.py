@@ -110,7 +110,7 @@ def test_derived_bytes_are_no_keyword() -> None:
 
 
 def test_options_of_later_rooms_are_not_accepted() -> None:
-    for name in ("page_buffer", "binlog"):
+    for name in ("server_id", "binlog"):
         with pytest.raises(SchemaInvalid, match=f"no option '{name}'"):
             Options.from_keywords({name: "64 MiB"})
 
