@@ -71,10 +71,7 @@ def read_image(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
                     return out[ENTRY_WORDS:done]
                 state[4] = 0
             elif done == ST_PAGE:
-                disk.release(held)
-                held = []
-                disk.hold([int(state[3])])
-                held = [int(state[3])]
+                _hold_instead(disk, held, [int(state[3])])
             elif done == ST_DAMAGED:
                 raise disk.damaged(int(state[3]), table.name)
             elif done == ST_MISSING:
@@ -83,6 +80,15 @@ def read_image(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
                 out = np.zeros(ST_SPACE - done, dtype=np.int64)
     finally:
         disk.release(held)
+
+
+def _hold_instead(disk: DiskColumns, held: list[int], wanted: list[int]) -> None:
+    """Hold other pages than so far. Where `held` changes there is no call, so that no signal finds it untrue."""
+    given = held[:]
+    held[:] = ()
+    disk.release(given)
+    disk.hold(wanted)
+    held[:] = wanted
 
 
 def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
@@ -100,15 +106,12 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
     try:
         while True:
             status = read_chunks(table.mem, fragment, rowid, out, part + here, part + words, state)
-            disk.release(held)
-            held = []
             if status == OK:
                 out[image - 1] &= ~ENTRY_INCOMPLETE
                 return True
             if status != ST_PAGE:
                 return False
-            disk.hold([int(state[3])])
-            held = [int(state[3])]
+            _hold_instead(disk, held, [int(state[3])])
     finally:
         disk.release(held)
 

@@ -313,7 +313,7 @@ class CheckedFiles:
             return self._raw_pread_into(file, view, offset)
         except OSError as cause:
             if cause.errno not in TRANSIENT:
-                if self.read_errors_latch:
+                if self.read_errors_latch and file.read_errors_latch:
                     if failure.first is None:
                         failure.first = (IoFailed, "pread", file.name, cause)
                     raise failure.again() from cause

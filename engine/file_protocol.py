@@ -30,6 +30,7 @@ class File(int):
     is_open: bool
     writes: int
     synced: int
+    read_errors_latch: bool  # False for data files: what cannot be read there is one page, and nothing was changed
 
     def __new__(cls, number: int, name: str, writable: bool) -> File:
         """A handle for descriptor `number`."""
@@ -40,6 +41,7 @@ class File(int):
         # Counted instead of flagged: a sync that a signal interrupts cannot leave a wrong "clean" behind.
         file.writes = 0
         file.synced = 0
+        file.read_errors_latch = True
         return file
 
     def __repr__(self) -> str:

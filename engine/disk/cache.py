@@ -19,7 +19,7 @@ import numpy as np
 from engine.disk.double_write import HEADER_WORDS, is_page
 from engine.disk.page_writer import is_behind
 from engine.disk.read_ahead import ReadAhead
-from engine.errors import FileTruncated, MemoryExhausted, NoSuchTable, PageDamaged
+from engine.errors import FileTruncated, IoFailed, MemoryExhausted, NoSuchTable, PageDamaged
 from engine.kernels.disk_frames import (
     COPIED_WORDS,
     claim_pages,
@@ -114,22 +114,37 @@ class PageCache:
         A number with FRESH_PAGE is formatted instead of read if it is still wholly free: owner from its extent, LSN
         that of the UNDO log now. is_reference: False if the pages were asked for already for the same purpose, as a
         commit does: they are not hotter for it. Never with the commit latch held: a frame may have to be cleaned, and
-        the UNDO log takes the latch to flush. Raises: PageDamaged, IoFailed, FileTruncated, NoSuchTable (the table was
+        the UNDO log takes the latch to flush. Raises: PageDamaged (unreadable ones too), IoFailed, FileTruncated, NoSuchTable (the table was
         dropped meanwhile), MemoryExhausted (too many pages, or others pin them for `wait_ms`).
         """
         wanted = distinct(pages)
-        self._promise(wanted.size)
+        promise = [0]
         try:
+            self._promise(wanted.size, promise)
             self._claim(wanted, c.CLAIM_PIN | (0 if is_reference else c.CLAIM_QUIET))
         except BaseException:
-            self._take_promise_back(wanted.size)
+            self._take_promise_back(promise)
             raise
 
     def release(self, pages: Iterable[int]) -> None:
-        """Let pages go that were held with these numbers."""
-        wanted = distinct(pages)
-        self._unpin(wanted)
-        self._take_promise_back(wanted.size)
+        """Let pages go that were held with these numbers. A KeyboardInterrupt waits for the end: what is half released
+        would be pinned until the store is closed.
+        """
+        wanted: Words | None = None
+        promise = [0]
+        interrupt: KeyboardInterrupt | None = None
+        while True:
+            try:
+                if wanted is None:
+                    promise[0] = (made := distinct(pages)).size
+                    wanted = made
+                self._unpin(wanted)
+                self._take_promise_back(promise)
+                break
+            except KeyboardInterrupt as error:
+                interrupt = error  # every step may be made again
+        if interrupt is not None:
+            raise interrupt
 
     def ensure(self, pages: Iterable[int]) -> None:
         """Bring pages in without pinning them: they stay until others need their frames. Raises: as `hold`."""
@@ -155,7 +170,8 @@ class PageCache:
                     raise MemoryExhausted(f"page {page} is still in use; end the transactions that use it", page=page)
         self._notify()
 
-    def _promise(self, count: int) -> None:
+    def _promise(self, count: int, promise: list[int]) -> None:
+        """Promise frames to a holder. promise[0]: how many it has; no signal can come between the two stores."""
         if count > self.frames:
             raise self._exhausted(f"has {self.frames} frames, {count} are needed at once")
         deadline = self._clock.monotonic() + self._wait_seconds
@@ -163,10 +179,12 @@ class PageCache:
             while self._promised + count > self.frames:
                 self._wait(deadline)
             self._promised += count
+            promise[0] = count
 
-    def _take_promise_back(self, count: int) -> None:
+    def _take_promise_back(self, promise: list[int]) -> None:
         with self._changed:
-            self._promised -= count
+            self._promised -= promise[0]
+            promise[0] = 0
             self._changed.notify_all()
 
     def _claim(self, wanted: Words, how: int) -> None:
@@ -267,7 +285,16 @@ class PageCache:
     def _load_run(self, wanted: Words, run: list[tuple[int, Any, int]], out: Words, how: int) -> None:
         _, file, offset = run[0]
         words = np.empty(len(run) * self.page_words, dtype=np.int64)
-        got = self._files.pread_into(file, offset, words)
+        try:
+            got = self._files.pread_into(file, offset, words)
+        except IoFailed as error:
+            self._files.failure.check()
+            if len(run) > 1:  # one by one, so that only the page that cannot be read is refused, and named
+                for each in run:
+                    self._load_run(wanted, [each], out, how)
+                return
+            page = int(wanted[run[0][0]]) & ~c.FRESH_PAGE
+            raise self._damaged(page, file.name, offset, "cannot be read") from error
         self.pages_read += len(run)
         for number, (at, _, offset) in enumerate(run):
             page = int(wanted[at]) & ~c.FRESH_PAGE
@@ -302,11 +329,12 @@ class PageCache:
         step = max(1, self._batch_pages)
         for start in range(0, len(pages), step):
             wanted = np.array(pages[start : start + step], dtype=np.int64)
-            self._promise(wanted.size)
+            promise = [0]
             try:
+                self._promise(wanted.size, promise)
                 self._claim(wanted, c.CLAIM_QUIET)
             finally:
-                self._take_promise_back(wanted.size)
+                self._take_promise_back(promise)
 
     # --- writing ---------------------------------------------------------------------------------
     def clean(self, limit: int) -> int:

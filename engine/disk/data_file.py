@@ -50,6 +50,7 @@ def create_data_file(
     if files.exists(name):  # left by a call that was interrupted: no record names it
         files.unlink(name)
     file = files.create(name, file_bytes(definition, extents))
+    file.read_errors_latch = False
     try:
         words = np.zeros(DATA_FILE_HEADER_BYTES // 8, dtype=np.int64)
         header = header_of(words, DATA_FILE)
@@ -78,6 +79,7 @@ def open_data_file(files: Files, store: bytes, definition: TablespaceDefinition,
     """
     name = file_name(file_id)
     file = files.open(name, True)
+    file.read_errors_latch = False
     try:
         words = np.zeros(DATA_FILE_HEADER_BYTES // 8, dtype=np.int64)
         if files.pread_into(file, 0, words.data.cast("B")) < DATA_FILE_HEADER_BYTES:

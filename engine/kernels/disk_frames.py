@@ -264,7 +264,10 @@ def drop_page(mem, cache, page):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
 def unpin_pages(mem, cache, pages, start, end):
-    """Take a pin of each of pages[start:end] back; the position reached. What is not pinned is passed over."""
+    """Take a pin of each of pages[start:end] back; the position reached. What is not pinned is passed over.
+
+    pages: each becomes 0 with its pin, so a caller that a signal has kept from the answer may call again.
+    """
     end = min(end, start + PAGES_PER_CALL)
     if start < 0 or end > pages.size:
         return start
@@ -272,6 +275,7 @@ def unpin_pages(mem, cache, pages, start, end):
         entry = find_entry(mem, cache, pages[at] & ~FRESH_PAGE)
         if entry != 0 and mem[entry + CE_PINS] > 0:
             unpin(mem, cache, entry)
+        pages[at] = 0
     return end
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import xxhash
 
 from engine.layout import arena as a
+from tests.engine.disk_arena_check import DiskArenaCheck
 
 
 class ArenaCheck:
@@ -23,6 +24,7 @@ class ArenaCheck:
         self.owner = np.zeros(self.mem.size, dtype=np.uint8)
         self.operations: dict[int, int] = {}  # cell → transaction descriptor
         self.chunks: Counter[int] = Counter()  # var references rows and operations hold
+        self.fragments: list[int] = []
 
     def word(self, at: int) -> int:
         return int(self.mem[at])
@@ -55,6 +57,7 @@ class ArenaCheck:
             self.table(table)
         for table, _ in self.store._dropped:
             self.table(table)
+        DiskArenaCheck(self).run(self.fragments)
         # A restart takes pages from both ends; what lies between was never used.
         self.everything_owned(self.word(pool + a.P_HIGH) << a.PAGE_SHIFT, self.word(pool + a.P_LIMIT) << a.PAGE_SHIFT)
 
@@ -116,6 +119,7 @@ class ArenaCheck:
 
     def fragment(self, f: int, number: int) -> None:
         assert self.word(f + a.F_NUMBER) == number and self.word(f + a.F_POOL) == a.S_POOL
+        self.fragments.append(f)
         rows = self.fixed_pages(f)
         self.var_pages(f)
         self.index(f, rows)

@@ -10,16 +10,30 @@ import pytest
 import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout import arena as a
+from engine.layout import disk_arena as d
 from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory, rows_of
 
-OPTIONS: dict[str, Any] = {"data_memory": "48 MiB", "redo_log": "64 MiB", "transaction_memory": "16 MiB"}
+OPTIONS: dict[str, Any] = {
+    "data_memory": "48 MiB",
+    "redo_log": "64 MiB",
+    "transaction_memory": "16 MiB",
+    "undo_log": "64 MiB",
+    "page_buffer": "1 MiB",
+}
 SHAPES: dict[str, tuple[list[tm.Column], Any]] = {
     "fixed": ([tm.Column("id", tm.Int64), tm.Column("value", tm.Int64)], lambda n: n),
     "var": ([tm.Column("id", tm.Int64), tm.Column("value", tm.Text, nullable=True)], lambda n: n),
     "text key": (
         [tm.Column("id", tm.VarChar(60)), tm.Column("value", tm.Text, nullable=True)],
         lambda n: "k" * (n % 50) + str(n),
+    ),
+}
+DISK_SHAPES: dict[str, tuple[list[tm.Column], Any]] = {
+    "disk fixed": ([tm.Column("id", tm.Int64), tm.Column("value", tm.Int64, storage="disk")], lambda n: n),
+    "disk var": (
+        [tm.Column("id", tm.Int64), tm.Column("value", tm.Text, nullable=True, storage="disk")],
+        lambda n: n,
     ),
 }
 
@@ -29,12 +43,15 @@ class World:
 
     def __init__(self, shape: str, seed: int) -> None:
         self.rng = random.Random(seed)
-        columns, self.key = SHAPES[shape]
-        self.has_text = shape != "fixed"
+        columns, self.key = {**SHAPES, **DISK_SHAPES}[shape]
+        self.has_text = "fixed" not in shape
         self.files = MemoryFiles()
         self.db: Any = open_memory(self.files, **OPTIONS)
         self.name = "test.t"
-        self.db.create_table(self.name, columns, primary_key="id", partition=tm.HashPartition(3))
+        space = None
+        if shape in DISK_SHAPES:
+            self.db.create_tablespace(space := "pages", page_size="4 KiB", extent="64 KiB", size="256 KiB")
+        self.db.create_table(self.name, columns, primary_key="id", partition=tm.HashPartition(3), tablespace=space)
         self.model: dict[Any, Any] = {}
 
     def value(self) -> Any:
@@ -97,7 +114,7 @@ class World:
         assert {key: row[1] for key, row in rows_of(self.db, self.name).items()} == self.model
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*SHAPES, *DISK_SHAPES])
 def test_random_transactions_leave_every_word_owned_once_and_rows_as_the_model(shape: str) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
@@ -183,3 +200,38 @@ def test_planted_loss_of_a_block_and_a_double_owner_are_seen() -> None:
     mem[fragment + a.F_ROWS] += 1
     with pytest.raises(AssertionError, match="F_ROWS"):
         check_arena(db)
+
+
+def test_planted_loss_in_what_disk_columns_hold_is_seen() -> None:
+    world = World("disk var", 3)
+    world.db[world.name].insert_many([(n, "x" * (n * 9)) for n in range(700)])
+    store = world.db._store
+    mem, fragment = store.mem, store.tables[world.name].fragments[0]
+    check_arena(world.db)
+    txn = world.db.transaction()
+    txn.write(world.name, (5_000, "y" * 9_000))
+    check_arena(world.db)
+    extent = int(mem[fragment + a.F_DISK_EXTENTS])
+    tablespace = int(mem[fragment + a.F_TABLESPACE])
+    undo, cache = int(mem[a.S_UNDO]), int(mem[tablespace + d.TS_CACHE])
+    plants: dict[int, str] = {
+        fragment + a.F_DISK_EXTENT_COUNT: "",
+        extent + d.EX_FREE: "EX_FREE",
+        extent + d.EX_CLASSES + 3: "by class",
+        tablespace + d.TS_FREE_COUNT: "",
+        undo + d.U_PROMISED: "promised to nobody",
+        cache + d.C_DIRTY: "counts its pages wrong",
+        cache + d.C_FREE_FRAMES: "neither free",
+        mem.size - 1: "used untaken",
+        int(mem[a.S_FILE_DIRECTORY]) + 5: "",
+    }
+    for at, what in plants.items():
+        mem[at] += 1
+        with pytest.raises((AssertionError, KeyError, IndexError), match=what or None):
+            check_arena(world.db)
+        mem[at] -= 1
+    check_arena(world.db)
+    txn.rollback()
+    check_arena(world.db)
+    world.db.drop_table(world.name)
+    check_arena(world.db)

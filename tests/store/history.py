@@ -10,12 +10,14 @@ from decimal import Decimal
 from typing import Any
 
 import tidemark as tm
-from engine.file_doubles.memory import MemoryFiles
+from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
 from tests.store.support import open_memory
 
 NAME = "test.t"
 KEYS = 60
 ROOM: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "16 MiB", "transaction_memory": "16 MiB"}
+LEAST = {"page_buffer": "64 KiB"}  # 25 frames, the fewest there may be
+PAGE_SIZES = ["4 KiB", "8 KiB", "16 KiB", "32 KiB"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,12 @@ def text(rng: random.Random, most: int) -> str:
 
 
 def long_text(rng: random.Random) -> str:
-    size = rng.choice([0, 3, 50, 900, 9_000, 40_000])
+    size = rng.choice([0, 3, 50, 900, 4_000, 9_000, 40_000, rng.randint(7_900, 8_300)])
     return (text(rng, 12) + "x") * (size // 8)
+
+
+def bytes_of_any_length(rng: random.Random) -> bytes:
+    return rng.randbytes(rng.choice([0, 5, 700, rng.randint(3_900, 4_200), 20_000, 70_000]))
 
 
 VALUES: list[tuple[Any, Callable[[random.Random], Any]]] = [
@@ -49,15 +55,20 @@ VALUES: list[tuple[Any, Callable[[random.Random], Any]]] = [
     (tm.VarChar(40), lambda rng: text(rng, 40)),
     (tm.VarBinary(300), lambda rng: rng.randbytes(rng.randint(0, 300))),
     (tm.Text, long_text),
-    (tm.Blob, lambda rng: rng.randbytes(rng.choice([0, 5, 700, 20_000]))),
+    (tm.Blob, bytes_of_any_length),
 ]
+
+
+READS = "get get get_locked get_many scan scan_locked committed arrow pandas numpy limited count".split()
 
 
 class History:
     """Steps drawn from a seed; `columns` are all in memory."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, keys: int = KEYS, has_filler: bool = False) -> None:
+        """has_filler: a column of up to 3,000 bytes, on disk where columns are."""
         self.rng = rng = random.Random(seed)
+        self.keys = keys
         self._draw: dict[str, Callable[[random.Random], Any]] = {}
         self.columns = [tm.Column("id", tm.Int64)]
         for number in range(rng.randint(2, 9)):
@@ -68,21 +79,24 @@ class History:
                 self.columns.append(tm.Column(name, kind, default=draw(rng)))
             else:
                 self.columns.append(tm.Column(name, kind, nullable=rng.random() < 0.5))
+        if has_filler:
+            self._draw["filler"] = lambda rng: rng.randbytes(rng.randint(2_000, 3_000))
+            self.columns.append(tm.Column("filler", tm.VarBinary(3_000)))
         rng.shuffle(self.columns)
         self.names = [column.name for column in self.columns]
 
     def placed(self) -> list[tm.Column]:
         """The same columns, some of them on disk, at least one."""
         others = [name for name in self.names if name != "id"]
-        on_disk = {self.rng.choice(others)} | {name for name in others if self.rng.random() < 0.4}
+        on_disk = {self.rng.choice(others)} | ({"filler"} & set(others)) | {name for name in others if self.rng.random() < 0.4}
         return [replace(column, storage="disk") if column.name in on_disk else column for column in self.columns]
 
     # --- data --------------------------------------------------------------------------------------
     def _key(self) -> int:
-        return self.rng.randint(0, KEYS)
+        return self.rng.randint(0, self.keys)
 
     def _keys(self) -> list[int]:
-        return self.rng.sample(range(KEYS + 1), self.rng.choice([0, 1, 3, 30]))
+        return self.rng.sample(range(self.keys + 1), self.rng.choice([0, 1, 3, self.keys // 2]))
 
     def _value(self, name: str) -> Any:
         # None is refused by columns that are not nullable, a list by all: refusals are answers too.
@@ -137,14 +151,14 @@ class History:
         return Step(call, data)
 
     def _read(self) -> Step:
-        call = self.rng.choice(["get", "get", "get_locked", "get_many", "scan", "committed", "arrow", "count"])
+        call = self.rng.choice(READS)
         if call in ("get", "get_locked"):
             return Step(call, self._key())
         return Step(call, (self._keys(), self._columns()))
 
     def steps(self, count: int) -> Iterator[Step]:
         """Steps of all kinds, the first of which fills the table."""
-        yield Step("insert_many", [self._row(key, True) for key in range(0, KEYS, 2)])
+        yield Step("insert_many", [self._row(key, True) for key in range(0, self.keys, 2)])
         for _ in range(count):
             kind = self.rng.random()
             if kind < 0.5:
@@ -157,7 +171,8 @@ class History:
             elif kind < 0.95:
                 yield Step(self.rng.choice(["begin", "begin", "commit", "rollback"]))
             else:
-                yield Step(self.rng.choice(["checkpoint", "reopen", "crash"]), self.rng.randint(0, 2**32))
+                call = self.rng.choice(["checkpoint", "checkpoint", "reopen", "crash", "crash", "recreate"])
+                yield Step(call, self.rng.randint(0, 2**32))
         yield Step("reopen")
         yield Step("arrow", ([], None))
 
@@ -169,11 +184,21 @@ class Undone(Exception):
 class World:
     """A store with one table that answers to steps."""
 
-    def __init__(self, columns: list[tm.Column], fragments: int) -> None:
+    def __init__(
+        self, columns: list[tm.Column], fragments: int, page_size: str | None = None, **options: Any
+    ) -> None:
+        """page_size: of the tablespace disk columns lie in, if there are any."""
         self.files = MemoryFiles()
-        self.db = open_memory(self.files, **ROOM)
-        self.db.create_table(NAME, columns, "id", tm.HashPartition(fragments))
+        self.options = {**ROOM, **options}
+        self.db = open_memory(self.files, **self.options)
+        if page_size is not None:
+            self.db.create_tablespace("main", "1 MiB", page_size=page_size, extent="256 KiB")
+        self.columns, self.fragments = columns, fragments
         self.txn: Any = None
+        self._create()
+
+    def _create(self) -> None:
+        self.db.create_table(NAME, self.columns, "id", tm.HashPartition(self.fragments))
 
     def answer(self, step: Step) -> Any:
         """What the store says: rows sorted by key, counts, or the class and evidence of a refusal."""
@@ -239,6 +264,22 @@ class World:
     def _arrow(self, data: Any) -> Any:
         return shown(self.db[NAME].to_arrow(data[1]).sort_by("id"))
 
+    def _pandas(self, data: Any) -> Any:
+        frame = self.db[NAME].to_pandas(data[1]).sort_values("id")
+        return [str(kind) for kind in frame.dtypes], [repr(tuple(row)) for row in frame.itertuples(index=False)]
+
+    def _numpy(self, _: Any) -> Any:
+        found = self.db[NAME].to_numpy()
+        return str(found.dtype), sorted(repr(row) for row in found.tolist())
+
+    def _scan_locked(self, data: Any) -> Any:
+        if self.txn is None:
+            return self._scan(data)
+        return sorted(repr(row) for row in self.txn.scan(NAME, data[1], lock="exclusive"))
+
+    def _limited(self, data: Any) -> int:
+        return len(list(self.db[NAME].scan(data[1], len(data[0]))))
+
     def _count(self, _: Any) -> int:
         return len(self.db[NAME])
 
@@ -274,17 +315,23 @@ class World:
     def _checkpoint(self, _: Any) -> None:
         self.db.checkpoint()
 
+    def _recreate(self, _: Any) -> None:
+        self._rollback(None)
+        self.db.drop_table(NAME)
+        self._create()
+
     def _reopen(self, _: Any) -> Any:
         self.close()
         self.files = MemoryFiles(self.files.disk)
-        self.db = open_memory(self.files, **ROOM)
+        self.db = open_memory(self.files, **self.options)
         return self._count(None)
 
     def _crash(self, seed: int) -> Any:
         """Power loss: every commit that returned was durable."""
-        self.files = self.files.crash(random.Random(seed), "sectors")
+        rng = random.Random(seed)
+        self.files = self.files.crash(rng, rng.choice(CRASH_POLICIES))
         self.txn = None
-        self.db = open_memory(self.files, **ROOM)
+        self.db = open_memory(self.files, **self.options)
         return self._count(None)
 
 
