@@ -16,6 +16,7 @@ from engine.disk.cache import PageCache
 from engine.disk.double_write import FILE_NAME, FOLDER, DoubleWrite, create_double_write
 from engine.disk.page_writer import PageWriter
 from engine.disk.space import Space
+from engine.disk.tablespaces import PAGE_BYTES as DEFAULT_PAGE_BYTES
 from engine.errors import PageDamaged
 from engine.kernels.disk_commit import commit_pages
 from engine.kernels.disk_frames import cache_region_words
@@ -111,9 +112,9 @@ class DiskColumns:
         self.start(geometry, UndoPosition())
 
     def make_double_write(self) -> None:
-        """Make the double-write file unless there is one, for the largest pages there may be."""
+        """Make the double-write file unless there is one; batches of larger pages make it longer."""
         if not self._files.exists(FILE_NAME):
-            create_double_write(self._files, PAGE_BYTES[-1])
+            create_double_write(self._files, DEFAULT_PAGE_BYTES)
 
     def start(self, geometry: Geometry, position: UndoPosition) -> None:
         """Begin to use an UNDO log that exists. Raises: FileMissing, FileTruncated."""
