@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.disk.cache import PageCache
-from engine.disk.double_write import FILE_NAME, FOLDER, DoubleWrite, create_double_write
+from engine.disk.double_write import FILE_NAME, DoubleWrite, create_double_write
 from engine.disk.page_writer import PageWriter
 from engine.disk.space import Space
 from engine.disk.tablespaces import PAGE_BYTES as DEFAULT_PAGE_BYTES
@@ -104,9 +104,6 @@ class DiskColumns:
             return
         geometry = undo_geometry(self._options.undo_log_bytes)
         create_undo_files(self._files, geometry)
-        if not self._files.exists(FOLDER):
-            self._files.make_directory(FOLDER)
-            self._files.sync_directory("")
         self.make_double_write()
         self.declare_undo(geometry)
         self.start(geometry, UndoPosition())

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from engine.file_protocol import File, Files
     from engine.layout.sealed import Words
 
-FOLDER = "space"
-FILE_NAME = "space/double-write"
+FILE_NAME = "double-write"
 HEADER_WORDS = DOUBLE_WRITE.itemsize // 8
 HEADER_BYTES = DOUBLE_WRITE.itemsize
 
@@ -51,11 +50,11 @@ class Places(Protocol):
 
 
 def create_double_write(files: Files, page_bytes: int) -> None:
-    """Make the file, with room for a full batch of such pages; its folder exists. Durable on return."""
+    """Make the file, with room for a full batch of such pages; in the store's directory. Durable on return."""
     file = files.create(FILE_NAME, HEADER_BYTES + DOUBLE_WRITE_PAGES_MAX * page_bytes)
     files.fdatasync(file)
     files.close(file)
-    files.sync_directory(FOLDER)
+    files.sync_directory("")
 
 
 class DoubleWrite:

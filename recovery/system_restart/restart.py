@@ -371,7 +371,9 @@ class Restart:
         )
         sweep(self._files)
         if self._disk is not None:
-            self._disk.columns.space.remove_unnamed(each for control in controls for each in control.tablespaces)
+            space = self._disk.columns.space
+            space.remove_unnamed(each for control in controls for each in control.tablespaces)
+            space.free_dropped(table.table_id for control in controls for table in control.tables)
         self._phase("firm up")
         return written, copies
 

@@ -71,9 +71,11 @@ class UndoMarks:
 def new_disk() -> MemoryFiles:
     files = MemoryFiles()
     files.make_directory("space")
+    files.sync_directory("")
     for number in FILES:
         file = files.create(f"space/{number}.data", (1 + EXTENT_PAGES) * PAGE_BYTES)
         files.fdatasync(file)
+    files.sync_directory("space")
     create_double_write(files, PAGE_BYTES)
     files.sync_directory("")
     return files

@@ -133,7 +133,7 @@ def test_order_of_writes_undo_then_double_write_then_places_then_sync_before_the
         for event in trace.events
         if event.operation in ("mark", "pwrite", "fdatasync")
     ]
-    written = ["pwrite space/double-write", "fdatasync space/double-write", "pwrite space/1.data"]
+    written = ["pwrite double-write", "fdatasync double-write", "pwrite space/1.data"]
     synced = ["fdatasync space/1.data", "fdatasync space/2.data"]
     assert shown == [f"mark undo {lsns[10]}", *written, f"mark undo {lsns[15]}", *synced, *written, *synced]
 
@@ -337,7 +337,7 @@ def test_who_needs_a_frame_while_another_thread_cleans_waits_for_it() -> None:
         reached.set()
         assert gate.wait(100)
 
-    files = FaultFiles(new_disk(), [Rule("fdatasync", "space/double-write", stall=stall)])
+    files = FaultFiles(new_disk(), [Rule("fdatasync", "double-write", stall=stall)])
     stage = Stage(files, frames=25, clock=SystemClock())
     for number in range(1, 26):
         stage.put(page(number), number)

@@ -72,8 +72,8 @@ def test_full_disk_in_the_middle_of_a_batch_is_finished_before_anything_else(nth
 @pytest.mark.parametrize(
     ("operation", "name", "error"),
     [
-        ("pwrite", "space/double-write", IoFailed),
-        ("fdatasync", "space/double-write", SyncFailed),
+        ("pwrite", "double-write", IoFailed),
+        ("fdatasync", "double-write", SyncFailed),
         ("pwrite", "space/1.data", IoFailed),
         ("fdatasync", "space/1.data", SyncFailed),
     ],

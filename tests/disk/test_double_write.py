@@ -173,7 +173,7 @@ def test_file_that_is_missing_short_or_unreadable_repairs_nothing() -> None:
     trace = two_rounds()
     for nth in range(1, 1 + COUNT):
         disk = trace.replay(len(trace.events), new_disk())
-        faulty = FaultFiles(disk, [Rule("pread", "space/*", nth=nth, error=errno.EIO)])
+        faulty = FaultFiles(disk, [Rule("pread", "*", nth=nth, error=errno.EIO)])
         faulty.read_errors_latch = False
         repaired = mend(faulty, Places(faulty), STORE)
         assert repaired == (0 if nth == 1 else 1), "a page that cannot be read is written again"
