@@ -93,7 +93,7 @@ class Options:
     background: bool = True
     checkpoint_interval_ms: int = 300_000
     checkpoint_log_share: float = 0.25
-    undo_log: Size = "64 MiB"
+    undo_log: Size = "128 MiB"
     undo_filter: bool = True
 
     data_memory_bytes: int = field(init=False, repr=False)

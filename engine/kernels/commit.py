@@ -76,6 +76,7 @@ from engine.layout.arena import (
     X_SLOT,
     X_STATE,
     X_TAIL_WORD,
+    X_UNDO_PAGE,
     X_USED,
     X_WOKEN,
 )
@@ -453,6 +454,7 @@ def abort_to_savepoint_step(mem, txn, buf, until, used, changes, budget):
         mem[txn + X_USED] = used
         mem[txn + X_CHANGES] = changes
         mem[txn + X_RUN] = 0
+        mem[txn + X_UNDO_PAGE] = 0
     return status
 
 

@@ -22,6 +22,7 @@ from engine.kernels.disk_parts import (
     chunks_of,
     part_on_page,
     plan_part,
+    planned_page,
     promise_undo_of,
     restore_promise,
     unplan_part,
@@ -146,7 +147,7 @@ def reserve_disk_row(mem, txn, buf, fragment, tag, images, at):
     if status != OK:
         return status
     before = mem[txn + X_UNDO_WORDS]
-    status = promise_undo_of(mem, txn, mem[fragment + F_TABLESPACE], disk, False)
+    status = promise_undo_of(mem, txn, mem[fragment + F_TABLESPACE], disk, planned_page(mem, plan), False)
     if status == OK:
         status = reserve_row(mem, txn, buf, fragment, tag, images, at, disk)
     if status != OK:
@@ -182,14 +183,14 @@ def change_disk_row(mem, txn, buf, fragment, rowid, row, images, at, flags, mode
     before = mem[txn + X_UNDO_WORDS]
     plan = 0
     if current == disk and chunks_of(mem, space, disk) == 0:
-        status = undo_promise(mem, txn, UNDO_RECORD_WORDS + PIECE_HEADER_WORDS + disk)
+        status = undo_promise(mem, txn, UNDO_RECORD_WORDS + PIECE_HEADER_WORDS + disk, page)
     else:
         status, plan = plan_part(mem, fragment, disk, page)
         if status != OK:
             return status
-        status = promise_undo_of(mem, txn, space, disk, False)
+        status = promise_undo_of(mem, txn, space, disk, planned_page(mem, plan), False)
         if status == OK:
-            status = promise_undo_of(mem, txn, space, current, True)
+            status = promise_undo_of(mem, txn, space, current, page, True)
     if status == OK:
         status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, 0)
     if status != OK:
@@ -267,11 +268,11 @@ def delete_disk_row(mem, txn, buf, fragment, rowid):
             return busy(mem, txn, fragment, rowid, head)
         if own_kind(mem, row) == KIND_DELETE:
             return ST_MISSING
-    status, current, _ = current_part(mem, txn, buf, fragment, rowid, row)
+    status, current, page = current_part(mem, txn, buf, fragment, rowid, row)
     if status != OK:
         return status
     before = mem[txn + X_UNDO_WORDS]
-    status = promise_undo_of(mem, txn, mem[fragment + F_TABLESPACE], current, True)
+    status = promise_undo_of(mem, txn, mem[fragment + F_TABLESPACE], current, page, True)
     if status == OK:
         status = touch_delete(mem, txn, buf, fragment, rowid, row)
     if status != OK:

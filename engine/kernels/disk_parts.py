@@ -30,6 +30,7 @@ from engine.layout.arena import (
     X_FREEING,
     X_LINK,
     X_PAGE,
+    X_UNDO_PAGE,
     X_UNDO_WORDS,
 )
 from engine.layout.disk import (
@@ -139,16 +140,20 @@ def unplan_part(mem, fragment, words, plan):
 
 
 @helper
-def promise_undo_of(mem, txn, space, words, has_image):
-    """Promise the UNDO records of writing (or, with images, freeing) a disk part; OK or ST_UNDO."""
-    status = undo_promise(mem, txn, UNDO_RECORD_WORDS + (first_piece_words(mem, space, words) if has_image else 0))
+def promise_undo_of(mem, txn, space, words, page, has_image):
+    """Promise the UNDO records of writing (or, with images, freeing) a disk part; OK or ST_UNDO.
+
+    page: of its first piece, 0 if unknown.
+    """
+    size = UNDO_RECORD_WORDS + (first_piece_words(mem, space, words) if has_image else 0)
+    status = undo_promise(mem, txn, size, page)
     size = UNDO_RECORD_WORDS + (mem[space + TS_PAYLOAD] if has_image else 0)
     for _ in range(chunks_of(mem, space, words)):
         if status == OK:
-            status = undo_promise(mem, txn, size)
+            status = undo_promise(mem, txn, size, 0)
         if status == OK and has_image:
             # A slice of a commit may free one old chunk and no more: it pays for a whole group's header and padding.
-            status = undo_promise(mem, txn, GROUP_SHARE_WORDS - RECORD_SHARE_WORDS)
+            status = undo_promise(mem, txn, GROUP_SHARE_WORDS - RECORD_SHARE_WORDS, 0)
     return status
 
 
@@ -157,6 +162,7 @@ def restore_promise(mem, txn, before):
     """An operation failed: its UNDO promises go back, `before` being X_UNDO_WORDS when it began."""
     mem[mem[S_UNDO] + U_PROMISED] -= mem[txn + X_UNDO_WORDS] - before
     mem[txn + X_UNDO_WORDS] = before
+    mem[txn + X_UNDO_PAGE] = 0
 
 
 # --- pages of the commit --------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.kernels import helper, kernel
 from engine.kernels.words import move_words
-from engine.layout.arena import OK, S_UNDO, ST_INVARIANT, ST_SPACE, ST_UNDO, X_UNDO_WORDS
+from engine.layout.arena import OK, S_UNDO, ST_INVARIANT, ST_SPACE, ST_UNDO, X_UNDO_PAGE, X_UNDO_WORDS
 from engine.layout.disk import (
     UNDO_ALLOC,
     UNDO_FREE,
@@ -65,18 +65,25 @@ def setup_undo(mem: np.ndarray, at: int, buffer_words: int) -> None:
 
 
 @helper
-def undo_promise(mem, txn, words):
-    """Promise a record of `words` words and its share of padding to a transaction; OK or ST_UNDO."""
+def undo_promise(mem, txn, words, page):
+    """Promise a record of `words` words to a transaction; OK or ST_UNDO.
+
+    page: of the change, 0 if unknown. A record on another page than the one before it pays a share of a group's header
+    and padding: a slice of a commit, which a flush may follow, ends only behind so many pages (U4).
+    """
     undo = mem[S_UNDO]
     if undo == 0 or words < 0 or words > RECORD_WORDS_MAX:
         return ST_UNDO
-    charge = words + RECORD_SHARE_WORDS
+    charge = words
+    if page == 0 or page != mem[txn + X_UNDO_PAGE]:
+        charge += RECORD_SHARE_WORDS
     if mem[txn + X_UNDO_WORDS] == 0:
         charge += GROUP_SHARE_WORDS
     if mem[undo + U_PROMISED] + charge > mem[undo + U_FREE]:
         return ST_UNDO
     mem[undo + U_PROMISED] += charge
     mem[txn + X_UNDO_WORDS] += charge
+    mem[txn + X_UNDO_PAGE] = page
     return OK
 
 
@@ -142,7 +149,7 @@ def undo_append(mem, kind, reference, owner, epoch, source, start, words):
 @kernel("int64(int64[::1], int64, int64)")
 def reserve_undo(mem, txn, words):
     """Promise a record of `words` words to an open transaction; OK or ST_UNDO."""
-    return undo_promise(mem, txn, words)
+    return undo_promise(mem, txn, words, 0)
 
 
 @kernel("int64(int64[::1], int64)")

@@ -226,6 +226,7 @@ X_DISK = 22  # operations that change disk parts
 X_PIECE = 23  # commit: rows of the insert run under way that are done
 X_CHUNK = 24  # commit: chunks of the disk part under way that are written
 X_LINK = 25  # commit: page of the next chunk to write, or reference of the next one to free
+X_UNDO_PAGE = 27  # page of the last record promised: the next one on it pays no padding
 X_FREEING = 26  # commit: 1 while chunks of an old disk part are being freed
 
 # --- status codes of kernels --------------------------------------------------------------------
@@ -254,4 +255,4 @@ assert F_MAP + MAP_ROOTS == BLOCK_WORDS
 assert TAG_BITS + 1 + ENTRY_TAG_SHIFT == 63, "an index entry stays non-negative"
 assert SEG_BLOCK + SEG_BLOCKS_MAX == SEG_WORDS
 assert (1 << INDEX_DEPTH_MAX) == DIRECTORY_LEAVES * BLOCK_WORDS
-assert X_FREEING < TXN_WORDS
+assert X_UNDO_PAGE < TXN_WORDS

@@ -15,7 +15,7 @@ Why U4 holds. In words: c capacity, h head, t tail, m mark, r kept back for mark
 with GROUP_SHARE_WORDS (header and padding of a group are at most 24 + 511) for each group they will become, p what is
 promised and not yet in a buffer. U_FREE = (c - r - (h - t) - (h - m)) / 2 - b, and a promise is given only while
 p <= U_FREE. A record moves its words from p to b. Who commits under one holding of the latch opens at most one group,
-which its transaction's GROUP_SHARE_WORDS pay for; each further slice of a transaction must bring 6 records (but for the
+which its transaction's GROUP_SHARE_WORDS pay for; each further slice of a transaction must go over 6 pages (but for the
 last), because 6 shares of RECORD_SHARE_WORDS are one of a group. A flush moves at most b to h, and lowers b by as
 much or more. So h - t + 2 (b + p) <= c - r - (h - m) stays true but for marks; these take from r, and are refused when
 it is used up. Writing b, and making all of it again in a restart, ends before t + c.
