@@ -37,6 +37,7 @@ from engine.kernels.disk_changes import unplan_step
 from engine.kernels.disk_commit import commit_disk, commit_disk_step
 from engine.layout.arena import (
     OK,
+    PAGE_WORDS,
     ST_COPIES,
     ST_MORE,
     ST_PAGE,
@@ -65,6 +66,8 @@ Place = tuple[int, int, "Words", memoryview]
 
 BUFFER_WORDS = 4_096  # first size of a transaction's buffer
 SLICE_OPERATIONS = 1_500
+# Of UNDO buffer, before a slice with disk parts: more than one step of it needs with the largest pages.
+SLICE_UNDO_WORDS = PAGE_WORDS + 64
 PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
 _NEEDS_ROOM = (ST_SPACE, ST_COPIES)
 _GOES_ON = (ST_MORE, ST_PAGE, ST_UNDO)
@@ -262,7 +265,7 @@ class Transaction:
             failure = InvariantBroken(f"a commit cannot read a page it must change ({error.message}); reopen the store")
             raise self.store.fail(failure) from error
         try:
-            disk.undo.make_room(disk.undo.buffer_words // 2)
+            disk.undo.make_room(SLICE_UNDO_WORDS)
             with self.store.latch:
                 copies = self.store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
                 return int(commit_disk_step(self.mem, self.desc, self.buf, copies, group.epoch, SLICE_OPERATIONS))

@@ -73,7 +73,7 @@ from engine.layout.arena import (
     X_UNDO_WORDS,
     X_WOKEN,
 )
-from engine.layout.disk import PIECE_CHAINED, PIECE_HEADER_WORDS, UNDO_RECORD_WORDS
+from engine.layout.disk import PIECE_CHAINED, UNDO_RECORD_WORDS
 from engine.layout.disk_arena import (
     OP_CHAIN,
     PL_CHUNK,
@@ -276,7 +276,7 @@ def apply_disk_update(mem, txn, buf, operation, epoch, author, copies):
         status = write_chunks(mem, txn, fragment, rowid, plan, buf, at, words, epoch)
         if status != OK:
             return status
-    status = is_at_hand(mem, txn, fragment, old >> SLOT_BITS, PIECE_HEADER_WORDS + words)
+    status = is_at_hand(mem, txn, fragment, old >> SLOT_BITS, mem[space + TS_PAYLOAD])
     if status == OK and plan != 0:
         status = is_at_hand(mem, txn, fragment, planned_page(mem, plan), 0)
         if status == OK and not undo_has_room(mem, 2 * UNDO_RECORD_WORDS + mem[space + TS_PAYLOAD]):

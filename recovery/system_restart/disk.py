@@ -16,7 +16,7 @@ from engine.disk.columns import DiskColumns
 from engine.disk.double_write import mend
 from engine.errors import InvariantBroken, PageDamaged, RedoDamaged, UndoDamaged
 from engine.kernels.disk_replay import R_OFFSET, R_PAGE, REPLAY_STATE_WORDS, replay_disk_group, undo_records
-from engine.layout.arena import OK, ST_DAMAGED, ST_EXTENT, ST_MEMORY, ST_MORE, ST_PAGE, ST_UNDO
+from engine.layout.arena import OK, PAGE_WORDS, ST_DAMAGED, ST_EXTENT, ST_MEMORY, ST_MORE, ST_PAGE, ST_UNDO
 from engine.layout.disk import UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
 from engine.layout.disk_arena import FRESH_PAGE
 from engine.layout.redo import GROUP_WORDS
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from recovery.local_checkpoint.control import Control
     from recovery.sysfile import Sysfile
 
-UNDO_FLUSH_WORDS = 8_192  # room an operation's records need at most in the UNDO buffer
+UNDO_FLUSH_WORDS = PAGE_WORDS + 64  # more than one step of a replay needs in the UNDO buffer, with the largest pages
 HELD_MAX = 8  # pages kept for one record that needs several
 
 
@@ -229,7 +229,7 @@ class DiskRestart:
             return [page | FRESH_PAGE]
         if status == ST_UNDO:
             if self._can_write:
-                columns.undo.make_room(min(UNDO_FLUSH_WORDS, columns.undo.buffer_words // 2))
+                columns.undo.make_room(UNDO_FLUSH_WORDS)
             else:
                 columns.drop_undo_records()
             return []
