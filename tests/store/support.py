@@ -13,6 +13,7 @@ from tidemark.database import Database
 SMALL: dict[str, Any] = {
     "data_memory": "16 MiB",
     "redo_log": "2 MiB",
+    "undo_log": "2 MiB",
     "transaction_memory": "1 MiB",
     "background": False,
     "lock_timeout_ms": 0,

@@ -21,7 +21,7 @@ NAME = "test.account"
 # A signal on the way into these finds nobody who could still end the transaction: `with` has not begun or has ended, or
 # an exception is under way already. It stays open, as if its user had kept it, until it is ended or the store closed.
 UNREACHABLE = ("in __enter__", "in __exit__", "in rollback")
-OPTIONS: dict[str, Any] = {"redo_log": "8 MiB", "transaction_memory": "4 MiB", **LEAST}
+OPTIONS: dict[str, Any] = {"redo_log": "8 MiB", "undo_log": "16 MiB", "transaction_memory": "4 MiB", **LEAST}
 POINTS = int(os.environ.get("TIDEMARK_INTERRUPT_POINTS", "40"))  # per case; 0 is all
 
 
