@@ -63,7 +63,8 @@ class DiskStore:
     def evict(self) -> None:
         """Read another table of twice as many pages as there are frames."""
         if OTHER not in self.db:
-            self.db.create_table(OTHER, [tm.Column("id", tm.Int64), tm.Column("c", tm.Binary(2_500), storage="disk")], "id")
+            columns = [tm.Column("id", tm.Int64), tm.Column("c", tm.VarBinary(2_500), storage="disk")]
+            self.db.create_table(OTHER, columns, "id")
             self.db[OTHER].insert_many([(key, b"o" * 2_500) for key in range(50)])
         assert sum(1 for _ in self.db[OTHER].scan()) == 50
 

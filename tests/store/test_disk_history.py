@@ -103,7 +103,6 @@ def test_full_undo_log_refuses_one_transaction_and_is_freed_by_aborts_and_a_loca
             txn.insert(NAME, (key, 0, None, b"p" * 2_000))
             promised = max(promised, undo_word(store, U_PROMISED))
     assert promised > 0 and undo_word(store, U_PROMISED) == 0
-    store.crash()
     store.db.checkpoint()
     store.db.checkpoint()
     store.load(range(40), 77, size=2_000)
@@ -351,7 +350,7 @@ def test_disk_insert_that_finds_no_room_inside_a_batch_on_one_key_rolls_all_of_i
     """NDB testBasic DDInsertFailUpdateBatch: the insert of a disk row failed at pre-allocation, inside a batch that had
     other operations on the same key.
     """
-    store = DiskStore(size="64 KiB", autoextend=False)
+    store = DiskStore(size="256 KiB", autoextend=False)
     store.load(range(5), size=3_000)
     before = dict(store.rows)
     txn = store.db.transaction()
