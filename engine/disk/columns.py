@@ -188,10 +188,25 @@ class DiskColumns:
             raise
 
     def release(self, pages: list[int]) -> None:
-        """Let held pages go."""
-        if pages:
-            for cache, part in self._by_cache(pages):
+        """Let held pages go. A KeyboardInterrupt waits for the end; one that falls right on the way in leaves them
+        pinned until the store is closed.
+        """
+        if not pages:
+            return
+        interrupt: KeyboardInterrupt | None = None
+        parts: list[tuple[PageCache, list[int]]] | None = None
+        while parts is None:
+            try:
+                parts = self._by_cache(pages)
+            except KeyboardInterrupt as error:
+                interrupt = error
+        for cache, part in parts:
+            try:
                 cache.release(part)
+            except KeyboardInterrupt as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
     def ensure(self, pages: list[int]) -> None:
         """Bring pages in without pinning them. Raises: as `hold`."""

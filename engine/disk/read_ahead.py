@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PAGES_MAX = 512
+# A thread without work ends: as long as it waits it keeps the store in memory, even one its owner forgot to close.
+IDLE_SECONDS = 0.2
 
 _log = logging.getLogger("tidemark.disk")
 
 
 class ReadAhead:
-    """Owner of the thread, which starts with the first request."""
+    """Owner of the thread, which starts with a request and ends when there was none for a while."""
 
     def __init__(self, load: Callable[[list[int]], None]) -> None:
         self._load = load
@@ -55,17 +57,19 @@ class ReadAhead:
             self._is_closed = True
             self._wanted.clear()
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._is_loading = False
                 self._changed.notify_all()
-                while not self._wanted and not self._is_closed:
-                    self._changed.wait()
-                if self._is_closed:
+                if not self._wanted and not self._is_closed:
+                    self._changed.wait(IDLE_SECONDS)
+                if self._is_closed or not self._wanted:
+                    self._thread = None
                     return
                 pages = list(self._wanted)
                 self._wanted.clear()

@@ -13,7 +13,7 @@ from tidemark.database import Database
 SMALL: dict[str, Any] = {
     "data_memory": "16 MiB",
     "redo_log": "2 MiB",
-    "undo_log": "1 MiB",
+    "undo_log": "2 MiB",
     "page_buffer": "200 KiB",
     "transaction_memory": "1 MiB",
     "background": False,

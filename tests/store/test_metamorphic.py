@@ -46,7 +46,7 @@ def test_same_history_gives_same_answers_however_the_table_is_kept(storage: str,
 def test_same_history_gives_same_answers_with_a_table_ten_times_the_page_buffer(seed: int) -> None:
     """Batches of hundreds of rows commit in slices of a few pages each; nearly every read brings its page in."""
     history = History(1_000 + seed, keys=600, has_filler=True)
-    room = {"data_memory": "64 MiB", "redo_log": "64 MiB", "transaction_memory": "32 MiB"}
+    room = {"data_memory": "64 MiB", "redo_log": "64 MiB", "undo_log": "32 MiB", "transaction_memory": "32 MiB"}
     one = World(history.columns, 3, **room)
     other = World(history.placed(), 2, page_size="4 KiB", **room, **LEAST)
     compare(history, 40, one, other, f"seed {seed}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 
 import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
+from tests.store.history import LEAST
 from tests.store.interrupts import interrupt_at
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tests.store.trouble import promises
@@ -19,15 +21,18 @@ NAME = "test.account"
 # A signal on the way into these finds nobody who could still end the transaction: `with` has not begun or has ended, or
 # an exception is under way already. It stays open, as if its user had kept it, until it is ended or the store closed.
 UNREACHABLE = ("in __enter__", "in __exit__", "in rollback")
-OPTIONS: dict[str, Any] = {"redo_log": "8 MiB", "transaction_memory": "4 MiB"}
+OPTIONS: dict[str, Any] = {"redo_log": "8 MiB", "undo_log": "16 MiB", "transaction_memory": "4 MiB", **LEAST}
 POINTS = int(os.environ.get("TIDEMARK_INTERRUPT_POINTS", "40"))  # per case; 0 is all
 
 
-def contents() -> dict[str, bytes]:
-    """Files of a store with 40 rows, half of them in a local checkpoint."""
+def contents(storage: str) -> dict[str, bytes]:
+    """Files of a store with 40 rows, half of them in a local checkpoint; texts are on disk, or all is in memory."""
     files = MemoryFiles()
     db = open_memory(files, **OPTIONS)
-    db.create_table(NAME, ACCOUNT, primary_key="id", partition=tm.HashPartition(2))
+    if storage == "disk":
+        db.create_tablespace("main", "1 MiB", extent="256 KiB")
+    columns = [replace(each, storage=storage) if each.name in ("owner", "note") else each for each in ACCOUNT]
+    db.create_table(NAME, columns, primary_key="id", partition=tm.HashPartition(2))
     db[NAME].insert_many([(number, "old", 1.0, "n" * 50) for number in range(20)])
     db.checkpoint()
     db[NAME].insert_many([(number, "old", 1.0, None) for number in range(20, 40)])
@@ -90,6 +95,7 @@ CASES = [
     Case("write_many", lambda db: db[NAME].write_many(many(10, 300))),
     Case("update_many", lambda db: db[NAME].update_many({"id": [1, 2, 3], "note": ["x" * 99, None, "y"]})),
     Case("delete_many", lambda db: db[NAME].delete_many([1, 2, 3])),
+    Case("long text", lambda db: db[NAME].update(1, {"note": "chained " * 3_000})),
     Case("transaction", transaction),
     Case("large transaction", large),
     Case("transaction that is undone", undone),
@@ -104,10 +110,10 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def start() -> dict[str, bytes]:
+@pytest.fixture(scope="module", params=["memory", "disk"])
+def start(request: Any) -> dict[str, bytes]:
     """What every run starts from."""
-    return contents()
+    return contents(request.param)
 
 
 def state_of(db: Any) -> dict[str, Any]:
@@ -135,6 +141,8 @@ def test_interrupt_at_any_point_leaves_all_or_nothing_and_a_store_that_goes_on(
         if point.where.endswith(UNREACHABLE):
             for txn in list(db._store.locks.by_slot.values()):
                 txn.rollback()
+        if point.where.endswith("in release"):
+            db = open_memory(db._files.kill(), **OPTIONS)  # pages stay pinned until the store is opened again
         held = promises(db)
         assert set(held.values()) == {0}, f"{place} left {held}"
         now = state_of(db)

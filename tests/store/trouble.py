@@ -8,7 +8,8 @@ from typing import Any
 
 import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
-from engine.layout.arena import S_COPY_RESERVED, S_REDO_RESERVED
+from engine.layout import disk_arena as c
+from engine.layout.arena import F_DISK_EXTENTS, S_COPY_RESERVED, S_REDO_RESERVED, S_UNDO
 from tests.store.support import open_memory
 
 
@@ -26,7 +27,8 @@ def dump(db: Any) -> dict[str, list[Any]]:
 def promises(db: Any) -> dict[str, Any]:
     """What operations take and must give back, but for memory that stays on free lists."""
     store = db._store
-    return {
+    found = _disk_promises(store) if store.disk is not None and store.disk.is_started else {}
+    return found | {
         "transactions": len(store.locks.by_slot),
         "shared": store.locks.counters()["shared"],
         "waiting": store.locks.counters()["waiting"],
@@ -42,6 +44,25 @@ def after_crash(db: Any, **options: Any) -> dict[str, list[Any]]:
     found = dump(again)
     again.close()
     return found
+
+
+def _disk_promises(store: Any) -> dict[str, Any]:
+    mem = store.mem
+    open_pages = []
+    for table in store.tables.values():
+        for fragment in table.fragments if table.format.has_disk else ():
+            extent = int(mem[fragment + F_DISK_EXTENTS])
+            while extent:
+                pages = mem[extent + c.EX_PAGES :][: int(mem[store.space.tablespaces()[0].address + c.TS_EXTENT_PAGES])]
+                open_pages += [-int(word) for word in pages if word < 0]
+                extent = int(mem[extent + c.EX_OWNED])
+    caches = store.disk._caches.values()
+    return {
+        "pinned pages": sum(cache.counters()["pinned"] for cache in caches),
+        "frames": sum(cache._promised for cache in caches),
+        "undo": int(mem[int(mem[S_UNDO]) + c.U_PROMISED]),
+        "words on pages": sum(int(mem[each + c.OP_PROMISED]) for each in open_pages),
+    }
 
 
 @contextmanager

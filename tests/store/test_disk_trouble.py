@@ -1,0 +1,308 @@
+"""Trouble with disk columns: each fault has its own error, others are unaffected, nothing is lost."""
+
+from __future__ import annotations
+
+import errno
+import random
+import threading
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.file_doubles.faults import FaultFiles, Plan, Rule
+from engine.file_doubles.memory import MemoryFiles
+from tests.store.disk_support import DISK, NAME, OTHER, PAGE_BYTES, DiskStore
+from tests.store.support import open_memory, rows_of
+
+DATA = "space/1.data"
+
+
+def stored(**options: Any) -> DiskStore:
+    """A store of 60 rows, two to a page, in two local checkpoints, closed: `files` is what it left."""
+    store = DiskStore(**options)
+    store.load(range(60), 1, size=1_500)
+    store.db.checkpoint()
+    store.db.checkpoint()
+    store.db.close()
+    return store
+
+
+def damaged(store: DiskStore, page: int, offset: int = 1_000) -> MemoryFiles:
+    """The store's files with a byte of one page turned over, and no copy of it in the double-write file."""
+    contents = dict(store.files.snapshot())
+    data = bytearray(contents[DATA])
+    data[page * PAGE_BYTES + offset] ^= 0x40
+    contents[DATA] = bytes(data)
+    contents["space/double-write"] = bytes(len(contents["space/double-write"]))
+    return MemoryFiles.from_snapshot(contents)
+
+
+def readable(db: Any, keys: Any) -> dict[int, Any]:
+    found = {}
+    for key in keys:
+        try:
+            found[key] = tuple(db[NAME].get(key))
+        except tm.PageDamaged as error:
+            assert error.file == DATA and f"offset {error.offset}" in str(error)
+    return found
+
+
+def test_damaged_page_is_an_error_for_its_rows_and_scans_and_for_nobody_else() -> None:
+    """F62: a page not changed since the local checkpoint. Opening succeeds; who needs it is told file and place."""
+    store = stored()
+    files = damaged(store, 5)
+    db: Any = open_memory(files, **DISK)
+    found = readable(db, store.rows)
+    assert len(store.rows) - 4 <= len(found) < len(store.rows)
+    assert found.items() <= store.rows.items()
+    for read in (lambda: list(db[NAME].scan()), db[NAME].to_arrow, lambda: db[NAME].get_many(list(store.rows))):
+        with pytest.raises(tm.PageDamaged) as caught:
+            read()
+        assert caught.value.offset == 5 * PAGE_BYTES
+    lost = min(set(store.rows) - set(found))
+    with pytest.raises(tm.PageDamaged):
+        db[NAME].update(lost, {"cold": b"x" * 10})
+    with db.transaction() as txn:
+        txn.insert(NAME, (1_000, 0, None, b"new"))
+        with pytest.raises(tm.PageDamaged):
+            txn.delete(NAME, lost)
+        txn.update(NAME, min(found), {"n": 77})
+    assert db[NAME].get(1_000).cold == b"new" and db[NAME].get(min(found)).n == 77
+    db.checkpoint()
+    again: Any = open_memory(files.kill(), **DISK)
+    assert again[NAME].get(1_000).cold == b"new"
+    assert len(readable(again, store.rows)) == len(found)
+    db.drop_table(NAME)
+    db.create_table(OTHER, [tm.Column("id", tm.Int64), tm.Column("c", tm.Text, storage="disk")], "id")
+    db[OTHER].insert_many([(key, "c" * 900) for key in range(40)])
+    assert len(list(db[OTHER].scan())) == 40
+
+
+def test_page_that_cannot_be_read_is_an_error_of_that_call_and_the_store_lives_on() -> None:
+    """F42: a failed read changed nothing, so one bad sector must not end everybody's work. Once it can be read again,
+    it is.
+    """
+    store = stored()
+    plan = Plan([Rule("pread", DATA, once=False, error=errno.EIO)])
+    plan.is_over = True
+    files: Any = FaultFiles(store.files, plan)
+    db: Any = open_memory(files, **DISK)
+    db.create_table("test.plain", [tm.Column("id", tm.Int64)], "id")
+    plan.is_over = False
+    for read in (lambda: db[NAME].get(5), lambda: list(db[NAME].scan()), lambda: db[NAME].update(5, {"cold": b"x"})):
+        with pytest.raises(tm.PageDamaged) as caught:
+            read()
+        assert caught.value.file == DATA and "cannot be read" in str(caught.value)
+    db["test.plain"].insert((1,))
+    assert db.status()["store"]["state"] == "open"
+    plan.is_over = True
+    assert rows_of(db, NAME) == store.rows
+    db[NAME].update(5, {"n": 9})
+    assert open_memory(store.files.kill(), **DISK)[NAME].get(5).n == 9
+
+
+@pytest.mark.parametrize("is_needed", [False, True])
+def test_restart_with_a_damaged_page_opens_unless_undo_needs_it(is_needed: bool) -> None:
+    """F61, F62: a damaged page that UNDO or REDO must change is refused by name; nothing that is whole gets worse."""
+    store = stored()
+    store.db = open_memory(store.files, **DISK)
+    if is_needed:
+        store.load(range(60), 2, size=1_500)
+        store.flush()
+    files = damaged(store, 5)
+    if not is_needed:
+        assert open_memory(files, **DISK)
+        return
+    for _ in range(2):
+        with pytest.raises(tm.PageDamaged) as caught:
+            open_memory(files, **DISK)
+        assert (caught.value.file, caught.value.offset) == (DATA, 5 * PAGE_BYTES)
+        files = files.kill()
+    contents = dict(files.snapshot())
+    data = bytearray(contents[DATA])
+    data[5 * PAGE_BYTES + 1_000] ^= 0x40
+    contents[DATA] = bytes(data)
+    assert rows_of(open_memory(MemoryFiles.from_snapshot(contents), **DISK), NAME) == store.rows
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        (lambda contents: contents.pop(DATA), tm.FileMissing),
+        (lambda contents: contents.update({DATA: contents[DATA][:100]}), tm.FileTruncated),
+        (lambda contents: contents.update({DATA: bytes(len(contents[DATA]))}), tm.PageDamaged),
+        (lambda contents: contents.update({DATA: stored().files.snapshot()[DATA][:4_000] + b"x" * 96}), tm.PageDamaged),
+    ],
+    ids=["missing", "cut", "zeroed", "first page"],
+)
+def test_data_file_missing_cut_or_foreign_is_refused_by_name_and_nothing_changes(spoil: Any, error: Any) -> None:
+    """F63, F71, F72."""
+    contents = dict(stored().files.snapshot())
+    spoil(contents)
+    files = MemoryFiles.from_snapshot(contents)
+    with pytest.raises(error) as caught:
+        open_memory(files, **DISK)
+    assert caught.value.file == DATA
+    assert {name: files.snapshot().get(name) for name in contents if name != "space/double-write"} == {
+        name: each for name, each in contents.items() if name != "space/double-write"
+    }
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_double_write_file_missing_or_damaged_is_made_again(is_missing: bool) -> None:
+    """F64, F72: with no page torn it is not needed."""
+    store = stored()
+    contents = dict(store.files.snapshot())
+    if is_missing:
+        del contents["space/double-write"]
+    else:
+        contents["space/double-write"] = b"\xff" * len(contents["space/double-write"])
+    store.files = MemoryFiles.from_snapshot(contents)
+    store.crash()
+    store.load(range(60), 2)
+    store.db.checkpoint()
+    store.crash()
+
+
+@pytest.mark.parametrize("name", ["space/*", "undo/*"])
+def test_disk_full_in_any_write_to_disk_pages_or_undo_log_loses_nothing(name: str) -> None:
+    """F38: full while pages are cleaned, while the tablespace extends, while a local checkpoint flushes."""
+    store = stored(size="64 KiB")
+    contents = store.files.snapshot()
+    refused = 0
+    for nth in range(1, 400, 3):
+        plan = Plan([Rule("space", name, nth=nth, error=errno.ENOSPC)])
+        plan.is_over = True
+        memory = MemoryFiles.from_snapshot(contents)
+        files: Any = FaultFiles(memory, plan)
+        db: Any = open_memory(files, **DISK)
+        rows = dict(store.rows)
+        plan.is_over = False
+        for turn in range(6):
+            batch = [(key, turn, None, bytes([turn]) * 2_000) for key in range(turn * 20, turn * 20 + 60)]
+            try:
+                db[NAME].write_many(batch)
+                rows.update({row[0]: row for row in batch})
+                if turn == 3:
+                    db.checkpoint()
+            except tm.StorageFull:
+                refused += 1
+        assert db.status()["store"]["state"] == "open"
+        plan.is_over = True
+        assert rows_of(db, NAME) == rows, f"call {nth}"
+        db.checkpoint()
+        assert rows_of(open_memory(memory.kill(), **DISK), NAME) == rows
+        if not files.fired:
+            break
+    assert refused, "nothing was ever full"
+
+
+def test_full_tablespace_refuses_until_it_has_another_file() -> None:
+    """F39: one transaction is refused, and after `add_datafile` the same one goes through."""
+    store = DiskStore(size="64 KiB", autoextend=False)
+    store.load(range(10), size=1_500)
+    with pytest.raises(tm.StorageFull) as caught:
+        store.load(range(200), 1, size=1_500)
+    assert caught.value.tablespace == "main" and "add_datafile" in str(caught.value)
+    store.verify()
+    store.delete(range(5))
+    store.load(range(5), 2, size=1_500)
+    store.db.add_datafile("main", "1 MiB")
+    store.load(range(200), 1, size=1_500)
+    store.verify()
+    store.crash()
+
+
+def test_page_buffer_exhausted_by_pins_refuses_and_rolls_back() -> None:
+    """Who finds every frame pinned is told so after waiting, is rolled back, and may try again."""
+    store = stored()
+    db: Any = open_memory(store.files, **DISK)
+    disk = db._store.disk
+    first = 1 << 32
+    pages = [first | number for number in range(1, 26)]
+    disk.hold(pages)
+    outside = [key for key in store.rows if key not in readable_in_memory(db, store.rows)]
+    assert outside
+    for call in (lambda: db[NAME].update(outside[0], {"cold": b"x"}), lambda: db[NAME].get(outside[0])):
+        with pytest.raises(tm.MemoryExhausted) as caught:
+            call()
+        assert "page_buffer" in str(caught.value)
+    disk.release(pages)
+    assert rows_of(db, NAME) == store.rows
+    db[NAME].update(outside[0], {"cold": b"x"})
+    assert db[NAME].get(outside[0]).cold == b"x"
+
+
+def readable_in_memory(db: Any, keys: Any) -> set[int]:
+    found = set()
+    for key in keys:
+        try:
+            db[NAME].get(key)
+            found.add(key)
+        except tm.MemoryExhausted:
+            pass
+    return found
+
+
+def test_eight_threads_on_25_frames_keep_every_row_whole() -> None:
+    """Each thread owns keys and a model; others read them meanwhile and never see a row that was not written so."""
+    store = DiskStore(lock_timeout_ms=2_000, redo_log="16 MiB", undo_log="16 MiB", data_memory="32 MiB")
+    store.load(range(160), 0, size=900)
+    models: list[dict[int, tuple[Any, ...]]] = [{} for _ in range(8)]
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        rng = random.Random(number)
+        try:
+            for turn in range(1, 40):
+                keys = rng.sample(range(number * 20, number * 20 + 20), rng.randint(1, 12))
+                rows = [(key, turn, None, bytes([turn]) * rng.choice([10, 900, 2_900])) for key in keys]
+                try:
+                    store.table.write_many(rows)
+                except tm.Retryable:
+                    continue
+                models[number].update({row[0]: row for row in rows})
+                for row in store.table.scan() if turn % 8 == 0 else [store.table.get(rng.randrange(160))]:
+                    assert set(row.cold) <= {row.n % 256}, f"torn row {row.id}"
+                if number == 0 and turn % 15 == 0:
+                    store.db.checkpoint()
+        except BaseException as error:  # to be shown by the test's own thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    for model in models:
+        store.rows.update(model)
+    store.verify()
+    store.crash()
+
+
+def test_restart_through_an_epoch_is_exact_without_the_filter_and_refused_before_the_filtered_epoch() -> None:
+    """U3: UNDO records of restorable epochs are left out; no restart can go back behind them, and none does so wrongly."""
+    for undo_filter in (False, True):
+        store = DiskStore(undo_filter=undo_filter)
+        store.load(range(30), 1)
+        store.db.checkpoint()
+        moments = []
+        for turn in range(2, 6):
+            store.load(range(30), turn)
+            moments.append((store.db.sync(), dict(store.rows)))
+            store.flush()
+        contents = store.files.kill()
+        outcomes = []
+        for epoch, rows in moments:
+            try:
+                db = open_memory(contents.kill(), epoch, **{**DISK, "undo_filter": undo_filter})
+            except tm.ValueOutOfRange as error:
+                assert error.oldest > epoch
+                outcomes.append("refused")
+                continue
+            assert rows_of(db, NAME) == rows
+            outcomes.append("exact")
+        assert outcomes[-1] == "exact"
+        assert undo_filter or set(outcomes) == {"exact"}
