@@ -15,7 +15,12 @@ from tests.store.support import open_memory
 
 NAME = "test.t"
 KEYS = 60
-ROOM: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "16 MiB", "undo_log": "16 MiB", "transaction_memory": "16 MiB"}
+ROOM: dict[str, Any] = {
+    "data_memory": "32 MiB",
+    "redo_log": "16 MiB",
+    "undo_log": "16 MiB",
+    "transaction_memory": "16 MiB",
+}
 LEAST = {"page_buffer": "64 KiB"}  # 25 frames, the fewest there may be
 PAGE_SIZES = ["4 KiB", "8 KiB", "16 KiB", "32 KiB"]
 

@@ -273,7 +273,7 @@ def test_epochs_of_rows_are_the_same_after_any_restart() -> None:
         assert hidden() == before
 
 
-def test_load_and_delete_at_the_start_of_a_local_checkpoint_of_a_disk_table_survive_a_crash() -> None:
+def test_load_and_delete_at_the_start_of_a_local_checkpoint_survive_a_crash() -> None:
     """NDB bug #41915: a local checkpoint that began together with loads and deletes of 30 rows of a disk table, its scan
     slowed down, then a crash of all nodes.
     """

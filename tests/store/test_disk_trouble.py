@@ -34,7 +34,7 @@ def damaged(store: DiskStore, page: int, offset: int = 1_000) -> MemoryFiles:
     data = bytearray(contents[DATA])
     data[page * PAGE_BYTES + offset] ^= 0x40
     contents[DATA] = bytes(data)
-    contents["space/double-write"] = bytes(len(contents["space/double-write"]))
+    contents["double-write"] = bytes(len(contents["double-write"]))
     return MemoryFiles.from_snapshot(contents)
 
 
@@ -144,8 +144,8 @@ def test_data_file_missing_cut_or_foreign_is_refused_by_name_and_nothing_changes
     with pytest.raises(error) as caught:
         open_memory(files, **DISK)
     assert caught.value.file == DATA
-    assert {name: files.snapshot().get(name) for name in contents if name != "space/double-write"} == {
-        name: each for name, each in contents.items() if name != "space/double-write"
+    assert {name: files.snapshot().get(name) for name in contents if name != "double-write"} == {
+        name: each for name, each in contents.items() if name != "double-write"
     }
 
 
@@ -155,9 +155,9 @@ def test_double_write_file_missing_or_damaged_is_made_again(is_missing: bool) ->
     store = stored()
     contents = dict(store.files.snapshot())
     if is_missing:
-        del contents["space/double-write"]
+        del contents["double-write"]
     else:
-        contents["space/double-write"] = b"\xff" * len(contents["space/double-write"])
+        contents["double-write"] = b"\xff" * len(contents["double-write"])
     store.files = MemoryFiles.from_snapshot(contents)
     store.crash()
     store.load(range(60), 2)
@@ -282,7 +282,7 @@ def test_eight_threads_on_25_frames_keep_every_row_whole() -> None:
     store.crash()
 
 
-def test_restart_through_an_epoch_is_exact_without_the_filter_and_refused_before_the_filtered_epoch() -> None:
+def test_restart_through_an_epoch_is_exact_unfiltered_and_refused_before_the_filtered_epoch() -> None:
     """U3: UNDO records of restorable epochs are left out; no restart can go back behind them, and none does so wrongly."""
     for undo_filter in (False, True):
         store = DiskStore(undo_filter=undo_filter)
