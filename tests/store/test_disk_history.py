@@ -58,7 +58,7 @@ def test_rows_near_the_size_of_a_page_changed_by_many_threads_do_not_overflow_th
 
     def work(number: int) -> None:
         rng = random.Random(number)
-        for turn in range(25):
+        for turn in range(8):
             key = number * 10 + rng.randrange(10)
             row = (key, turn, None, bytes([turn]) * rng.choice([10, 1_500, 3_000]))
             try:

@@ -25,6 +25,7 @@ def stored(**options: Any) -> DiskStore:
     store.db.checkpoint()
     store.db.checkpoint()
     store.db.close()
+    store.files = MemoryFiles.from_snapshot(store.files.snapshot())
     return store
 
 
@@ -171,7 +172,7 @@ def test_disk_full_in_any_write_to_disk_pages_or_undo_log_loses_nothing(name: st
     store = stored(size="64 KiB")
     contents = store.files.snapshot()
     refused = 0
-    for nth in range(1, 400, 3):
+    for nth in range(1, 400, 7):
         plan = Plan([Rule("space", name, nth=nth, error=errno.ENOSPC)])
         plan.is_over = True
         memory = MemoryFiles.from_snapshot(contents)
@@ -200,7 +201,7 @@ def test_disk_full_in_any_write_to_disk_pages_or_undo_log_loses_nothing(name: st
 
 def test_full_tablespace_refuses_until_it_has_another_file() -> None:
     """F39: one transaction is refused, and after `add_datafile` the same one goes through."""
-    store = DiskStore(size="64 KiB", autoextend=False)
+    store = DiskStore(size="256 KiB", autoextend=False)
     store.load(range(10), size=1_500)
     with pytest.raises(tm.StorageFull) as caught:
         store.load(range(200), 1, size=1_500)
