@@ -47,7 +47,9 @@ class DiskStore:
 
     def load(self, keys: Iterable[int], n: int = 0, size: int = 500) -> None:
         """Write rows of about `size` bytes."""
-        rows = [(key, n, f"note {key}" if key % 3 else None, (bytes([n % 256]) * (size + key % 7))[:3_000]) for key in keys]
+        rows = [
+            (key, n, f"note {key}" if key % 3 else None, (bytes([n % 256]) * (size + key % 7))[:3_000]) for key in keys
+        ]
         self.table.write_many(rows)
         self.rows.update({row[0]: row for row in rows})
 

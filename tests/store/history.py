@@ -15,7 +15,12 @@ from tests.store.support import open_memory
 
 NAME = "test.t"
 KEYS = 60
-ROOM: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "16 MiB", "undo_log": "16 MiB", "transaction_memory": "16 MiB"}
+ROOM: dict[str, Any] = {
+    "data_memory": "32 MiB",
+    "redo_log": "16 MiB",
+    "undo_log": "16 MiB",
+    "transaction_memory": "16 MiB",
+}
 LEAST = {"page_buffer": "64 KiB"}  # 25 frames, the fewest there may be
 PAGE_SIZES = ["4 KiB", "8 KiB", "16 KiB", "32 KiB"]
 
@@ -88,7 +93,11 @@ class History:
     def placed(self) -> list[tm.Column]:
         """The same columns, some of them on disk, at least one."""
         others = [name for name in self.names if name != "id"]
-        on_disk = {self.rng.choice(others)} | ({"filler"} & set(others)) | {name for name in others if self.rng.random() < 0.4}
+        on_disk = (
+            {self.rng.choice(others)}
+            | ({"filler"} & set(others))
+            | {name for name in others if self.rng.random() < 0.4}
+        )
         return [replace(column, storage="disk") if column.name in on_disk else column for column in self.columns]
 
     # --- data --------------------------------------------------------------------------------------
@@ -184,9 +193,7 @@ class Undone(Exception):
 class World:
     """A store with one table that answers to steps."""
 
-    def __init__(
-        self, columns: list[tm.Column], fragments: int, page_size: str | None = None, **options: Any
-    ) -> None:
+    def __init__(self, columns: list[tm.Column], fragments: int, page_size: str | None = None, **options: Any) -> None:
         """page_size: of the tablespace disk columns lie in, if there are any."""
         self.files = MemoryFiles()
         self.options = {**ROOM, **options}

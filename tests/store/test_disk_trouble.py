@@ -81,7 +81,7 @@ def test_damaged_page_is_an_error_for_its_rows_and_scans_and_for_nobody_else() -
 
 
 def test_page_that_cannot_be_read_is_an_error_of_that_call_and_the_store_lives_on() -> None:
-    """F42: a failed read changed nothing, so one bad sector must not end everybody's work. Once it can be read again,
+    """F40: a failed read changed nothing, so one bad sector must not end everybody's work. Once it can be read again,
     it is.
     """
     store = stored()
@@ -187,7 +187,7 @@ def test_failed_write_of_the_undo_log_ends_the_store_and_loses_nothing() -> None
 
 
 def test_disk_full_in_any_write_of_disk_pages_loses_nothing() -> None:
-    """F38: full while pages are cleaned, while the tablespace extends, while a local checkpoint flushes."""
+    """F42, F43: full while pages are cleaned, while the tablespace extends, while a local checkpoint flushes."""
     store = stored(size="64 KiB")
     contents = store.files.snapshot()
     refused = 0
@@ -219,7 +219,7 @@ def test_disk_full_in_any_write_of_disk_pages_loses_nothing() -> None:
 
 
 def test_full_tablespace_refuses_until_it_has_another_file() -> None:
-    """F39: one transaction is refused, and after `add_datafile` the same one goes through."""
+    """F42: one transaction is refused, and after `add_datafile` the same one goes through."""
     store = DiskStore(size="256 KiB", autoextend=False)
     store.load(range(10), size=1_500)
     with pytest.raises(tm.StorageFull) as caught:
@@ -305,7 +305,7 @@ def test_eight_threads_on_25_frames_keep_every_row_whole() -> None:
 
 
 def test_restart_through_an_epoch_is_exact_without_the_filter_and_refused_before_the_filtered_epoch() -> None:
-    """U3: UNDO records of restorable epochs are left out; no restart can go back behind them, and none does so wrongly."""
+    """U3: UNDO records of restorable epochs are left out; no restart goes back behind them, none does so wrongly."""
     for undo_filter in (False, True):
         store = DiskStore(undo_filter=undo_filter)
         store.load(range(30), 1)
