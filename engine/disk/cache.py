@@ -114,8 +114,10 @@ class PageCache:
         A number with FRESH_PAGE is formatted instead of read if it is still wholly free: owner from its extent, LSN
         that of the UNDO log now. is_reference: False if the pages were asked for already for the same purpose, as a
         commit does: they are not hotter for it. Never with the commit latch held: a frame may have to be cleaned, and
-        the UNDO log takes the latch to flush. Raises: PageDamaged (unreadable ones too), IoFailed, FileTruncated,
-        NoSuchTable (the table was dropped), MemoryExhausted (too many pages, or others pin them for `wait_ms`).
+        the UNDO log takes the latch to flush.
+
+        Raises: PageDamaged (also one that cannot be read), IoFailed, FileTruncated, NoSuchTable (the table was dropped
+        meanwhile), MemoryExhausted (too many pages, or others pin them for `wait_ms`).
         """
         wanted = distinct(pages)
         promise = [0]

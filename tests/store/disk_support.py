@@ -81,6 +81,7 @@ class DiskStore:
     def crash(self, rng: random.Random | None = None, **options: Any) -> None:
         """Power loss, or the end of the process without `rng`; then the rows must be what they were."""
         self.files = self.files.kill() if rng is None else self.files.crash(rng, rng.choice(CRASH_POLICIES))
+        self.db.close()  # on the disk of before: memory and threads go, what was lost is lost
         self.db = open_memory(self.files, **{**self.options, **options})
         self.verify("after a crash")
 

@@ -337,7 +337,7 @@ class World:
         """Power loss: every commit that returned was durable."""
         rng = random.Random(seed)
         self.files = self.files.crash(rng, rng.choice(CRASH_POLICIES))
-        self.txn = None
+        self.close()  # on the disk of before: memory and threads go, what was lost is lost
         self.db = open_memory(self.files, **self.options)
         return self._count(None)
 
