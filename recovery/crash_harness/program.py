@@ -36,6 +36,8 @@ OPEN_FILES = "tidemark.database:Database"
 SIMULATED: dict[str, Any] = {
     "data_memory": "4 MiB",
     "redo_log": "1 MiB",
+    "undo_log": "1 MiB",
+    "page_buffer": "64 KiB",  # 25 frames, the fewest there are
     "transaction_memory": "256 KiB",
     "lock_timeout_ms": 0,
 }
