@@ -155,7 +155,7 @@ class History:
             txn.delete(name, key)
             del rows[key]
         elif draw < 0.7 and key in rows:
-            rows[key] = (key, rows[key][1], self.rng.random(), rows[key][3])
+            rows[key] = (*rows[key][:2], self.rng.random(), *rows[key][3:])
             txn.update(name, key, {"balance": rows[key][2]})
         elif draw < 0.8:
             fresh = {other: self.row(other) for other in self.rng.sample(range(self.keys), 4)}
