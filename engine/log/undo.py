@@ -18,7 +18,8 @@ p <= U_FREE. A record moves its words from p to b. Who commits under one holding
 which its transaction's GROUP_SHARE_WORDS pay for; each further slice of a transaction must bring 6 records (but for the
 last), because 6 shares of RECORD_SHARE_WORDS are one of a group. A flush moves at most b to h, and lowers b by as
 much or more. So h - t + 2 (b + p) <= c - r - (h - m) stays true but for marks; these take from r, and are refused when
-it is used up. Writing b, and making all of it again in a restart, ends before t + c.
+it is used up. Writing b, and making all of it again in a restart, ends before t + c. A restart that is broken off there
+and begun again, any number of times, makes it again in the same place (`rewind`).
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 
     from engine.file_protocol import Files
     from engine.log.geometry import Geometry
+    from engine.log.undo_reader import UndoGroup
     from engine.log.undo_ring import UndoPosition
     from engine.memory.arena import Words
 
@@ -305,6 +307,18 @@ class UndoLog:
             lsn = self._append_mark(UNDO_RESTART, lcp_id, lcp_lsn, sequence, position)
         self.flush_through(lsn)
         return lsn
+
+    def rewind(self, group: UndoGroup) -> None:
+        """Go on right behind this group: those that followed it are void, and the sysfile that says so is durable.
+
+        LSNs go on rising. Only before the first record of an opening.
+        """
+        with self._latch:
+            if self._word(U_USED) or self._batch is not None:
+                raise self._broken("the UNDO log was to be rewound with records on their way")
+            self.head, self.sequence = group.end, group.sequence + 1
+            self._last_position, self._last_lsn = group.position, group.next_lsn
+            self._update_free()
 
     def _flush(self) -> None:
         with self._latch:
