@@ -19,7 +19,8 @@ which its transaction's GROUP_SHARE_WORDS pay for; each further slice of a trans
 last), because 6 shares of RECORD_SHARE_WORDS are one of a group. A flush moves at most b to h, and lowers b by as
 much or more. So h - t + 2 (b + p) <= c - r - (h - m) stays true but for marks; these take from r, and are refused when
 it is used up. Writing b, and making all of it again in a restart, ends before t + c. A restart that is broken off there
-and begun again, any number of times, makes it again in the same place (`rewind`).
+and begun again, any number of times, makes it again in the same place (`rewind`); so what a whole restart has made
+counts once (`made_again` moves m to h), and a log that was full is not too full for a local checkpoint afterwards.
 """
 
 from __future__ import annotations
@@ -219,6 +220,13 @@ class UndoLog:
         if position > self.mark:
             self.mark = position
             self._update_free()
+
+    def made_again(self) -> None:
+        """A restart has written an UNDO_RESTART record, or met one, and made all records behind it: the next restart makes
+        them in the same place (`rewind`), so they count once from now on. Durable on return: they.
+        """
+        self.flush_through(self._word(U_LSN))
+        self.set_mark(self.head)
 
     # --- space -----------------------------------------------------------------------------------
     def _update_free(self) -> None:

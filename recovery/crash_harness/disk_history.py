@@ -7,6 +7,8 @@ course of the run, growth by extents, GCIs in between, so that the filter of the
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from typing import Any
 
 from engine.errors import RedoOverloaded, StorageFull
@@ -42,6 +44,7 @@ class DiskHistory(History):
 
     columns = DISK_COLUMNS
     keys = 60
+    steps = 0
 
     def create(self, name: str) -> None:
         """Make a table, and its tablespace if it is not there."""
@@ -65,7 +68,10 @@ class DiskHistory(History):
             except (RedoOverloaded, StorageFull):
                 self.db.checkpoint()
 
-    steps = 0
+    def commit_beside(self) -> None:
+        """One transaction while a local checkpoint is being made, which alone can free a full UNDO log."""
+        with contextlib.suppress(StorageFull):
+            self.commit()
 
     def row(self, key: int) -> Row:
         """A row with a text of up to four pages, or none."""
@@ -114,3 +120,19 @@ class DiskHistory(History):
 def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
     """The program, for crash states: 40 steps."""
     DiskHistory(open_store, seed, ledger).run(40)
+
+
+def epoch_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program with commits that do not wait for the disk, and without the filter of the UNDO log."""
+    unfiltered = functools.partial(open_store, undo_filter=False)
+    DiskHistory(unfiltered, seed, ledger, durability="epoch").run(40)
+
+
+def long_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program until the UNDO log has gone round, full at times."""
+    DiskHistory(open_store, seed, ledger, lcp_every=0).run(LAPS_STEPS)
+
+
+def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program, for anomaly loops: 24 steps, a local checkpoint, a table made and dropped, reopening."""
+    DiskHistory(open_store, seed, ledger).run(24)

@@ -71,7 +71,7 @@ class History:
             if step % DDL_EVERY == 0:
                 self.ddl(OTHER)
             elif self.lcp_every and step % self.lcp_every == 0:
-                self.db.checkpoint(lambda *_: self.commit())
+                self.db.checkpoint(lambda *_: self.commit_beside())
             elif step % REOPEN_EVERY == 0:
                 self.db.close()
                 self.promised()
@@ -128,6 +128,10 @@ class History:
                 return
             except RedoOverloaded:
                 self.db.checkpoint()
+
+    def commit_beside(self) -> None:
+        """One transaction while a local checkpoint is being made."""
+        self.commit()
 
     def commit(self) -> None:
         """One transaction on one or both tables."""

@@ -18,7 +18,7 @@ import hashlib
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.clock import ManualClock
 from engine.errors import SchemaInvalid
@@ -46,6 +46,15 @@ PROBE = "crash_harness.probe"
 
 class Violation(AssertionError):
     """A promise was broken. The message names part, seed and place, so that it can be seen again."""
+
+
+class PowerOff(BaseException):
+    """The machine is gone: raised out of a call of the disk, and of every call after it."""
+
+
+def power_off() -> NoReturn:
+    """Ends a call of the disk, in a rule of `FaultFiles`."""
+    raise PowerOff
 
 
 class Ledger:

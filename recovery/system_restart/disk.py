@@ -67,6 +67,7 @@ class DiskRestart:
         self.columns.restorable_epoch = lambda: sysfile.filtered_epoch
         self.undone = 0
         self.replayed = 0
+        self._has_restart = False  # the UNDO log has the UNDO_RESTART record of this checkpoint
 
     def open(self, controls: list[Control]) -> None:
         """Read the UNDO log to its end and open the tablespaces of the newest checkpoint.
@@ -182,7 +183,10 @@ class DiskRestart:
     def _finish_undo(self, control: Control, found: int, earlier: UndoGroup | None) -> None:
         """earlier: group of the UNDO_RESTART record an earlier restart left for this checkpoint."""
         assert control.undo is not None
-        if not found or not self._can_write:
+        if not self._can_write:
+            return
+        self._has_restart = bool(found) or earlier is not None
+        if not found:
             return
         self.columns.flush()
         if earlier is None:
@@ -217,8 +221,13 @@ class DiskRestart:
     # --- REDO ------------------------------------------------------------------------------------
     def redo(self, groups: list[GroupRead], tables: Words) -> int:
         """Replay the groups' records of tables with disk columns; how many. Raises: RedoDamaged, PageDamaged, …"""
-        if not tables.any():
-            return 0
+        if tables.any():
+            self._redo(groups, tables)
+        if self._has_restart:
+            self.columns.undo.made_again()
+        return self.replayed
+
+    def _redo(self, groups: list[GroupRead], tables: Words) -> None:
         txn = self._store.arena.take_descriptor()
         state = np.zeros(REPLAY_STATE_WORDS, dtype=np.int64)
         self._store.mem[txn : txn + 32] = 0
@@ -226,7 +235,6 @@ class DiskRestart:
             self._redo_group(group, txn, tables, state)
         self._store.arena.give_descriptor(txn)
         self.replayed = int(state[1])
-        return self.replayed
 
     def _redo_group(self, group: GroupRead, txn: int, tables: Words, state: Words) -> None:
         columns = self.columns
