@@ -9,7 +9,7 @@ from __future__ import annotations
 from engine.kernels import helper
 from engine.kernels.disk_cache import cache_dirtied, frame_of
 from engine.kernels.disk_page import page_give, page_piece, page_piece_words, page_take
-from engine.kernels.disk_space import space_release, space_reserve, space_word
+from engine.kernels.disk_space import space_is_fresh, space_release, space_reserve, space_word
 from engine.kernels.disk_space import space_settle as settle
 from engine.kernels.pool import give_cell, take_cell
 from engine.kernels.undo import GROUP_SHARE_WORDS, RECORD_SHARE_WORDS, undo_append, undo_has_room, undo_promise
@@ -34,6 +34,7 @@ from engine.layout.arena import (
 )
 from engine.layout.disk import (
     DP_FREE,
+    DP_OWNER,
     OWNER_FRAGMENT_SHIFT,
     PIECE_CHAINED,
     PIECE_CHUNK,
@@ -162,8 +163,12 @@ def restore_promise(mem, txn, before):
 # --- pages of the commit --------------------------------------------------------------------------
 @helper
 def is_at_hand(mem, txn, fragment, page, words):
-    """OK if a page is in the cache and the UNDO buffer takes a record with `words` words of a piece; else why not."""
-    if frame_of(mem, mem[mem[fragment + F_TABLESPACE] + TS_CACHE], page) == 0:
+    """OK if a page is in the cache and the UNDO buffer takes a record with `words` words of a piece; else why not.
+
+    A wholly free page that is still in the cache as a dropped table left it is not at hand: holding it formats it.
+    """
+    frame = frame_of(mem, mem[mem[fragment + F_TABLESPACE] + TS_CACHE], page)
+    if frame == 0 or (mem[frame + DP_OWNER] != fragment_owner(mem, fragment) and space_is_fresh(mem, page) == 1):
         mem[txn + X_PAGE] = page
         return ST_PAGE
     if not undo_has_room(mem, UNDO_RECORD_WORDS + words):
