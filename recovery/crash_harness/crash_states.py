@@ -40,6 +40,8 @@ CHANGES = frozenset(
 )
 # Up to so many pieces every subset is a candidate.
 EXHAUSTIVE_PIECES = 8
+# Of more pieces than this so many are drawn to be lost or kept alone: a file filled with zeros has thousands.
+SINGLE_PIECES = 256
 STATES_PER_POINT = 12
 RANDOM_SUBSETS = 8
 # Every so many states are taken on: work after the restart, a second power loss, a second restart (F11, F31).
@@ -134,9 +136,11 @@ def choices(pieces: list[Piece], rng: random.Random, limit: int) -> list[Choice]
         sizes = range(len(pieces) + 1)
         subsets = [frozenset(some) for size in sizes for some in itertools.combinations(pieces, size)]
     else:
-        subsets = [frozenset(pieces[:count]) for count in range(len(pieces))]
-        subsets += [everything - {piece} for piece in pieces]
-        subsets += [frozenset({piece}) for piece in pieces]
+        few = len(pieces) <= SINGLE_PIECES
+        places = range(len(pieces)) if few else sorted(rng.sample(range(len(pieces)), SINGLE_PIECES))
+        subsets = [frozenset(pieces[:place]) for place in places]
+        subsets += [everything - {pieces[place]} for place in places]
+        subsets += [frozenset({pieces[place]}) for place in places]
         subsets += list(_torn(pieces))
         shares = [rng.choice((0.1, 0.5, 0.9)) for _ in range(RANDOM_SUBSETS)]
         subsets += [frozenset(piece for piece in pieces if rng.random() < share) for share in shares]
