@@ -166,6 +166,7 @@ class UndoLog:
         self._private_words = private_words_of(geometry)
         mem[self._at + U_LSN] = position.lsn
         files.mark("undo_cut", position=self.tail)
+        files.mark("undo_durable", lsn=self.durable_lsn)
         self._update_free()
 
     # --- under the commit latch ------------------------------------------------------------------
@@ -343,6 +344,7 @@ class UndoLog:
             if group.words:
                 self._write(group)
             self._publish(batch, group)
+        self._files.mark("undo_durable", lsn=batch.next_lsn)
         with self._latch:
             # No call, hence no signal, between these: the records are durable and the buffer is free, or neither.
             self.durable_lsn = batch.next_lsn

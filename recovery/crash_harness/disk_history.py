@@ -136,3 +136,8 @@ def long_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
     """The program, for anomaly loops: 24 steps, a local checkpoint, a table made and dropped, reopening."""
     DiskHistory(open_store, seed, ledger).run(24)
+
+
+def tiny_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program, for a look at every point in seconds: 13 steps, one local checkpoint."""
+    DiskHistory(open_store, seed, ledger).run(13)
