@@ -37,7 +37,7 @@ class Content:
         return self._size
 
     def __bytes__(self) -> bytes:
-        return self[:]
+        return bytes(self[: self._size])
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """Number and bytes of every block that is not all zeros."""

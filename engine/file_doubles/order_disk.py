@@ -86,7 +86,9 @@ class DiskOrder:
             return f"O13: control file {lcp_id} before the UNDO group of its mark is durable"
         mark = self._lcp_lsns.get(lcp_id, 0)
         early = sorted(name for name, lsn in self._lowest_unsynced.items() if lsn < mark)
-        return f"O13: control file {lcp_id} while pages in {early[0]} from before its mark are unsynced" if early else ""
+        return (
+            f"O13: control file {lcp_id} while pages in {early[0]} from before its mark are unsynced" if early else ""
+        )
 
     def synced(self, name: str) -> None:
         """What was written to this file is durable."""

@@ -70,7 +70,7 @@ from engine.layout.disk_arena import (
 )
 from engine.layout.sealed import KIND_UNDO_GROUP, header_of, seal, write_seal
 from engine.log.geometry import open_files
-from engine.log.undo_ring import LSN_HOLE_BYTES, group_bytes_max, private_words_of
+from engine.log.undo_ring import LSN_FIRST, LSN_HOLE_BYTES, group_bytes_max, private_words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -317,16 +317,20 @@ class UndoLog:
         self.flush_through(lsn)
         return lsn
 
-    def rewind(self, group: UndoGroup) -> None:
-        """Go on right behind this group: those that followed it are void, and the sysfile that says so is durable.
+    def rewind(self, group: UndoGroup | None) -> None:
+        """Go on right behind this group, or at the tail: what followed is void, and the sysfile that says so is durable.
 
         LSNs go on rising. Only before the first record of an opening.
         """
         with self._latch:
             if self._word(U_USED) or self._batch is not None:
                 raise self._broken("the UNDO log was to be rewound with records on their way")
-            self.head, self.sequence = group.end, group.sequence + 1
-            self._last_position, self._last_lsn = group.position, group.next_lsn
+            if group is None:
+                self.head, self.sequence = self.tail, self.tail_sequence
+                self._last_position, self._last_lsn = None, LSN_FIRST
+            else:
+                self.head, self.sequence = group.end, group.sequence + 1
+                self._last_position, self._last_lsn = group.position, group.next_lsn
             self._update_free()
 
     def _flush(self) -> None:

@@ -282,11 +282,13 @@ class UndoReader:
             last_lsn,
         )
 
-    def void_behind(self, group: UndoGroup) -> UndoVoid:
-        """What makes the groups behind this one void; the present void if it is the last one."""
-        if self._last is None or self._last.sequence == group.sequence:
+    def void_behind(self, group: UndoGroup | None) -> UndoVoid:
+        """What makes the groups behind this one (None: all) void; the present void if there is none."""
+        if self._last is None or (group is not None and self._last.sequence == group.sequence):
             return self.void
-        return UndoVoid(group.sequence + 1, max(self._last.next_lsn, self.void.lsn))
+        return UndoVoid(
+            self._first[0] if group is None else group.sequence + 1, max(self._last.next_lsn, self.void.lsn)
+        )
 
     def seal_tail(self) -> None:
         """Make the end of the log firm before anything is undone by it.

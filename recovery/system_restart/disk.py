@@ -67,6 +67,7 @@ class DiskRestart:
         self.columns.restorable_epoch = lambda: sysfile.filtered_epoch
         self.undone = 0
         self.replayed = 0
+        self._has_marks = False  # a local checkpoint leads into the UNDO log
         self._has_restart = False  # the UNDO log has the UNDO_RESTART record of this checkpoint
 
     def open(self, controls: list[Control]) -> None:
@@ -80,6 +81,7 @@ class DiskRestart:
         marks = [control.undo for control in controls]
         oldest = marks[-1] if marks and marks[-1] is not None else None
         newest = marks[0] if marks else None
+        self._has_marks = newest is not None
         handles = open_files(self._files, geometry, True)
         reader = UndoReader(self._files, geometry, self.sysfile.store, handles, self.sysfile.undo_void)
         self._reader = reader
@@ -128,7 +130,11 @@ class DiskRestart:
         if self._can_write:
             self.columns.pages_repaired = mend(self._files, self.columns.space, self.sysfile.store)
         if control is None or control.undo is None:
-            return  # no extent was in use then: what lies on the pages is of no meaning
+            # No extent was in use then: what lies on the pages is of no meaning, nor is what would undo it.
+            if self._can_write and not self._has_marks:
+                self._rewind(None)
+                self._has_restart = True
+            return
         found = 0
         earlier: UndoGroup | None = None
         for group, newest_first in self._reader.backward():
@@ -196,12 +202,15 @@ class DiskRestart:
         else:
             self._rewind(earlier)
 
-    def _rewind(self, group: UndoGroup) -> None:
+    def _rewind(self, group: UndoGroup | None) -> None:
         """All behind this group has been undone for good: the log goes on behind it, lest restarts that are broken off
-        in REDO fill it. Both copies of the sysfile say so, or a damaged one would bring the void groups back.
+        in REDO fill it. None: nothing in the log is needed. Both copies of the sysfile say so, or a damaged one would bring the void groups back.
         """
         assert self._reader is not None
-        self.sysfile = replace(self.sysfile, undo_void=self._reader.void_behind(group))
+        void = self._reader.void_behind(group)
+        if void == self.sysfile.undo_void:
+            return
+        self.sysfile = replace(self.sysfile, undo_void=void)
         copies = open_copies(self._files)
         for _ in copies:
             self.sysfile = write_sysfile(self._files, copies, self.sysfile)

@@ -262,7 +262,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "rewound-over-groups-that-count",
         "recovery.system_restart.disk",
-        "        self.sysfile = replace(self.sysfile, undo_void=self._reader.void_behind(group))",
+        "        self.sysfile = replace(self.sysfile, undo_void=void)",
         "        pass",
         "disk-restarts",
     ),

@@ -9,7 +9,6 @@ import pytest
 
 from engine.disk.double_write import HEADER_WORDS, DoubleWrite, create_double_write
 from engine.disk.page_writer import PageWriter
-from engine.file_doubles.memory import MemoryFiles
 from engine.file_doubles.order import OrderMonitor, OrderViolation
 from engine.file_protocol import File
 from engine.layout.disk import DP_LSN, DP_PAGE
