@@ -223,8 +223,8 @@ class UndoLog:
             self._update_free()
 
     def made_again(self) -> None:
-        """A restart has written an UNDO_RESTART record, or met one, and made all records behind it: the next restart makes
-        them in the same place (`rewind`), so they count once from now on. Durable on return: they.
+        """A restart has written an UNDO_RESTART record, or met one, and made all records behind it: the next restart
+        makes them in the same place (`rewind`), so they count once from now on. Durable on return: they.
         """
         self.flush_through(self._word(U_LSN))
         self.set_mark(self.head)
@@ -318,7 +318,7 @@ class UndoLog:
         return lsn
 
     def rewind(self, group: UndoGroup | None) -> None:
-        """Go on right behind this group, or at the tail: what followed is void, and the sysfile that says so is durable.
+        """Go on right behind this group, or at the tail: what followed is void, and a durable sysfile says so.
 
         LSNs go on rising. Only before the first record of an opening.
         """

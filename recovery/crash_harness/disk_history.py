@@ -139,5 +139,5 @@ def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 
 
 def tiny_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for a look at every point in seconds: 8 steps, one of them a table, two of them local checkpoints."""
+    """The program, for a look at every point in seconds: 8 steps, two of them local checkpoints."""
     DiskHistory(open_store, seed, ledger, lcp_every=4).run(8)

@@ -204,7 +204,8 @@ class DiskRestart:
 
     def _rewind(self, group: UndoGroup | None) -> None:
         """All behind this group has been undone for good: the log goes on behind it, lest restarts that are broken off
-        in REDO fill it. None: nothing in the log is needed. Both copies of the sysfile say so, or a damaged one would bring the void groups back.
+        in REDO fill it. None: nothing in the log is needed. Both copies of the sysfile say so, or a damaged one would
+        bring the void groups back.
         """
         assert self._reader is not None
         void = self._reader.void_behind(group)

@@ -60,8 +60,8 @@ def full_store() -> tuple[MemoryFiles, Ledger]:
 
 
 def test_fifty_restarts_broken_off_in_replay_do_not_fill_the_undo_log() -> None:
-    """Each restart that got as far as REDO made the structural UNDO records again behind those of the one before: after a
-    few the log would have been written over its tail, and the store could not be opened any more.
+    """Each restart that got as far as REDO made the structural UNDO records again behind those of the one before: after
+    a few the log would have been written over its tail, and the store could not be opened any more.
     """
     rng = random.Random(5)
     left, ledger = full_store()
@@ -95,8 +95,8 @@ def test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart() -
 
 
 def test_extent_of_a_dropped_table_is_used_again_by_a_commit_in_slices() -> None:
-    """A large commit applies whatever its next pages are in memory for. A page of a dropped table was still there when its
-    extent had gone to a new one, and was taken for the new table's own: InvariantBroken in the middle of the commit.
+    """A large commit applies whatever its next pages are in memory for. A page of a dropped table was still there when
+    its extent had gone to a new one, and was taken for the new table's own: InvariantBroken in the middle of the commit.
     """
     assert record(disk_history.long_work, 2)
 
