@@ -20,7 +20,7 @@ looks like one group across both.
 
 Marks it listens to: `mark("cut", lsn=...)` after each durable control file and once at open (the tail);
 `mark("ack", ...)` by the thread that synced, before it gives up its place at the log; `mark("undo_cut", position=...)`
-when the UNDO log is opened and when its tail moves; `mark("undo_durable", lsn=...)` when it is opened and after each flush.
+when the UNDO log is opened and when its tail moves; `mark("undo_durable", lsn=...)` then and after each flush.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart() -
 
 def test_extent_of_a_dropped_table_is_used_again_by_a_commit_in_slices() -> None:
     """A large commit applies whatever its next pages are in memory for. A page of a dropped table was still there when
-    its extent had gone to a new one, and was taken for the new table's own: InvariantBroken in the middle of the commit.
+    its extent had gone to a new one, and was taken for the new table's own: InvariantBroken.
     """
     assert record(disk_history.long_work, 2)
 
