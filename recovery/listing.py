@@ -227,7 +227,8 @@ class StoreListing:
         dictionary = Dictionary()
         for definition in self.tables():
             dictionary.add(definition)
-        reader = UndoReader(self._files, geometry, self.sysfile.store, open_files(self._files, geometry, False))
+        handles = open_files(self._files, geometry, False)
+        reader = UndoReader(self._files, geometry, self.sysfile.store, handles, self.sysfile.undo_void)
         try:
             next_sequence = 0
             for position, sequence in sorted(reader.candidates()):

@@ -25,7 +25,7 @@ from engine.layout.sealed import (
 )
 from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
 from engine.log.geometry import Geometry
-from engine.log.undo_ring import undo_ring
+from engine.log.undo_ring import UndoVoid, undo_ring
 
 if TYPE_CHECKING:
     from engine.file_protocol import File, Files
@@ -52,6 +52,7 @@ class Sysfile:
     reach_lsn: int
     filtered_epoch: int = 0
     undo_geometry: Geometry | None = None  # None: there is no UNDO log yet
+    undo_void: UndoVoid = UndoVoid()
 
 
 def read_sysfile(files: Files) -> Sysfile | None:
@@ -108,6 +109,7 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
         int(header["reach_lsn"]),
         int(header["filtered_epoch"]),
         undo,
+        UndoVoid(int(header["undo_void_sequence"]), int(header["undo_void_lsn"])),
     )
 
 
@@ -148,6 +150,8 @@ def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> 
     if content.undo_geometry is not None:
         header["undo_file_bytes"] = content.undo_geometry.file_bytes
         header["undo_file_count"] = content.undo_geometry.file_count
+    header["undo_void_sequence"] = content.undo_void.sequence
+    header["undo_void_lsn"] = content.undo_void.lsn
     seal(words, words.size)
     file = copies[content.generation % 2]
     files.pwrite(file, 0, words)

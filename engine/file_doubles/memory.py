@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, get_args
 
 from engine.errors import Locked, Rejected
+from engine.file_doubles.content import Content
 from engine.file_doubles.power_loss import (
     Change,
     Directory,
@@ -24,8 +25,8 @@ from engine.file_doubles.power_loss import (
     Piece,
     add,
     apply,
+    nodes,
     persist,
-    walk,
 )
 from engine.file_layer import CheckedFiles
 from engine.file_protocol import Buffer, File, flat
@@ -79,20 +80,23 @@ class MemoryFiles(CheckedFiles):
             directory = root
             for part in path:
                 directory = add(directory, part, Directory())
-            add(directory, leaf, Directory() if name.endswith("/") else Inode(bytearray(content), bytearray(content)))
+            add(directory, leaf, Directory() if name.endswith("/") else Inode(Content(content), Content(content)))
         return cls(MemoryDisk(root))
 
     def snapshot(self) -> dict[str, bytes]:
         """Live content of every file by name; directories end with `/` and are empty."""
         with self.disk.mutex:
-            return dict(walk(self.disk.root, ""))
+            return {name: bytes(content) for name, content in nodes(self.disk.root, "")}
 
     def digest(self) -> str:
         """Hex digest of names and live content."""
         digest = hashlib.sha256()
-        for name, content in sorted(self.snapshot().items()):
-            digest.update(f"{len(name)} {name} {len(content)} ".encode())
-            digest.update(content)
+        with self.disk.mutex:
+            for name, content in sorted(nodes(self.disk.root, ""), key=lambda found: found[0]):
+                digest.update(f"{len(name)} {name} {len(content)} ".encode())
+                for number, block in content.blocks():
+                    digest.update(b"%d " % number)
+                    digest.update(block)
         return digest.hexdigest()
 
     def kill(self) -> MemoryFiles:
@@ -228,7 +232,7 @@ class _MemoryRaw:
         before = len(inode.live)
         if size > before:
             inode.pending.append(Change(self._disk.next_change(), "grow", size, size_before=before))
-            inode.live.extend(bytes(size - before))
+            inode.live.grow(size)
 
     def truncate(self, file: File, size: int) -> None:
         with self._disk.mutex:
@@ -269,7 +273,7 @@ class _MemoryRaw:
             if self._personality == "reverted" and isinstance(node, Directory):
                 node.live = dict(node.durable)
             elif self._personality == "reverted" and isinstance(node, Inode):
-                node.live[:] = node.durable
+                node.live = node.durable.copy()
             raise OSError(error_number, "injected")
 
     def make_directory(self, path: str) -> None:

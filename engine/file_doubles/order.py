@@ -10,14 +10,17 @@ control file stands in, and these and the log are cut only when no control file 
 all earlier ones are durable (L1); (O5) `ack` is marked only when all REDO is durable (RP2); (O6) nothing but close and
 unlock follows a failed sync (F33); (O7) a renamed file is not used before its directories are synced (F26); (O8) no
 REDO group ends behind the reach of the newest durable sysfile (L6, ADR 0007); (O9) an UNDO group is written only when
-everything written to the UNDO log before is durable, and not over what no `undo_cut` has declared free (U1, U4).
+everything written to the UNDO log before is durable, and not over what no `undo_cut` has declared free (U1, U4);
+(O10) a page goes to its place only when the UNDO log is durable through its LSN, (O11) and only when its copy in the
+double-write file is; (O12) that file is written over only when the pages written before are durable; (O13) a control
+file waits for the UNDO group of its mark and the pages from before it; (O14) an UNDO_RESTART record for all pages.
 
 Not seen: a REDO group that starts at offset 0 of a file while the one before it, which ends the last file, is unsynced
 looks like one group across both.
 
 Marks it listens to: `mark("cut", lsn=...)` after each durable control file and once at open (the tail);
 `mark("ack", ...)` by the thread that synced, before it gives up its place at the log; `mark("undo_cut", position=...)`
-when the UNDO log is opened and when its tail moves.
+when the UNDO log is opened and when its tail moves; `mark("undo_durable", lsn=...)` then and after each flush.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.file_doubles.order_disk import DiskOrder
 from engine.file_doubles.order_undo import UndoOrder, is_undo_name
 from engine.file_doubles.wrapper import RawWrapper, WrappedFiles
 from engine.file_layer import CheckedFiles, parent_of
@@ -114,6 +118,7 @@ class _OrderRaw(RawWrapper):
         self._reach_written: dict[str, int] = {}
         self._reach: int | None = None
         self._undo = UndoOrder()
+        self._disk = DiskOrder()
         self._failed_sync = ""
         self._mutex = threading.RLock()
 
@@ -159,6 +164,9 @@ class _OrderRaw(RawWrapper):
         control = _CONTROL.fullmatch(name)
         if control is None:
             return
+        fault = self._disk.control_fault(int(control[1]))
+        if fault:
+            raise OrderViolation(fault)
         for other, state in self._states.items():
             data = _DATA.fullmatch(other)
             if data is not None and int(data[1]) == int(control[1]):
@@ -266,6 +274,9 @@ class _OrderRaw(RawWrapper):
             is_undo = is_undo_name(file.name) and offset + count <= self.inner.size(file)
             if is_undo:
                 self._check_undo_write(file, offset, view)
+            fault = self._disk.fault(file.name, view) if offset + count <= self.inner.size(file) else ""
+            if fault:
+                raise OrderViolation(fault)
             state.writes += 1
         try:
             done = self.inner.pwrite(file, buffer, offset)
@@ -298,6 +309,7 @@ class _OrderRaw(RawWrapper):
             self._failed_sync = file.name
             raise
         state.synced = writes
+        self._disk.synced(file.name)
         self._reach = self._reach_written.get(file.name, self._reach)
         # A group across two files is repeated whole after a signal, so both places count until both are durable.
         if self._redo_unsynced and not self._unsynced_redo():
@@ -377,6 +389,9 @@ class _OrderRaw(RawWrapper):
             elif kind == "cut":
                 self._check_cut()
                 self._redo.cut(int(values["lsn"]), sum(self._redo_bytes.values()))
+            elif kind == "undo_durable":
+                if not self._unsynced_undo():
+                    self._disk.durable(int(values["lsn"]))
             elif kind == "undo_cut":
                 self._undo.tail = int(values["position"])
         self.inner.mark(kind, values)

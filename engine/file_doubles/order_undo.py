@@ -27,7 +27,7 @@ class UndoOrder:
     """Follows the writes of groups; `sizes` are measured anew after files were made or removed."""
 
     def __init__(self) -> None:
-        self.tail = 0
+        self.tail: int | None = None  # of a log that was opened; a restart makes its end firm before
         self.sizes: dict[str, int] = {}
         self._continued: tuple[str, int] | None = None
         self._unsynced: set[tuple[str, int]] = set()
@@ -54,7 +54,8 @@ class UndoOrder:
         if int(header["kind"]) != KIND_UNDO_GROUP or int(header["position"]) % capacity != start:
             return ""
         end = int(header["position"]) + int(header["words"]) * 8
-        return f"{place} ends at {end}, over the tail at {self.tail}" if end > self.tail + capacity else ""
+        is_over = self.tail is not None and end > self.tail + capacity
+        return f"{place} ends at {end}, over the tail at {self.tail}" if is_over else ""
 
     def begun(self, name: str, offset: int) -> None:
         """The write is on its way; after a signal the same bytes go to the same place again."""

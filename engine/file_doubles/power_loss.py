@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from engine.file_doubles.content import Content
+
 SECTOR_BYTES = 512
 
 
@@ -48,8 +50,8 @@ class Change:
 class Inode:
     """A file without its names."""
 
-    live: bytearray = field(default_factory=bytearray)
-    durable: bytearray = field(default_factory=bytearray)
+    live: Content = field(default_factory=Content)
+    durable: Content = field(default_factory=Content)
     pending: list[Change] = field(default_factory=list)
     late_error: int = 0
 
@@ -113,7 +115,7 @@ class Image:
         return new
 
     def _file(self, old: Inode, name: str) -> Inode:
-        content = bytearray(old.durable)
+        content = old.durable.copy()
         size_durable = len(content)
         for change in old.pending:
             if change.kind == "write":
@@ -124,9 +126,9 @@ class Image:
                     content += self._fill(max(0, change.offset - len(content)))
             elif self._survives(Piece(change.number, "truncate", name, change.offset)):
                 del content[change.offset :]
-        return Inode(content, bytearray(content))
+        return Inode(content, content.copy())
 
-    def _write(self, content: bytearray, change: Change, name: str, size_durable: int) -> None:
+    def _write(self, content: Content, change: Change, name: str, size_durable: int) -> None:
         end = change.offset + len(change.data)
         first = change.offset // SECTOR_BYTES
         sectors = (end - 1) // SECTOR_BYTES - first + 1
@@ -145,20 +147,20 @@ def add(directory: Directory, name: str, node: Any) -> Any:
     return directory.live[name]
 
 
-def walk(directory: Directory, path: str) -> Iterator[tuple[str, bytes]]:
+def nodes(directory: Directory, path: str) -> Iterator[tuple[str, Content]]:
     """Full names and live content below a directory; directories end with `/`."""
     for name, node in directory.live.items():
         if isinstance(node, Directory):
-            yield f"{path}{name}/", b""
-            yield from walk(node, f"{path}{name}/")
+            yield f"{path}{name}/", Content()
+            yield from nodes(node, f"{path}{name}/")
         else:
-            yield f"{path}{name}", bytes(node.live)
+            yield f"{path}{name}", node.live
 
 
-def apply(content: bytearray, change: Change) -> None:
+def apply(content: Content, change: Change) -> None:
     """Carry out a change of content."""
     end = change.offset if change.kind == "grow" else change.offset + len(change.data)
-    content.extend(bytes(max(0, end - len(content))))
+    content.grow(end)
     if change.kind == "write":
         content[change.offset : end] = change.data
     elif change.kind == "truncate":

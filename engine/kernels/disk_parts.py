@@ -171,7 +171,7 @@ def restore_promise(mem, txn, before):
 def is_at_hand(mem, txn, fragment, page, words):
     """OK if a page is in the cache and the UNDO buffer takes a record with `words` words of a piece; else why not.
 
-    What the frame of a wholly free page holds may be of the table that was dropped before: it must be formatted first.
+    A wholly free page that is still in the cache as a dropped table left it is not at hand: holding it formats it.
     """
     frame = frame_of(mem, mem[mem[fragment + F_TABLESPACE] + TS_CACHE], page)
     if frame == 0 or (mem[frame + DP_OWNER] != fragment_owner(mem, fragment) and space_is_fresh(mem, page) == 1):

@@ -49,6 +49,8 @@ NOTES: dict[str, dict[str, str]] = {
         "filtered_epoch": "UNDO records of epochs up to this may have been left out; 0: none was",
         "undo_file_bytes": "bytes of one UNDO file",
         "undo_file_count": "UNDO files; 0: no UNDO log yet",
+        "undo_void_sequence": "UNDO groups from here on with a `next_lsn` up to `undo_void_lsn` are void; 0: none",
+        "undo_void_lsn": "a floor for the LSNs of the UNDO log too",
         "reserved": "0",
     },
     "undo group": {

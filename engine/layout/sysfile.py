@@ -26,7 +26,9 @@ SYSFILE = np.dtype(
         ("filtered_epoch", "<u8"),  # UNDO records of epochs up to this may have been left out; 0: none
         ("undo_file_bytes", "<u8"),  # geometry of the UNDO log
         ("undo_file_count", "<u8"),  # 0: there is no UNDO log yet
-        ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 15 * 8) // 8,)),
+        ("undo_void_sequence", "<u8"),  # UNDO groups from this one on, with no LSN behind the next field, are void
+        ("undo_void_lsn", "<u8"),
+        ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 17 * 8) // 8,)),
     ]
 )
 

@@ -18,7 +18,9 @@ p <= U_FREE. A record moves its words from p to b. Who commits under one holding
 which its transaction's GROUP_SHARE_WORDS pay for; each further slice of a transaction must go over 6 pages (but for the
 last), because 6 shares of RECORD_SHARE_WORDS are one of a group. A flush moves at most b to h, and lowers b by as
 much or more. So h - t + 2 (b + p) <= c - r - (h - m) stays true but for marks; these take from r, and are refused when
-it is used up. Writing b, and making all of it again in a restart, ends before t + c.
+it is used up. Writing b, and making all of it again in a restart, ends before t + c. A restart that is broken off there
+and begun again, any number of times, makes it again in the same place (`rewind`); so what a whole restart has made
+counts once (`made_again` moves m to h), and a log that was full is not too full for a local checkpoint afterwards.
 """
 
 from __future__ import annotations
@@ -68,13 +70,14 @@ from engine.layout.disk_arena import (
 )
 from engine.layout.sealed import KIND_UNDO_GROUP, header_of, seal, write_seal
 from engine.log.geometry import open_files
-from engine.log.undo_ring import LSN_HOLE_BYTES, group_bytes_max, private_words_of
+from engine.log.undo_ring import LSN_FIRST, LSN_HOLE_BYTES, group_bytes_max, private_words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.file_protocol import Files
     from engine.log.geometry import Geometry
+    from engine.log.undo_reader import UndoGroup
     from engine.log.undo_ring import UndoPosition
     from engine.memory.arena import Words
 
@@ -163,6 +166,7 @@ class UndoLog:
         self._private_words = private_words_of(geometry)
         mem[self._at + U_LSN] = position.lsn
         files.mark("undo_cut", position=self.tail)
+        files.mark("undo_durable", lsn=self.durable_lsn)
         self._update_free()
 
     # --- under the commit latch ------------------------------------------------------------------
@@ -217,6 +221,13 @@ class UndoLog:
         if position > self.mark:
             self.mark = position
             self._update_free()
+
+    def made_again(self) -> None:
+        """A restart has written an UNDO_RESTART record, or met one, and made all records behind it: the next restart
+        makes them in the same place (`rewind`), so they count once from now on. Durable on return: they.
+        """
+        self.flush_through(self._word(U_LSN))
+        self.set_mark(self.head)
 
     # --- space -----------------------------------------------------------------------------------
     def _update_free(self) -> None:
@@ -306,6 +317,22 @@ class UndoLog:
         self.flush_through(lsn)
         return lsn
 
+    def rewind(self, group: UndoGroup | None) -> None:
+        """Go on right behind this group, or at the tail: what followed is void, and a durable sysfile says so.
+
+        LSNs go on rising. Only before the first record of an opening.
+        """
+        with self._latch:
+            if self._word(U_USED) or self._batch is not None:
+                raise self._broken("the UNDO log was to be rewound with records on their way")
+            if group is None:
+                self.head, self.sequence = self.tail, self.tail_sequence
+                self._last_position, self._last_lsn = None, LSN_FIRST
+            else:
+                self.head, self.sequence = group.end, group.sequence + 1
+                self._last_position, self._last_lsn = group.position, group.next_lsn
+            self._update_free()
+
     def _flush(self) -> None:
         with self._latch:
             if self._batch is None:
@@ -321,6 +348,7 @@ class UndoLog:
             if group.words:
                 self._write(group)
             self._publish(batch, group)
+        self._files.mark("undo_durable", lsn=batch.next_lsn)
         with self._latch:
             # No call, hence no signal, between these: the records are durable and the buffer is free, or neither.
             self.durable_lsn = batch.next_lsn

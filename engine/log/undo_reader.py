@@ -7,7 +7,7 @@ damage to everything in it would pass for a tail; the pages, whose LSNs would be
 
 A group is taken for the next one only if store, place, lap, sequence, the group before it, its LSNs and an incarnation
 not older than that one's agree, all inside its seal. So nothing half written that a later group of the same sequence
-was written over can come back.
+was written over can come back. Groups the sysfile calls void are as if they were not there, intact or not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from engine.layout.disk import (
     UNDO_RESTART,
 )
 from engine.layout.sealed import KIND_UNDO_GROUP, check_version, header_of, is_sealed, store_of
-from engine.log.undo_ring import LSN_FIRST, LSN_STEP_BYTES, UndoPosition, group_bytes_max
+from engine.log.undo_ring import LSN_FIRST, LSN_STEP_BYTES, UndoPosition, UndoVoid, group_bytes_max
 
 if TYPE_CHECKING:
     from engine.file_protocol import File, Files
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 ALIGN_WORDS = UNDO_GROUP_ALIGN_BYTES // 8
 SCAN_BYTES = 4 << 20
+NOTHING_VOID = UndoVoid()
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,10 @@ class UndoGroup:
 class UndoReader:
     """Reads the ring of one store; writes only through `seal_tail`."""
 
-    def __init__(self, files: Files, geometry: Geometry, store: bytes, handles: list[File]) -> None:
+    def __init__(
+        self, files: Files, geometry: Geometry, store: bytes, handles: list[File], void: UndoVoid = NOTHING_VOID
+    ) -> None:
+        self.void = void
         self._files = files
         self._geometry = geometry
         self._store = store
@@ -130,6 +134,8 @@ class UndoReader:
         if records_words > size // 8 - UNDO_GROUP_WORDS or int(header["next_lsn"]) < int(header["first_lsn"]):
             return None
         check_version(words, self._place(position)[0])
+        if self.void.covers(sequence, int(header["next_lsn"])):
+            return None
         names = ("first_lsn", "next_lsn", "records_words", "records", "filtered", "filtered_epoch", "previous_position")
         values = {name: int(header[name]) for name in names}
         return UndoGroup(sequence, position, int(header["incarnation"]), size_bytes=size, words=words, **values)
@@ -268,12 +274,20 @@ class UndoReader:
         return UndoPosition(
             sequence + len(self._positions),
             self.end,
-            last_lsn + LSN_STEP_BYTES,
+            max(last_lsn, self.void.lsn) + LSN_STEP_BYTES,
             sequence,
             position,
             self.place_of(mark_sequence) if mark_sequence else position,
             None if self._last is None else self._last.position,
             last_lsn,
+        )
+
+    def void_behind(self, group: UndoGroup | None) -> UndoVoid:
+        """What makes the groups behind this one (None: all) void; the present void if there is none."""
+        if self._last is None or (group is not None and self._last.sequence == group.sequence):
+            return self.void
+        return UndoVoid(
+            self._first[0] if group is None else group.sequence + 1, max(self._last.next_lsn, self.void.lsn)
         )
 
     def seal_tail(self) -> None:

@@ -62,6 +62,18 @@ def create_undo_files(files: Files, geometry: Geometry) -> None:
 
 
 @dataclass(frozen=True)
+class UndoVoid:
+    """Groups that are not of the log any more: what they say has been undone for good. The default is none."""
+
+    sequence: int = 0  # from this one on ...
+    lsn: int = 0  # ... those that end at this LSN or before; those written since end behind it
+
+    def covers(self, sequence: int, next_lsn: int) -> bool:
+        """Whether a group of this sequence that ends at this LSN is void."""
+        return 0 < self.sequence <= sequence and next_lsn <= self.lsn
+
+
+@dataclass(frozen=True)
 class UndoPosition:
     """Where the log goes on, and from where on it is needed. The default is a log never written."""
 

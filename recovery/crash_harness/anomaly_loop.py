@@ -19,15 +19,17 @@ from engine.errors import Damaged, Error, InvariantBroken, OutcomeUnknown, Stora
 from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import CrashPolicy, MemoryFiles, Personality
 from engine.file_doubles.order import OrderMonitor
-from recovery.crash_harness.program import Ledger, Verify, Violation, Work, open_simulated, probe, probed
-
-
-class PowerOff(BaseException):
-    """The machine is gone: raised out of a call of the disk, and of every call after it."""
-
-
-def _power_off() -> NoReturn:
-    raise PowerOff
+from recovery.crash_harness.program import (
+    Ledger,
+    PowerOff,
+    Verify,
+    Violation,
+    Work,
+    open_simulated,
+    power_off,
+    probe,
+    probed,
+)
 
 
 def _interrupt() -> NoReturn:
@@ -64,7 +66,7 @@ ANOMALIES: dict[str, Anomaly] = {
         Anomaly("short-read", lambda n: Rule("pread", nth=n, short=8), ()),
         Anomaly("read-error", lambda n: Rule("pread", nth=n, error=errno.EIO), (*FAILED, Damaged)),
         Anomaly("interrupt", lambda n: Rule("*", nth=n, stall=_interrupt), (*FAILED, KeyboardInterrupt)),
-        Anomaly("power-off", lambda n: Rule("*", nth=n, once=False, stall=_power_off), (PowerOff,)),
+        Anomaly("power-off", lambda n: Rule("*", nth=n, once=False, stall=power_off), (PowerOff,)),
     )
 }
 POLICIES: tuple[CrashPolicy, ...] = ("drop", "sectors", "torn", "keep", "growth")

@@ -16,17 +16,20 @@ from typing import Any
 
 from engine.clock import SystemClock
 from engine.errors import Error
-from engine.file_doubles.memory import MemoryFiles
+from engine.file_doubles.faults import FaultFiles, Plan, Rule
+from engine.file_doubles.memory import CrashPolicy, MemoryFiles
 from engine.file_doubles.order import OrderMonitor
 from engine.file_doubles.power_loss import Piece
 from engine.file_doubles.trace import Event, Replay, TraceFiles
 from recovery.crash_harness.program import (
     Ledger,
+    PowerOff,
     Verify,
     Violation,
     Work,
     digest_of,
     open_simulated,
+    power_off,
     probe,
     probed,
     state_of,
@@ -37,10 +40,17 @@ CHANGES = frozenset(
 )
 # Up to so many pieces every subset is a candidate.
 EXHAUSTIVE_PIECES = 8
+# Of more pieces than this so many are drawn to be lost or kept alone: a file filled with zeros has thousands.
+SINGLE_PIECES = 256
 STATES_PER_POINT = 12
 RANDOM_SUBSETS = 8
 # Every so many states are taken on: work after the restart, a second power loss, a second restart (F11, F31).
 AGAIN_EVERY = 4
+# And others are restarted with the power lost in the middle of it, so many times over.
+BROKEN_OFF_EVERY = 5
+BROKEN_OFF_TIMES = 2
+
+POLICIES: tuple[CrashPolicy, ...] = ("drop", "sectors", "torn", "keep")
 
 Choice = tuple[frozenset[Piece], bool]
 
@@ -85,6 +95,7 @@ class StatesReport:
     judged: int = 0
     kills: int = 0
     second_restarts: int = 0
+    broken_off: int = 0  # restarts in which the power was lost
     seconds: float = 0.0
     digests: set[str] = field(default_factory=set)
 
@@ -125,9 +136,11 @@ def choices(pieces: list[Piece], rng: random.Random, limit: int) -> list[Choice]
         sizes = range(len(pieces) + 1)
         subsets = [frozenset(some) for size in sizes for some in itertools.combinations(pieces, size)]
     else:
-        subsets = [frozenset(pieces[:count]) for count in range(len(pieces))]
-        subsets += [everything - {piece} for piece in pieces]
-        subsets += [frozenset({piece}) for piece in pieces]
+        few = len(pieces) <= SINGLE_PIECES
+        places = range(len(pieces)) if few else sorted(rng.sample(range(len(pieces)), SINGLE_PIECES))
+        subsets = [frozenset(pieces[:place]) for place in places]
+        subsets += [everything - {pieces[place]} for place in places]
+        subsets += [frozenset({pieces[place]}) for place in places]
         subsets += list(_torn(pieces))
         shares = [rng.choice((0.1, 0.5, 0.9)) for _ in range(RANDOM_SUBSETS)]
         subsets += [frozenset(piece for piece in pieces if rng.random() < share) for share in shares]
@@ -172,6 +185,8 @@ class _Judge:
     def judge(self, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
         """One restart, and now and then work, power loss and restart again. Raises: Violation."""
         self._report.judged += 1
+        if self._report.judged % BROKEN_OFF_EVERY == 0:
+            disk = self._broken_off(disk, ledger, place)
         db = self._restart(disk, ledger, place)
         if self._report.judged % AGAIN_EVERY == 0:
             self._again(db, disk, ledger, place)
@@ -184,6 +199,27 @@ class _Judge:
         self._report.judged += 1
         self._report.kills += 1
         self._again(self._restart(disk, ledger, place), disk, ledger, place)
+
+    def _broken_off(self, disk: MemoryFiles, ledger: Ledger, place: str) -> MemoryFiles:
+        """The disk after restarts in which the power was lost at any write or sync; the next one shows the same rows as
+        an undisturbed one. Raises: Violation.
+        """
+        plan = Plan([Rule("pwrite", nth=1 << 40)])
+        undisturbed = self._restart(disk.kill(), ledger, place, plan)
+        for _ in range(BROKEN_OFF_TIMES):
+            at = self._rng.randrange(1, plan.calls + 1)
+            off = FaultFiles(disk, [Rule("*", nth=at, once=False, stall=power_off)])
+            try:
+                open_simulated(OrderMonitor(off))
+            except PowerOff:
+                self._report.broken_off += 1
+            except Error as error:
+                raise Violation(f"{self._where}, {place}, restart: {type(error).__name__}: {error}") from error
+            disk = disk.crash(self._rng, self._rng.choice(POLICIES))
+        after = self._restart(disk.kill(), ledger, f"{place}, after restarts that were broken off")
+        if digest_of(state_of(after)) != digest_of(state_of(undisturbed)):
+            raise Violation(f"{self._where}, {place}: restarts that were broken off changed what is shown")
+        return disk
 
     def _again(self, db: Any, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
         """What a restart has shown stays, and so does what is committed behind it."""
@@ -200,9 +236,9 @@ class _Judge:
         if has_worked and report.judged not in probed(after):
             raise Violation(f"{self._where}, {place}: a commit after the restart is lost at the next one")
 
-    def _restart(self, disk: MemoryFiles, ledger: Ledger, place: str) -> Any:
+    def _restart(self, disk: MemoryFiles, ledger: Ledger, place: str, plan: Plan | None = None) -> Any:
         try:
-            db = open_simulated(OrderMonitor(disk))
+            db = open_simulated(OrderMonitor(disk if plan is None else FaultFiles(disk, plan)))
             found = self._verify(db, ledger)
         except Error as error:
             raise Violation(f"{self._where}, {place}: {type(error).__name__}: {error}") from error

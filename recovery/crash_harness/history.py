@@ -42,6 +42,9 @@ class History:
     Local checkpoints run with a commit after every fragment: rows the scan has passed, and rows it has not.
     """
 
+    columns = COLUMNS
+    keys = KEYS
+
     def __init__(
         self,
         open_store: OpenStore,
@@ -68,7 +71,7 @@ class History:
             if step % DDL_EVERY == 0:
                 self.ddl(OTHER)
             elif self.lcp_every and step % self.lcp_every == 0:
-                self.db.checkpoint(lambda *_: self.commit())
+                self.db.checkpoint(lambda *_: self.commit_beside())
             elif step % REOPEN_EVERY == 0:
                 self.db.close()
                 self.promised()
@@ -91,8 +94,12 @@ class History:
         if is_drop:
             self.db.drop_table(name)
         else:
-            self.db.create_table(name, COLUMNS, primary_key="id", partition=HashPartition(2))
+            self.create(name)
         self.done(after, line, True)
+
+    def create(self, name: str) -> None:
+        """Make a table."""
+        self.db.create_table(name, self.columns, primary_key="id", partition=HashPartition(2))
 
     def begin(self, after: Model) -> str:
         """A change is under way."""
@@ -122,6 +129,10 @@ class History:
             except RedoOverloaded:
                 self.db.checkpoint()
 
+    def commit_beside(self) -> None:
+        """One transaction while a local checkpoint is being made."""
+        self.commit()
+
     def commit(self) -> None:
         """One transaction on one or both tables."""
         after = {name: dict(rows) for name, rows in self.model.items()}
@@ -139,7 +150,7 @@ class History:
 
     def change(self, txn: Any, name: str, rows: dict[int, Row]) -> None:
         """One call of any kind; what it does to the table, it does to the model."""
-        key = self.rng.randrange(KEYS)
+        key = self.rng.randrange(self.keys)
         draw = self.rng.random()
         if draw < 0.3:
             rows[key] = self.row(key)
@@ -148,10 +159,10 @@ class History:
             txn.delete(name, key)
             del rows[key]
         elif draw < 0.7 and key in rows:
-            rows[key] = (key, rows[key][1], self.rng.random(), rows[key][3])
+            rows[key] = (*rows[key][:2], self.rng.random(), *rows[key][3:])
             txn.update(name, key, {"balance": rows[key][2]})
         elif draw < 0.8:
-            fresh = {other: self.row(other) for other in self.rng.sample(range(KEYS), 4)}
+            fresh = {other: self.row(other) for other in self.rng.sample(range(self.keys), 4)}
             txn.write_many(name, list(fresh.values()))
             rows.update(fresh)
         elif draw < 0.9:
@@ -165,8 +176,8 @@ class History:
         try:
             with txn.savepoint():
                 txn.write(name, self.row(key))
-                txn.write(name, self.row(KEYS + key))
-                txn.delete(name, 2 * KEYS)
+                txn.write(name, self.row(self.keys + key))
+                txn.delete(name, 2 * self.keys)
         except RowNotFound:
             return
 

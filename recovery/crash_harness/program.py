@@ -18,7 +18,7 @@ import hashlib
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.clock import ManualClock
 from engine.errors import SchemaInvalid
@@ -36,6 +36,8 @@ OPEN_FILES = "tidemark.database:Database"
 SIMULATED: dict[str, Any] = {
     "data_memory": "4 MiB",
     "redo_log": "1 MiB",
+    "undo_log": "1 MiB",
+    "page_buffer": "64 KiB",  # 25 frames, the fewest there are
     "transaction_memory": "256 KiB",
     "lock_timeout_ms": 0,
 }
@@ -44,6 +46,15 @@ PROBE = "crash_harness.probe"
 
 class Violation(AssertionError):
     """A promise was broken. The message names part, seed and place, so that it can be seen again."""
+
+
+class PowerOff(BaseException):
+    """The machine is gone: raised out of a call of the disk, and of every call after it."""
+
+
+def power_off() -> NoReturn:
+    """Ends a call of the disk, in a rule of `FaultFiles`."""
+    raise PowerOff
 
 
 class Ledger:

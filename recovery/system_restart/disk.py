@@ -3,11 +3,13 @@
 Order of writes: pages of the double-write file that are torn in their places; the end of the UNDO log made firm; pages
 undone, each by way of the double-write file; the UNDO_RESTART record, once all of them are durable; then what REDO
 changes, as in any commit. A crash before that record does the same again, by the LSN test of each page; a crash behind
-it undoes what REDO had done, and nothing twice.
+it undoes what REDO had done, and nothing twice. That restart has an UNDO_RESTART record already: instead of writing
+another one it declares the groups behind it void in the sysfile, and goes on there.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,12 +25,14 @@ from engine.layout.redo import GROUP_WORDS
 from engine.log.geometry import open_files
 from engine.log.undo_reader import UndoReader
 from recovery.local_checkpoint.extents_file import read_extents, restore_extents
+from recovery.sysfile import open_copies, write_sysfile
 from recovery.system_restart.load import EXTENTS, DataFileDamaged, PartsOutOfMemory
 
 if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
     from engine.log.reader import GroupRead
+    from engine.log.undo_reader import UndoGroup
     from engine.memory.arena import Arena, Words
     from engine.options import Options
     from engine.store import Store
@@ -53,7 +57,7 @@ class DiskRestart:
         can_write: bool,
     ) -> None:
         self._files = files
-        self._sysfile = sysfile
+        self.sysfile = sysfile
         self._store = store
         self._can_write = can_write
         self._reader: UndoReader | None = None
@@ -63,19 +67,23 @@ class DiskRestart:
         self.columns.restorable_epoch = lambda: sysfile.filtered_epoch
         self.undone = 0
         self.replayed = 0
+        self._has_marks = False  # a local checkpoint leads into the UNDO log
+        self._has_restart = False  # the UNDO log has the UNDO_RESTART record of this checkpoint
 
     def open(self, controls: list[Control]) -> None:
         """Read the UNDO log to its end and open the tablespaces of the newest checkpoint.
 
         Nothing is written but the end of the log made firm. Raises: UndoDamaged, FileMissing, ForeignFile, PageDamaged.
         """
-        geometry = self._sysfile.undo_geometry
+        geometry = self.sysfile.undo_geometry
         if geometry is None:
             return
         marks = [control.undo for control in controls]
         oldest = marks[-1] if marks and marks[-1] is not None else None
         newest = marks[0] if marks else None
-        reader = UndoReader(self._files, geometry, self._sysfile.store, open_files(self._files, geometry, True))
+        self._has_marks = newest is not None
+        handles = open_files(self._files, geometry, True)
+        reader = UndoReader(self._files, geometry, self.sysfile.store, handles, self.sysfile.undo_void)
         self._reader = reader
         reader.find_end(
             1 if oldest is None else oldest.sequence,
@@ -96,7 +104,7 @@ class DiskRestart:
     def load_extents(self, control: Control | None) -> None:
         """Give extents the owners and free words they had at the checkpoint's epoch. Raises: DataFileDamaged."""
         if control is not None and control.undo is not None:
-            headers = read_extents(self._files, self._sysfile.store, control.lcp_id, control.extents)
+            headers = read_extents(self._files, self.sysfile.store, control.lcp_id, control.extents)
             restore_extents(self._store, headers, control.lcp_id)
 
     def close(self) -> None:
@@ -120,16 +128,23 @@ class DiskRestart:
         if self._reader is None:
             return
         if self._can_write:
-            self.columns.pages_repaired = mend(self._files, self.columns.space, self._sysfile.store)
+            self.columns.pages_repaired = mend(self._files, self.columns.space, self.sysfile.store)
         if control is None or control.undo is None:
-            return  # no extent was in use then: what lies on the pages is of no meaning
+            # No extent was in use then: what lies on the pages is of no meaning, nor is what would undo it.
+            if self._can_write and not self._has_marks:
+                self._rewind(None)
+                self._has_restart = True
+            return
         found = 0
+        earlier: UndoGroup | None = None
         for group, newest_first in self._reader.backward():
             offsets = np.ascontiguousarray(newest_first[::-1])
+            if earlier is None and _is_restart_of(control.undo.lsn, group.words, int(offsets[0])):
+                earlier = replace(group, words=group.words[:0])
             done, is_end = self._undo_group(control, tables, group.words, offsets)
             found += done
             if is_end:
-                self._finish_undo(control, found)
+                self._finish_undo(control, found, earlier)
                 return
         raise UndoDamaged(
             f"the UNDO log does not reach back to local checkpoint {control.lcp_id}; restore the store from a backup",
@@ -171,13 +186,38 @@ class DiskRestart:
             raise DataFileDamaged((control.lcp_id, *EXTENTS), UndoDamaged(text))
         return kind == UNDO_LCP and int(words[at + 2]) == control.lcp_id
 
-    def _finish_undo(self, control: Control, found: int) -> None:
+    def _finish_undo(self, control: Control, found: int, earlier: UndoGroup | None) -> None:
+        """earlier: group of the UNDO_RESTART record an earlier restart left for this checkpoint."""
         assert control.undo is not None
-        if found and self._can_write:
-            self.columns.flush()
+        if not self._can_write:
+            return
+        self._has_restart = bool(found) or earlier is not None
+        if not found:
+            return
+        self.columns.flush()
+        if earlier is None:
             self.columns.undo.mark_restart(
                 control.lcp_id, control.undo.lsn, control.undo.sequence, control.undo.position
             )
+        else:
+            self._rewind(earlier)
+
+    def _rewind(self, group: UndoGroup | None) -> None:
+        """All behind this group has been undone for good: the log goes on behind it, lest restarts that are broken off
+        in REDO fill it. None: nothing in the log is needed. Both copies of the sysfile say so, or a damaged one would
+        bring the void groups back.
+        """
+        assert self._reader is not None
+        void = self._reader.void_behind(group)
+        if void == self.sysfile.undo_void:
+            return
+        self.sysfile = replace(self.sysfile, undo_void=void)
+        copies = open_copies(self._files)
+        for _ in copies:
+            self.sysfile = write_sysfile(self._files, copies, self.sysfile)
+        for copy in copies:
+            self._files.close(copy)
+        self.columns.undo.rewind(group)
 
     def _page_damaged(self, page: int) -> PageDamaged:
         file, offset = self.columns.space.place(page)
@@ -191,8 +231,13 @@ class DiskRestart:
     # --- REDO ------------------------------------------------------------------------------------
     def redo(self, groups: list[GroupRead], tables: Words) -> int:
         """Replay the groups' records of tables with disk columns; how many. Raises: RedoDamaged, PageDamaged, …"""
-        if not tables.any():
-            return 0
+        if tables.any():
+            self._redo(groups, tables)
+        if self._has_restart:
+            self.columns.undo.made_again()
+        return self.replayed
+
+    def _redo(self, groups: list[GroupRead], tables: Words) -> None:
         txn = self._store.arena.take_descriptor()
         state = np.zeros(REPLAY_STATE_WORDS, dtype=np.int64)
         self._store.mem[txn : txn + 32] = 0
@@ -200,7 +245,6 @@ class DiskRestart:
             self._redo_group(group, txn, tables, state)
         self._store.arena.give_descriptor(txn)
         self.replayed = int(state[1])
-        return self.replayed
 
     def _redo_group(self, group: GroupRead, txn: int, tables: Words, state: Words) -> None:
         columns = self.columns
@@ -250,6 +294,11 @@ class DiskRestart:
         if not self._can_write:
             raise InvariantBroken("a rehearsal needs more extents than the tablespace has; open the store instead")
         self.columns.extend(table.fragments[0])
+
+
+def _is_restart_of(lcp_lsn: int, words: Words, at: int) -> bool:
+    """Whether a record is the UNDO_RESTART of a restart that went back to this local checkpoint."""
+    return int(words[at]) & UNDO_KIND_MASK == UNDO_RESTART and int(words[at + 3]) == lcp_lsn
 
 
 def disk_directory(store: Store, directory: Words, with_disk: bool) -> Words:

@@ -140,6 +140,8 @@ class Restart:
         controls = self._controls(sysfile)
         self._phase("control files")
         store, loader, groups, reader = self._restore(sysfile, controls, True)
+        assert self._disk is not None
+        sysfile = self._disk.sysfile
         loader.release()
         self._phase("join")
         self._files.read_errors_latch = True
@@ -169,6 +171,8 @@ class Restart:
         """Rebuild the rows; again without what turned out to be damaged, or by one thread if memory is short."""
         parts = PARTS
         while True:
+            if self._disk is not None:
+                sysfile = self._disk.sysfile  # an attempt may have voided UNDO groups
             try:
                 return self._rebuild(sysfile, controls, parts, can_write)
             except DataFileDamaged as found:

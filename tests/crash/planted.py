@@ -200,6 +200,72 @@ DEFECTS: tuple[Defect, ...] = (
         "                return",
         "sync-error-reverting",
     ),
+    # --- disk columns --------------------------------------------------------------------------------
+    Defect(
+        "page-before-its-undo",
+        "engine.disk.page_writer",
+        "        self._write_ahead.flush_through(lsn)",
+        "        pass",
+        "disk-order",
+    ),
+    Defect(
+        "copies-not-synced",
+        "engine.disk.double_write",
+        "        self._files.fdatasync(self._file)",
+        "        pass",
+        "disk-order",
+    ),
+    Defect(
+        "copies-lost-before-pages-are-durable",
+        "engine.disk.page_writer",
+        "        self.settle()\n        self._double_write",
+        "        self._double_write",
+        "disk-order",
+    ),
+    Defect(
+        "data-files-not-synced",
+        "engine.disk.page_writer",
+        "            self._places.sync_files()",
+        "            pass",
+        "disk-order",
+    ),
+    Defect(
+        "undo-group-not-synced",
+        "engine.log.undo",
+        "            self._files.fdatasync(self._handles[number])",
+        "            pass",
+        "disk-order",
+    ),
+    Defect(
+        "undone-twice",
+        "recovery.system_restart.disk",
+        "            self.columns.undo.mark_restart(\n                control.lcp_id, control.undo.lsn,"
+        " control.undo.sequence, control.undo.position\n            )",
+        "            pass",
+        "disk-restarts",
+    ),
+    Defect(
+        "undo-log-grows-by-every-replay",
+        "recovery.system_restart.disk",
+        "            self._rewind(earlier)",
+        "            self.columns.undo.mark_restart(control.lcp_id, control.undo.lsn, control.undo.sequence,"
+        " control.undo.position)",
+        "disk-restarts",
+    ),
+    Defect(
+        "replay-counts-twice",
+        "recovery.system_restart.disk",
+        "            self.columns.undo.made_again()",
+        "            pass",
+        "disk-undo-full",
+    ),
+    Defect(
+        "rewound-over-groups-that-count",
+        "recovery.system_restart.disk",
+        "        self.sysfile = replace(self.sysfile, undo_void=void)",
+        "        pass",
+        "disk-restarts",
+    ),
     # --- transactions in memory ----------------------------------------------------------------------
     Defect(
         "savepoint-undoes-nothing",
@@ -217,8 +283,36 @@ DEFECTS: tuple[Defect, ...] = (
     ),
 )
 
-# These change compiled code, which takes a minute each time: only in the long runs.
+# These change compiled code, which takes a minute each time, or need many crash states: only in the long runs.
 KERNEL_DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        "torn-pages-not-mended",
+        "recovery.system_restart.disk",
+        "self.columns.pages_repaired = mend(self._files, self.columns.space, self.sysfile.store)",
+        "pass",
+        "disk-states",
+    ),
+    Defect(
+        "filter-drops-what-may-be-lost",
+        "recovery.system_restart.restart",
+        "        store.disk.restorable_epoch = lambda: keeper.content.filtered_epoch",
+        "        store.disk.restorable_epoch = lambda: store.epochs.current",
+        "disk-epoch",
+    ),
+    Defect(
+        "filter-drops-structure",
+        "engine.kernels.undo",
+        "        if words[at] & UNDO_KIND_MASK == UNDO_UPDATE and epoch <= restorable_epoch:",
+        "        if words[at] & UNDO_KIND_MASK <= UNDO_FREE and epoch <= restorable_epoch:",
+        "disk-states",
+    ),
+    Defect(
+        "undone-page-keeps-its-lsn",
+        "engine.kernels.disk_replay",
+        "                cache_dirtied(mem, mem[space + TS_CACHE], page, lsn - 1)",
+        "                cache_dirtied(mem, mem[space + TS_CACHE], page, lsn)",
+        "disk-restarts",
+    ),
     Defect(
         "scan-position-off-by-one",
         "engine.kernels.commit",
@@ -286,10 +380,11 @@ def part(name: str) -> Callable[[], object]:
     """A part of the harness, small; an anomaly loop by the name of its anomaly."""
     from hypothesis import Phase
 
-    from recovery.crash_harness import history
+    from recovery.crash_harness import disk_history, history
     from recovery.crash_harness.anomaly_loop import anomaly_loop
     from recovery.crash_harness.crash_states import crash_states, record
     from recovery.crash_harness.program import whole_state
+    from tests.crash import test_disk_tables
     from tests.crash.test_stateful import run
 
     if name == "states":
@@ -300,6 +395,16 @@ def part(name: str) -> Callable[[], object]:
         return lambda: record(history.long_work, 1)
     if name == "damage":
         return damage
+    if name == "disk-order":
+        return lambda: record(disk_history.work, 1)
+    if name == "disk-restarts":
+        return test_disk_tables.test_fifty_restarts_broken_off_in_replay_do_not_fill_the_undo_log
+    if name == "disk-undo-full":
+        return test_disk_tables.test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart
+    if name == "disk-states":
+        return lambda: crash_states(disk_history.work, whole_state, 1)
+    if name == "disk-epoch":
+        return lambda: crash_states(disk_history.epoch_work, whole_state, 1)
     if name == "stateful":
         return lambda: run(300, 40, phases=[Phase.generate], derandomize=True)
     return lambda: anomaly_loop(history.short_work, whole_state, name, 5)

@@ -1,0 +1,99 @@
+"""Rules O10 to O14 of the order monitor: pages of disk columns, their copies, and the UNDO log before them (D7).
+
+What is written says itself what it is: pages, the header of the double-write file and UNDO groups are sealed units with
+kind, number and LSN. Only filtered UNDO records leave no trace; the log tells of them (`undo_durable`).
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from engine.layout.disk import DOUBLE_WRITE, DP_LSN, DP_PAGE, UNDO_GROUP_WORDS, UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
+from engine.layout.sealed import KIND_DISK_PAGE, KIND_DOUBLE_WRITE, KIND_UNDO_GROUP
+
+_DATA_FILE = re.compile(r"space/\d+\.data")
+DOUBLE_WRITE_NAME = "space/double-write"
+_KIND_MASK = 0xFFFF
+_CHECKSUM_MASK = 0xFFFFFFFF
+_SEAL_WORDS = 5
+
+
+class DiskOrder:
+    """Follows pages by number and checksum; each method says what is wrong with a write, empty if nothing is."""
+
+    def __init__(self) -> None:
+        self._durable_lsn: int | None = None
+        # Checksum by page in the double-write file as written, and whether it is durable; None until one is seen.
+        self._copies: dict[int, int] | None = None
+        self._are_copies_durable = True
+        self._lowest_unsynced: dict[str, int] = {}  # by data file: LSN of its oldest page that is not durable
+        self._lcp_lsns: dict[int, int] = {}
+        self._lcp_unsynced: set[int] = set()
+
+    def durable(self, lsn: int) -> None:
+        """UNDO records with LSNs below are durable, or were filtered."""
+        self._durable_lsn = lsn
+
+    def fault(self, name: str, view: memoryview) -> str:
+        """Judge and follow a write into a file that is not grown by it."""
+        if view.nbytes % 8 or view.nbytes < _SEAL_WORDS * 8:
+            return ""
+        words = np.frombuffer(view, dtype=np.int64)
+        kind = int(words[1]) & _KIND_MASK
+        if name == DOUBLE_WRITE_NAME and kind == KIND_DOUBLE_WRITE:
+            return self._batch(words)
+        if _DATA_FILE.fullmatch(name) and kind == KIND_DISK_PAGE:
+            return self._pages(name, words)
+        if name.endswith(".undo") and kind == KIND_UNDO_GROUP and words.size > UNDO_GROUP_WORDS + 2:
+            return self._group(words[UNDO_GROUP_WORDS:])
+        return ""
+
+    def _batch(self, words: np.ndarray) -> str:
+        header = np.frombuffer(words[: DOUBLE_WRITE.itemsize // 8].tobytes(), dtype=DOUBLE_WRITE)[0]
+        count = int(header["pages"])
+        self._copies = dict(zip(header["numbers"][:count].tolist(), header["checksums"][:count].tolist(), strict=True))
+        self._are_copies_durable = False
+        unsynced = sorted(self._lowest_unsynced)
+        return f"O12: {DOUBLE_WRITE_NAME} is written over while pages in {unsynced[0]} are unsynced" if unsynced else ""
+
+    def _pages(self, name: str, words: np.ndarray) -> str:
+        size = int(words[1]) >> 32
+        for page in words.reshape(-1, size):
+            number, lsn = int(page[DP_PAGE]), int(page[DP_LSN])
+            place = f"page {number:#x} of {name}"
+            if self._durable_lsn is not None and lsn >= self._durable_lsn:
+                return f"O10: {place} with LSN {lsn} while the UNDO log is durable below {self._durable_lsn} only"
+            copy = None if self._copies is None else self._copies.get(number, -1)
+            if copy is not None and (copy != int(page[0]) & _CHECKSUM_MASK or not self._are_copies_durable):
+                return f"O11: {place} before its copy in {DOUBLE_WRITE_NAME} is durable"
+            self._lowest_unsynced[name] = min(lsn, self._lowest_unsynced.get(name, lsn))
+        return ""
+
+    def _group(self, records: np.ndarray) -> str:
+        kind = int(records[0]) & UNDO_KIND_MASK
+        if kind == UNDO_LCP:
+            self._lcp_lsns[int(records[2])] = int(records[1])
+            self._lcp_unsynced.add(int(records[2]))
+        if kind == UNDO_RESTART and self._lowest_unsynced:
+            return f"O14: UNDO_RESTART record while pages in {min(self._lowest_unsynced)} are unsynced"
+        return ""
+
+    def control_fault(self, lcp_id: int) -> str:
+        """What is wrong with writing the control file of this local checkpoint now."""
+        if lcp_id in self._lcp_unsynced:
+            return f"O13: control file {lcp_id} before the UNDO group of its mark is durable"
+        mark = self._lcp_lsns.get(lcp_id, 0)
+        early = sorted(name for name, lsn in self._lowest_unsynced.items() if lsn < mark)
+        return (
+            f"O13: control file {lcp_id} while pages in {early[0]} from before its mark are unsynced" if early else ""
+        )
+
+    def synced(self, name: str) -> None:
+        """What was written to this file is durable."""
+        self._lowest_unsynced.pop(name, None)
+        if name == DOUBLE_WRITE_NAME:
+            self._are_copies_durable = True
+        elif name.endswith(".undo"):
+            self._lcp_unsynced.clear()

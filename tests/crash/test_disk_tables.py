@@ -1,0 +1,116 @@
+"""Crashes of stores with disk columns, a cache of 25 pages, an UNDO log that goes round."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import tidemark as tm
+from engine.errors import StorageFull
+from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.memory import MemoryFiles
+from engine.file_doubles.order import OrderMonitor
+from recovery.crash_harness import disk_history
+from recovery.crash_harness.anomaly_loop import anomaly_loop
+from recovery.crash_harness.crash_states import crash_states, many_crash_states, record
+from recovery.crash_harness.program import (
+    Ledger,
+    PowerOff,
+    Work,
+    digest_of,
+    open_simulated,
+    power_off,
+    state_of,
+    whole_state,
+)
+
+LARGE = {"redo_log": "4 MiB", "data_memory": "8 MiB"}
+
+
+def test_crash_states_of_disk_tables_show_what_was_promised() -> None:
+    report = crash_states(disk_history.tiny_work, whole_state, seed=3, per_point=1)
+    assert report.points > 100
+    assert report.broken_off > 10
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("work", [disk_history.work, disk_history.epoch_work], ids=["filtered", "unfiltered"])
+def test_ten_thousand_crash_states_of_disk_tables_show_what_was_promised(work: Work) -> None:
+    assert many_crash_states(work, whole_state, 1_000, 10_500, print).distinct >= 10_500
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("anomaly", ["write-error", "sync-error", "disk-full", "short-write", "interrupt", "power-off"])
+def test_anomaly_at_every_seventh_call_over_disk_tables_has_a_right_outcome(anomaly: str) -> None:
+    assert anomaly_loop(disk_history.short_work, whole_state, anomaly, 11, 7).points > 20
+
+
+def full_store() -> tuple[MemoryFiles, Ledger]:
+    """A disk whose UNDO log is as full as it may get, behind one local checkpoint."""
+    disk, ledger = MemoryFiles(), Ledger()
+    history = disk_history.DiskHistory(lambda **options: open_simulated(OrderMonitor(disk), **options), 3, ledger, 0)
+    history.db = history.open_store(**LARGE)
+    history.ddl(disk_history.MAIN)
+    history.db.checkpoint()
+    with pytest.raises(StorageFull, match="UNDO"):
+        while True:
+            history.commit()
+    return disk, ledger
+
+
+def test_fifty_restarts_broken_off_in_replay_do_not_fill_the_undo_log() -> None:
+    """Each restart that got as far as REDO made the structural UNDO records again behind those of the one before: after
+    a few the log would have been written over its tail, and the store could not be opened any more.
+    """
+    rng = random.Random(5)
+    left, ledger = full_store()
+    disk = left.kill()
+    expected = digest_of(state_of(open_simulated(OrderMonitor(disk.kill()), **LARGE)))
+    went_off = 0
+    for number in range(50):
+        rule = Rule("pwrite", nth=rng.randrange(60, 420), once=False, stall=power_off)
+        try:
+            open_simulated(OrderMonitor(FaultFiles(disk, [rule])), **LARGE)
+        except PowerOff:
+            went_off += 1
+        disk = disk.crash(rng, "sectors" if number % 3 else "torn")
+    db = open_simulated(OrderMonitor(disk), **LARGE)
+    assert went_off > 10
+    assert digest_of(state_of(db)) == expected
+    assert whole_state(db, ledger) == []
+    assert db.check()["problems"] == []
+
+
+def test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart() -> None:
+    """What a restart had made was counted twice like any other record, so a log that was full when the store went down
+    had no room left for the mark of a local checkpoint, which alone could have freed it.
+    """
+    left, _ = full_store()
+    db = open_simulated(OrderMonitor(left.kill()), **LARGE)
+    db.checkpoint()
+    db.checkpoint()
+    db[disk_history.MAIN].write((1, "after", 1.0, None, "label", 1))
+    assert db[disk_history.MAIN].get(1).owner == "after"
+
+
+def test_extent_of_a_dropped_table_is_used_again_by_a_commit_in_slices() -> None:
+    """A large commit applies whatever its next pages are in memory for. A page of a dropped table was still there when
+    its extent had gone to a new one, and was taken for the new table's own: InvariantBroken.
+    """
+    assert record(disk_history.long_work, 2)
+
+
+def test_golden_program_reaches_what_it_is_for() -> None:
+    """Chained parts, growth, a filter with something to leave out: else the enumeration shows less than it says."""
+    disk, ledger = MemoryFiles(), Ledger()
+    stores: list[tm.Database] = []
+
+    def open_store(**options: object) -> tm.Database:
+        stores.append(open_simulated(OrderMonitor(MemoryFiles(disk.disk)), **options))
+        return stores[-1]
+
+    disk_history.DiskHistory(open_store, 1, ledger).run(22)
+    status = stores[0].status()["disk"]
+    assert status["page_buffer"]["4096"]["pages_written"] > 25
+    assert status["undo"]["records_filtered"] > 0
