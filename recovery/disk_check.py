@@ -223,7 +223,7 @@ class FragmentCheck:
         if is_page(words, page, self._page_words, self._identity) and int(words[DP_LSN]) == lsn:
             return
         chunks, chains, again = self._judged(page)
-        self._step(page, chunks[:0], chains, again)
+        self._step(page, chunks, chains, again)
         if not again[CD_BUSY] and int(again[CD_LSN]) == lsn:
             self._page_problem(page, "what stands on disk is not what was read or written")
 

@@ -11,11 +11,12 @@ import pytest
 
 import tidemark as tm
 from engine.clock import ManualClock
+from engine.disk.double_write import FILE_NAME
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout import arena as a
 from engine.layout import disk as p
 from engine.layout import disk_arena as d
-from engine.layout.sealed import seal
+from engine.layout.sealed import SEAL, header_of, seal
 from engine.options import Options
 from recovery.check import check_closed
 from tests.engine.arena_check import check_arena
@@ -299,3 +300,161 @@ def test_damage_of_disk_columns_is_found_and_placed(harm: Callable[[Plant], None
     harm(plant)
     problems = plant.db.check()["problems"]
     assert any(expected in each and "test.t" in each for each in problems), problems
+
+
+# --- planted in files -----------------------------------------------------------------------------
+Contents = dict[str, bytes]
+
+
+def newest_id(contents: Contents) -> int:
+    return max(int(name.rpartition("-")[2]) for name in contents if "/control-" in name)
+
+
+def changed(contents: Contents, name: str, at: int) -> None:
+    content = bytearray(contents[name])
+    content[at] ^= 1
+    contents[name] = bytes(content)
+
+
+def resealed_page(contents: Contents, name: str, change: Callable[[Any], bool]) -> None:
+    """Change the last page that `change` says it can, and make its checksum right."""
+    content = np.frombuffer(contents[name], dtype=np.int64).copy()
+    for page in reversed(content.reshape(-1, PAGE_WORDS)[1:]):
+        if page[p.DP_USED] > 1 and change(page):
+            seal(page, PAGE_WORDS)
+            contents[name] = content.tobytes()
+            return
+    raise AssertionError("no page can be changed so")
+
+
+def harm_torn_page(contents: Contents) -> str:
+    used = np.frombuffer(contents["space/1.data"], dtype=np.int64).reshape(-1, PAGE_WORDS)[:, p.DP_USED]
+    contents[FILE_NAME] = bytes(len(contents[FILE_NAME]))
+    changed(contents, "space/1.data", (int(np.flatnonzero(used[1:] > 1)[0]) + 1) * PAGE_WORDS * 8 + 300)
+    return "fails its checksum"
+
+
+def harm_page_row(contents: Contents) -> str:
+    def change(page: Any) -> bool:
+        page[int(page[PAGE_WORDS - 1]) & p.ENTRY_MASK] ^= 1 << 40
+        return not int(page[PAGE_WORDS - 1]) & p.ENTRY_FREE
+
+    resealed_page(contents, "space/1.data", change)
+    return "space/1.data"
+
+
+def harm_page_owner(contents: Contents) -> str:
+    def change(page: Any) -> bool:
+        page[p.DP_OWNER] ^= 1 << p.OWNER_FRAGMENT_SHIFT
+        return True
+
+    resealed_page(contents, "space/1.data", change)
+    return "another table or fragment"
+
+
+def harm_first_page(contents: Contents) -> str:
+    changed(contents, "space/1.data", 50)
+    return "the first page of space/1.data"
+
+
+def harm_data_file_missing(contents: Contents) -> str:
+    del contents["space/1.data"]
+    return "space/1.data"
+
+
+def harm_extents(contents: Contents) -> str:
+    name = f"lcp/{newest_id(contents)}-extents.data"
+    changed(contents, name, 200)
+    return name
+
+
+def harm_extents_missing(contents: Contents) -> str:
+    name = f"lcp/{newest_id(contents) - 1}-extents.data"
+    del contents[name]
+    return name
+
+
+def groups_of(contents: Contents) -> list[int]:
+    """Offsets of the UNDO groups in the first file of the ring."""
+    content = np.frombuffer(contents["undo/0000.undo"], dtype=np.int64).reshape(-1, 512)
+    return (np.flatnonzero(content[:, 5] > 0) * 4_096).tolist()
+
+
+def harm_undo_group(contents: Contents) -> str:
+    changed(contents, "undo/0000.undo", groups_of(contents)[-2] + 250)
+    return "UNDO group"
+
+
+def harm_undo_mark(contents: Contents) -> str:
+    """A group that a local checkpoint begins, intact, is one without its mark."""
+    content = np.frombuffer(contents["undo/0000.undo"], dtype=np.int64).copy()
+    for at in groups_of(contents)[::-1]:
+        words = content[at // 8 :]
+        if int(words[p.UNDO_GROUP_WORDS]) & p.UNDO_KIND_MASK == p.UNDO_LCP:
+            words[p.UNDO_GROUP_WORDS + 2] += 1
+            seal(words, int(header_of(words, SEAL)["words"]))
+            contents["undo/0000.undo"] = content.tobytes()
+            return "does not begin with the mark"
+    raise AssertionError("no group begins with a mark")
+
+
+def harm_undo_record(contents: Contents) -> str:
+    content = np.frombuffer(contents["undo/0000.undo"], dtype=np.int64).copy()
+    words = content[groups_of(contents)[-1] // 8 :]
+    words[p.UNDO_GROUP_WORDS] += 99 << p.UNDO_WORDS_SHIFT
+    seal(words, int(header_of(words, SEAL)["words"]))
+    contents["undo/0000.undo"] = content.tobytes()
+    return "impossible record"
+
+
+def harm_undo_file_missing(contents: Contents) -> str:
+    del contents["undo/0001.undo"]
+    return "undo/0001.undo"
+
+
+FILE_HARMS = [
+    harm_torn_page,
+    harm_page_row,
+    harm_page_owner,
+    harm_first_page,
+    harm_data_file_missing,
+    harm_extents,
+    harm_extents_missing,
+    harm_undo_group,
+    harm_undo_mark,
+    harm_undo_record,
+    harm_undo_file_missing,
+]
+
+
+@pytest.mark.parametrize("harm", FILE_HARMS, ids=lambda harm: harm.__name__)
+def test_damaged_file_of_disk_columns_is_found_and_named(closed: Contents, harm: Callable[[Contents], str]) -> None:
+    contents = dict(closed)
+    expected = harm(contents)
+    problems = closed_report(MemoryFiles.from_snapshot(contents)).problems
+    assert any(expected in each for each in problems), problems
+
+
+def test_page_buffer_too_small_for_a_rehearsal_is_one_note_that_says_what_to_do() -> None:
+    files = MemoryFiles()
+    db = filled(files)
+    db["test.t"].write_many([(key, None, key, "z" * 390) for key in range(400)])
+    db.sync()
+    report = closed_report(files.kill(), page_buffer="100 KiB")
+    assert report.problems == []
+    assert len(report.notes) == 1 and "open with a larger page_buffer" in report.notes[0]
+
+
+def test_torn_page_that_the_next_opening_repairs_is_a_note() -> None:
+    files = MemoryFiles()
+    db = filled(files)
+    db.checkpoint()
+    contents = dict(files.snapshot())
+    header = np.frombuffer(contents[FILE_NAME][: p.DOUBLE_WRITE.itemsize], dtype=p.DOUBLE_WRITE)[0]
+    page = int(header["numbers"][0])
+    changed(contents, "space/1.data", (page & d.PAGE_IN_FILE_MASK) * PAGE_WORDS * 8 + 2_000)
+    report = closed_report(MemoryFiles.from_snapshot(contents))
+    assert report.problems == []
+    assert any("is torn" in note for note in report.notes) and any("check again" in note for note in report.notes)
+    again = open_memory(MemoryFiles.from_snapshot(contents), **OPTIONS)
+    assert again.status()["disk"]["pages_repaired"] == 1 and again.check()["problems"] == []

@@ -32,6 +32,7 @@ BITS = (
     "tests.store.test_local_checkpoint_patterns"
     ":test_checkpoint_bits_are_clear_after_a_checkpoint_and_after_an_abandoned_one"
 )
+SAME = "tests.store.test_metamorphic:test_same_history_gives_same_answers_however_the_table_is_kept"
 LOCKS = "tests.engine.test_locks"
 XXH3 = "tests.engine.test_checksums:test_xxh3_equals_the_reference_around_every_block_boundary"
 COPIES = f"{CODEC}:test_scatter_and_gather_any_geometry_equal_twin"
@@ -78,6 +79,17 @@ TWINS = {
         ],
         VAR,
     ),
+    **dict.fromkeys(
+        ["disk_check.check_disk_page", "disk_check.check_disk_row", "disk_check.rows_not_marked"],
+        "tests.check.test_disk:test_damage_of_disk_columns_is_found_and_placed",
+    ),
+    **dict.fromkeys([f"disk_changes.{name}" for name in ("delete_disk_rows", "put_disk_rows", "unplan_step")], WALK),
+    **dict.fromkeys([f"disk_commit.{name}" for name in ("commit_disk", "commit_disk_step", "commit_pages")], WALK),
+    **dict.fromkeys(
+        [f"disk_reads.{name}" for name in ("read_chunks", "read_disk_row", "read_disk_rowids", "scan_pages")], WALK
+    ),
+    **dict.fromkeys(["disk_reads.pages_of_keys", "disk_reads.read_disk_keys"], SAME),
+    **dict.fromkeys(["disk_replay.replay_disk_group", "disk_replay.undo_records"], WALK),
     "disk_columns.join_parts": JOINED,
     "disk_columns.find_disk_parts": JOINED,
     **dict.fromkeys(
