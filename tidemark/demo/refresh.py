@@ -136,7 +136,6 @@ def main(directory: str, seed: int) -> None:
             sys.stdout.write(line)
             sys.stdout.flush()
 
-    acknowledge("ready\n")
     for number in range(THREADS):
         mine = sequences[threads == number]
         first = int(mine.max()) + 1 if mine.size else 1
