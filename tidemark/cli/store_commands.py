@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 import tidemark as tm
+from engine.disk.tablespaces import DEFAULT_NAME, TablespaceDefinition
 from engine.files import PosixFiles
 from engine.ids import gci_of
 from engine.layout.document import fingerprint
@@ -63,7 +64,7 @@ def info(store: Path, as_json: bool) -> None:
 def _info(files: PosixFiles) -> dict[str, Any]:
     listing = StoreListing(files)
     sysfile = listing.sysfile
-    geometry = sysfile.geometry
+    geometry, undo = sysfile.geometry, sysfile.undo_geometry
     made = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=sysfile.created_us)
     tables = listing.tables()
     return {
@@ -76,7 +77,10 @@ def _info(files: PosixFiles) -> dict[str, Any]:
             "incarnation": sysfile.incarnation,
             "open_in_process": files.holder(),
         },
-        "options": {"redo_log": format_size(geometry.capacity_bytes)},
+        "options": {
+            "redo_log": format_size(geometry.capacity_bytes),
+            **({} if undo is None else {"undo_log": format_size(undo.capacity_bytes)}),
+        },
         "redo": {"files": geometry.file_count, "file_bytes": geometry.file_bytes, "durable_lsn": sysfile.durable_lsn},
         "epochs": {
             "gci": sysfile.gci,
@@ -101,9 +105,29 @@ def _info(files: PosixFiles) -> dict[str, Any]:
                 "columns": len(each.columns),
                 "primary_key": ", ".join(each.primary_key),
                 "fragments": each.partition.fragments,
+                **_storage_of(each),
             }
             for each in tables
         ],
+        **({} if undo is None else {"tablespaces": [_tablespace_of(listing, each) for each in listing.tablespaces()]}),
+    }
+
+
+def _storage_of(definition: TableDefinition) -> dict[str, Any]:
+    """Which columns lie on disk, and where; nothing for a table in memory."""
+    on_disk = [column.name for column in definition.columns if column.is_disk]
+    return {"on_disk": ", ".join(on_disk), "tablespace": definition.tablespace or DEFAULT_NAME} if on_disk else {}
+
+
+def _tablespace_of(listing: StoreListing, definition: TablespaceDefinition) -> dict[str, Any]:
+    return {
+        "id": definition.tablespace_id,
+        "name": definition.name,
+        "page_bytes": definition.page_bytes,
+        "extent_bytes": definition.extent_bytes,
+        "autoextend": definition.is_autoextending,
+        "limit_bytes": definition.limit_bytes,
+        "data_files": listing.data_files(definition),
     }
 
 

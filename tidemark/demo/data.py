@@ -64,6 +64,7 @@ REFRESH_LOG = [
 ]
 GENERATOR = "tpchgen-cli"
 CHANGED = "refresh: now "
+AMOUNT_DIGITS = 14
 
 
 def generate(folder: Path, scale: float) -> tuple[Path, Path]:
@@ -126,9 +127,12 @@ def cents(column: Any) -> Any:
     return words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
 
 
-def changed_comment(amount_cents: int) -> str:
-    """The comment of a row that refresh work has written: it repeats the row's own price, so that it can be proved."""
-    return f"{CHANGED}{amount_cents:014d}"
+def changed_comment(amount_cents: int, before: str = "") -> str:
+    """The comment of a row that refresh work has written: it repeats the row's own price, so that it can be proved.
+
+    It is no shorter than the one before: most of them stay in their places on their pages.
+    """
+    return f"{CHANGED}{amount_cents:0{AMOUNT_DIGITS}d}".ljust(len(before))
 
 
 def line_cents(price: Any, discount: Any, tax: Any) -> Any:

@@ -115,9 +115,9 @@ class Refresher:
         rates = (whole_cents(line.l_discount), whole_cents(line.l_tax))
         old = line_cents(whole_cents(line.l_extendedprice), *rates)
         total = whole_cents(order.o_totalprice) - old + line_cents(price, *rates)
-        changes = {"l_extendedprice": Decimal(price).scaleb(-2), "l_comment": changed_comment(price)}
+        changes = {"l_extendedprice": Decimal(price).scaleb(-2), "l_comment": changed_comment(price, line.l_comment)}
         txn.update("tpch.lineitem", (key, line.l_linenumber), changes)
-        changes = {"o_totalprice": Decimal(total).scaleb(-2), "o_comment": changed_comment(total)}
+        changes = {"o_totalprice": Decimal(total).scaleb(-2), "o_comment": changed_comment(total, order.o_comment)}
         txn.update("tpch.orders", key, changes)
         self.log(txn, "update", key, len(lines), total)
         return lambda: None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.demo.data import CHANGED, cents, totals
+from tidemark.demo.data import AMOUNT_DIGITS, CHANGED, cents, totals
 from tidemark.demo.refresh import THREADS
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ def check_comments(what: str, held: tuple[Any, Any, pa.Array], loaded: tuple[Any
     keys, prices, comments = held
     comments, original = (each.cast(pa.string()) for each in (comments, loaded[2]))
     is_changed = compute.starts_with(comments, CHANGED)
-    said = compute.utf8_slice_codeunits(comments.filter(is_changed), len(CHANGED)).cast(pa.int64())
+    said = compute.utf8_slice_codeunits(comments.filter(is_changed), len(CHANGED), len(CHANGED) + AMOUNT_DIGITS).cast(
+        pa.int64()
+    )
     mask = np.asarray(is_changed)
     wrong = int((np.asarray(said) != prices[mask]).sum())
     by_key = np.argsort(loaded[0])
