@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import tidemark as tm
-from engine.disk.tablespaces import DEFAULT_NAME, TablespaceDefinition
+from engine.disk.tablespaces import DEFAULT_NAME
 from engine.files import PosixFiles
 from engine.ids import gci_of
 from engine.layout.document import fingerprint
@@ -109,25 +109,28 @@ def _info(files: PosixFiles) -> dict[str, Any]:
             }
             for each in tables
         ],
-        **({} if undo is None else {"tablespaces": [_tablespace_of(listing, each) for each in listing.tablespaces()]}),
+        **({} if undo is None else {"tablespaces": _tablespaces_of(listing)}),
     }
 
 
-def _storage_of(definition: TableDefinition) -> dict[str, Any]:
-    """Which columns lie on disk, and where; nothing for a table in memory."""
+def _storage_of(definition: TableDefinition) -> dict[str, str]:
+    """Which columns lie on disk, and where; empty for a table in memory."""
     on_disk = [column.name for column in definition.columns if column.is_disk]
-    return {"on_disk": ", ".join(on_disk), "tablespace": definition.tablespace or DEFAULT_NAME} if on_disk else {}
+    tablespace = (definition.tablespace or DEFAULT_NAME) if on_disk else ""
+    return {"on_disk": ", ".join(on_disk), "tablespace": tablespace}
 
 
-def _tablespace_of(listing: StoreListing, definition: TablespaceDefinition) -> dict[str, Any]:
+def _tablespaces_of(listing: StoreListing) -> dict[str, Any]:
     return {
-        "id": definition.tablespace_id,
-        "name": definition.name,
-        "page_bytes": definition.page_bytes,
-        "extent_bytes": definition.extent_bytes,
-        "autoextend": definition.is_autoextending,
-        "limit_bytes": definition.limit_bytes,
-        "data_files": listing.data_files(definition),
+        each.name: {
+            "id": each.tablespace_id,
+            "page_bytes": each.page_bytes,
+            "extent_bytes": each.extent_bytes,
+            "autoextend": each.is_autoextending,
+            "limit_bytes": each.limit_bytes,
+            "data_files": listing.data_files(each),
+        }
+        for each in listing.tablespaces()
     }
 
 
