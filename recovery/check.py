@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.disk.double_write import FILE_NAME
 from engine.errors import (
     CatalogDamaged,
     Damaged,
@@ -41,11 +42,14 @@ from engine.layout.arena import F_ROWS, OK, ST_MORE
 from engine.layout.lcp import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
 from engine.log.geometry import open_files
 from engine.log.reader import LogReader
+from recovery.disk_check import FragmentCheck
+from recovery.disk_files_check import DiskFileCheck
 from recovery.local_checkpoint.control import Control, control_ids, control_name, read_control
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
+from recovery.local_checkpoint.extents_file import read_extents
 from recovery.sysfile import NAMES, Sysfile, read_copy, read_sysfile
-from recovery.system_restart.load import check_counts, check_load_status, shapes_of
+from recovery.system_restart.load import DataFileDamaged, check_counts, check_load_status, shapes_of
 from recovery.system_restart.restart import Restart
 
 if TYPE_CHECKING:
@@ -82,6 +86,7 @@ class CheckReport:
     files: int = 0
     bytes: int = 0
     groups: int = 0
+    pages: int = 0
     rows: int = 0
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
@@ -164,6 +169,15 @@ class FileCheck:
                 yield error.message
             self._report.files += 1
             self._report.bytes += promised[2]
+        if control.undo is not None:
+            self._report.files += 1
+            self._report.bytes += control.extents[2]
+            try:
+                read_extents(self._files, store, control.lcp_id, control.extents)
+            except DataFileDamaged as damage:
+                yield str(damage)
+            except (Damaged, Incompatible) as error:
+                yield error.message
 
     def _read_blocks(self, name: str, store: bytes, control: Control, place: tuple[int, int]) -> tuple[int, int, int]:
         """Entries, blocks and bytes of a data file, every entry looked at and loaded nowhere."""
@@ -231,8 +245,15 @@ class FileCheck:
 
 
 # --- rows -----------------------------------------------------------------------------------------
-def check_memory(store: Store, report: CheckReport, is_live: bool, progress: Progress | None = None) -> None:
-    """Every row, reference and index entry of a store in memory, in slices that hold nobody up.
+def check_memory(
+    store: Store,
+    files: Files,
+    identity: bytes,
+    report: CheckReport,
+    is_live: bool,
+    progress: Progress | None = None,
+) -> None:
+    """Every row, reference and index entry of a store in memory, in slices that hold nobody up, and every disk page.
 
     is_live: the store has a log and users; else it was just brought back and nobody has seen it.
     """
@@ -245,8 +266,12 @@ def check_memory(store: Store, report: CheckReport, is_live: bool, progress: Pro
             for number, fragment in enumerate(table.fragments):
                 where = f"{table.name}, fragment {number}"
                 _check_fragment(store, fragment, where, report, is_live)
+                if table.format.has_disk:
+                    FragmentCheck(store, files, identity, fragment, where, report, is_live).run()
                 if progress is not None:
                     progress(min(report.rows, total), total, "rows")
+    except MemoryExhausted as error:
+        report.notes.append(f"disk columns were not verified to their end: {error.message}")
     finally:
         store.unpin(pin)
 
@@ -302,13 +327,21 @@ def check_closed(
         start = (intact[-1].start_lsn, intact[-1].start_sequence) if intact and is_cut else (0, 1)
         check.log(sysfile, *start)
         check.catalog(catalog_of(sysfile))
-        _check_rehearsed(files, options, clock, report, progress)
+        disk = DiskFileCheck(files, sysfile, report)
+        disk.closed(intact)
+        if disk.torn_pages:
+            report.notes.append(
+                f"rows were not verified: {disk.torn_pages} pages are torn, which the next opening repairs from"
+                f" {FILE_NAME}; open and close the store, then check again"
+            )
+        else:
+            _check_rehearsed(files, options, clock, sysfile, report, progress)
     report.seconds = clock.monotonic() - began
     return report
 
 
 def _check_rehearsed(
-    files: Files, options: Options, clock: Clock, report: CheckReport, progress: Progress | None
+    files: Files, options: Options, clock: Clock, sysfile: Sysfile, report: CheckReport, progress: Progress | None
 ) -> None:
     """Bring the store back in memory and verify its rows there."""
     try:
@@ -318,7 +351,10 @@ def _check_rehearsed(
     except Error as error:
         report.add(f"the store cannot be opened: {error.message}")
     else:
-        check_memory(store, report, False, progress)
+        try:
+            check_memory(store, files, sysfile.store, report, False, progress)
+        finally:
+            store.disk.close()
 
 
 def check_live(
@@ -347,7 +383,9 @@ def check_live(
         # Local checkpoints have freed the log meanwhile, and newer groups may have overwritten what was read.
         del report.problems[problems:]
         report.notes.append("the log was cut while it was read; what was cut was not verified to its end")
+    if store.disk.is_started:
+        DiskFileCheck(files, sysfile, report).live(store, lcp_turn)
     check.catalog(catalog)
-    check_memory(store, report, True, progress)
+    check_memory(store, files, sysfile.store, report, True, progress)
     report.seconds = store.clock.monotonic() - began
     return report

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.disk.data_file import FOLDER as SPACE_FOLDER
+from engine.disk.data_file import file_name
+from engine.disk.tablespaces import TablespaceDefinition
 from engine.errors import Damaged, FileMissing, IoFailed, LcpDamaged, RedoDamaged, Rejected, SysfileDamaged
 from engine.layout.arena import ENTRY_WORDS
 from engine.layout.lcp import (
@@ -82,20 +85,50 @@ class StoreListing:
                     raise
         return self._tables()
 
-    def _tables(self) -> list[TableDefinition]:
-        found: dict[int, TableDefinition] = {}
-        start = (0, 1)
-        if self.controls:
-            newest = self.controls[0]
-            found = {each.table_id: each for each in newest.tables}
-            start = (newest.start_lsn, newest.start_sequence)
+    def tablespaces(self) -> list[TablespaceDefinition]:
+        """Definitions of all tablespaces, likewise."""
+        for _ in range(ATTEMPTS):
+            try:
+                return self._tablespaces()
+            except RedoDamaged:
+                if not self._is_overtaken():
+                    raise
+        return self._tablespaces()
+
+    def _tablespaces(self) -> list[TablespaceDefinition]:
+        newest = self.controls[0] if self.controls else None
+        found = {each.tablespace_id: each for each in (newest.tablespaces if newest is not None else ())}
+        for change in self._changes(newest):
+            if "tablespace" in change:
+                definition = TablespaceDefinition.from_json(json.dumps(change["tablespace"]).encode())
+                found[definition.tablespace_id] = definition
+            elif "datafile" in change and change["tablespace_id"] in found:
+                held = found[change["tablespace_id"]]
+                file_ids = tuple(sorted({*held.file_ids, change["datafile"]}))
+                found[held.tablespace_id] = replace(held, file_ids=file_ids)
+            elif "drop_tablespace" in change:
+                found.pop(change["drop_tablespace"], None)
+        return [found[number] for number in sorted(found)]
+
+    def data_files(self, definition: TablespaceDefinition) -> dict[str, int]:
+        """Bytes of the data files of a tablespace, by name; of one that is not there yet, or not any more, 0."""
+        return {name: self._size_of(name) for name in map(file_name, definition.file_ids)}
+
+    def _changes(self, newest: Control | None) -> Iterator[dict[str, Any]]:
+        """Schema changes behind a local checkpoint, or all there are."""
+        start = (0, 1) if newest is None else (newest.start_lsn, newest.start_sequence)
         for group in self.groups(*start):
-            for _, change in schema_changes([group]):
-                if "create" in change:
-                    definition = TableDefinition.from_json(json.dumps(change["create"]).encode())
-                    found[definition.table_id] = definition
-                elif "drop" in change:
-                    found.pop(change["drop"], None)
+            yield from (change for _, change in schema_changes([group]))
+
+    def _tables(self) -> list[TableDefinition]:
+        newest = self.controls[0] if self.controls else None
+        found = {each.table_id: each for each in (newest.tables if newest is not None else ())}
+        for change in self._changes(newest):
+            if "create" in change:
+                definition = TableDefinition.from_json(json.dumps(change["create"]).encode())
+                found[definition.table_id] = definition
+            elif "drop" in change:
+                found.pop(change["drop"], None)
         return [found[table_id] for table_id in sorted(found)]
 
     def sizes_bytes(self) -> dict[str, int]:
@@ -216,7 +249,8 @@ class StoreListing:
 
     # --- UNDO ------------------------------------------------------------------------------------
     def undo(self, from_lsn: int | None = None) -> Iterator[Entry]:
-        """UNDO groups and their records, oldest first: all that is intact in the ring, from an LSN on if one is given.
+        """UNDO groups and their records, oldest first: from the mark of the older local checkpoint kept, or from an LSN
+        on, as far back as groups are intact in the ring.
 
         "retired" entries tell where groups between two others are gone: overwritten, or damaged (`check` tells which).
         A store without an UNDO log has none.
@@ -231,7 +265,11 @@ class StoreListing:
         reader = UndoReader(self._files, geometry, self.sysfile.store, handles, self.sysfile.undo_void)
         try:
             next_sequence = 0
+            marks = [each.undo.sequence for each in self.controls if each.undo is not None]
+            first = min(marks) if marks and from_lsn is None and len(marks) == len(self.controls) else 0
             for position, sequence in sorted(reader.candidates()):
+                if sequence < first:
+                    continue
                 group = reader.group_at(position, sequence)
                 if group is None or (from_lsn is not None and group.next_lsn <= from_lsn):
                     continue
@@ -312,6 +350,7 @@ def _control_entry(control: Control) -> Entry:
         "start_sequence": control.start_sequence,
         "next_table_id": control.next_table_id,
         "tables": [each.name for each in control.tables],
+        **({} if control.undo is None else {"undo_lsn": control.undo.lsn, "extents": control.extents[0]}),
     }
 
 

@@ -29,6 +29,8 @@ from engine.layout.sealed import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from engine.file_protocol import File, Files
     from engine.layout.sealed import Words
 
@@ -106,23 +108,36 @@ def mend(files: Files, places: Places, store: bytes) -> int:
     A page that is bad in its place and in the file is left alone: who asks for it gets PageDamaged. Raises:
     ForeignFile, VersionTooNew, SyncFailed, StorageFull.
     """
+    repaired = 0
+    for _, target, offset, copy in _torn(files, places, store):
+        files.pwrite(target, offset, copy)
+        repaired += 1
+    if repaired:
+        places.sync_files()
+    return repaired
+
+
+def torn_pages(files: Files, places: Places, store: bytes) -> list[int]:
+    """Pages `mend` would write again. Nothing is changed. Raises: ForeignFile, VersionTooNew."""
+    return [page for page, _, _, _ in _torn(files, places, store)]
+
+
+def _torn(files: Files, places: Places, store: bytes) -> Iterator[tuple[int, File, int, Words]]:
+    """Pages that are torn in their places: number, file, offset, intact copy."""
     if not files.exists(FILE_NAME):
-        return 0
+        return
     file = files.open(FILE_NAME)
     try:
         header = _read_header(files, file, store)
         if header is None:
-            return 0
+            return
         page_words = int(header["page_bytes"]) // 8
-        repaired = sum(
-            _mend_page(files, places, file, header, number, page_words, store)
-            for number in range(min(int(header["pages"]), DOUBLE_WRITE_PAGES_MAX))
-        )
+        for number in range(min(int(header["pages"]), DOUBLE_WRITE_PAGES_MAX)):
+            found = _torn_page(files, places, file, header, number, page_words, store)
+            if found is not None:
+                yield int(header["numbers"][number]), *found
     finally:
         files.close(file)
-    if repaired:
-        places.sync_files()
-    return repaired
 
 
 def _read_header(files: Files, file: File, store: bytes) -> Any:
@@ -135,25 +150,23 @@ def _read_header(files: Files, file: File, store: bytes) -> Any:
     return header_of(words, DOUBLE_WRITE)
 
 
-def _mend_page(
+def _torn_page(
     files: Files, places: Places, file: File, header: Any, number: int, page_words: int, store: bytes
-) -> bool:
+) -> tuple[File, int, Words] | None:
+    """Where a page of the batch is torn, and its intact copy; None if it is not torn, or the copy is no better."""
     page = int(header["numbers"][number])
     try:
         target, offset = places.place(page)
     except FileMissing:
-        return False  # a data file that was dropped since
+        return None  # a data file that was dropped since
     held = _read(files, target, offset, page_words)
     # All zero is a page that was never written: the write in place was lost whole, as if it had not been begun.
     if held is not None and (is_page(held, page, page_words, store) or not held.any()):
-        return False
+        return None
     copy = _read(files, file, HEADER_BYTES + number * page_words * 8, page_words)
     if copy is None or not is_page(copy, page, page_words, store):
-        return False
-    if int(copy[0]) & 0xFFFFFFFF != int(header["checksums"][number]):
-        return False
-    files.pwrite(target, offset, copy)
-    return True
+        return None
+    return (target, offset, copy) if int(copy[0]) & 0xFFFFFFFF == int(header["checksums"][number]) else None
 
 
 def _read(files: Files, file: File, offset: int, words: int) -> Words | None:

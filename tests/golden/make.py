@@ -1,8 +1,9 @@
 """The golden store: `python -m tests.golden.make` writes it for the current format.
 
-A store with every column type, two local checkpoints with old rows copied by commits, and REDO behind them, as a kill
-left it. Clock and seed are fixed and the disk is simulated, so the same program makes the same bytes; the test compares
-them. An archive of an older format is never made again: it shows that its stores still open.
+A store with every column type, in memory and on disk pages, two local checkpoints with old rows copied by commits, and
+REDO and UNDO behind them, as a kill left it. Clock and seed are fixed and the disk is simulated, so the same program
+makes the same bytes; the test compares them. An archive of an older format is never made again: it shows that its
+stores still open.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tidemark.database import Database
 
 FOLDER = Path(__file__).resolve().parent
 SEED = 20_260
-OPTIONS = {**SMALL, "redo_log": "1 MiB"}
+OPTIONS = {**SMALL, "redo_log": "4 MiB", "undo_log": "4 MiB", "page_buffer": "128 KiB"}
 TYPES: dict[str, Any] = {
     "i8": tm.Int8,
     "i16": tm.Int16,
@@ -57,6 +58,12 @@ TYPES: dict[str, Any] = {
     "blob": tm.Blob,
 }
 EVERYTHING = [tm.Column("id", tm.Int64), *(tm.Column(name, kind, nullable=True) for name, kind in TYPES.items())]
+ON_DISK = [
+    tm.Column("id", tm.Int64),
+    tm.Column("in_memory", tm.VarChar(30), nullable=True),
+    *(tm.Column(name, kind, nullable=True, storage="disk") for name, kind in TYPES.items()),
+]
+LONG_KEY = 7  # of a row whose disk part fills more than a page
 LINES = [
     tm.Column("order", tm.VarChar(20)),
     tm.Column("line", tm.UInt16),
@@ -100,6 +107,17 @@ def rows_of(count: int, first: int, rng: random.Random) -> list[tuple[Any, ...]]
     return [(key, *(value_of(kind, rng) for kind in TYPES.values())) for key in range(first, first + count)]
 
 
+def disk_rows_of(count: int, first: int, rng: random.Random) -> list[tuple[Any, ...]]:
+    """Rows of the table of everything on disk; one of them is chained over several pages."""
+    found = []
+    for key in range(first, first + count):
+        values = {name: value_of(kind, rng) for name, kind in TYPES.items()}
+        if key == LONG_KEY:
+            values |= {"text": "long äß漢😀 " * 900}
+        found.append((key, None if key % 5 == 0 else f"row {key}", *values.values()))
+    return found
+
+
 def lines_of(count: int, rng: random.Random) -> list[tuple[Any, ...]]:
     """Rows of the table whose key has a part of variable size."""
     return [(f"order {n // 3}", n % 3, Decimal(n) / 4, "n" * rng.randrange(60) or None) for n in range(count)]
@@ -119,21 +137,37 @@ def build() -> tuple[dict[str, bytes], dict[str, Any]]:
     lines = db.create_table("golden.lines", LINES, ["order", "line"], tm.HashPartition(2))
     db.create_table("golden.dropped", [tm.Column("id", tm.Int64)], "id")
     db["golden.dropped"].insert_many([(key,) for key in range(20)])
+    db.create_tablespace("golden", "192 KiB", page_size="4 KiB", extent="64 KiB")
+    disk = db.create_table("golden.disk", ON_DISK, "id", tm.HashPartition(2), tablespace="golden")
+    db.create_table("golden.gone", ON_DISK, "id", tablespace="golden")
 
     def changes(done: int, total: int, unit: str) -> None:
         with db.transaction() as txn:
             for key in range(0, 60, 4):
                 txn.write("golden.everything", rows_of(1, key, rng)[0])
             txn.write("golden.lines", ("order 1", 1, Decimal(done), "during"))
+            for key in range(1, 40, 6):
+                txn.write("golden.disk", disk_rows_of(1, key, rng)[0])
 
     everything.insert_many(rows_of(60, 0, rng))
     lines.insert_many(lines_of(45, rng))
+    disk.insert_many(disk_rows_of(40, 0, rng))
+    db["golden.gone"].insert_many(disk_rows_of(10, 0, rng))
     db.checkpoint(changes)
     everything.delete_many([(key,) for key in range(5, 60, 11)])
     everything.write_many(rows_of(20, 50, rng))
+    disk.delete_many([(key,) for key in range(3, 40, 8)])
+    disk.write_many(disk_rows_of(15, 30, rng))
+    db.drop_table("golden.gone")
     db.sync()
     db.checkpoint(changes)
     db.drop_table("golden.dropped")
+    db.add_datafile("golden", "64 KiB")
+    disk.write_many(disk_rows_of(9, 41, rng))
+    disk.update_many([{"id": key, "i64": key, "in_memory": "behind"} for key in range(30, 33)])
+    disk.delete(36)
+    db._store.disk.flush()  # pages newer than the local checkpoint: a restart undoes them
+    disk.update(31, {"u8": 200, "text": "newest"})
     missing = {column.name: column.missing for column in EVERYTHING}
     changed = [missing | {"id": key, "text": "behind", "i32": key} for key in range(20, 30)]
     everything.update_many([row for row in changed if everything.get(row["id"])])

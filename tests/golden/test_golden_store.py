@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
+from engine.layout.disk import DP_ENTRIES, ENTRY_MASK, PIECE_CHUNK
 from engine.layout.document import fingerprint
 from engine.layout.sealed import FORMAT_VERSION
 from engine.types_base import ColumnType
@@ -87,6 +89,17 @@ def test_golden_store_holds_everything_there_is_to_read() -> None:
     for lcp_id in (1, 2):
         copies = contents[f"lcp/{lcp_id}-copies.data"]
         assert sum(size for _, size in units(copies)) > 1_000, "no old rows were copied"
+
+        assert f"lcp/{lcp_id}-extents.data" in contents
+    pages = np.frombuffer(contents["space/1.data"], dtype=np.int64).reshape(-1, 512)[1:]
+    heads = [page[int(word) & ENTRY_MASK] for page in pages for word in page[512 - int(page[DP_ENTRIES]) :]]
+    assert sum(bool(head & PIECE_CHUNK) for head in heads) > 2, "no disk part is chained"
+    on_disk = {column.name: column.type for column in make.ON_DISK if column.storage == "disk"}
+    assert on_disk.keys() == make.TYPES.keys()
+    db = make.open_golden(MemoryFiles.from_snapshot(contents))
+    phases = {each["name"]: each["rows"] for each in db.restart_report["phases"]}
+    assert phases["undo"] > 5, "no page was undone"
+    assert db.check()["problems"] == []
 
     def kinds(above: type) -> set[type]:
         found: set[type] = set()

@@ -1,0 +1,243 @@
+"""Every kernel has a test that compares it with something naive; the table below names it.
+
+Kernels of shared memory have no meaning apart from the structure they work on. Their naive twins are two: a dict of
+rows that random calls are made on beside the store, and the walk of `tests/engine/arena_check.py`, which works out from
+the layout alone which word belongs to whom, where an index entry must lie, and what every counter must say.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import engine.kernels
+from engine.kernels import operations as k
+from engine.kernels.setup import setup_pool, take_transaction_block
+from engine.layout import arena as a
+from tests.naive import batches as naive
+
+CODEC = "tests.rows.test_kernels"
+WALK = "tests.engine.test_arena:test_random_transactions_leave_every_word_owned_once_and_rows_as_the_model"
+GROWN = "tests.engine.test_arena:test_index_grown_by_splits_and_shrunk_by_deletes_holds_each_key_once"
+DROPPED = "tests.engine.test_arena:test_dropped_tables_and_refused_ones_give_all_their_memory_back"
+RESTARTED = "tests.engine.test_arena:test_memory_used_after_a_restart_counts_pages_of_both_loaders"
+SCAN = "tests.store.test_local_checkpoint_patterns:test_patterns_around_the_scan_leave_the_state_of_the_epoch"
+BITS = (
+    "tests.store.test_local_checkpoint_patterns"
+    ":test_checkpoint_bits_are_clear_after_a_checkpoint_and_after_an_abandoned_one"
+)
+SAME = "tests.store.test_metamorphic:test_same_history_gives_same_answers_however_the_table_is_kept"
+LOCKS = "tests.engine.test_locks"
+XXH3 = "tests.engine.test_checksums:test_xxh3_equals_the_reference_around_every_block_boundary"
+COPIES = f"{CODEC}:test_scatter_and_gather_any_geometry_equal_twin"
+PADDED = f"{CODEC}:test_padded_values_equal_twin"
+NULLS = f"{CODEC}:test_nulls_any_bitmap_equal_twin"
+KEYS = f"{CODEC}:test_variable_keys_equal_twin_and_come_back"
+VAR = f"{CODEC}:test_var_parts_equal_twin_and_come_back"
+UNDO = "tests.log.test_undo_kernels:test_promises_and_records_of_any_sequence_equal_twin"
+UNDO_WORDS = "tests.log.test_undo_kernels:test_filter_and_parser_of_any_words_equal_twin"
+JOINED = "tests.rows.test_disk_parts:test_parts_joined_and_found_again_equal_twin"
+TRACES = "tests.disk.test_replacement:test_random_traces_equal_twin_step_by_step"
+HERE = "tests.naive.test_twins"
+SPACE = "tests.disk.test_space:test_random_history_of_reservation_equals_twin_after_every_step"
+SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_same_with_promises_forgotten"
+SPACE_DROPPED = "tests.disk.test_space:test_dropped_tables_extents_wait_and_come_back_wholly_free"
+SPACE_GIVEN_BACK = "tests.disk.test_space:test_tablespace_given_back_leaves_every_block_as_before"
+
+TWINS = {
+    **dict.fromkeys(["check.check_rows", "check.check_index"], "tests.check.test_live:test_damage_in_memory_is_found"),
+    "checksums.xxh3_lanes": XXH3,
+    "checksums.xxh3_lanes_of_units": "tests.engine.test_checksums:test_xxh3_of_several_ranges_equals_that_of_each",
+    "checksums.xxh3_merge": XXH3,
+    "checksums.xxh64_words": "tests.engine.test_checksums:test_xxh64_equals_the_reference_for_every_short_length",
+    **dict.fromkeys([f"columns.{way}_{width}" for way in ("scatter", "gather") for width in (1, 2, 4, 8)], COPIES),
+    **dict.fromkeys(["columns.stamp_nulls", "columns.gather_nulls"], NULLS),
+    **dict.fromkeys([f"columns.{name}_padded" for name in ("scatter", "measure", "copy")], PADDED),
+    **dict.fromkeys(
+        [
+            f"var_columns.{name}"
+            for name in (
+                "add_key_words append_key_bytes append_key_words measure_key_bytes sum_offsets walk_key_bytes"
+                " walk_key_words"
+            ).split()
+        ],
+        KEYS,
+    ),
+    **dict.fromkeys(
+        [
+            f"var_columns.{name}"
+            for name in (
+                "add_lengths append_var_column collect_fixed copy_keys copy_var_column lay_out_rows measure_keys"
+                " measure_var_column place_rows"
+            ).split()
+        ],
+        VAR,
+    ),
+    **dict.fromkeys(
+        ["disk_check.check_disk_page", "disk_check.check_disk_row", "disk_check.rows_not_marked"],
+        "tests.check.test_disk:test_damage_of_disk_columns_is_found_and_placed",
+    ),
+    **dict.fromkeys([f"disk_changes.{name}" for name in ("delete_disk_rows", "put_disk_rows", "unplan_step")], WALK),
+    **dict.fromkeys([f"disk_commit.{name}" for name in ("commit_disk", "commit_disk_step", "commit_pages")], WALK),
+    **dict.fromkeys(
+        [f"disk_reads.{name}" for name in ("read_chunks", "read_disk_row", "read_disk_rowids", "scan_pages")], WALK
+    ),
+    **dict.fromkeys(["disk_reads.pages_of_keys", "disk_reads.read_disk_keys"], SAME),
+    **dict.fromkeys(["disk_replay.replay_disk_group", "disk_replay.undo_records"], WALK),
+    "disk_columns.join_parts": JOINED,
+    "disk_columns.find_disk_parts": JOINED,
+    **dict.fromkeys(
+        [
+            f"commit.{name}"
+            for name in (
+                "abort_step abort_to_savepoint_step begin_transaction commit_begin commit_small commit_step end_run"
+                " reserve_redo"
+            ).split()
+        ],
+        WALK,
+    ),
+    **dict.fromkeys(["operations.put_rows", "operations.touch_rows", "operations.touch_int_key"], WALK),
+    **dict.fromkeys(["reads.read_row", "reads.read_rows", "reads.read_int_key", "reads.scan_rows"], WALK),
+    **dict.fromkeys(["replay.replay_group", "lcp.load_entries", "lcp.finish_entries", "lcp.finish_load"], WALK),
+    "growth.reserve_index": GROWN,
+    **dict.fromkeys(["lcp.start_lcp", "lcp.scan_lcp", "lcp.load_copies"], SCAN),
+    "lcp.abandon_lcp": BITS,
+    "operations.exchange_lock": f"{HERE}:test_exchange_and_mark_of_any_lock_word_equal_twin",
+    "operations.mark_waited": f"{HERE}:test_exchange_and_mark_of_any_lock_word_equal_twin",
+    "operations.upgrade_lock": f"{LOCKS}:test_upgrade_of_a_lone_shared_lock_is_granted_at_once_and_held",
+    "operations.hash_images": f"{HERE}:test_hashes_and_order_of_any_batch_equal_twin",
+    "operations.sort_by_fragment": f"{HERE}:test_hashes_and_order_of_any_batch_equal_twin",
+    **dict.fromkeys(
+        [f"undo.{name}" for name in "append_undo append_undo_mark release_undo reserve_undo".split()], UNDO
+    ),
+    **dict.fromkeys(["undo.filter_records", "undo.parse_records"], UNDO_WORDS),
+    **dict.fromkeys(["disk_matrix.check_space", "disk_matrix.matrix_of"], SPACE),
+    **dict.fromkeys(["disk_extents.join_tablespace", "disk_extents.add_extents"], SPACE),
+    **dict.fromkeys(
+        [f"disk_extents.{name}" for name in ("copy_extents", "restore_extent", "refresh_page")], SPACE_COPIES
+    ),
+    **dict.fromkeys(["disk_extents.drop_fragment_extents", "disk_extents.free_dropped_extents"], SPACE_DROPPED),
+    **dict.fromkeys(
+        [f"disk_extents.{name}" for name in ("setup_tablespace", "add_data_file", "drop_data_file", "drop_tablespace")],
+        SPACE_GIVEN_BACK,
+    ),
+    "disk_matrix.fill_of_extents": "tests.disk.test_space:test_fill_of_extents_lists_used_words_of_each_page",
+    "setup.setup_pool": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
+    "setup.take_transaction_block": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
+    **dict.fromkeys(["setup.make_table", "setup.drop_fragment_pages", "setup.drop_table_rest"], DROPPED),
+    "disk_page.check_page": "tests.disk.test_pages:test_random_pieces_taken_and_given_equal_twin",
+    **dict.fromkeys(
+        [
+            f"disk_frames.{name}"
+            for name in (
+                "setup_cache claim_pages loaded_page drop_page unpin_pages forget_page copy_dirty_pages written_pages"
+            ).split()
+        ],
+        TRACES,
+    ),
+    **dict.fromkeys(["setup.split_pool", "setup.join_pools", "setup.set_pool"], RESTARTED),
+}
+
+
+def kernels() -> list[str]:
+    for module in pkgutil.iter_modules(engine.kernels.__path__):
+        importlib.import_module(f"engine.kernels.{module.name}")
+    own = "engine.kernels."  # tests declare some of their own, around helpers
+    return sorted(name.removeprefix(own) for name in engine.kernels.REGISTRY if name.startswith(own))
+
+
+def test_every_kernel_names_its_test_and_no_other_is_named() -> None:
+    assert sorted(TWINS) == kernels()
+
+
+@pytest.mark.parametrize("place", sorted(set(TWINS.values())))
+def test_test_that_a_kernel_names_exists(place: str) -> None:
+    module, _, name = place.partition(":")
+    assert inspect.isfunction(getattr(importlib.import_module(module), name, None))
+
+
+@given(st.integers(0, 2**32), st.integers(0, 60), st.integers(1, 7), st.integers(1, 4), st.integers(-(2**62), 2**62))
+def test_hashes_and_order_of_any_batch_equal_twin(
+    seed: int, count: int, fragments: int, fixed: int, index_seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    images = random.integers(-(2**63), 2**63 - 1, count * fixed, dtype=np.int64)
+    nothing = np.zeros(0, dtype=np.int64)
+    hashes = np.zeros(count, dtype=np.int64)
+    header = np.array([fragments, fixed, index_seed], dtype=np.int64)
+    words = int(random.integers(1, fixed + 1))
+    assert k.hash_images(header, words, images, nothing, count, hashes) == count
+    keys = [images[row * fixed : row * fixed + words].tobytes() for row in range(count)]
+    assert hashes.tolist() == [naive.hashed(key, fragments, index_seed) for key in keys]
+    order, starts = np.zeros(count, dtype=np.int64), np.zeros(fragments + 1, dtype=np.int64)
+    assert k.sort_by_fragment(hashes, count, fragments, order, starts) == count
+    assert order.tolist() == naive.sorted_by_fragment(hashes.tolist())
+    assert starts[:fragments].tolist() == naive.starts_of(hashes.tolist(), fragments)
+
+
+@given(st.integers(1, 3), st.integers(0, 3))
+def test_blocks_of_any_small_pool_equal_twin(first: int, pages: int) -> None:
+    """Blocks are carved from pages in order, each once, zeroed; then there are none."""
+    mem = np.full((first + pages + 2) * a.PAGE_WORDS, -1, dtype=np.int64)
+    mem[: a.PAGE_WORDS] = 0  # the store header, as the arena begins
+    twin = naive.Pool(first, first + pages)
+    scratch = twin.take()
+    assert setup_pool(mem, a.S_POOL, first, first + pages) == (a.OK if scratch else a.ST_MEMORY)
+    if not scratch:
+        return
+    assert mem[a.S_POOL + a.P_SCRATCH] == scratch << a.PAGE_SHIFT
+    expected: list[int] = []
+    while page := twin.take():
+        begin = page << a.PAGE_SHIFT
+        expected += [begin, *range(begin + a.PAGE_WORDS - a.BLOCK_WORDS, begin, -a.BLOCK_WORDS)]
+    found = []
+    while block := int(take_transaction_block(mem)):
+        found.append(block)
+        assert not mem[block : block + a.BLOCK_WORDS].any()
+    assert found == expected
+    assert (mem[(first + pages) << a.PAGE_SHIFT :] == -1).all(), "beyond the pool nothing is touched"
+
+
+LOCK_WORDS = st.sampled_from([0, 1, 5, a.LOCK_OP_MASK, a.LOCK_SHARED]) | st.integers(0, a.LOCK_OP_MASK)
+
+
+@given(LOCK_WORDS, LOCK_WORDS, LOCK_WORDS, st.booleans(), st.booleans())
+def test_exchange_and_mark_of_any_lock_word_equal_twin(
+    lock: int, expected: int, wanted: int, is_waited: bool, was_waited: bool
+) -> None:
+    mem, fragment, row = one_row()
+    lock |= a.LOCK_WAITED if is_waited else 0
+    expected |= a.LOCK_WAITED if was_waited else 0
+    rest = a.LIVE << a.STATE_SHIFT | 7 << a.AUTHOR_SHIFT | a.LCP_BIT
+    mem[row] = rest | lock
+    done, after = naive.exchanged(lock, expected, wanted)
+    assert k.exchange_lock(mem, fragment, 0, expected, wanted) == done
+    assert mem[row] == rest | after
+    mem[row] = rest | lock
+    is_same = lock & ~a.LOCK_WAITED == expected & ~a.LOCK_WAITED
+    assert k.mark_waited(mem, fragment, 0, expected) == is_same
+    assert mem[row] == rest | (lock | a.LOCK_WAITED if is_same else lock)
+    mem[row] = lock  # a slot that is free
+    assert k.exchange_lock(mem, fragment, 0, lock, wanted) == 0
+    assert k.exchange_lock(mem, fragment, 1 << 16, lock, wanted) == 0, "a page that was never made"
+    assert k.mark_waited(mem, fragment, 9, lock) == 0, "a slot that was never used"
+    assert mem[row] == lock
+
+
+def one_row() -> tuple[np.ndarray, int, int]:
+    """An arena laid out by hand: one fragment, one page, one row; (memory, fragment, address of the row)."""
+    mem = np.zeros(4 * a.PAGE_WORDS, dtype=np.int64)
+    fragment, middle, leaf = (a.PAGE_WORDS + number * a.BLOCK_WORDS for number in range(3))
+    mem[fragment + a.F_ROW_WORDS] = 4
+    mem[fragment + a.F_PAGES] = 1
+    mem[fragment + a.F_MAP] = middle
+    mem[middle] = leaf
+    mem[leaf] = 2
+    mem[2 * a.PAGE_WORDS + a.PG_FRESH] = 1
+    return mem, fragment, 2 * a.PAGE_WORDS + a.PAGE_HEADER_WORDS

@@ -22,7 +22,7 @@ def commands() -> None:
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("build/demo"), show_default=True)
 @click.option("--scale", default=0.1, show_default=True, help="TPC-H scale factor.")
 @click.option("--rounds", default=3, show_default=True, help="How often the process is killed.")
-@click.option("--seconds", default=20.0, show_default=True, help="Refresh work per round.")
+@click.option("--seconds", default=12.0, show_default=True, help="Refresh work per round.")
 @click.option("--seed", default=20_261_121, show_default=True)
 @json_option
 @one_line

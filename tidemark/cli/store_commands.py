@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 import tidemark as tm
+from engine.disk.tablespaces import DEFAULT_NAME
 from engine.files import PosixFiles
 from engine.ids import gci_of
 from engine.layout.document import fingerprint
@@ -63,7 +64,7 @@ def info(store: Path, as_json: bool) -> None:
 def _info(files: PosixFiles) -> dict[str, Any]:
     listing = StoreListing(files)
     sysfile = listing.sysfile
-    geometry = sysfile.geometry
+    geometry, undo = sysfile.geometry, sysfile.undo_geometry
     made = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=sysfile.created_us)
     tables = listing.tables()
     return {
@@ -76,7 +77,10 @@ def _info(files: PosixFiles) -> dict[str, Any]:
             "incarnation": sysfile.incarnation,
             "open_in_process": files.holder(),
         },
-        "options": {"redo_log": format_size(geometry.capacity_bytes)},
+        "options": {
+            "redo_log": format_size(geometry.capacity_bytes),
+            **({} if undo is None else {"undo_log": format_size(undo.capacity_bytes)}),
+        },
         "redo": {"files": geometry.file_count, "file_bytes": geometry.file_bytes, "durable_lsn": sysfile.durable_lsn},
         "epochs": {
             "gci": sysfile.gci,
@@ -101,9 +105,32 @@ def _info(files: PosixFiles) -> dict[str, Any]:
                 "columns": len(each.columns),
                 "primary_key": ", ".join(each.primary_key),
                 "fragments": each.partition.fragments,
+                **_storage_of(each),
             }
             for each in tables
         ],
+        **({} if undo is None else {"tablespaces": _tablespaces_of(listing)}),
+    }
+
+
+def _storage_of(definition: TableDefinition) -> dict[str, str]:
+    """Which columns lie on disk, and where; empty for a table in memory."""
+    on_disk = [column.name for column in definition.columns if column.is_disk]
+    tablespace = (definition.tablespace or DEFAULT_NAME) if on_disk else ""
+    return {"on_disk": ", ".join(on_disk), "tablespace": tablespace}
+
+
+def _tablespaces_of(listing: StoreListing) -> dict[str, Any]:
+    return {
+        each.name: {
+            "id": each.tablespace_id,
+            "page_bytes": each.page_bytes,
+            "extent_bytes": each.extent_bytes,
+            "autoextend": each.is_autoextending,
+            "limit_bytes": each.limit_bytes,
+            "data_files": listing.data_files(each),
+        }
+        for each in listing.tablespaces()
     }
 
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from tidemark.database import Database
 
 MONEY = Decimal(15, 2)
-COMMENT_STORAGE = "memory"  # of orders and lines, which nobody reads while they are changed
+COMMENT_STORAGE = "disk"  # of orders and lines: most of their bytes, far more than the page buffer
+PAGE_BUFFER_BYTES = 4 << 20
+LOAD_ROWS = 20_000  # of one transaction: what its changes may take of the UNDO log is promised before
 ORDERS = [
     Column("o_orderkey", Int64),
     Column("o_custkey", Int64),
@@ -61,6 +63,8 @@ REFRESH_LOG = [
     Column("total_cents", Int64),
 ]
 GENERATOR = "tpchgen-cli"
+CHANGED = "refresh: now "
+AMOUNT_DIGITS = 14
 
 
 def generate(folder: Path, scale: float) -> tuple[Path, Path]:
@@ -84,11 +88,35 @@ def read(path: Path, columns: list[Column]) -> pa.Table:
 
 
 def load(db: Database, orders: pa.Table, lines: pa.Table) -> None:
-    """Make the tables and fill them, one transaction each."""
+    """Make the tables and fill them, LOAD_ROWS in a transaction."""
     partition = HashPartition(4)
-    db.create_table("tpch.orders", ORDERS, "o_orderkey", partition).insert_many(orders)
-    db.create_table("tpch.lineitem", LINEITEM, ("l_orderkey", "l_linenumber"), partition).insert_many(lines)
+    tables = (
+        (db.create_table("tpch.orders", ORDERS, "o_orderkey", partition), orders),
+        (db.create_table("tpch.lineitem", LINEITEM, ("l_orderkey", "l_linenumber"), partition), lines),
+    )
+    for table, rows in tables:
+        for first in range(0, rows.num_rows, LOAD_ROWS):
+            table.insert_many(rows.slice(first, LOAD_ROWS))
     db.create_table("tpch.refresh_log", REFRESH_LOG, ("thread", "sequence"), partition)
+
+
+def disk_figures(db: Database) -> dict[str, Any]:
+    """What lies on disk pages, and what page buffer and UNDO log have done for it in this opening."""
+    status, report = db.status()["disk"], db.space_report()
+    (buffer,), undo = status["page_buffer"].values(), status["undo"]
+    (tablespace,) = report["tablespaces"].values()
+    fill = [table["pages_by_fill"] for table in report["tables"].values()]
+    return {
+        "pages": sum(sum(each[1:]) for each in fill),  # at least a tenth full
+        "page_bytes": tablespace["page_bytes"],
+        "frames": buffer["frames"],
+        "hits": buffer["hits"],
+        "misses": buffer["misses"],
+        "undo_records": undo["records_made"],
+        "undo_records_filtered": undo["records_filtered"],
+        "undo_bytes": undo["bytes_made"],
+        "undo_bytes_filtered": undo["bytes_filtered"],
+    }
 
 
 def cents(column: Any) -> Any:
@@ -97,6 +125,14 @@ def cents(column: Any) -> Any:
     # A decimal128 is 16 little-endian bytes; 15 digits fit the low eight.
     words = np.frombuffer(array.buffers()[1], dtype=np.int64)
     return words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
+
+
+def changed_comment(amount_cents: int, before: str = "") -> str:
+    """The comment of a row that refresh work has written: it repeats the row's own price, so that it can be proved.
+
+    It is no shorter than the one before: most of them stay in their places on their pages.
+    """
+    return f"{CHANGED}{amount_cents:0{AMOUNT_DIGITS}d}".ljust(len(before))
 
 
 def line_cents(price: Any, discount: Any, tax: Any) -> Any:

@@ -1,13 +1,14 @@
 """The process that gets killed: four threads of refresh transactions, each acknowledged on standard output.
 
 `python -m tidemark.demo.refresh DIRECTORY SEED`. A line "thread sequence" is printed after the commit has returned,
-never before. Each thread works on the orders whose key leaves its number modulo the number of threads, so what it did
-can be decided.
+never before; once in a while a line of JSON tells what page buffer and UNDO log have done. Each thread works on the
+orders whose key leaves its number modulo the number of threads, so what it did can be decided.
 """
 
 from __future__ import annotations
 
 import datetime
+import json
 import sys
 import threading
 from collections.abc import Callable
@@ -17,11 +18,13 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from tidemark.demo.data import line_cents
+from engine.clock import SystemClock
+from tidemark.demo.data import PAGE_BUFFER_BYTES, changed_comment, disk_figures, line_cents
 
 THREADS = 4
 FIRST_NEW_KEY = 100_000_000
 LINES_MAX = 7
+FIGURES_SECONDS = 2.0
 DAY = datetime.date(1998, 1, 1)
 
 
@@ -61,7 +64,8 @@ class Refresher:
         price, discount, tax = (int(value) for value in self.rng.integers((90_000, 0, 0), (10_000_000, 11, 9)))
         quantity = Decimal(int(self.rng.integers(1, 51)))
         money = (Decimal(price).scaleb(-2), Decimal(discount).scaleb(-2), Decimal(tax).scaleb(-2))
-        return (key, 1, 1, number, quantity, *money, "N", "O", DAY, DAY, DAY, "NONE", "MAIL", "refresh line")
+        comment = changed_comment(price)
+        return (key, 1, 1, number, quantity, *money, "N", "O", DAY, DAY, DAY, "NONE", "MAIL", comment)
 
     def insert_order(self, txn: tm.Transaction) -> Callable[[], None]:
         """RF1: a new order with its lines."""
@@ -69,7 +73,8 @@ class Refresher:
         lines = [self.line(key, number) for number in range(1, int(self.rng.integers(2, LINES_MAX + 2)))]
         total = sum(line_cents(*(whole_cents(value) for value in line[5:8])) for line in lines)
         price = Decimal(total).scaleb(-2)
-        txn.insert("tpch.orders", (key, 1, "O", price, DAY, "1-URGENT", "Clerk#000000001", 0, "refresh order"))
+        comment = changed_comment(total)
+        txn.insert("tpch.orders", (key, 1, "O", price, DAY, "1-URGENT", "Clerk#000000001", 0, comment))
         for line in lines:
             txn.insert("tpch.lineitem", line)
         self.log(txn, "insert", key, len(lines), total)
@@ -101,7 +106,7 @@ class Refresher:
         return remember
 
     def change_price(self, txn: tm.Transaction) -> Callable[[], None]:
-        """A line's price changes, and the order's total with it."""
+        """A line's price changes, and the order's total with it; the comments of both say so."""
         key = self.keys[int(self.rng.integers(0, len(self.keys)))]
         order = txn.get("tpch.orders", key, lock="exclusive")
         lines = self.lines_of(txn, key)
@@ -110,16 +115,17 @@ class Refresher:
         rates = (whole_cents(line.l_discount), whole_cents(line.l_tax))
         old = line_cents(whole_cents(line.l_extendedprice), *rates)
         total = whole_cents(order.o_totalprice) - old + line_cents(price, *rates)
-        changes = {"l_extendedprice": Decimal(price).scaleb(-2)}
+        changes = {"l_extendedprice": Decimal(price).scaleb(-2), "l_comment": changed_comment(price, line.l_comment)}
         txn.update("tpch.lineitem", (key, line.l_linenumber), changes)
-        txn.update("tpch.orders", key, {"o_totalprice": Decimal(total).scaleb(-2)})
+        changes = {"o_totalprice": Decimal(total).scaleb(-2), "o_comment": changed_comment(total, order.o_comment)}
+        txn.update("tpch.orders", key, changes)
         self.log(txn, "update", key, len(lines), total)
         return lambda: None
 
 
 def main(directory: str, seed: int) -> None:
     """Open the store and work until killed."""
-    db = tm.open(directory, checkpoint_interval_ms=3_000)
+    db = tm.open(directory, checkpoint_interval_ms=3_000, page_buffer=PAGE_BUFFER_BYTES)
     keys = np.asarray(db["tpch.orders"].to_arrow(["o_orderkey"]).column(0))
     done = db["tpch.refresh_log"].to_arrow(["thread", "sequence"])
     threads, sequences = np.asarray(done.column(0)), np.asarray(done.column(1))
@@ -130,13 +136,16 @@ def main(directory: str, seed: int) -> None:
             sys.stdout.write(line)
             sys.stdout.flush()
 
-    acknowledge("ready\n")
     for number in range(THREADS):
         mine = sequences[threads == number]
         first = int(mine.max()) + 1 if mine.size else 1
         own = keys[keys % THREADS == number].tolist()
         refresher = Refresher(db, number, seed, own, first, acknowledge)
         threading.Thread(target=refresher.run, name=f"refresh-{number}").start()
+    clock = SystemClock()
+    while True:
+        clock.sleep(FIGURES_SECONDS)
+        acknowledge(json.dumps(disk_figures(db)) + "\n")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Say = Callable[[str], None]
+WARM_ACKS = 100  # the time of a round begins when so many transactions are acknowledged: then all kernels are compiled
 
 
 class DemoFailed(Error):
@@ -43,7 +44,8 @@ class Demo:
         self.clock = SystemClock()
         self.rng = np.random.default_rng(seed)
         self.acked: dict[int, int] = {}
-        self.initial_keys: Any = None
+        self.loaded: Any = None
+        self.disk: dict[str, Any] = {}
 
     def run(self) -> dict[str, Any]:
         """Do it; returns the figures. Raises: DemoFailed at the first violation."""
@@ -66,26 +68,41 @@ class Demo:
     def _load(self) -> dict[str, Any]:
         files = data.generate(self.folder, self.scale)
         orders, lines = data.read(files[0], data.ORDERS), data.read(files[1], data.LINEITEM)
-        self.initial_keys = np.sort(np.asarray(orders.column("o_orderkey")))
+        self.loaded = orders, lines
         began = self.clock.monotonic()
-        with tm.open(self._store()) as db:
+        with self._open() as db:
             data.load(db, orders, lines)
+            disk = data.disk_figures(db)
         seconds = self.clock.monotonic() - began
         rows = orders.num_rows + lines.num_rows
         self.say(f"loaded {rows:,} rows in {seconds:.1f} s, kernels' first compile included")
-        return {"rows": rows, "seconds": seconds}
+        self._say_disk("load", disk)
+        return {"rows": rows, "seconds": seconds, "disk": disk}
+
+    def _open(self) -> tm.Database:
+        return tm.open(self._store(), page_buffer=data.PAGE_BUFFER_BYTES)
+
+    def _say_disk(self, when: str, disk: dict[str, Any]) -> None:
+        held, buffer = disk["pages"] * disk["page_bytes"], disk["frames"] * disk["page_bytes"]
+        hits = disk["hits"] / max(disk["hits"] + disk["misses"], 1)
+        filtered = disk["undo_bytes_filtered"] / max(disk["undo_bytes"], 1)
+        self.say(
+            f"    {when}: {disk['pages']:,} pages of comments on disk ({held / 1e6:.1f} MB, {held / buffer:.0f} times"
+            f" the page buffer), {hits:.1%} of page requests hit,"
+            f" {filtered:.1%} of {disk['undo_bytes'] / 1e6:.1f} MB UNDO filtered"
+        )
 
     def _round(self, number: int) -> dict[str, Any]:
         acks = self._work_and_kill(number)
         began = self.clock.monotonic()
-        with tm.open(self._store()) as db:
+        with self._open() as db:
             opened = self.clock.monotonic() - began
             report = db.restart_report
             tables = {name: db[f"tpch.{name}"].to_arrow() for name in ("orders", "lineitem", "refresh_log")}
-        violations = check(tables["orders"], tables["lineitem"], tables["refresh_log"], self.acked, self.initial_keys)
+        violations = check(tables["orders"], tables["lineitem"], tables["refresh_log"], self.acked, self.loaded)
         if violations:
             raise DemoFailed(f"round {number}: {violations[0]} (seed {self.seed}); keep {self._store()} for study")
-        held = self._sequences(tables["refresh_log"])
+        held, disk = self._sequences(tables["refresh_log"]), self.disk
         in_flight = sum(held.values()) - sum(self.acked.values())
         # What was in flight and made it counts from now on: the next round goes on behind it.
         self.acked = held
@@ -93,8 +110,12 @@ class Demo:
             f"round {number}: killed after {acks:,} acknowledged transactions; all there, {in_flight} in flight"
             f" made it, totals of {tables['orders'].num_rows:,} orders agree with {tables['lineitem'].num_rows:,} lines"
         )
+        self.say(f"    every comment of {tables['orders'].num_rows + tables['lineitem'].num_rows:,} rows is right")
+        if disk:
+            self._say_disk("before the kill", disk)
         self._say_timeline(report["phases"])
-        return {"acknowledged": acks, "in_flight": in_flight, "open_seconds": opened, "restart": report}
+        found = {"acknowledged": acks, "in_flight": in_flight, "open_seconds": opened}
+        return {**found, "disk": disk, "restart": report}
 
     @staticmethod
     def _sequences(log: pa.Table) -> dict[int, int]:
@@ -113,12 +134,14 @@ class Demo:
             for line in process.stdout or ():
                 if not line.endswith("\n"):
                     break
-                if line == "ready\n":
-                    ready.set()
+                if line.startswith("{"):
+                    self.disk = json.loads(line)
                     continue
                 thread, sequence = line.split()
                 self.acked[int(thread)] = int(sequence)
                 counted += 1
+                if counted == WARM_ACKS:
+                    ready.set()
             ready.set()
 
         listener = threading.Thread(target=listen, name="demo-acks")

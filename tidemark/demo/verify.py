@@ -6,20 +6,64 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.demo.data import cents, totals
+from tidemark.demo.data import AMOUNT_DIGITS, CHANGED, cents, totals
 from tidemark.demo.refresh import THREADS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def check(orders: pa.Table, lines: pa.Table, log: pa.Table, acked: dict[int, int], initial_keys: Any) -> list[str]:
-    """Every violation found, in words; empty if all is well. acked: newest acknowledged sequence by thread."""
+LINES_OF_ORDER = 8  # a line's number is below
+
+
+def check(
+    orders: pa.Table, lines: pa.Table, log: pa.Table, acked: dict[int, int], loaded: tuple[pa.Table, pa.Table]
+) -> list[str]:
+    """Every violation found, in words; empty if all is well.
+
+    acked: newest acknowledged sequence by thread. loaded: orders and lines as they were at the beginning.
+    """
     return [
         *check_log(log, acked),
         *check_totals(orders, lines),
-        *check_effects(orders, lines, log, initial_keys),
+        *check_effects(orders, lines, log, np.asarray(loaded[0].column("o_orderkey"))),
+        *check_comments("order", *(order_comments(each) for each in (orders, loaded[0]))),
+        *check_comments("line", *(line_comments(each) for each in (lines, loaded[1]))),
     ]
+
+
+def order_comments(orders: pa.Table) -> tuple[Any, Any, pa.Array]:
+    """(keys, prices in cents, comments)."""
+    comments = orders.column("o_comment").combine_chunks()
+    return np.asarray(orders.column("o_orderkey")), cents(orders.column("o_totalprice")), comments
+
+
+def line_comments(lines: pa.Table) -> tuple[Any, Any, pa.Array]:
+    """(keys, prices in cents, comments)."""
+    keys = np.asarray(lines.column("l_orderkey")) * LINES_OF_ORDER + np.asarray(lines.column("l_linenumber"))
+    return keys, cents(lines.column("l_extendedprice")), lines.column("l_comment").combine_chunks()
+
+
+def check_comments(what: str, held: tuple[Any, Any, pa.Array], loaded: tuple[Any, Any, pa.Array]) -> list[str]:
+    """Each comment, which lies on disk, is the one that was loaded, or repeats the price it was changed with."""
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    keys, prices, comments = held
+    comments, original = (each.cast(pa.string()) for each in (comments, loaded[2]))
+    is_changed = compute.starts_with(comments, CHANGED)
+    said = compute.utf8_slice_codeunits(comments.filter(is_changed), len(CHANGED), len(CHANGED) + AMOUNT_DIGITS).cast(
+        pa.int64()
+    )
+    mask = np.asarray(is_changed)
+    wrong = int((np.asarray(said) != prices[mask]).sum())
+    by_key = np.argsort(loaded[0])
+    place = np.searchsorted(loaded[0], keys[~mask], sorter=by_key)
+    place = by_key[np.minimum(place, by_key.size - 1)]
+    is_known = loaded[0][place] == keys[~mask]
+    same = compute.equal(comments.filter(compute.invert(is_changed)), original.take(pa.array(place)))
+    wrong += int((~(np.asarray(same) & is_known)).sum())
+    return [f"{wrong} {what} comments are not what they must be"] if wrong else []
 
 
 def check_log(log: pa.Table, acked: dict[int, int]) -> list[str]:

@@ -1,0 +1,460 @@
+"""`check` of stores with disk columns: sound ones are found sound, each planted violation is found and placed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tidemark as tm
+from engine.clock import ManualClock
+from engine.disk.double_write import FILE_NAME
+from engine.file_doubles.memory import MemoryFiles
+from engine.layout import arena as a
+from engine.layout import disk as p
+from engine.layout import disk_arena as d
+from engine.layout.sealed import SEAL, header_of, seal
+from engine.options import Options
+from recovery.check import check_closed
+from tests.engine.arena_check import check_arena
+from tests.store.support import SMALL, open_memory
+
+OPTIONS: dict[str, Any] = {"page_buffer": "256 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB"}
+COLUMNS = [
+    tm.Column("id", tm.Int64),
+    tm.Column("name", tm.VarChar(40), nullable=True),
+    tm.Column("number", tm.Int64, storage="disk"),
+    tm.Column("text", tm.Text, nullable=True, storage="disk"),
+]
+PAGE_WORDS = 512
+LONG = 7  # a row whose disk part is chained
+
+
+def text_of(key: int, turn: int = 0) -> str | None:
+    size = 9_000 + 100 * turn if key % 50 == LONG else key * 37 % 400
+    return None if key % 9 == 0 else chr(97 + (key + turn) % 26) * size
+
+
+def filled(files: MemoryFiles | None = None) -> Any:
+    db = open_memory(files, **OPTIONS)
+    db.create_tablespace("pages", page_size="4 KiB", extent="64 KiB", size="512 KiB")
+    table = db.create_table("test.t", COLUMNS, "id", tm.HashPartition(2), tablespace="pages")
+    table.insert_many([(key, f"n {key}", key * 3, text_of(key)) for key in range(400)])
+    for turn in range(2):
+        db.checkpoint()
+        table.write_many([(key, f"m {key}", key, text_of(key, turn + 1)) for key in range(turn, 400, 7)])
+        table.delete_many([key for key in range(3 + turn, 400, 11) if table.get(key)])
+    return db
+
+
+def closed_report(files: MemoryFiles, **options: Any) -> Any:
+    """The report on a store nobody has open; not one byte may change."""
+    before = files.snapshot()
+    merged = Options.from_keywords({**SMALL, **OPTIONS, **options})
+    report = check_closed(files, merged, ManualClock(), lambda _: None, None)  # type: ignore[arg-type,return-value]
+    assert files.snapshot() == before
+    return report
+
+
+@pytest.fixture(scope="module")
+def closed() -> dict[str, bytes]:
+    """The files of a store with everything, closed."""
+    files = MemoryFiles()
+    db = filled(files)
+    db.sync()
+    db.close()
+    return dict(files.snapshot())
+
+
+def test_sound_store_with_disk_columns_is_found_sound_open_and_closed(closed: dict[str, bytes]) -> None:
+    db = filled()
+    txn = db.transaction()
+    txn.insert("test.t", (5_000, None, 1, "x" * 20_000))
+    txn.update("test.t", 57, {"text": "y" * 12_000})
+    txn.delete("test.t", 107)
+    report = db.check()
+    assert report["problems"] == [] and report["notes"] == []
+    assert report["pages"] > 30 and report["groups"] > 3
+    txn.rollback()
+    check_arena(db)
+    found = closed_report(MemoryFiles.from_snapshot(closed))
+    assert found.problems == [] and found.notes == []
+    assert found.rows == len(db["test.t"]) and found.pages > 30
+
+
+def test_random_history_is_found_sound_after_every_part() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    files = MemoryFiles()
+    db = filled(files)
+    for turn in range(10):
+        rows = {key: rng.choice([0, 1, 50, 300, 3_000, 9_000]) for key in rng.sample(range(600), 40)}
+        with db.transaction() as txn:
+            txn.write_many("test.t", [(key, None, turn, "r" * size) for key, size in rows.items()])
+            for key in rng.sample(sorted(rows), 10):
+                txn.delete("test.t", key)
+        assert db.check()["problems"] == []
+        if turn % 3 == 1:
+            db.checkpoint()
+        if turn % 4 == 3:
+            db.sync()
+            files = files.kill()
+            assert closed_report(files, page_buffer="8 MiB").problems == []
+            db = open_memory(files, **OPTIONS)
+            assert db.check()["problems"] == []
+    check_arena(db)
+
+
+# --- planted in memory ----------------------------------------------------------------------------
+class Plant:
+    """An open store, and where things of it lie."""
+
+    def __init__(self) -> None:
+        self.db = filled()
+        self.store = self.db._store
+        self.mem: Any = self.store.mem
+        self.fragment = self.store.tables["test.t"].fragments[0]
+        self.space = int(self.mem[self.fragment + a.F_TABLESPACE])
+        self.extent = int(self.mem[self.fragment + a.F_DISK_EXTENTS])
+        self.rows = {}
+        for page in range(int(self.mem[self.fragment + a.F_PAGES])):
+            base = int(self.mem[int(self.mem[int(self.mem[self.fragment + a.F_MAP])]) + page]) << a.PAGE_SHIFT
+            for slot in range(int(self.mem[base + a.PG_FRESH])):
+                row = base + a.PAGE_HEADER_WORDS + slot * int(self.mem[self.fragment + a.F_ROW_WORDS])
+                if int(self.mem[row]) >> a.STATE_SHIFT & a.STATE_MASK == a.LIVE:
+                    self.rows[page << 16 | slot] = row
+
+    def reference_at(self, row: int) -> int:
+        return row + a.ROW_HEADER_WORDS + int(self.mem[self.fragment + a.F_FIXED_WORDS]) - 1
+
+    def reference(self, row: int) -> int:
+        return int(self.mem[self.reference_at(row)])
+
+    def frame(self, page: int) -> int:
+        """Address of a page's frame; it stays, being pinned."""
+        self.store.disk.hold([page])
+        cache = int(self.mem[self.space + d.TS_CACHE])
+        for entry in range(int(self.mem[cache + d.C_ENTRIES])):
+            at = int(self.mem[cache + d.C_ENTRY]) + entry * d.CACHE_ENTRY_WORDS
+            if int(self.mem[at + d.CE_PAGE]) == page and self.mem[at + d.CE_FRAME]:
+                return int(self.mem[at + d.CE_FRAME])
+        raise AssertionError("the page is not there")
+
+    def piece(self, reference: int) -> int:
+        frame = self.frame(reference >> d.SLOT_BITS)
+        slot = reference & d.SLOT_MASK
+        return frame + (int(self.mem[frame + PAGE_WORDS - 1 - slot]) & p.ENTRY_MASK)
+
+    def row_with(self, is_chained: bool) -> tuple[int, int]:
+        """(row, address of its first piece)."""
+        for row in self.rows.values():
+            piece = self.piece(self.reference(row))
+            self.store.disk.release([self.reference(row) >> d.SLOT_BITS])
+            if bool(int(self.mem[piece]) & p.PIECE_CHAINED) == is_chained:
+                return row, self.piece(self.reference(row))
+        raise AssertionError("there is none")
+
+
+def harm_back_reference(plant: Plant) -> None:
+    plant.mem[plant.row_with(False)[1]] ^= 1 << 40
+
+
+def harm_length(plant: Plant) -> None:
+    plant.mem[plant.row_with(False)[1] + 1] += 1
+
+
+def harm_lost_piece(plant: Plant) -> None:
+    row, _ = plant.row_with(False)
+    plant.mem[plant.reference_at(row)] = (1 << d.FILE_SHIFT | 0xFFFFFF) << d.SLOT_BITS
+
+
+def harm_doubled_reference(plant: Plant) -> None:
+    first, second = list(plant.rows.values())[:2]
+    plant.mem[plant.reference_at(second)] = plant.reference(first)
+
+
+def harm_slot(plant: Plant) -> None:
+    row, _ = plant.row_with(False)
+    plant.mem[plant.reference_at(row)] += 1
+
+
+def harm_chunk_row(plant: Plant) -> None:
+    _, piece = plant.row_with(True)
+    chunk = plant.piece(int(plant.mem[piece + 1]))
+    plant.mem[chunk] = p.PIECE_CHUNK | (1 << 30)
+
+
+def harm_stamp(plant: Plant) -> None:
+    _, piece = plant.row_with(True)
+    plant.mem[plant.piece(int(plant.mem[piece + 1])) + 2] += 1
+
+
+def harm_link(plant: Plant) -> None:
+    _, piece = plant.row_with(True)
+    plant.mem[piece + 1] = 0
+
+
+def harm_end(plant: Plant) -> None:
+    """The last chunk leads on."""
+    _, piece = plant.row_with(True)
+    first = int(plant.mem[piece + 1])
+    while int(plant.mem[piece + 1]):
+        piece = plant.piece(int(plant.mem[piece + 1]))
+    plant.mem[piece + 1] = first
+
+
+def harm_stray_chunk(plant: Plant) -> None:
+    """Two rows' chains: one takes the stamp and the length of a shorter life."""
+    row, piece = plant.row_with(True)
+    second = plant.piece(int(plant.mem[piece + 1]))
+    after = int(plant.mem[second + 1])
+    plant.mem[piece + 1] = after
+
+
+def harm_owner(plant: Plant) -> None:
+    plant.mem[plant.frame(plant.reference(next(iter(plant.rows.values()))) >> d.SLOT_BITS) + p.DP_OWNER] += 1
+
+
+def harm_place(plant: Plant) -> None:
+    plant.mem[plant.frame(plant.reference(next(iter(plant.rows.values()))) >> d.SLOT_BITS) + p.DP_PAGE] += 1
+
+
+def harm_directory(plant: Plant) -> None:
+    plant.mem[plant.frame(plant.reference(next(iter(plant.rows.values()))) >> d.SLOT_BITS) + p.DP_USED] += 1
+
+
+def extent_of(plant: Plant) -> tuple[int, int]:
+    """(extent, number in it) of a page that is not open."""
+    extent = plant.extent
+    while extent:
+        for index in range(int(plant.mem[plant.space + d.TS_EXTENT_PAGES])):
+            if 0 < plant.mem[extent + d.EX_PAGES + index] < plant.mem[plant.space + d.TS_PAYLOAD] - 100:
+                return extent, index
+        extent = int(plant.mem[extent + d.EX_OWNED])
+    raise AssertionError("all pages are open or full")
+
+
+def harm_free_words(plant: Plant) -> None:
+    extent, index = extent_of(plant)
+    plant.mem[extent + d.EX_PAGES + index] -= 1
+    plant.mem[extent + d.EX_FREE] -= 1
+
+
+def harm_sum(plant: Plant) -> None:
+    plant.mem[plant.extent + d.EX_FREE] += 1
+
+
+def harm_classes(plant: Plant) -> None:
+    plant.mem[plant.extent + d.EX_CLASSES] += 1
+
+
+def harm_position(plant: Plant) -> None:
+    extent = plant.extent
+    while int(plant.mem[extent + d.EX_POSITION]) < 0:
+        extent = int(plant.mem[extent + d.EX_OWNED])
+    plant.mem[extent + d.EX_POSITION] = (int(plant.mem[extent + d.EX_POSITION]) + 1) % 20
+
+
+def harm_disk(plant: Plant) -> None:
+    """What was written is not what is there: a write that was lost."""
+    plant.db.checkpoint()
+    page = plant.reference(next(iter(plant.rows.values()))) >> d.SLOT_BITS
+    plant.store.disk.hold([page])
+    file, offset = plant.store.space.place(page)
+    words = np.zeros(PAGE_WORDS, dtype=np.int64)
+    plant.db._files.pread_into(file, offset, words)
+    words[p.DP_LSN] -= 8
+    seal(words, PAGE_WORDS)
+    plant.db._files.pwrite(file, offset, words)
+
+
+MEMORY_HARMS: list[tuple[Callable[[Plant], None], str]] = [
+    (harm_back_reference, "does not lead to it"),
+    (harm_length, "not as long as its disk part"),
+    (harm_lost_piece, "does not hold the row's piece"),
+    (harm_doubled_reference, "does not hold the row's piece"),
+    (harm_slot, "does not lead to it"),
+    (harm_chunk_row, "belongs to a row that does not lead to it"),
+    (harm_stamp, "does not hold the next chunk"),
+    (harm_link, "does not hold the next chunk"),
+    (harm_end, "does not hold the next chunk"),
+    (harm_stray_chunk, "does not hold the next chunk"),
+    (harm_owner, "another table or fragment"),
+    (harm_place, "another page stands there"),
+    (harm_directory, "header and slot directory disagree"),
+    (harm_free_words, "other free words than its header"),
+    (harm_sum, "adds up its free words wrong"),
+    (harm_classes, "pages by class wrong"),
+    (harm_position, "search matrix"),
+    (harm_disk, "not what was read or written"),
+]
+
+
+@pytest.mark.parametrize(("harm", "expected"), MEMORY_HARMS, ids=lambda value: getattr(value, "__name__", ""))
+def test_damage_of_disk_columns_is_found_and_placed(harm: Callable[[Plant], None], expected: str) -> None:
+    plant = Plant()
+    harm(plant)
+    problems = plant.db.check()["problems"]
+    assert any(expected in each and "test.t" in each for each in problems), problems
+
+
+# --- planted in files -----------------------------------------------------------------------------
+Contents = dict[str, bytes]
+
+
+def newest_id(contents: Contents) -> int:
+    return max(int(name.rpartition("-")[2]) for name in contents if "/control-" in name)
+
+
+def changed(contents: Contents, name: str, at: int) -> None:
+    content = bytearray(contents[name])
+    content[at] ^= 1
+    contents[name] = bytes(content)
+
+
+def resealed_page(contents: Contents, name: str, change: Callable[[Any], bool]) -> None:
+    """Change the last page that `change` says it can, and make its checksum right."""
+    content = np.frombuffer(contents[name], dtype=np.int64).copy()
+    for page in reversed(content.reshape(-1, PAGE_WORDS)[1:]):
+        if page[p.DP_USED] > 1 and change(page):
+            seal(page, PAGE_WORDS)
+            contents[name] = content.tobytes()
+            return
+    raise AssertionError("no page can be changed so")
+
+
+def harm_torn_page(contents: Contents) -> str:
+    used = np.frombuffer(contents["space/1.data"], dtype=np.int64).reshape(-1, PAGE_WORDS)[:, p.DP_USED]
+    contents[FILE_NAME] = bytes(len(contents[FILE_NAME]))
+    changed(contents, "space/1.data", (int(np.flatnonzero(used[1:] > 1)[0]) + 1) * PAGE_WORDS * 8 + 300)
+    return "fails its checksum"
+
+
+def harm_page_row(contents: Contents) -> str:
+    def change(page: Any) -> bool:
+        page[int(page[PAGE_WORDS - 1]) & p.ENTRY_MASK] ^= 1 << 40
+        return not int(page[PAGE_WORDS - 1]) & p.ENTRY_FREE
+
+    resealed_page(contents, "space/1.data", change)
+    return "space/1.data"
+
+
+def harm_page_owner(contents: Contents) -> str:
+    def change(page: Any) -> bool:
+        page[p.DP_OWNER] ^= 1 << p.OWNER_FRAGMENT_SHIFT
+        return True
+
+    resealed_page(contents, "space/1.data", change)
+    return "another table or fragment"
+
+
+def harm_first_page(contents: Contents) -> str:
+    changed(contents, "space/1.data", 50)
+    return "the first page of space/1.data"
+
+
+def harm_data_file_missing(contents: Contents) -> str:
+    del contents["space/1.data"]
+    return "space/1.data"
+
+
+def harm_extents(contents: Contents) -> str:
+    name = f"lcp/{newest_id(contents)}-extents.data"
+    changed(contents, name, 200)
+    return name
+
+
+def harm_extents_missing(contents: Contents) -> str:
+    name = f"lcp/{newest_id(contents) - 1}-extents.data"
+    del contents[name]
+    return name
+
+
+def groups_of(contents: Contents) -> list[int]:
+    """Offsets of the UNDO groups in the first file of the ring."""
+    content = np.frombuffer(contents["undo/0000.undo"], dtype=np.int64).reshape(-1, 512)
+    return (np.flatnonzero(content[:, 5] > 0) * 4_096).tolist()
+
+
+def harm_undo_group(contents: Contents) -> str:
+    changed(contents, "undo/0000.undo", groups_of(contents)[-2] + 250)
+    return "UNDO group"
+
+
+def harm_undo_mark(contents: Contents) -> str:
+    """A group that a local checkpoint begins, intact, is one without its mark."""
+    content = np.frombuffer(contents["undo/0000.undo"], dtype=np.int64).copy()
+    for at in groups_of(contents)[::-1]:
+        words = content[at // 8 :]
+        if int(words[p.UNDO_GROUP_WORDS]) & p.UNDO_KIND_MASK == p.UNDO_LCP:
+            words[p.UNDO_GROUP_WORDS + 2] += 1
+            seal(words, int(header_of(words, SEAL)["words"]))
+            contents["undo/0000.undo"] = content.tobytes()
+            return "does not begin with the mark"
+    raise AssertionError("no group begins with a mark")
+
+
+def harm_undo_record(contents: Contents) -> str:
+    content = np.frombuffer(contents["undo/0000.undo"], dtype=np.int64).copy()
+    words = content[groups_of(contents)[-1] // 8 :]
+    words[p.UNDO_GROUP_WORDS] += 99 << p.UNDO_WORDS_SHIFT
+    seal(words, int(header_of(words, SEAL)["words"]))
+    contents["undo/0000.undo"] = content.tobytes()
+    return "impossible record"
+
+
+def harm_undo_file_missing(contents: Contents) -> str:
+    del contents["undo/0001.undo"]
+    return "undo/0001.undo"
+
+
+FILE_HARMS = [
+    harm_torn_page,
+    harm_page_row,
+    harm_page_owner,
+    harm_first_page,
+    harm_data_file_missing,
+    harm_extents,
+    harm_extents_missing,
+    harm_undo_group,
+    harm_undo_mark,
+    harm_undo_record,
+    harm_undo_file_missing,
+]
+
+
+@pytest.mark.parametrize("harm", FILE_HARMS, ids=lambda harm: harm.__name__)
+def test_damaged_file_of_disk_columns_is_found_and_named(closed: Contents, harm: Callable[[Contents], str]) -> None:
+    contents = dict(closed)
+    expected = harm(contents)
+    problems = closed_report(MemoryFiles.from_snapshot(contents)).problems
+    assert any(expected in each for each in problems), problems
+
+
+def test_page_buffer_too_small_for_a_rehearsal_is_one_note_that_says_what_to_do() -> None:
+    files = MemoryFiles()
+    db = filled(files)
+    db["test.t"].write_many([(key, None, key, "z" * 390) for key in range(400)])
+    db.sync()
+    report = closed_report(files.kill(), page_buffer="100 KiB")
+    assert report.problems == []
+    assert len(report.notes) == 1 and "open with a larger page_buffer" in report.notes[0]
+
+
+def test_torn_page_that_the_next_opening_repairs_is_a_note() -> None:
+    files = MemoryFiles()
+    db = filled(files)
+    db.checkpoint()
+    contents = dict(files.snapshot())
+    header = np.frombuffer(contents[FILE_NAME][: p.DOUBLE_WRITE.itemsize], dtype=p.DOUBLE_WRITE)[0]
+    page = int(header["numbers"][0])
+    changed(contents, "space/1.data", (page & d.PAGE_IN_FILE_MASK) * PAGE_WORDS * 8 + 2_000)
+    report = closed_report(MemoryFiles.from_snapshot(contents))
+    assert report.problems == []
+    assert any("is torn" in note for note in report.notes) and any("check again" in note for note in report.notes)
+    again = open_memory(MemoryFiles.from_snapshot(contents), **OPTIONS)
+    assert again.status()["disk"]["pages_repaired"] == 1 and again.check()["problems"] == []
