@@ -164,7 +164,9 @@ class OfRocksdb:
         self.database.set_write_options(peers.rocksdb_write_options(is_synced))
 
     def load(self, table: pa.Table) -> None:
-        peers.rocksdb_load(self.database, [(peers.key_bytes(row[0]), self._packed(row)) for row in tuples_of(table)], False)
+        peers.rocksdb_load(
+            self.database, [(peers.key_bytes(row[0]), self._packed(row)) for row in tuples_of(table)], False
+        )
 
     def _packed(self, row: tuple[Any, ...]) -> bytes:
         return PACK.pack(*row[:5], row[5].encode())

@@ -160,7 +160,9 @@ def _lines(
     if what == "update":
         at_most(calls, f"write calls per {what}", calls.figures[OURS], 2)
     ours = counted[OURS]
-    calls.notes.append(f"{ours.operations:,} {what}s counted from outside (/proc/PID/io) in {context.scale.rounds} rounds")
+    calls.notes.append(
+        f"{ours.operations:,} {what}s counted from outside (/proc/PID/io) in {context.scale.rounds} rounds"
+    )
     sizes.notes.append("handed to the system; the settings tell what reached the disk until then")
     return [speed, calls, sizes]
 
@@ -176,8 +178,12 @@ def _hit_rates(context: Context, cache_bytes: int) -> Line:
         line.rounds[name] = rounds
         line.figures[name] = sum(rounds) / len(rounds)
         line.settings[name] = "LIRS" if policy == POLICY_LIRS else "the same store, the cache's policy switched to LRU"
-    line.goals.append(Goal("hits ≥ LRU's", line.figures[OURS] / line.figures["LRU"], line.figures[OURS] >= line.figures["LRU"]))
-    line.notes.append(f"seed {SEED}; {rows:,} rows on {pages:,} pages, {SCANS} scans, the first one's reads not counted")
+    line.goals.append(
+        Goal("hits ≥ LRU's", line.figures[OURS] / line.figures["LRU"], line.figures[OURS] >= line.figures["LRU"])
+    )
+    line.notes.append(
+        f"seed {SEED}; {rows:,} rows on {pages:,} pages, {SCANS} scans, the first one's reads not counted"
+    )
     return line
 
 
