@@ -1,8 +1,8 @@
 """`python -m bench.undo_filter [--quick] [--out DIR] [--picture FILE] [--page FILE]`: what the UNDO filter saves.
 
-A store without background threads is driven by a clock of its own, in ticks of 20 ms: updates at a rate, one transaction
-a tick; pages cleaned ahead each tick; an epoch closed every 100 ms; a GCI (and the sysfile, which makes epochs
-restorable) every `gcp_interval_ms`. So nothing depends on how fast the machine is, and the counts repeat.
+A store without background threads is driven by a clock of its own, in ticks of 20 ms: updates at a rate, one
+transaction a tick; pages cleaned ahead each tick; an epoch closed every 100 ms; a GCI (and the sysfile, which makes
+epochs restorable) every `gcp_interval_ms`. So nothing depends on how fast the machine is, and the counts repeat.
 
 What is counted: UNDO records written and left out, bytes and groups written, and which of three needs had each flush
 made: a page had to go to disk (write-ahead), the buffer was half full, or a local checkpoint.
@@ -214,9 +214,7 @@ def measure(is_quick: bool) -> list[Cell]:
 def table_of(cells: list[dict[str, Any]]) -> str:
     """The tables of the page, as Markdown, from the cells as they stand in the JSON."""
     without = {_place(each): each for each in cells if each["setting"]["series"] == "without"}
-    out = [
-        "| updates of | cache | rate | GCP | records left out | bytes written / without filter | groups written / without |"
-    ]
+    out = ["| updates of | cache | rate | GCP | records left out | bytes, of those without filter | groups, likewise |"]
     out.append("|---|---:|---:|---:|---:|---:|---:|")
     for cell in cells:
         setting = cell["setting"]

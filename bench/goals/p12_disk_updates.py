@@ -2,7 +2,7 @@
 
 Every competitor is a process of its own (`bench/disk_child.py`); its write calls and bytes are counted from outside, in
 /proc/PID/io, over the timed rounds and what they leave to the background. Write calls are calls of write, pwrite,
-writev: the kernel's `syscw`; syncs are none. All data lies in the system's page cache: reads are copies, not the disk's.
+writev: the kernel's `syscw`; syncs are none. All data lies in the system's cache: reads are copies, not the disk's.
 """
 
 from __future__ import annotations
