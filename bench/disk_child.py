@@ -12,6 +12,7 @@ import os
 import sqlite3
 import struct
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any, Protocol
@@ -105,7 +106,7 @@ class Ours:
         self.db.sync()
         written = -1
         while written != (written := self.counters()["pages_written"]):
-            time.sleep(3 * PAGES_POLL_SECONDS)  # dirty pages that stay are hot, or few
+            threading.Event().wait(3 * PAGES_POLL_SECONDS)  # dirty pages that stay are hot, or few
 
     def counters(self) -> dict[str, Any]:
         """Of the page cache."""
@@ -183,7 +184,7 @@ class OfRocksdb:
     def settle(self) -> None:
         names = ("rocksdb.num-running-flushes", "rocksdb.num-running-compactions", "rocksdb.compaction-pending")
         while any(self.database.property_int_value(name) for name in names):
-            time.sleep(0.01)
+            threading.Event().wait(0.01)
 
     def close(self) -> None:
         self.database.close()

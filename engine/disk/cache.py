@@ -55,7 +55,7 @@ _ALL_LSNS = 1 << 62
 # A batch costs three syncs, whatever its size. A few cold pages are joined by the coldest of the hot, up to this share.
 HOT_FILL_SHARE = 4
 _FOR_ROOM = (c.COPY_COLD, c.COPY_HOT)
-_FOR_CHECKPOINT = (c.COPY_ALL,)
+_FOR_LCP = (c.COPY_ALL,)
 _COUNTERS = {
     "frames": c.C_FRAMES,
     "resident": c.C_RESIDENT,
@@ -343,7 +343,7 @@ class PageCache:
         written = 0
         while cursor[0] >= 0:
             with self._writer.turn:
-                written += self._write_batch(_FOR_CHECKPOINT, before_lsn, self._batch_pages, cursor)
+                written += self._write_batch(_FOR_LCP, before_lsn, self._batch_pages, cursor)
             if bytes_per_second:
                 due = written * self.page_words * 8 / bytes_per_second
                 self._clock.sleep(max(0.0, due - (self._clock.monotonic() - begun)))
