@@ -34,9 +34,11 @@ class Scale:
     restart_operations: int = 5_000_000
     lcp_rows: int = 2_000_000
     lcp_segments: int = 4
+    disk_rows: int = 320_000
+    disk_points: int = 10_000
 
 
-QUICK = Scale(100_000, 2, 5_000, 100, 300_000, 150_000, 300_000, 2)
+QUICK = Scale(100_000, 2, 5_000, 100, 300_000, 150_000, 300_000, 2, 40_000, 2_000)
 
 
 def warm_memory(size_bytes: int = MEMORY_WARM_BYTES) -> None:

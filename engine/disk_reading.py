@@ -60,7 +60,7 @@ def read_image(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
     """
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
-    out = np.zeros(OUT_WORDS, dtype=np.int64)
+    out = np.empty(OUT_WORDS, dtype=np.int64)
     state = np.zeros(5, dtype=np.int64)
     held: list[int] = []
     try:
@@ -77,7 +77,7 @@ def read_image(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
             elif done == ST_MISSING:
                 return None
             else:
-                out = np.zeros(ST_SPACE - done, dtype=np.int64)
+                out = np.empty(ST_SPACE - done, dtype=np.int64)
     finally:
         disk.release(held)
 

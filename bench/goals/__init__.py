@@ -12,6 +12,7 @@ from bench.goals import (
     p06_durable_update,
     p08_update_during_lcp,
     p09_restart,
+    p12_disk_updates,
     p15_start,
     p16_memory,
 )
@@ -25,6 +26,7 @@ GOALS: dict[tuple[str, ...], Callable[[Context], list[Line]]] = {
     ("P5",): p05_update.measure,
     ("P6",): p06_durable_update.measure,
     ("P8",): p08_update_during_lcp.measure,
+    ("P12",): p12_disk_updates.measure,
     ("P15",): p15_start.measure,
     ("P9",): p09_restart.measure,
 }

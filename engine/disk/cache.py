@@ -52,6 +52,10 @@ DIRTY_SHARE = 4
 # A waiter looks for itself this often: a wake-up may be cut off by a signal in the thread that owes it.
 POLL_SECONDS = 0.05
 _ALL_LSNS = 1 << 62
+# A batch costs three syncs, whatever its size. A few cold pages are joined by the coldest of the hot, up to this share.
+HOT_FILL_SHARE = 4
+_FOR_ROOM = (c.COPY_COLD, c.COPY_HOT)
+_FOR_LCP = (c.COPY_ALL,)
 _COUNTERS = {
     "frames": c.C_FRAMES,
     "resident": c.C_RESIDENT,
@@ -200,8 +204,8 @@ class PageCache:
             while at < wanted.size:
                 before = at
                 at = claim_pages(self._mem, self.address, wanted, at, wanted.size, how, out)
-                missing = np.flatnonzero(out[before:at] == c.CLAIM_LOAD) + before
-                if missing.size:
+                missing = [i for i, what in enumerate(out[before:at].tolist(), before) if what == c.CLAIM_LOAD]
+                if missing:
                     # First what is ours: somebody may wait for it while we would wait for him.
                     self._load(wanted, missing, out, how)
                 elif at < wanted.size and out[at] < 0:
@@ -242,7 +246,7 @@ class PageCache:
             finally:
                 self._waiting -= 1
         if after > at and out[at] == c.CLAIM_LOAD:
-            self._load(wanted, np.array([at]), out, how)
+            self._load(wanted, [at], out, how)
         return int(after)
 
     def _wait(self, deadline: float) -> None:
@@ -266,9 +270,9 @@ class PageCache:
                 self._changed.notify_all()
 
     # --- reading ---------------------------------------------------------------------------------
-    def _load(self, wanted: Words, missing: Words, out: Words, how: int) -> None:
+    def _load(self, wanted: Words, missing: list[int], out: Words, how: int) -> None:
         """Read pages that were claimed with CLAIM_LOAD; adjacent ones in one read."""
-        placed = [(int(at), *self._places.place(int(wanted[at]) & ~c.FRESH_PAGE)) for at in missing]
+        placed = [(at, *self._places.place(int(wanted[at]) & ~c.FRESH_PAGE)) for at in missing]
         placed.sort(key=lambda each: (int(each[1]), each[2]))
         page_bytes = self.page_words * 8
         first = 0
@@ -340,21 +344,15 @@ class PageCache:
 
     # --- writing ---------------------------------------------------------------------------------
     def clean(self, limit: int) -> int:
-        """Write up to `limit` dirty cold pages, those next to lose their frames first; how many were written.
+        """Write a batch of up to `limit` dirty pages, those next to lose their frames first; how many were written.
 
         In the data files they are durable after the next batch, or `flush`; a torn one is mended from the double-write
         file. Raises: StorageFull, IoFailed, SyncFailed; pages that were not written stay dirty.
         """
-        written = 0
-        while self.can_write and written < limit:
-            with self._writer.turn:
-                count = self._write_batch(
-                    c.COPY_COLD, 0, min(self._batch_pages, limit - written), np.zeros(1, np.int64)
-                )
-            if count == 0:
-                break
-            written += count
-        return written
+        if not self.can_write:
+            return 0
+        with self._writer.turn:
+            return self._write_batch(_FOR_ROOM, 0, min(self._batch_pages, limit), _new_cursor())
 
     def wants_cleaning(self) -> bool:
         """Whether a quarter of the frames is dirty: time to clean in the background."""
@@ -370,12 +368,12 @@ class PageCache:
             raise self._exhausted("may not be written by this restart")
         undo = int(self._mem[S_UNDO])
         before_lsn = int(self._mem[undo + c.U_LSN]) if undo else _ALL_LSNS
-        cursor = np.zeros(1, dtype=np.int64)
+        cursor = _new_cursor()
         begun = self._clock.monotonic()
         written = 0
         while cursor[0] >= 0:
             with self._writer.turn:
-                written += self._write_batch(c.COPY_ALL, before_lsn, self._batch_pages, cursor)
+                written += self._write_batch(_FOR_LCP, before_lsn, self._batch_pages, cursor)
             if bytes_per_second:
                 due = written * self.page_words * 8 / bytes_per_second
                 self._clock.sleep(max(0.0, due - (self._clock.monotonic() - begun)))
@@ -389,24 +387,26 @@ class PageCache:
             with self._writer.turn:
                 return
         try:
-            for how in (c.COPY_COLD, c.COPY_HOT):
-                if self._write_batch(how, 0, self._batch_pages, np.zeros(1, dtype=np.int64)):
-                    return
+            self._write_batch(_FOR_ROOM, 0, self._batch_pages, _new_cursor())
         finally:
             self._writer.turn.release()
 
-    def _write_batch(self, how: int, before_lsn: int, limit: int, cursor: Words) -> int:
-        """Copy out and write one batch; how many pages. The turn is ours."""
+    def _write_batch(self, ways: tuple[int, ...], before_lsn: int, limit: int, cursor: Words) -> int:
+        """Copy out and write one batch; how many pages. The turn is ours. ways: tried in turn until it is full."""
         words = np.empty(HEADER_WORDS + limit * self.page_words, dtype=np.int64)
         copied = np.zeros(limit * COPIED_WORDS, dtype=np.int64)
         pages = words[HEADER_WORDS:]
         count = 0
         try:
-            while count < limit and cursor[0] >= 0:
-                before = count
-                count = copy_dirty_pages(self._mem, self.address, how, before_lsn, count, limit, cursor, pages, copied)
-                if count == before and how != c.COPY_ALL:
-                    break
+            for how in ways:
+                most = limit if how != c.COPY_HOT else min(limit, max(1, self._batch_pages // HOT_FILL_SHARE))
+                while count < most and cursor[0] >= 0:
+                    before = count
+                    count = copy_dirty_pages(
+                        self._mem, self.address, how, before_lsn, count, most, cursor, pages, copied
+                    )
+                    if count == before and how != c.COPY_ALL:
+                        break
             if count:
                 about = copied[: count * COPIED_WORDS].reshape(-1, COPIED_WORDS)
                 order = np.argsort(about[:, 0], kind="stable")
@@ -435,8 +435,14 @@ class PageCache:
         return {**found, "pages_read": self.pages_read, "pages_written": self.pages_written}
 
 
+def _new_cursor() -> Words:
+    return np.zeros(1, dtype=np.int64)
+
+
 def distinct(pages: Iterable[int]) -> Words:
     """Each page once, in order of number; FRESH_PAGE stays if any of its mentions has it."""
+    if isinstance(pages, list) and len(pages) == 1:
+        return np.array(pages, dtype=np.int64)
     found: dict[int, int] = {}
     for page in pages:
         number = page & ~c.FRESH_PAGE

@@ -265,10 +265,14 @@ class DiskColumns:
         return sum(cache.flush(bytes_per_second) for cache in self._caches.values())
 
     def clean_ahead(self) -> int:
-        """Write the UNDO buffer if it is half full, and cold dirty pages while many are; pages written."""
+        """Write the UNDO buffer if it is half full, and the coldest dirty pages while many are; pages written."""
         if self.undo.wants_flush():
             self.undo.flush_through(int(self.mem[int(self.mem[S_UNDO]) + U_LSN]))
-        return sum(cache.clean(DOUBLE_WRITE_PAGES_MAX) for cache in self._caches.values() if cache.wants_cleaning())
+        written = 0
+        for cache in self._caches.values():
+            while cache.wants_cleaning() and (count := cache.clean(DOUBLE_WRITE_PAGES_MAX)):
+                written += count
+        return written
 
     def counters(self) -> dict[str, Any]:
         """Counters for `status()`."""

@@ -19,7 +19,6 @@ from engine.layout.disk import DOUBLE_WRITE, DOUBLE_WRITE_PAGES_MAX, DP_PAGE
 from engine.layout.sealed import (
     KIND_DISK_PAGE,
     KIND_DOUBLE_WRITE,
-    SEAL,
     check_version,
     header_of,
     is_sealed,
@@ -96,7 +95,7 @@ def is_page(words: Words, page: int, page_words: int, store: bytes) -> bool:
     """Whether this is an intact page of this store with this number."""
     return (
         is_sealed(words, KIND_DISK_PAGE, page_words)
-        and int(header_of(words, SEAL)["words"]) == page_words
+        and int(words[1]) >> 32 == page_words
         and store_of(words) == store
         and int(words[DP_PAGE]) == page
     )

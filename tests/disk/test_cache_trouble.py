@@ -253,7 +253,6 @@ def test_signal_in_the_middle_of_a_batch_keeps_pages_dirty_and_the_batch_to_be_f
     for number in (1, 3, 5):
         stage.put(page(number), number)
     with pytest.raises(KeyboardInterrupt):
-        stage.cache.clean(9)
         stage.cache.flush()
     assert stage.counter("dirty") == 3
     before = len(stage.undo.asked)
@@ -277,7 +276,7 @@ def test_page_half_written_on_a_full_disk_is_made_whole_before_its_copy_is_overw
         stage.cache.flush()
     stage.put(page(2), 2)
     with stage.writer.turn:
-        assert stage.cache._write_batch(c.COPY_ALL, 1 << 62, 1, np.zeros(1, np.int64)) == 1
+        assert stage.cache._write_batch((c.COPY_ALL,), 1 << 62, 1, np.zeros(1, np.int64)) == 1
     again, _ = restart(inner.image(lambda piece: False))
     assert (again.get(page(1)), again.get(page(2))) == (1, -2), "page 2 is on its way; page 1 is whole"
     again, _ = restart(inner.kill())
