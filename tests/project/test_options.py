@@ -19,7 +19,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert (options.durability, options.epoch_interval_ms, options.gcp_interval_ms) == ("commit", 100, 2_000)
     assert options.lock_timeout_ms == 5_000
     assert (options.create, options.background) == (True, True)
-    assert (options.undo_log_bytes, options.undo_filter) == (64 << 20, True)
+    assert (options.undo_log_bytes, options.undo_filter) == (128 << 20, True)
 
 
 @pytest.mark.parametrize(
