@@ -382,14 +382,9 @@ class PageCache:
         return written
 
     def _clean_some(self) -> None:
-        """Make clean victims; if another thread is at it, wait for it instead."""
-        if not self._writer.turn.acquire(blocking=False):
-            with self._writer.turn:
-                return
-        try:
+        """Make clean victims. A `with`, not an `acquire`: a signal behind that one would keep the turn for ever."""
+        with self._writer.turn:
             self._write_batch(_FOR_ROOM, 0, self._batch_pages, _new_cursor())
-        finally:
-            self._writer.turn.release()
 
     def _write_batch(self, ways: tuple[int, ...], before_lsn: int, limit: int, cursor: Words) -> int:
         """Copy out and write one batch; how many pages. The turn is ours. ways: tried in turn until it is full."""

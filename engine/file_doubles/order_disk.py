@@ -14,7 +14,7 @@ from engine.layout.disk import DOUBLE_WRITE, DP_LSN, DP_PAGE, UNDO_GROUP_WORDS, 
 from engine.layout.sealed import KIND_DISK_PAGE, KIND_DOUBLE_WRITE, KIND_UNDO_GROUP
 
 _DATA_FILE = re.compile(r"space/\d+\.data")
-DOUBLE_WRITE_NAME = "space/double-write"
+DOUBLE_WRITE_NAME = "double-write"
 _KIND_MASK = 0xFFFF
 _CHECKSUM_MASK = 0xFFFFFFFF
 _SEAL_WORDS = 5
