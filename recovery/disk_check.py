@@ -331,6 +331,9 @@ class FragmentCheck:
             there = chunks[: int(state[CD_CHUNKS])].reshape(-1, 2).tolist()
             if [reference, rowid] not in there:  # the place may be another row's by now
                 return True
+            led_to = self._row(rowid)  # the row may have got a chunk in that very place meanwhile
+            if led_to is None or reference in led_to:
+                return True
         return False
 
     def _page_problem(self, page: int, what: str, row: str = "") -> None:

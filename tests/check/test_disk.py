@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -458,3 +460,38 @@ def test_torn_page_that_the_next_opening_repairs_is_a_note() -> None:
     assert any("is torn" in note for note in report.notes) and any("check again" in note for note in report.notes)
     again = open_memory(MemoryFiles.from_snapshot(contents), **OPTIONS)
     assert again.status()["disk"]["pages_repaired"] == 1 and again.check()["problems"] == []
+
+
+def test_store_with_disk_columns_under_writers_and_checkpoints_is_found_sound(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", **{**OPTIONS, "data_memory": "64 MiB"}, durability="epoch") as db:
+        db.create_tablespace("pages", page_size="4 KiB", extent="64 KiB", size="2 MiB")
+        table = db.create_table("test.t", COLUMNS, "id", tm.HashPartition(2), tablespace="pages")
+        table.insert_many([(key, None, key, text_of(key)) for key in range(1_000)])
+        stop = threading.Event()
+        failed: list[tm.Error] = []
+
+        def write(number: int) -> None:
+            rng = random.Random(number)
+            try:
+                while not stop.is_set():
+                    keys = [rng.randrange(500) * 2 + number for _ in range(rng.choice([1, 1, 30]))]
+                    rows = {key: (key, None, key, "m" * rng.choice([10, 200, 3_000, 30_000])) for key in keys}
+                    table.write_many(list(rows.values()))
+                    if rng.random() < 0.4 and table.get(keys[0]) is not None:
+                        table.delete(keys[0])
+            except tm.Error as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(2):
+                db.checkpoint()
+                assert db.check()["problems"] == []
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert [error for error in failed if not isinstance(error, tm.StorageFull | tm.Retryable)] == []
+        assert db.check()["problems"] == []

@@ -25,7 +25,7 @@ ROWS = {key: (key, f"n {key}", None if key % 3 else key, "t" * (key * 131)) for 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     place = tmp_path / "store"
-    with tm.open(place, **SMALL, undo_log="4 MiB") as db:
+    with tm.open(place, **{**SMALL, "undo_log": "4 MiB"}) as db:
         db.create_tablespace("pages", "256 KiB", page_size="4 KiB", extent="64 KiB", limit="8 MiB")
         table = db.create_table("test.t", COLUMNS, "id", tablespace="pages")
         db.create_table("test.plain", COLUMNS[:2], "id")
@@ -88,7 +88,7 @@ def test_undo_log_is_listed_from_the_mark_of_the_older_checkpoint(store: Path) -
 def test_dump_and_load_bring_disk_columns_back(store: Path, tmp_path: Path, suffix: str) -> None:
     file, other = tmp_path / f"rows.{suffix}", tmp_path / "other"
     run("dump", store, "test.t", file)
-    with tm.open(other, **SMALL, undo_log="8 MiB") as db:
+    with tm.open(other, **{**SMALL, "undo_log": "8 MiB"}) as db:
         db.create_table("test.t", COLUMNS, "id")
     run("load", other, "test.t", file)
     with tm.open(other, **SMALL) as db:

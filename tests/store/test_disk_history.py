@@ -94,7 +94,8 @@ def test_full_undo_log_refuses_one_transaction_and_is_freed_by_aborts_and_a_loca
             assert "UNDO log" in str(error) and error.retryable
             break
         assert turn < 1_000, "the UNDO log never fills"
-    assert (undo_word(store, U_FREE), undo_word(store, U_PROMISED)) == (free, 0), "the refused gave its promise back"
+    assert undo_word(store, U_PROMISED) == 0, "the refused gave its promise back"
+    assert undo_word(store, U_FREE) >= free, "and took nothing; a flush only gives back what padding did not need"
     store.db["test.plain"].insert((1,))
     store.verify()
     txn = store.db.transaction()
