@@ -60,8 +60,8 @@ class Clockwork:
             with store.latch:
                 closed, lsn, sequence = store.epochs.close(next_gci=True)
                 gci = store.epochs.current >> 32
-            store.log.wait(sequence - 1)
             filtered_epoch = closed if store.disk.is_filtering else self._keeper.content.filtered_epoch
+            store.log.wait(sequence - 1)
             # Here at the latest it is noticed that the store's directory was renamed, removed or replaced (F80).
             self._files.check_place()
             self._keeper.write(
