@@ -102,7 +102,7 @@ def test_extent_of_a_dropped_table_is_used_again_by_a_commit_in_slices() -> None
 
 
 def test_program_of_the_enumeration_writes_more_pages_than_the_cache_has() -> None:
-    """Else the enumeration shows less than it says. Without timers no GCI ends, so the UNDO filter leaves nothing out."""
+    """Else the enumeration shows less than it says. Without timers no GCI ends: the UNDO filter leaves nothing out."""
     disk, ledger = MemoryFiles(), Ledger()
     stores: list[tm.Database] = []
 
