@@ -1,0 +1,75 @@
+"""Column words of a table's columns, computed from its row layout (docs/access.md, section 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.layout import columns as c
+from engine.layout.row import WORD_BYTES, words_for
+from engine.row_layout import FIXED, KEY, Place, RowLayout
+from engine.schema import ABSENT
+from engine.types import Boolean, Decimal, Enum, Floating, Integer
+from engine.types_calendar import Calendar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from engine.types_base import ColumnType
+
+_LONG_BITS = 64
+
+
+def column_class(kind: ColumnType) -> int:
+    """How kernels read values of a type: one of the CLASS_ constants."""
+    if isinstance(kind, Integer):
+        if kind.signed:
+            return c.CLASS_SIGNED
+        return c.CLASS_WIDE_UNSIGNED if kind.bits == _LONG_BITS else c.CLASS_UNSIGNED
+    if isinstance(kind, Floating):
+        return c.CLASS_FLOAT64 if kind.bits == _LONG_BITS else c.CLASS_FLOAT32
+    if isinstance(kind, Decimal):
+        return c.CLASS_SIGNED if kind.width == WORD_BYTES else c.CLASS_WIDE
+    if isinstance(kind, (Boolean, Enum)):
+        return c.CLASS_UNSIGNED
+    return c.CLASS_SIGNED if isinstance(kind, Calendar) else c.CLASS_BYTES
+
+
+def _part(place: Place) -> int:
+    if place.part == KEY:
+        return c.PART_KEY
+    if place.part == FIXED:
+        return c.PART_DISK if place.is_disk else c.PART_FIXED
+    return c.PART_DISK_VAR if place.is_disk else c.PART_VAR
+
+
+def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[np.int64], bytes]:
+    """The words of the columns at `positions`, one after the other, and the constants they point into.
+
+    Shapes: COLUMN_WORDS for each position. CW_MISSING counts bytes from the start of the constants, which fill whole
+    words; each default begins on a word.
+    """
+    words = np.zeros(len(positions) * c.COLUMN_WORDS, dtype=np.int64)
+    constants = bytearray()
+    for number, position in enumerate(positions):
+        place = layout.places[position]
+        kind = place.column.type
+        is_fixed = place.part == FIXED
+        at = words[number * c.COLUMN_WORDS : (number + 1) * c.COLUMN_WORDS]
+        at[c.CW_PART] = _part(place)
+        at[c.CW_AT] = place.offset if is_fixed else place.ordinal
+        at[c.CW_BYTES] = place.width if is_fixed else kind.bytes_max
+        at[c.CW_CLASS] = column_class(kind)
+        at[c.CW_NULL_BYTE] = place.null_offset
+        at[c.CW_NULL_MASK] = place.null_mask
+        at[c.CW_MISSING] = -1
+        default = place.column.missing
+        if not is_fixed and default is not None and default is not ABSENT:
+            value = kind.stored(default)
+            at[c.CW_MISSING] = len(constants)
+            at[c.CW_MISSING_BYTES] = len(value)
+            constants += value.ljust(words_for(len(value)) * WORD_BYTES, b"\0")
+    return words, bytes(constants)
