@@ -342,7 +342,7 @@ class Store:
 
     def drop_tablespace(self, name: str) -> None:
         """Drop a tablespace no table lies in. Durable on return; its files are removed when no kept local checkpoint
-        names it. Raises: NoSuchTablespace, TablespaceInUse, StoreFailed.
+        names it. Raises: NoSuchTablespace, TablespaceInUse, StorageFull, MemoryExhausted, StoreFailed.
         """
         with self.schema_latch:
             self.failure.check()
@@ -353,6 +353,7 @@ class Store:
                 raise TablespaceInUse(
                     f"tablespace {name} is in use by {who}; drop the table, end the transactions", tablespace=name
                 )
+            self.disk.forget_pages(tablespace)
             change = {"drop_tablespace": tablespace.definition.tablespace_id}
             self._log_schema(change, lambda: self.space.forget(tablespace))
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import threading
 
     from engine.clock import Clock
+    from engine.disk.space import Tablespace
     from engine.file_protocol import Files
     from engine.log.geometry import Geometry
     from engine.memory.arena import Arena
@@ -218,6 +219,13 @@ class DiskColumns:
         if pages:
             for cache, part in self._by_cache(pages):
                 cache.read_ahead(part)
+
+    def forget_pages(self, tablespace: Tablespace) -> None:
+        """Drop all pages of a tablespace no table lies in. Nothing may go to its files once they are forgotten, and
+        what lies on its pages is of no meaning, whether it is dropped then or not. Raises: as `PageCache.forget_files`.
+        """
+        cache = self._caches[tablespace.definition.page_bytes]
+        cache.forget_files(each.file_id for each in tablespace.files)
 
     @contextmanager
     def held(self, pages: list[int], is_reference: bool = True) -> Iterator[None]:
