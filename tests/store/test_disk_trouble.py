@@ -12,6 +12,7 @@ import pytest
 import tidemark as tm
 from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import MemoryFiles
+from engine.layout.disk import UNDO_MARK_WORDS
 from tests.store.disk_support import DISK, NAME, OTHER, PAGE_BYTES, DiskStore
 from tests.store.support import open_memory, rows_of
 
@@ -332,3 +333,48 @@ def test_restart_through_an_epoch_is_exact_unfiltered_and_refused_before_the_fil
             outcomes.append("exact")
         assert outcomes[-1] == "exact"
         assert undo_filter or set(outcomes) == {"exact"}
+
+
+def filled_undo(**keywords: Any) -> tuple[DiskStore, Any]:
+    """A store whose UNDO buffer is full but for what is kept back for marks, and its UNDO log."""
+    store = DiskStore(**keywords)
+    store.load(range(60), size=1_200)
+    undo = store.db._store.disk.undo
+    with store.db._store.latch:
+        while undo.has_room(UNDO_MARK_WORDS):
+            undo.record_drop(9_999)
+    return store, undo
+
+
+def test_schema_changes_with_a_full_undo_buffer_make_room_for_their_marks() -> None:
+    # A table made or dropped leaves a mark of 6 words in the UNDO buffer, of which 64 are kept back for marks. Nobody
+    # flushed for them: the eleventh change with a full buffer was InvariantBroken, and the store was dead.
+    store, undo = filled_undo()
+    flushes = undo.counters()["flushes"]
+    columns = [tm.Column("id", tm.Int64), tm.Column("c", tm.Int64, storage="disk")]
+    for number in range(30):
+        store.db.create_table(f"n{number}", columns, "id")
+    for number in range(30):
+        store.db.drop_table(f"n{number}")
+    assert undo.counters()["flushes"] > flushes
+    store.verify()
+    store.crash(random.Random(1))
+
+
+def test_local_checkpoint_with_a_full_undo_buffer_makes_room_for_its_mark() -> None:
+    # As above; the marks of checkpoints that a full disk had abandoned added up.
+    plan = Plan([Rule("create", "lcp/*", once=False, error=errno.ENOSPC)])
+    plan.is_over = True
+    memory = MemoryFiles()
+    store, undo = filled_undo(files=FaultFiles(memory, plan))
+    flushes = undo.counters()["flushes"]
+    plan.is_over = False
+    for _ in range(15):
+        with pytest.raises(tm.StorageFull):
+            store.db.checkpoint()
+    assert undo.counters()["flushes"] > flushes
+    plan.is_over = True
+    store.db.checkpoint()
+    store.verify()
+    store.files = memory
+    store.crash(random.Random(2))
