@@ -36,6 +36,7 @@ from engine.layout import disk_arena as c
 from engine.layout.arena import OK, S_UNDO, ST_INVARIANT
 from engine.layout.disk import DOUBLE_WRITE_PAGES_MAX
 from engine.layout.sealed import KIND_DISK_PAGE, check_version, is_sealed
+from engine.owner import call_owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -107,7 +108,7 @@ class PageCache:
         self._changed = threading.Condition()
         self._waiting = 0
         self._promised = 0  # pages of all holders (H2)
-        self._read_ahead = ReadAhead(self._load_ahead)
+        self._read_ahead = ReadAhead(call_owner(self._load_ahead))
         self.pages_read = 0
         self.pages_written = 0
 
