@@ -89,11 +89,7 @@ class Watch:
         self.reason = "buffer"
         self.disk = db._store.disk
         self.undo = self.disk.undo
-        write_ahead, publish = self.disk.flush_through, self.undo._publish
-
-        def for_page(lsn: int) -> None:
-            with self.because("page"):
-                write_ahead(lsn)
+        publish = self.undo._publish
 
         def counted(batch: Any, group: Any) -> None:
             if self.is_counting:
@@ -101,8 +97,13 @@ class Watch:
                 cell.dropped[self.reason] += group.result[FILTER_DROPPED]
             publish(batch, group)
 
-        self.disk.flush_through = for_page  # type: ignore[method-assign]
+        self.disk._writer._write_ahead = self
         self.undo._publish = counted  # type: ignore[method-assign]
+
+    def flush_through(self, lsn: int) -> None:
+        """What the page writer asks of the UNDO log."""
+        with self.because("page"):
+            self.undo.flush_through(lsn)
 
     @contextmanager
     def because(self, reason: str) -> Iterator[None]:

@@ -1,7 +1,8 @@
 """The memory of a store's first failure.
 
 After the first failed read, write or sync nobody knows what the disk holds, so the store is dead until it is opened
-again: every later operation fails with the same class and the first cause, reads too (D12).
+again: every later operation fails with the same class and the first cause, reads too (D12). Reads of disk pages are the
+one exception: they end the call that needed the page (ADR 0010), and never come here.
 
 Invariants: (F1) the first failure is never replaced; (F2) between the moment the system reports a failure and the
 moment it is remembered nothing can come in between. CPython runs signal handlers (which may raise KeyboardInterrupt)

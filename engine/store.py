@@ -28,6 +28,7 @@ from engine.errors import (
 from engine.ids import first_txid
 from engine.kernels.commit import abort_step, begin_transaction, reserve_redo
 from engine.layout.arena import OK
+from engine.layout.disk import UNDO_MARK_WORDS
 from engine.layout.redo import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
 from engine.limits import TRANSACTIONS_OPEN_MAX
 from engine.locks import LockTable
@@ -342,7 +343,7 @@ class Store:
 
     def drop_tablespace(self, name: str) -> None:
         """Drop a tablespace no table lies in. Durable on return; its files are removed when no kept local checkpoint
-        names it. Raises: NoSuchTablespace, TablespaceInUse, StoreFailed.
+        names it. Raises: NoSuchTablespace, TablespaceInUse, StorageFull, MemoryExhausted, StoreFailed.
         """
         with self.schema_latch:
             self.failure.check()
@@ -353,6 +354,7 @@ class Store:
                 raise TablespaceInUse(
                     f"tablespace {name} is in use by {who}; drop the table, end the transactions", tablespace=name
                 )
+            self.disk.forget_pages(tablespace)
             change = {"drop_tablespace": tablespace.definition.tablespace_id}
             self._log_schema(change, lambda: self.space.forget(tablespace))
 
@@ -363,6 +365,10 @@ class Store:
         body = json.dumps(change, sort_keys=True, ensure_ascii=False).encode()
         padded = -(-len(body) // 8)
         words = TRANSACTION_WORDS + 2 + padded
+        if mark is not None:
+            # Others may take the room before we have the latch: what is kept back for marks serves one such change,
+            # and one local checkpoint, before somebody comes here again and flushes.
+            self.disk.undo.make_room(UNDO_MARK_WORDS)
         with self.latch:
             fill = self.log.room(words)
             if mark is not None:

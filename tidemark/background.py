@@ -145,7 +145,12 @@ class Clockwork:
         disk = self._store.disk
         while not self._stop.wait(PAGES_POLL_SECONDS):
             if disk.is_started:
-                disk.clean_ahead()
+                try:
+                    disk.clean_ahead()
+                except (StorageFull, TooManyFiles) as error:
+                    # Pages that were not written stay dirty. Who needs their frames is told the same.
+                    _log.warning("disk pages not written ahead of need: %s", error)
+                    self._stop.wait(RETRY_PAUSE_SECONDS)
 
     def _is_due(self) -> bool:
         store = self._store

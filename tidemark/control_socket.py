@@ -73,6 +73,7 @@ class ControlSocket:
             _shut_down(connection, socket.SHUT_RD)
         for _, thread in clients:
             thread.join()
+        self._commands = {}  # methods of the store's owner, which owns this
         if not self._files.remove_socket(NAME):
             _log.info("control socket %s left behind; the next to open the store removes it", NAME)
 

@@ -36,6 +36,7 @@ from engine.layout import disk_arena as c
 from engine.layout.arena import OK, S_UNDO, ST_INVARIANT
 from engine.layout.disk import DOUBLE_WRITE_PAGES_MAX
 from engine.layout.sealed import KIND_DISK_PAGE, check_version, is_sealed
+from engine.owner import call_owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -107,7 +108,7 @@ class PageCache:
         self._changed = threading.Condition()
         self._waiting = 0
         self._promised = 0  # pages of all holders (H2)
-        self._read_ahead = ReadAhead(self._load_ahead)
+        self._read_ahead = ReadAhead(call_owner(self._load_ahead))
         self.pages_read = 0
         self.pages_written = 0
 
@@ -168,13 +169,33 @@ class PageCache:
         """
         self._read_ahead.ask(distinct(pages).tolist())
 
-    def forget(self, pages: Iterable[int]) -> None:
-        """Drop pages of a file that is being removed, dirty or not. Nobody holds them. Raises: MemoryExhausted."""
-        with self._writer.turn:
-            for page in distinct(pages).tolist():
-                if forget_page(self._mem, self.address, page & ~c.FRESH_PAGE) == ST_INVARIANT:
-                    raise MemoryExhausted(f"page {page} is still in use; end the transactions that use it", page=page)
-        self._notify()
+    def forget_files(self, file_ids: Iterable[int]) -> None:
+        """Drop all pages of data files that are being removed, dirty or not: nobody changes them any more. A batch of
+        them that was broken off is finished first, for where it goes to will be gone.
+
+        Raises: MemoryExhausted (somebody reads one for `wait_ms`), StorageFull, IoFailed, SyncFailed; pages that were
+        dropped until then stay so.
+        """
+        gone = np.array(sorted(file_ids), dtype=np.int64)
+        deadline = self._clock.monotonic() + self._wait_seconds
+        self._read_ahead.forget(set(gone.tolist()))
+        while True:
+            with self._writer.turn:
+                self._writer.settle()
+                done = [forget_page(self._mem, self.address, page) for page in self._pages_of(gone)]
+            self._notify()
+            if ST_INVARIANT not in done:
+                return
+            with self._changed:
+                self._wait(deadline)
+
+    def _pages_of(self, file_ids: Words) -> list[int]:
+        """Pages of these data files that have a frame."""
+        first, used = int(self._mem[self.address + c.C_ENTRY]), int(self._mem[self.address + c.C_FRESH_ENTRY])
+        entries = self._mem[first : first + used * c.CACHE_ENTRY_WORDS].reshape(used, c.CACHE_ENTRY_WORDS)
+        pages = entries[entries[:, c.CE_FRAME] != 0, c.CE_PAGE]
+        found: list[int] = pages[np.isin(pages >> c.FILE_SHIFT, file_ids)].tolist()
+        return found
 
     def _promise(self, count: int, promise: list[int]) -> None:
         """Promise frames to a holder. promise[0]: how many it has; no signal can come between the two stores."""

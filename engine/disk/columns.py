@@ -26,11 +26,13 @@ from engine.layout.disk import DOUBLE_WRITE_PAGES_MAX
 from engine.layout.disk_arena import FRAMES_MIN, FRESH_PAGE, TS_ID, U_LSN, U_USED
 from engine.log.undo import UndoLog
 from engine.log.undo_ring import UndoPosition, buffer_words_of, create_undo_files, undo_geometry
+from engine.owner import call_owner
 
 if TYPE_CHECKING:
     import threading
 
     from engine.clock import Clock
+    from engine.disk.space import Tablespace
     from engine.file_protocol import Files
     from engine.log.geometry import Geometry
     from engine.memory.arena import Arena
@@ -72,7 +74,7 @@ class DiskColumns:
     ) -> None:
         """identity: store UUID, and the incarnation this opening has or will have. can_write: False to rehearse."""
         self.mem = arena.mem
-        self.space = Space(arena.mem, files, identity[0], self._cache_address)
+        self.space = Space(arena.mem, files, identity[0], call_owner(self._cache_address))
         self.space.incarnation = identity[1]
         self.can_write = can_write
         self.restorable_epoch: Callable[[], int] = lambda: -1
@@ -125,17 +127,15 @@ class DiskColumns:
             self._latch,
             self._identity,
             position,
-            lambda: self.restorable_epoch(),
+            call_owner(self._ask_restorable_epoch),
             self._options.undo_filter,
         )
         self._writer = PageWriter(
-            self._files, self.space, self, DoubleWrite(self._files, self._identity), self._identity
+            self._files, self.space, self.undo, DoubleWrite(self._files, self._identity), self._identity
         )
 
-    def flush_through(self, lsn: int) -> None:
-        """Make the UNDO log durable through an LSN; in a rehearsal nothing is ever written, so nothing needs it."""
-        if self.can_write:
-            self.undo.flush_through(lsn)
+    def _ask_restorable_epoch(self) -> int:
+        return self.restorable_epoch()
 
     def _cache_address(self, page_bytes: int) -> int:
         cache = self._caches.get(page_bytes)
@@ -218,6 +218,13 @@ class DiskColumns:
         if pages:
             for cache, part in self._by_cache(pages):
                 cache.read_ahead(part)
+
+    def forget_pages(self, tablespace: Tablespace) -> None:
+        """Drop all pages of a tablespace no table lies in. Nothing may go to its files once they are forgotten, and
+        what lies on its pages is of no meaning, whether it is dropped then or not. Raises: as `PageCache.forget_files`.
+        """
+        cache = self._caches[tablespace.definition.page_bytes]
+        cache.forget_files(each.file_id for each in tablespace.files)
 
     @contextmanager
     def held(self, pages: list[int], is_reference: bool = True) -> Iterator[None]:

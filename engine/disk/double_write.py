@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from engine.errors import FileMissing, ForeignFile, IoFailed
+from engine.errors import FileMissing, ForeignFile, IoFailed, PageDamaged
 from engine.layout.disk import DOUBLE_WRITE, DOUBLE_WRITE_PAGES_MAX, DP_PAGE
 from engine.layout.sealed import (
     KIND_DISK_PAGE,
@@ -42,7 +42,7 @@ class Places(Protocol):
     """Where pages lie."""
 
     def place(self, page: int) -> tuple[File, int]:
-        """File and byte offset of a page. Raises: FileMissing if it is of no file there is."""
+        """File and byte offset of a page. Raises: FileMissing or PageDamaged if it is of no file there is."""
         ...
 
     def sync_files(self) -> None:
@@ -156,7 +156,7 @@ def _torn_page(
     page = int(header["numbers"][number])
     try:
         target, offset = places.place(page)
-    except FileMissing:
+    except (FileMissing, PageDamaged):
         return None  # a data file that was dropped since
     held = _read(files, target, offset, page_words)
     # All zero is a page that was never written: the write in place was lost whole, as if it had not been begun.

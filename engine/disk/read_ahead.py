@@ -12,9 +12,10 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from engine.errors import Error, StoreFailed
+from engine.layout.disk_arena import FILE_SHIFT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
 PAGES_MAX = 512
 # A thread without work ends: as long as it waits it keeps the store in memory, even one its owner forgot to close.
@@ -33,6 +34,7 @@ class ReadAhead:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._is_loading = False
+        self._loads = 0
 
     def ask(self, pages: list[int]) -> None:
         """Have these pages loaded some time soon."""
@@ -50,6 +52,16 @@ class ReadAhead:
         with self._changed:
             while not self._is_closed and (self._wanted or self._is_loading):
                 self._changed.wait()
+
+    def forget(self, file_ids: Container[int]) -> None:
+        """Load no page of these data files any more; return when what is being loaded now is there."""
+        with self._changed:
+            kept = [page for page in self._wanted if page >> FILE_SHIFT not in file_ids]
+            self._wanted.clear()
+            self._wanted.extend(kept)
+            loads = self._loads
+            while not self._is_closed and self._is_loading and self._loads == loads:
+                self._changed.wait(IDLE_SECONDS)
 
     def close(self) -> None:
         """Stop and join the thread; what it has not begun is dropped. Harmless twice."""
@@ -74,6 +86,7 @@ class ReadAhead:
                 pages = list(self._wanted)
                 self._wanted.clear()
                 self._is_loading = True
+                self._loads += 1
             try:
                 self._load(pages)
             except StoreFailed:

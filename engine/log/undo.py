@@ -169,7 +169,7 @@ class UndoLog:
         files.mark("undo_durable", lsn=self.durable_lsn)
         self._update_free()
 
-    # --- under the commit latch ------------------------------------------------------------------
+    # --- under the commit latch, after `make_room(UNDO_MARK_WORDS)` without it --------------------
     def mark_lcp(self, lcp_id: int, epoch: int) -> int:
         """The UNDO_LCP record of a local checkpoint, first of its group; its LSN. Durable by `flush_through`.
 

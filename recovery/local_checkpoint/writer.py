@@ -16,6 +16,7 @@ import numpy as np
 from engine.errors import InvariantBroken
 from engine.kernels.lcp import abandon_lcp, scan_lcp, start_lcp
 from engine.layout.arena import F_LCP_COPIED, OK, ST_MORE, ST_SPACE
+from engine.layout.disk import UNDO_MARK_WORDS
 from engine.layout.lcp import COPIES_FRAGMENT, COPIES_TABLE
 from recovery.local_checkpoint.control import Control, UndoMark, control_ids, control_name, read_controls, write_control
 from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, copies_name, data_name, new_span
@@ -113,6 +114,8 @@ class LocalCheckpoint:
     def _start(self, lcp_id: int, tables: list[Table]) -> Control:
         store = self._store
         disk = store.disk
+        if disk.is_started:
+            disk.undo.make_room(UNDO_MARK_WORDS)  # others may take it: then there is what is kept back for marks
         with store.latch:
             epoch, lsn, sequence = store.epochs.close()
             if disk.is_started:

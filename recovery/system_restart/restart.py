@@ -28,6 +28,7 @@ from engine.log.geometry import Geometry, create_files, is_log_name, open_files
 from engine.log.reader import GroupRead, LogReader, holds_groups
 from engine.log.redo import Position, RedoLog
 from engine.memory.arena import Arena
+from engine.owner import call_owner
 from engine.store import Store
 from recovery.local_checkpoint.control import (
     Control,
@@ -399,7 +400,7 @@ class Restart:
             self._clock,
             (sysfile.store, sysfile.incarnation),
             Position(reader.next_sequence, reader.end_lsn, tail_lsn, tail_sequence),
-            store.txid_limit,
+            call_owner(store.txid_limit),
         )
         log.extend_reach = keeper.extend_reach
         store.attach(log, EpochClock(store.latch, log, sysfile.gci), sysfile.incarnation)

@@ -80,7 +80,7 @@ def test_page_written_between_the_plan_and_the_hold_is_read_not_formatted() -> N
     stage = Stage()
     stage.put(page(3), 5)
     stage.cache.flush()
-    stage.cache.forget([page(3)])
+    stage.cache.forget_files([1])
     assert stage.frame(page(3)) == 0
     stage.cache.hold([page(3) | c.FRESH_PAGE])
     assert k.value_of(stage.mem, CACHE, page(3)) == 5
@@ -293,15 +293,27 @@ def test_references_of_read_ahead_and_commit_make_no_page_hotter() -> None:
     stage.cache.close()
 
 
-def test_forgotten_pages_are_gone_dirty_or_not_and_held_ones_are_refused() -> None:
-    stage = Stage()
+def test_forgotten_pages_of_a_file_are_gone_dirty_or_not_and_held_ones_are_refused() -> None:
+    stage = Stage(wait_ms=0)
     stage.put(page(1), 1)
     stage.get(page(2))
+    stage.put(page(1, 2), 7)
     stage.cache.hold([page(3)])
-    stage.cache.forget([page(1), page(2), page(90)])
-    assert (stage.frame(page(1)), stage.frame(page(2)), stage.counter("dirty")) == (0, 0, 0)
-    with pytest.raises(MemoryExhausted, match="still in use"):
-        stage.cache.forget([page(3)])
+    with pytest.raises(MemoryExhausted, match="pinned by others"):
+        stage.cache.forget_files([1])
+    assert [bool(stage.frame(each)) for each in (page(1), page(2), page(3), page(1, 2))] == [False, False, True, True]
+    stage.cache.release([page(3)])
+    stage.cache.forget_files([1])
+    assert (stage.frame(page(3)), stage.counter("dirty"), stage.counter("resident")) == (0, 1, 1)
+    assert stage.get(page(1, 2)) == 7, "the other file's page is as it was"
+
+
+def test_pages_of_a_forgotten_file_are_not_read_ahead_any_more() -> None:
+    stage = Stage()
+    wanted = stage.cache._read_ahead._wanted
+    wanted.extend([page(1), page(1, 2), page(2)])  # asked for, and the thread has not come to it
+    stage.cache.forget_files([1])
+    assert list(wanted) == [page(1, 2)]
 
 
 def test_cache_of_a_page_is_that_of_its_tablespace() -> None:

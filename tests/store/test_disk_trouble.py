@@ -12,8 +12,10 @@ import pytest
 import tidemark as tm
 from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import MemoryFiles
+from engine.layout.disk import UNDO_MARK_WORDS
 from tests.store.disk_support import DISK, NAME, OTHER, PAGE_BYTES, DiskStore
 from tests.store.support import open_memory, rows_of
+from tidemark.background import PAGES_POLL_SECONDS, RETRY_PAUSE_SECONDS
 
 DATA = "space/1.data"
 
@@ -332,3 +334,90 @@ def test_restart_through_an_epoch_is_exact_unfiltered_and_refused_before_the_fil
             outcomes.append("exact")
         assert outcomes[-1] == "exact"
         assert undo_filter or set(outcomes) == {"exact"}
+
+
+def filled_undo(**keywords: Any) -> tuple[DiskStore, Any]:
+    """A store whose UNDO buffer is full but for what is kept back for marks, and its UNDO log."""
+    store = DiskStore(**keywords)
+    store.load(range(60), size=1_200)
+    undo = store.db._store.disk.undo
+    with store.db._store.latch:
+        while undo.has_room(UNDO_MARK_WORDS):
+            undo.record_drop(9_999)
+    return store, undo
+
+
+def test_schema_changes_with_a_full_undo_buffer_make_room_for_their_marks() -> None:
+    # A table made or dropped leaves a mark of 6 words in the UNDO buffer, of which 64 are kept back for marks. Nobody
+    # flushed for them: the eleventh change with a full buffer was InvariantBroken, and the store was dead.
+    store, undo = filled_undo()
+    flushes = undo.counters()["flushes"]
+    columns = [tm.Column("id", tm.Int64), tm.Column("c", tm.Int64, storage="disk")]
+    for number in range(30):
+        store.db.create_table(f"n{number}", columns, "id")
+    for number in range(30):
+        store.db.drop_table(f"n{number}")
+    assert undo.counters()["flushes"] > flushes
+    store.verify()
+    store.crash(random.Random(1))
+
+
+def test_local_checkpoint_with_a_full_undo_buffer_makes_room_for_its_mark() -> None:
+    # As above; the marks of checkpoints that a full disk had abandoned added up.
+    plan = Plan([Rule("create", "lcp/*", once=False, error=errno.ENOSPC)])
+    plan.is_over = True
+    memory = MemoryFiles()
+    store, undo = filled_undo(files=FaultFiles(memory, plan))
+    flushes = undo.counters()["flushes"]
+    plan.is_over = False
+    for _ in range(15):
+        with pytest.raises(tm.StorageFull):
+            store.db.checkpoint()
+    assert undo.counters()["flushes"] > flushes
+    plan.is_over = True
+    store.db.checkpoint()
+    store.verify()
+    store.files = memory
+    store.crash(random.Random(2))
+
+
+class Turns:
+    """An event that is set after some waits, and says how long they were to last."""
+
+    def __init__(self, turns: int) -> None:
+        self.turns = turns
+        self.waits: list[float] = []
+
+    def wait(self, seconds: float) -> bool:
+        self.waits.append(seconds)
+        return len(self.waits) > self.turns
+
+
+def test_full_disk_under_the_writing_of_pages_ahead_of_need_is_no_failure_of_the_store() -> None:
+    # Pages larger than 8 KiB make the double-write file longer. With no space for that the thread that writes pages
+    # ahead of need died, and its death failed the store.
+    plan = Plan([Rule("pwrite", "double-write", once=False, error=errno.ENOSPC)])
+    plan.is_over = True
+    memory = MemoryFiles()
+    files: Any = FaultFiles(memory, plan)
+    db: Any = open_memory(files, **DISK)
+    db.create_tablespace("wide", "2 MiB", page_size="32 KiB", extent="128 KiB")
+    columns = [tm.Column("id", tm.Int64), tm.Column("c", tm.VarBinary(10_000), storage="disk")]
+    db.create_table("t", columns, "id", tablespace="wide")
+    rows = {key: (key, bytes([key]) * 10_000) for key in range(30)}
+    db["t"].insert_many(list(rows.values()))
+    clockwork = db._clockwork
+    plan.is_over = False
+    clockwork._stop = turns = Turns(4)
+    clockwork._guarded(clockwork._run_pages)
+    assert files.fired
+    assert turns.waits == [*[PAGES_POLL_SECONDS, RETRY_PAUSE_SECONDS] * 2, PAGES_POLL_SECONDS]
+    assert db.status()["store"]["state"] == "open"
+    assert rows_of(db, "t") == rows
+    plan.is_over = True
+    assert db._store.disk._caches[32 << 10].wants_cleaning()
+    clockwork._stop = Turns(1)
+    clockwork._guarded(clockwork._run_pages)
+    assert not db._store.disk._caches[32 << 10].wants_cleaning(), "there is space again: it goes on"
+    db._store.disk.flush()
+    assert rows_of(open_memory(memory.kill(), **DISK), "t") == rows
