@@ -56,15 +56,21 @@ class Sysfile:
 
 
 def read_sysfile(files: Files) -> Sysfile | None:
-    """The newest intact copy, or None if neither is. Raises: VersionTooNew, VersionTooOld, ForeignFile."""
+    """The newest intact copy, or None if neither is. Raises: VersionTooNew, VersionTooOld, ForeignFile.
+
+    Its filtered epoch is the one both copies have: the filter goes no further (`SysfileKeeper.restorable_epoch`).
+    """
     copies = [copy for copy in (read_copy(files, name) for name in NAMES) if copy is not None]
     if len({copy.store for copy in copies}) > 1:
         raise ForeignFile(f"{NAMES[0]} and {NAMES[1]} belong to two stores; put the right one back", file=NAMES[1])
     newest = max(copies, key=lambda copy: copy.generation, default=None)
-    if newest is not None and newest.generation - 1 not in {copy.generation for copy in copies}:
+    if newest is None:
+        return None
+    before = next((copy for copy in copies if copy.generation == newest.generation - 1), None)
+    if before is None:
         # The copy that is missing may have been the newer one, and have allowed the log to reach further.
         return replace(newest, reach_lsn=0)
-    return newest
+    return replace(newest, filtered_epoch=min(newest.filtered_epoch, before.filtered_epoch))
 
 
 def read_copy(files: Files, name: str) -> Sysfile | None:
@@ -170,13 +176,16 @@ class SysfileKeeper:
         self._copies = copies
         self._turn = threading.Lock()
         self.content = content
+        # UNDO records of epochs up to this may be left out. Both copies say so: with the newer one lost, a restart
+        # would else go back before an epoch whose records a flush has left out already.
+        self.restorable_epoch = content.filtered_epoch
 
     def write(self, **changes: Any) -> None:
         """Write the sysfile with these fields changed, and its reach moved along. Durable on return."""
         with self._turn:
             changed = replace(self.content, **changes)
             reach = max(changed.reach_lsn, changed.durable_lsn + changed.geometry.reach_step_bytes)
-            self.content = write_sysfile(self._files, self._copies, replace(changed, reach_lsn=reach))
+            self._write(replace(changed, reach_lsn=reach))
 
     def extend_reach(self, lsn: int) -> int:
         """Let the log reach at least `lsn`; returns how far it may. Durable on return."""
@@ -186,5 +195,10 @@ class SysfileKeeper:
         with self._turn:
             if lsn > self.content.reach_lsn:
                 reach = lsn + self.content.geometry.reach_step_bytes
-                self.content = write_sysfile(self._files, self._copies, replace(self.content, reach_lsn=reach))
+                self._write(replace(self.content, reach_lsn=reach))
             return self.content.reach_lsn
+
+    def _write(self, content: Sysfile) -> None:
+        before = self.content.filtered_epoch
+        self.content = write_sysfile(self._files, self._copies, content)
+        self.restorable_epoch = min(before, content.filtered_epoch)

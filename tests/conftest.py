@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.storage import STORAGES, tables_on
 
 # No test depends on timing, hypothesis included; a failure prints the blob that reproduces it.
 settings.register_profile(
@@ -23,3 +26,10 @@ def no_store_outlives_its_module() -> Iterator[None]:
     """
     yield
     gc.collect()
+
+
+@pytest.fixture(scope="module", params=STORAGES)
+def storage(request: Any) -> Iterator[str]:
+    """Where the tables of a test have their columns; a module that uses it runs once with each."""
+    with tables_on(request.param):
+        yield request.param

@@ -53,8 +53,11 @@ class Clockwork:
         store.log.wait(sequence - 1)
         return closed
 
-    def advance_gci(self) -> None:
-        """Begin the next GCI and write the sysfile. Durable on return: everything committed before."""
+    def advance_gci(self, is_last: bool = False) -> None:
+        """Begin the next GCI and write the sysfile. Durable on return: everything committed before.
+
+        is_last: the store is being closed, so that no UNDO record of that GCI will be left out any more.
+        """
         store = self._store
         with self._sysfile_turn:
             with store.latch:
@@ -73,6 +76,8 @@ class Clockwork:
                 next_table_id=store.next_table_id,
                 next_lcp_id=self._lcp.next_id,
             )
+            if store.disk.is_filtering and not is_last:
+                self._keeper.write()  # the other copy too: the filter goes as far as both say
 
     def local_checkpoint(self, progress: Progress | None = None) -> LcpReport:
         """Make a local checkpoint now, after the one that may be running."""

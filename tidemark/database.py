@@ -116,7 +116,7 @@ class Database:
             if store.failure.first is None:
                 for txn in list(store.locks.by_slot.values()):
                     txn.rollback()
-                self._clockwork.advance_gci()
+                self._clockwork.advance_gci(is_last=True)
         finally:
             try:
                 store.disk.close()

@@ -404,7 +404,7 @@ class Restart:
         )
         log.extend_reach = keeper.extend_reach
         store.attach(log, EpochClock(store.latch, log, sysfile.gci), sysfile.incarnation)
-        store.disk.restorable_epoch = lambda: keeper.content.filtered_epoch
+        store.disk.restorable_epoch = lambda: keeper.restorable_epoch
         store.disk.declare_undo = lambda geometry: keeper.write(undo_geometry=geometry)
         report = self._report
         report.epoch = store.epochs.current

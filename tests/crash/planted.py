@@ -295,7 +295,7 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "filter-drops-what-may-be-lost",
         "recovery.system_restart.restart",
-        "        store.disk.restorable_epoch = lambda: keeper.content.filtered_epoch",
+        "        store.disk.restorable_epoch = lambda: keeper.restorable_epoch",
         "        store.disk.restorable_epoch = lambda: store.epochs.current",
         "disk-epoch",
     ),

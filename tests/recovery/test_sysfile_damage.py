@@ -221,6 +221,10 @@ def test_undo_log_and_filtered_epoch_come_back_and_copies_without_them_have_none
     copies = open_copies(files)
     ring = undo_geometry(5 << 20)
     written = write_sysfile(files, copies, replace(old, filtered_epoch=77, undo_geometry=ring))
+    assert read_sysfile(files) == replace(written, filtered_epoch=0), (
+        "one copy says so: the filter does not go there yet"
+    )
+    written = write_sysfile(files, copies, written)
     assert read_sysfile(files) == written
     assert (written.filtered_epoch, written.undo_geometry) == (77, ring)
     again = write_sysfile(files, copies, replace(written, gci=9))

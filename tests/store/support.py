@@ -14,7 +14,7 @@ SMALL: dict[str, Any] = {
     "data_memory": "16 MiB",
     "redo_log": "2 MiB",
     "undo_log": "2 MiB",
-    "page_buffer": "200 KiB",
+    "page_buffer": "64 KiB",  # 25 frames, the fewest there may be
     "transaction_memory": "1 MiB",
     "background": False,
     "lock_timeout_ms": 0,

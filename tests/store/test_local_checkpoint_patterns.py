@@ -17,6 +17,8 @@ from engine.kernels.lcp import scan_lcp
 from engine.layout.arena import OK, ST_MORE, ST_SPACE
 from tests.store.support import ACCOUNT, open_memory, rows_of
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 PATTERNS = (
     "INS",
     "UPD",

@@ -15,6 +15,8 @@ from engine.file_doubles.wrapper import RawWrapper, WrappedFiles
 from engine.file_protocol import Buffer, File
 from tests.store.support import ACCOUNT, open_memory, rows_of
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 Rows = dict[Any, Any]
 POLICIES = ("drop", "keep", "sectors", "torn", "growth")
 

@@ -18,8 +18,11 @@ import pytest
 import tidemark as tm
 from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
+from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tests.store.trouble import dump, nothing_happens, promises
+
+pytestmark = pytest.mark.usefixtures("storage")
 
 NAME = "test.account"
 Rows = list[tuple[Any, ...]]
@@ -220,6 +223,7 @@ def fill_memory(db: Any) -> int:
     return count
 
 
+@memory_only
 def test_full_memory_refuses_every_form_and_gives_room_after_deletes() -> None:
     options = {"data_memory": "2 MiB", "transaction_memory": "8 MiB", "redo_log": "32 MiB"}
     db = account_store(**options)
@@ -245,6 +249,7 @@ def test_full_memory_refuses_every_form_and_gives_room_after_deletes() -> None:
     assert fill_memory(db) > 0.95 * count
 
 
+@memory_only
 def test_memory_exhausted_inside_a_transaction_rolls_all_of_it_back() -> None:
     db = account_store(data_memory="2 MiB", transaction_memory="8 MiB", redo_log="32 MiB")
     fill_memory(db)

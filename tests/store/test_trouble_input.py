@@ -21,6 +21,8 @@ import tidemark as tm
 from tests.store.support import open_memory
 from tests.store.trouble import nothing_happens
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 NAME = "test.everything"
 Row = dict[str, Any]
 
@@ -156,7 +158,7 @@ FORMS: dict[str, Callable[[list[Row], Bad], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def db() -> Any:
+def db(storage: str) -> Any:
     """One store for all cases: each proves that it left it as it was."""
     opened = open_memory()
     opened.create_table(NAME, COLUMNS, primary_key=KEY, partition=tm.HashPartition(2))

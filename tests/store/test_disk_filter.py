@@ -1,0 +1,127 @@
+"""The filter of the UNDO log at work, GCIs ended by hand: no restart goes back behind what it has left out (U3)."""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.memory import MemoryFiles
+from recovery.sysfile import NAMES as SYSFILES
+from recovery.sysfile import read_copy
+from tests.recovery.support import flipped
+from tests.store.disk_support import DISK, NAME, DiskStore
+from tests.store.support import open_memory, rows_of
+
+Moments = list[tuple[int, dict[int, Any]]]
+ROWS = 24
+TURNS = 6
+
+
+@functools.cache
+def history() -> tuple[dict[str, bytes], Moments]:
+    """The files of a store whose filter has left records out at every turn; epochs, and the rows at the end of each.
+
+    Each turn changes rows no other turn does, so that replay brings none of them to rights by chance.
+    """
+    store = DiskStore(undo_log="8 MiB")
+    store.load(range(ROWS))
+    store.db.checkpoint()
+    moments: Moments = []
+    for turn in range(1, TURNS + 1):
+        if turn < TURNS - 1:
+            store.db._clockwork.advance_gci()
+        moments.append((store.db.sync(), dict(store.rows)))
+        store.flush()
+        store.load(range(turn % TURNS, ROWS, TURNS), turn)
+    assert store.db.status()["disk"]["undo"]["records_filtered"] > 0, "the filter is idle"
+    assert all(later > epoch for (epoch, _), (later, _) in zip(moments, moments[1:], strict=False))
+    return store.files.kill().snapshot(), moments
+
+
+def outcomes(contents: dict[str, bytes], moments: Moments) -> list[str]:
+    """What a restart through each epoch gives: "refused", or "exact" once the rows were found to be those."""
+    found = []
+    for epoch, rows in moments:
+        files = MemoryFiles.from_snapshot(contents)
+        try:
+            db = open_memory(files, epoch, **DISK)
+        except tm.ValueOutOfRange as error:
+            assert error.oldest > epoch and "UNDO" in str(error)
+            assert files.snapshot() == contents, "a refused restart changes nothing"
+            found.append("refused")
+            continue
+        assert rows_of(db, NAME) == rows, f"epoch {epoch}"
+        assert db.check()["problems"] == []
+        found.append("exact")
+    return found
+
+
+def newest_copy(contents: dict[str, bytes]) -> str:
+    files = MemoryFiles.from_snapshot(contents)
+    copies = {name: read_copy(files, name) for name in SYSFILES}
+    return max(copies, key=lambda name: getattr(copies[name], "generation", 0))
+
+
+def test_restart_through_an_epoch_behind_the_filter_is_refused_and_later_ones_are_exact() -> None:
+    contents, moments = history()
+    found = outcomes(contents, moments)
+    assert found == sorted(found, reverse=True), "refused up to an epoch, exact from there on"
+    assert found[0] == "refused" and found[-1] == "exact"
+
+
+def test_filter_goes_as_far_as_both_copies_of_the_sysfile_say() -> None:
+    db = open_memory()
+    keeper, before = db._clockwork._keeper, db._clockwork._keeper.restorable_epoch
+    keeper.write(filtered_epoch=before + 9)
+    assert keeper.restorable_epoch == before, "one copy says so"
+    keeper.write()
+    assert keeper.restorable_epoch == before + 9
+
+
+@pytest.mark.parametrize("lost", ["newest", "older"])
+def test_restart_through_an_epoch_knows_the_filter_by_either_copy_of_the_sysfile(lost: str) -> None:
+    """Story: a flush left out what the newest copy of the sysfile allowed. With that copy lost, the older one let a
+    restart go back before epochs whose UNDO records were gone: rows of later epochs stood on the pages.
+    """
+    contents, moments = history()
+    name = newest_copy(contents)
+    if lost == "older":
+        name = next(each for each in SYSFILES if each != name)
+    found = outcomes({**contents, name: flipped(contents[name], 200)}, moments)
+    assert found == sorted(found, reverse=True)
+    assert found[0] == "refused" and found[-1] == "exact"
+
+
+def test_restart_through_an_epoch_broken_off_anywhere_can_be_done_again() -> None:
+    """The floor it writes first must not itself forbid what it is the floor of."""
+    contents, moments = history()
+    first = outcomes(contents, moments).index("exact")
+    epoch, rows = moments[first]
+    rng = random.Random(7)
+    nth = 0
+    is_over = False
+    while not is_over:
+        nth += 2
+        memory = MemoryFiles.from_snapshot(contents)
+        files: Any = FaultFiles(memory, [Rule("*", nth=nth, once=False, stall=_power_off)])
+        try:
+            open_memory(files, epoch, **DISK)
+            is_over = True
+        except PowerOff:
+            pass
+        again = open_memory(memory.crash(rng, "sectors"), epoch, **DISK)
+        assert rows_of(again, NAME) == rows, f"call {nth}"
+    assert nth > 40
+
+
+class PowerOff(BaseException):
+    """The machine is gone."""
+
+
+def _power_off() -> None:
+    raise PowerOff
