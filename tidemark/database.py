@@ -303,6 +303,13 @@ class Database:
         self.check_usable()
         return self._clockwork.advance_epoch()
 
+    def advance_gci(self) -> None:
+        """Begin the next GCI and write the sysfile, as time does it otherwise: UNDO records of what was committed before
+        may be left out from now on. Durable on return: everything committed before. Raises: StoreFailed.
+        """
+        self.check_usable()
+        self._clockwork.advance_gci()
+
     def checkpoint(self, progress: Progress | None = None) -> dict[str, Any]:
         """Make one local checkpoint now; returns a report. Durable on return: the state at the end of its epoch.
 

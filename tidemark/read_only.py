@@ -271,4 +271,4 @@ class ReadOnlyDatabase:
         raise _read_only("nothing was written")
 
     create_table = drop_table = create_tablespace = add_datafile = drop_tablespace = _refuse
-    sync = advance_epoch = checkpoint = _refuse
+    sync = advance_epoch = advance_gci = checkpoint = _refuse

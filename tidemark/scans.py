@@ -108,8 +108,9 @@ class Scan:
         if self._lock is not None:
             yield from self._locked()
             return
-        row_class: Any = namedtuple("Row", self._columns, rename=True)  # type: ignore[misc]
         whole = self._columns == list(self._table.format.names)
+        # Making a class takes longer than a small scan.
+        row_class: Any = None if whole else namedtuple("Row", self._columns, rename=True)  # type: ignore[misc]
         for batch in scan(self._table, self._txn, self._limit, self._plain):
             if whole:
                 decode = self._table.format.decode_row

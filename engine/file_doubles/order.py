@@ -25,7 +25,7 @@ when the UNDO log is opened and when its tail moves; `mark("undo_durable", lsn=.
 
 from __future__ import annotations
 
-import fnmatch
+import functools
 import re
 import threading
 from dataclasses import dataclass, field
@@ -42,8 +42,13 @@ from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
 
 _DATA = re.compile(r"lcp/(\d+)-[^/]*\.data")
 _CONTROL = re.compile(r"lcp/control-(\d+)[^/]*")
-_REDO = "redo/*.redo"
+_REDO = re.compile(r"redo/[^/]*\.redo")
 _SYSFILE = re.compile(r"sysfile\.\d")
+
+
+@functools.cache
+def _is_redo_name(name: str) -> bool:
+    return _REDO.fullmatch(name) is not None
 
 
 class OrderViolation(AssertionError):
@@ -144,7 +149,7 @@ class _OrderRaw(RawWrapper):
         return not self._is_entry_unsynced(name) and (state is None or not state.is_unsynced)
 
     def _unsynced_redo(self) -> list[str]:
-        return sorted(name for name in self._states if fnmatch.fnmatchcase(name, _REDO) and not self._is_durable(name))
+        return sorted(name for name in self._states if _is_redo_name(name) and not self._is_durable(name))
 
     def _unsynced_undo(self) -> list[str]:
         return sorted(name for name in self._states if is_undo_name(name) and not self._is_durable(name))
@@ -228,7 +233,7 @@ class _OrderRaw(RawWrapper):
 
     def _measure_redo(self) -> None:
         if not self._redo_bytes:
-            names = [f"redo/{leaf}" for leaf in self.inner.names("redo") if fnmatch.fnmatchcase(f"redo/{leaf}", _REDO)]
+            names = [f"redo/{leaf}" for leaf in self.inner.names("redo") if _is_redo_name(f"redo/{leaf}")]
             # All or none: a signal may come out of any of these calls.
             self._redo_bytes = {name: self.inner.size_of(name) for name in names}
 
@@ -263,7 +268,7 @@ class _OrderRaw(RawWrapper):
             count = view.nbytes
             if _SYSFILE.fullmatch(file.name) and count == SYSFILE_BYTES:
                 self._reach_written[file.name] = int(np.frombuffer(view, dtype=SYSFILE)["reach_lsn"][0])
-            is_redo = fnmatch.fnmatchcase(file.name, _REDO)
+            is_redo = _is_redo_name(file.name)
             # A write that lengthens a REDO file fills it at its creation; the log itself never grows a file.
             is_log = is_redo and offset + count <= self.inner.size(file)
             if is_log:

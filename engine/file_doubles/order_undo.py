@@ -6,6 +6,7 @@ any other is the rest of one, or the zeroing of the block behind the end by a re
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ from engine.layout.sealed import KIND_UNDO_GROUP
 _UNDO = re.compile(r"undo/\d+\.undo")
 
 
+@functools.cache
 def is_undo_name(name: str) -> bool:
     """Whether a file is one of the ring."""
     return _UNDO.fullmatch(name) is not None

@@ -34,6 +34,10 @@ class Piece:
     sectors: int = 1
     is_grown: bool = False
 
+    def __hash__(self) -> int:
+        # No two pieces of one disk have the same call and sector; sets of thousands of them are drawn at every point.
+        return self.change << 20 ^ self.sector
+
 
 @dataclass(eq=False)
 class Change:

@@ -8,8 +8,10 @@ each is restarted and judged by the program's verification against what had been
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +20,7 @@ from engine.clock import SystemClock
 from engine.errors import Error
 from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import CrashPolicy, MemoryFiles
-from engine.file_doubles.order import OrderMonitor
+from engine.file_doubles.order import OrderMonitor, OrderViolation
 from engine.file_doubles.power_loss import Piece
 from engine.file_doubles.trace import Event, Replay, TraceFiles
 from recovery.crash_harness.program import (
@@ -49,6 +51,11 @@ AGAIN_EVERY = 4
 # And others are restarted with the power lost in the middle of it, so many times over.
 BROKEN_OFF_EVERY = 5
 BROKEN_OFF_TIMES = 2
+# Every so many restarted stores are verified whole, as `Database.check` does it.
+CHECK_EVERY = 3
+
+# A local checkpoint whose control file the power loss tore: nobody had been told of it.
+_UNFINISHED = re.compile(r"lcp/control-\d+ is damaged; another local checkpoint serves")
 
 POLICIES: tuple[CrashPolicy, ...] = ("drop", "sectors", "torn", "keep")
 
@@ -62,10 +69,28 @@ class _Recorder(Ledger):
         super().__init__()
         self._disk = MemoryFiles().disk
         self.traces = [TraceFiles(MemoryFiles(self._disk))]
+        self._stores: list[Any] = []
 
     def open_store(self, **options: Any) -> Any:
         self.traces.append(TraceFiles(MemoryFiles(self._disk)))
-        return open_simulated(OrderMonitor(self.traces[-1]), **options)
+        self._stores.append(open_simulated(OrderMonitor(self.traces[-1]), **options))
+        return self._stores[-1]
+
+    def add_figures(self, figures: dict[str, int]) -> None:
+        """What the stores of the run did, added up: an enumeration shows no more than its programs reach."""
+        for db in self._stores:
+            status = db.status()
+            undo = status["disk"].get("undo") or {}
+            caches = (status["disk"].get("page_buffer") or {}).values()
+            found = {
+                "stores": 1,
+                "local_checkpoints": status["lcp"]["completed"],
+                "undo_records": undo.get("records_made", 0),
+                "undo_filtered": undo.get("records_filtered", 0),
+                "pages_written": sum(cache["pages_written"] for cache in caches),
+            }
+            for name, value in found.items():
+                figures[name] = figures.get(name, 0) + value
 
     def begin(self, text: str) -> None:
         super().begin(text)
@@ -76,13 +101,16 @@ class _Recorder(Ledger):
         self.traces[-1].mark("ledger.acknowledge", text=text)
 
 
-def record(work: Work, seed: int) -> tuple[Event, ...]:
-    """Run the program once to its end; everything that reached the disk, with the ledger's lines as marks.
+def record(work: Work, seed: int, figures: dict[str, int] | None = None) -> tuple[Event, ...]:
+    """Run the program once to its end; everything that reached the disk, with the ledger's lines as marks. What its
+    stores did is added to `figures`.
 
     Raises: OrderViolation if the store wrote in a wrong order, and whatever the program raises.
     """
     recorder = _Recorder()
     work(recorder.open_store, seed, recorder)
+    if figures is not None:
+        recorder.add_figures(figures)
     return tuple(event for trace in recorder.traces for event in trace.events)
 
 
@@ -96,6 +124,9 @@ class StatesReport:
     kills: int = 0
     second_restarts: int = 0
     broken_off: int = 0  # restarts in which the power was lost
+    restarts: int = 0
+    checks: int = 0  # stores verified whole
+    figures: dict[str, int] = field(default_factory=dict)  # of the recorded runs
     seconds: float = 0.0
     digests: set[str] = field(default_factory=set)
 
@@ -132,45 +163,72 @@ def choices(pieces: list[Piece], rng: random.Random, limit: int) -> list[Choice]
     """
     everything = frozenset(pieces)
     grows = any(piece.kind == "grow" for piece in pieces)
-    if len(pieces) <= EXHAUSTIVE_PIECES:
-        sizes = range(len(pieces) + 1)
-        subsets = [frozenset(some) for size in sizes for some in itertools.combinations(pieces, size)]
-    else:
-        few = len(pieces) <= SINGLE_PIECES
-        places = range(len(pieces)) if few else sorted(rng.sample(range(len(pieces)), SINGLE_PIECES))
-        subsets = [frozenset(pieces[:place]) for place in places]
-        subsets += [everything - {pieces[place]} for place in places]
-        subsets += [frozenset({pieces[place]}) for place in places]
-        subsets += list(_torn(pieces))
-        shares = [rng.choice((0.1, 0.5, 0.9)) for _ in range(RANDOM_SUBSETS)]
-        subsets += [frozenset(piece for piece in pieces if rng.random() < share) for share in shares]
     found: list[Choice] = [(frozenset(), False), (everything, False)] if pieces else [(frozenset(), False)]
     known = set(found)
-    others = [(subset, fill) for subset in subsets for fill in ((False, True) if grows else (False,))]
-    for choice in rng.sample(others, len(others)):
+    others = [(make, fill) for make in _subsets(pieces, rng) for fill in ((False, True) if grows else (False,))]
+    for make, fill in rng.sample(others, len(others)):
         if len(found) >= limit:
             break
+        choice = (make(), fill)
         if choice not in known:
             known.add(choice)
             found.append(choice)
     return found
 
 
-def _torn(pieces: list[Piece]) -> Iterator[frozenset[Piece]]:
+def _subsets(pieces: list[Piece], rng: random.Random) -> list[Callable[[], frozenset[Piece]]]:
+    """What makes each candidate; few of them are wanted, and a set of a thousand pieces takes its time."""
+    everything = frozenset(pieces)
+    if len(pieces) <= EXHAUSTIVE_PIECES:
+        sizes = range(len(pieces) + 1)
+        subsets = [frozenset(some) for size in sizes for some in itertools.combinations(pieces, size)]
+        return [functools.partial(frozenset, subset) for subset in subsets]
+    few = len(pieces) <= SINGLE_PIECES
+    places = range(len(pieces)) if few else sorted(rng.sample(range(len(pieces)), SINGLE_PIECES))
+    made: list[Callable[[], frozenset[Piece]]] = []
+    for place in places:
+        made.append(functools.partial(lambda place: frozenset(pieces[:place]), place))
+        made.append(functools.partial(lambda piece: everything - {piece}, pieces[place]))
+        made.append(functools.partial(lambda piece: frozenset({piece}), pieces[place]))
+    for share in [rng.choice((0.1, 0.5, 0.9)) for _ in range(RANDOM_SUBSETS)]:
+        made.append(functools.partial(lambda share: frozenset(each for each in pieces if rng.random() < share), share))
+    return made + _torn(pieces)
+
+
+def _torn(pieces: list[Piece]) -> list[Callable[[], frozenset[Piece]]]:
     """For each write of several sectors: all else kept, and of it a part from the front, or only its end."""
-    changes = {piece.change for piece in pieces if piece.kind == "write" and piece.sectors > 1}
-    for change in sorted(changes):
-        others = frozenset(piece for piece in pieces if piece.change != change)
-        own = [piece for piece in pieces if piece.change == change and piece.kind == "write"]
+    everything = frozenset(pieces)
+    writes: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        if piece.kind == "write" and piece.sectors > 1:
+            writes.setdefault(piece.change, []).append(piece)
+    made: list[Callable[[], frozenset[Piece]]] = []
+    for own in writes.values():
         for cut in sorted({1, len(own) // 2, len(own) - 1}):
-            yield others | frozenset(own[:cut])
-            yield others | frozenset(own[cut:])
+            made.append(functools.partial(lambda lost: everything - frozenset(lost), own[cut:]))
+            made.append(functools.partial(lambda lost: everything - frozenset(lost), own[:cut]))
+    return made
 
 
 def image_of(files: MemoryFiles, choice: Choice, rng: random.Random) -> MemoryFiles:
     """The disk of one choice."""
     kept, is_garbage = choice
     return files.image(kept.__contains__, rng.randbytes if is_garbage else bytes)
+
+
+@dataclass
+class _Restarted:
+    """A store that came back, as verified."""
+
+    db: Any
+    seen: str | None  # digest of its rows, if the verification took it
+
+    @property
+    def shown(self) -> str:
+        """Digest of its rows right after the restart."""
+        if self.seen is None:
+            self.seen = digest_of(state_of(self.db))
+        return self.seen
 
 
 class _Judge:
@@ -187,9 +245,9 @@ class _Judge:
         self._report.judged += 1
         if self._report.judged % BROKEN_OFF_EVERY == 0:
             disk = self._broken_off(disk, ledger, place)
-        db = self._restart(disk, ledger, place)
+        store = self._restart(disk, ledger, place)
         if self._report.judged % AGAIN_EVERY == 0:
-            self._again(db, disk, ledger, place)
+            self._again(store, disk, ledger, place)
 
     def judge_kill(self, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
         """The process dies, the machine lives on; power fails after the restart, which read what no sync had covered.
@@ -205,7 +263,7 @@ class _Judge:
         an undisturbed one. Raises: Violation.
         """
         plan = Plan([Rule("pwrite", nth=1 << 40)])
-        undisturbed = self._restart(disk.kill(), ledger, place, plan)
+        undisturbed = self._restart(disk.kill(), ledger, place, plan).shown
         for _ in range(BROKEN_OFF_TIMES):
             at = self._rng.randrange(1, plan.calls + 1)
             off = FaultFiles(disk, [Rule("*", nth=at, once=False, stall=power_off)])
@@ -213,38 +271,44 @@ class _Judge:
                 open_simulated(OrderMonitor(off))
             except PowerOff:
                 self._report.broken_off += 1
-            except Error as error:
+            except (Error, OrderViolation) as error:
                 raise Violation(f"{self._where}, {place}, restart: {type(error).__name__}: {error}") from error
             disk = disk.crash(self._rng, self._rng.choice(POLICIES))
         after = self._restart(disk.kill(), ledger, f"{place}, after restarts that were broken off")
-        if digest_of(state_of(after)) != digest_of(state_of(undisturbed)):
+        if after.shown != undisturbed:
             raise Violation(f"{self._where}, {place}: restarts that were broken off changed what is shown")
         return disk
 
-    def _again(self, db: Any, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
+    def _again(self, store: _Restarted, disk: MemoryFiles, ledger: Ledger, place: str) -> None:
         """What a restart has shown stays, and so does what is committed behind it."""
         report = self._report
         report.second_restarts += 1
-        shown = digest_of(state_of(db))
+        shown = store.shown
         has_worked = report.second_restarts % 2 == 0
         if has_worked:
-            probe(db, report.judged)
+            probe(store.db, report.judged)
         lost = disk.crash(self._rng, "drop" if report.second_restarts % 3 else "sectors")
         after = self._restart(lost, ledger, f"{place}, second restart")
-        if digest_of(state_of(after)) != shown:
+        if after.shown != shown:
             raise Violation(f"{self._where}, {place}: what the restart showed is gone after the next one")
-        if has_worked and report.judged not in probed(after):
+        if has_worked and report.judged not in probed(after.db):
             raise Violation(f"{self._where}, {place}: a commit after the restart is lost at the next one")
 
-    def _restart(self, disk: MemoryFiles, ledger: Ledger, place: str, plan: Plan | None = None) -> Any:
+    def _restart(self, disk: MemoryFiles, ledger: Ledger, place: str, plan: Plan | None = None) -> _Restarted:
+        report = self._report
+        report.restarts += 1
+        ledger.seen = None
         try:
             db = open_simulated(OrderMonitor(disk if plan is None else FaultFiles(disk, plan)))
             found = self._verify(db, ledger)
-        except Error as error:
+            if not found and plan is None and report.restarts % CHECK_EVERY == 0:
+                report.checks += 1
+                found = [problem for problem in db.check()["problems"] if not _UNFINISHED.match(problem)]
+        except (Error, OrderViolation) as error:
             raise Violation(f"{self._where}, {place}: {type(error).__name__}: {error}") from error
         if found:
             raise Violation(f"{self._where}, {place}: {found[0]}")
-        return db
+        return _Restarted(db, ledger.seen)
 
 
 def crash_states(
@@ -261,12 +325,18 @@ def crash_states(
     rng = random.Random(seed)
     judge = _Judge(verify, rng, report, f"crash states, seed {seed}")
     seen: set[tuple[str, int]] = set()
-    for files, ledger, event in crash_points(record(work, seed)):
+    seen_killed: set[tuple[str, int]] = set()
+    for files, ledger, event in crash_points(record(work, seed, report.figures)):
         report.points += 1
         call = "the end" if event is None else event.render(digests=False)
         pieces = files.pieces()
         if pieces:
-            judge.judge_kill(files.kill(), ledger, f"point {report.points} before {call}, killed")
+            killed = files.kill()
+            # A sync changes nothing that the next process reads: the point before it left more to lose.
+            key = (killed.digest(), len(ledger.acknowledged))
+            if key not in seen_killed:
+                seen_killed.add(key)
+                judge.judge_kill(killed, ledger, f"point {report.points} before {call}, killed")
         for number, choice in enumerate(choices(pieces, rng, per_point)):
             disk = image_of(files, choice, rng)
             digest = disk.digest()

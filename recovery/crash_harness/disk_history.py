@@ -2,7 +2,8 @@
 
 What `history` does, and: texts of up to four pages, values that keep their length and values that do not, transactions
 that touch more pages than a slice of a commit pins, tablespaces of two page sizes made and given data files in the
-course of the run, growth by extents, GCIs in between, so that the filter of the UNDO log has something to leave out.
+course of the run, one of them dropped and made again, growth by extents, GCIs in between, some of them right behind
+commits that keep every length, so that the filter of the UNDO log has something to leave out.
 """
 
 from __future__ import annotations
@@ -28,8 +29,13 @@ DISK_COLUMNS = [
     Column("turns", Int32, storage="disk"),
 ]
 NOTE_MAX = 14_000
-GCI_EVERY = 4
+GCI_EVERY = 2
 DATAFILE_EVERY = 26
+LCP_EVERY = 6
+# Transactions that keep every length, and how many rows of a table they change.
+QUIET_SHARE = 0.4
+QUIET_ROWS = 5
+DROP_SPACE_SHARE = 0.5
 CHANGES_MAX = 8
 # Small pages, few of them in an extent: many pages, files that grow often.
 SPACES = {
@@ -53,12 +59,33 @@ class DiskHistory(History):
             self.db.create_tablespace(space, **SPACES[space], limit=LIMIT)
         self.db.create_table(name, self.columns, primary_key="id", partition=HashPartition(2), tablespace=space)
 
+    def ddl(self, name: str) -> None:
+        """Make the table, or drop it if it is there, and now and then its tablespace with it."""
+        super().ddl(name)
+        if name not in self.model and self.rng.random() < DROP_SPACE_SHARE:
+            self.db.checkpoint()
+            self.db.drop_tablespace("side")
+
+    def commit(self) -> None:
+        """One transaction of any kind, or one of which a filtered UNDO log says nothing once its epoch is restorable."""
+        if self.rng.random() >= QUIET_SHARE:
+            super().commit()
+            return
+        after = {name: dict(rows) for name, rows in self.model.items()}
+        with self.db.transaction() as txn:
+            for name, rows in after.items():
+                for key in self.rng.sample(sorted(rows), min(len(rows), QUIET_ROWS)):
+                    self.keep_length(txn, name, rows, key)
+            line = self.begin(after)
+        self.done(after, line, self.waits_for_disk)
+        if self.rng.random() < 0.5:
+            self.gci()
+
     def commit_or_make_room(self) -> None:
         """One transaction; a log that is full is cut by a local checkpoint, and by a second one. GCIs, data files."""
         self.steps += 1
         if self.steps % GCI_EVERY == 0:
-            self.db.sync()
-            self.promised()
+            self.gci()
         if self.steps % DATAFILE_EVERY == 0:
             self.db.add_datafile("main", "64 KiB")
         while True:
@@ -72,6 +99,13 @@ class DiskHistory(History):
         """One transaction while a local checkpoint is being made, which alone can free a full UNDO log."""
         with contextlib.suppress(StorageFull):
             self.commit()
+        if self.rng.random() < 0.3:
+            self.gci()
+
+    def gci(self) -> None:
+        """What time does otherwise: the epochs of all commits so far become restorable, their UNDO records needless."""
+        self.db.advance_gci()
+        self.promised()
 
     def row(self, key: int) -> Row:
         """A row with a text of up to four pages, or none."""
@@ -93,6 +127,14 @@ class DiskHistory(History):
             rows.update(fresh)
         else:
             super().change(txn, name, rows)
+
+    def keep_length(self, txn: Any, name: str, rows: dict[int, Row], key: int) -> None:
+        """Other values, each as long as the one before."""
+        row = list(rows[key])
+        row[5] = self.rng.randrange(1 << 20)
+        row[4] = chr(97 + self.rng.randrange(26)) * len(row[4])
+        txn.update(name, key, {"turns": row[5], "label": row[4]})
+        rows[key] = tuple(row)
 
     def update(self, txn: Any, name: str, rows: dict[int, Row], key: int) -> None:
         """Values that keep their length, values that do not, and values in memory alone."""
@@ -119,13 +161,17 @@ class DiskHistory(History):
 
 def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
     """The program, for crash states: 40 steps."""
-    DiskHistory(open_store, seed, ledger).run(40)
+    DiskHistory(open_store, seed, ledger, LCP_EVERY).run(40)
 
 
 def epoch_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program with commits that do not wait for the disk, and without the filter of the UNDO log."""
-    unfiltered = functools.partial(open_store, undo_filter=False)
-    DiskHistory(unfiltered, seed, ledger, durability="epoch").run(40)
+    """The program with commits that do not wait for the disk: what is filtered too early would be lost."""
+    DiskHistory(open_store, seed, ledger, LCP_EVERY, "epoch").run(40)
+
+
+def unfiltered_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program without the filter of the UNDO log."""
+    DiskHistory(functools.partial(open_store, undo_filter=False), seed, ledger, LCP_EVERY).run(40)
 
 
 def long_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
@@ -134,7 +180,7 @@ def long_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 
 
 def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    """The program, for anomaly loops: 24 steps, a local checkpoint, a table made and dropped, reopening."""
+    """The program, for anomaly loops: 24 steps, local checkpoints, a table made and dropped, reopening."""
     DiskHistory(open_store, seed, ledger).run(24)
 
 

@@ -63,6 +63,8 @@ class Ledger:
     def __init__(self) -> None:
         self.acknowledged: list[str] = []
         self.under_way: set[str] = set()
+        # Set by a verification that has taken the digest of all rows: nobody need read them again for it.
+        self.seen: str | None = None
 
     def begin(self, text: str) -> None:
         """From here on it may happen."""
@@ -117,7 +119,7 @@ def whole_state(db: Any, ledger: Ledger) -> list[str]:
     """The store is in the state acknowledged last or in the one under way, for programs whose lines are `digest_of`
     the state that follows. A program that has acknowledged nothing has an empty store.
     """
-    found = digest_of(state_of(db))
+    found = ledger.seen = digest_of(state_of(db))
     last = ledger.acknowledged[-1] if ledger.acknowledged else digest_of({})
     if found in {last, *ledger.under_way}:
         return []

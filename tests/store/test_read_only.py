@@ -250,6 +250,7 @@ def writing_calls(view: Any, txn: Any) -> dict[str, Callable[[], Any]]:
         "drop_tablespace": lambda: view.drop_tablespace("x"),
         "sync": lambda: view.sync(),
         "advance_epoch": lambda: view.advance_epoch(),
+        "advance_gci": lambda: view.advance_gci(),
         "checkpoint": lambda: view.checkpoint(),
         "run": lambda: view.run(lambda txn: txn.insert(NAME, row)),
         "get shared": lambda: txn.get(NAME, 1, lock="shared"),

@@ -73,6 +73,7 @@ def every_call(db: Any, txn: Any) -> dict[str, Callable[[], Any]]:
         "run": lambda: db.run(lambda txn: None),
         "sync": db.sync,
         "advance_epoch": db.advance_epoch,
+        "advance_gci": db.advance_gci,
         "checkpoint": db.checkpoint,
         "outcome": lambda: db.outcome(1),
         "create_table": lambda: db.create_table("test.more", ACCOUNT, primary_key="id"),
