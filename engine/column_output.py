@@ -5,7 +5,7 @@ Lengths inside images are checked before they are followed; images that contradi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.column_buffers import NO_BYTES, build_fixed, build_variable
 from engine.columnar import check_status
-from engine.errors import LimitExceeded, PageDamaged
+from engine.errors import LimitExceeded, PageDamaged, SchemaInvalid
 from engine.kernels import columns as fixed_kernels
 from engine.kernels import disk_columns as disk_kernels
 from engine.kernels import var_columns as var_kernels
@@ -47,6 +47,23 @@ def arrow_schema(definition: TableDefinition, columns: Sequence[str] | None = No
     return pa.schema([pa.field(name, known[name].type.arrow_type(), known[name].nullable) for name in names])
 
 
+def wanted_names(row_format: RowFormat, columns: Sequence[str] | None, hidden: Collection[str] = ()) -> list[str]:
+    """The columns a caller asks for, all if None; `hidden` ones may be among them. Rows have a field for each name.
+
+    Raises: NoSuchColumn, SchemaInvalid for a name that stands twice.
+    """
+    if columns is None:
+        return list(row_format.names)
+    names = list(columns)
+    for place, name in enumerate(names):
+        if name not in hidden and name not in row_format.names:
+            raise row_format.no_such_column(name, None)
+        if name in names[:place]:
+            table = row_format.definition.name
+            raise SchemaInvalid(f"{table}: column {name} is asked for twice; name it once", table=table, column=name)
+    return names
+
+
 def decode_rows(
     row_format: RowFormat,
     images: Words,
@@ -61,16 +78,13 @@ def decode_rows(
     need no disk part.
 
     Shapes: `images` (words,) int64; `offsets_or_stride` the word positions of the images (at least count) or the words
-    from one to the next; `extra` arrays (count,). Raises: NoSuchColumn, PageDamaged, LimitExceeded past 2 GiB of one
-    column.
+    from one to the next; `extra` arrays (count,). Raises: NoSuchColumn, SchemaInvalid (a column twice), PageDamaged,
+    LimitExceeded past 2 GiB of one column.
     """
     import pyarrow as pa
 
-    names = list(row_format.names) if columns is None else list(columns)
+    names = wanted_names(row_format, columns)
     known = dict(zip(row_format.names, row_format.layout.places, strict=True))
-    for name in names:
-        if name not in known:
-            raise row_format.no_such_column(name, None)
     places = [known[name] for name in names]
     arrays: dict[int, pa.Array] = {}
     layout = row_format.layout

@@ -139,11 +139,7 @@ class _Gatherer:
         for number, (start, stop, pages) in enumerate(groups):
             if number + 1 < len(groups):
                 self._disk.read_ahead(groups[number + 1][2])
-            self._disk.hold(pages)
-            try:
-                self._read_group(read, start, stop)
-            finally:
-                self._disk.release(pages)
+            self._read_group(read, start, stop, pages)
         if self.state[4]:
             self._complete_all(read_again)
 
@@ -156,25 +152,29 @@ class _Gatherer:
             stop = int(firsts[end]) if end < distinct.size else self._sorted.size
             yield int(firsts[at]), stop, [int(page) for page in distinct[at:end] if page]
 
-    def _read_group(self, read: Callable[[int, int, Words, Words, Words], int], start: int, stop: int) -> None:
+    def _read_group(
+        self, read: Callable[[int, int, Words, Words, Words], int], start: int, stop: int, pages: list[int]
+    ) -> None:
+        """Rows [start:stop], which were on these pages. Nobody waits for a frame while he holds others: scans of rows
+        that moved would wait for each other (H2). Pages that were let go are in memory still, as a rule.
+        """
         position = start
-        moved: list[int] = []
+        held: list[int] = []
         try:
+            _hold_instead(self._disk, held, pages)
             while position < stop:
                 status = read(position, stop, self.out, self.offsets, self.state)
                 position = int(self.state[2])
                 if status == OK:
                     return
                 if status == ST_PAGE:  # the row went to another page since
-                    page = int(self.state[3])
-                    self._disk.hold([page])
-                    moved.append(page)
+                    _hold_instead(self._disk, held, [int(self.state[3])])
                 elif status == ST_DAMAGED:
                     raise self._disk.damaged(int(self.state[3]), self._table.name)
                 else:
                     self._grow(ST_SPACE - status)
         finally:
-            self._disk.release(moved)
+            self._disk.release(held)
 
     def _grow(self, words: int) -> None:
         used = int(self.state[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,16 +15,6 @@ settings.register_profile(
     "tidemark", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile("tidemark")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_store_outlives_its_module() -> Iterator[None]:
-    """Hundreds of stores are dropped as a crash drops them. Each has megabytes of arena and few objects: the
-    collector
-    of cycles, which counts objects, would let gigabytes pile up.
-    """
-    yield
-    gc.collect()
 
 
 @pytest.fixture(scope="module", params=STORAGES)

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine import row_operations
 from engine.batch_operations import ScanBatch, decode_entries, scan
-from engine.column_output import arrow_schema, to_numpy, to_pandas
+from engine.column_output import arrow_schema, to_numpy, to_pandas, wanted_names
 from engine.errors import SchemaInvalid
 
 if TYPE_CHECKING:
@@ -44,12 +44,9 @@ class Scan:
             raise SchemaInvalid(f"limit must be a number of rows, got {limit!r}")
         self._table = table
         self._txn = txn
-        self._columns = list(table.format.names) if columns is None else list(columns)
+        self._columns = wanted_names(table.format, columns, HIDDEN)
         self._limit = limit
         self._lock = lock
-        for name in self._columns:
-            if name not in HIDDEN and name not in table.format.names:
-                raise table.format.no_such_column(name, None)
         self._plain = [name for name in self._columns if name not in HIDDEN]
 
     def _extra(self, batch: ScanBatch) -> dict[str, Any]:

@@ -310,6 +310,44 @@ def test_eight_threads_on_25_frames_keep_every_row_whole() -> None:
     store.crash()
 
 
+def test_scan_of_rows_that_moved_waits_for_no_page_while_it_holds_others() -> None:
+    # A scan holds up to a quarter of the frames, and held all pages rows had moved to besides: four of them, each
+    # waiting for one frame more, waited for each other until their time was over, or one for itself.
+    store = DiskStore(data_memory="32 MiB")
+    store.load(range(60), size=400)
+    before = store.found()
+    disk = store.db._store.disk
+    hold, release = disk.hold, disk.release
+    held: list[int] = []
+    waits: list[list[int]] = []
+    is_moving = False
+
+    def watched_hold(pages: list[int], is_reference: bool = True) -> None:
+        nonlocal is_moving
+        hold(pages, is_reference)
+        if pages and not is_moving:
+            waits.append(held[:])
+            held.extend(pages)
+            if len(waits) == 1:
+                is_moving = True
+                store.load(range(60), 1, size=2_900)
+                is_moving = False
+
+    def watched_release(pages: list[int]) -> None:
+        release(pages)
+        if not is_moving:
+            for page in pages:
+                held.remove(page)
+
+    disk.hold, disk.release = watched_hold, watched_release
+    found = store.found()
+    assert len(waits) > 5 and not any(waits) and not held
+    assert all(row in (before[key], store.rows[key]) for key, row in found.items())
+    assert any(found[key] == store.rows[key] for key in found)
+    disk.hold, disk.release = hold, release
+    store.verify()
+
+
 def test_restart_through_an_epoch_is_exact_unfiltered_and_refused_before_the_filtered_epoch() -> None:
     """U3: UNDO records of restorable epochs are left out; no restart goes back behind them, none does so wrongly."""
     for undo_filter in (False, True):

@@ -381,3 +381,19 @@ def test_batch_update_with_rows_of_some_columns_leaves_the_others_alone() -> Non
         with pytest.raises(error, match=message):
             table.update_many(rows)
     assert [tuple(table[key]) for key in (1, 2)] == [(1, 7, 7, None), (2, 3, 2, "y")]
+
+
+@pytest.mark.parametrize("columns", [["id", "id"], ["price", "id", "price"], [tm.ROWID, "id", tm.ROWID]])
+def test_column_asked_for_twice_is_refused_by_every_way_to_read(db: Any, columns: list[str]) -> None:
+    # A scan of ["id", "id"] was a bare KeyError out of Arrow, or rows with a field "_1".
+    table = db[NAME]
+    calls = [table.scan, table.to_arrow, table.to_pandas]
+    if tm.ROWID not in columns:
+        calls.append(lambda columns: table.get_many([(1, "a")], columns))
+    for call in calls:
+        with pytest.raises(tm.SchemaInvalid, match="twice") as caught:
+            call(columns)
+        assert caught.value.column == columns[-1]
+    with db.transaction() as txn, pytest.raises(tm.SchemaInvalid, match="twice"):
+        txn.scan(NAME, columns)
+    assert table.to_arrow(list(dict.fromkeys(columns))).num_columns == len(set(columns))
