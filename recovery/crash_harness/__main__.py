@@ -98,7 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{violation}\n")
         return 1
     for each in figures:
-        line = json.dumps(each) if asked.json or getattr(asked, "piece", False) else ", ".join(f"{name} {value}" for name, value in each.items())
+        line = (
+            json.dumps(each)
+            if asked.json or getattr(asked, "piece", False)
+            else ", ".join(f"{name} {value}" for name, value in each.items())
+        )
         sys.stdout.write(line + "\n")
     return 0
 

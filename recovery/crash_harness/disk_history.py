@@ -36,6 +36,7 @@ LCP_EVERY = 6
 QUIET_SHARE = 0.4
 QUIET_ROWS = 5
 DROP_SPACE_SHARE = 0.5
+ATTEMPTS = 4
 CHANGES_MAX = 8
 # Small pages, few of them in an extent: many pages, files that grow often.
 SPACES = {
@@ -88,12 +89,13 @@ class DiskHistory(History):
             self.gci()
         if self.steps % DATAFILE_EVERY == 0:
             self.db.add_datafile("main", "64 KiB")
-        while True:
+        for _ in range(ATTEMPTS - 1):
             try:
                 self.commit()
                 return
             except (RedoOverloaded, StorageFull):
                 self.db.checkpoint()
+        self.commit()  # a disk that is full stays full
 
     def commit_beside(self) -> None:
         """One transaction while a local checkpoint is being made, which alone can free a full UNDO log."""

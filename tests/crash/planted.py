@@ -283,7 +283,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
 )
 
-# These change compiled code, which takes a minute each time, or need many crash states: only in the long runs.
+# These change compiled code, which takes minutes each time, or need many crash states: only in the long runs.
 KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "torn-pages-not-mended",
@@ -318,22 +318,6 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
         "recovery.local_checkpoint.writer",
         "write_extents(self._files, self._identity, control.lcp_id, self._extents)",
         "write_extents(self._files, self._identity, control.lcp_id, copy_headers(disk.space))",
-        "disk-states",
-    ),
-    Defect(
-        "fresh-page-with-lsn-0",
-        "engine.kernels.disk_frames",
-        "mem[cache + C_PAGE_WORDS], page, owner, fresh_lsn(mem))\n"
-        "        mem[entry + CE_LSN] = mem[mem[entry + CE_FRAME] + DP_LSN]",
-        "mem[cache + C_PAGE_WORDS], page, owner, 0)\n"
-        "        mem[entry + CE_LSN] = mem[mem[entry + CE_FRAME] + DP_LSN]",
-        "disk-states",
-    ),
-    Defect(
-        "undo-forgets-free-words",
-        "engine.kernels.disk_replay",
-        "            refresh_free(mem, page, mem[frame + DP_FREE])",
-        "            refresh_free(mem, 0, mem[frame + DP_FREE])",
         "disk-states",
     ),
     Defect(
