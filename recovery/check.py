@@ -136,7 +136,7 @@ class FileCheck:
 
     def local_checkpoints(self, store: bytes) -> list[Control]:
         """Control files, newest first, and the data files they name; those that are intact."""
-        intact = []
+        intact: list[Control] = []
         for lcp_id in control_ids(self._files):
             problems: list[str] = []
             control = None

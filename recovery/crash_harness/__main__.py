@@ -78,10 +78,10 @@ def _run(asked: argparse.Namespace) -> list[dict[str, Any]]:
         return _in_pieces(asked)
     work, verify = resolve(asked.work), resolve(asked.verify)
     if asked.part == "states":
-        report = many_crash_states(
+        states = many_crash_states(
             work, verify, asked.seed, asked.distinct, say, asked.per_point, asked.seed_step, asked.piece
         )
-        found = report.to_dict()
+        found = states.to_dict()
         if not asked.piece:
             del found["digests"]
         return [found]
