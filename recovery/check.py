@@ -64,6 +64,7 @@ Progress = Callable[[int, int, str], None]
 SLICE_SLOTS = 512
 SLICE_SEGMENTS = 8
 PROBLEMS_MAX = 100
+LCPS_KEPT = 2  # older ones are no longer needed, by log or pages
 NOTHING = np.zeros(0, dtype=np.int64)
 EPOCH_MAX = (1 << 63) - 1
 
@@ -135,7 +136,7 @@ class FileCheck:
 
     def local_checkpoints(self, store: bytes) -> list[Control]:
         """Control files, newest first, and the data files they name; those that are intact."""
-        intact = []
+        intact: list[Control] = []
         for lcp_id in control_ids(self._files):
             problems: list[str] = []
             control = None
@@ -151,7 +152,11 @@ class FileCheck:
                 problems.append(error.message)
             self._report.files += 1
             for problem in problems:
-                self._report.add(problem)
+                # A power loss may bring the name of a retired one back, and not what it names.
+                if len(intact) >= LCPS_KEPT:
+                    self._report.notes.append(f"{problem} (local checkpoint {lcp_id}, which two newer ones replace)")
+                else:
+                    self._report.add(problem)
             if control is not None and not problems:
                 intact.append(control)
         self._leftovers()

@@ -304,8 +304,8 @@ class Database:
         return self._clockwork.advance_epoch()
 
     def advance_gci(self) -> None:
-        """Begin the next GCI and write the sysfile, as time does it otherwise: UNDO records of what was committed before
-        may be left out from now on. Durable on return: everything committed before. Raises: StoreFailed.
+        """Begin the next GCI and write the sysfile, as time does it otherwise: UNDO records of what was committed until
+        now may be left out of the log. Durable on return: everything committed before. Raises: StoreFailed.
         """
         self.check_usable()
         self._clockwork.advance_gci()

@@ -107,7 +107,7 @@ class Scan:
             return
         whole = self._columns == list(self._table.format.names)
         # Making a class takes longer than a small scan.
-        row_class: Any = None if whole else namedtuple("Row", self._columns, rename=True)  # type: ignore[misc]
+        row_class: Any = None if whole else namedtuple("Row", self._columns, rename=True)
         for batch in scan(self._table, self._txn, self._limit, self._plain):
             if whole:
                 decode = self._table.format.decode_row

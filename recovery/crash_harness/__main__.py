@@ -15,6 +15,7 @@ from typing import Any
 from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
 from recovery.crash_harness.crash_states import STATES_PER_POINT, many_crash_states
 from recovery.crash_harness.kill_loop import LIFE_MS_MAX, kill_loop
+from recovery.crash_harness.pieces import DISK_PROGRAMS, run_pieces
 from recovery.crash_harness.program import Violation, resolve
 
 HISTORY = "recovery.crash_harness.history"
@@ -27,6 +28,10 @@ def _parser() -> argparse.ArgumentParser:
     parts = parser.add_subparsers(dest="part", required=True)
     states = parts.add_parser("states", help="what power losses may leave of recorded runs")
     states.add_argument("--distinct", type=int, default=2_000, help="different states to judge")
+    states.add_argument("--disk", action="store_true", help="the built-in programs over disk tables, one by one")
+    states.add_argument("--jobs", type=int, default=1, help="processes, each with seeds of its own")
+    states.add_argument("--seed-step", type=int, default=1, help="from one seed to the next")
+    states.add_argument("--piece", action="store_true", help="go on behind a violation; the report whole, as JSON")
     states.add_argument("--per-point", type=int, default=STATES_PER_POINT, help="states of one crash point at most")
     anomalies = parts.add_parser("anomalies", help="the n-th call of the disk goes wrong, for every n")
     anomalies.add_argument("--only", choices=sorted(ANOMALIES), action="append", help="this kind; may be repeated")
@@ -47,18 +52,38 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _in_pieces(asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """One summary for each program, printed as soon as it is there."""
+    found = []
+    for program in DISK_PROGRAMS if asked.disk else (asked.work,):
+        figures = run_pieces(program, asked.verify, asked.seed, asked.distinct, asked.per_point, asked.jobs)
+        sys.stdout.write(json.dumps(figures) + "\n")
+        sys.stdout.flush()
+        found.append(figures)
+    broken = [each["first_violation"] for each in found if each["violations"]]
+    if broken:
+        raise Violation(broken[0])
+    return []
+
+
 def _run(asked: argparse.Namespace) -> list[dict[str, Any]]:
     def say(line: str) -> None:
-        if not asked.json:
+        if not asked.json or asked.part == "states":
             sys.stderr.write(line + "\n")
 
     if asked.part == "kills":
         report = kill_loop(asked.work, asked.verify, asked.directory, asked.kills, asked.seed, asked.life_ms_max, say)
         return [report.__dict__]
+    if asked.part == "states" and (asked.disk or asked.jobs > 1):
+        return _in_pieces(asked)
     work, verify = resolve(asked.work), resolve(asked.verify)
     if asked.part == "states":
-        found = many_crash_states(work, verify, asked.seed, asked.distinct, say, asked.per_point).to_dict()
-        del found["digests"]
+        states = many_crash_states(
+            work, verify, asked.seed, asked.distinct, say, asked.per_point, asked.seed_step, asked.piece
+        )
+        found = states.to_dict()
+        if not asked.piece:
+            del found["digests"]
         return [found]
     names = asked.only or list(ANOMALIES)
     return [anomaly_loop(work, verify, name, asked.seed, asked.step).__dict__ for name in names]
@@ -73,7 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{violation}\n")
         return 1
     for each in figures:
-        line = json.dumps(each) if asked.json else ", ".join(f"{name} {value}" for name, value in each.items())
+        line = (
+            json.dumps(each)
+            if asked.json or getattr(asked, "piece", False)
+            else ", ".join(f"{name} {value}" for name, value in each.items())
+        )
         sys.stdout.write(line + "\n")
     return 0
 

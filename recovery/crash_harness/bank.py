@@ -7,6 +7,9 @@ there whole or not at all. Thread 0 also makes local checkpoints, and makes and 
 
 Ledger lines: "paid THREAD SEQUENCE", "made TABLE", "dropped TABLE". At the start every thread acknowledges what it
 found: a state once shown by a restart must stay.
+
+`disk_work` has balances twice, in memory and on disk pages, notes and the journal's amounts on disk pages too, behind
+caches of 25 frames, with GCIs, local checkpoints and a filtered UNDO log going on.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from typing import Any
+from typing import Any, Literal
 
 from engine.errors import Error
 from engine.partition import HashPartition
@@ -31,20 +34,41 @@ LCP_SHARE = 0.02
 DDL_SHARE = 0.02
 RETRIES = 1_000
 
-TABLES: dict[str, tuple[list[Column], tuple[str, ...]]] = {
-    "bank.account": ([Column("id", Int32), Column("balance", Int64), Column("note", Text, nullable=True)], ("id",)),
-    "bank.settled": ([Column("id", Int32), Column("moved", Int64)], ("id",)),
-    "bank.journal": (
-        [
-            Column("thread", Int32),
-            Column("sequence", Int64),
-            Column("source", Int32),
-            Column("target", Int32),
-            Column("amount", Int64),
-        ],
-        ("thread", "sequence"),
-    ),
-}
+# Pages of 4 KiB, 25 of them in memory. UNDO is made as fast as the disk takes it, so local checkpoints come often.
+DISK_OPTIONS = {"page_buffer": "64 KiB", "undo_log": "4 MiB", "checkpoint_interval_ms": 150, "page_flush_rate": 0}
+DISK_SPACE = {"size": "128 KiB", "page_size": "4 KiB", "extent": "32 KiB"}
+
+
+Tables = dict[str, tuple[list[Column], tuple[str, ...]]]
+
+
+def tables_of(storage: Literal["memory", "disk"]) -> Tables:
+    """Columns and key by name; `storage` is where the values lie that may lie on disk."""
+    return {
+        "bank.account": (
+            [
+                Column("id", Int32),
+                Column("balance", Int64),
+                Column("shown", Int64, storage=storage),  # the balance again
+                Column("note", Text, nullable=True, storage=storage),
+            ],
+            ("id",),
+        ),
+        "bank.settled": ([Column("id", Int32), Column("moved", Int64, storage=storage)], ("id",)),
+        "bank.journal": (
+            [
+                Column("thread", Int32),
+                Column("sequence", Int64),
+                Column("source", Int32),
+                Column("target", Int32),
+                Column("amount", Int64, storage=storage),
+            ],
+            ("thread", "sequence"),
+        ),
+    }
+
+
+TABLES = tables_of("memory")
 
 
 class _Teller(threading.Thread):
@@ -101,7 +125,8 @@ class _Teller(threading.Thread):
         for account in sorted(moves):
             row = txn.get("bank.account", account, lock="exclusive")
             note = "n" * self.rng.randrange(3_000) if self.rng.random() < 0.1 else row.note
-            txn.update("bank.account", account, {"balance": row.balance + moves[account], "note": note})
+            balance = row.balance + moves[account]
+            txn.update("bank.account", account, {"balance": balance, "shown": balance, "note": note})
         txn.insert("bank.journal", (self.number, self.sequence, source, target, amount))
         old = self.kept.get(self.sequence - JOURNAL_KEPT)
         if old is not None:
@@ -126,22 +151,36 @@ class _Teller(threading.Thread):
         self.scratch.append(name)
 
 
-def _prepare(db: Any) -> None:
+def _prepare(db: Any, tables: Tables) -> None:
     """Make the tables and fill them, whatever an earlier attempt got done."""
-    for name, (columns, key) in TABLES.items():
+    for name, (columns, key) in tables.items():
         if name not in db:
             db.create_table(name, columns, primary_key=key, partition=HashPartition(2))
     if len(db["bank.account"]) == 0:
         with db.transaction() as txn:
             for number in range(ACCOUNTS):
-                txn.insert("bank.account", (number, START_BALANCE, None))
+                txn.insert("bank.account", (number, START_BALANCE, START_BALANCE, None))
                 txn.insert("bank.settled", (number, 0))
 
 
 def work(open_store: OpenStore, seed: int, ledger: Ledger, transfers: int = 1 << 40) -> None:
     """The program: transfers until it is killed, or so many by each thread."""
     db = open_store(data_memory="16 MiB", redo_log="2 MiB", epoch_interval_ms=5, gcp_interval_ms=20)
-    _prepare(db)
+    _prepare(db, TABLES)
+    _transfer(db, seed, ledger, transfers)
+
+
+def disk_work(open_store: OpenStore, seed: int, ledger: Ledger, transfers: int = 1 << 40) -> None:
+    """The program with disk columns."""
+    db = open_store(data_memory="16 MiB", redo_log="2 MiB", epoch_interval_ms=5, gcp_interval_ms=20, **DISK_OPTIONS)
+    if "main" not in db.tablespaces():
+        db.create_tablespace("main", **DISK_SPACE)
+    _prepare(db, tables_of("disk"))
+    _transfer(db, seed, ledger, transfers)
+
+
+def _transfer(db: Any, seed: int, ledger: Ledger, transfers: int) -> None:
+    """All threads, until they have done their transfers."""
     tellers = [_Teller(db, number, seed, ledger, transfers) for number in range(THREADS)]
     for teller in tellers:
         teller.start()
@@ -206,5 +245,8 @@ def _verify_balances(db: Any, journal: list[tuple[int, ...]]) -> list[str]:
     balances = {row.id: row.balance for row in db["bank.account"].scan()}
     if sorted(balances) != list(range(ACCOUNTS)) or sorted(settled) != list(range(ACCOUNTS)):
         return [f"{len(balances)} accounts and {len(settled)} settled sums, {ACCOUNTS} of each were made"]
+    half = sorted(row.id for row in db["bank.account"].scan() if row.shown != row.balance)
+    if half:
+        return [f"account {half[0]} has another balance on its page than in memory ({len(half)} accounts)"]
     wrong = [id for id, balance in balances.items() if balance != START_BALANCE + settled[id] + moved[id]]
     return [f"account {id} shows {balances[id]}: half a transaction" for id in wrong]

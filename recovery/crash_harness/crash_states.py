@@ -53,6 +53,8 @@ BROKEN_OFF_EVERY = 5
 BROKEN_OFF_TIMES = 2
 # Every so many restarted stores are verified whole, as `Database.check` does it.
 CHECK_EVERY = 3
+# A program that is wrong at every seed need not be shown to be so for ever.
+VIOLATIONS_MAX = 20
 
 # A local checkpoint whose control file the power loss tore: nobody had been told of it.
 _UNFINISHED = re.compile(r"lcp/control-\d+ is damaged; another local checkpoint serves")
@@ -127,6 +129,7 @@ class StatesReport:
     restarts: int = 0
     checks: int = 0  # stores verified whole
     figures: dict[str, int] = field(default_factory=dict)  # of the recorded runs
+    violations: list[str] = field(default_factory=list)  # of those that go on behind one
     seconds: float = 0.0
     digests: set[str] = field(default_factory=set)
 
@@ -326,7 +329,11 @@ def crash_states(
     judge = _Judge(verify, rng, report, f"crash states, seed {seed}")
     seen: set[tuple[str, int]] = set()
     seen_killed: set[tuple[str, int]] = set()
-    for files, ledger, event in crash_points(record(work, seed, report.figures)):
+    try:
+        events = record(work, seed, report.figures)
+    except (Error, OrderViolation) as error:
+        raise Violation(f"crash states, seed {seed}, the run itself: {type(error).__name__}: {error}") from error
+    for files, ledger, event in crash_points(events):
         report.points += 1
         call = "the end" if event is None else event.render(digests=False)
         pieces = files.pieces()
@@ -358,13 +365,24 @@ def many_crash_states(
     distinct: int,
     say: Callable[[str], None] | None = None,
     per_point: int = STATES_PER_POINT,
+    seed_step: int = 1,
+    goes_on: bool = False,
 ) -> StatesReport:
-    """Seeds from `first_seed` on until `distinct` different states have been judged. Raises: Violation."""
+    """Seeds from `first_seed` on, `seed_step` apart, until `distinct` different states have been judged.
+
+    goes_on: a seed that broke a promise is told of in `violations`, and the next one follows. Raises: Violation.
+    """
     report = StatesReport()
-    for seed in itertools.count(first_seed):
-        if report.distinct >= distinct:
+    for seed in itertools.count(first_seed, seed_step):
+        if report.distinct >= distinct or len(report.violations) >= VIOLATIONS_MAX:
             break
-        crash_states(work, verify, seed, per_point, report)
+        try:
+            crash_states(work, verify, seed, per_point, report)
+        except Violation as violation:
+            if not goes_on:
+                raise
+            report.violations.append(str(violation))
         if say is not None:
-            say(f"seed {seed}: {report.distinct} distinct states, {report.seconds:.0f} s")
+            broken = f", {len(report.violations)} violations" if report.violations else ""
+            say(f"seed {seed}: {report.distinct} distinct states, {report.seconds:.0f} s{broken}")
     return report

@@ -283,7 +283,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
 )
 
-# These change compiled code, which takes a minute each time, or need many crash states: only in the long runs.
+# These change compiled code, which takes minutes each time, or need many crash states: only in the long runs.
 KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "torn-pages-not-mended",
@@ -294,9 +294,9 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "filter-drops-what-may-be-lost",
-        "recovery.system_restart.restart",
-        "        store.disk.restorable_epoch = lambda: keeper.restorable_epoch",
-        "        store.disk.restorable_epoch = lambda: store.epochs.current",
+        "engine.log.undo",
+        "        restorable = self._restorable_epoch() if self.is_filtering else -1",
+        "        restorable = (1 << 62) if self.is_filtering else -1",
         "disk-epoch",
     ),
     Defect(
@@ -311,7 +311,14 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
         "engine.kernels.disk_replay",
         "                cache_dirtied(mem, mem[space + TS_CACHE], page, lsn - 1)",
         "                cache_dirtied(mem, mem[space + TS_CACHE], page, lsn)",
-        "disk-restarts",
+        "disk-states",
+    ),
+    Defect(
+        "extents-copied-late",
+        "recovery.local_checkpoint.writer",
+        "write_extents(self._files, self._identity, control.lcp_id, self._extents)",
+        "write_extents(self._files, self._identity, control.lcp_id, copy_headers(disk.space))",
+        "disk-states",
     ),
     Defect(
         "scan-position-off-by-one",
@@ -402,9 +409,9 @@ def part(name: str) -> Callable[[], object]:
     if name == "disk-undo-full":
         return test_disk_tables.test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart
     if name == "disk-states":
-        return lambda: crash_states(disk_history.work, whole_state, 1)
+        return lambda: [crash_states(disk_history.work, whole_state, seed, 2) for seed in (1, 2, 3)]
     if name == "disk-epoch":
-        return lambda: crash_states(disk_history.epoch_work, whole_state, 1)
+        return lambda: [crash_states(disk_history.epoch_work, whole_state, seed, 2) for seed in (1, 2, 3)]
     if name == "stateful":
         return lambda: run(300, 40, phases=[Phase.generate], derandomize=True)
     return lambda: anomaly_loop(history.short_work, whole_state, name, 5)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import tidemark as tm
+from recovery.crash_harness import bank
 from recovery.crash_harness.kill_loop import kill_loop
-from recovery.crash_harness.program import Violation
+from recovery.crash_harness.program import Ledger, Violation
 
 BANK = "recovery.crash_harness.bank"
 
@@ -16,6 +19,36 @@ def test_kills_of_one_store_lose_nothing(tmp_path: Path) -> None:
     report = kill_loop(f"{BANK}:work", f"{BANK}:verify", str(tmp_path / "store"), kills=8, seed=5)
     assert report.kills == 8
     assert report.acknowledged > 100
+
+
+def test_kills_of_a_store_with_disk_columns_lose_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "store")
+    report = kill_loop(f"{BANK}:disk_work", f"{BANK}:verify", path, kills=6, seed=5)
+    assert report.kills == 6
+    assert report.acknowledged > 50
+    with tm.open(path, background=False, data_memory="64 MiB") as db:
+        assert db.check()["problems"] == []
+
+
+def test_life_of_the_store_with_disk_columns_reaches_what_the_kills_are_for(tmp_path: Path) -> None:
+    stores: list[tm.Database] = []
+
+    def open_store(**options: Any) -> tm.Database:
+        stores.append(tm.open(tmp_path / "store", **options))
+        return stores[-1]
+
+    bank.disk_work(open_store, 3, Ledger(), transfers=150)
+    status = stores[0].status()
+    assert status["disk"]["page_buffer"]["4096"]["pages_written"] > 25
+    assert status["disk"]["undo"]["records_filtered"] > 0
+    assert status["lcp"]["completed"] > 0
+
+
+@pytest.mark.soak
+def test_two_hundred_kills_of_a_store_with_disk_columns_lose_nothing(tmp_path: Path) -> None:
+    report = kill_loop(f"{BANK}:disk_work", f"{BANK}:verify", str(tmp_path / "store"), kills=220, seed=20_261_121)
+    print(report)
+    assert report.kills == 220
 
 
 @pytest.mark.soak

@@ -1,0 +1,93 @@
+"""Enumerations in pieces: several processes at a time, each with seeds of its own, their figures put together.
+
+A piece is `python -m recovery.crash_harness states --piece`: it goes on behind a seed that broke a promise, and ends by
+printing its whole report as JSON. States of different pieces are told apart by content like those of one.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from engine.clock import SystemClock
+from recovery.crash_harness.crash_states import StatesReport
+
+DISK_PROGRAMS = tuple(
+    f"recovery.crash_harness.disk_history:{name}" for name in ("work", "epoch_work", "unfiltered_work", "tiny_work")
+)
+NUMBERS = ("points", "judged", "kills", "restarts", "second_restarts", "broken_off", "checks")
+
+
+def piece_command(program: str, verify: str, seeds: tuple[int, int], distinct: int, per_point: int) -> list[str]:
+    """The command of one piece; seeds: the first, and how far it is from one to the next."""
+    named = {
+        "--work": program,
+        "--verify": verify,
+        "--seed": seeds[0],
+        "--seed-step": seeds[1],
+        "--distinct": distinct,
+        "--per-point": per_point,
+    }
+    given = [str(part) for pair in named.items() for part in pair]
+    return [sys.executable, "-m", "recovery.crash_harness", "states", "--piece", *given]
+
+
+def merge(reports: Sequence[dict[str, Any]]) -> StatesReport:
+    """Reports of pieces as one."""
+    whole = StatesReport()
+    for each in reports:
+        whole.seeds += each["seeds"]
+        whole.violations += each["violations"]
+        whole.digests |= set(each["digests"])
+        for name in NUMBERS:
+            setattr(whole, name, getattr(whole, name) + each[name])
+        for name, value in each["figures"].items():
+            whole.figures[name] = whole.figures.get(name, 0) + value
+    whole.seeds.sort()
+    return whole
+
+
+def summary(program: str, report: StatesReport) -> dict[str, Any]:
+    """One line of figures about one program."""
+    order = sum("OrderViolation" in violation for violation in report.violations)
+    return {
+        "program": program,
+        "seeds": report.seeds,
+        "states": report.distinct,
+        **{name: getattr(report, name) for name in NUMBERS},
+        "violations": len(report.violations),
+        "order_violations": order,
+        "first_violation": report.violations[0] if report.violations else None,
+        **report.figures,
+        "seconds": round(report.seconds, 1),
+        "states_per_second": round(report.distinct / max(report.seconds, 1e-9), 1),
+    }
+
+
+def run_pieces(program: str, verify: str, seed: int, distinct: int, per_point: int, jobs: int) -> dict[str, Any]:
+    """Enumerate one program in `jobs` processes, each until its share of states has been judged; the summary.
+
+    Raises: CalledProcessError if a piece ended in any other way than with its report.
+    """
+    clock = SystemClock()
+    began = clock.monotonic()
+    share = -(-distinct // jobs)
+    commands = [piece_command(program, verify, (seed + job, jobs), share, per_point) for job in range(jobs)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE) for command in commands]
+    reports = []
+    try:
+        for process, command in zip(running, commands, strict=True):
+            told, _ = process.communicate()
+            if process.returncode:
+                raise subprocess.CalledProcessError(process.returncode, command)
+            reports.append(json.loads(told))
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    report = merge(reports)
+    report.seconds = clock.monotonic() - began
+    return summary(program, report)
