@@ -24,6 +24,8 @@ from engine.file_doubles.order import OrderMonitor
 from engine.options import parse_size
 from recovery.crash_harness.program import SIMULATED, open_simulated
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 TABLE = "test.account"
 COLUMNS = [
     tm.Column("id", tm.Int64),

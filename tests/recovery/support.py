@@ -114,6 +114,12 @@ def refused(contents: Mapping[str, bytes], error: type[tm.Error]) -> tm.Error:
     raise AssertionError(f"opened, although {error.__name__} was due")
 
 
+def untouched(contents: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Files no opening writes before it is sure; disk pages it brings back to the local checkpoint, by their log."""
+    written = ("sysfile", "space/", "undo/", "double-write")
+    return {name: content for name, content in contents.items() if not name.startswith(written)}
+
+
 def survives(history: History, contents: Mapping[str, bytes], fallbacks: int | None = None) -> Any:
     """Opening must bring back every row, here and once more after another checkpoint and a kill; the first report."""
     db, files = reopened(contents)

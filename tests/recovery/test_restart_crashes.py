@@ -13,9 +13,11 @@ import pytest
 import tidemark as tm
 from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import CrashPolicy, MemoryFiles
-from tests.recovery.support import History, make_history, put
+from tests.recovery.support import History, make_history, put, untouched
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tests.store.trouble import dump
+
+pytestmark = pytest.mark.usefixtures("storage")
 
 POLICIES: tuple[CrashPolicy, ...] = ("drop", "sectors", "torn", "keep", "growth")
 
@@ -29,7 +31,7 @@ def power_off() -> NoReturn:
 
 
 @pytest.fixture(scope="module")
-def history() -> History:
+def history(storage: str) -> History:
     return make_history()
 
 
@@ -135,9 +137,7 @@ def test_no_descriptor_at_any_call_of_an_opening_refuses_it_and_loses_nothing(
         try:
             db = open_memory(files)
         except tm.TooManyFiles:
-            assert {name: content for name, content in memory.snapshot().items() if "sysfile" not in name} == {
-                name: content for name, content in history.contents.items() if "sysfile" not in name
-            }
+            assert untouched(memory.snapshot()) == untouched(history.contents)
             db = open_memory(memory.kill())
             assert dump(db) == expected
             continue
