@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 import tidemark as tm
+from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_BLOCK, LCP_CONTROL, UNIT_WORDS_MIN
 from engine.layout.log import GROUP
@@ -186,3 +187,22 @@ def with_body(content: bytes, change: Callable[[dict[str, Any]], None] | bytes) 
     header["words"], header["body_bytes"] = count, len(body)
     seal(made, count)
     return made.tobytes()
+
+
+class PowerOff(BaseException):
+    """The machine is gone."""
+
+
+def power_off() -> NoReturn:
+    raise PowerOff
+
+
+def powered_off(memory: MemoryFiles, nth: int, work: Callable[[Any], object]) -> bool:
+    """Do work(files); the machine is gone at the n-th call. False if there are fewer."""
+    files: Any = FaultFiles(memory, [Rule("*", nth=nth, once=False, stall=power_off)])
+    try:
+        work(files)
+    except PowerOff:
+        return True
+    assert not files.fired, "the power loss was swallowed"
+    return False

@@ -5,29 +5,20 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
 import tidemark as tm
 from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import CrashPolicy, MemoryFiles
-from tests.recovery.support import History, make_history, put, untouched
+from tests.recovery.support import History, PowerOff, make_history, power_off, powered_off, put, untouched
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tests.store.trouble import dump
 
 pytestmark = pytest.mark.usefixtures("storage")
 
 POLICIES: tuple[CrashPolicy, ...] = ("drop", "sectors", "torn", "keep", "growth")
-
-
-class PowerOff(BaseException):
-    """The machine is gone."""
-
-
-def power_off() -> NoReturn:
-    raise PowerOff
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +30,6 @@ def history(storage: str) -> History:
 def expected(history: History) -> dict[str, Any]:
     """What one undisturbed restart shows, hidden columns included."""
     return dump(open_memory(MemoryFiles.from_snapshot(history.contents)))
-
-
-def powered_off(memory: MemoryFiles, nth: int, work: Callable[[Any], object]) -> bool:
-    """Do work(files); the machine is gone at the n-th call. False if there are fewer."""
-    files: Any = FaultFiles(memory, [Rule("*", nth=nth, once=False, stall=power_off)])
-    try:
-        work(files)
-    except PowerOff:
-        return True
-    assert not files.fired, "the power loss was swallowed"
-    return False
 
 
 def crashes(nth: int, memory: MemoryFiles, rng: random.Random) -> list[MemoryFiles]:
