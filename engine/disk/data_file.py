@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import FileTruncated, ForeignFile, PageDamaged, StorageFull
+from engine.errors import FileTruncated, ForeignFile, IoFailed, PageDamaged, StorageFull
 from engine.layout.disk import DATA_FILE, DATA_FILE_HEADER_BYTES
 from engine.layout.disk_arena import FILE_ID_MAX
 from engine.layout.sealed import KIND_DATA_FILE, check_version, header_of, is_sealed, seal, store_of, write_seal
@@ -82,7 +82,7 @@ def open_data_file(files: Files, store: bytes, definition: TablespaceDefinition,
     file.read_errors_latch = False
     try:
         words = np.zeros(DATA_FILE_HEADER_BYTES // 8, dtype=np.int64)
-        if files.pread_into(file, 0, words.data.cast("B")) < DATA_FILE_HEADER_BYTES:
+        if _first_page(files, file, words.data.cast("B")) < DATA_FILE_HEADER_BYTES:
             raise FileTruncated(f"{name} ends in its first page; restore it from a copy", file=name)
         if not is_sealed(words, KIND_DATA_FILE, words.size):
             raise PageDamaged(f"the first page of {name} fails its checksum; restore the file from a copy", file=name)
@@ -102,6 +102,16 @@ def open_data_file(files: Files, store: bytes, definition: TablespaceDefinition,
         files.close(file)
         raise
     return file, extents
+
+
+def _first_page(files: Files, file: File, view: memoryview) -> int:
+    """Bytes read of the first page. Raises: PageDamaged if it cannot be read (F41)."""
+    try:
+        return files.pread_into(file, 0, view)
+    except IoFailed as error:
+        if files.failure.first is not None:
+            raise
+        raise PageDamaged(f"the first page of {file.name} cannot be read: {error.message}", file=file.name) from error
 
 
 def grow_data_file(files: Files, file: File, definition: TablespaceDefinition, extents: int, count: int) -> int:

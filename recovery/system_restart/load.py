@@ -168,7 +168,8 @@ class Loader:
             return None
         if not fragments:
             raise LcpDamaged("no intact local checkpoint with extent headers is left; restore from a backup")
-        table, number = fragments[0]
+        lost = {place[1:] for place in self._damaged}
+        table, number = next((each for each in fragments if (each[0].table_id, each[1]) in lost), fragments[0])
         raise LcpDamaged(
             f"no intact local checkpoint of fragment {number} of {table.name} is left; restore from a backup",
             table=table.name,

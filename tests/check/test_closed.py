@@ -10,9 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
+from tests.storage import memory_only
 from tests.store.support import ACCOUNT
 from tidemark.cli.commands import commands
 from tidemark.database import check_store
+
+pytestmark = pytest.mark.usefixtures("storage")
 
 
 @pytest.fixture
@@ -132,6 +135,7 @@ def test_damaged_catalog_and_leftovers_are_notes(store: Path) -> None:
     assert any("9-1-0.data" in note for note in report["notes"])
 
 
+@memory_only
 def test_rows_that_do_not_fit_are_a_note(store: Path) -> None:
     with tm.open(store, data_memory="32 MiB", background=False) as db:
         for turn in range(30):

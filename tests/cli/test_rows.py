@@ -27,6 +27,8 @@ from engine.schema import TableDefinition
 from tests.cli.support import ROOT, SMALL, document, json_lines, refused, run
 from tidemark.cli import user_files
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 HEADER = "id,owner,balance,note\n"
 EVERY_TYPE = [
     tm.Column("id", tm.Int64),

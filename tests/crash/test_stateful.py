@@ -24,6 +24,8 @@ from engine.file_doubles.order import OrderMonitor
 from engine.options import parse_size
 from recovery.crash_harness.program import SIMULATED, open_simulated
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 TABLE = "test.account"
 COLUMNS = [
     tm.Column("id", tm.Int64),
@@ -90,7 +92,7 @@ class Store(RuleBasedStateMachine):
 
     @initialize(fragments=st.integers(1, 3))
     def create(self, fragments: int) -> None:
-        self.db = open_simulated(OrderMonitor(self.memory))
+        self.db = open_simulated(OrderMonitor(self.memory), undo_log="8 MiB")
         self.db.create_table(TABLE, COLUMNS, primary_key="id", partition=tm.HashPartition(fragments))
         self.committed.update({key: (key, "first", 1.0, None) for key in range(0, KEYS, 2)})
         self.db[TABLE].insert_many(list(self.committed.values()))

@@ -14,6 +14,8 @@ from tests.log.support import STORE, Log, read, reader, records
 from tests.recovery.support import flipped, refused
 from tests.store.support import ACCOUNT, open_memory, rows_of
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 Contents = dict[str, bytes]
 
 
@@ -155,7 +157,7 @@ def history() -> tuple[Contents, dict[Any, Any], int]:
 
 
 @pytest.fixture(scope="module")
-def store() -> tuple[Contents, dict[Any, Any], int]:
+def store(storage: str) -> tuple[Contents, dict[Any, Any], int]:
     return history()
 
 

@@ -80,9 +80,10 @@ TWINS = {
         VAR,
     ),
     **dict.fromkeys(
-        ["disk_check.check_disk_page", "disk_check.check_disk_row", "disk_check.rows_not_marked"],
-        "tests.check.test_disk:test_damage_of_disk_columns_is_found_and_placed",
+        ["disk_check.check_disk_page", "disk_check.rows_not_marked"],
+        "tests.check.test_disk_twins:test_pages_and_rows_of_any_state_are_judged_as_by_the_twin",
     ),
+    "disk_check.check_disk_row": "tests.check.test_disk:test_damage_of_disk_columns_is_found_and_placed",
     **dict.fromkeys([f"disk_changes.{name}" for name in ("delete_disk_rows", "put_disk_rows", "unplan_step")], WALK),
     **dict.fromkeys([f"disk_commit.{name}" for name in ("commit_disk", "commit_disk_step", "commit_pages")], WALK),
     **dict.fromkeys(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 import tidemark as tm
+from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_BLOCK, LCP_CONTROL, UNIT_WORDS_MIN
 from engine.layout.log import GROUP
@@ -114,6 +115,12 @@ def refused(contents: Mapping[str, bytes], error: type[tm.Error]) -> tm.Error:
     raise AssertionError(f"opened, although {error.__name__} was due")
 
 
+def untouched(contents: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Files no opening writes before it is sure; disk pages it brings back to the local checkpoint, by their log."""
+    written = ("sysfile", "space/", "undo/", "double-write")
+    return {name: content for name, content in contents.items() if not name.startswith(written)}
+
+
 def survives(history: History, contents: Mapping[str, bytes], fallbacks: int | None = None) -> Any:
     """Opening must bring back every row, here and once more after another checkpoint and a kill; the first report."""
     db, files = reopened(contents)
@@ -180,3 +187,22 @@ def with_body(content: bytes, change: Callable[[dict[str, Any]], None] | bytes) 
     header["words"], header["body_bytes"] = count, len(body)
     seal(made, count)
     return made.tobytes()
+
+
+class PowerOff(BaseException):
+    """The machine is gone."""
+
+
+def power_off() -> NoReturn:
+    raise PowerOff
+
+
+def powered_off(memory: MemoryFiles, nth: int, work: Callable[[Any], object]) -> bool:
+    """Do work(files); the machine is gone at the n-th call. False if there are fewer."""
+    files: Any = FaultFiles(memory, [Rule("*", nth=nth, once=False, stall=power_off)])
+    try:
+        work(files)
+    except PowerOff:
+        return True
+    assert not files.fired, "the power loss was swallowed"
+    return False

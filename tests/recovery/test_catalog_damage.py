@@ -25,6 +25,8 @@ from tests.recovery.catalog_child import expected, served
 from tests.store.support import ACCOUNT, SMALL, rows_of
 from tidemark.database import Database
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -23,11 +23,14 @@ from tests.store.test_trouble import in_child
 from tests.store.trouble import dump, promises
 from tidemark.database import Database
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 NAME = "test.account"
+NEEDED = ("redo/", "undo/", "space/")  # files whose content stands nowhere else
 
 
 @pytest.fixture(scope="module")
-def history() -> History:
+def history(storage: str) -> History:
     return make_history()
 
 
@@ -39,11 +42,21 @@ def test_any_one_file_missing_is_survived_or_named(history: History) -> None:
     for name in names_of(history):
         contents = history.copy()
         del contents[name]
-        if name.startswith("redo/"):
+        if name.startswith(NEEDED):
             assert name in str(refused(contents, tm.FileMissing))
         else:
             db = open_memory(MemoryFiles.from_snapshot(contents))
             assert rows_of(db) == history.rows, name
+
+
+def assert_whole_or_named(contents: dict[str, bytes], name: str, rows: Any) -> None:
+    """Pages that are gone are an error at the opening, or of whoever reads them."""
+    try:
+        found = rows_of(open_memory(MemoryFiles.from_snapshot(contents)))
+    except tm.Damaged as error:
+        assert name in str(error)
+    else:
+        assert found == rows
 
 
 def test_any_one_file_cut_anywhere_is_survived_or_named(history: History) -> None:
@@ -53,7 +66,9 @@ def test_any_one_file_cut_anywhere_is_survived_or_named(history: History) -> Non
         lengths = {0, 512, max(0, size - 512), rng.randrange(size + 1) // 512 * 512}
         for length in sorted(length for length in lengths if length < size):
             contents = {**history.contents, name: history.contents[name][:length]}
-            if name.startswith("redo/"):
+            if name.startswith("space/"):
+                assert_whole_or_named(contents, name, history.rows)
+            elif name.startswith(NEEDED):
                 assert name in str(refused(contents, tm.FileTruncated))
             else:
                 db = open_memory(MemoryFiles.from_snapshot(contents))
@@ -267,7 +282,7 @@ def test_exception_in_the_users_code_rolls_back_and_comes_through() -> None:
 
 
 def test_table_dropped_under_an_open_scan_ends_it_in_one_of_two_ways() -> None:
-    db = open_memory(data_memory="32 MiB", redo_log="16 MiB")
+    db = open_memory(data_memory="32 MiB", redo_log="16 MiB", undo_log="32 MiB")
     db.create_table(NAME, ACCOUNT, "id")
     for first in range(0, 6_000, 1_000):
         put(db, first, 1_000, 0.0)

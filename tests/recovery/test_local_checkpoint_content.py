@@ -12,11 +12,14 @@ import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout.sealed import FORMAT_VERSION, FORMAT_VERSION_OLDEST
 from tests.recovery.support import History, make_history, put, refused, reopened, resealed, survives, units, with_body
+from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of
+
+pytestmark = pytest.mark.usefixtures("storage")
 
 
 @pytest.fixture(scope="module")
-def history() -> History:
+def history(storage: str) -> History:
     return make_history()
 
 
@@ -35,6 +38,7 @@ def test_entries_missing_from_an_intact_file_of_the_newest_are_counted(history: 
     survives(history, {**history.contents, full: changed}, fallbacks=1)
 
 
+@memory_only  # long values in memory, of which a block holds few
 def test_copies_file_without_its_first_block_is_counted() -> None:
     files = MemoryFiles()
     db = open_memory(files, checkpoint_memory="8 MiB", redo_log="16 MiB", transaction_memory="8 MiB")
@@ -112,6 +116,7 @@ def test_intact_control_file_with_an_impossible_body_is_a_damaged_one(history: H
 
 
 # --- the tail of the log after a fallback --------------------------------------------------------
+@memory_only  # of REDO alone: the UNDO log of that size is full before it
 def test_log_before_both_checkpoints_is_kept_once_a_restart_has_needed_it() -> None:
     # Both checkpoints damaged, the log whole: restart replays it from its start. The next lap must not overwrite what
     # the next restart needs again, although the older checkpoint would let it.

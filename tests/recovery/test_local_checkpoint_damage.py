@@ -13,9 +13,11 @@ from engine.file_doubles.memory import MemoryFiles
 from tests.recovery.support import Contents, History, flipped, make_history, refused, reopened, survives
 from tests.store.support import open_memory, rows_of
 
+pytestmark = pytest.mark.usefixtures("storage")
+
 
 @pytest.fixture(scope="module")
-def history() -> History:
+def history(storage: str) -> History:
     return make_history()
 
 

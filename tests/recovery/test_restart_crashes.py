@@ -5,31 +5,24 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
 import tidemark as tm
 from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import CrashPolicy, MemoryFiles
-from tests.recovery.support import History, make_history, put
+from tests.recovery.support import History, PowerOff, make_history, power_off, powered_off, put, untouched
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tests.store.trouble import dump
+
+pytestmark = pytest.mark.usefixtures("storage")
 
 POLICIES: tuple[CrashPolicy, ...] = ("drop", "sectors", "torn", "keep", "growth")
 
 
-class PowerOff(BaseException):
-    """The machine is gone."""
-
-
-def power_off() -> NoReturn:
-    raise PowerOff
-
-
 @pytest.fixture(scope="module")
-def history() -> History:
+def history(storage: str) -> History:
     return make_history()
 
 
@@ -37,17 +30,6 @@ def history() -> History:
 def expected(history: History) -> dict[str, Any]:
     """What one undisturbed restart shows, hidden columns included."""
     return dump(open_memory(MemoryFiles.from_snapshot(history.contents)))
-
-
-def powered_off(memory: MemoryFiles, nth: int, work: Callable[[Any], object]) -> bool:
-    """Do work(files); the machine is gone at the n-th call. False if there are fewer."""
-    files: Any = FaultFiles(memory, [Rule("*", nth=nth, once=False, stall=power_off)])
-    try:
-        work(files)
-    except PowerOff:
-        return True
-    assert not files.fired, "the power loss was swallowed"
-    return False
 
 
 def crashes(nth: int, memory: MemoryFiles, rng: random.Random) -> list[MemoryFiles]:
@@ -135,9 +117,7 @@ def test_no_descriptor_at_any_call_of_an_opening_refuses_it_and_loses_nothing(
         try:
             db = open_memory(files)
         except tm.TooManyFiles:
-            assert {name: content for name, content in memory.snapshot().items() if "sysfile" not in name} == {
-                name: content for name, content in history.contents.items() if "sysfile" not in name
-            }
+            assert untouched(memory.snapshot()) == untouched(history.contents)
             db = open_memory(memory.kill())
             assert dump(db) == expected
             continue

@@ -19,8 +19,11 @@ from engine.log.undo_ring import undo_geometry
 from engine.options import Options
 from recovery.sysfile import NAMES, open_copies, read_sysfile, write_sysfile
 from tests.recovery.support import Contents, History, flipped, make_history, put, refused, reopened, resealed, survives
+from tests.storage import memory_only
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
 from tidemark.database import Database
+
+pytestmark = pytest.mark.usefixtures("storage")
 
 Damage = Callable[[bytes, random.Random], bytes | None]
 
@@ -35,12 +38,12 @@ DAMAGES: dict[str, Damage] = {
 
 
 @pytest.fixture(scope="module")
-def history() -> History:
+def history(storage: str) -> History:
     return make_history()
 
 
 @pytest.fixture(scope="module")
-def log_only() -> History:
+def log_only(storage: str) -> History:
     """A store that never made a local checkpoint."""
     files = MemoryFiles()
     db = open_memory(files)
@@ -198,7 +201,7 @@ def test_log_that_ends_before_the_floor_is_damage(log_only: History) -> None:
         {"file_count": 0},
         {"file_count": 1 << 60},
         {"file_bytes": 1 << 63},
-        {"undo_file_count": 3},
+        {"undo_file_count": 3, "undo_file_bytes": 0},
         {"undo_file_count": 1 << 60, "undo_file_bytes": 4_096},
         {"undo_file_count": 3, "undo_file_bytes": 4_097},
     ],
@@ -214,6 +217,7 @@ def test_intact_copies_with_an_impossible_log_are_damage(history: History, field
     survives(history, contents)
 
 
+@memory_only  # a store without UNDO log to begin with
 def test_undo_log_and_filtered_epoch_come_back_and_copies_without_them_have_none(history: History) -> None:
     files = MemoryFiles.from_snapshot(history.contents)
     old = read_sysfile(files)

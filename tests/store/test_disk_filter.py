@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
 from recovery.sysfile import NAMES as SYSFILES
 from recovery.sysfile import read_copy
-from tests.recovery.support import flipped
+from tests.recovery.support import flipped, powered_off
 from tests.store.disk_support import DISK, NAME, DiskStore
 from tests.store.support import open_memory, rows_of
 
@@ -106,22 +105,9 @@ def test_restart_through_an_epoch_broken_off_anywhere_can_be_done_again() -> Non
     nth = 0
     is_over = False
     while not is_over:
-        nth += 2
+        nth += 5
         memory = MemoryFiles.from_snapshot(contents)
-        files: Any = FaultFiles(memory, [Rule("*", nth=nth, once=False, stall=_power_off)])
-        try:
-            open_memory(files, epoch, **DISK)
-            is_over = True
-        except PowerOff:
-            pass
+        is_over = not powered_off(memory, nth, lambda files: open_memory(files, epoch, **DISK))
         again = open_memory(memory.crash(rng, "sectors"), epoch, **DISK)
         assert rows_of(again, NAME) == rows, f"call {nth}"
     assert nth > 40
-
-
-class PowerOff(BaseException):
-    """The machine is gone."""
-
-
-def _power_off() -> None:
-    raise PowerOff
