@@ -21,7 +21,6 @@ from engine.errors import (
 from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
 from engine.file_doubles.trace import TraceFiles
-from engine.layout import disk_arena as c
 from engine.layout.sealed import seal
 from tests.disk.support import (
     PAGE_BYTES,
@@ -43,10 +42,10 @@ def test_undo_log_that_cannot_be_flushed_keeps_pages_dirty_and_unwritten() -> No
     with pytest.raises(StorageFull):
         stage.cache.flush()
     assert not [event for event in trace.events if event.operation == "pwrite"]
-    assert stage.counter("dirty") == 1
+    assert stage.counter("waiting") == 1
     stage.undo.error = None
-    assert stage.cache.flush() == 1
-    assert (stage.counter("dirty"), stage.get(page(1))) == (0, 1)
+    stage.cache.flush()
+    assert (stage.counter("waiting"), stage.counter("pages_written"), stage.get(page(1))) == (0, 1, 1)
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
@@ -60,11 +59,11 @@ def test_full_disk_in_the_middle_of_a_batch_is_finished_before_anything_else(nth
     with pytest.raises(StorageFull):
         stage.cache.flush()
     assert files.failure.first is None
-    assert stage.counter("dirty") == 3
+    assert stage.counter("waiting") == 3
     stage.put(page(1), 11)
     again, _ = restart(inner.kill())
     assert again.get(page(3)) in (3, -2), "whole, as it was or as it was written"
-    assert stage.cache.flush() == 3
+    assert stage.cache.flush() == 1
     again, repaired = restart(inner.image(lambda piece: False))
     assert (repaired, [again.get(page(number)) for number in (1, 3, 5)]) == (0, [11, 3, 5])
 
@@ -78,7 +77,7 @@ def test_full_disk_in_the_middle_of_a_batch_is_finished_before_anything_else(nth
         ("fdatasync", "space/1.data", SyncFailed),
     ],
 )
-def test_failed_write_or_sync_kills_the_store_and_leaves_pages_dirty(operation: str, name: str, error: Any) -> None:
+def test_failed_write_or_sync_kills_the_store_and_leaves_pages_waiting(operation: str, name: str, error: Any) -> None:
     files = FaultFiles(new_disk(), [Rule(operation, name, error=errno.EIO)])
     stage = Stage(files)
     stage.put(page(1), 1)
@@ -86,7 +85,7 @@ def test_failed_write_or_sync_kills_the_store_and_leaves_pages_dirty(operation: 
         stage.cache.flush()
     assert files.failure.first is not None
     # Once its copy is durable the page counts as written; the sync of its place is what failed then.
-    assert stage.counter("dirty") == (0 if (operation, name) == ("fdatasync", "space/1.data") else 1)
+    assert stage.counter("waiting") == (0 if (operation, name) == ("fdatasync", "space/1.data") else 1)
     with pytest.raises(error):
         stage.cache.hold([page(2)])
     assert stage.counter("pinned") == 0
@@ -244,7 +243,7 @@ def test_signal_in_the_middle_of_a_load_leaves_no_pin_and_no_page_for_ever_loadi
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_signal_in_the_middle_of_a_batch_keeps_pages_dirty_and_the_batch_to_be_finished(nth: int) -> None:
+def test_signal_in_the_middle_of_a_batch_keeps_pages_waiting_and_the_batch_to_be_finished(nth: int) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -254,11 +253,10 @@ def test_signal_in_the_middle_of_a_batch_keeps_pages_dirty_and_the_batch_to_be_f
         stage.put(page(number), number)
     with pytest.raises(KeyboardInterrupt):
         stage.cache.flush()
-    assert stage.counter("dirty") == 3
-    before = len(stage.undo.asked)
+    assert stage.counter("waiting") == 3
     stage.put(page(1), 11)
-    assert stage.cache.flush() == 3
-    assert len(stage.undo.asked) == before + 1
+    assert stage.cache.flush() == 1
+    assert stage.counter("waiting") == 0
     again, repaired = restart(inner.image(lambda piece: False))
     assert (repaired, [again.get(page(number)) for number in (1, 3, 5)]) == (0, [11, 3, 5])
 
@@ -275,8 +273,7 @@ def test_page_half_written_on_a_full_disk_is_made_whole_before_its_copy_is_overw
     with pytest.raises(StorageFull):
         stage.cache.flush()
     stage.put(page(2), 2)
-    with stage.writer.turn:
-        assert stage.cache._write_batch((c.COPY_ALL,), 1 << 62, 1, np.zeros(1, np.int64)) == 1
+    assert stage.cache.clean(1) == 2
     again, _ = restart(inner.image(lambda piece: False))
     assert (again.get(page(1)), again.get(page(2))) == (1, -2), "page 2 is on its way; page 1 is whole"
     again, _ = restart(inner.kill())

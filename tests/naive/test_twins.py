@@ -84,7 +84,7 @@ TWINS = {
         "tests.check.test_disk:test_damage_of_disk_columns_is_found_and_placed",
     ),
     **dict.fromkeys([f"disk_changes.{name}" for name in ("delete_disk_rows", "put_disk_rows", "unplan_step")], WALK),
-    **dict.fromkeys([f"disk_commit.{name}" for name in ("commit_disk", "commit_disk_step", "commit_pages")], WALK),
+    **dict.fromkeys([f"disk_commit.commit_{name}" for name in ("at_hand", "disk", "disk_step", "pages")], WALK),
     **dict.fromkeys(
         [f"disk_reads.{name}" for name in ("read_chunks", "read_disk_row", "read_disk_rowids", "scan_pages")], WALK
     ),
