@@ -13,15 +13,14 @@ is read is verified before anybody sees it: checksum, store, page number, direct
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.disk.double_write import is_page
-from engine.disk.page_writer import is_behind
+from engine.disk.page_reader import PageReader, Scratch
 from engine.disk.read_ahead import ReadAhead
 from engine.disk.write_behind import WriteBehind
-from engine.errors import FileTruncated, IoFailed, MemoryExhausted, NoSuchTable, PageDamaged
+from engine.errors import MemoryExhausted, NoSuchTable
 from engine.kernels.disk_frames import (
     COPIED_WORDS,
     claim_pages,
@@ -29,7 +28,6 @@ from engine.kernels.disk_frames import (
     drop_page,
     forget_page,
     heads_of,
-    loaded_page,
     setup_cache,
     unpin_pages,
     written_pages,
@@ -37,7 +35,6 @@ from engine.kernels.disk_frames import (
 from engine.layout import disk_arena as c
 from engine.layout.arena import OK, S_UNDO, ST_INVARIANT
 from engine.layout.disk import DOUBLE_WRITE_PAGES_MAX
-from engine.layout.sealed import KIND_DISK_PAGE, check_version, is_sealed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,7 +45,6 @@ if TYPE_CHECKING:
     from engine.file_protocol import Files
     from engine.layout.sealed import Words
 
-READ_BYTES_MAX = 512 << 10
 WAIT_MS = 10_000
 # A waiter looks for itself this often: a wake-up may be cut off by a signal in the thread that owes it.
 POLL_SECONDS = 0.05
@@ -100,19 +96,18 @@ class PageCache:
         self.can_write = can_write
         self._mem = mem
         self._files = files
-        self._places = places
         self._writer = writer
-        self._store = store
         self._clock = clock
         self._wait_seconds = wait_ms / 1_000
         self._batch_pages = max(1, min(BEHIND_PAGES_MAX, frames // 4))
         self._turn = threading.Lock()
         self.behind = WriteBehind(writer, page_words, self._batch_pages, wake_writer)
+        self.reader = PageReader(mem, address, page_words, files, places, self.behind, store)
         self._changed = threading.Condition()
         self._waiting = 0
         self._promised = 0  # pages of all holders (H2)
         self._read_ahead = ReadAhead(self._load_ahead)
-        self.pages_read = 0
+        self._scratch: list[Scratch] = []
 
     # --- holding ---------------------------------------------------------------------------------
     def hold(self, pages: Iterable[int], is_reference: bool = True) -> None:
@@ -166,17 +161,25 @@ class PageCache:
 
     def bring(self, page: int) -> None:
         """`ensure` for one page that is looked at at once, which is its reference. Raises: as `hold`."""
-        wanted, out = np.array([page], dtype=np.int64), np.zeros(1, dtype=np.int64)
+        try:
+            scratch = self._scratch.pop()
+        except IndexError:
+            scratch = Scratch(self.page_words)
+        wanted, out = scratch.wanted, scratch.out
+        wanted[0], out[0] = page, 0
         try:
             what = self._claim_one(wanted, out)
             if what == c.CLAIM_DIRTY and self.can_write:
                 self._clean_some()
                 what = self._claim_one(wanted, out)
             if what == c.CLAIM_LOAD:
-                self._load(wanted, [0], out, c.CLAIM_QUIET)
+                if not self.reader.load_one(page, scratch):
+                    self.reader.load(wanted, [0], out, c.CLAIM_QUIET)
+                self._notify()
         except BaseException:
             self._let_go(wanted, out, c.CLAIM_QUIET)
             raise
+        self._scratch.append(scratch)
         if what < 0:
             self.ensure([page])
 
@@ -232,7 +235,8 @@ class PageCache:
                 missing = [i for i, what in enumerate(out[before:at].tolist(), before) if what == c.CLAIM_LOAD]
                 if missing:
                     # First what is ours: somebody may wait for it while we would wait for him.
-                    self._load(wanted, missing, out, how)
+                    self.reader.load(wanted, missing, out, how)
+                    self._notify()
                 elif at < wanted.size and out[at] < 0:
                     at = self._make_way(wanted, at, how, out, deadline)
         except BaseException:
@@ -271,7 +275,8 @@ class PageCache:
             finally:
                 self._waiting -= 1
         if after > at and out[at] == c.CLAIM_LOAD:
-            self._load(wanted, [at], out, how)
+            self.reader.load(wanted, [at], out, how)
+            self._notify()
         return int(after)
 
     def _wait(self, deadline: float) -> None:
@@ -293,82 +298,6 @@ class PageCache:
         if self._waiting:
             with self._changed:
                 self._changed.notify_all()
-
-    # --- reading ---------------------------------------------------------------------------------
-    def _load(self, wanted: Words, missing: list[int], out: Words, how: int) -> None:
-        """Read pages that were claimed with CLAIM_LOAD; adjacent ones in one read, those on their way from there."""
-        placed = [
-            (at, *self._places.place(int(wanted[at]) & ~c.FRESH_PAGE))
-            for at in missing
-            if not self._load_waiting(wanted, at, out, how)
-        ]
-        placed.sort(key=lambda each: (int(each[1]), each[2]))
-        page_bytes = self.page_words * 8
-        first = 0
-        for number in range(1, len(placed) + 1):
-            is_full = (number - first + 1) * page_bytes > READ_BYTES_MAX
-            if (
-                number < len(placed)
-                and not is_full
-                and is_behind(placed[number - 1][1:], placed[number][1:], page_bytes)
-            ):
-                continue
-            self._load_run(wanted, placed[first:number], out, how)
-            first = number
-        self._notify()
-
-    def _load_waiting(self, wanted: Words, at: int, out: Words, how: int) -> bool:
-        """Take a page from its copy if it is on its way to the disk; False if it is to be read from its place."""
-        page = int(wanted[at]) & ~c.FRESH_PAGE
-        is_pinned = 1 if how & c.CLAIM_PIN else 0
-        while (found := self.behind.find(page)) is not None:
-            # Else the batch was written meanwhile and its room given to others (B3).
-            if loaded_page(self._mem, self.address, page, *found, is_pinned) == OK:
-                out[at] = c.CLAIM_HIT
-                return True
-        return False
-
-    def _load_run(self, wanted: Words, run: list[tuple[int, Any, int]], out: Words, how: int) -> None:
-        _, file, offset = run[0]
-        words = np.empty(len(run) * self.page_words, dtype=np.int64)
-        try:
-            got = self._files.pread_into(file, offset, words)
-        except IoFailed as error:
-            self._files.failure.check()
-            if len(run) > 1:  # one by one, so that only the page that cannot be read is refused, and named
-                for each in run:
-                    self._load_run(wanted, [each], out, how)
-                return
-            page = int(wanted[run[0][0]]) & ~c.FRESH_PAGE
-            raise self._damaged(page, file.name, offset, "cannot be read") from error
-        self.pages_read += len(run)
-        for number, (at, _, offset) in enumerate(run):
-            page = int(wanted[at]) & ~c.FRESH_PAGE
-            start = number * self.page_words
-            if got < (start + self.page_words) * 8:
-                text = f"{file.name} ends before page {page}; restore it from a copy"
-                raise FileTruncated(text, file=file.name, offset=offset, page=page)
-            self._verify(words[start : start + self.page_words], page, file.name, offset)
-            is_pinned = 1 if how & c.CLAIM_PIN else 0
-            if loaded_page(self._mem, self.address, page, words, start, is_pinned) != OK:
-                raise self._damaged(page, file.name, offset, "has an impossible slot directory")
-            out[at] = c.CLAIM_HIT
-
-    def _verify(self, words: Words, page: int, name: str, offset: int) -> None:
-        if is_page(words, page, self.page_words, self._store):
-            check_version(words, name)
-        elif words.any():
-            is_intact = is_sealed(words, KIND_DISK_PAGE, self.page_words)
-            what = "is of another place or store" if is_intact else "fails its checksum"
-            raise self._damaged(page, name, offset, what)
-
-    def _damaged(self, page: int, name: str, offset: int, what: str) -> PageDamaged:
-        return PageDamaged(
-            f"page at offset {offset} of {name} {what}; restore the file from a copy",
-            file=name,
-            page=page,
-            offset=offset,
-        )
 
     def _load_ahead(self, pages: list[int]) -> None:
         """Load pages for the read-ahead thread: no pin stays, and no reference is made for the reader to come."""
@@ -469,7 +398,7 @@ class PageCache:
         return {
             **found,
             "waiting": self.behind.waiting,
-            "pages_read": self.pages_read,
+            "pages_read": self.reader.pages_read,
             "pages_written": self.behind.pages_written,
         }
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.disk.cache import PageCache
+from engine.disk.cache import BEHIND_PAGES_MAX, PageCache
 from engine.disk.double_write import FILE_NAME, DoubleWrite, create_double_write
 from engine.disk.page_writer import PageWriter
 from engine.disk.space import Space
@@ -50,8 +50,9 @@ def region_words(options: Options, geometry: Geometry | None) -> int:
 
 
 def frames_of(options: Options, page_bytes: int) -> int:
-    """Frames of the cache for pages of this size."""
-    return max(FRAMES_MIN, options.page_buffer_bytes // page_bytes)
+    """Frames of the cache for pages of this size: what is left beside two batches of pages on their way to the disk."""
+    pages = options.page_buffer_bytes // page_bytes
+    return max(FRAMES_MIN, pages - 2 * min(BEHIND_PAGES_MAX, pages // 6))
 
 
 class DiskColumns:
@@ -237,7 +238,7 @@ class DiskColumns:
 
     def is_waiting(self, page: int) -> bool:
         """Whether what the page's place has is older than what was copied out of memory."""
-        return any(cache.behind.find(page) is not None for cache in self._caches.values())
+        return any(cache.behind.find(page) is not None for cache in list(self._caches.values()))
 
     def pages_per_hold(self, most: int) -> int:
         """How many pages one holder should pin at once: a quarter of the frames, so that several may."""
@@ -291,7 +292,7 @@ class DiskColumns:
     # --- local checkpoints and counters ----------------------------------------------------------
     def flush(self, bytes_per_second: int = 0) -> int:
         """Write all pages that are dirty now; how many. Durable on return: they, in their places."""
-        return sum(cache.flush(bytes_per_second) for cache in self._caches.values())
+        return sum(cache.flush(bytes_per_second) for cache in list(self._caches.values()))
 
     def clean_ahead(self) -> int:
         """Write the UNDO buffer if it is half full, and batches of pages that are full; pages written."""

@@ -67,10 +67,10 @@ def test_fresh_page_is_formatted_unread_and_takes_owner_of_its_extent_and_lsn_of
     frame = stage.frame(page(3))
     assert stage.mem[frame + DP_OWNER] == OWNER
     assert stage.mem[frame + DP_LSN] == FIRST_LSN - 8, "not below any record there is (NDB bug #54986)"
-    assert stage.cache.pages_read == 0
+    assert stage.cache.reader.pages_read == 0
     stage.cache.release([page(3)])
     stage.cache.hold([page(4)])
-    assert stage.cache.pages_read == 1, "without the mark it is read"
+    assert stage.cache.reader.pages_read == 1, "without the mark it is read"
     frame = stage.frame(page(4))
     assert (stage.mem[frame + DP_OWNER], stage.mem[frame + DP_LSN]) == (OWNER, 0), "all zero is an empty page"
     stage.cache.release([page(4)])
@@ -264,7 +264,7 @@ def test_who_meets_a_page_being_loaded_waits_for_it_and_reads_it_once() -> None:
             pass
         gate.set()
         assert (first.result(100), second.result(100)) == (-2, -2)
-    assert stage.cache.pages_read == 1
+    assert stage.cache.reader.pages_read == 1
 
 
 def test_read_ahead_brings_pages_in_unpinned_and_its_errors_are_the_readers() -> None:
@@ -276,9 +276,9 @@ def test_read_ahead_brings_pages_in_unpinned_and_its_errors_are_the_readers() ->
     again = Stage(stage.files.kill(), frames=40)
     again.cache.read_ahead([page(number) for number in (5, 6, 7)])
     again.cache._read_ahead.drain()
-    assert again.cache.pages_read == 3
+    assert again.cache.reader.pages_read == 3
     assert [again.get(page(number)) for number in (5, 6, 7)] == [5, 6, 7]
-    assert again.cache.pages_read == 3
+    assert again.cache.reader.pages_read == 3
     again.cache.read_ahead([page(3)])
     again.cache._read_ahead.drain()
     assert (again.counter("pinned"), again.frame(page(3))) == (0, 0)
