@@ -228,20 +228,20 @@ def loaded_page(mem, cache, page, words, start, is_pinned):
     return fill_frame(mem, cache, page, words, start, is_pinned)
 
 
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64)")
-def loaded_intact_page(mem, cache, page, words, lanes, seal, is_pinned):
-    """`loaded_page` for words as they were read, whose lanes from word 1 on are given: ST_INVARIANT, nothing done,
-    unless they are intact, begin as `seal` does behind the checksum, and have this number.
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64)")
+def loaded_intact_page(mem, cache, page, words, start, lanes, seal, is_pinned):
+    """`loaded_page` for words as they were read, whose lanes from word start + 1 on are given: ST_INVARIANT, nothing
+    done, unless they are intact, begin as `seal` does behind the checksum, and have this number.
     """
     page_words = mem[cache + C_PAGE_WORDS]
-    if words.size < page_words or lanes.size < STRIPE_WORDS or words[DP_PAGE] != page:
+    if start < 0 or words.size < start + page_words or lanes.size < STRIPE_WORDS or words[start + DP_PAGE] != page:
         return ST_INVARIANT
     for i in range(seal.size):
-        if words[1 + i] != seal[i]:
+        if words[start + 1 + i] != seal[i]:
             return ST_INVARIANT
-    if words[0] != merge_lanes(lanes, page_words - 1):
+    if words[start] != merge_lanes(lanes, page_words - 1):
         return ST_INVARIANT
-    return fill_frame(mem, cache, page, words, 0, is_pinned)
+    return fill_frame(mem, cache, page, words, start, is_pinned)
 
 
 @helper

@@ -169,7 +169,7 @@ def test_page_read_alone_is_intact_or_not_as_the_careful_way_says() -> None:
         assert claim_pages(again.mem, CACHE, np.array([page(4)]), 0, 1, 0, out) == 1
         xxh3_lanes_of_page(changed, 1, PAGE_WORDS - 1, lanes)
         is_intact = is_page(changed, page(4), PAGE_WORDS, STORE) and int(changed[1]) == int(words[1])
-        status = loaded_intact_page(again.mem, CACHE, page(4), changed, lanes, again.cache.reader._seal, 0)
+        status = loaded_intact_page(again.mem, CACHE, page(4), changed, 0, lanes, again.cache.reader._seal, 0)
         if is_intact:  # then the directory decides, as for `loaded_page`
             other = Stage(stage.files)
             assert claim_pages(other.mem, CACHE, np.array([page(4)]), 0, 1, 0, out) == 1
