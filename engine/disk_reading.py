@@ -52,6 +52,9 @@ SCAN_ROWS_MAX = 65_536
 SCAN_WORDS = 4 << 20  # what a batch of a scan should not pass
 NOTHING: Words = np.zeros(0, dtype=np.int64)
 
+# Private buffers rows are read into, with the state of the call; popping and appending are atomic.
+_outs: list[tuple[Words, Words]] = []
+
 
 def read_image(disk: DiskColumns, table: Table, key: Words, txn: Transaction | None) -> Words | None:
     """A copy of the whole image of the row with a canonical key, or None; as the transaction sees it, or as committed.
@@ -60,18 +63,25 @@ def read_image(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
     """
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
-    out = np.empty(OUT_WORDS, dtype=np.int64)
-    state = np.zeros(5, dtype=np.int64)
+    place = _outs.pop() if _outs else (np.empty(OUT_WORDS, dtype=np.int64), np.zeros(5, dtype=np.int64))
+    out, state = place
+    state[4] = 0
     held: list[int] = []
+    is_brought = False
     try:
         while True:
-            done = int(read_disk_row(table.mem, table.address, desc, buf, key, key.size, out, state))
+            done = read_disk_row(table.mem, table.address, desc, buf, key, key.size, out, state)
             if done > 0:
                 if not state[4] or _complete(disk, table, out, ENTRY_WORDS):
-                    return out[ENTRY_WORDS:done]
+                    return out[ENTRY_WORDS:done].copy()
                 state[4] = 0
             elif done == ST_PAGE:
-                _hold_instead(disk, held, [int(state[3])])
+                # Once in memory it stays long enough, as a rule; who finds it gone again holds it.
+                if is_brought:
+                    _hold_instead(disk, held, [int(state[3])])
+                else:
+                    disk.bring(int(state[3]))
+                    is_brought = True
             elif done == ST_DAMAGED:
                 raise disk.damaged(int(state[3]), table.name)
             elif done == ST_MISSING:
@@ -79,6 +89,7 @@ def read_image(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
             else:
                 out = np.empty(ST_SPACE - done, dtype=np.int64)
     finally:
+        _outs.append(place)
         disk.release(held)
 
 

@@ -59,7 +59,7 @@ class Options:
 
     data_memory: memory for rows and indexes, reserved at once and used as it fills.
     redo_log: size of the REDO log on disk of a store that is made; one that exists keeps its own, whatever stands here.
-    page_buffer: memory for pages of disk columns, for each size of pages in use.
+    page_buffer: memory for pages of disk columns, for each size in use, those on their way to the disk included.
     page_flush_rate: bytes of disk pages a local checkpoint writes per second; 0 sets no bound.
     checkpoint_memory: bound on copies of old rows for a running local checkpoint; operations wait beyond it.
     durability: "commit": a commit returns when it is on disk; "epoch": at once, on disk with its epoch.

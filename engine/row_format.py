@@ -171,8 +171,9 @@ class RowFormat:
 
         Shapes: (key words,) int64.
         """
-        single = len(self.key_columns) == 1
-        pieces = (value,) if single and not isinstance(value, tuple) else value
+        if self.single_int_key and type(value) is int:
+            return np.array((self.encode_int_key(value, row),), dtype=_INT64)
+        pieces = (value,) if len(self.key_columns) == 1 and not isinstance(value, tuple) else value
         if not isinstance(pieces, (tuple, list)) or len(pieces) != len(self.key_columns):
             wanted = ", ".join(column.name for column in self.key_columns)
             raise TypeMismatch(

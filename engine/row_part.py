@@ -12,7 +12,14 @@ from typing import Any
 from engine.errors import PageDamaged
 from engine.layout.row import DISK_HEADER_WORDS, WORD_BYTES, disk_header, words_for
 from engine.row_layout import PartLayout, Place, RowLayout
-from engine.row_var import VarPart, build_var_part, disk_part_words, split_var_part, var_part_words
+from engine.row_var import (
+    VarPart,
+    build_var_part,
+    disk_part_words,
+    put_var_values,
+    split_var_part,
+    var_part_words,
+)
 from engine.schema import ABSENT
 
 _BYTE = struct.Struct("<B")
@@ -116,11 +123,11 @@ class RowPart:
     def changed(self, part: memoryview, changes: Changes) -> bytearray:
         """A copy of the part, a view of its bytes, with changes laid over. Raises: RowTooLarge, PageDamaged."""
         fixed_bytes = self.layout.fixed_words * WORD_BYTES
-        buffer = bytearray(part[:fixed_bytes])
+        buffer = bytearray(part)
         changes.pack_fixed(buffer, 0)
-        if not changes.var:
-            buffer += part[fixed_bytes:]
+        if not changes.var or put_var_values(buffer, fixed_bytes, changes.var):
             return buffer
+        del buffer[fixed_bytes:]
         var = split_var_part(part, fixed_bytes)
         values = self._padded(var.values)
         for ordinal, value in changes.var.items():

@@ -6,7 +6,7 @@ The bytes are those of `engine/layout/row.py`. A var part is replaced whole; not
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -125,6 +125,34 @@ def split_var_part(buffer: memoryview, offset: int) -> VarPart:
         values.append(None if word & VAR_NULL_BIT else bytes(buffer[at + begin : at + end]))
         begin = end
     return VarPart(bytes(buffer[offset + WORD_BYTES : offset + key_end]), values)
+
+
+def put_var_values(part: bytearray, offset: int, values: Mapping[int, bytes | None]) -> bool:
+    """Put values of the same lengths over those with these ordinals in the var part at a byte offset.
+
+    False, and nothing is changed, if a length differs, a NULL comes or goes, or the part contradicts itself.
+    """
+    if len(part) - offset < WORD_BYTES:
+        return False
+    (header,) = _WORD.unpack_from(part, offset)
+    size = (header & VAR_WORDS_MASK) * WORD_BYTES
+    count = header >> VAR_COUNT_SHIFT & VAR_COUNT_MASK
+    key_end = (VAR_HEADER_WORDS + (header >> VAR_KEY_WORDS_SHIFT & VAR_KEY_WORDS_MASK)) * WORD_BYTES
+    start = key_end + words_for(count * VAR_END_BYTES) * WORD_BYTES
+    if header < 0 or not start <= size <= len(part) - offset:
+        return False
+    ends = _ends_struct(count).unpack_from(part, offset + key_end)
+    places = []
+    for ordinal, value in values.items():
+        if value is None or ordinal >= count or ends[ordinal] & VAR_NULL_BIT:
+            return False
+        begin, end = ends[ordinal - 1] & VAR_END_MASK if ordinal else 0, ends[ordinal]
+        if end - begin != len(value) or end > size - start:
+            return False
+        places.append((offset + start + begin, offset + start + end, value))
+    for begin, end, value in places:
+        part[begin:end] = value
+    return True
 
 
 def _damaged(offset: int, part: str = "var") -> PageDamaged:

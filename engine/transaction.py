@@ -155,6 +155,8 @@ class Transaction:
                 status = commit_small(
                     self.mem, self.desc, self.buf, log.room(words), copies, store.epochs.current, self.txid
                 )
+            elif status == ST_PAGE:
+                status = store.disk.commit_at_hand(self)
             if status > 0:
                 store.epochs.has_commits = True
             ticket = log.sequence

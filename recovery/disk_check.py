@@ -229,7 +229,7 @@ class FragmentCheck:
 
     def _on_disk(self, page: int, state: Words) -> None:
         """A clean page stands on disk as in memory. What others change meanwhile is not judged."""
-        if state[CD_BUSY]:
+        if state[CD_BUSY] or self._store.disk.is_waiting(page):
             return
         file, offset = self._store.space.place(page)
         words = np.zeros(self._page_words, dtype=np.int64)

@@ -93,6 +93,7 @@ class Clockwork:
             self._lcp_wanted.set()
         self._store.on_redo_full = self._lcp_wanted.set
         self._store.log.on_pressure = None
+        self._store.disk.has_writer = True
         works = (
             ("tidemark-epochs", self._run_epochs),
             ("tidemark-lcp", self._run_lcp),
@@ -107,6 +108,8 @@ class Clockwork:
         """Stop and join the threads; a running local checkpoint is finished first."""
         self._stop.set()
         self._lcp_wanted.set()
+        self._store.disk.has_writer = False
+        self._store.disk.writer_wanted.set()
         for thread in self._threads:
             thread.join()
         self._threads.clear()
@@ -148,7 +151,9 @@ class Clockwork:
     def _run_pages(self) -> None:
         """Write dirty pages ahead of need, and the UNDO buffer before it is full: who reads and commits need not."""
         disk = self._store.disk
-        while not self._stop.wait(PAGES_POLL_SECONDS):
+        while not self._stop.is_set():
+            disk.writer_wanted.wait(PAGES_POLL_SECONDS)
+            disk.writer_wanted.clear()
             if disk.is_started:
                 try:
                     disk.clean_ahead()

@@ -201,11 +201,11 @@ def _hit_rounds(context: Context, name: str, policy: int, cache_bytes: int, read
             table.insert_many(rows_with_notes(first, min(PIECE_ROWS, rows - first)))
         for number in range(SCANS):
             keys = popular[np.searchsorted(steps, rng.random(reads) * steps[-1])].tolist()
-            before = cache.pages_read
+            before = cache.reader.pages_read
             for key in keys:
                 table.get(key)
             if number:
-                rounds.append(1 - (cache.pages_read - before) / reads)
+                rounds.append(1 - (cache.reader.pages_read - before) / reads)
             table.to_arrow()
     return rounds
 

@@ -6,20 +6,21 @@ the GIL (`engine/kernels/disk_frames.py`); here are files, threads and errors.
 Invariants: (H1) a frame that is being filled belongs to one thread, others wait until it is done or has failed;
 (H2) pages promised to holders never exceed the frames, so a holder gets its frames once others are cleaned, and two
 holders cannot wait for each other; a thread that holds pages and asks for more may wait `wait_ms` in vain; (H3) what
-is read is verified before anybody sees it: checksum, store, page number, directory; (H4) writing is `PageWriter`'s.
+is read is verified before anybody sees it: checksum, store, page number, directory; (H4) dirty pages are copied to
+`WriteBehind` under `_turn` and clean from then on; writing is `PageWriter`'s.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.disk.double_write import HEADER_WORDS, is_page
-from engine.disk.page_writer import is_behind
+from engine.disk.page_reader import PageReader, Scratch
 from engine.disk.read_ahead import ReadAhead
-from engine.errors import FileTruncated, IoFailed, MemoryExhausted, NoSuchTable, PageDamaged
+from engine.disk.write_behind import WriteBehind
+from engine.errors import MemoryExhausted, NoSuchTable
 from engine.kernels.disk_frames import (
     COPIED_WORDS,
     claim_pages,
@@ -27,7 +28,6 @@ from engine.kernels.disk_frames import (
     drop_page,
     forget_page,
     heads_of,
-    loaded_page,
     setup_cache,
     unpin_pages,
     written_pages,
@@ -35,11 +35,10 @@ from engine.kernels.disk_frames import (
 from engine.layout import disk_arena as c
 from engine.layout.arena import OK, S_UNDO, ST_INVARIANT
 from engine.layout.disk import DOUBLE_WRITE_PAGES_MAX
-from engine.layout.sealed import KIND_DISK_PAGE, check_version, is_sealed
 from engine.owner import call_owner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from engine.clock import Clock
     from engine.disk.double_write import Places
@@ -47,16 +46,12 @@ if TYPE_CHECKING:
     from engine.file_protocol import Files
     from engine.layout.sealed import Words
 
-READ_BYTES_MAX = 512 << 10
 WAIT_MS = 10_000
-DIRTY_SHARE = 4
 # A waiter looks for itself this often: a wake-up may be cut off by a signal in the thread that owes it.
 POLL_SECONDS = 0.05
 _ALL_LSNS = 1 << 62
-# A batch costs three syncs, whatever its size. A few cold pages are joined by the coldest of the hot, up to this share.
-HOT_FILL_SHARE = 4
-_FOR_ROOM = (c.COPY_COLD, c.COPY_HOT)
-_FOR_LCP = (c.COPY_ALL,)
+BEHIND_PAGES_MAX = DOUBLE_WRITE_PAGES_MAX // 2  # of each of two batches
+CLEAN_PAGES = 16  # made victims at once by who needs a frame
 _COUNTERS = {
     "frames": c.C_FRAMES,
     "resident": c.C_RESIDENT,
@@ -87,9 +82,12 @@ class PageCache:
         wait_ms: int = WAIT_MS,
         policy: int = c.POLICY_LIRS,
         can_write: bool = True,
+        wake_writer: Callable[[], bool] = lambda: False,
     ) -> None:
-        """can_write: False for a restart that only rehearses. Dirty pages stay in memory then, and once they fill it
-        `hold` raises MemoryExhausted: open with a larger `page_buffer`. Raises: MemoryExhausted.
+        """wake_writer: see `WriteBehind`. can_write: False for a restart that only rehearses. Dirty pages stay in
+        memory then, and once they fill it `hold` raises MemoryExhausted: open with a larger `page_buffer`.
+
+        Raises: MemoryExhausted.
         """
         if setup_cache(mem, address, page_words, frames, heads_of(frames), policy) != OK:
             raise MemoryExhausted(f"page_buffer has no room for {frames} pages; open with a larger page_buffer")
@@ -99,18 +97,18 @@ class PageCache:
         self.can_write = can_write
         self._mem = mem
         self._files = files
-        self._places = places
         self._writer = writer
-        self._store = store
         self._clock = clock
         self._wait_seconds = wait_ms / 1_000
-        self._batch_pages = max(1, min(DOUBLE_WRITE_PAGES_MAX, frames // 4))
+        self._batch_pages = max(1, min(BEHIND_PAGES_MAX, frames // 4))
+        self._turn = threading.Lock()
+        self.behind = WriteBehind(writer, page_words, self._batch_pages, wake_writer)
+        self.reader = PageReader(mem, address, page_words, files, places, self.behind, store)
         self._changed = threading.Condition()
         self._waiting = 0
         self._promised = 0  # pages of all holders (H2)
         self._read_ahead = ReadAhead(call_owner(self._load_ahead))
-        self.pages_read = 0
-        self.pages_written = 0
+        self._scratch: list[Scratch] = []
 
     # --- holding ---------------------------------------------------------------------------------
     def hold(self, pages: Iterable[int], is_reference: bool = True) -> None:
@@ -162,6 +160,34 @@ class PageCache:
             self.hold(part)
             self.release(part)
 
+    def bring(self, page: int) -> None:
+        """`ensure` for one page that is looked at at once, which is its reference. Raises: as `hold`."""
+        try:
+            scratch = self._scratch.pop()
+        except IndexError:
+            scratch = Scratch(self.page_words)
+        wanted, out = scratch.wanted, scratch.out
+        wanted[0], out[0] = page, 0
+        try:
+            what = self._claim_one(wanted, out)
+            if what == c.CLAIM_DIRTY and self.can_write:
+                self._clean_some()
+                what = self._claim_one(wanted, out)
+            if what == c.CLAIM_LOAD:
+                if not self.reader.load_one(page, scratch):
+                    self.reader.load(wanted, [0], out, c.CLAIM_QUIET)
+                self._notify()
+        except BaseException:
+            self._let_go(wanted, out, c.CLAIM_QUIET)
+            raise
+        self._scratch.append(scratch)
+        if what < 0:
+            self.ensure([page])
+
+    def _claim_one(self, wanted: Words, out: Words) -> int:
+        claim_pages(self._mem, self.address, wanted, 0, 1, c.CLAIM_QUIET, out)
+        return int(out[0])
+
     def read_ahead(self, pages: Iterable[int]) -> None:
         """Have pages brought in by another thread; who asks for one of them meanwhile waits for that read alone.
 
@@ -180,8 +206,9 @@ class PageCache:
         deadline = self._clock.monotonic() + self._wait_seconds
         self._read_ahead.forget(set(gone.tolist()))
         while True:
-            with self._writer.turn:
+            with self._turn, self._writer.turn:
                 self._writer.settle()
+                self.behind.forget(frozenset(gone.tolist()))
                 done = [forget_page(self._mem, self.address, page) for page in self._pages_of(gone)]
             self._notify()
             if ST_INVARIANT not in done:
@@ -228,7 +255,8 @@ class PageCache:
                 missing = [i for i, what in enumerate(out[before:at].tolist(), before) if what == c.CLAIM_LOAD]
                 if missing:
                     # First what is ours: somebody may wait for it while we would wait for him.
-                    self._load(wanted, missing, out, how)
+                    self.reader.load(wanted, missing, out, how)
+                    self._notify()
                 elif at < wanted.size and out[at] < 0:
                     at = self._make_way(wanted, at, how, out, deadline)
         except BaseException:
@@ -267,7 +295,8 @@ class PageCache:
             finally:
                 self._waiting -= 1
         if after > at and out[at] == c.CLAIM_LOAD:
-            self._load(wanted, [at], out, how)
+            self.reader.load(wanted, [at], out, how)
+            self._notify()
         return int(after)
 
     def _wait(self, deadline: float) -> None:
@@ -290,67 +319,6 @@ class PageCache:
             with self._changed:
                 self._changed.notify_all()
 
-    # --- reading ---------------------------------------------------------------------------------
-    def _load(self, wanted: Words, missing: list[int], out: Words, how: int) -> None:
-        """Read pages that were claimed with CLAIM_LOAD; adjacent ones in one read."""
-        placed = [(at, *self._places.place(int(wanted[at]) & ~c.FRESH_PAGE)) for at in missing]
-        placed.sort(key=lambda each: (int(each[1]), each[2]))
-        page_bytes = self.page_words * 8
-        first = 0
-        for number in range(1, len(placed) + 1):
-            is_full = (number - first + 1) * page_bytes > READ_BYTES_MAX
-            if (
-                number < len(placed)
-                and not is_full
-                and is_behind(placed[number - 1][1:], placed[number][1:], page_bytes)
-            ):
-                continue
-            self._load_run(wanted, placed[first:number], out, how)
-            first = number
-        self._notify()
-
-    def _load_run(self, wanted: Words, run: list[tuple[int, Any, int]], out: Words, how: int) -> None:
-        _, file, offset = run[0]
-        words = np.empty(len(run) * self.page_words, dtype=np.int64)
-        try:
-            got = self._files.pread_into(file, offset, words)
-        except IoFailed as error:
-            self._files.failure.check()
-            if len(run) > 1:  # one by one, so that only the page that cannot be read is refused, and named
-                for each in run:
-                    self._load_run(wanted, [each], out, how)
-                return
-            page = int(wanted[run[0][0]]) & ~c.FRESH_PAGE
-            raise self._damaged(page, file.name, offset, "cannot be read") from error
-        self.pages_read += len(run)
-        for number, (at, _, offset) in enumerate(run):
-            page = int(wanted[at]) & ~c.FRESH_PAGE
-            start = number * self.page_words
-            if got < (start + self.page_words) * 8:
-                text = f"{file.name} ends before page {page}; restore it from a copy"
-                raise FileTruncated(text, file=file.name, offset=offset, page=page)
-            self._verify(words[start : start + self.page_words], page, file.name, offset)
-            is_pinned = 1 if how & c.CLAIM_PIN else 0
-            if loaded_page(self._mem, self.address, page, words, start, is_pinned) != OK:
-                raise self._damaged(page, file.name, offset, "has an impossible slot directory")
-            out[at] = c.CLAIM_HIT
-
-    def _verify(self, words: Words, page: int, name: str, offset: int) -> None:
-        if is_page(words, page, self.page_words, self._store):
-            check_version(words, name)
-        elif words.any():
-            is_intact = is_sealed(words, KIND_DISK_PAGE, self.page_words)
-            what = "is of another place or store" if is_intact else "fails its checksum"
-            raise self._damaged(page, name, offset, what)
-
-    def _damaged(self, page: int, name: str, offset: int, what: str) -> PageDamaged:
-        return PageDamaged(
-            f"page at offset {offset} of {name} {what}; restore the file from a copy",
-            file=name,
-            page=page,
-            offset=offset,
-        )
-
     def _load_ahead(self, pages: list[int]) -> None:
         """Load pages for the read-ahead thread: no pin stays, and no reference is made for the reader to come."""
         step = max(1, self._batch_pages)
@@ -365,22 +333,21 @@ class PageCache:
 
     # --- writing ---------------------------------------------------------------------------------
     def clean(self, limit: int) -> int:
-        """Write a batch of up to `limit` dirty pages, those next to lose their frames first; how many were written.
+        """Write up to `limit` dirty pages, those next to lose their frames first, and what waits; how many pages.
 
         In the data files they are durable after the next batch, or `flush`; a torn one is mended from the double-write
-        file. Raises: StorageFull, IoFailed, SyncFailed; pages that were not written stay dirty.
+        file. Raises: StorageFull, IoFailed, SyncFailed; what was not written waits.
         """
         if not self.can_write:
             return 0
-        with self._writer.turn:
-            return self._write_batch(_FOR_ROOM, 0, min(self._batch_pages, limit), _new_cursor())
-
-    def wants_cleaning(self) -> bool:
-        """Whether a quarter of the frames is dirty: time to clean in the background."""
-        return int(self._mem[self.address + c.C_DIRTY]) * DIRTY_SHARE > self.frames
+        with self._turn:
+            before = self.behind.pages_written
+            self._copy_for_room(limit)
+            self.behind.write_all()
+            return self.behind.pages_written - before
 
     def flush(self, bytes_per_second: int = 0) -> int:
-        """Write every page that is dirty now, at a bounded rate (0: none); how many were written.
+        """Write every page that is dirty now, at a bounded rate (0: none); how many were copied out for it.
 
         Pages that become dirty meanwhile wait for the next one. Durable on return: all that was dirty at the start, in
         its place. Raises: StorageFull, IoFailed, SyncFailed; MemoryExhausted if nothing may be written.
@@ -391,54 +358,54 @@ class PageCache:
         before_lsn = int(self._mem[undo + c.U_LSN]) if undo else _ALL_LSNS
         cursor = _new_cursor()
         begun = self._clock.monotonic()
-        written = 0
+        copied = 0
         while cursor[0] >= 0:
-            with self._writer.turn:
-                written += self._write_batch(_FOR_LCP, before_lsn, self._batch_pages, cursor)
+            with self._turn:
+                copied += self._copy_out(c.COPY_ALL, before_lsn, self._batch_pages, cursor)
             if bytes_per_second:
-                due = written * self.page_words * 8 / bytes_per_second
+                due = copied * self.page_words * 8 / bytes_per_second
                 self._clock.sleep(max(0.0, due - (self._clock.monotonic() - begun)))
+        with self._turn:
+            self.behind.write_all()
         with self._writer.turn:
             self._writer.settle()
-        return written
+        return copied
 
     def _clean_some(self) -> None:
         """Make clean victims. A `with`, not an `acquire`: a signal behind that one would keep the turn for ever."""
-        with self._writer.turn:
-            self._write_batch(_FOR_ROOM, 0, self._batch_pages, _new_cursor())
+        with self._turn:
+            self._copy_for_room(min(self._batch_pages, CLEAN_PAGES))
 
-    def _write_batch(self, ways: tuple[int, ...], before_lsn: int, limit: int, cursor: Words) -> int:
-        """Copy out and write one batch; how many pages. The turn is ours. ways: tried in turn until it is full."""
-        words = np.empty(HEADER_WORDS + limit * self.page_words, dtype=np.int64)
-        copied = np.zeros(limit * COPIED_WORDS, dtype=np.int64)
-        pages = words[HEADER_WORDS:]
-        count = 0
-        try:
-            for how in ways:
-                most = limit if how != c.COPY_HOT else min(limit, max(1, self._batch_pages // HOT_FILL_SHARE))
-                while count < most and cursor[0] >= 0:
-                    before = count
-                    count = copy_dirty_pages(
-                        self._mem, self.address, how, before_lsn, count, most, cursor, pages, copied
-                    )
-                    if count == before and how != c.COPY_ALL:
-                        break
-            if count:
-                about = copied[: count * COPIED_WORDS].reshape(-1, COPIED_WORDS)
-                order = np.argsort(about[:, 0], kind="stable")
-                in_order = pages.reshape(-1, self.page_words)
-                in_order[:count] = in_order[order]
-                numbers = about[order, 0].tolist()
-                self._writer.write(words, numbers, self.page_words, int(about[:, 1].max()))
-        except BaseException:
-            # All rows, not `count`: a signal may have come between the kernel's end and its answer.
-            written_pages(self._mem, self.address, copied, limit, 0)
-            self._notify()
-            raise
-        written_pages(self._mem, self.address, copied, count, 1)
-        self.pages_written += count
+    def _copy_for_room(self, limit: int) -> int:
+        """Copy out cold pages, or hot ones if no cold one can go; how many. The turn is ours."""
+        return self._copy_out(c.COPY_COLD, 0, limit, _new_cursor()) or self._copy_out(
+            c.COPY_HOT, 0, limit, _new_cursor()
+        )
+
+    def _copy_out(self, how: int, before_lsn: int, limit: int, cursor: Words) -> int:
+        """Copy dirty pages to those that wait to be written; how many. The turn is ours. They are clean then."""
+        done = 0
+        while done < limit and cursor[0] >= 0:
+            batch = self.behind.filling()
+            start = batch.count
+            most = min(batch.count + limit - done, self.behind.capacity)
+            copied = batch.copied
+            try:
+                count = copy_dirty_pages(
+                    self._mem, self.address, how, before_lsn, start, most, cursor, batch.pages, copied
+                )
+                self.behind.added(batch, int(count))
+            except BaseException:
+                # All rows, not `count`: a signal may have come between the kernel's end and its answer.
+                written_pages(self._mem, self.address, copied[start * COPIED_WORDS :], most - start, 0)
+                self._notify()
+                raise
+            written_pages(self._mem, self.address, copied[start * COPIED_WORDS :], count - start, 1)
+            done += count - start
+            if count == start and how != c.COPY_ALL:
+                break
         self._notify()
-        return count
+        return done
 
     # --- others ----------------------------------------------------------------------------------
     def close(self) -> None:
@@ -448,7 +415,12 @@ class PageCache:
     def counters(self) -> dict[str, int]:
         """Counters for `status()`."""
         found = {name: int(self._mem[self.address + word]) for name, word in _COUNTERS.items()}
-        return {**found, "pages_read": self.pages_read, "pages_written": self.pages_written}
+        return {
+            **found,
+            "waiting": self.behind.waiting,
+            "pages_read": self.reader.pages_read,
+            "pages_written": self.behind.pages_written,
+        }
 
 
 def _new_cursor() -> Words:

@@ -6,31 +6,29 @@ A store without tablespaces has none of this but the object: files, buffers and 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.disk.cache import PageCache
+from engine.disk.cache import BEHIND_PAGES_MAX, PageCache
 from engine.disk.double_write import FILE_NAME, DoubleWrite, create_double_write
 from engine.disk.page_writer import PageWriter
 from engine.disk.space import Space
 from engine.disk.tablespaces import PAGE_BYTES as DEFAULT_PAGE_BYTES
 from engine.errors import PageDamaged
-from engine.kernels.disk_commit import commit_pages
+from engine.kernels.disk_commit import commit_at_hand, commit_pages
 from engine.kernels.disk_frames import cache_region_words
 from engine.kernels.undo import setup_undo, undo_region_words
 from engine.layout.arena import F_TABLESPACE, OK, S_UNDO
-from engine.layout.disk import DOUBLE_WRITE_PAGES_MAX
 from engine.layout.disk_arena import FRAMES_MIN, FRESH_PAGE, TS_ID, U_LSN, U_USED
 from engine.log.undo import UndoLog
 from engine.log.undo_ring import UndoPosition, buffer_words_of, create_undo_files, undo_geometry
 from engine.owner import call_owner
 
 if TYPE_CHECKING:
-    import threading
-
     from engine.clock import Clock
     from engine.disk.space import Tablespace
     from engine.file_protocol import Files
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from engine.options import Options
     from engine.transaction import Transaction
 
+AT_HAND_PAGES = 16  # of a commit that is tried without holding them
 COMMIT_PAGES = 64  # pages of one slice of a commit: what is done to them takes about 200 µs
 PAGE_BYTES = (4_096, 8_192, 16_384, 32_768)
 
@@ -53,8 +52,9 @@ def region_words(options: Options, geometry: Geometry | None) -> int:
 
 
 def frames_of(options: Options, page_bytes: int) -> int:
-    """Frames of the cache for pages of this size."""
-    return max(FRAMES_MIN, options.page_buffer_bytes // page_bytes)
+    """Frames of the cache for pages of this size: what is left beside two batches of pages on their way to the disk."""
+    pages = options.page_buffer_bytes // page_bytes
+    return max(FRAMES_MIN, pages - 2 * min(BEHIND_PAGES_MAX, pages // 6))
 
 
 class DiskColumns:
@@ -80,6 +80,8 @@ class DiskColumns:
         self.restorable_epoch: Callable[[], int] = lambda: -1
         self.declare_undo: Callable[[Geometry], None] = lambda geometry: None
         self.pages_repaired = 0
+        self.has_writer = False  # a thread calls `clean_ahead` whenever `writer_wanted` is set
+        self.writer_wanted = threading.Event()
         self._arena = arena
         self._files = files
         self._clock = clock
@@ -88,6 +90,7 @@ class DiskColumns:
         self._identity = identity
         self._writer: PageWriter | None = None
         self._caches: dict[int, PageCache] = {}  # by bytes of a page
+        self._pages_at_hand = np.zeros(1 + AT_HAND_PAGES, dtype=np.int64)
 
     # --- life ------------------------------------------------------------------------------------
     @property
@@ -154,6 +157,7 @@ class DiskColumns:
                 clock=self._clock,
                 wait_ms=max(1, self._options.lock_timeout_ms),
                 can_write=self.can_write,
+                wake_writer=call_owner(self._wake_writer),
             )
             self._caches[page_bytes] = cache
         return cache.address
@@ -208,6 +212,10 @@ class DiskColumns:
         if interrupt is not None:
             raise interrupt
 
+    def bring(self, page: int) -> None:
+        """Bring one page in without pinning it, for one who looks at it at once. Raises: as `hold`."""
+        self._by_cache([page])[0][0].bring(page)
+
     def ensure(self, pages: list[int]) -> None:
         """Bring pages in without pinning them. Raises: as `hold`."""
         for cache, part in self._by_cache(pages):
@@ -235,6 +243,10 @@ class DiskColumns:
         finally:
             self.release(pages)
 
+    def is_waiting(self, page: int) -> bool:
+        """Whether what the page's place has is older than what was copied out of memory."""
+        return any(cache.behind.find(page) is not None for cache in list(self._caches.values()))
+
     def pages_per_hold(self, most: int) -> int:
         """How many pages one holder should pin at once: a quarter of the frames, so that several may."""
         fewest = min((cache.frames for cache in self._caches.values()), default=FRAMES_MIN)
@@ -258,6 +270,24 @@ class DiskColumns:
         status = commit_pages(self.mem, txn.desc, txn.buf, out)
         return (out[1 : 1 + int(out[0])] | FRESH_PAGE).tolist(), bool(status == OK)
 
+    def commit_at_hand(self, txn: Transaction) -> int:
+        """Commit if every page is in memory and every room is there: then nothing has to be held. ST_PAGE if not. The
+        latch is held.
+        """
+        store = txn.store
+        return int(
+            commit_at_hand(
+                self.mem,
+                txn.desc,
+                txn.buf,
+                store.log.fill,
+                store.sink.current,
+                store.epochs.current,
+                txn.txid,
+                self._pages_at_hand,
+            )
+        )
+
     def extend(self, fragment: int) -> None:
         """Give the tablespace of a fragment free extents. Raises: StorageFull, MemoryExhausted."""
         self.space.extend(int(self.mem[int(self.mem[fragment + F_TABLESPACE]) + TS_ID]))
@@ -269,17 +299,18 @@ class DiskColumns:
     # --- local checkpoints and counters ----------------------------------------------------------
     def flush(self, bytes_per_second: int = 0) -> int:
         """Write all pages that are dirty now; how many. Durable on return: they, in their places."""
-        return sum(cache.flush(bytes_per_second) for cache in self._caches.values())
+        return sum(cache.flush(bytes_per_second) for cache in list(self._caches.values()))
 
     def clean_ahead(self) -> int:
-        """Write the UNDO buffer if it is half full, and the coldest dirty pages while many are; pages written."""
+        """Write the UNDO buffer if it is half full, and batches of pages that are full; pages written."""
         if self.undo.wants_flush():
             self.undo.flush_through(int(self.mem[int(self.mem[S_UNDO]) + U_LSN]))
-        written = 0
-        for cache in self._caches.values():
-            while cache.wants_cleaning() and (count := cache.clean(DOUBLE_WRITE_PAGES_MAX)):
-                written += count
-        return written
+        return sum(cache.behind.write_full() for cache in list(self._caches.values()))
+
+    def _wake_writer(self) -> bool:
+        if self.has_writer:
+            self.writer_wanted.set()
+        return self.has_writer
 
     def counters(self) -> dict[str, Any]:
         """Counters for `status()`."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from engine.disk.double_write import HEADER_WORDS
-from engine.layout.sealed import FORMAT_VERSION, KIND_DISK_PAGE, seal_units, store_halves
+from engine.layout.sealed import disk_page_word, seal_units, store_halves
 
 if TYPE_CHECKING:
     from engine.disk.double_write import DoubleWrite, Places
@@ -87,7 +87,7 @@ class PageWriter:
     def _seal(self, batch: Words, count: int, page_words: int) -> None:
         store, incarnation = self._identity
         pages = batch[HEADER_WORDS : HEADER_WORDS + count * page_words].reshape(count, page_words)
-        pages[:, 1] = KIND_DISK_PAGE | FORMAT_VERSION << 16 | page_words << 32
+        pages[:, 1] = disk_page_word(page_words)
         pages[:, 2:4].view(np.uint64)[:] = store_halves(store)
         pages[:, 4] = incarnation
         seal_units(batch, [(HEADER_WORDS + number * page_words, page_words) for number in range(count)])

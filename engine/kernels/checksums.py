@@ -185,14 +185,26 @@ def multiply_fold(a, b):
     return ((cross << 32) | (low & LOW32)) ^ high
 
 
-@kernel("int64(int64[::1], int64)")
-def xxh3_merge(lanes, count):
+@kernel("int64(int64[::1], int64, int64, int64[::1])")
+def xxh3_lanes_of_page(words, start, count, lanes):
+    """`xxh3_lanes` for a few words, without giving the GIL up: who gives it up may wait long until it has it again."""
+    return fill_lanes(words, start, count, lanes)
+
+
+@helper
+def merge_lanes(lanes, count):
     """Merge the lanes of `count` words into the hash, as a signed 64-bit integer."""
     merged = count * 8 * P1
     for i in range(0, STRIPE_WORDS, 2):
         merged += multiply_fold(lanes[i] ^ MERGE[i], lanes[i + 1] ^ MERGE[i + 1])
     merged = (merged ^ shift_right(merged, 37)) * XXH3_AVALANCHE
     return merged ^ shift_right(merged, 32)
+
+
+@kernel("int64(int64[::1], int64)")
+def xxh3_merge(lanes, count):
+    """See `merge_lanes`."""
+    return merge_lanes(lanes, count)
 
 
 def xxh3_signed(words: np.ndarray, start: int, count: int) -> int:

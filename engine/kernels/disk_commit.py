@@ -19,7 +19,7 @@ from engine.kernels.commit import (
     release_row,
     stamp,
 )
-from engine.kernels.disk_cache import frame_of
+from engine.kernels.disk_cache import cache_of, frame_of, owner_of
 from engine.kernels.disk_changes import is_disk_kept, reference_at
 from engine.kernels.disk_page import page_piece
 from engine.kernels.disk_parts import (
@@ -31,7 +31,7 @@ from engine.kernels.disk_parts import (
     write_chunks,
     write_first_piece,
 )
-from engine.kernels.disk_space import space_word
+from engine.kernels.disk_space import space_is_fresh, space_word
 from engine.kernels.rows import known_row_address
 from engine.kernels.undo import undo_has_room
 from engine.kernels.varparts import var_words
@@ -58,6 +58,7 @@ from engine.layout.arena import (
     ROWID_MASK,
     ST_INVARIANT,
     ST_MORE,
+    ST_PAGE,
     ST_UNDO,
     STATE_MASK,
     STATE_SHIFT,
@@ -67,13 +68,14 @@ from engine.layout.arena import (
     X_FIRST,
     X_FREEING,
     X_LINK,
+    X_OPS,
     X_PIECE,
     X_STATE,
     X_TAIL_WORD,
     X_UNDO_WORDS,
     X_WOKEN,
 )
-from engine.layout.disk import PIECE_CHAINED, UNDO_RECORD_WORDS
+from engine.layout.disk import DP_OWNER, PIECE_CHAINED, UNDO_RECORD_WORDS
 from engine.layout.disk_arena import (
     OP_CHAIN,
     PL_CHUNK,
@@ -170,8 +172,8 @@ def insert_image(mem, fragment, row):
     return part - mem[fragment + F_FIXED_WORDS]
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
-def commit_pages(mem, txn, buf, out):
+@helper
+def list_pages(mem, txn, buf, out):
     """Pages the commit needs next: out[1 : 1 + out[0]]. OK if these are all, ST_MORE if more will be needed."""
     out[0] = 0
     is_begun = mem[txn + X_STATE] == 3
@@ -209,6 +211,22 @@ def commit_pages(mem, txn, buf, out):
         is_first = False
         operation = mem[operation + O_NEXT]
     return OK
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
+def commit_pages(mem, txn, buf, out):
+    """See `list_pages`."""
+    return list_pages(mem, txn, buf, out)
+
+
+@helper
+def are_at_hand(mem, out):
+    """1 if all pages of out[1 : 1 + out[0]] are in memory, and none of them would have to be formatted."""
+    for i in range(1, 1 + out[0]):
+        frame = frame_of(mem, cache_of(mem, out[i]), out[i])
+        if frame == 0 or (space_is_fresh(mem, out[i]) and mem[frame + DP_OWNER] != owner_of(mem, out[i])):
+            return 0
+    return 1
 
 
 @helper
@@ -366,6 +384,23 @@ def commit_disk(mem, txn, buf, fill, copies, epoch, txid):
 
     Also ST_UNDO, nothing done: the UNDO buffer must be written first.
     """
+    return commit_on_pages(mem, txn, buf, fill, copies, epoch, txid)
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
+def commit_at_hand(mem, txn, buf, fill, copies, epoch, txid, out):
+    """`commit_disk` if all pages are in memory, without a pin: nobody else runs until the call ends. ST_PAGE, nothing
+    done, if they are not, they or the operations are more than `out` takes behind its first word, or there is no room.
+    """
+    if mem[txn + X_OPS] >= out.size or list_pages(mem, txn, buf, out) != OK or are_at_hand(mem, out) == 0:
+        return ST_PAGE
+    status = commit_on_pages(mem, txn, buf, fill, copies, epoch, txid)
+    return status if status >= 0 or status == ST_INVARIANT else ST_PAGE
+
+
+@helper
+def commit_on_pages(mem, txn, buf, fill, copies, epoch, txid):
+    """Commit on pages that stay where they are; see `commit_disk`."""
     if not undo_has_room(mem, mem[txn + X_UNDO_WORDS]):
         return ST_UNDO
     logged = log_records(mem, txn, buf, fill, copies, txid)

@@ -7,6 +7,7 @@ entry: what happened between two calls is looked up again.
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.checksums import STRIPE_WORDS, merge_lanes
 from engine.kernels.disk_cache import find_entry, fresh_lsn, owner_of
 from engine.kernels.disk_lirs import (
     enqueue,
@@ -224,6 +225,28 @@ def loaded_page(mem, cache, page, words, start, is_pinned):
 
     A page never written is all zero: it is empty and has LSN 0. is_pinned: the claimer keeps the pin.
     """
+    return fill_frame(mem, cache, page, words, start, is_pinned)
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64)")
+def loaded_intact_page(mem, cache, page, words, start, lanes, seal, is_pinned):
+    """`loaded_page` for words as they were read, whose lanes from word start + 1 on are given: ST_INVARIANT, nothing
+    done, unless they are intact, begin as `seal` does behind the checksum, and have this number.
+    """
+    page_words = mem[cache + C_PAGE_WORDS]
+    if start < 0 or words.size < start + page_words or lanes.size < STRIPE_WORDS or words[start + DP_PAGE] != page:
+        return ST_INVARIANT
+    for i in range(seal.size):
+        if words[start + 1 + i] != seal[i]:
+            return ST_INVARIANT
+    if words[start] != merge_lanes(lanes, page_words - 1):
+        return ST_INVARIANT
+    return fill_frame(mem, cache, page, words, start, is_pinned)
+
+
+@helper
+def fill_frame(mem, cache, page, words, start, is_pinned):
+    """See `loaded_page`."""
     entry = find_entry(mem, cache, page)
     page_words = mem[cache + C_PAGE_WORDS]
     if entry == 0 or (mem[entry + CE_FLAGS] & CE_LOADING) == 0 or start < 0 or start + page_words > words.size:

@@ -120,6 +120,11 @@ def check_version(words: Words, name: str) -> None:
         )
 
 
+def disk_page_word(page_words: int) -> int:
+    """Word 1 of every page of disk columns: kind, version and words."""
+    return KIND_DISK_PAGE | FORMAT_VERSION << 16 | page_words << 32
+
+
 def store_of(words: Words) -> bytes:
     """Store UUID of a unit."""
     return words[2:4].tobytes()

@@ -67,10 +67,10 @@ def test_fresh_page_is_formatted_unread_and_takes_owner_of_its_extent_and_lsn_of
     frame = stage.frame(page(3))
     assert stage.mem[frame + DP_OWNER] == OWNER
     assert stage.mem[frame + DP_LSN] == FIRST_LSN - 8, "not below any record there is (NDB bug #54986)"
-    assert stage.cache.pages_read == 0
+    assert stage.cache.reader.pages_read == 0
     stage.cache.release([page(3)])
     stage.cache.hold([page(4)])
-    assert stage.cache.pages_read == 1, "without the mark it is read"
+    assert stage.cache.reader.pages_read == 1, "without the mark it is read"
     frame = stage.frame(page(4))
     assert (stage.mem[frame + DP_OWNER], stage.mem[frame + DP_LSN]) == (OWNER, 0), "all zero is an empty page"
     stage.cache.release([page(4)])
@@ -153,8 +153,7 @@ def test_no_frame_for_all_pinned_pages_is_an_error_after_waiting_and_none_when_p
     stage.cache.hold([page(number) for number in range(1, 26)])
 
 
-def test_cleaning_writes_cold_pages_from_the_front_and_fills_up_a_small_batch_with_the_coldest_hot() -> None:
-    # Batches of the cold alone became ever smaller when most dirty pages were hot: three syncs for three pages.
+def test_cleaning_writes_cold_pages_from_the_front_and_hot_ones_only_when_no_cold_is_dirty() -> None:
     stage = Stage(frames=40)
     for number in range(1, 41):
         stage.put(page(number), number)
@@ -162,10 +161,28 @@ def test_cleaning_writes_cold_pages_from_the_front_and_fills_up_a_small_batch_wi
     assert stage.cache.clean(3) == 3
     assert stage.counter("dirty") == 37
     assert len(cold) == 4
-    assert stage.cache.clean(100) == 2, "a quarter of a batch: the last cold page and the coldest of the hot"
-    assert stage.cache.clean(100) == 2
+    assert stage.cache.clean(100) == 1, "the last cold page"
+    assert stage.cache.clean(2) == 2
     again, _ = restart(stage.files.image(lambda piece: True))
-    assert [number for number in range(1, 41) if again.get(page(number)) == number] == [1, 2, 3, *cold]
+    assert [number for number in range(1, 41) if again.get(page(number)) == number] == [1, 2, *cold]
+
+
+def test_evicted_page_is_found_on_its_way_to_the_disk_unread_and_the_newest_copy_of_two() -> None:
+    stage = Stage(frames=40)
+    for number in range(1, 41):
+        stage.put(page(number), number)
+    cold = [number for number in range(1, 41) if number > int(stage.mem[CACHE + c.C_HOT_MAX])]
+    assert stage.get(page(60)) == -2
+    assert (stage.counter("waiting"), stage.counter("pages_written")) == (len(cold), 0)
+    reads = stage.counter("pages_read")
+    assert stage.frame(cold[0]) == 0
+    assert stage.get(page(cold[0])) == cold[0]
+    assert stage.counter("pages_read") == reads
+    stage.put(page(cold[0]), 77)
+    stage.cache.flush()
+    assert (stage.counter("waiting"), stage.cache.behind.find(page(cold[0]))) == (0, None)
+    again, _ = restart(stage.files.image(lambda piece: False))
+    assert again.get(page(cold[0])) == 77
 
 
 def test_flush_keeps_its_rate_and_leaves_pages_that_became_dirty_meanwhile() -> None:
@@ -247,7 +264,7 @@ def test_who_meets_a_page_being_loaded_waits_for_it_and_reads_it_once() -> None:
             pass
         gate.set()
         assert (first.result(100), second.result(100)) == (-2, -2)
-    assert stage.cache.pages_read == 1
+    assert stage.cache.reader.pages_read == 1
 
 
 def test_read_ahead_brings_pages_in_unpinned_and_its_errors_are_the_readers() -> None:
@@ -259,9 +276,9 @@ def test_read_ahead_brings_pages_in_unpinned_and_its_errors_are_the_readers() ->
     again = Stage(stage.files.kill(), frames=40)
     again.cache.read_ahead([page(number) for number in (5, 6, 7)])
     again.cache._read_ahead.drain()
-    assert again.cache.pages_read == 3
+    assert again.cache.reader.pages_read == 3
     assert [again.get(page(number)) for number in (5, 6, 7)] == [5, 6, 7]
-    assert again.cache.pages_read == 3
+    assert again.cache.reader.pages_read == 3
     again.cache.read_ahead([page(3)])
     again.cache._read_ahead.drain()
     assert (again.counter("pinned"), again.frame(page(3))) == (0, 0)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import random
 from typing import Any
 
 import numpy as np
 import pytest
 
+from engine.disk.double_write import is_page
 from engine.errors import (
     FileMissing,
     FileTruncated,
@@ -21,11 +23,15 @@ from engine.errors import (
 from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
 from engine.file_doubles.trace import TraceFiles
-from engine.layout import disk_arena as c
+from engine.kernels.checksums import xxh3_lanes_of_page
+from engine.kernels.disk_frames import claim_pages, loaded_intact_page, loaded_page
+from engine.layout.arena import OK, ST_INVARIANT
 from engine.layout.sealed import seal
 from tests.disk.support import (
+    CACHE,
     PAGE_BYTES,
     PAGE_WORDS,
+    STORE,
     Stage,
     new_disk,
     page,
@@ -43,10 +49,10 @@ def test_undo_log_that_cannot_be_flushed_keeps_pages_dirty_and_unwritten() -> No
     with pytest.raises(StorageFull):
         stage.cache.flush()
     assert not [event for event in trace.events if event.operation == "pwrite"]
-    assert stage.counter("dirty") == 1
+    assert stage.counter("waiting") == 1
     stage.undo.error = None
-    assert stage.cache.flush() == 1
-    assert (stage.counter("dirty"), stage.get(page(1))) == (0, 1)
+    stage.cache.flush()
+    assert (stage.counter("waiting"), stage.counter("pages_written"), stage.get(page(1))) == (0, 1, 1)
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
@@ -60,11 +66,11 @@ def test_full_disk_in_the_middle_of_a_batch_is_finished_before_anything_else(nth
     with pytest.raises(StorageFull):
         stage.cache.flush()
     assert files.failure.first is None
-    assert stage.counter("dirty") == 3
+    assert stage.counter("waiting") == 3
     stage.put(page(1), 11)
     again, _ = restart(inner.kill())
     assert again.get(page(3)) in (3, -2), "whole, as it was or as it was written"
-    assert stage.cache.flush() == 3
+    assert stage.cache.flush() == 1
     again, repaired = restart(inner.image(lambda piece: False))
     assert (repaired, [again.get(page(number)) for number in (1, 3, 5)]) == (0, [11, 3, 5])
 
@@ -78,7 +84,7 @@ def test_full_disk_in_the_middle_of_a_batch_is_finished_before_anything_else(nth
         ("fdatasync", "space/1.data", SyncFailed),
     ],
 )
-def test_failed_write_or_sync_kills_the_store_and_leaves_pages_dirty(operation: str, name: str, error: Any) -> None:
+def test_failed_write_or_sync_kills_the_store_and_leaves_pages_waiting(operation: str, name: str, error: Any) -> None:
     files = FaultFiles(new_disk(), [Rule(operation, name, error=errno.EIO)])
     stage = Stage(files)
     stage.put(page(1), 1)
@@ -86,7 +92,7 @@ def test_failed_write_or_sync_kills_the_store_and_leaves_pages_dirty(operation: 
         stage.cache.flush()
     assert files.failure.first is not None
     # Once its copy is durable the page counts as written; the sync of its place is what failed then.
-    assert stage.counter("dirty") == (0 if (operation, name) == ("fdatasync", "space/1.data") else 1)
+    assert stage.counter("waiting") == (0 if (operation, name) == ("fdatasync", "space/1.data") else 1)
     with pytest.raises(error):
         stage.cache.hold([page(2)])
     assert stage.counter("pinned") == 0
@@ -137,9 +143,42 @@ def test_intact_page_that_is_not_the_one_asked_for_is_refused(word: int, value: 
     seal(words, int(words[1] >> 32))
     spoil(stage.files, "space/1.data", 4 * PAGE_BYTES, words.tobytes())
     again = Stage(stage.files.kill())
-    with pytest.raises(error):
-        again.cache.hold([page(4)])
-    assert (again.counter("pinned"), again.counter("resident")) == (0, 0)
+    for ask in (again.cache.hold, again.cache.ensure, lambda pages: again.cache.bring(pages[0])):
+        with pytest.raises(error):
+            ask([page(4)])
+        assert (again.counter("pinned"), again.counter("resident")) == (0, 0)
+
+
+def test_page_read_alone_is_intact_or_not_as_the_careful_way_says() -> None:
+    seed = 3
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    stage = Stage()
+    stage.put(page(4), 4)
+    stage.cache.flush()
+    words, lanes = page_bytes(stage, page(4)), np.zeros(8, np.int64)
+    verdicts = set()
+    for number in range(300):
+        again = Stage(stage.files)
+        changed = words.copy()
+        if number % 3:
+            changed[rng.randrange(12 if number % 5 else PAGE_WORDS)] ^= 1 << rng.randrange(60)
+        if number % 4 == 0:
+            seal(changed, PAGE_WORDS)
+        out = np.zeros(1, np.int64)
+        assert claim_pages(again.mem, CACHE, np.array([page(4)]), 0, 1, 0, out) == 1
+        xxh3_lanes_of_page(changed, 1, PAGE_WORDS - 1, lanes)
+        is_intact = is_page(changed, page(4), PAGE_WORDS, STORE) and int(changed[1]) == int(words[1])
+        status = loaded_intact_page(again.mem, CACHE, page(4), changed, 0, lanes, again.cache.reader._seal, 0)
+        if is_intact:  # then the directory decides, as for `loaded_page`
+            other = Stage(stage.files)
+            assert claim_pages(other.mem, CACHE, np.array([page(4)]), 0, 1, 0, out) == 1
+            assert status == loaded_page(other.mem, CACHE, page(4), changed, 0, 0)
+        else:
+            assert status == ST_INVARIANT
+        assert (again.frame(page(4)) != 0) == (status == OK)
+        verdicts.add((is_intact, status))
+    assert verdicts == {(True, OK), (True, ST_INVARIANT), (False, ST_INVARIANT)}
 
 
 def test_read_error_and_short_or_missing_file_leave_no_pin() -> None:
@@ -243,8 +282,34 @@ def test_signal_in_the_middle_of_a_load_leaves_no_pin_and_no_page_for_ever_loadi
     assert stage.cache._promised == 0
 
 
+def test_page_brought_in_alone_is_refused_like_any_other_and_a_signal_leaves_nothing_behind() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    rules = [Rule("pread", "space/2.data", nth=1, stall=interrupt), Rule("pread", "space/2.data", nth=2, error=5)]
+    inner = new_disk()
+    stage = Stage(inner)
+    for number in (1, 2, 3):
+        stage.put(page(number, 2), number)
+    stage.cache.flush()
+    spoil(inner, "space/2.data", 2 * PAGE_BYTES + 300)
+    again = Stage(FaultFiles(inner, rules))
+    again.places.handles[2].read_errors_latch = False
+    with pytest.raises(KeyboardInterrupt):
+        again.cache.bring(page(1, 2))
+    assert (again.counter("pinned"), again.counter("resident")) == (0, 0)
+    again.cache.bring(page(1, 2))  # the failed read is made again
+    assert (again.counter("pinned"), again.counter("misses"), again.get(page(1, 2))) == (0, 2, 1)
+    with pytest.raises(PageDamaged):
+        again.cache.bring(page(2, 2))
+    with pytest.raises(FileMissing):
+        again.cache.bring(page(1, 9))
+    again.cache.bring(page(50, 2))  # never written: all zero
+    assert (again.counter("pinned"), again.get(page(50, 2)), again.get(page(3, 2))) == (0, -2, 3)
+
+
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_signal_in_the_middle_of_a_batch_keeps_pages_dirty_and_the_batch_to_be_finished(nth: int) -> None:
+def test_signal_in_the_middle_of_a_batch_keeps_pages_waiting_and_the_batch_to_be_finished(nth: int) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -254,11 +319,10 @@ def test_signal_in_the_middle_of_a_batch_keeps_pages_dirty_and_the_batch_to_be_f
         stage.put(page(number), number)
     with pytest.raises(KeyboardInterrupt):
         stage.cache.flush()
-    assert stage.counter("dirty") == 3
-    before = len(stage.undo.asked)
+    assert stage.counter("waiting") == 3
     stage.put(page(1), 11)
-    assert stage.cache.flush() == 3
-    assert len(stage.undo.asked) == before + 1
+    assert stage.cache.flush() == 1
+    assert stage.counter("waiting") == 0
     again, repaired = restart(inner.image(lambda piece: False))
     assert (repaired, [again.get(page(number)) for number in (1, 3, 5)]) == (0, [11, 3, 5])
 
@@ -275,8 +339,7 @@ def test_page_half_written_on_a_full_disk_is_made_whole_before_its_copy_is_overw
     with pytest.raises(StorageFull):
         stage.cache.flush()
     stage.put(page(2), 2)
-    with stage.writer.turn:
-        assert stage.cache._write_batch((c.COPY_ALL,), 1 << 62, 1, np.zeros(1, np.int64)) == 1
+    assert stage.cache.clean(1) == 2
     again, _ = restart(inner.image(lambda piece: False))
     assert (again.get(page(1)), again.get(page(2))) == (1, -2), "page 2 is on its way; page 1 is whole"
     again, _ = restart(inner.kill())

@@ -43,6 +43,7 @@ VAR = f"{CODEC}:test_var_parts_equal_twin_and_come_back"
 UNDO = "tests.log.test_undo_kernels:test_promises_and_records_of_any_sequence_equal_twin"
 UNDO_WORDS = "tests.log.test_undo_kernels:test_filter_and_parser_of_any_words_equal_twin"
 JOINED = "tests.rows.test_disk_parts:test_parts_joined_and_found_again_equal_twin"
+INTACT = "tests.disk.test_cache_trouble:test_page_read_alone_is_intact_or_not_as_the_careful_way_says"
 TRACES = "tests.disk.test_replacement:test_random_traces_equal_twin_step_by_step"
 HERE = "tests.naive.test_twins"
 SPACE = "tests.disk.test_space:test_random_history_of_reservation_equals_twin_after_every_step"
@@ -54,7 +55,9 @@ TWINS = {
     **dict.fromkeys(["check.check_rows", "check.check_index"], "tests.check.test_live:test_damage_in_memory_is_found"),
     "checksums.xxh3_lanes": XXH3,
     "checksums.xxh3_lanes_of_units": "tests.engine.test_checksums:test_xxh3_of_several_ranges_equals_that_of_each",
+    "checksums.xxh3_lanes_of_page": INTACT,
     "checksums.xxh3_merge": XXH3,
+    "disk_frames.loaded_intact_page": INTACT,
     "checksums.xxh64_words": "tests.engine.test_checksums:test_xxh64_equals_the_reference_for_every_short_length",
     **dict.fromkeys([f"columns.{way}_{width}" for way in ("scatter", "gather") for width in (1, 2, 4, 8)], COPIES),
     **dict.fromkeys(["columns.stamp_nulls", "columns.gather_nulls"], NULLS),
@@ -85,7 +88,7 @@ TWINS = {
     ),
     "disk_check.check_disk_row": "tests.check.test_disk:test_damage_of_disk_columns_is_found_and_placed",
     **dict.fromkeys([f"disk_changes.{name}" for name in ("delete_disk_rows", "put_disk_rows", "unplan_step")], WALK),
-    **dict.fromkeys([f"disk_commit.{name}" for name in ("commit_disk", "commit_disk_step", "commit_pages")], WALK),
+    **dict.fromkeys([f"disk_commit.commit_{name}" for name in ("at_hand", "disk", "disk_step", "pages")], WALK),
     **dict.fromkeys(
         [f"disk_reads.{name}" for name in ("read_chunks", "read_disk_row", "read_disk_rowids", "scan_pages")], WALK
     ),

@@ -1,0 +1,168 @@
+"""How pages come from the disk into frames: read, verified, and only then seen.
+
+Many at a time, adjacent ones in one read; or one alone, as a reader of one row needs it, by the shortest way there is.
+A page that is on its way to the disk is taken from its copy (`write_behind.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.disk.double_write import is_page
+from engine.disk.page_writer import is_behind
+from engine.errors import FileTruncated, IoFailed, PageDamaged
+from engine.kernels.checksums import STRIPE_WORDS, xxh3_lanes_of_page
+from engine.kernels.disk_frames import loaded_intact_page, loaded_page
+from engine.layout import disk_arena as c
+from engine.layout.arena import OK
+from engine.layout.sealed import KIND_DISK_PAGE, check_version, disk_page_word, is_sealed, store_halves
+
+if TYPE_CHECKING:
+    from engine.disk.double_write import Places
+    from engine.disk.write_behind import WriteBehind
+    from engine.file_protocol import Files
+    from engine.layout.sealed import Words
+
+READ_BYTES_MAX = 512 << 10
+
+
+class Scratch:
+    """What bringing in one page needs; used again by later ones."""
+
+    __slots__ = ("lanes", "out", "wanted", "words")
+
+    def __init__(self, page_words: int) -> None:
+        self.words: Words = np.zeros(page_words, dtype=np.int64)
+        self.lanes: Words = np.zeros(STRIPE_WORDS, dtype=np.int64)
+        self.wanted: Words = np.zeros(1, dtype=np.int64)
+        self.out: Words = np.zeros(1, dtype=np.int64)
+
+
+class PageReader:
+    """Fills frames of one cache that were claimed with CLAIM_LOAD."""
+
+    def __init__(
+        self,
+        mem: Words,
+        address: int,
+        page_words: int,
+        files: Files,
+        places: Places,
+        behind: WriteBehind,
+        store: bytes,
+    ) -> None:
+        """address: of the cache. store: its UUID."""
+        self.pages_read = 0
+        self._mem = mem
+        self._address = address
+        self._page_words = page_words
+        self._files = files
+        self._places = places
+        self._behind = behind
+        self._store = store
+        self._seal = np.array([disk_page_word(page_words), 0, 0], dtype=np.int64)
+        self._seal[1:].view(np.uint64)[:] = store_halves(store)
+
+    def load_one(self, page: int, scratch: Scratch) -> bool:
+        """Read one page that was claimed with CLAIM_LOAD; False if it is not as it should be, or on its way."""
+        if self._behind.find(page) is not None:
+            return False
+        words, lanes = scratch.words, scratch.lanes
+        try:
+            got = self._files.pread_into(*self._places.place(page), words)
+        except IoFailed:
+            self._files.failure.check()
+            return False
+        if got < words.nbytes:
+            return False
+        if not self._is_filled(page, words, 0, lanes, 0):
+            return False
+        scratch.out[0] = c.CLAIM_HIT
+        self.pages_read += 1
+        return True
+
+    def load(self, wanted: Words, missing: list[int], out: Words, how: int) -> None:
+        """Read pages that were claimed with CLAIM_LOAD; adjacent ones in one read, those on their way from there."""
+        placed = [
+            (at, *self._places.place(int(wanted[at]) & ~c.FRESH_PAGE))
+            for at in missing
+            if not self._load_waiting(wanted, at, out, how)
+        ]
+        placed.sort(key=lambda each: (int(each[1]), each[2]))
+        page_bytes = self._page_words * 8
+        first = 0
+        for number in range(1, len(placed) + 1):
+            is_full = (number - first + 1) * page_bytes > READ_BYTES_MAX
+            if (
+                number < len(placed)
+                and not is_full
+                and is_behind(placed[number - 1][1:], placed[number][1:], page_bytes)
+            ):
+                continue
+            self._load_run(wanted, placed[first:number], out, how)
+            first = number
+
+    def _load_waiting(self, wanted: Words, at: int, out: Words, how: int) -> bool:
+        """Take a page from its copy if it is on its way to the disk; False if it is to be read from its place."""
+        page = int(wanted[at]) & ~c.FRESH_PAGE
+        is_pinned = 1 if how & c.CLAIM_PIN else 0
+        while (found := self._behind.find(page)) is not None:
+            # Else the batch was written meanwhile and its room given to others (B3).
+            if loaded_page(self._mem, self._address, page, *found, is_pinned) == OK:
+                out[at] = c.CLAIM_HIT
+                return True
+        return False
+
+    def _load_run(self, wanted: Words, run: list[tuple[int, Any, int]], out: Words, how: int) -> None:
+        _, file, offset = run[0]
+        words = np.empty(len(run) * self._page_words, dtype=np.int64)
+        lanes = np.zeros(STRIPE_WORDS, dtype=np.int64)
+        try:
+            got = self._files.pread_into(file, offset, words)
+        except IoFailed as error:
+            self._files.failure.check()
+            if len(run) > 1:  # one by one, so that only the page that cannot be read is refused, and named
+                for each in run:
+                    self._load_run(wanted, [each], out, how)
+                return
+            page = int(wanted[run[0][0]]) & ~c.FRESH_PAGE
+            raise self._damaged(page, file.name, offset, "cannot be read") from error
+        self.pages_read += len(run)
+        for number, (at, _, offset) in enumerate(run):
+            page = int(wanted[at]) & ~c.FRESH_PAGE
+            start = number * self._page_words
+            if got < (start + self._page_words) * 8:
+                text = f"{file.name} ends before page {page}; restore it from a copy"
+                raise FileTruncated(text, file=file.name, offset=offset, page=page)
+            is_pinned = 1 if how & c.CLAIM_PIN else 0
+            if not self._is_filled(page, words, start, lanes, is_pinned):
+                self._verify(words[start : start + self._page_words], page, file.name, offset)
+                if loaded_page(self._mem, self._address, page, words, start, is_pinned) != OK:
+                    raise self._damaged(page, file.name, offset, "has an impossible slot directory")
+            out[at] = c.CLAIM_HIT
+
+    def _is_filled(self, page: int, words: Words, start: int, lanes: Words, is_pinned: int) -> bool:
+        """Fill the page's frame from words[start:] if that is an intact page with its number; it need not be said why
+        not.
+        """
+        xxh3_lanes_of_page(words, start + 1, self._page_words - 1, lanes)
+        status = loaded_intact_page(self._mem, self._address, page, words, start, lanes, self._seal, is_pinned)
+        return bool(status == OK)
+
+    def _verify(self, words: Words, page: int, name: str, offset: int) -> None:
+        if is_page(words, page, self._page_words, self._store):
+            check_version(words, name)
+        elif words.any():
+            is_intact = is_sealed(words, KIND_DISK_PAGE, self._page_words)
+            what = "is of another place or store" if is_intact else "fails its checksum"
+            raise self._damaged(page, name, offset, what)
+
+    def _damaged(self, page: int, name: str, offset: int, what: str) -> PageDamaged:
+        return PageDamaged(
+            f"page at offset {offset} of {name} {what}; restore the file from a copy",
+            file=name,
+            page=page,
+            offset=offset,
+        )

@@ -1,0 +1,145 @@
+"""Pages on their way to the disk: copied out of their frames, which are free for others at once, and written later.
+
+A write of pages costs three syncs, whatever their number (`page_writer.py`), so dirty pages are collected: a batch is
+filled while the one before it may still be written by another thread. Until it lies in its place a page that is wanted
+again is taken from its copy here.
+
+Invariants: (B1) a page is found here from before its frame may go until its place has it (`find`); (B2) of two copies
+of a page the newer one is found, and written last; (B3) copies do not change while a batch is found, so whoever was
+overtaken by the end of its writing finds another page there, or the right one. Who fills has the cache's turn, who
+writes that of `PageWriter`; both are taken in this order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.disk.double_write import HEADER_WORDS
+from engine.kernels.disk_frames import COPIED_WORDS
+from engine.layout.disk_arena import FILE_SHIFT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+    from engine.disk.page_writer import PageWriter
+    from engine.layout.sealed import Words
+
+
+class Batch:
+    """Copies of pages: `pages` and what `copy_dirty_pages` tells of them in `copied`, `count` of them."""
+
+    __slots__ = ("copied", "count", "pages", "slots")
+
+    def __init__(self, page_words: int, capacity: int) -> None:
+        self.pages: Words = np.empty(capacity * page_words, dtype=np.int64)
+        self.copied: Words = np.zeros(capacity * COPIED_WORDS, dtype=np.int64)
+        self.count = 0
+        self.slots: dict[int, int] = {}  # page: which of the copies is its newest
+
+    def clear(self) -> None:
+        """Nothing is in it any more."""
+        self.slots = {}
+        self.count = 0
+        self.copied[:] = 0
+
+
+class WriteBehind:
+    """The batches of one cache: one that is being filled, and perhaps one that is full and being written."""
+
+    def __init__(self, writer: PageWriter, page_words: int, capacity: int, wake: Callable[[], bool]) -> None:
+        """wake: called when a batch is full; False if nobody else will write it."""
+        self.capacity = capacity
+        self._wake = wake
+        self.pages_written = 0
+        self._writer = writer
+        self._page_words = page_words
+        self._batches: tuple[Batch, ...] = (Batch(page_words, capacity),)  # the one being filled first
+        self._spare: Batch | None = None
+
+    # --- looking ---------------------------------------------------------------------------------
+    def find(self, page: int) -> tuple[Words, int] | None:
+        """Words a copy of the page stands in, and where it begins; None if its place has it.
+
+        By the time they are looked at they may be another page's: then look again.
+        """
+        for batch in self._batches:
+            slot = batch.slots.get(page)
+            if slot is not None:
+                return batch.pages, slot * self._page_words
+        return None
+
+    @property
+    def waiting(self) -> int:
+        """Pages that are on their way."""
+        return sum(len(batch.slots) for batch in self._batches)
+
+    @property
+    def has_full(self) -> bool:
+        """Whether a batch waits to be written."""
+        return len(self._batches) > 1
+
+    # --- filling; the caller has the cache's turn --------------------------------------------------
+    def filling(self) -> Batch:
+        """A batch with room. Raises: as `PageWriter.write`, if another one must be written first."""
+        if self._batches[0].count == self.capacity:
+            self.hand_over()
+            if not self._wake():
+                self.write_full()
+        return self._batches[0]
+
+    def added(self, batch: Batch, count: int) -> None:
+        """Copies up to `count` are in the batch: from now on they are found."""
+        first = batch.count
+        numbers = batch.copied[first * COPIED_WORDS : count * COPIED_WORDS : COPIED_WORDS].tolist()
+        batch.count = count  # first: a signal may leave a copy that nobody finds, but never a place given twice
+        batch.slots.update(zip(numbers, range(first, count), strict=True))
+
+    def hand_over(self) -> None:
+        """Let the batch that was being filled be written, after the full one there may be. Raises: as `filling`."""
+        self.write_full()
+        fresh = self._spare or Batch(self._page_words, self.capacity)
+        self._spare = None
+        self._batches = (fresh, self._batches[0])
+
+    # --- writing ---------------------------------------------------------------------------------
+    def write_full(self) -> int:
+        """Write the full batch, if there is one, or wait until another thread has; how many pages.
+
+        Durable on return: as `PageWriter.write`. Raises: as it does, and then the batch stays.
+        """
+        if len(self._batches) < 2:
+            return 0
+        with self._writer.turn:
+            batches = self._batches
+            if len(batches) < 2:
+                return 0
+            written = self._write(batches[1])
+            self._batches = batches[:1]
+            batches[1].clear()
+            self._spare = batches[1]
+            return written
+
+    def write_all(self) -> None:
+        """Write everything that waits. The caller has the cache's turn. Durable, and raises: as `write_full`."""
+        if self._batches[0].count:
+            self.hand_over()
+        self.write_full()
+
+    def _write(self, batch: Batch) -> int:
+        order = sorted(batch.slots.items())
+        if not order:
+            return 0
+        words = np.empty(HEADER_WORDS + len(order) * self._page_words, dtype=np.int64)
+        numbers, slots = [page for page, _ in order], [slot for _, slot in order]
+        pages = batch.pages.reshape(-1, self._page_words)
+        np.take(pages, slots, axis=0, out=words[HEADER_WORDS:].reshape(-1, self._page_words), mode="clip")
+        self._writer.write(words, numbers, self._page_words, int(batch.copied[1::COPIED_WORDS].max()))
+        self.pages_written += len(order)
+        return len(order)
+
+    def forget(self, file_ids: Container[int]) -> None:
+        """Drop copies of pages of data files that are being removed. The caller has both turns."""
+        for batch in self._batches:
+            batch.slots = {page: slot for page, slot in batch.slots.items() if page >> FILE_SHIFT not in file_ids}
