@@ -15,7 +15,7 @@ from engine.file_doubles.memory import MemoryFiles
 from engine.layout.disk import UNDO_MARK_WORDS
 from tests.store.disk_support import DISK, NAME, OTHER, PAGE_BYTES, DiskStore
 from tests.store.support import open_memory, rows_of
-from tidemark.background import PAGES_POLL_SECONDS, RETRY_PAUSE_SECONDS
+from tidemark.background import RETRY_PAUSE_SECONDS
 
 DATA = "space/1.data"
 
@@ -419,43 +419,47 @@ def test_local_checkpoint_with_a_full_undo_buffer_makes_room_for_its_mark() -> N
     store.crash(random.Random(2))
 
 
-class Turns:
-    """An event that is set after some waits, and says how long they were to last."""
+class Pauses:
+    """An event that is set after so many pauses, and says how long they were to last."""
 
-    def __init__(self, turns: int) -> None:
-        self.turns = turns
-        self.waits: list[float] = []
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.seconds: list[float] = []
+
+    def is_set(self) -> bool:
+        return len(self.seconds) >= self.count
 
     def wait(self, seconds: float) -> bool:
-        self.waits.append(seconds)
-        return len(self.waits) > self.turns
+        self.seconds.append(seconds)
+        return self.is_set()
 
 
 def test_full_disk_under_the_writing_of_pages_ahead_of_need_is_no_failure_of_the_store() -> None:
     # Pages larger than 8 KiB make the double-write file longer. With no space for that the thread that writes pages
     # ahead of need died, and its death failed the store.
     plan = Plan([Rule("pwrite", "double-write", once=False, error=errno.ENOSPC)])
-    plan.is_over = True
     memory = MemoryFiles()
     files: Any = FaultFiles(memory, plan)
     db: Any = open_memory(files, **DISK)
-    db.create_tablespace("wide", "2 MiB", page_size="32 KiB", extent="128 KiB")
+    db.create_tablespace("wide", "4 MiB", page_size="32 KiB", extent="128 KiB")
     columns = [tm.Column("id", tm.Int64), tm.Column("c", tm.VarBinary(10_000), storage="disk")]
     db.create_table("t", columns, "id", tablespace="wide")
-    rows = {key: (key, bytes([key]) * 10_000) for key in range(30)}
-    db["t"].insert_many(list(rows.values()))
-    clockwork = db._clockwork
-    plan.is_over = False
-    clockwork._stop = turns = Turns(4)
+    disk, clockwork = db._store.disk, db._clockwork
+    disk.has_writer = True
+    behind = disk._caches[32 << 10].behind
+    rows: dict[int, tuple[int, bytes]] = {}
+    while not behind.has_full:
+        key = len(rows)
+        rows[key] = (key, bytes([key]) * 10_000)
+        db["t"].insert(rows[key])
+    disk.writer_wanted.set()
+    clockwork._stop = pauses = Pauses(1)
     clockwork._guarded(clockwork._run_pages)
-    assert files.fired
-    assert turns.waits == [*[PAGES_POLL_SECONDS, RETRY_PAUSE_SECONDS] * 2, PAGES_POLL_SECONDS]
+    assert files.fired and behind.has_full
+    assert pauses.seconds == [RETRY_PAUSE_SECONDS]
     assert db.status()["store"]["state"] == "open"
-    assert rows_of(db, "t") == rows
     plan.is_over = True
-    assert db._store.disk._caches[32 << 10].wants_cleaning()
-    clockwork._stop = Turns(1)
-    clockwork._guarded(clockwork._run_pages)
-    assert not db._store.disk._caches[32 << 10].wants_cleaning(), "there is space again: it goes on"
-    db._store.disk.flush()
+    assert disk.clean_ahead() and not behind.has_full, "there is space again: it goes on"
+    assert rows_of(db, "t") == rows
+    disk.flush()
     assert rows_of(open_memory(memory.kill(), **DISK), "t") == rows
