@@ -18,7 +18,9 @@ from engine.errors import (
     CommitOnFailedStore,
     Damaged,
     InvariantBroken,
+    IoFailed,
     Retryable,
+    StorageFull,
     TransactionEnded,
     TransactionTooLarge,
     WrongThread,
@@ -260,6 +262,10 @@ class Transaction:
         pages, _ = disk.commit_pages(self)
         try:
             disk.hold(pages, is_reference=False)
+        except StorageFull as error:
+            # Pages lie where space was taken for them: only a file system that copies on write gets here (F44).
+            text = f"{error.message}; a commit cannot write the pages it needs room of, open the store again"
+            raise self.store.fail(IoFailed(text, **error.evidence)) from error
         except Retryable:
             self.store.failure.check()
             return ST_MORE  # others pin the frames: their turn ends

@@ -35,7 +35,7 @@ LCP_EVERY = 6
 # Transactions that keep every length, and how many rows of a table they change.
 QUIET_SHARE = 0.4
 QUIET_ROWS = 5
-DROP_SPACE_SHARE = 0.0
+DROP_SPACE_SHARE = 0.5
 ATTEMPTS = 4
 CHANGES_MAX = 8
 # Small pages, few of them in an extent: many pages, files that grow often.

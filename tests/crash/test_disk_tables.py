@@ -51,6 +51,12 @@ def test_anomaly_at_some_calls_over_disk_tables_has_a_right_outcome(anomaly: str
     assert anomaly_loop(disk_history.tiny_work, whole_state, anomaly, 11, 37).points >= 3
 
 
+def test_disk_full_for_good_under_a_commit_in_slices_ends_in_an_error() -> None:
+    """A page the next slice needed room of could not be written; the commit tried again for ever, holding the epoch."""
+    report = anomaly_loop(disk_history.short_work, whole_state, "disk-full-for-good", 11, 69)
+    assert report.points >= 2
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("anomaly", ANOMALIES)
 def test_anomaly_at_every_third_call_over_disk_tables_has_a_right_outcome(anomaly: str) -> None:
