@@ -389,18 +389,19 @@ class PageCache:
             batch = self.behind.filling()
             start = batch.count
             most = min(batch.count + limit - done, self.behind.capacity)
-            copied = batch.copied
+            copied = batch.copied[start * COPIED_WORDS :]
             try:
                 count = copy_dirty_pages(
-                    self._mem, self.address, how, before_lsn, start, most, cursor, batch.pages, copied
+                    self._mem, self.address, how, before_lsn, start, most, cursor, batch.pages, batch.copied
                 )
                 self.behind.added(batch, int(count))
+                written_pages(self._mem, self.address, copied, count - start, 1)
             except BaseException:
-                # All rows, not `count`: a signal may have come between the kernel's end and its answer.
-                written_pages(self._mem, self.address, copied[start * COPIED_WORDS :], most - start, 0)
+                # All rows, not `count`: a signal may have come between the kernel's end and its answer. What was told
+                # to be on its way already stays so.
+                written_pages(self._mem, self.address, copied, most - start, 0)
                 self._notify()
                 raise
-            written_pages(self._mem, self.address, copied[start * COPIED_WORDS :], count - start, 1)
             done += count - start
             if count == start and how != c.COPY_ALL:
                 break

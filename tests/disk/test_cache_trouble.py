@@ -242,6 +242,31 @@ def test_signal_at_any_point_of_hold_or_release_leaves_no_pin_and_no_promise(cal
     assert nth > 4
 
 
+def test_signal_at_any_point_of_copying_out_and_writing_loses_no_page() -> None:
+    """A signal between the copying of pages and the word that they may go left them neither dirty nor clean: no local
+    checkpoint would have written them again.
+    """
+    nth = 0
+    while True:
+        nth += 1
+        files = new_disk()
+        stage = Stage(files, frames=25)
+        for number in range(1, 26):
+            stage.put(page(number), number)
+        point = interrupt_at(nth, lambda stage=stage: stage.cache.clean(9))
+        if not point.where:
+            break
+        for number in (1, 24, 25):
+            stage.put(page(number), 100 + number)
+        assert stage.get(page(60)) == -2, point.where
+        stage.cache.flush()
+        assert (stage.counter("dirty"), stage.counter("waiting")) == (0, 0), point.where
+        again, _ = restart(files.image(lambda piece: False))
+        found = [again.get(page(number)) for number in range(1, 26)]
+        assert found == [101, *range(2, 24), 124, 125], point.where
+    assert nth > 40
+
+
 def test_restart_that_may_not_write_says_so_when_changed_pages_fill_the_cache() -> None:
     trace = TraceFiles(new_disk())
     stage = Stage(trace, can_write=False)
