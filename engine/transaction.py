@@ -70,6 +70,9 @@ BUFFER_WORDS = 4_096  # first size of a transaction's buffer
 SLICE_OPERATIONS = 1_500
 # Of UNDO buffer, before a slice with disk parts: more than one step of it needs with the largest pages.
 SLICE_UNDO_WORDS = PAGE_WORDS + 64
+# A slice that cannot have frames because the disk is full waits for space so many times.
+SPACE_ATTEMPTS = 20
+SPACE_PAUSE_SECONDS = 0.05
 PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
 _NEEDS_ROOM = (ST_SPACE, ST_COPIES)
 _GOES_ON = (ST_MORE, ST_PAGE, ST_UNDO)
@@ -260,18 +263,8 @@ class Transaction:
         """As `_slice`, its pages pinned. What cannot be read now was promised in the log: only a restart may go on."""
         disk = self.store.disk
         pages, _ = disk.commit_pages(self)
-        try:
-            disk.hold(pages, is_reference=False)
-        except StorageFull as error:
-            # Pages lie where space was taken for them: only a file system that copies on write gets here (F44).
-            text = f"{error.message}; a commit cannot write the pages it needs room of, open the store again"
-            raise self.store.fail(IoFailed(text, **error.evidence)) from error
-        except Retryable:
-            self.store.failure.check()
-            return ST_MORE  # others pin the frames: their turn ends
-        except Damaged as error:
-            failure = InvariantBroken(f"a commit cannot read a page it must change ({error.message}); reopen the store")
-            raise self.store.fail(failure) from error
+        if not self._hold_for_slice(pages):
+            return ST_MORE
         try:
             disk.undo.make_room(SLICE_UNDO_WORDS)
             with self.store.latch:
@@ -279,6 +272,27 @@ class Transaction:
                 return int(commit_disk_step(self.mem, self.desc, self.buf, copies, group.epoch, SLICE_OPERATIONS))
         finally:
             disk.release(pages)
+
+    def _hold_for_slice(self, pages: list[int]) -> bool:
+        """Hold the pages of a slice; False if it should ask again, for others pin the frames: their turn ends."""
+        store = self.store
+        for attempt in range(SPACE_ATTEMPTS):
+            try:
+                store.disk.hold(pages, is_reference=False)
+                return True
+            except StorageFull as error:
+                # Pages lie where space was taken for them: only a file system that copies on write gets here (F44).
+                if attempt + 1 == SPACE_ATTEMPTS:
+                    text = f"{error.message}; a commit cannot write the pages it needs room of, open the store again"
+                    raise store.fail(IoFailed(text, **error.evidence)) from error
+                store.clock.sleep(SPACE_PAUSE_SECONDS)
+            except Retryable:
+                store.failure.check()
+                return False
+            except Damaged as error:
+                text = f"a commit cannot read a page it must change ({error.message}); reopen the store"
+                raise store.fail(InvariantBroken(text)) from error
+        return False
 
     def rollback(self) -> None:
         """Undo everything; nothing of it reaches the disk. Ending an ended transaction is allowed.
