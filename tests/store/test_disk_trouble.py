@@ -438,6 +438,7 @@ def test_full_disk_under_the_writing_of_pages_ahead_of_need_is_no_failure_of_the
     # Pages larger than 8 KiB make the double-write file longer. With no space for that the thread that writes pages
     # ahead of need died, and its death failed the store.
     plan = Plan([Rule("pwrite", "double-write", once=False, error=errno.ENOSPC)])
+    plan.is_over = True
     memory = MemoryFiles()
     files: Any = FaultFiles(memory, plan)
     db: Any = open_memory(files, **DISK)
@@ -447,6 +448,7 @@ def test_full_disk_under_the_writing_of_pages_ahead_of_need_is_no_failure_of_the
     disk, clockwork = db._store.disk, db._clockwork
     disk.has_writer = True
     behind = disk._caches[32 << 10].behind
+    plan.is_over = False
     rows: dict[int, tuple[int, bytes]] = {}
     while not behind.has_full:
         key = len(rows)
