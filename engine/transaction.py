@@ -72,6 +72,9 @@ SLICE_OPERATIONS = 1_500
 SLICE_UNDO_WORDS = PAGE_WORDS + 64
 PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
 _NEEDS_ROOM = (ST_SPACE, ST_COPIES)
+# A full disk is waited for, so often and so long, when a commit that is in the log has to write pages to go on.
+TIMES_FULL_MAX = 10
+FULL_PAUSE_SECONDS = 0.1
 _GOES_ON = (ST_MORE, ST_PAGE, ST_UNDO)
 APPLIED = 2  # X_STATE once every operation is in the rows
 
@@ -236,9 +239,18 @@ class Transaction:
         step = self._disk_slice if int(self.mem[self.desc + X_DISK]) else self._slice
         interrupt: KeyboardInterrupt | None = None
         status = ST_MORE
+        times_full = 0
         while status in _GOES_ON:
             try:
+                if times_full:
+                    store.clock.sleep(FULL_PAUSE_SECONDS)
                 status = step(group)
+            except StorageFull as error:
+                # Pages lie where space was taken for them: only a file system that copies on write gets here (F44).
+                times_full += 1
+                if times_full > TIMES_FULL_MAX:
+                    text = f"{error.message}; a commit cannot write the pages it needs room of, open the store again"
+                    raise store.fail(IoFailed(text, **error.evidence)) from error
             except KeyboardInterrupt as error:
                 # The kernel keeps its place in the descriptor, so going on is right wherever the signal fell.
                 interrupt = error
@@ -260,10 +272,8 @@ class Transaction:
         pages, _ = disk.commit_pages(self)
         try:
             disk.hold(pages, is_reference=False)
-        except StorageFull as error:
-            # Pages lie where space was taken for them: only a file system that copies on write gets here (F44).
-            text = f"{error.message}; a commit cannot write the pages it needs room of, open the store again"
-            raise self.store.fail(IoFailed(text, **error.evidence)) from error
+        except StorageFull:
+            raise
         except Retryable:
             self.store.failure.check()
             return ST_MORE  # others pin the frames: their turn ends
