@@ -17,7 +17,6 @@ from engine.kernels.tree_nodes import (
     disown_node,
     open_gap,
     own_node,
-    places_of,
 )
 from engine.kernels.tree_promises import SPARE, blocks_needed, give_spare_blocks
 from engine.kernels.tree_search import descend, descend_right, find_in_leaf
@@ -27,7 +26,6 @@ from engine.layout.index_arena import (
     I_COUNT,
     I_CREDIT,
     I_DELETED,
-    I_FIRST_LEAF,
     I_FREE_COUNT,
     I_HEIGHT,
     I_INNER_CAPACITY,

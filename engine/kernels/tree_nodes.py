@@ -10,7 +10,6 @@ import numpy as np
 
 from engine.kernels import helper
 from engine.kernels.words import word_at
-from engine.layout.arena import BLOCK_WORDS
 from engine.layout.index_arena import (
     I_FREE,
     I_FREE_COUNT,

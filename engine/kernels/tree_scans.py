@@ -1,7 +1,7 @@
 """Reading an ordered index: entries between two targets, in either direction, and how many there may be.
 
-A scan keeps nothing in the tree between two calls. Its cursor is a target: a bound before the first call, then the whole
-key and the place of the last entry given out; the next one behind it is looked for anew.
+A scan keeps nothing in the tree between two calls. Its cursor is a target: a bound before the first call, then the
+whole key and the place of the last entry given out; the next one behind it is looked for anew.
 """
 
 from __future__ import annotations
