@@ -86,7 +86,7 @@ class KeyShape:
         self.columns = tuple(definition.columns[position] for position in positions)
         bits = sum(map(_bits_max, self.columns))
         column_array, constants = column_words(layout, positions)
-        self.constants: Words = np.frombuffer(constants, dtype=np.int64)
+        self.constants: Words = np.frombuffer(bytearray(constants), dtype=np.int64)
         self.is_exact = bits <= _EXACT_BITS
         self.words = -(-bits // _WORD_BITS) if self.is_exact else ix.LONG_KEY_WORDS
         self.key_words = max(self.words, -(-bits // _WORD_BITS), len(self.constants))

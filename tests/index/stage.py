@@ -12,6 +12,7 @@ import tidemark as tm
 from engine.index.ordered import OrderedIndex
 from engine.layout import arena as a
 from engine.layout import index_arena as ix
+from engine.types import Binary, Enum
 from tests.store.support import open_memory
 
 NAME = "test.indexed"
@@ -23,12 +24,16 @@ def page_of(mem: Any, fragment: int, logical: int) -> int:
     return int(mem[leaf + (logical & 511)]) if leaf else 0
 
 
-def order_of(value: Any) -> tuple[Any, ...]:
-    """What values of one column sort by: NULL first, NaN last, text by its UTF-8 bytes."""
+def order_of(column: Any, value: Any) -> tuple[Any, ...]:
+    """What values of a column sort by: NULL first, NaN last, text by its UTF-8 bytes, members by their place."""
     if value is None:
         return (0,)
+    if isinstance(column.type, Enum):
+        return (1, column.type.members.index(value))
     if isinstance(value, str):
         return (1, value.encode())
+    if isinstance(column.type, Binary):
+        return (1, value.rstrip(b"\0"))
     if isinstance(value, float) and value != value:
         return (2,)
     return (1, value + 0.0 if isinstance(value, float) else value)
@@ -95,7 +100,7 @@ class Stage:
         return found
 
     def sort_key(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(order_of(row.get(name)) for name in self.key)
+        return tuple(order_of(column, row.get(column.name)) for column in self.index.shape.columns)
 
     # --- index and twin -------------------------------------------------------------------------
     def add(self, ids: Iterable[int], places: dict[int, int]) -> None:
