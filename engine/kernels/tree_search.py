@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from engine.kernels import helper
 from engine.kernels.key_words import encode_here, side_part
-from engine.kernels.tree_nodes import capacity_of, children_of, places_of, words_below, words_up_to
+from engine.kernels.tree_nodes import capacity_of, children_of, words_below, words_up_to
 from engine.kernels.words import word_at
 from engine.layout.index_arena import (
     I_HEIGHT,
@@ -114,10 +114,10 @@ def find_child(mem, tree, node, keys, at, words, place):
         return low + words_up_to(mem, base + low, high - low, place) - 1
     children = children_of(mem, tree, node)
     while low < high:
-        # The separator's own row may be long gone: what its child begins with decides.
+        # The separator's own row may be long gone: what its child begins with decides, which may have other words too.
         middle = (low + high) >> 1
         leaf = first_leaf_below(mem, tree, mem[children + middle])
-        if compare_rest(mem, tree, mem[places_of(mem, tree, leaf)], keys, at, words, place) <= 0:
+        if compare_entry(mem, tree, leaf, 0, keys, at, words, place) <= 0:
             low = middle + 1
         else:
             high = middle

@@ -12,6 +12,7 @@ import tidemark as tm
 from engine.index.ordered import OrderedIndex
 from engine.layout import arena as a
 from engine.layout import index_arena as ix
+from engine.partition import HashPartition
 from engine.types import Binary, Enum
 from tests.store.support import open_memory
 
@@ -53,7 +54,7 @@ class Stage:
     ) -> None:
         self.db = open_memory(**options)
         self.handle = self.db.create_table(
-            NAME, list(columns), primary_key=primary_key, partition=tm.partition.hash(fragments)
+            NAME, list(columns), primary_key=primary_key, partition=HashPartition(fragments)
         ) if fragments > 1 else self.db.create_table(NAME, list(columns), primary_key=primary_key)
         self.store = self.db._store
         self.table = self.store.table(NAME)
