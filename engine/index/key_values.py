@@ -208,7 +208,9 @@ def _positions(definition: TableDefinition, names: Sequence[str]) -> list[int]:
     by_name = {column.name: position for position, column in enumerate(definition.columns)}
     table = definition.name
     if not 1 <= len(names) <= ix.KEY_COLUMNS_MAX or len(set(names)) != len(names):
-        raise SchemaInvalid(f"an index needs 1 to {ix.KEY_COLUMNS_MAX} different columns, got {len(names)}", table=table)
+        raise SchemaInvalid(
+            f"an index needs 1 to {ix.KEY_COLUMNS_MAX} different columns, got {len(names)}", table=table
+        )
     positions = []
     for name in names:
         position = by_name.get(name)
@@ -216,7 +218,9 @@ def _positions(definition: TableDefinition, names: Sequence[str]) -> list[int]:
             raise NoSuchColumn(f"{table} has no column {name!r}", table=table, column=name)
         column = definition.columns[position]
         if column.is_disk:
-            raise SchemaInvalid(f"{table}.{name} is a disk column and cannot be indexed; keep it in memory", table=table)
+            raise SchemaInvalid(
+                f"{table}.{name} is a disk column and cannot be indexed; keep it in memory", table=table
+            )
         if not column.type.keyable:
             raise SchemaInvalid(f"{table}.{name} is of type {column.type!r} and cannot be indexed", table=table)
         positions.append(position)

@@ -6,7 +6,7 @@ building and for scans: bounds, cursors, batches of places.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -165,7 +165,8 @@ class OrderedIndex:
     ) -> Iterator[tuple[Words, Words]]:
         low = self.shape.below() if low is None else low
         high = self.shape.above() if high is None else high
-        cursor, bound, step = (high, low, tree_scan_back) if reverse else (low, high, tree_scan)
+        step: Callable[..., int] = tree_scan_back if reverse else tree_scan
+        cursor, bound = (high, low) if reverse else (low, high)
         cursor = cursor.copy()
         places = np.zeros(batch, dtype=np.int64)
         keys = np.zeros(batch * self.shape.words if with_keys else 0, dtype=np.int64)

@@ -44,7 +44,7 @@ I_COLUMNS = 128  # column words of the key columns
 HEIGHT_MAX = 16
 KEY_COLUMNS_MAX = 32
 ENTRY_KEY_WORDS_MAX = 4
-LONG_KEY_WORDS = 2  # W of an index that is not exact
+LONG_KEY_WORDS = 4  # W of an index that is not exact: ties read rows, at a microsecond each, so they must be rare
 KEY_WORDS_MAX = PAGE_WORDS // 4 - 2  # so that a page holds the four scratch parts
 
 INDEX_BUILDING = 1

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-import tidemark as tm
 from engine.index.ordered import OrderedIndex
 from engine.layout import arena as a
 from engine.layout import index_arena as ix
@@ -53,9 +52,11 @@ class Stage:
         **options: Any,
     ) -> None:
         self.db = open_memory(**options)
-        self.handle = self.db.create_table(
-            NAME, list(columns), primary_key=primary_key, partition=HashPartition(fragments)
-        ) if fragments > 1 else self.db.create_table(NAME, list(columns), primary_key=primary_key)
+        self.handle = (
+            self.db.create_table(NAME, list(columns), primary_key=primary_key, partition=HashPartition(fragments))
+            if fragments > 1
+            else self.db.create_table(NAME, list(columns), primary_key=primary_key)
+        )
         self.store = self.db._store
         self.table = self.store.table(NAME)
         self.mem: Any = self.store.mem

@@ -87,6 +87,20 @@ def has_entry(stage: Stage, place: int) -> bool:
     return True
 
 
+def test_built_index_is_published_by_its_state() -> None:
+    stage, _ = make("one word", 10, 21, None)
+    table = stage.table
+    index = OrderedIndex(
+        stage.store.arena, table.definition, table.format.layout, ["k"], table.fragments, ix.INDEX_BUILDING
+    )
+    assert stage.mem[index.address + ix.I_STATE] == ix.INDEX_BUILDING
+    index.build()
+    index.publish()
+    assert stage.mem[index.address + ix.I_STATE] == ix.INDEX_READY
+    assert index.check() is None
+    stage.close()
+
+
 @pytest.mark.parametrize("shape", ["one word", "long"])
 def test_dropped_index_gives_every_block_back(shape: str) -> None:
     stage, _ = make(shape, 2_000, 15, TINY)

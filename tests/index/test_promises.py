@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random as plain_random
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest

@@ -31,7 +31,10 @@ SHAPES: dict[str, tuple[list[Any], Callable[[int, np.random.Generator], dict[str
     ),
     "three words": (
         [tm.Column("a", tm.Int32), tm.Column("k", tm.Decimal(30, 2), nullable=True)],
-        lambda i, random: {"a": int(random.integers(4)), "k": None if random.random() < 0.2 else int(random.integers(9))},
+        lambda i, random: {
+            "a": int(random.integers(4)),
+            "k": None if random.random() < 0.2 else int(random.integers(9)),
+        },
     ),
     "four words": (
         [tm.Column("a", tm.UInt64), tm.Column("k", tm.VarBinary(8)), tm.Column("c", tm.Int16)],
@@ -140,7 +143,9 @@ ORDERS: dict[str, Callable[[list[int], np.random.Generator], list[int]]] = {
     "from the front": lambda ids, random: ids,
     "from the back": lambda ids, random: ids[::-1],
     "at random": lambda ids, random: [ids[i] for i in random.permutation(len(ids))],
-    "from both ends": lambda ids, random: [each for pair in zip(ids, ids[::-1], strict=True) for each in pair][: len(ids)],
+    "from both ends": lambda ids, random: [each for pair in zip(ids, ids[::-1], strict=True) for each in pair][
+        : len(ids)
+    ],
     "every other first": lambda ids, random: ids[::2] + ids[1::2],
 }
 
@@ -192,8 +197,8 @@ def test_the_same_entry_twice_is_passed_over_and_a_missing_one_is_not_removed() 
     places = stage.places()
     stage.add(range(40), places)
     stage.add(range(30, 50), places)  # the stage asserts how many were new
-    stage.remove(range(0, 10), places)
-    stage.remove(range(0, 20), places)
+    stage.remove(range(10), places)
+    stage.remove(range(20), places)
     stage.verify()
     stage.close()
 
@@ -235,7 +240,22 @@ def test_scan_goes_on_behind_its_last_entry_whatever_became_of_the_tree(shape: s
 
 @pytest.mark.parametrize("start", ["", "a", "abc", LONG, LONG + "1", "ab\0", "zz"])
 def test_keys_that_begin_with_a_text_are_found_by_their_beginning(start: str) -> None:
-    texts = ["", "a", "ab", "ab\0", "ab\0c", "abc", "abd", "b", LONG, LONG + "1", LONG + "12", LONG + "2", "zé", "z" * 90]
+    texts = [
+        "",
+        "a",
+        "ab",
+        "ab\0",
+        "ab\0c",
+        "abc",
+        "abd",
+        "b",
+        LONG,
+        LONG + "1",
+        LONG + "12",
+        LONG + "2",
+        "zé",
+        "z" * 90,
+    ]
     stage = Stage(
         [tm.Column("id", tm.Int64), tm.Column("a", tm.Int8), tm.Column("k", tm.VarChar(90), nullable=True)],
         ["a", "k"],
@@ -245,7 +265,11 @@ def test_keys_that_begin_with_a_text_are_found_by_their_beginning(start: str) ->
     places = stage.places()
     stage.add(stage.model, places)
     found = stage.tree(False, 3, *stage.index.shape.starting([1], start))
-    rows = [row for row in stage.model.values() if row["a"] == 1 and (row["k"] or "?").startswith(start) and row["k"] is not None]
+    rows = [
+        row
+        for row in stage.model.values()
+        if row["a"] == 1 and (row["k"] or "?").startswith(start) and row["k"] is not None
+    ]
     assert found == [places[row["id"]] for row in sorted(rows, key=stage.sort_key)]
     stage.close()
 
