@@ -61,7 +61,7 @@ def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[n
         at = words[number * c.COLUMN_WORDS : (number + 1) * c.COLUMN_WORDS]
         at[c.CW_PART] = _part(place)
         at[c.CW_AT] = place.offset if is_fixed else place.ordinal
-        at[c.CW_BYTES] = place.width if is_fixed else kind.bytes_max
+        at[c.CW_BYTES] = kind.width or kind.bytes_max
         at[c.CW_CLASS] = column_class(kind)
         at[c.CW_NULL_BYTE] = place.null_offset
         at[c.CW_NULL_MASK] = place.null_mask

@@ -46,6 +46,15 @@ JOINED = "tests.rows.test_disk_parts:test_parts_joined_and_found_again_equal_twi
 INTACT = "tests.disk.test_cache_trouble:test_page_read_alone_is_intact_or_not_as_the_careful_way_says"
 TRACES = "tests.disk.test_replacement:test_random_traces_equal_twin_step_by_step"
 HERE = "tests.naive.test_twins"
+KEY_WORDS = "tests.index.test_key_words:test_key_words_of_random_columns_agree_and_sort_as_keys"
+KEY_VALUES = "tests.index.test_key_words:test_exact_key_words_decode_to_their_values"
+TREE = "tests.index.test_tree:test_random_history_equals_twin_after_every_step"
+TREE_RANGES = "tests.index.test_tree:test_ranges_of_every_shape_equal_twin"
+TREE_PROMISES = "tests.index.test_promises:test_promised_entries_find_room_with_the_pool_empty"
+TREE_BUILT = "tests.index.test_build:test_bulk_build_of_every_shape_equals_twin_and_takes_changes"
+TREE_ONLINE = "tests.index.test_build:test_online_build_with_commits_between_its_slices_equals_twin"
+TREE_DAMAGE = "tests.index.test_build:test_damage_of_a_tree_is_found"
+TREE_DROPPED = "tests.index.test_build:test_dropped_index_gives_every_block_back"
 SPACE = "tests.disk.test_space:test_random_history_of_reservation_equals_twin_after_every_step"
 SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_same_with_promises_forgotten"
 SPACE_DROPPED = "tests.disk.test_space:test_dropped_tables_extents_wait_and_come_back_wholly_free"
@@ -145,6 +154,18 @@ TWINS = {
         ],
         TRACES,
     ),
+    **dict.fromkeys(["key_words.encode_places", "key_words.encode_images"], KEY_WORDS),
+    "key_columns.decode_keys": KEY_VALUES,
+    **dict.fromkeys(["tree_changes.tree_insert_run", "tree_changes.tree_delete_run", "tree_scans.tree_scan"], TREE),
+    **dict.fromkeys(["tree_scans.tree_scan_back", "tree_scans.tree_estimate"], TREE_RANGES),
+    **dict.fromkeys(["tree_promises.tree_promise", "tree_promises.tree_unpromise"], TREE_PROMISES),
+    **dict.fromkeys(
+        [f"tree_build.{name}" for name in ("collect_keys", "order_ties", "tree_load", "tree_load_finish")], TREE_BUILT
+    ),
+    "tree_build.tree_add_rows": TREE_ONLINE,
+    **dict.fromkeys([f"tree_check.tree_check{what}" for what in ("", "_free", "_rows")], TREE_DAMAGE),
+    **dict.fromkeys(["tree_setup.make_tree", "tree_setup.drop_tree"], TREE_DROPPED),
+    "tree_setup.set_tree_state": "tests.index.test_build:test_built_index_is_published_by_its_state",
     **dict.fromkeys(["setup.split_pool", "setup.join_pools", "setup.set_pool"], RESTARTED),
 }
 

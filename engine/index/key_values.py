@@ -1,0 +1,227 @@
+"""Keys of an ordered index in Python: key words of search values and bounds, and values out of key words.
+
+The bits are those of `engine/kernels/key_words.py`. A *target* is what kernels search for: a place, a count, key words.
+A bound is a target with a place below or above all places: its key may stop early, even inside a string.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.column_words import column_class, column_words
+from engine.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
+from engine.layout import columns as c
+from engine.layout import index_arena as ix
+from engine.layout.row import WORD_BYTES, words_for
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from engine.row_layout import RowLayout
+    from engine.schema import Column, TableDefinition
+    from engine.types_base import ColumnType
+
+    Words = NDArray[np.int64]
+
+_WORD_BITS = 64
+_SIGN = 1 << 63
+_WHOLE = (1 << 64) - 1
+_EXACT_BITS = ix.ENTRY_KEY_WORDS_MAX * _WORD_BITS
+
+
+def _bits_max(column: Column) -> int:
+    """Most bits of one column of a key."""
+    kind = column.type
+    if column_class(kind) == c.CLASS_BYTES:
+        bits = 16 * ((kind.width or kind.bytes_max) + 1)
+    else:
+        bits = 8 * kind.width
+    return bits + column.nullable
+
+
+def _float_bits(value: float, bits: int) -> int:
+    if value != value:
+        return (1 << bits) - 1
+    form = ("<f", "<I") if bits == 32 else ("<d", "<Q")
+    number: int = struct.unpack(form[1], struct.pack(form[0], value))[0]
+    sign = 1 << (bits - 1)
+    if not number & sign:
+        return number | sign
+    return ~number & ((1 << bits) - 1) if number & ~sign else sign
+
+
+def _escaped(octets: bytes) -> bytes:
+    return octets.replace(b"\0", b"\0\xff")
+
+
+def _value_bits(kind: ColumnType, stored: Any) -> tuple[int, int]:
+    """A stored value that is not NULL as (bits, how many)."""
+    class_ = column_class(kind)
+    if class_ == c.CLASS_BYTES:
+        octets = _escaped(stored.rstrip(b"\0") if kind.width else stored) + b"\0\0"
+        return int.from_bytes(octets, "big"), 8 * len(octets)
+    bits = 8 * kind.width
+    if class_ in (c.CLASS_FLOAT32, c.CLASS_FLOAT64):
+        return _float_bits(stored, bits), bits
+    number = int.from_bytes(stored, "little", signed=True) if class_ == c.CLASS_WIDE else int(stored)
+    if class_ in (c.CLASS_SIGNED, c.CLASS_WIDE):
+        number += 1 << (bits - 1)
+    return number, bits
+
+
+class KeyShape:
+    """What the key columns of an index are, and how their values become key words.
+
+    `words` (W) are the key words of an entry, `is_exact` says that they are the whole key, `key_words` are the most a
+    whole key has.
+    """
+
+    def __init__(self, definition: TableDefinition, layout: RowLayout, names: Sequence[str]) -> None:
+        """Raises: NoSuchColumn, SchemaInvalid."""
+        positions = _positions(definition, names)
+        self.columns = tuple(definition.columns[position] for position in positions)
+        bits = sum(map(_bits_max, self.columns))
+        column_array, constants = column_words(layout, positions)
+        self.constants: Words = np.frombuffer(bytearray(constants), dtype=np.int64)
+        self.is_exact = bits <= _EXACT_BITS
+        self.words = -(-bits // _WORD_BITS) if self.is_exact else ix.LONG_KEY_WORDS
+        self.key_words = max(self.words, -(-bits // _WORD_BITS), len(self.constants))
+        if self.key_words > ix.KEY_WORDS_MAX:
+            raise SchemaInvalid(
+                f"an index over {', '.join(names)} of {definition.name} would have keys of up to"
+                f" {self.key_words * WORD_BYTES} bytes, more than {ix.KEY_WORDS_MAX * WORD_BYTES};"
+                " index fewer or shorter columns",
+                table=definition.name,
+            )
+        self._column_words = column_array
+        pieces = layout.key_places if layout.key_in_var else ()
+        self._pieces = [words_for(place.column.type.width) or -1 for place in pieces]
+        self._nullable = sum(column.nullable << number for number, column in enumerate(self.columns))
+
+    def descriptor_shape(self, state: int, leaf_entries: int, children: int) -> Words:
+        """The shape that the kernel `make_tree` takes."""
+        head = [state, self.words, self.is_exact, leaf_entries, children, self.key_words, self._nullable]
+        head += [len(self._pieces), len(self.columns), *self._pieces]
+        return np.concatenate([np.array(head, dtype=np.int64), self._column_words])
+
+    # --- targets --------------------------------------------------------------------------------
+    def empty_target(self) -> Words:
+        """Room for any target; it lies before every entry."""
+        return self._target(0, 0, ix.PLACE_BELOW)
+
+    def below(self, values: Sequence[Any] = ()) -> Words:
+        """A bound before every key that begins with these values. Raises: TypeMismatch, ValueOutOfRange."""
+        return self._target(*self._bits(values), ix.PLACE_BELOW)
+
+    def above(self, values: Sequence[Any] = ()) -> Words:
+        """A bound behind every key that begins with these values. Raises: TypeMismatch, ValueOutOfRange."""
+        return self._target(*self._bits(values), ix.PLACE_ABOVE)
+
+    def starting(self, values: Sequence[Any], start: str | bytes) -> tuple[Words, Words]:
+        """The bounds around keys that begin with these values and go on with text or bytes that begin with `start`.
+
+        Raises: TypeMismatch, ValueOutOfRange.
+        """
+        if len(values) >= len(self.columns):
+            raise TypeMismatch(f"the index has {len(self.columns)} columns, nothing is behind {len(values)} values")
+        column = self.columns[len(values)]
+        if column_class(column.type) != c.CLASS_BYTES:
+            raise TypeMismatch(f"{column.name} is of type {column.type!r} and has no beginning to search for")
+        number, bits = self._bits(values)
+        if column.nullable:
+            number, bits = number << 1 | 1, bits + 1
+        octets = _escaped(start.encode() if isinstance(start, str) else bytes(start))
+        number, bits = number << 8 * len(octets) | int.from_bytes(octets, "big"), bits + 8 * len(octets)
+        return self._target(number, bits, ix.PLACE_BELOW), self._target(number, bits, ix.PLACE_ABOVE)
+
+    def encode(self, values: Sequence[Any]) -> list[int]:
+        """Key words of a whole key."""
+        target = self.below(values)
+        return [int(word) for word in target[ix.TG_KEY : ix.TG_KEY + int(target[ix.TG_WORDS])]]
+
+    def _bits(self, values: Sequence[Any]) -> tuple[int, int]:
+        if len(values) > len(self.columns):
+            raise TypeMismatch(f"the index has {len(self.columns)} columns, got {len(values)} values")
+        number, bits = 0, 0
+        for column, value in zip(self.columns, values, strict=False):
+            if value is None:
+                if column.nullable:
+                    number, bits = number << 1, bits + 1
+                    continue
+                raise TypeMismatch(f"{column.name} is not nullable, got None")
+            more, count = _value_bits(column.type, column.type.stored(value))
+            if column.nullable:
+                number, bits = number << 1 | 1, bits + 1
+            number, bits = number << count | more, bits + count
+        return number, bits
+
+    def _target(self, number: int, bits: int, place: int) -> Words:
+        # What does not fit into the longest key equals no key: its first words decide.
+        over = bits - self.key_words * _WORD_BITS
+        if over > 0:
+            number, bits = number >> over, bits - over
+        count = max(self.words, -(-bits // _WORD_BITS))
+        rest = count * _WORD_BITS - bits
+        number <<= rest
+        if place == ix.PLACE_ABOVE:
+            number |= (1 << rest) - 1
+        target = np.zeros(ix.TG_KEY + self.key_words + 2, dtype=np.int64)
+        target[ix.TG_PLACE] = place
+        target[ix.TG_WORDS] = count
+        words = target[ix.TG_KEY : ix.TG_KEY + count]
+        words[:] = np.frombuffer(number.to_bytes(count * WORD_BYTES, "big"), dtype=">i8")
+        words ^= np.int64(-_SIGN)
+        return target
+
+    # --- values ---------------------------------------------------------------------------------
+    def loaded(self, column: int, decoded: Words) -> Any:
+        """The Python value of a key column out of the words that the kernel `decode_keys` gave. −0.0 comes as 0.0."""
+        size = int(decoded[0])
+        if size < 0:
+            return None
+        kind = self.columns[column].type
+        class_ = column_class(kind)
+        octets = decoded[1:].tobytes()
+        if class_ == c.CLASS_BYTES:
+            return kind.loaded(octets[:size].ljust(_padded(kind), b"\0"))
+        if class_ in (c.CLASS_FLOAT32, c.CLASS_FLOAT64):
+            return struct.unpack_from("<f" if size == 4 else "<d", octets)[0]
+        if class_ == c.CLASS_WIDE:
+            return kind.loaded(octets[:16])
+        number = int(decoded[1])
+        if class_ == c.CLASS_WIDE_UNSIGNED:
+            number &= _WHOLE
+        return kind.loaded(bool(number) if kind.code == "?" else number)
+
+
+def _padded(kind: ColumnType) -> int:
+    """Bytes that values of fixed size are padded to; values of Char come without padding."""
+    return kind.width if not kind.converts else 0
+
+
+def _positions(definition: TableDefinition, names: Sequence[str]) -> list[int]:
+    """Positions of the key columns. Raises: NoSuchColumn, SchemaInvalid."""
+    by_name = {column.name: position for position, column in enumerate(definition.columns)}
+    table = definition.name
+    if not 1 <= len(names) <= ix.KEY_COLUMNS_MAX or len(set(names)) != len(names):
+        raise SchemaInvalid(
+            f"an index needs 1 to {ix.KEY_COLUMNS_MAX} different columns, got {len(names)}", table=table
+        )
+    positions = []
+    for name in names:
+        position = by_name.get(name)
+        if position is None:
+            raise NoSuchColumn(f"{table} has no column {name!r}", table=table, column=name)
+        column = definition.columns[position]
+        if column.is_disk:
+            raise SchemaInvalid(
+                f"{table}.{name} is a disk column and cannot be indexed; keep it in memory", table=table
+            )
+        if not column.type.keyable:
+            raise SchemaInvalid(f"{table}.{name} is of type {column.type!r} and cannot be indexed", table=table)
+        positions.append(position)
+    return positions

@@ -1,0 +1,319 @@
+"""An ordered index in Python: made, filled, searched and dropped; the work is done by `engine/kernels/tree_*.py`.
+
+The tree itself lies in the arena and is changed by whoever commits (docs/access.md, section 5). What lies here is for
+building and for scans: bounds, cursors, batches of places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from engine.errors import InvariantBroken, MemoryExhausted
+from engine.index.key_values import KeyShape
+from engine.kernels.key_columns import decode_keys
+from engine.kernels.tree_build import collect_keys, order_ties, tree_add_rows, tree_load, tree_load_finish
+from engine.kernels.tree_changes import tree_delete_run, tree_insert_run
+from engine.kernels.tree_check import tree_check, tree_check_free, tree_check_rows
+from engine.kernels.tree_promises import tree_promise, tree_unpromise
+from engine.kernels.tree_scans import tree_estimate, tree_scan, tree_scan_back
+from engine.kernels.tree_setup import drop_tree, make_tree, set_tree_state
+from engine.layout import index_arena as ix
+from engine.layout.arena import F_ROWS, OK, S_POOL, ST_MORE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from engine.memory.arena import Arena
+    from engine.row_layout import RowLayout
+    from engine.schema import TableDefinition
+
+    Words = NDArray[np.int64]
+
+SCAN_ENTRIES = 4_096
+PROMISE_ENTRIES = 256
+LOAD_ENTRIES = 8_192
+SLICE_SLOTS = 512
+SLICE_ENTRIES = 256
+COLLECT_SLOTS = 1 << 16
+DROP_NODES = 1_024
+CHECK_LEAVES = 4
+
+FAULTS = {
+    ix.FAULT_ORDER: "entries are out of order",
+    ix.FAULT_ROW: "an entry leads to no row",
+    ix.FAULT_KEY: "an entry has another key than its row",
+    ix.FAULT_NODE: "a node's level, count or fill is wrong",
+    ix.FAULT_LINK: "leaves are linked wrongly",
+    ix.FAULT_SEPARATOR: "a separator does not separate",
+    ix.FAULT_COUNT: "a counter is wrong",
+    ix.FAULT_FREE: "the list of free blocks is broken",
+    ix.FAULT_MISSING: "a row has no entry",
+}
+
+
+class Run(NamedTuple):
+    """Entries outside the tree: W planes of key words one after the other, `stride` words apart, and their places.
+
+    `order`: their numbers, sorted.
+    """
+
+    words: Words
+    places: Words
+    order: Words
+    stride: int
+
+
+class Fault(NamedTuple):
+    """What a check found: one of the FAULT_ numbers, said in words, and an address or place."""
+
+    number: int
+    what: str
+    evidence: int
+
+
+class OrderedIndex:
+    """One ordered index over the rows of some fragments."""
+
+    def __init__(
+        self,
+        arena: Arena,
+        definition: TableDefinition,
+        layout: RowLayout,
+        names: Sequence[str],
+        fragments: Sequence[int],
+        state: int = ix.INDEX_READY,
+        capacities: tuple[int, int] | None = None,
+    ) -> None:
+        """An empty index. fragments: their addresses. capacities: entries of a leaf and children of an inner node,
+        if they are to be fewer than a node has room for.
+
+        Raises: MemoryExhausted, NoSuchColumn, SchemaInvalid.
+        """
+        self.mem = arena.mem
+        self.shape = KeyShape(definition, layout, names)
+        self.fragments = tuple(fragments)
+        words = self.shape.words
+        leaf_entries, children = capacities or (ix.leaf_capacity(words), ix.inner_capacity(words))
+        self.address = int(
+            make_tree(
+                self.mem,
+                S_POOL,
+                self.shape.descriptor_shape(state, leaf_entries, children),
+                self.shape.constants,
+            )
+        )
+        if self.address == 0:
+            raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
+
+    # --- changes --------------------------------------------------------------------------------
+    def promise(self, entries: int) -> None:
+        """Take what adding so many entries may need. Raises: MemoryExhausted, and nothing is promised."""
+        done = 0
+        while done < entries:
+            step = min(PROMISE_ENTRIES, entries - done)
+            if tree_promise(self.mem, self.address, step) != OK:
+                self.unpromise(done)
+                raise MemoryExhausted(
+                    f"data_memory has no room for {entries} more index entries; enlarge data_memory, or commit in parts"
+                )
+            done += step
+
+    def unpromise(self, entries: int) -> None:
+        """Take a promise back."""
+        while tree_unpromise(self.mem, self.address, entries, DROP_NODES) > 0:
+            entries = 0
+
+    def insert(self, places: Sequence[int] | Words) -> int:
+        """Add the entries of the rows at places, promised before; returns how many were not there yet."""
+        every = np.asarray(places, dtype=np.int64)
+        added = 0
+        for start in range(0, len(every), SLICE_ENTRIES):
+            stop = min(start + SLICE_ENTRIES, len(every))
+            done = tree_insert_run(self.mem, self.address, every, start, stop)
+            if done < 0:
+                raise InvariantBroken("an index was given more entries than were promised; report this")
+            added += done
+        return added
+
+    def delete(self, places: Sequence[int] | Words) -> int:
+        """Remove the entries of the rows at places; returns how many were there."""
+        every = np.asarray(places, dtype=np.int64)
+        return sum(
+            tree_delete_run(self.mem, self.address, every, start, min(start + SLICE_ENTRIES, len(every)))
+            for start in range(0, len(every), SLICE_ENTRIES)
+        )
+
+    # --- reading --------------------------------------------------------------------------------
+    def scan(
+        self, low: Words | None = None, high: Words | None = None, reverse: bool = False, batch: int = SCAN_ENTRIES
+    ) -> Iterator[Words]:
+        """Places between two bounds, in batches of up to `batch`. The index may change between two batches."""
+        for places, _ in self._scan(low, high, reverse, batch, False):
+            yield places
+
+    def scan_keys(
+        self, low: Words | None = None, high: Words | None = None, reverse: bool = False, batch: int = SCAN_ENTRIES
+    ) -> Iterator[tuple[Words, Words]]:
+        """As `scan`, with the W key words of each entry."""
+        return self._scan(low, high, reverse, batch, True)
+
+    def _scan(
+        self, low: Words | None, high: Words | None, reverse: bool, batch: int, with_keys: bool
+    ) -> Iterator[tuple[Words, Words]]:
+        low = self.shape.below() if low is None else low
+        high = self.shape.above() if high is None else high
+        step: Callable[..., int] = tree_scan_back if reverse else tree_scan
+        cursor, bound = (high, low) if reverse else (low, high)
+        cursor = cursor.copy()
+        places = np.zeros(batch, dtype=np.int64)
+        keys = np.zeros(batch * self.shape.words if with_keys else 0, dtype=np.int64)
+        while True:
+            found = step(self.mem, self.address, cursor, bound, batch, places, keys)
+            if found > 0:
+                yield places[:found].copy(), keys[: found * self.shape.words].copy()
+            if found < batch:
+                return
+
+    def estimate(self, low: Words, high: Words) -> int:
+        """About how many entries lie between two bounds."""
+        return max(0, int(tree_estimate(self.mem, self.address, low, high)))
+
+    def decode(self, keys: Words, column: int) -> Words:
+        """Values of one key column out of the key words of entries of an exact index.
+
+        Shapes: `keys` W words an entry; returns (entries, DECODED_WORDS), see the kernel `decode_keys`.
+        """
+        if not self.shape.is_exact:
+            raise InvariantBroken("an index that is not exact cannot answer alone; report this")
+        count = len(keys) // self.shape.words
+        out = np.zeros(count * ix.DECODED_WORDS, dtype=np.int64)
+        decode_keys(self.mem, self.address, keys, count, column, out)
+        return out.reshape(count, ix.DECODED_WORDS)
+
+    # --- building -------------------------------------------------------------------------------
+    def collect(self, fragment: int) -> Run:
+        """Key words and places of a fragment's rows, sorted. Works without the GIL and reads rows that nobody may
+        change meanwhile: for a restart, a thread for each fragment.
+        """
+        room = int(self.mem[fragment + F_ROWS]) + 1
+        width = self.shape.words
+        words = np.zeros(room * width, dtype=np.int64)
+        places = np.zeros(room, dtype=np.int64)
+        side = np.zeros(3 * (self.shape.key_words + 2), dtype=np.int64)
+        state = np.zeros(3, dtype=np.int64)
+        state[1] = COLLECT_SLOTS
+        while collect_keys(self.mem, self.address, fragment, words, places, side, state) == ST_MORE:
+            if state[2] == room:
+                raise InvariantBroken("a fragment has more rows than it counts; run `tidemark check`")
+            state[1] = COLLECT_SLOTS
+        count = int(state[2])
+        return self._sorted(words.reshape(width, room)[:, :count].ravel(), places[:count])
+
+    def merge(self, runs: Sequence[Run]) -> Run:
+        """One sorted run of several."""
+        width = self.shape.words
+        if len(runs) == 1:
+            return runs[0]
+        planes = [np.take(run.words.reshape(width, run.stride), run.order, axis=1) for run in runs]
+        places = np.concatenate([run.places[run.order] for run in runs])
+        return self._sorted(np.concatenate(planes, axis=1).ravel(), places)
+
+    def _sorted(self, words: Words, places: Words) -> Run:
+        count = len(places)
+        order = np.argsort(words[:count]).astype(np.int64, copy=False)
+        side = np.zeros(3 * (self.shape.key_words + 2), dtype=np.int64)
+        order_ties(self.mem, self.address, words, count, places, order, count, np.empty_like(order), side)
+        return Run(words, places, order, count)
+
+    def load(self, run: Run) -> None:
+        """Fill an empty index with all its entries. Raises: MemoryExhausted; drop it then."""
+        count = len(run.order)
+        for start in range(0, count, LOAD_ENTRIES):
+            stop = min(start + LOAD_ENTRIES, count)
+            done = tree_load(self.mem, self.address, run.words, run.stride, run.places, run.order, start, stop)
+            if done < stop - start:
+                raise MemoryExhausted("data_memory has no room for an index; enlarge data_memory")
+        tree_load_finish(self.mem, self.address)
+
+    def build(self) -> None:
+        """Fill an empty index from all fragments, as a restart does. Raises: MemoryExhausted."""
+        self.load(self.merge([self.collect(fragment) for fragment in self.fragments]))
+
+    def build_online(self) -> Iterator[int]:
+        """Fill an index in slices between which rows may change; yields the rows added by each. Raises:
+        MemoryExhausted.
+        """
+        for fragment in self.fragments:
+            state = np.zeros(3, dtype=np.int64)
+            status = ST_MORE
+            while status == ST_MORE:
+                self.promise(SLICE_ENTRIES)
+                state[1], state[2] = SLICE_SLOTS, SLICE_ENTRIES
+                status = tree_add_rows(self.mem, self.address, fragment, state)
+                self.unpromise(SLICE_ENTRIES)
+                if status not in (OK, ST_MORE):
+                    raise InvariantBroken(f"the build of an index ended with status {status}; report this")
+                yield SLICE_ENTRIES - int(state[2])
+
+    def publish(self) -> None:
+        """A build is done."""
+        set_tree_state(self.mem, self.address, ix.INDEX_READY)
+
+    def drop(self) -> None:
+        """Give all memory back; nobody may use the index any more."""
+        while drop_tree(self.mem, self.address, DROP_NODES) == ST_MORE:
+            pass
+        self.address = 0
+
+    # --- looking after it -----------------------------------------------------------------------
+    def counters(self) -> dict[str, int]:
+        """Numbers of entries, nodes and blocks, and what was done so far."""
+        word = [int(each) for each in self.mem[self.address : self.address + ix.I_PATH]]
+        return {
+            "entries": word[ix.I_COUNT],
+            "height": word[ix.I_HEIGHT],
+            "leaves": word[ix.I_LEVELS],
+            "inner_nodes": sum(word[ix.I_LEVELS + 1 : ix.I_LEVELS + ix.HEIGHT_MAX]),
+            "free_blocks": word[ix.I_FREE_COUNT],
+            "promised": word[ix.I_PROMISED],
+            "splits": word[ix.I_SPLITS],
+            "joins": word[ix.I_JOINS],
+            "inserted": word[ix.I_INSERTED],
+            "deleted": word[ix.I_DELETED],
+        }
+
+    def check(self) -> Fault | None:
+        """Verify the tree, and that every row has its entry, in slices; the first thing found, or None."""
+        state = np.zeros(ix.CK_WORDS, dtype=np.int64)
+        cursor = self.shape.empty_target()
+        version = int(self.mem[self.address + ix.I_VERSION])
+        status = ST_MORE
+        while status == ST_MORE:
+            status = tree_check(self.mem, self.address, cursor, CHECK_LEAVES, state)
+        if status == OK:
+            status = tree_check_free(self.mem, self.address, state)
+        if status == OK and int(self.mem[self.address + ix.I_VERSION]) == version:
+            self._check_sums(state)
+        rows = 0
+        for fragment in self.fragments if state[ix.CK_FAULT] == 0 else ():
+            position = np.zeros(3, dtype=np.int64)
+            status = ST_MORE
+            while status == ST_MORE:
+                position[1] = SLICE_SLOTS
+                status = tree_check_rows(self.mem, self.address, fragment, position, state)
+            rows += int(position[2])
+        if state[ix.CK_FAULT] == 0 and int(self.mem[self.address + ix.I_VERSION]) == version:
+            if rows != self.mem[self.address + ix.I_COUNT]:
+                state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, rows
+        number = int(state[ix.CK_FAULT])
+        return Fault(number, FAULTS[number], int(state[ix.CK_EVIDENCE])) if number else None
+
+    def _check_sums(self, state: Words) -> None:
+        levels = self.mem[self.address + ix.I_LEVELS : self.address + ix.I_LEVELS + ix.HEIGHT_MAX]
+        seen = state[ix.CK_LEVELS : ix.CK_LEVELS + ix.HEIGHT_MAX].copy()
+        seen[0] = max(1, int(state[ix.CK_LEAVES]))
+        if state[ix.CK_ENTRIES] != self.mem[self.address + ix.I_COUNT] or (levels != seen).any():
+            state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, state[ix.CK_ENTRIES]

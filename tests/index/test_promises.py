@@ -1,0 +1,176 @@
+"""What is promised is enough: with the pool empty, and whatever is added and removed before the promise is used up."""
+
+from __future__ import annotations
+
+import random as plain_random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tidemark as tm
+from engine.errors import MemoryExhausted
+from engine.kernels.setup import take_transaction_block
+from engine.layout import arena as a
+from engine.layout import index_arena as ix
+from tests.index.stage import Stage, numpy_random
+
+ROWS = 1_500
+
+
+class Adversary:
+    """Adds promised entries where they hurt, and removes others as it likes; keys are 0 … ROWS - 1."""
+
+    def __init__(self, random: np.random.Generator, capacities: tuple[int, int]) -> None:
+        self.random = random
+        self.stage = Stage([tm.Column("id", tm.Int64), tm.Column("k", tm.Int64)], ["k"], capacities=capacities)
+        self.stage.put({"id": i, "k": i} for i in range(ROWS))
+        self.places = self.stage.places()
+        self.mem = self.stage.mem
+        self.tree = self.stage.index.address
+        self.held: set[int] = set()
+
+    def add(self, key: int) -> None:
+        self.stage.index.insert([self.places[key]])  # InvariantBroken if there are not blocks enough
+        self.held.add(key)
+
+    def remove(self, key: int) -> None:
+        assert self.stage.index.delete([self.places[key]]) == 1
+        self.held.discard(key)
+
+    def prepare(self, count: int) -> None:
+        for key in self.random.permutation(ROWS)[:count]:
+            self.stage.index.promise(1)
+            self.add(int(key))
+            self.stage.index.unpromise(1)
+
+    def leaves(self) -> list[tuple[int, int, int]]:
+        """(entries, least key, largest key) of every leaf."""
+        found = []
+        leaf = int(self.mem[self.tree + ix.I_FIRST_LEAF])
+        while leaf:
+            count = int(self.mem[leaf + ix.N_COUNT])
+            keys = self.mem[leaf + ix.NODE_HEADER_WORDS :][:count]
+            if count:
+                found.append((count, int(keys[0]), int(keys[-1])))
+            leaf = int(self.mem[leaf + ix.N_NEXT])
+        return found
+
+    def free_in(self, low: int, high: int) -> int | None:
+        free = [key for key in range(low, high + 1) if key not in self.held]
+        return free[self.random.integers(len(free))] if free else None
+
+    def into_the_fullest(self) -> int | None:
+        for _, low, high in sorted(self.leaves(), reverse=True):
+            key = self.free_in(low, high)
+            if key is not None:
+                return key
+        return self.anywhere()
+
+    def anywhere(self) -> int | None:
+        return self.free_in(0, ROWS - 1)
+
+    def at_the_end(self) -> int | None:
+        top = max(self.held, default=-1)
+        return top + 1 if top + 1 < ROWS else None
+
+    def empty_the_end(self) -> None:
+        """So that leaves are levelled and joined there."""
+        for key in sorted(self.held)[-int(self.random.integers(1, 12)) :]:
+            self.remove(key)
+
+    def empty_around(self) -> None:
+        """Take most of a leaf and its neighbour away."""
+        leaves = self.leaves()
+        at = int(self.random.integers(len(leaves))) if leaves else 0
+        for _, low, high in leaves[at : at + 2]:
+            for key in [key for key in range(low, high + 1) if key in self.held][1:]:
+                if self.random.random() < 0.8:
+                    self.remove(key)
+
+
+STRATEGIES: dict[str, tuple[Callable[[Adversary], int | None], Callable[[Adversary], None] | None]] = {
+    "fullest leaf first": (Adversary.into_the_fullest, None),
+    "fullest leaf, leaves emptied meanwhile": (Adversary.into_the_fullest, Adversary.empty_around),
+    "anywhere": (Adversary.anywhere, Adversary.empty_around),
+    "at the end": (Adversary.at_the_end, None),
+    "at the end, which is emptied again": (Adversary.at_the_end, Adversary.empty_the_end),
+    "fullest leaf, end emptied": (Adversary.into_the_fullest, Adversary.empty_the_end),
+}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("capacities", [(4, 8), (8, 8), (16, 10)])
+def test_promised_entries_find_room_with_the_pool_empty(strategy: str, capacities: tuple[int, int]) -> None:
+    random = numpy_random(plain_random.SystemRandom().getrandbits(32))
+    where, meanwhile = STRATEGIES[strategy]
+    adversary = Adversary(random, capacities)
+    index = adversary.stage.index
+    adversary.prepare(int(random.integers(0, 400)))
+    entries = int(random.integers(1, 500))
+    index.promise(entries)
+    while take_transaction_block(adversary.mem):
+        pass
+    assert adversary.mem[a.S_POOL + a.P_FREE_BLOCKS] == 0
+    for _ in range(entries):
+        key = where(adversary)
+        if key is None:
+            adversary.empty_around()
+            continue
+        adversary.add(key)
+        if meanwhile is not None and random.random() < 0.1:
+            meanwhile(adversary)
+    adversary.stage.indexed = {adversary.places[key]: ((1, key),) for key in adversary.held}
+    adversary.stage.verify()
+    index.unpromise(entries)
+    assert index.counters()["promised"] == 0
+    adversary.stage.close()
+
+
+def test_promise_that_memory_cannot_keep_is_refused_and_changes_nothing() -> None:
+    adversary = Adversary(numpy_random(1), (8, 8))
+    stage, index = adversary.stage, adversary.stage.index
+    adversary.prepare(100)
+    before = index.counters()
+    with pytest.raises(MemoryExhausted):
+        index.promise(10_000_000)
+    after = index.counters()
+    assert after.pop("free_blocks") <= before.pop("free_blocks") + 16
+    assert before == after
+    index.promise(ROWS)
+    index.unpromise(ROWS)
+    stage.close()
+
+
+def test_promises_of_many_transactions_add_up_and_come_back() -> None:
+    """Blocks over a few spare ones go back to the pool when promises are used, or taken back."""
+    adversary = Adversary(numpy_random(2), (8, 8))
+    stage, index = adversary.stage, adversary.stage.index
+    start = stage.store.arena.free_blocks() + stage.owned_blocks()
+    for entries in (1, 300, 7):
+        index.promise(entries)
+    assert index.counters()["promised"] == 308
+    for key in range(300):
+        adversary.add(key)
+    for entries in (7, 1, 300):
+        index.unpromise(entries)
+    counters = index.counters()
+    assert counters["free_blocks"] <= 16
+    for key in range(300):
+        adversary.remove(key)
+    counters = index.counters()
+    assert counters["leaves"] == 1 and counters["inner_nodes"] == 0 and counters["free_blocks"] <= 17
+    end = stage.store.arena.free_blocks() + stage.owned_blocks()
+    assert (end - start) % a.BLOCKS_PER_PAGE == 0, "blocks are only ever added by the page"
+    stage.close()
+
+
+def test_more_entries_than_promised_are_refused_before_anything_changes() -> None:
+    adversary = Adversary(numpy_random(3), (4, 8))
+    stage = adversary.stage
+    with pytest.raises(tm.InvariantBroken):
+        for key in range(ROWS):
+            adversary.add(key)
+    stage.indexed = {adversary.places[key]: ((1, key),) for key in adversary.held}
+    stage.verify()
+    stage.close()
