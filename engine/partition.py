@@ -392,9 +392,7 @@ class ListPartition(_NamedPartition):
 
 
 def _loaded(kinds: Sequence[ColumnType], stored: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(
-        piece if piece is MAXVALUE else kind.loaded(piece) for kind, piece in zip(kinds, stored, strict=True)
-    )
+    return tuple(piece if piece is MAXVALUE else kind.loaded(piece) for kind, piece in zip(kinds, stored, strict=True))
 
 
 def _pieces_to_json(kinds: Sequence[ColumnType], pieces: Sequence[Any]) -> list[Any]:

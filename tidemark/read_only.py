@@ -88,12 +88,13 @@ class ReadTransaction(Transaction):
         columns: Any = None,
         limit: int | None = None,
         lock: Literal["shared", "exclusive"] | None = None,
+        partitions: Any = None,
     ) -> Iterator[Any]:
         """The rows of a table of the view as named tuples. Raises: ReadOnly for a lock."""
         if lock is not None:
             self.check()
             raise _read_only("no row was locked")
-        return super().scan(table, columns, limit)
+        return super().scan(table, columns, limit, None, partitions)
 
     def commit(self, wait: bool = False) -> None:
         """End the transaction."""
