@@ -79,6 +79,11 @@ class Partition:
     """What all kinds have: `fragments` partitions with a name and a fragment number each."""
 
     @property
+    def fragments(self) -> int:
+        """How many partitions there are."""
+        raise NotImplementedError
+
+    @property
     def numbers(self) -> tuple[int, ...]:
         """Fragment numbers of the partitions, ascending."""
         raise NotImplementedError
@@ -97,7 +102,11 @@ class Partition:
         """Fragment number of a partition. Raises: NoSuchPartition."""
         if name not in self.names:
             raise NoSuchPartition(f"there is no partition {shown(name)}; there are {_listed(self.names)}")
-        return self.numbers[self.names.index(name)]  # type: ignore[arg-type]
+        return self.numbers[self.names.index(str(name))]
+
+    def describe(self) -> str:
+        """One line for people."""
+        raise NotImplementedError
 
     def bound_to(self, definition: TableDefinition) -> Partition:
         """This partition, checked against the columns of a table. Raises: SchemaInvalid."""
@@ -148,6 +157,12 @@ class HashPartition(Partition):
     @property
     def next_number(self) -> int:
         return self.fragments
+
+    def describe(self) -> str:
+        rule = self.KIND if self.KIND == LinearHash.KIND or not self.is_linear else f"linear {self.KIND}"
+        if self.modulo is not None:
+            return f"{rule} ({self.modulo}, not hashed)"
+        return rule if self.columns is None else f"{rule} ({', '.join(self.columns)})"
 
     def bound_to(self, definition: TableDefinition) -> Partition:
         _types_of(self.columns or (), definition)
@@ -267,6 +282,9 @@ class _NamedPartition(Partition):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.partitions)
+
+    def describe(self) -> str:
+        return f"{self.KIND} ({', '.join(self.columns)}): {_listed(self.names)}"
 
     def _stored(self, kinds: Sequence[ColumnType], pieces: Sequence[Any], where: str) -> tuple[Any, ...]:
         """What the columns store for the values of one bound. Raises: SchemaInvalid."""

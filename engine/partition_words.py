@@ -181,7 +181,7 @@ def partition_words(definition: TableDefinition, start: int = 0) -> Words:
         [None if piece is MAXVALUE else ordered_words(kind, piece) for kind, piece in zip(kinds, pieces, strict=True)]
         for _, pieces in entries
     ]
-    sizes = [max((len(row[column]) for row in rows if row[column]), default=0) for column in range(len(kinds))]
+    sizes = [max(len(row[column] or ()) for row in rows) for column in range(len(kinds))]
     stride = EN_HEADER_WORDS + sum(sizes)
     is_page = len(entries) * stride > BLOCK_WORDS
     per_unit = (PAGE_WORDS if is_page else BLOCK_WORDS) // stride

@@ -104,7 +104,7 @@ class Store:
         self._spare_places: list[Place] = []
         self._txids = itertools.count(1)
         self._newest_txid = 0
-        # Dropped tables and partitions whose memory open transactions and scans may still be looking at, with who they are.
+        # What was dropped, and the open transactions and scans that may still be looking at its memory.
         self._dropped: list[tuple[Table | DroppedFragment, set[object]]] = []
         self._pins: set[object] = set()
 
@@ -207,7 +207,7 @@ class Store:
 
     # --- memory of what was dropped ---------------------------------------------------------------
     def pin(self, holder: object) -> None:
-        """Keep the memory of tables and partitions dropped from now on until `unpin`: a scan or a local checkpoint looks at them."""
+        """Keep the memory of what is dropped from now on until `unpin`: a scan or a local checkpoint looks at it."""
         self._pins.add(holder)
 
     def unpin(self, holder: object) -> None:

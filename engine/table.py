@@ -235,9 +235,7 @@ class Table:
         drop_partition_words(self.mem, change.words)
 
     def apply(self, change: PartitionChange) -> int:
-        """Make a prepared change seen, all at once; the descriptor of the fragment that is none of the table's any more,
-        0 if none. It cannot fail.
-        """
+        """Make a prepared change seen, all at once; descriptor of the fragment it takes away, or 0. It cannot fail."""
         gone = 0 if change.fragment else self.by_number[change.number]
         by_number = {**self.by_number, change.number: change.fragment}
         if gone:

@@ -228,6 +228,10 @@ class ReadOnlyDatabase:
     def __contains__(self, name: str) -> bool:
         return name in self._view.store.tables
 
+    def partitions(self, table: str) -> list[dict[str, Any]]:
+        """The partitions of a table, as `TableHandle.partitions`. Raises: NoSuchTable."""
+        return self[table].partitions()
+
     def transaction(self) -> ReadTransaction:
         """Begin a transaction of this thread that reads the view as it is now; use it with `with`."""
         self.check_usable()
@@ -271,5 +275,6 @@ class ReadOnlyDatabase:
         self.check_usable()
         raise _read_only("nothing was written")
 
-    create_table = drop_table = create_tablespace = add_datafile = drop_tablespace = _refuse
+    create_table = drop_table = add_partition = drop_partition = _refuse
+    create_tablespace = add_datafile = drop_tablespace = _refuse
     sync = advance_epoch = checkpoint = _refuse

@@ -375,7 +375,7 @@ def link_dropped(mem, tablespace, extent, table_id):
 
 @kernel("int64(int64[::1], int64, int64)")
 def drop_fragment_extents(mem, fragment, budget):
-    """The fragment's table or partition was dropped and nobody uses it: its extents wait until no local checkpoint has them.
+    """The fragment was dropped and nobody uses it: its extents wait until no local checkpoint has them.
 
     Up to `budget` extents a call; OK or ST_MORE.
     """

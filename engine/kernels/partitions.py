@@ -30,7 +30,6 @@ from engine.layout.partitions import (
     KIND_RANGE,
     ORDER_BYTES,
     ORDER_FLOAT32,
-    ORDER_FLOAT64,
     ORDER_SIGNED,
     ORDER_UNSIGNED,
     ORDER_WIDE,

@@ -75,7 +75,6 @@ from engine.layout.arena import (
     VP_NEXT,
 )
 
-
 SHAPE_WORDS = 8
 
 

@@ -1,7 +1,7 @@
 """Partition words: how a kernel finds the partition of a canonical key (docs/access.md, section 10).
 
-Main memory only. One header and entries behind it; the arena has them in a block and units of its own (a block or pages), a
-batch's private copy in one array. Entry addresses stand in the header and are indexes of the array the header lies in.
+Main memory only. One header and entries behind it; the arena has them in a block and units (a block or pages), the
+private copy for batches in one array. Addresses of units in the header are indexes of the array the header lies in.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ ORDER_FLOAT64 = 3
 ORDER_WIDE = 4
 ORDER_BYTES = 5
 
-# What follows the first words of a table's private hash header: fragments, fixed words, seed, address of the partition words.
+# A table's private hash header.
 HH_FRAGMENTS = 0
 HH_FIXED_WORDS = 1
 HH_SEED = 2
-HH_PARTITION = 3
+HH_PARTITION = 3  # where its partition words are; 0: by hash of the whole key
 HH_WORDS = 8
 
 assert SP_UNITS + SP_UNITS_MAX == SP_WORDS

@@ -168,8 +168,8 @@ def _count(headers: Words) -> int:
 
 
 def restore_extents(store: Store, headers: Words, lcp_id: int) -> int:
-    """Give all extents their owners and free words back; returns how many. Tables and partitions that are not in the store
-    any more were dropped: their extents wait for the checkpoints that have them. Raises: DataFileDamaged.
+    """Give all extents their owners and free words back; returns how many. Tables and partitions that are not
+    in the store any more were dropped: their extents wait for the checkpoints that have them. Raises: DataFileDamaged.
     """
     at = count = 0
     while at < headers.size:
