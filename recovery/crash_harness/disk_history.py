@@ -12,7 +12,6 @@ import functools
 from typing import Any
 
 from engine.errors import RedoOverloaded, StorageFull
-from engine.partition import HashPartition
 from engine.schema import Column
 from engine.types import Float64, Int32, Int64, Text
 from engine.types_text import VarChar
@@ -51,7 +50,7 @@ class DiskHistory(History):
         space = "main" if name == MAIN else "side"
         if space not in self.db.tablespaces():
             self.db.create_tablespace(space, **SPACES[space], limit=LIMIT)
-        self.db.create_table(name, self.columns, primary_key="id", partition=HashPartition(2), tablespace=space)
+        self.db.create_table(name, self.columns, primary_key="id", partition=self.partition(name), tablespace=space)
 
     def commit_or_make_room(self) -> None:
         """One transaction; a log that is full is cut by a local checkpoint, and by a second one. GCIs, data files."""
