@@ -16,7 +16,7 @@ from engine.column_patch import encode_columns_patch
 from engine.columnar import EncodedKeys, encode_keys, encode_rows
 from engine.disk_reading import DiskScan
 from engine.disk_reading import read_keys as read_disk_keys
-from engine.errors import DuplicateKey, RowNotFound
+from engine.errors import DuplicateKey, Rejected, RowNotFound
 from engine.kernels.disk_changes import delete_disk_rows, put_disk_rows
 from engine.kernels.growth import reserve_index
 from engine.kernels.operations import hash_images, put_rows, sort_by_fragment, touch_rows
@@ -34,13 +34,16 @@ from engine.layout.arena import (
     ST_DUPLICATE,
     ST_MISSING,
     ST_MORE,
+    ST_PARTITION,
     ST_SPACE,
     X_ROW,
     X_USED,
 )
 from engine.layout.lcp import ENTRY_AUTHOR_MASK
+from engine.layout.partitions import HH_PARTITION
 from engine.layout.redo import OPERATION_WORDS
-from engine.row_operations import NOTHING, check_table, settle
+from engine.row_operations import NOTHING, check_table, is_new, no_partition, settle
+from engine.table import KEY_ROOM_WORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,9 +123,12 @@ def _put_images(
         put_kernel = put_disk_rows
         if not offsets.size:
             offsets = np.arange(count + 1, dtype=np.int64) * table.format.fixed_words
-    hashes = np.empty(count, dtype=np.int64)
     header = table.hash_header
-    hash_images(header, 0 if table.format.key_in_var else table.format.key_words, images, offsets, count, hashes)
+    hashes = np.empty(count + (KEY_ROOM_WORDS if header[HH_PARTITION] else 0), dtype=np.int64)
+    key_words = 0 if table.format.key_in_var else table.format.key_words
+    found = int(hash_images(header, key_words, images, offsets, count, hashes))
+    if found != count:
+        raise _refused(table, images, offsets, found, first_row, ST_PARTITION if is_new(mode) else ST_MISSING)
     order = NOTHING
     fragments = int(header[0])
     if fragments > 1:
@@ -143,18 +149,18 @@ def _put_images(
         if status in (OK, ST_MORE):
             deadline = None
             continue
-        if status in (ST_DUPLICATE, ST_MISSING):
+        if status in (ST_DUPLICATE, ST_MISSING, ST_PARTITION):
             row = int(order[position]) if order.size else position
             raise _refused(table, images, offsets, row, first_row, status)
         deadline = settle(txn, table, status, images.size // count + 4_096, deadline)
 
 
-def _refused(
-    table: Table, images: Words, offsets: Words, row: int, first_row: int, status: int
-) -> DuplicateKey | RowNotFound:
+def _refused(table: Table, images: Words, offsets: Words, row: int, first_row: int, status: int) -> Rejected:
     at = int(offsets[row]) if offsets.size else row * table.format.fixed_words
     end = int(offsets[row + 1]) if offsets.size else at + table.format.fixed_words
     key = table.format.decode_key(table.format.image_key(images[at:end]))
+    if status == ST_PARTITION:
+        return no_partition(table, key, first_row + row)
     if status == ST_DUPLICATE:
         return DuplicateKey(
             f"{table.name}: row {first_row + row} has key {table.shown_key(key)}, which exists or stands twice in the"
@@ -322,14 +328,24 @@ class ScanBatch:
 
 
 def scan(
-    table: Table, txn: Transaction | None, limit: int | None = None, columns: Sequence[str] | None = None
+    table: Table,
+    txn: Transaction | None,
+    limit: int | None = None,
+    columns: Sequence[str] | None = None,
+    partitions: Sequence[str] | None = None,
 ) -> Iterator[ScanBatch]:
-    """All rows, fragment by fragment in ROWID order, each as committed (or as the transaction has changed it) when
-    reached. Disk parts are there if `columns` (None: all) has one that is on disk.
+    """All rows, or those of some partitions, fragment by fragment in ROWID order, each as committed (or as the
+    transaction has changed it) when reached. Disk parts are there if `columns` (None: all) has one that is on disk.
+
+    A partition dropped meanwhile has no more rows. Raises: NoSuchPartition.
     """
     left = limit
     with_disk = table.format.needs_disk(columns)
-    for number, fragment in enumerate(table.fragments):
+    by_number = table.by_number
+    for number in table.numbers_of(partitions):
+        fragment = by_number.get(number)
+        if fragment is None:
+            continue
         if with_disk:
             for batch in _scan_disk(table, txn, fragment, number, left):
                 left = None if left is None else left - batch.count
@@ -355,6 +371,8 @@ def _scan_disk(
     is_end = False
     while not is_end and (left is None or left > 0):
         check_table(table)
+        if number not in table.by_number:
+            return
         if txn is not None:
             txn.check()
         out, offsets, is_end = reader.next(SCAN_BATCH_ROWS if left is None else left)
@@ -374,6 +392,8 @@ def _scan_batch(
     state[1] = 0
     while True:
         check_table(table)
+        if number not in table.by_number:
+            return ScanBatch(out, offsets[: int(state[0])], int(state[0]), number), OK
         if txn is not None:
             txn.check()
         desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)

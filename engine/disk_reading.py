@@ -102,9 +102,16 @@ def _hold_instead(disk: DiskColumns, held: list[int], wanted: list[int]) -> None
     held[:] = wanted
 
 
+def _fragment_of(table: Table, out: Words, image: int) -> int:
+    """Fragment descriptor of the incomplete entry whose image begins at `image`; 0 if its partition was dropped."""
+    return table.by_number.get(entry_fragment(int(out[image - 1]) & ~ENTRY_INCOMPLETE), 0)
+
+
 def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
     """Fetch the chunks of an incomplete entry whose image begins at `image`; False if the row changed meanwhile."""
-    fragment = table.fragments[entry_fragment(int(out[image - 1]) & ~ENTRY_INCOMPLETE)]
+    fragment = _fragment_of(table, out, image)
+    if not fragment:
+        return False
     part = image + table.format.fixed_words
     if table.format.has_var:
         part += int(out[part]) & VAR_WORDS_MASK
@@ -123,6 +130,8 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
             if status != ST_PAGE:
                 return False
             _hold_instead(disk, held, [int(state[3])])
+            if not _fragment_of(table, out, image):
+                return False  # its partition was dropped while we waited for the page
     finally:
         disk.release(held)
 
@@ -278,6 +287,8 @@ def _read_alone(disk: DiskColumns, table: Table, read: Callable[[Words, Words, W
             entry = out[: int(state[1])]
             if not state[4] or _complete(disk, table, entry, ENTRY_WORDS):
                 return entry
+            if not _fragment_of(table, entry, ENTRY_WORDS):
+                return entry[:0]
         elif status == ST_PAGE:
             disk.ensure([int(state[3])])
         elif status == ST_DAMAGED:

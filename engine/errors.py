@@ -53,6 +53,14 @@ class NoSuchColumn(Rejected):
     """The column does not exist in the table."""
 
 
+class NoSuchPartition(Rejected):
+    """The table has no partition of this name."""
+
+
+class NoPartition(Rejected):
+    """No range or list of the table takes the row (`values` are those of the partition columns)."""
+
+
 class TableExists(Rejected):
     """A table of this name exists."""
 

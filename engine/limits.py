@@ -30,6 +30,8 @@ VARBINARY_LENGTH_MAX = 32_000
 ENUM_MEMBERS_MAX = 65_535
 # Fragments of a table.
 FRAGMENTS_MAX = 4_096
+# Values in all lists of a table: searched in main memory, and written whole into every schema record.
+PARTITION_VALUES_MAX = 16_384
 # Tables ever made: table numbers are never reused and take 31 bits in a REDO record.
 TABLE_ID_MAX = (1 << 31) - 1
 # Logical pages of a fragment: the hash index keeps 22 bits (128 GiB of rows in one fragment).

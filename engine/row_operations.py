@@ -17,6 +17,7 @@ from engine.errors import (
     DuplicateKey,
     InvariantBroken,
     MemoryExhausted,
+    NoPartition,
     NoSuchTable,
     Retryable,
     RowNotFound,
@@ -46,6 +47,7 @@ from engine.layout.arena import (
     ST_MISSING,
     ST_PAGE,
     ST_PAGES,
+    ST_PARTITION,
     ST_SPACE,
     ST_UNDO,
     X_FRAGMENT,
@@ -174,12 +176,35 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any)
             )
         if status == ST_MISSING:
             raise missing(table, table.format.decode_key(table.format.image_key(image)))
+        if status == ST_PARTITION:
+            raise no_partition(table, table.format.decode_key(table.format.image_key(image)))
         deadline = settle(txn, table, status, image.size + 16, deadline)
 
 
 def missing(table: Table, key: Any) -> RowNotFound:
     """The error for a key no row has."""
     return RowNotFound(f"{table.name} has no row with key {table.shown_key(key)}", table=table.name, key=key)
+
+
+def is_new(mode: int) -> bool:
+    """Whether a row that is put may be a new one."""
+    return mode in (MODE_INSERT, MODE_WRITE)
+
+
+def no_partition(table: Table, key: Any, row: int | None = None) -> NoPartition:
+    """The error for a row that no range or list takes; `row` is its place in a batch."""
+    names = table.definition.primary_key
+    pieces = dict(zip(names, key if len(names) > 1 else (key,), strict=True))
+    values = {name: pieces[name] for name in getattr(table.definition.partition, "columns", None) or names}
+    shown = ", ".join(f"{name}={table.shown_key(value)}" for name, value in values.items())
+    where = "" if row is None else f" of row {row}; nothing was inserted"
+    return NoPartition(
+        f"{table.name}: no partition takes {shown}{where}; see partitions(), add one with add_partition()",
+        table=table.name,
+        key=key,
+        values=values,
+        row=row,
+    )
 
 
 def insert(txn: Transaction, table: Table, row: Any) -> None:

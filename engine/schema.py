@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from engine import limits
 from engine.errors import InvalidName, Rejected, SchemaInvalid
-from engine.partition import HashPartition, partition_from_json
-from engine.types import Floating, from_json
+from engine.names import check_name
+from engine.partition import HashPartition, Partition, partition_from_json
+from engine.types import from_json, value_from_json, value_to_json
 from engine.types_base import ColumnType, is_int, shown
 
 JSON_VERSION = 1
@@ -36,24 +37,6 @@ class _Absent:
 
 
 ABSENT: Final = _Absent()
-
-
-def check_name(name: object, what: str, forbidden: str = "/") -> str:
-    """The name itself; InvalidName unless it has 1 to 64 printable characters and none of the forbidden ones."""
-    if not isinstance(name, str):
-        raise InvalidName(f"{what} name must be a str, got {shown(name)}", name=name)
-    if not 1 <= len(name) <= limits.NAME_CHARACTERS_MAX:
-        raise InvalidName(
-            f"{what} name must have 1 to {limits.NAME_CHARACTERS_MAX} characters, got {len(name)}: {shown(name)}",
-            name=name,
-        )
-    # Not printable: control characters, NUL, lone surrogates, line separators; they break logs and file systems.
-    if not name.isprintable() or name != name.strip() or any(letter in name for letter in forbidden):
-        raise InvalidName(
-            f"{what} name has control characters, surrogates, outer blanks or one of {forbidden!r}: {shown(name)}",
-            name=name,
-        )
-    return str(name)
 
 
 def qualified_name(name: object) -> str:
@@ -127,30 +110,15 @@ class Column:
             "type": self.type.to_json(),
         }
         if self.has_default:
-            value["default"] = None if self.default is None else _default_to_json(self.type.stored(self.default))
+            value["default"] = None if self.default is None else value_to_json(self.type.stored(self.default))
         return value
-
-
-def _default_to_json(stored: Any) -> Any:
-    # JSON has neither bytes nor NaN; hexadecimal floats are exact.
-    if isinstance(stored, bytes):
-        return stored.hex()
-    return stored.hex() if isinstance(stored, float) else stored
-
-
-def _default_from_json(kind: ColumnType, value: Any) -> Any:
-    if value is None:
-        return None
-    if isinstance(kind, Floating):
-        return float.fromhex(value)
-    return kind.loaded(bytes.fromhex(value) if isinstance(value, str) else value)
 
 
 def column_from_json(value: Any) -> Column:
     """The column that `Column.to_json` described; SchemaInvalid if it is none."""
     try:
         kind = from_json(value["type"])
-        default = _default_from_json(kind, value["default"]) if "default" in value else ABSENT
+        default = value_from_json(kind, value["default"]) if "default" in value else ABSENT
         return Column(value["name"], kind, value["nullable"], default, value["storage"])
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise SchemaInvalid(f"not a column: {shown(value)}") from error
@@ -169,7 +137,7 @@ class TableDefinition:
     name: str
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
-    partition: HashPartition = field(default_factory=HashPartition)
+    partition: Partition = field(default_factory=HashPartition)
     tablespace: str | None = None
 
     def __post_init__(self) -> None:
@@ -181,10 +149,12 @@ class TableDefinition:
             raise SchemaInvalid(f"table id must be 0 to {limits.TABLE_ID_MAX}, got {self.table_id!r}")
         if not is_int(self.version) or self.version < 1:
             raise SchemaInvalid(f"schema version must be positive, got {self.version!r}")
-        if not isinstance(self.partition, HashPartition):
-            raise SchemaInvalid(f"partition must be a HashPartition, got {shown(self.partition)}")
+        if not isinstance(self.partition, Partition):
+            hint = "; call it with its parameters" if isinstance(self.partition, type) else ""
+            raise SchemaInvalid(f"partition must be a HashPartition or the like, got {shown(self.partition)}{hint}")
         self._check_columns()
         self._check_key()
+        object.__setattr__(self, "partition", self.partition.bound_to(self))
         self._check_sizes()
 
     def _wrong(self, message: str) -> SchemaInvalid:
@@ -265,7 +235,7 @@ class TableDefinition:
             "columns": [column.to_json() for column in self.columns],
             "format": JSON_VERSION,
             "name": self.name,
-            "partition": self.partition.to_json(),
+            "partition": self.partition.to_json({column.name: column.type for column in self.columns}),
             "primary_key": list(self.primary_key),
             "table_id": self.table_id,
             "version": self.version,
@@ -281,14 +251,15 @@ class TableDefinition:
             value = json.loads(data)
             if value["format"] != JSON_VERSION:
                 raise SchemaInvalid(f"table definition has format {shown(value['format'])}, this reads {JSON_VERSION}")
+            columns = tuple(column_from_json(each) for each in value["columns"])
             return cls(
                 value["table_id"],
                 value["version"],
                 value["name"],
-                tuple(column_from_json(each) for each in value["columns"]),
+                columns,
                 tuple(value["primary_key"]),
-                partition_from_json(value["partition"]),
+                partition_from_json(value["partition"], {column.name: column.type for column in columns}),
                 value.get("tablespace"),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SchemaInvalid(f"not a table definition: {shown(data)}") from error

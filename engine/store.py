@@ -34,7 +34,7 @@ from engine.limits import TRANSACTIONS_OPEN_MAX
 from engine.locks import LockTable
 from engine.row_layout import check_disk_part_fits
 from engine.schema import TableDefinition, qualified_name
-from engine.table import Table
+from engine.table import DroppedFragment, Table
 from engine.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from engine.log.redo import RedoLog
     from engine.memory.arena import Arena, Words
     from engine.options import Options
+    from engine.partition import Partition
 
 T = TypeVar("T", bound=Transaction)
 
@@ -104,8 +105,8 @@ class Store:
         self._spare_places: list[Place] = []
         self._txids = itertools.count(1)
         self._newest_txid = 0
-        # Dropped tables whose memory open transactions and scans may still be looking at, with who they are.
-        self._dropped: list[tuple[Table, set[object]]] = []
+        # What was dropped, and the open transactions and scans that may still be looking at its memory.
+        self._dropped: list[tuple[Table | DroppedFragment, set[object]]] = []
         self._pins: set[object] = set()
 
     def attach(self, log: RedoLog, epochs: EpochClock, incarnation: int) -> None:
@@ -205,9 +206,9 @@ class Store:
                 )
             self.clock.sleep(REDO_POLL_SECONDS)
 
-    # --- memory of dropped tables ----------------------------------------------------------------
+    # --- memory of what was dropped ---------------------------------------------------------------
     def pin(self, holder: object) -> None:
-        """Keep the memory of tables dropped from now on until `unpin`: a scan or a local checkpoint looks at them."""
+        """Keep the memory of what is dropped from now on until `unpin`: a scan or a local checkpoint looks at it."""
         self._pins.add(holder)
 
     def unpin(self, holder: object) -> None:
@@ -218,10 +219,10 @@ class Store:
 
     def _reclaim(self, gone: object) -> None:
         with self.schema_latch:
-            for table, users in self._dropped:
+            for dropped, users in self._dropped:
                 users.discard(gone)
                 if not users:
-                    table.drop()
+                    dropped.drop()
             self._dropped = [entry for entry in self._dropped if entry[1]]
 
     def fail(self, error: StoreFailed) -> StoreFailed:
@@ -292,11 +293,53 @@ class Store:
 
             mark = (lambda: self.disk.undo.record_drop(table.table_id)) if table.format.has_disk else None
             self._log_schema({"drop": table.table_id, "name": table.name}, forget, mark)
-            users: set[object] = {*self.locks.by_slot.values(), *self._pins}
-            if users:
-                self._dropped.append((table, users))
-            else:
-                table.drop()
+            self._release(table)
+
+    def _release(self, dropped: Table | DroppedFragment) -> None:
+        """Give back the memory of what was dropped, when everybody who may be looking at it has gone."""
+        users: set[object] = {*self.locks.by_slot.values(), *self._pins}
+        if users:
+            self._dropped.append((dropped, users))
+        else:
+            dropped.drop()
+
+    # --- partitions ------------------------------------------------------------------------------
+    def add_partition(self, name: str, partition: str, bound: Any) -> None:
+        """Give a table another partition: behind its last range, or for values no list has. Durable on return.
+
+        Raises: NoSuchTable, SchemaInvalid, LimitExceeded, MemoryExhausted, StoreFailed.
+        """
+        with self.schema_latch:
+            self.failure.check()
+            table = self.table(name)
+            self._change_partitions(table, table.definition.partition.plus(partition, bound))
+
+    def drop_partition(self, name: str, partition: str) -> None:
+        """Drop a partition and its rows. Durable on return. Raises: NoSuchTable, NoSuchPartition, SchemaInvalid,
+        MemoryExhausted, StoreFailed.
+        """
+        with self.schema_latch:
+            self.failure.check()
+            table = self.table(name)
+            table.numbers_of([partition])
+            gone = self._change_partitions(table, table.definition.partition.minus(partition))
+            self._release(DroppedFragment(table, gone))
+
+    def _change_partitions(self, table: Table, partition: Partition) -> int:
+        """The whole new definition is logged, then seen; the fragment that is none of the table's any more."""
+        before = table.definition
+        change = table.prepare(replace(before, version=before.version + 1, partition=partition))
+        gone: list[int] = []
+        try:
+            self._log_schema(
+                {"alter": json.loads(change.definition.to_json())}, lambda: gone.append(table.apply(change))
+            )
+        except BaseException:
+            # A full log, or Ctrl-C while it made room; behind the publication nothing is taken back any more.
+            if not gone:
+                table.forsake(change)
+            raise
+        return gone[0]
 
     def _tablespace_for(self, definition: TableDefinition) -> dict[str, Any]:
         """The tablespace of a new table with disk columns, as a field of its definition; `main` is made if it is asked

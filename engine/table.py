@@ -1,31 +1,85 @@
-"""A table in memory: its definition, its row format and where its fragments lie in the arena."""
+"""A table in memory: its definition, its row format and where its fragments lie in the arena.
+
+A change of its partitions is prepared, logged, and then made seen by one kernel call (D13, D15): what can fail for lack
+of memory fails before the log knows.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import Unsupported
-from engine.kernels.disk_extents import drop_fragment_extents, join_tablespace
+from engine.errors import MemoryExhausted, NoSuchPartition, Unsupported
+from engine.kernels.disk_extents import drop_fragment_extents, join_new_fragment, join_tablespace
+from engine.kernels.partitions import drop_partition_words, fragments_of_keys
+from engine.kernels.setup import change_partitions, set_partition_words
 from engine.layout.arena import F_ROWS, ST_MORE
 from engine.layout.disk import PIECE_HEADER_WORDS
 from engine.layout.disk_arena import TS_PAYLOAD
+from engine.layout.partitions import HH_PARTITION
+from engine.layout.row import WORD_BYTES
+from engine.limits import KEY_BYTES_MAX, KEY_COLUMNS_MAX
 from engine.memory.arena import Arena
+from engine.partition_words import hash_header
 from engine.row_format import RowFormat
 from engine.row_layout import disk_part_words
 from engine.schema import TableDefinition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from engine.disk.columns import DiskColumns
+    from engine.memory.arena import Words
 
 EXTENTS_PER_CALL = 64
+# Where a kernel gathers the words of a key it hashes.
+KEY_ROOM_WORDS = KEY_BYTES_MAX // WORD_BYTES + KEY_COLUMNS_MAX
+
+
+@dataclass(frozen=True)
+class PartitionChange:
+    """A prepared change of a table: its new definition, and the memory that goes with it."""
+
+    definition: TableDefinition
+    header: Words
+    number: int
+    fragment: int  # descriptor of the new fragment of that number; 0: it is dropped
+    words: int  # partition words in the arena
+
+
+class DroppedFragment:
+    """The fragment of a dropped partition, until nobody looks at it any more."""
+
+    __slots__ = ("fragment", "table")
+
+    def __init__(self, table: Table, fragment: int) -> None:
+        self.table = table
+        self.fragment = fragment
+
+    def drop(self) -> None:
+        """Give back all its memory."""
+        self.table.drop_fragment(self.fragment)
 
 
 class Table:
     """One table of an open store."""
 
-    __slots__ = ("address", "arena", "definition", "format", "fragments", "hash_header", "is_dropped", "mem", "opened")
+    __slots__ = (
+        "address",
+        "arena",
+        "by_number",
+        "definition",
+        "format",
+        "fragments",
+        "hash_header",
+        "is_dropped",
+        "mem",
+        "opened",
+        "seed",
+        "tablespace",
+    )
 
     def __init__(
         self,
@@ -41,33 +95,48 @@ class Table:
         self.mem = arena.mem
         self.definition = definition
         self.format = RowFormat(definition)
-        count = definition.partition.fragments
+        self.seed = seed
+        self.tablespace = tablespace
+        self.hash_header = hash_header(definition, self.format.fixed_words, seed)
+        numbers = definition.partition.numbers
         self.address, self.fragments = arena.make_table(
             [
                 definition.table_id,
-                count,
+                definition.partition.next_number,
                 self.format.fixed_words,
                 int(self.format.has_var),
                 0 if self.format.key_in_var else self.format.key_words,
                 seed,
                 definition.version,
                 int(self.format.has_disk),
+                *numbers,
             ]
         )
-        if tablespace is not None:
-            self._join(tablespace)
-        self.hash_header = np.array([count, self.format.fixed_words, seed], dtype=np.int64)
+        # Descriptors by fragment number; `fragments` has them in the same order. Both are replaced, never changed.
+        self.by_number = dict(zip(numbers, self.fragments, strict=True))
         self.is_dropped = False
+        try:
+            set_partition_words(self.mem, self.address, self._put_words(self.hash_header))
+        except MemoryExhausted:
+            arena.drop_table(self.address)
+            raise
+        if tablespace is not None:
+            join_tablespace(self.mem, self.address, tablespace, *self._piece_words(tablespace))
 
-    def _join(self, tablespace: int) -> None:
-        """Let the disk parts lie in a tablespace: how large a piece may be, and how large all are if they are equal."""
+    def _put_words(self, header: Words) -> int:
+        """Address of the partition words of a hash header in the arena, 0 if it has none. Raises: MemoryExhausted."""
+        start = int(header[HH_PARTITION])
+        return self.arena.put_partition_words(header, start) if start else 0
+
+    def _piece_words(self, tablespace: int) -> tuple[int, int]:
+        """How large a piece of a disk part may be, and how large all are if they are equal."""
         payload = int(self.mem[tablespace + TS_PAYLOAD])
         words = disk_part_words(self.definition) + PIECE_HEADER_WORDS
         equal = self.format.disk_words and self.format.disk_words + PIECE_HEADER_WORDS
         if any(column.type.is_lob for column in self.definition.columns if column.is_disk):
             # Pieces of up to half a page share pages; larger ones, and chunks, begin on an empty one.
             words, equal = payload // 2, -1
-        join_tablespace(self.mem, self.address, tablespace, words, equal)
+        return words, equal
 
     @property
     def disk(self) -> DiskColumns:
@@ -99,9 +168,90 @@ class Table:
         self.is_dropped = True
         if self.format.has_disk:
             for fragment in self.fragments:
-                while drop_fragment_extents(self.mem, fragment, EXTENTS_PER_CALL) == ST_MORE:
-                    pass
+                self._drop_extents(fragment)
         self.arena.drop_table(self.address)
+
+    def _drop_extents(self, fragment: int) -> None:
+        while drop_fragment_extents(self.mem, fragment, EXTENTS_PER_CALL) == ST_MORE:
+            pass
+
+    # --- partitions ------------------------------------------------------------------------------
+    def numbers_of(self, partitions: Sequence[str] | None) -> list[int]:
+        """Fragment numbers of partitions by name, ascending; all if None. Raises: NoSuchPartition."""
+        partition = self.definition.partition
+        if partitions is None:
+            return list(partition.numbers)
+        if isinstance(partitions, str):
+            raise NoSuchPartition(f"partitions are given as a list of names, got {partitions!r}", table=self.name)
+        try:
+            return sorted({partition.number_of(name) for name in partitions})
+        except NoSuchPartition as error:
+            raise NoSuchPartition(f"table {self.name}: {error.message}", table=self.name) from None
+
+    def fragments_of(self, keys: Any) -> Words:
+        """Fragment number of each key, -1 for those no partition takes; `keys` as `get_many` takes them.
+
+        Shapes: (keys,) int64.
+        """
+        from engine.columnar import encode_keys
+
+        encoded = encode_keys(self.format, keys)
+        numbers = np.empty(encoded.count + KEY_ROOM_WORDS, dtype=np.int64)
+        fragments_of_keys(
+            self.hash_header, encoded.keys, encoded.key_offsets, encoded.key_stride, encoded.count, numbers
+        )
+        return numbers[: encoded.count]
+
+    def is_change_of_partitions(self, definition: TableDefinition) -> bool:
+        """Whether a definition has one partition more or less than this table's, and differs in nothing else."""
+        before, after = self.definition, definition
+        numbers = set(before.partition.numbers) ^ set(after.partition.numbers)
+        return len(numbers) == 1 and replace(before, version=after.version, partition=after.partition) == after
+
+    def prepare(self, definition: TableDefinition) -> PartitionChange:
+        """Take all memory that a version of the definition with one partition more or less needs, and change nothing.
+
+        Raises: MemoryExhausted, SchemaInvalid.
+        """
+        before, after = self.definition.partition.numbers, definition.partition.numbers
+        (number,) = set(before) ^ set(after)
+        header = hash_header(definition, self.format.fixed_words, self.seed)
+        words = self._put_words(header)
+        fragment = 0
+        if number in after:
+            try:
+                fragment = self.arena.add_fragment(self.address, number)
+            except MemoryExhausted:
+                drop_partition_words(self.mem, words)
+                raise
+            if self.tablespace is not None:
+                join_new_fragment(self.mem, fragment, self.tablespace, *self._piece_words(self.tablespace))
+        return PartitionChange(definition, header, number, fragment, words)
+
+    def forsake(self, change: PartitionChange) -> None:
+        """Give the memory of a change back that did not happen."""
+        if change.fragment:
+            self.drop_fragment(change.fragment)
+        drop_partition_words(self.mem, change.words)
+
+    def apply(self, change: PartitionChange) -> int:
+        """Make a prepared change seen, all at once; descriptor of the fragment it takes away, or 0. It cannot fail."""
+        gone = 0 if change.fragment else self.by_number[change.number]
+        by_number = {**self.by_number, change.number: change.fragment}
+        if gone:
+            del by_number[change.number]
+        change_partitions(
+            self.mem, self.address, change.number, change.fragment, change.words, change.definition.version
+        )
+        self.by_number, self.fragments = by_number, list(by_number.values())
+        self.definition, self.hash_header = change.definition, change.header
+        return gone
+
+    def drop_fragment(self, fragment: int) -> None:
+        """Give back all memory of a fragment that is none of the table's, once nobody looks at it any more."""
+        if self.format.has_disk:
+            self._drop_extents(fragment)
+        self.arena.drop_fragment(fragment)
 
     def shown_key(self, key: Any) -> str:
         """A key for a message, shortened."""

@@ -317,3 +317,19 @@ def from_json(value: Any) -> ColumnType:
         if kind == "Enum" and isinstance(value.get("members"), list):
             return Enum(*value["members"])
     raise SchemaInvalid(f"no such column type: {shown(value)}")
+
+
+def value_to_json(stored: Any) -> Any:
+    """JSON of a stored value that is not None; `value_from_json` reads it. JSON has neither bytes nor NaN, and
+    hexadecimal floats are exact.
+    """
+    return stored.hex() if isinstance(stored, (bytes, float)) else stored
+
+
+def value_from_json(kind: ColumnType, value: Any) -> Any:
+    """The Python value `value_to_json` wrote for a column type, None for null. Raises: ValueError, TypeError."""
+    if value is None:
+        return None
+    if isinstance(kind, Floating):
+        return float.fromhex(value)
+    return kind.loaded(bytes.fromhex(value) if isinstance(value, str) else value)

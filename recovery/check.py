@@ -268,7 +268,7 @@ def check_memory(
     store.pin(pin)
     try:
         for table in tables:
-            for number, fragment in enumerate(table.fragments):
+            for number, fragment in table.by_number.items():
                 where = f"{table.name}, fragment {number}"
                 _check_fragment(store, fragment, where, report, is_live)
                 if table.format.has_disk:

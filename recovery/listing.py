@@ -39,7 +39,7 @@ from recovery.local_checkpoint.control import Control, control_ids, read_control
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 from recovery.sysfile import NAMES, read_sysfile
-from recovery.system_restart.replay import schema_changes
+from recovery.system_restart.replay import definition_in, schema_changes
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
@@ -125,8 +125,12 @@ class StoreListing:
         found = {each.table_id: each for each in (newest.tables if newest is not None else ())}
         for change in self._changes(newest):
             if "create" in change:
-                definition = TableDefinition.from_json(json.dumps(change["create"]).encode())
+                definition = definition_in(change)
                 found[definition.table_id] = definition
+            elif "alter" in change:
+                definition = definition_in(change)
+                if definition.table_id in found and definition.version > found[definition.table_id].version:
+                    found[definition.table_id] = definition
             elif "drop" in change:
                 found.pop(change["drop"], None)
         return [found[table_id] for table_id in sorted(found)]

@@ -29,7 +29,9 @@ from engine.errors import (
     Locked,
     LockTimeout,
     MemoryExhausted,
+    NoPartition,
     NoSuchColumn,
+    NoSuchPartition,
     NoSuchTable,
     NoSuchTablespace,
     NotNullViolation,
@@ -65,7 +67,7 @@ from engine.errors import (
     WrongThread,
 )
 from engine.options import Options
-from engine.partition import HashPartition
+from engine.partition import MAXVALUE, HashPartition, KeyPartition, LinearHash, ListPartition, RangePartition
 from engine.schema import Column
 from engine.types import (
     Blob,
@@ -99,6 +101,11 @@ from tidemark.session import Transaction
 __all__ = [
     "Options",
     "HashPartition",
+    "KeyPartition",
+    "LinearHash",
+    "ListPartition",
+    "MAXVALUE",
+    "RangePartition",
     "Column",
     "Binary",
     "Blob",
@@ -155,7 +162,9 @@ __all__ = [
     "LockTimeout",
     "Locked",
     "MemoryExhausted",
+    "NoPartition",
     "NoSuchColumn",
+    "NoSuchPartition",
     "NoSuchTable",
     "NoSuchTablespace",
     "NotNullViolation",

@@ -30,7 +30,7 @@ from engine.errors import (
 from engine.files import PosixFiles
 from engine.options import OptionKeywords, Options, Size, parse_size
 from engine.outcome import find_outcome
-from engine.partition import HashPartition
+from engine.partition import HashPartition, Partition
 from engine.schema import Column, TableDefinition, is_system_table
 from recovery.check import check_closed, check_live
 from recovery.local_checkpoint.copies import CopySink
@@ -158,7 +158,7 @@ class Database:
         name: str,
         columns: Iterable[Column],
         primary_key: str | Sequence[str],
-        partition: HashPartition | None = None,
+        partition: Partition | None = None,
         tablespace: str | None = None,
     ) -> TableHandle:
         """Make a table. Durable on return. Raises: TableExists, SchemaInvalid, InvalidName, MemoryExhausted.
@@ -175,6 +175,26 @@ class Database:
         """Drop a table. Durable on return; its memory is free once no transaction looks at it. Raises: NoSuchTable."""
         self._store.drop_table(name)
         self._refresh_catalog()
+
+    def add_partition(self, table: str, name: str, bound: Any) -> None:
+        """Give a table another partition: of ranges one behind the last, with its upper bound; of lists one with its
+        values. Durable on return. Raises: SchemaInvalid, NoSuchTable, LimitExceeded, MemoryExhausted.
+        """
+        self._store.add_partition(table, name, bound)
+        self._refresh_catalog()
+
+    def drop_partition(self, table: str, name: str) -> None:
+        """Drop a partition of ranges or lists, rows and all; what would go to a range goes to the next one from now on.
+        Durable on return; its memory is free once no transaction looks at it.
+
+        Raises: NoSuchPartition, NoSuchTable, SchemaInvalid (the only one, or a hash).
+        """
+        self._store.drop_partition(table, name)
+        self._refresh_catalog()
+
+    def partitions(self, table: str) -> list[dict[str, Any]]:
+        """The partitions of a table, as `TableHandle.partitions`. Raises: NoSuchTable."""
+        return self[table].partitions()
 
     def tables(self, system: bool = False) -> list[str]:
         """Names of the tables, "database.table", sorted; those of the system only with `system`."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine import batch_operations, row_operations
 from engine.errors import RowNotFound
+from engine.layout.arena import F_ROWS
+from engine.partition import ListPartition, RangePartition
 from tidemark.scans import Scan
 
 if TYPE_CHECKING:
@@ -19,6 +21,21 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]
 R = TypeVar("R")
+
+
+def partitions_of(table: Table) -> list[dict[str, Any]]:
+    """See `TableHandle.partitions`; one instant but for the rows."""
+    by_number, partition = table.by_number, table.definition.partition
+    bounds: list[dict[str, Any]] = [{} for _ in partition.numbers]
+    if isinstance(partition, RangePartition):
+        bounds = [{"upper": bound if len(bound) > 1 else bound[0]} for _, bound in partition.partitions]
+    elif isinstance(partition, ListPartition):
+        bounds = [{"values": [row if len(row) > 1 else row[0] for row in rows]} for _, rows in partition.partitions]
+    return [
+        {"name": name, "fragment": number, **bound, "rows": int(table.mem[by_number[number] + F_ROWS])}
+        for name, number, bound in zip(partition.names, partition.numbers, bounds, strict=True)
+        if number in by_number
+    ]
 
 
 class TableHandle:
@@ -103,10 +120,20 @@ class TableHandle:
         self._check_usable()
         return batch_operations.get_many(self._table, keys, columns, None)
 
-    def scan(self, columns: Sequence[str] | None = None, limit: int | None = None) -> Scan:
-        """A scan of the table: iterate it for named tuples, or use `batches`, `to_arrow`, `to_pandas`, `to_numpy`."""
+    def scan(
+        self, columns: Sequence[str] | None = None, limit: int | None = None, partitions: Sequence[str] | None = None
+    ) -> Scan:
+        """A scan of the table: iterate it for named tuples, or use `batches`, `to_arrow`, `to_pandas`, `to_numpy`.
+
+        partitions: only rows of these. Raises: NoSuchPartition.
+        """
         self._check_usable()
-        return Scan(self._table, None, columns, limit)
+        return Scan(self._table, None, columns, limit, None, partitions)
+
+    def partitions(self) -> list[dict[str, Any]]:
+        """The partitions: `name`, `fragment` (its number), `rows`, and of ranges `upper`, of lists `values`."""
+        self._check_usable()
+        return partitions_of(self._table)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All committed rows as an Arrow table."""

@@ -88,12 +88,13 @@ class ReadTransaction(Transaction):
         columns: Any = None,
         limit: int | None = None,
         lock: Literal["shared", "exclusive"] | None = None,
+        partitions: Any = None,
     ) -> Iterator[Any]:
         """The rows of a table of the view as named tuples. Raises: ReadOnly for a lock."""
         if lock is not None:
             self.check()
             raise _read_only("no row was locked")
-        return super().scan(table, columns, limit)
+        return super().scan(table, columns, limit, None, partitions)
 
     def commit(self, wait: bool = False) -> None:
         """End the transaction."""
@@ -227,6 +228,10 @@ class ReadOnlyDatabase:
     def __contains__(self, name: str) -> bool:
         return name in self._view.store.tables
 
+    def partitions(self, table: str) -> list[dict[str, Any]]:
+        """The partitions of a table, as `TableHandle.partitions`. Raises: NoSuchTable."""
+        return self[table].partitions()
+
     def transaction(self) -> ReadTransaction:
         """Begin a transaction of this thread that reads the view as it is now; use it with `with`."""
         self.check_usable()
@@ -270,5 +275,6 @@ class ReadOnlyDatabase:
         self.check_usable()
         raise _read_only("nothing was written")
 
-    create_table = drop_table = create_tablespace = add_datafile = drop_tablespace = _refuse
+    create_table = drop_table = add_partition = drop_partition = _refuse
+    create_tablespace = add_datafile = drop_tablespace = _refuse
     sync = advance_epoch = advance_gci = checkpoint = _refuse

@@ -39,7 +39,9 @@ class Scan:
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         lock: str | None = None,
+        partitions: Sequence[str] | None = None,
     ) -> None:
+        table.numbers_of(partitions)  # Raises: NoSuchPartition
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise SchemaInvalid(f"limit must be a number of rows, got {limit!r}")
         self._table = table
@@ -47,6 +49,7 @@ class Scan:
         self._columns = wanted_names(table.format, columns, HIDDEN)
         self._limit = limit
         self._lock = lock
+        self._partitions = None if partitions is None else list(partitions)
         self._plain = [name for name in self._columns if name not in HIDDEN]
 
     def _extra(self, batch: ScanBatch) -> dict[str, Any]:
@@ -60,7 +63,7 @@ class Scan:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow record batches."""
-        for batch in scan(self._table, self._txn, self._limit, self._plain):
+        for batch in scan(self._table, self._txn, self._limit, self._plain, self._partitions):
             yield self._decoded(batch)
 
     def _decoded(self, batch: ScanBatch) -> pa.RecordBatch:
@@ -108,7 +111,7 @@ class Scan:
         whole = self._columns == list(self._table.format.names)
         # Making a class takes longer than a small scan.
         row_class: Any = None if whole else namedtuple("Row", self._columns, rename=True)
-        for batch in scan(self._table, self._txn, self._limit, self._plain):
+        for batch in scan(self._table, self._txn, self._limit, self._plain, self._partitions):
             if whole:
                 decode = self._table.format.decode_row
                 view = batch.entries.data.cast("B")
@@ -127,7 +130,7 @@ class Scan:
         if len(places) != len(self._columns):
             raise SchemaInvalid("hidden columns cannot be read by a scan with a lock; scan without one")
         row_format, key_names = self._table.format, list(self._table.definition.primary_key)
-        for batch in scan(self._table, self._txn, self._limit, key_names):
+        for batch in scan(self._table, self._txn, self._limit, key_names, self._partitions):
             keys = decode_entries(row_format, batch.entries, batch.offsets, batch.count, key_names)
             columns = [column.to_pylist() for column in keys.columns]
             for key in columns[0] if len(columns) == 1 else zip(*columns, strict=True):

@@ -82,10 +82,18 @@ class Transaction(EngineTransaction):
         return batch_operations.get_many(self._table(table), keys, columns, self)
 
     def scan(
-        self, table: str, columns: Sequence[str] | None = None, limit: int | None = None, lock: Lock = None
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        lock: Lock = None,
+        partitions: Sequence[str] | None = None,
     ) -> Iterator[Any]:
-        """The rows of a table as named tuples, each as committed when reached or as this transaction has changed it."""
+        """The rows of a table as named tuples, each as committed when reached or as this transaction has changed it.
+
+        partitions: only rows of these. Raises: NoSuchPartition.
+        """
         if lock not in _LOCKS:
             raise SchemaInvalid(f"lock must be None, 'shared' or 'exclusive', got {lock!r}")
         self.check()
-        return iter(Scan(self._table(table), self, columns, limit, lock))
+        return iter(Scan(self._table(table), self, columns, limit, lock, partitions))

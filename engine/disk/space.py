@@ -256,9 +256,12 @@ class Space:
         with self._counting:
             self._forget_memory(tablespace)
 
-    def free_dropped(self, kept_tables: Iterable[int]) -> int:
-        """Free the extents of dropped tables that are in no kept local checkpoint; how many."""
-        kept = np.array(sorted(kept_tables), dtype=np.int64)
+    def free_dropped(self, kept_owners: Iterable[int]) -> int:
+        """Free the extents of dropped tables and partitions that are in no kept local checkpoint; how many.
+
+        kept_owners: the fragments these have, table | number << OWNER_FRAGMENT_SHIFT.
+        """
+        kept = np.unique(np.fromiter(kept_owners, dtype=np.int64))
         freed = 0
         with self._counting:
             for tablespace in self.tablespaces():

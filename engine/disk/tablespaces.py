@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine.errors import SchemaInvalid
 from engine.layout.disk_arena import EXTENT_PAGES_MAX, EXTENT_PAGES_MIN, FILE_ID_MAX
-from engine.schema import check_name
+from engine.names import check_name
 from engine.types_base import is_int, shown
 
 JSON_VERSION = 1

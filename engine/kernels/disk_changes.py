@@ -27,7 +27,8 @@ from engine.kernels.disk_parts import (
     restore_promise,
     unplan_part,
 )
-from engine.kernels.operations import busy, cancel_delete, fragment_number, meet_row
+from engine.kernels.operations import busy, cancel_delete, meet_row, refused_status
+from engine.kernels.partitions import fragment_of
 from engine.kernels.primary import entry_rowid, image_key, index_find, tag_of
 from engine.kernels.rows import known_row_address
 from engine.kernels.undo import undo_promise
@@ -239,7 +240,12 @@ def put_disk_rows(mem, table, txn, buf, images, offsets, order, hashes, start, s
             fragment = mem[fragments + (hashes[i] >> TAG_BITS)]
         else:
             tag = tag_of(images, first, words, mem[table + T_SEED])
-            fragment = mem[fragments + fragment_number(mem, table, images, first, words)]
+            fragment = 0
+        if fragment == 0:  # not looked for yet, or dropped since
+            fragment = fragment_of(mem, table, images, first, words)
+            if fragment == 0:
+                mem[txn + X_ROW] = position
+                return refused_status(mode)
         blocks = mem[fragment + F_INDEX_BLOCKS]
         entry = index_find(mem, fragment, tag, images, first, words)
         if entry != 0:
@@ -285,13 +291,14 @@ def delete_disk_row(mem, txn, buf, fragment, rowid):
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)")
 def delete_disk_rows(mem, table, txn, buf, keys, offsets, stride, start, stop):
     """`touch_rows` with MODE_DELETE for a table with disk columns."""
-    fragments = mem[table + T_FRAGMENT_LIST]
     seed = mem[table + T_SEED]
     for i in range(start, stop):
         first = offsets[i] if offsets.size else i * stride
         words = offsets[i + 1] - first if offsets.size else stride
-        fragment = mem[fragments + fragment_number(mem, table, keys, first, words)]
-        entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
+        fragment = fragment_of(mem, table, keys, first, words)
+        entry = 0
+        if fragment != 0:
+            entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
         status = ST_MISSING
         if entry != 0:
             status = delete_disk_row(mem, txn, buf, fragment, entry_rowid(mem, entry))

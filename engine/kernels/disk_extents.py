@@ -230,11 +230,25 @@ def join_tablespace(mem, table, tablespace, any_words, piece_words):
     mem[table + T_HAS_DISK] = 1
     for number in range(mem[table + T_FRAGMENTS]):
         fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
-        mem[fragment + F_HAS_DISK] = 1
-        mem[fragment + F_TABLESPACE] = tablespace
-        mem[fragment + F_DISK_ANY] = any_words + 1
-        mem[fragment + F_DISK_SMALL] = payload // SMALL_SHARE
-        mem[fragment + F_DISK_WORDS] = piece_words
+        if fragment != 0:
+            join_fragment(mem, fragment, tablespace, any_words, piece_words)
+    return OK
+
+
+@helper
+def join_fragment(mem, fragment, tablespace, any_words, piece_words):
+    """Let a fragment's disk parts lie in a tablespace."""
+    mem[fragment + F_HAS_DISK] = 1
+    mem[fragment + F_TABLESPACE] = tablespace
+    mem[fragment + F_DISK_ANY] = any_words + 1
+    mem[fragment + F_DISK_SMALL] = mem[tablespace + TS_PAYLOAD] // SMALL_SHARE
+    mem[fragment + F_DISK_WORDS] = piece_words
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64)")
+def join_new_fragment(mem, fragment, tablespace, any_words, piece_words):
+    """`join_tablespace` for a fragment that no table has yet."""
+    join_fragment(mem, fragment, tablespace, any_words, piece_words)
     return OK
 
 
@@ -361,7 +375,7 @@ def link_dropped(mem, tablespace, extent, table_id):
 
 @kernel("int64(int64[::1], int64, int64)")
 def drop_fragment_extents(mem, fragment, budget):
-    """The fragment's table was dropped and nobody uses it: its extents wait until no local checkpoint has them.
+    """The fragment was dropped and nobody uses it: its extents wait until no local checkpoint has them.
 
     Up to `budget` extents a call; OK or ST_MORE.
     """
@@ -386,15 +400,16 @@ def drop_fragment_extents(mem, fragment, budget):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64)")
 def free_dropped_extents(mem, tablespace, kept, budget):
-    """Free the extents of dropped tables that no kept local checkpoint has; how many were freed, at most `budget`.
+    """Free the extents of dropped tables and partitions that no kept local checkpoint has; how many were freed, at
+    most `budget`.
 
-    kept: numbers of the tables in kept local checkpoints, ascending.
+    kept: the fragments in kept local checkpoints, table | number << OWNER_FRAGMENT_SHIFT, ascending.
     """
     extent = mem[tablespace + TS_DROPPED]
     freed = 0
     while extent != 0 and freed < budget:
         after = mem[extent + EX_NEXT]
-        if not is_among(kept, mem[extent + EX_TABLE]):
+        if not is_among(kept, mem[extent + EX_TABLE] | mem[extent + EX_NUMBER] << OWNER_FRAGMENT_SHIFT):
             before = mem[extent + EX_PREVIOUS]
             if before != 0:
                 mem[before + EX_NEXT] = after

@@ -12,7 +12,7 @@ from engine.kernels.disk_changes import own_disk, reference_at
 from engine.kernels.disk_lirs import touch_page
 from engine.kernels.disk_page import page_piece, page_piece_words
 from engine.kernels.disk_parts import LINKED_WORDS, chunk_words, part_on_page
-from engine.kernels.operations import fragment_number
+from engine.kernels.partitions import fragment_of
 from engine.kernels.primary import entry_rowid, index_find, tag_of
 from engine.kernels.reads import entry_words, visible, write_entry
 from engine.kernels.rows import known_row_address, map_get, row_address
@@ -35,7 +35,6 @@ from engine.layout.arena import (
     ST_SPACE,
     STATE_MASK,
     STATE_SHIFT,
-    T_FRAGMENT_LIST,
     T_SEED,
     VAR_WORDS_MASK,
 )
@@ -93,7 +92,9 @@ def read_whole(mem, txn, buf, fragment, rowid, row, out, at, state):
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
 def read_disk_row(mem, table, txn, buf, key, words, out, state):
     """Read one row with its disk part by canonical key; see `read_whole`. txn 0: committed."""
-    fragment = mem[mem[table + T_FRAGMENT_LIST] + fragment_number(mem, table, key, 0, words)]
+    fragment = fragment_of(mem, table, key, 0, words)
+    if fragment == 0:
+        return ST_MISSING
     entry = index_find(mem, fragment, tag_of(key, 0, words, mem[table + T_SEED]), key, 0, words)
     if entry == 0:
         return ST_MISSING
@@ -106,7 +107,9 @@ def find_row(mem, table, keys, key_offsets, stride, i):
     """(fragment, ROWID) of key i of a batch; (0, 0) if no row has it."""
     first = key_offsets[i] if key_offsets.size else i * stride
     words = key_offsets[i + 1] - first if key_offsets.size else stride
-    fragment = mem[mem[table + T_FRAGMENT_LIST] + fragment_number(mem, table, keys, first, words)]
+    fragment = fragment_of(mem, table, keys, first, words)
+    if fragment == 0:
+        return 0, 0
     entry = index_find(mem, fragment, tag_of(keys, first, words, mem[table + T_SEED]), keys, first, words)
     if entry == 0:
         return 0, 0

@@ -301,7 +301,7 @@ def replay_disk_record(mem, txn, tables, words, at, size, epoch, state):
     if place >= mem[table + T_FRAGMENTS]:
         return ST_INVARIANT
     fragment = mem[mem[table + T_FRAGMENT_LIST] + place]
-    if epoch <= mem[fragment + F_REPLAY_EPOCH]:
+    if fragment == 0 or epoch <= mem[fragment + F_REPLAY_EPOCH]:
         return OK
     kind = words[at] & KIND_MASK
     if kind == KIND_INSERT:

@@ -20,7 +20,7 @@ from engine.kernels.changes import (
     touch_lock,
     touch_update,
 )
-from engine.kernels.checksums import xxh64_hash
+from engine.kernels.partitions import fragment_of, private_number
 from engine.kernels.primary import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
 from engine.kernels.rows import known_row_address, row_address
 from engine.layout.arena import (
@@ -43,11 +43,11 @@ from engine.layout.arena import (
     ST_MEMORY,
     ST_MISSING,
     ST_MORE,
+    ST_PARTITION,
     STATE_MASK,
     STATE_SHIFT,
     T_FIXED_WORDS,
     T_FRAGMENT_LIST,
-    T_FRAGMENTS,
     T_KEY_WORDS,
     T_SEED,
     TAG_BITS,
@@ -58,19 +58,8 @@ from engine.layout.arena import (
     X_ROWID,
     X_USED,
 )
+from engine.layout.partitions import HH_FIXED_WORDS, HH_SEED
 from engine.layout.redo import KIND_DELETE
-
-PARTITION_SEED = 42
-POSITIVE = (1 << 63) - 1
-
-
-@helper
-def fragment_number(mem, table, keys, start, words):
-    """Fragment a canonical key belongs to (D14)."""
-    fragments = mem[table + T_FRAGMENTS]
-    if fragments == 1:
-        return 0
-    return (xxh64_hash(keys, start, words, PARTITION_SEED) & POSITIVE) % fragments
 
 
 @helper
@@ -148,7 +137,12 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
             fragment = mem[fragments + (hashes[i] >> TAG_BITS)]
         else:
             tag = tag_of(images, first, words, mem[table + T_SEED])
-            fragment = mem[fragments + fragment_number(mem, table, images, first, words)]
+            fragment = 0
+        if fragment == 0:  # not looked for yet, or dropped since
+            fragment = fragment_of(mem, table, images, first, words)
+            if fragment == 0:
+                mem[txn + X_ROW] = position
+                return refused_status(mode)
         blocks = mem[fragment + F_INDEX_BLOCKS]
         entry = index_find(mem, fragment, tag, images, first, words)
         if entry != 0:
@@ -173,22 +167,32 @@ def look_ahead_of_put(mem, fragments, order, hashes, begin, end):
     touched = 0
     for position in range(begin, end):
         i = order[position] if order.size else position
-        touched += touch_buckets(mem, mem[fragments + (hashes[i] >> TAG_BITS)], hashes[i] & TAG_MASK)
+        fragment = mem[fragments + (hashes[i] >> TAG_BITS)]
+        if fragment != 0:
+            touched += touch_buckets(mem, fragment, hashes[i] & TAG_MASK)
     mem[S_TOUCHED] = touched
+
+
+@helper
+def refused_status(mode):
+    """Why a row that no partition takes cannot be put."""
+    return ST_PARTITION if mode == MODE_INSERT or mode == MODE_WRITE else ST_MISSING
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1])", nogil=True)
 def hash_images(header, key_words, images, offsets, count, hashes):
-    """Fill hashes with fragment << 29 | tag for a batch of images. header: [fragments, fixed words, seed] (private)."""
-    fragments = header[0]
-    fixed = header[1]
-    seed = header[2]
+    """Fill hashes with fragment << 29 | tag for a batch of images; how many, fewer if no partition takes the next one.
+
+    header: the table's private hash header; with partition words, hashes has room for a key behind `count` words.
+    """
+    fixed = header[HH_FIXED_WORDS]
+    seed = header[HH_SEED]
     for i in range(count):
         at = offsets[i] if offsets.size else i * fixed
         first, words = image_key(images, at, fixed, key_words)
-        number = 0
-        if fragments > 1:
-            number = (xxh64_hash(images, first, words, PARTITION_SEED) & POSITIVE) % fragments
+        number = private_number(header, images, first, words, hashes, count)
+        if number < 0:
+            return i
         hashes[i] = number << TAG_BITS | tag_of(images, first, words, seed)
     return count
 
@@ -236,13 +240,14 @@ def touch_rows(mem, table, txn, buf, keys, offsets, stride, start, stop, mode):
 
     offsets: n + 1 key offsets, or empty with `stride` words per key. Returns OK or the status of row X_ROW.
     """
-    fragments = mem[table + T_FRAGMENT_LIST]
     seed = mem[table + T_SEED]
     for i in range(start, stop):
         first = offsets[i] if offsets.size else i * stride
         words = offsets[i + 1] - first if offsets.size else stride
-        fragment = mem[fragments + fragment_number(mem, table, keys, first, words)]
-        entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
+        fragment = fragment_of(mem, table, keys, first, words)
+        entry = 0
+        if fragment != 0:
+            entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
         status = ST_MISSING
         if entry != 0:
             status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode)
@@ -260,8 +265,10 @@ def touch_int_key(mem, table, txn, buf, key, mode):
     Returns the words used in `buf` (the record just made ends there), or a status below 0.
     """
     buf[0] = key  # the group header of a filling buffer is free; it serves as the key's scratch word
-    fragment = mem[mem[table + T_FRAGMENT_LIST] + fragment_number(mem, table, buf, 0, 1)]
-    entry = index_find(mem, fragment, tag_of(buf, 0, 1, mem[table + T_SEED]), buf, 0, 1)
+    fragment = fragment_of(mem, table, buf, 0, 1)
+    entry = 0
+    if fragment != 0:
+        entry = index_find(mem, fragment, tag_of(buf, 0, 1, mem[table + T_SEED]), buf, 0, 1)
     mem[txn + X_ROW] = 0
     if entry == 0:
         return ST_MISSING

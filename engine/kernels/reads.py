@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.changes import copy_image, lock_owner, own_kind, own_var
-from engine.kernels.operations import fragment_number
+from engine.kernels.partitions import fragment_number, fragment_of
 from engine.kernels.primary import (
     AHEAD_ROWS,
     candidate,
@@ -107,14 +107,17 @@ def read_entry(mem, txn, buf, fragment, entry, out, at):
 @helper
 def read_into(mem, table, txn, buf, keys, first, words, out, at):
     """Read one row by key into out[at:]; returns entry words, ST_MISSING, or ST_SPACE - words needed."""
-    fragment = mem[mem[table + T_FRAGMENT_LIST] + fragment_number(mem, table, keys, first, words)]
+    fragment = fragment_of(mem, table, keys, first, words)
+    if fragment == 0:
+        return ST_MISSING
     entry = index_find(mem, fragment, tag_of(keys, first, words, mem[table + T_SEED]), keys, first, words)
     return read_entry(mem, txn, buf, fragment, entry, out, at)
 
 
 @helper
 def look_ahead(mem, table, keys, key_offsets, stride, begin, end, hints):
-    """Bring what a group of keys will need into the cache; hints[i] gets fragment number << 46 | index entry.
+    """Bring what a group of keys will need into the cache; hints[i] gets fragment number << 46 | index entry, -1 for
+    a key that no partition takes.
 
     Each step runs over the whole group before the next begins, so that the misses overlap. An entry of 0 is no answer
     but a call to search.
@@ -126,10 +129,13 @@ def look_ahead(mem, table, keys, key_offsets, stride, begin, end, hints):
         first = key_offsets[i] if key_offsets.size else i * stride
         words = key_offsets[i + 1] - first if key_offsets.size else stride
         number = fragment_number(mem, table, keys, first, words)
-        hints[i] = number << TAG_BITS | tag_of(keys, first, words, seed)
+        hints[i] = number << TAG_BITS | tag_of(keys, first, words, seed) if number >= 0 else -1
     for i in range(begin, end):
-        touched += touch_buckets(mem, mem[fragments + (hints[i] >> TAG_BITS)], hints[i] & TAG_MASK)
+        if hints[i] >= 0:
+            touched += touch_buckets(mem, mem[fragments + (hints[i] >> TAG_BITS)], hints[i] & TAG_MASK)
     for i in range(begin, end):
+        if hints[i] < 0:
+            continue
         number = hints[i] >> TAG_BITS
         fragment = mem[fragments + number]
         entry = 0
@@ -138,7 +144,7 @@ def look_ahead(mem, table, keys, key_offsets, stride, begin, end, hints):
         hints[i] = number << HINT_SHIFT | entry
     for i in range(begin, end):
         entry = hints[i] & HINT_MASK
-        if entry != 0:
+        if hints[i] >= 0 and entry != 0:
             fragment = mem[fragments + (hints[i] >> HINT_SHIFT)]
             row = known_row_address(mem, fragment, entry_rowid(mem, entry))
             # Its first word and its last: a row of the usual size lies across two cache lines.
@@ -186,9 +192,11 @@ def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out,
         for i in range(begin, end):
             first = key_offsets[i] if key_offsets.size else i * stride
             words = key_offsets[i + 1] - first if key_offsets.size else stride
-            fragment = mem[fragments + (offsets[i] >> HINT_SHIFT)]
-            entry = confirmed(mem, table, fragment, offsets[i] & HINT_MASK, keys, first, words)
-            done = read_entry(mem, txn, buf, fragment, entry, out, state[1])
+            done = ST_MISSING
+            if offsets[i] >= 0:
+                fragment = mem[fragments + (offsets[i] >> HINT_SHIFT)]
+                entry = confirmed(mem, table, fragment, offsets[i] & HINT_MASK, keys, first, words)
+                done = read_entry(mem, txn, buf, fragment, entry, out, state[1])
             state[2] = i
             if done <= ST_SPACE:
                 return done

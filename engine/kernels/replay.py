@@ -149,7 +149,9 @@ def look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state):
             place = (words[at + 1] >> FRAGMENT_SHIFT) & FRAGMENT_MASK
             if table != 0 and place < mem[table + T_FRAGMENTS] and place % parts == part:
                 fragment = mem[mem[table + T_FRAGMENT_LIST] + place]
-                row = row_address(mem, fragment, words[at + 2] & ROWID_MASK)
+                row = 0
+                if fragment != 0:
+                    row = row_address(mem, fragment, words[at + 2] & ROWID_MASK)
                 if row != 0:
                     touched += word_at(mem, row) + word_at(mem, row + word_at(mem, fragment + F_ROW_WORDS) - 1)
         at += size
@@ -187,7 +189,8 @@ def replay_group(mem, tables, words, start, stop, epoch, part, parts, state):
             if table != 0 and place % parts == part:
                 fragment = mem[mem[table + T_FRAGMENT_LIST] + place]
                 status = OK
-                if epoch > mem[fragment + F_REPLAY_EPOCH]:
+                # 0: its partition is dropped further down.
+                if fragment != 0 and epoch > mem[fragment + F_REPLAY_EPOCH]:
                     if kind == KIND_INSERT:
                         status = replay_insert(mem, fragment, words, at, size, epoch)
                     elif kind == KIND_UPDATE:

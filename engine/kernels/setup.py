@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.partitions import give_partition_words
 from engine.kernels.pool import give_block, give_page, take_block, take_page
 from engine.kernels.rows import map_get
 from engine.layout.arena import (
@@ -64,6 +65,8 @@ from engine.layout.arena import (
     T_HAS_VAR,
     T_ID,
     T_KEY_WORDS,
+    T_LIST_WORDS,
+    T_PARTITION,
     T_ROW_WORDS,
     T_SCHEMA_VERSION,
     T_SEED,
@@ -71,6 +74,8 @@ from engine.layout.arena import (
     VAR_CLASSES,
     VP_NEXT,
 )
+
+SHAPE_WORDS = 8
 
 
 @kernel("int64(int64[::1], int64, int64, int64)")
@@ -168,12 +173,14 @@ def make_fragment(mem, table, number):
 def make_table(mem, shape):
     """Make an empty table; its descriptor address, 0 when memory is exhausted (then nothing is kept).
 
-    shape: [id, fragments, fixed words, has var, key words in the fixed image, hash seed, schema version, has disk].
+    shape: [id, fragment numbers ever given, fixed words, has var, key words in the fixed image, hash seed, schema
+    version, has disk], then the numbers that have a fragment; none: all.
     """
     table = take_block(mem, S_POOL)
     if table == 0:
         return 0
     count = shape[1]
+    given = shape.size - SHAPE_WORDS
     mem[table + T_ID] = shape[0]
     mem[table + T_FRAGMENTS] = count
     mem[table + T_FIXED_WORDS] = shape[2]
@@ -184,19 +191,18 @@ def make_table(mem, shape):
     mem[table + T_HAS_DISK] = shape[7]
     # At least one word besides header and reference: a reserved row keeps the place of its image there.
     mem[table + T_ROW_WORDS] = 2 + max(shape[2], 1) + shape[3]
-    if count <= BLOCK_WORDS:
-        address = take_block(mem, S_POOL)
-    else:
-        address = take_page(mem, S_POOL) << PAGE_SHIFT
+    address = take_list(mem, table, count)
     if address == 0:
         give_block(mem, S_POOL, table)
         return 0
     mem[table + T_FRAGMENT_LIST] = address
-    for number in range(count):
+    for place in range(given if given > 0 else count):
+        number = shape[SHAPE_WORDS + place] if given > 0 else place
         fragment = make_fragment(mem, table, number)
         if fragment == 0:
             for made in range(number):
-                give_block(mem, S_POOL, mem[address + made])
+                if mem[address + made] != 0:
+                    give_block(mem, S_POOL, mem[address + made])
             free_table_block(mem, table)
             return 0
         mem[address + number] = fragment
@@ -204,12 +210,33 @@ def make_table(mem, shape):
 
 
 @helper
-def free_table_block(mem, table):
-    """Give back a table's descriptor and fragment list."""
-    if mem[table + T_FRAGMENTS] <= BLOCK_WORDS:
-        give_block(mem, S_POOL, mem[table + T_FRAGMENT_LIST])
+def take_list(mem, table, count):
+    """Address of a zeroed array for `count` fragments of a table, 0 when memory is exhausted."""
+    mem[table + T_LIST_WORDS] = BLOCK_WORDS if count <= BLOCK_WORDS else PAGE_WORDS
+    if count <= BLOCK_WORDS:
+        return take_block(mem, S_POOL)
+    address = take_page(mem, S_POOL) << PAGE_SHIFT
+    if address != 0:
+        for number in range(PAGE_WORDS):
+            mem[address + number] = 0
+    return address
+
+
+@helper
+def give_list(mem, address, words):
+    """Give the array of a table's fragments back."""
+    if words == BLOCK_WORDS:
+        give_block(mem, S_POOL, address)
     else:
-        give_page(mem, S_POOL, mem[table + T_FRAGMENT_LIST] >> PAGE_SHIFT)
+        give_page(mem, S_POOL, address >> PAGE_SHIFT)
+
+
+@helper
+def free_table_block(mem, table):
+    """Give back a table's descriptor, partition words and fragment list."""
+    give_list(mem, mem[table + T_FRAGMENT_LIST], mem[table + T_LIST_WORDS])
+    if mem[table + T_PARTITION] != 0:
+        give_partition_words(mem, mem[table + T_PARTITION])
     give_block(mem, S_POOL, table)
 
 
@@ -272,23 +299,82 @@ def drop_table_rest(mem, table):
     """Give back what is left of a table whose pages are gone: maps, index, descriptors."""
     for number in range(mem[table + T_FRAGMENTS]):
         fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
-        pool = mem[fragment + F_POOL]
-        drop_index(mem, fragment)
-        for root in range(MAP_ROOTS):
-            middle = mem[fragment + F_MAP + root]
-            if middle == 0:
-                continue
-            for i in range(BLOCK_WORDS):
-                if mem[middle + i] != 0:
-                    give_block(mem, pool, mem[middle + i])
-            give_block(mem, pool, middle)
-        mem[fragment + F_ROWS] = 0
-        mem[fragment + F_FREE_HEAD] = 0
-        mem[fragment + F_FREE_TAIL] = 0
-        mem[fragment + F_FIXED_PAGES] = 0
-        mem[fragment + F_VAR_PAGES] = 0
-        give_block(mem, S_POOL, fragment)
+        if fragment != 0:
+            drop_rest(mem, fragment)
     free_table_block(mem, table)
+    return OK
+
+
+@helper
+def drop_rest(mem, fragment):
+    """Give back what is left of a fragment whose pages are gone: map, index, descriptor."""
+    pool = mem[fragment + F_POOL]
+    drop_index(mem, fragment)
+    for root in range(MAP_ROOTS):
+        middle = mem[fragment + F_MAP + root]
+        if middle == 0:
+            continue
+        for i in range(BLOCK_WORDS):
+            if mem[middle + i] != 0:
+                give_block(mem, pool, mem[middle + i])
+        give_block(mem, pool, middle)
+    mem[fragment + F_ROWS] = 0
+    mem[fragment + F_FREE_HEAD] = 0
+    mem[fragment + F_FREE_TAIL] = 0
+    mem[fragment + F_FIXED_PAGES] = 0
+    mem[fragment + F_VAR_PAGES] = 0
+    give_block(mem, S_POOL, fragment)
+
+
+# --- partitions that come and go ------------------------------------------------------------------
+@kernel("int64(int64[::1], int64, int64)")
+def add_fragment(mem, table, number):
+    """Make a fragment that no reader of the table sees, and room for it in the table's list; its address, 0 when memory
+    is exhausted.
+    """
+    if number >= mem[table + T_LIST_WORDS]:
+        before = mem[table + T_FRAGMENT_LIST]
+        words = mem[table + T_LIST_WORDS]
+        address = take_list(mem, table, number + 1)
+        if address == 0:
+            mem[table + T_LIST_WORDS] = words
+            return 0
+        for place in range(mem[table + T_FRAGMENTS]):
+            mem[address + place] = mem[before + place]
+        mem[table + T_FRAGMENT_LIST] = address
+        give_list(mem, before, words)
+    return make_fragment(mem, table, number)
+
+
+@kernel("int64(int64[::1], int64)")
+def drop_fragment_rest(mem, fragment):
+    """`drop_table_rest` of a fragment whose partition was dropped, or never came to be."""
+    drop_rest(mem, fragment)
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
+def change_partitions(mem, table, number, fragment, words, version):
+    """A new version of the table: `fragment` (0: none any more) is that of `number`, and rows are spread by the
+    partition words at `words` (0: by hash). From the next call on everybody goes by them.
+    """
+    mem[mem[table + T_FRAGMENT_LIST] + number] = fragment
+    mem[table + T_FRAGMENTS] = max(mem[table + T_FRAGMENTS], number + 1)
+    if mem[table + T_PARTITION] != 0:
+        give_partition_words(mem, mem[table + T_PARTITION])
+    mem[table + T_PARTITION] = words
+    mem[table + T_SCHEMA_VERSION] = version
+    for place in range(mem[table + T_FRAGMENTS]):
+        each = mem[mem[table + T_FRAGMENT_LIST] + place]
+        if each != 0:
+            mem[each + F_SCHEMA_VERSION] = version
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def set_partition_words(mem, table, words):
+    """Give a new table its partition words."""
+    mem[table + T_PARTITION] = words
     return OK
 
 

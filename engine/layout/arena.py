@@ -40,7 +40,7 @@ POOL_WORDS = 16
 
 # --- table descriptor (a block) -----------------------------------------------------------------
 T_ID = 0
-T_FRAGMENTS = 1
+T_FRAGMENTS = 1  # fragment numbers ever given; a dropped one has 0 in the list
 T_FIXED_WORDS = 2
 T_ROW_WORDS = 3
 T_HAS_VAR = 4
@@ -49,6 +49,8 @@ T_SEED = 6  # seed of the index hash
 T_SCHEMA_VERSION = 7
 T_FRAGMENT_LIST = 8  # address of the array of fragment descriptor addresses
 T_HAS_DISK = 9
+T_PARTITION = 10  # address of its partition words; 0: by hash of the whole key
+T_LIST_WORDS = 11  # size of the array of fragment descriptors: a block, or a page
 
 # --- fragment descriptor (a block) --------------------------------------------------------------
 F_TABLE = 0
@@ -245,6 +247,7 @@ ST_PAGE = -11  # a disk page must be brought into memory first
 ST_UNDO = -12  # the UNDO log is promised away
 ST_EXTENT = -13  # the tablespace has no free extent
 ST_DAMAGED = -14  # a disk page has not what its rows say
+ST_PARTITION = -15  # no partition takes the row
 
 assert BLOCKS_PER_PAGE * BLOCK_WORDS == PAGE_WORDS
 assert CELLS_PER_BLOCK * CELL_WORDS == BLOCK_WORDS

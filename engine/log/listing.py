@@ -131,8 +131,9 @@ def _schema(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> Ent
     if not 0 <= length <= (size - 2) * 8:
         raise _impossible(group, at)
     change = json.loads(group.words.data.cast("B")[start : start + length].tobytes())
-    if "create" in change:
-        dictionary.add(TableDefinition.from_json(json.dumps(change["create"]).encode()))
+    for kind in ("create", "alter"):
+        if kind in change:
+            dictionary.add(TableDefinition.from_json(json.dumps(change[kind]).encode()))
     return {"kind": "schema", "lsn": group.lsn + at * 8, "epoch": group.epoch, "change": change}
 
 

@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import InvariantBroken, MemoryExhausted
-from engine.kernels.setup import drop_fragment_pages, drop_table_rest, make_table, setup_pool, take_transaction_block
+from engine.kernels.partitions import put_partition_words
+from engine.kernels.setup import (
+    add_fragment,
+    drop_fragment_pages,
+    drop_fragment_rest,
+    drop_table_rest,
+    make_table,
+    setup_pool,
+    take_transaction_block,
+)
 from engine.layout.arena import (
     BLOCK_WORDS,
     OK,
@@ -97,7 +106,27 @@ class Arena:
         """Addresses of a table's fragments."""
         first = int(self.mem[table + T_FRAGMENT_LIST])
         held: Any = self.mem[first : first + int(self.mem[table + T_FRAGMENTS])]
-        return list(held.tolist())
+        return [fragment for fragment in held.tolist() if fragment]
+
+    def add_fragment(self, table: int, number: int) -> int:
+        """Address of a new fragment that the table does not know yet."""
+        fragment = add_fragment(self.mem, table, number)
+        if fragment == 0:
+            raise MemoryExhausted("data_memory has no room for another partition; enlarge data_memory")
+        return int(fragment)
+
+    def drop_fragment(self, fragment: int) -> None:
+        """Give back all memory of a fragment that no table has any more and nobody uses."""
+        while drop_fragment_pages(self.mem, fragment, DROP_PAGES_PER_CALL) == ST_MORE:
+            pass
+        drop_fragment_rest(self.mem, fragment)
+
+    def put_partition_words(self, words: Words, start: int) -> int:
+        """Address of a copy of the partition words at words[start]."""
+        address = put_partition_words(self.mem, words, start)
+        if address == 0:
+            raise MemoryExhausted("data_memory has no room for the bounds of partitions; enlarge data_memory")
+        return int(address)
 
     def drop_table(self, table: int) -> None:
         """Give back all memory of a table nobody uses any more."""

@@ -13,7 +13,6 @@ import functools
 from typing import Any
 
 from engine.errors import RedoOverloaded, StorageFull
-from engine.partition import HashPartition
 from engine.schema import Column
 from engine.types import Float64, Int32, Int64, Text
 from engine.types_text import VarChar
@@ -58,7 +57,7 @@ class DiskHistory(History):
         space = "main" if name == MAIN else "side"
         if space not in self.db.tablespaces():
             self.db.create_tablespace(space, **SPACES[space], limit=LIMIT)
-        self.db.create_table(name, self.columns, primary_key="id", partition=HashPartition(2), tablespace=space)
+        self.db.create_table(name, self.columns, primary_key="id", partition=self.partition(name), tablespace=space)
 
     def ddl(self, name: str) -> None:
         """Make the table, or drop it if it is there, and now and then its tablespace with it."""

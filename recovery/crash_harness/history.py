@@ -11,7 +11,7 @@ import random
 from typing import Any, Literal
 
 from engine.errors import RedoOverloaded, RowNotFound
-from engine.partition import HashPartition
+from engine.partition import HashPartition, Partition
 from engine.schema import Column
 from engine.types import Float64, Int64, Text
 from engine.types_text import VarChar
@@ -99,7 +99,11 @@ class History:
 
     def create(self, name: str) -> None:
         """Make a table."""
-        self.db.create_table(name, self.columns, primary_key="id", partition=HashPartition(2))
+        self.db.create_table(name, self.columns, primary_key="id", partition=self.partition(name))
+
+    def partition(self, name: str) -> Partition:
+        """How the rows of a new table are spread."""
+        return HashPartition(2)
 
     def begin(self, after: Model) -> str:
         """A change is under way."""

@@ -15,6 +15,7 @@ import numpy as np
 from engine.disk.tablespaces import TablespaceDefinition
 from engine.errors import ForeignFile, IoFailed, Rejected
 from engine.layout.arena import ENTRY_WORDS
+from engine.layout.disk import OWNER_FRAGMENT_SHIFT
 from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
 from engine.layout.sealed import KIND_LCP_CONTROL, check_version, header_of, is_sealed, seal, store_of, write_seal
 from engine.schema import TableDefinition
@@ -55,6 +56,10 @@ class Control:
     # Extent headers, blocks and bytes of the extents file.
     extents: tuple[int, int, int] = (0, 0, 0)
     undo: UndoMark | None = None  # None: there was no UNDO log yet
+
+    def owners(self) -> list[int]:
+        """All its fragments as extents name their owners."""
+        return [table | number << OWNER_FRAGMENT_SHIFT for table, number in self.fragments]
 
     def body(self) -> bytes:
         """The JSON behind the header; without a word of tablespaces as long as none was made."""
@@ -184,7 +189,7 @@ def _parse_body(body: bytes) -> dict[str, Any]:
     value = json.loads(body)
     tables = [TableDefinition.from_json(json.dumps(table).encode()) for table in value["tables"]]
     fragments = {(row[0], row[1]): _sizes(row[2:]) for row in value["fragments"]}
-    places = {(table.table_id, number) for table in tables for number in range(table.partition.fragments)}
+    places = {(table.table_id, number) for table in tables for number in table.partition.numbers}
     identities = {table.table_id for table in tables}, {table.name for table in tables}
     if any(len(each) != len(tables) for each in identities):
         raise ValueError("two tables of one number or name")

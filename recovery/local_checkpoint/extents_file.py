@@ -168,8 +168,8 @@ def _count(headers: Words) -> int:
 
 
 def restore_extents(store: Store, headers: Words, lcp_id: int) -> int:
-    """Give all extents their owners and free words back; returns how many. Tables that are not in the store any more
-    were dropped: their extents wait for the checkpoints that have them. Raises: DataFileDamaged.
+    """Give all extents their owners and free words back; returns how many. Tables and partitions that are not
+    in the store any more were dropped: their extents wait for the checkpoints that have them. Raises: DataFileDamaged.
     """
     at = count = 0
     while at < headers.size:
@@ -178,7 +178,9 @@ def restore_extents(store: Store, headers: Words, lcp_id: int) -> int:
         number = owner >> OWNER_FRAGMENT_SHIFT
         fragment = 0
         if table is not None:
-            fragment = table.fragments[number] if 0 <= number < len(table.fragments) else -1
+            # Numbers without a fragment are of partitions that were dropped before the checkpoint.
+            is_given = 0 <= number < table.definition.partition.next_number
+            fragment = table.by_number.get(number, 0) if is_given else -1
         if fragment < 0 or restore_extent(store.mem, int(headers[at + 1]), fragment, headers, at) != OK:
             cause = LcpDamaged(
                 f"{extents_name(lcp_id)} has an extent at page {int(headers[at + 1]):#x} that no data file has so, or"

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.errors import InvariantBroken
 from engine.kernels.lcp import abandon_lcp, scan_lcp, start_lcp
-from engine.layout.arena import F_LCP_COPIED, OK, ST_MORE, ST_SPACE
+from engine.layout.arena import F_LCP_COPIED, F_ROWS, OK, ST_MORE, ST_SPACE
 from engine.layout.disk import UNDO_MARK_WORDS
 from engine.layout.lcp import COPIES_FRAGMENT, COPIES_TABLE
 from recovery.local_checkpoint.control import Control, UndoMark, control_ids, control_name, read_controls, write_control
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from engine.file_protocol import Files
     from engine.memory.arena import Words
     from engine.store import Store
-    from engine.table import Table
     from recovery.local_checkpoint.copies import CopySink
 
 Progress = Callable[[int, int, str], None]
+# (table, fragment number) -> descriptor of the fragments in a local checkpoint.
+Parts = dict[tuple[int, int], int]
 SCAN_SLOTS = 4_096
 KEPT = 2
 
@@ -88,11 +89,11 @@ class LocalCheckpoint:
         self.next_id += 1
         self._store.pin(self)
         try:
-            tables: list[Table] = []
+            parts: Parts = {}
             try:
-                control = self._start(lcp_id, tables)
+                control = self._start(lcp_id, parts)
                 report = LcpReport(lcp_id, control.epoch)
-                self._write_data(control, tables, report, progress)
+                self._write_data(control, parts, report, progress)
                 self._write_disk(control, report)
                 self._files.sync_directory(FOLDER)
                 self._store.log.wait(control.start_sequence - 1)
@@ -101,7 +102,7 @@ class LocalCheckpoint:
             except BaseException:
                 # A full disk, or Ctrl-C in a call of `checkpoint()`: the store lives on with the checkpoint before.
                 if self._store.failure.first is None:
-                    self._abandon(lcp_id, tables)
+                    self._abandon(lcp_id, parts)
                 raise
         finally:
             self._store.unpin(self)
@@ -111,7 +112,7 @@ class LocalCheckpoint:
         report.seconds = self._store.clock.monotonic() - began
         return report
 
-    def _start(self, lcp_id: int, tables: list[Table]) -> Control:
+    def _start(self, lcp_id: int, parts: Parts) -> Control:
         store = self._store
         disk = store.disk
         if disk.is_started:
@@ -124,11 +125,12 @@ class LocalCheckpoint:
             self._has_disk = disk.is_started
             # The sink first: from the first fragment's start on, commits may need it.
             self._sink.start()
-            tables.extend(store.tables.values())
-            for table in tables:
-                for fragment in table.fragments:
+            # As they are now: partitions made from here on are none of its business, dropped ones stay (`pin`).
+            definitions = [table.definition for table in store.tables.values()]
+            for table in store.tables.values():
+                for number, fragment in table.by_number.items():
+                    parts[table.table_id, number] = fragment
                     start_lcp(store.mem, fragment, epoch)
-            definitions = [table.definition for table in tables]
             space = store.space
             return Control(
                 lcp_id,
@@ -142,33 +144,27 @@ class LocalCheckpoint:
                 next_file_id=space.next_file_id,
             )
 
-    def _write_data(self, control: Control, tables: list[Table], report: LcpReport, progress: Progress | None) -> None:
+    def _write_data(self, control: Control, parts: Parts, report: LcpReport, progress: Progress | None) -> None:
         lcp_id = control.lcp_id
-        total = sum(table.count() for table in tables)
+        total = sum(int(self._store.mem[fragment + F_ROWS]) for fragment in parts.values())
         span = new_span()
         place = (lcp_id, COPIES_TABLE, COPIES_FRAGMENT)
         copies = DataFileWriter(self._files, copies_name(lcp_id), self._identity, place, new_span())
         try:
-            for table in tables:
-                for number, fragment in enumerate(table.fragments):
-                    writer = DataFileWriter(
-                        self._files,
-                        data_name(lcp_id, table.table_id, number),
-                        self._identity,
-                        (lcp_id, table.table_id, number),
-                        span,
-                    )
-                    try:
-                        self._scan(fragment, writer, copies, report)
-                        writer.close()
-                    except BaseException:
-                        writer.discard()
-                        raise
-                    control.fragments[(table.table_id, number)] = (writer.entries, writer.blocks, writer.size_bytes)
-                    report.rows += writer.entries
-                    report.size_bytes += writer.size_bytes
-                    if progress is not None:
-                        progress(report.rows, total, "rows")
+            for part, fragment in parts.items():
+                name = data_name(lcp_id, *part)
+                writer = DataFileWriter(self._files, name, self._identity, (lcp_id, *part), span)
+                try:
+                    self._scan(fragment, writer, copies, report)
+                    writer.close()
+                except BaseException:
+                    writer.discard()
+                    raise
+                control.fragments[part] = (writer.entries, writer.blocks, writer.size_bytes)
+                report.rows += writer.entries
+                report.size_bytes += writer.size_bytes
+                if progress is not None:
+                    progress(report.rows, total, "rows")
             self._drain(copies, report)
             with self._store.latch:
                 self._sink.stop()
@@ -177,7 +173,7 @@ class LocalCheckpoint:
             copies.discard()
             raise
         # No commit copies any more: the sink has stopped.
-        copied = sum(int(self._store.mem[each + F_LCP_COPIED]) for table in tables for each in table.fragments)
+        copied = sum(int(self._store.mem[fragment + F_LCP_COPIED]) for fragment in parts.values())
         control.copies = (copied, copies.blocks, copies.size_bytes)
         report.size_bytes += copies.size_bytes
 
@@ -213,24 +209,20 @@ class LocalCheckpoint:
             report.copies_bytes += entries.nbytes
             self._sink.reuse(buffer)
 
-    def _abandon(self, lcp_id: int, tables: list[Table]) -> None:
+    def _abandon(self, lcp_id: int, parts: Parts) -> None:
         """The disk is full: let the scan clear what bits are left, remove the files, keep the checkpoint before."""
         store = self._store
         with store.latch:
-            for table in tables:
-                for fragment in table.fragments:
-                    abandon_lcp(store.mem, fragment)
+            for fragment in parts.values():
+                abandon_lcp(store.mem, fragment)
             self._sink.stop()
         scrap: Words = store.no_words
         state = np.zeros(2, dtype=np.int64)
-        for table in tables:
-            for fragment in table.fragments:
-                while (status := scan_lcp(store.mem, fragment, scrap, SCAN_SLOTS, state)) == ST_MORE:
-                    store.failure.check()
-                if status != OK:
-                    raise store.fail(
-                        InvariantBroken("a row's checkpoint bit disagrees with its epoch; reopen the store")
-                    )
+        for fragment in parts.values():
+            while (status := scan_lcp(store.mem, fragment, scrap, SCAN_SLOTS, state)) == ST_MORE:
+                store.failure.check()
+            if status != OK:
+                raise store.fail(InvariantBroken("a row's checkpoint bit disagrees with its epoch; reopen the store"))
         self.abandoned += 1
         self._remove(lcp_id)
 
@@ -265,4 +257,4 @@ class LocalCheckpoint:
                 disk.undo.set_mark(newest.undo.position)
             if older.undo is not None:
                 disk.undo.set_tail(older.undo.sequence, older.undo.position)
-            disk.space.free_dropped(table.table_id for control in intact[:KEPT] for table in control.tables)
+            disk.space.free_dropped(owner for control in intact[:KEPT] for owner in control.owners())

@@ -126,7 +126,7 @@ class Loader:
 
     def adopt(self, table: Table) -> None:
         """Give a table's fragments to their loaders."""
-        for number, fragment in enumerate(table.fragments):
+        for number, fragment in table.by_number.items():
             pool = S_POOL_TOP if self.parts > 1 and number % self.parts == 1 else S_POOL
             set_pool(self._store.mem, fragment, pool)
 
@@ -143,13 +143,11 @@ class Loader:
         if not self._controls:
             return
         tables = list(self._store.tables.values())
-        on_disk = [
-            (table, number) for table in tables if table.format.has_disk for number in range(len(table.fragments))
-        ]
+        on_disk = [(table, number) for table in tables if table.format.has_disk for number in table.by_number]
         if on_disk or self._controls[0].tablespaces:
             self.disk_control = self._choose_one(on_disk, [EXTENTS])
         for table in tables:
-            for number in range(len(table.fragments)):
+            for number in table.by_number:
                 one = self.disk_control if table.format.has_disk else self._choose_one([(table, number)], [])
                 self.chosen[table.table_id, number] = one
 
@@ -187,14 +185,14 @@ class Loader:
             self.result.rows += result.rows
             self.result.size_bytes += result.size_bytes
         for place, held in self.chosen.items():
-            fragment = self._store.by_id[place[0]].fragments[place[1]]
+            fragment = self._store.by_id[place[0]].by_number[place[1]]
             epoch = 0 if held is None else held.epoch
             self._store.mem[fragment + F_REPLAY_EPOCH] = epoch
             finish_load(self._store.mem, fragment, epoch)
 
     def _load_part(self, part: int, result: Loaded) -> None:
         for table in list(self._store.tables.values()):
-            for number, fragment in enumerate(table.fragments):
+            for number, fragment in table.by_number.items():
                 control = self.chosen.get((table.table_id, number))
                 place = (table.table_id, number)
                 if number % self.parts != part or control is None or place not in control.fragments:
@@ -254,7 +252,7 @@ class Loader:
             # Tables dropped since, and fragments that come from another checkpoint, are passed over (F59).
             table = self._store.by_id.get(definition.table_id)
             is_wanted = self.chosen.get((definition.table_id, number)) is control
-            return table.fragments[number] if is_wanted and table is not None else 0
+            return table.by_number[number] if is_wanted and table is not None else 0
 
         shapes, targets = shapes_of(control.tables, target_of)
         state = np.zeros(3, dtype=np.int64)
@@ -278,7 +276,7 @@ def shapes_of(
     targets: list[int] = []
     for definition in known:
         layout = compute_layout(definition)
-        count = definition.partition.fragments
+        count = definition.partition.next_number
         at = definition.table_id * SHAPE_WORDS
         shapes[at : at + SHAPE_WORDS] = (layout.fixed_words, int(layout.has_var), count, len(targets))
         targets.extend(target_of(definition, number) for number in range(count))

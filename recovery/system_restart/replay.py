@@ -58,8 +58,8 @@ def _schema_change(group: GroupRead, at: int) -> dict[str, Any]:
     start = (at + 2) * 8
     try:
         change = json.loads(group.words[at + 2 :].tobytes()[: int(group.words[at + 1])])
-        if "create" in change:
-            TableDefinition.from_json(json.dumps(change["create"]).encode())
+        if "create" in change or "alter" in change:
+            definition_in(change)
         elif "tablespace" in change:
             TablespaceDefinition.from_json(json.dumps(change["tablespace"]).encode())
         elif "datafile" in change:
@@ -74,8 +74,15 @@ def _schema_change(group: GroupRead, at: int) -> dict[str, Any]:
     return change  # type: ignore[no-any-return]
 
 
+def definition_in(change: dict[str, Any]) -> TableDefinition:
+    """The table definition a "create" or "alter" record carries. Raises: SchemaInvalid."""
+    return TableDefinition.from_json(json.dumps(change["create" if "create" in change else "alter"]).encode())
+
+
 def apply_schema(store: Store, loader: Loader, changes: list[tuple[int, dict[str, Any]]], known_epoch: int) -> None:
-    """Make tables created behind the checkpoint; operations of tables dropped further down are skipped in replay."""
+    """Make tables and partitions created behind the checkpoint; operations of those dropped further down are skipped in
+    replay. Raises: RedoDamaged, MemoryExhausted.
+    """
     dropped = {change["drop"] for _, change in changes if "drop" in change}
     # Drops first: a table made later may have the name of one dropped before.
     for table_id in dropped:
@@ -84,11 +91,32 @@ def apply_schema(store: Store, loader: Loader, changes: list[tuple[int, dict[str
             store.remove_table(table)
     _apply_tablespaces(store, [change for epoch, change in changes if epoch > known_epoch])
     for epoch, change in changes:
-        if "create" in change and epoch > known_epoch:
-            definition = TableDefinition.from_json(json.dumps(change["create"]).encode())
+        if "alter" in change:
+            definition = definition_in(change)
+            if definition.table_id not in dropped:
+                _alter(store, loader, definition)
+        elif "create" in change and epoch > known_epoch:
+            definition = definition_in(change)
             store.next_table_id = max(store.next_table_id, definition.table_id + 1)
             if definition.table_id not in dropped:
                 loader.adopt(store.install_table(definition))
+
+
+def _alter(store: Store, loader: Loader, definition: TableDefinition) -> None:
+    """Take a table on to the next version of its definition, unless it is that far. Raises: RedoDamaged."""
+    table = store.by_id.get(definition.table_id)
+    if table is not None and definition.version <= table.definition.version:
+        return
+    is_next = table is not None and definition.version == table.definition.version + 1
+    if table is None or not is_next or not table.is_change_of_partitions(definition):
+        raise RedoDamaged(
+            f"the log has version {definition.version} of table {definition.name}, but none it could come from;"
+            " restore from a backup"
+        )
+    gone = table.apply(table.prepare(definition))
+    if gone:
+        table.drop_fragment(gone)  # memory is private: nobody looks at it
+    loader.adopt(table)
 
 
 def _apply_tablespaces(store: Store, changes: list[dict[str, Any]]) -> None:

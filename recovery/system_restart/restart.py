@@ -378,7 +378,7 @@ class Restart:
         if self._disk is not None:
             space = self._disk.columns.space
             space.remove_unnamed(each for control in controls for each in control.tablespaces)
-            space.free_dropped(table.table_id for control in controls for table in control.tables)
+            space.free_dropped(owner for control in controls for owner in control.owners())
         self._phase("firm up")
         return written, copies
 

@@ -60,6 +60,8 @@ SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_s
 SPACE_DROPPED = "tests.disk.test_space:test_dropped_tables_extents_wait_and_come_back_wholly_free"
 SPACE_GIVEN_BACK = "tests.disk.test_space:test_tablespace_given_back_leaves_every_block_as_before"
 
+PARTITIONS = "tests.partition.test_kinds:test_fragment_of_any_key_equals_twin_in_batches_and_alone"
+
 TWINS = {
     **dict.fromkeys(["check.check_rows", "check.check_index"], "tests.check.test_live:test_damage_in_memory_is_found"),
     "checksums.xxh3_lanes": XXH3,
@@ -143,6 +145,19 @@ TWINS = {
     "disk_matrix.fill_of_extents": "tests.disk.test_space:test_fill_of_extents_lists_used_words_of_each_page",
     "setup.setup_pool": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "setup.take_transaction_block": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
+    "partitions.fragments_of_keys": PARTITIONS,
+    **dict.fromkeys(
+        [
+            "partitions.put_partition_words",
+            "partitions.drop_partition_words",
+            "setup.set_partition_words",
+            "setup.change_partitions",
+            "setup.add_fragment",
+            "setup.drop_fragment_rest",
+            "disk_extents.join_new_fragment",
+        ],
+        "tests.partition.test_changes:test_partitions_that_come_and_go_leave_every_word_owned_once",
+    ),
     **dict.fromkeys(["setup.make_table", "setup.drop_fragment_pages", "setup.drop_table_rest"], DROPPED),
     "disk_page.check_page": "tests.disk.test_pages:test_random_pieces_taken_and_given_equal_twin",
     **dict.fromkeys(
@@ -195,7 +210,7 @@ def test_hashes_and_order_of_any_batch_equal_twin(
     images = random.integers(-(2**63), 2**63 - 1, count * fixed, dtype=np.int64)
     nothing = np.zeros(0, dtype=np.int64)
     hashes = np.zeros(count, dtype=np.int64)
-    header = np.array([fragments, fixed, index_seed], dtype=np.int64)
+    header = np.array([fragments, fixed, index_seed, 0, 0, 0, 0, 0], dtype=np.int64)
     words = int(random.integers(1, fixed + 1))
     assert k.hash_images(header, words, images, nothing, count, hashes) == count
     keys = [images[row * fixed : row * fixed + words].tobytes() for row in range(count)]

@@ -105,6 +105,7 @@ def _info(files: PosixFiles) -> dict[str, Any]:
                 "columns": len(each.columns),
                 "primary_key": ", ".join(each.primary_key),
                 "fragments": each.partition.fragments,
+                "partition": each.partition.describe(),
                 **_storage_of(each),
             }
             for each in tables
