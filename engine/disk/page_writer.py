@@ -50,7 +50,7 @@ class PageWriter:
         self._write_ahead = write_ahead
         self._double_write = double_write
         self._identity = identity
-        self._is_unsynced = False
+        self._is_unsynced = True  # what a process wrote that was killed: the next batch goes over its copies
         self._begun: tuple[Words, list[int], int] | None = None
         self.batches = 0
         self.pages_written = 0

@@ -167,6 +167,7 @@ class Space:
         if tablespace is None or file_id in self._open:
             return
         file, extents = open_data_file(self._files, self._store, tablespace.definition, file_id)
+        file.writes += 1  # a process that was killed may have written what no sync has seen
         try:
             made = DataFile(file_id, file, self._install_file(tablespace, file_id), extents)
         except BaseException:

@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.memory import MemoryFiles
 from engine.layout.arena import S_UNDO
 from engine.layout.disk_arena import U_FREE, U_PROMISED
 from tests.store.disk_support import NAME, OTHER, DiskStore
+from tests.store.support import open_memory
 
 
 def undo_word(store: DiskStore, word: int) -> int:
@@ -368,3 +371,27 @@ def test_disk_insert_that_finds_no_room_inside_a_batch_on_one_key_rolls_all_of_i
     store.verify()
     store.crash()
     assert OTHER not in store.db
+
+
+def test_pages_that_a_killed_process_wrote_are_synced_before_their_copies_are_overwritten() -> None:
+    # The data files are synced when the next batch comes, for until then the double-write file has what they may lose.
+    # A process that was killed leaves its last batch so. The next one took the data files for synced: its first batch
+    # went over the copies, and a power loss then tore pages that nobody could mend.
+    store = DiskStore()
+    store.load(range(40), 1, size=2_500)
+
+    def unsynced(memory: MemoryFiles) -> int:
+        return sum(piece.name.startswith("space/") for piece in memory.pieces())
+
+    assert unsynced(store.files), "the last batch lies in its place, unsynced"
+    memory = store.files.kill()
+    at_first_batch: list[int] = []
+    first_batch = Rule("pwrite", "double-write", stall=lambda: at_first_batch.append(unsynced(memory)))
+    store.files = FaultFiles(memory, [first_batch])
+    store.db.close()
+    store.db = open_memory(store.files, **store.options)
+    while not at_first_batch:
+        store.load(range(40), 2, size=2_500)
+    assert at_first_batch == [0]
+    store.files = memory
+    store.crash(random.Random(1))
