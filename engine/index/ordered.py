@@ -36,10 +36,11 @@ SCAN_ENTRIES = 4_096
 PROMISE_ENTRIES = 256
 LOAD_ENTRIES = 8_192
 SLICE_SLOTS = 512
-SLICE_ENTRIES = 256
+SLICE_ENTRIES = 128  # each reads a row and goes down the tree: about a microsecond if nothing of it is in the cache
+CHECK_SLOTS = 128
 COLLECT_SLOTS = 1 << 16
-DROP_NODES = 1_024
-CHECK_LEAVES = 4
+DROP_NODES = 512
+CHECK_LEAVES = 1
 
 FAULTS = {
     ix.FAULT_ORDER: "entries are out of order",
@@ -302,7 +303,7 @@ class OrderedIndex:
             position = np.zeros(3, dtype=np.int64)
             status = ST_MORE
             while status == ST_MORE:
-                position[1] = SLICE_SLOTS
+                position[1] = CHECK_SLOTS
                 status = tree_check_rows(self.mem, self.address, fragment, position, state)
             rows += int(position[2])
         if state[ix.CK_FAULT] == 0 and int(self.mem[self.address + ix.I_VERSION]) == version:

@@ -179,6 +179,17 @@ def test_single_int64_key_word_is_the_value_itself() -> None:
     stage.close()
 
 
+def test_entries_answer_alone_only_for_their_own_exact_columns() -> None:
+    columns = [tm.Column("a", t.Int32), tm.Column("f", t.Float64), tm.Column("s", t.VarChar(80))]
+    stage = filled(columns, numpy_random(0), 1)
+    definition, layout = stage.table.definition, stage.table.format.layout
+    shape = KeyShape(definition, layout, ["a", "f"])
+    assert shape.answers(["a"]) and shape.answers([])
+    assert not shape.answers(["a", "f"]) and not shape.answers(["a", "s"])
+    assert not KeyShape(definition, layout, ["a", "s"]).answers(["a"])
+    stage.close()
+
+
 def test_floats_sort_with_nan_above_and_zeros_equal() -> None:
     stage = filled([tm.Column("k", t.Float64)], numpy_random(0), 1)
     encode = stage.index.shape.encode
