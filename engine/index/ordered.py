@@ -236,7 +236,9 @@ class OrderedIndex:
         order = np.argsort(words[:count]).astype(np.int64, copy=False)
         work = np.empty_like(order)
         order_ties(self.mem, self.address, words, count, places, order, count, work, self._side())
-        return Run(words, places, order, count)
+        # In order in memory, too: merging and loading then read ahead.
+        planes = np.take(words.reshape(self.shape.words, count), order, axis=1)
+        return Run(planes.ravel(), places[order], np.arange(count, dtype=np.int64), count)
 
     def _side(self) -> Words:
         """Three scratch parts of one thread."""
