@@ -17,6 +17,7 @@ from engine.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
 from engine.layout import columns as c
 from engine.layout import index_arena as ix
 from engine.layout.row import WORD_BYTES, words_for
+from engine.types import Floating
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,6 +102,13 @@ class KeyShape:
         pieces = layout.key_places if layout.key_in_var else ()
         self._pieces = [words_for(place.column.type.width) or -1 for place in pieces]
         self._nullable = sum(column.nullable << number for number, column in enumerate(self.columns))
+
+    def answers(self, names: Sequence[str]) -> bool:
+        """Whether entries alone have the values of these columns, as they are: floats do not come back with their
+        sign of zero or the bits of their NaN.
+        """
+        own = {column.name for column in self.columns if not isinstance(column.type, Floating)}
+        return self.is_exact and own.issuperset(names)
 
     def descriptor_shape(self, state: int, leaf_entries: int, children: int) -> Words:
         """The shape that the kernel `make_tree` takes."""

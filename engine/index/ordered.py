@@ -14,7 +14,7 @@ import numpy as np
 from engine.errors import InvariantBroken, MemoryExhausted
 from engine.index.key_values import KeyShape
 from engine.kernels.key_columns import decode_keys
-from engine.kernels.tree_build import collect_keys, order_ties, tree_add_rows, tree_load, tree_load_finish
+from engine.kernels.tree_build import collect_keys, merge_runs, order_ties, tree_add_rows, tree_load, tree_load_finish
 from engine.kernels.tree_changes import tree_delete_run, tree_insert_run
 from engine.kernels.tree_check import tree_check, tree_check_free, tree_check_rows
 from engine.kernels.tree_promises import tree_promise, tree_unpromise
@@ -36,10 +36,11 @@ SCAN_ENTRIES = 4_096
 PROMISE_ENTRIES = 256
 LOAD_ENTRIES = 8_192
 SLICE_SLOTS = 512
-SLICE_ENTRIES = 256
+SLICE_ENTRIES = 128  # each reads a row and goes down the tree: about a microsecond if nothing of it is in the cache
+CHECK_SLOTS = 128
 COLLECT_SLOTS = 1 << 16
-DROP_NODES = 1_024
-CHECK_LEAVES = 4
+DROP_NODES = 512
+CHECK_LEAVES = 1
 
 FAULTS = {
     ix.FAULT_ORDER: "entries are out of order",
@@ -202,7 +203,7 @@ class OrderedIndex:
         width = self.shape.words
         words = np.zeros(room * width, dtype=np.int64)
         places = np.zeros(room, dtype=np.int64)
-        side = np.zeros(3 * (self.shape.key_words + 2), dtype=np.int64)
+        side = self._side()
         state = np.zeros(3, dtype=np.int64)
         state[1] = COLLECT_SLOTS
         while collect_keys(self.mem, self.address, fragment, words, places, side, state) == ST_MORE:
@@ -214,19 +215,34 @@ class OrderedIndex:
 
     def merge(self, runs: Sequence[Run]) -> Run:
         """One sorted run of several."""
-        width = self.shape.words
+        runs = [run for run in runs if len(run.order)] or list(runs[:1])
         if len(runs) == 1:
             return runs[0]
-        planes = [np.take(run.words.reshape(width, run.stride), run.order, axis=1) for run in runs]
-        places = np.concatenate([run.places[run.order] for run in runs])
-        return self._sorted(np.concatenate(planes, axis=1).ravel(), places)
+        width = self.shape.words
+        starts = np.cumsum([0, *(len(run.order) for run in runs)]).astype(np.int64)
+        planes = [run.words.reshape(width, run.stride) for run in runs]
+        words = np.concatenate(planes, axis=1).ravel()
+        places = np.concatenate([run.places for run in runs])
+        order = np.concatenate([run.order + start for run, start in zip(runs, starts[:-1], strict=True)])
+        heads = np.stack([starts[:-1], starts[1:]], axis=1).ravel()
+        merged = np.empty_like(order)
+        count = len(order)
+        side = self._side()
+        merge_runs(self.mem, self.address, words, count, places, order, heads, len(runs), merged, side)
+        return Run(words, places, merged, count)
 
     def _sorted(self, words: Words, places: Words) -> Run:
         count = len(places)
         order = np.argsort(words[:count]).astype(np.int64, copy=False)
-        side = np.zeros(3 * (self.shape.key_words + 2), dtype=np.int64)
-        order_ties(self.mem, self.address, words, count, places, order, count, np.empty_like(order), side)
-        return Run(words, places, order, count)
+        work = np.empty_like(order)
+        order_ties(self.mem, self.address, words, count, places, order, count, work, self._side())
+        # In order in memory, too: merging and loading then read ahead.
+        planes = np.take(words.reshape(self.shape.words, count), order, axis=1)
+        return Run(planes.ravel(), places[order], np.arange(count, dtype=np.int64), count)
+
+    def _side(self) -> Words:
+        """Three scratch parts of one thread."""
+        return np.zeros(3 * (self.shape.key_words + 2), dtype=np.int64)
 
     def load(self, run: Run) -> None:
         """Fill an empty index with all its entries. Raises: MemoryExhausted; drop it then."""
@@ -302,7 +318,7 @@ class OrderedIndex:
             position = np.zeros(3, dtype=np.int64)
             status = ST_MORE
             while status == ST_MORE:
-                position[1] = SLICE_SLOTS
+                position[1] = CHECK_SLOTS
                 status = tree_check_rows(self.mem, self.address, fragment, position, state)
             rows += int(position[2])
         if state[ix.CK_FAULT] == 0 and int(self.mem[self.address + ix.I_VERSION]) == version:

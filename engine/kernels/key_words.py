@@ -12,6 +12,7 @@ from engine.kernels.checksums import shift_right
 from engine.kernels.varparts import chunk_address
 from engine.kernels.words import move_words, word_at
 from engine.layout.arena import (
+    F_FIXED_WORDS,
     F_HAS_VAR,
     F_ROW_WORDS,
     PAGE_HEADER_WORDS,
@@ -42,6 +43,7 @@ from engine.layout.columns import (
 from engine.layout.index_arena import (
     I_COLUMN_COUNT,
     I_COLUMNS,
+    I_KEY_WORDS,
     I_NULLABLE,
     I_PIECE_WORDS,
     I_SIDE,
@@ -50,6 +52,8 @@ from engine.layout.index_arena import (
     PLACE_SHIFT,
     PLACE_SLOT_MASK,
     SIDE_CONSTANTS,
+    SIDE_OTHER,
+    SIDE_TARGET,
     SIDE_VALUE,
 )
 from engine.layout.row import (
@@ -287,19 +291,36 @@ def row_of_place(mem, place):
 
 
 @helper
+def var_of_place(mem, place):
+    """Var reference of the row at a place; 0 if its table has no var parts."""
+    fragment = mem[((place >> PLACE_SHIFT) << PAGE_SHIFT) + PG_FRAGMENT]
+    if mem[fragment + F_HAS_VAR] == 0:
+        return 0
+    return mem[row_of_place(mem, place) + mem[fragment + F_ROW_WORDS] - 1]
+
+
+@helper
+def is_chained(mem, reference):
+    """Whether a var part lies in several chunks."""
+    word = mem[((reference >> 16) << PAGE_SHIFT) + PAGE_WORDS - 1 - (reference & 0xFFFF)]
+    return word & VAR_CHAINED != 0
+
+
+@helper
+def encode_beside(mem, tree, place, fixed, at, side, side_at, out, base, limit):
+    """`encode_key` of a fixed image fixed[at:] beside the var part of the row at a place."""
+    reference = var_of_place(mem, place)
+    var_at = chunk_address(mem, reference) if reference else 0
+    if reference and not is_chained(mem, reference):
+        reference = 0
+    return encode_key(mem, tree, fixed, at, mem, var_at, reference, side, side_at, out, base, limit)
+
+
+@helper
 def encode_row(mem, tree, place, side, side_at, out, base, limit):
     """`encode_key` of the row at a place."""
-    row = row_of_place(mem, place)
-    fragment = mem[((place >> PLACE_SHIFT) << PAGE_SHIFT) + PG_FRAGMENT]
-    reference = 0
-    var_at = 0
-    if mem[fragment + F_HAS_VAR]:
-        reference = mem[row + mem[fragment + F_ROW_WORDS] - 1]
-        var_at = chunk_address(mem, reference)
-        chunk = mem[((reference >> 16) << PAGE_SHIFT) + PAGE_WORDS - 1 - (reference & 0xFFFF)]
-        if chunk & VAR_CHAINED == 0:
-            reference = 0
-    return encode_key(mem, tree, mem, row + ROW_HEADER_WORDS, mem, var_at, reference, side, side_at, out, base, limit)
+    at = row_of_place(mem, place) + ROW_HEADER_WORDS
+    return encode_beside(mem, tree, place, mem, at, side, side_at, out, base, limit)
 
 
 @helper
@@ -313,6 +334,30 @@ def encode_here(mem, tree, place, number, limit):
     """Key words of the row at a place into a scratch part; returns their number."""
     out = side_part(mem, tree, number)
     return encode_row(mem, tree, place, mem, side_part(mem, tree, SIDE_VALUE), mem, out, limit)
+
+
+@helper
+def image_changes_key(mem, tree, place, image, at, keeps_var):
+    """Whether an after-image image[at:] gives the row at a place another key. keeps_var: the image is the fixed one
+    alone, the var part stays as it is.
+    """
+    most = mem[tree + I_KEY_WORDS]
+    held = encode_here(mem, tree, place, SIDE_OTHER, most)
+    target = side_part(mem, tree, SIDE_TARGET)
+    value = side_part(mem, tree, SIDE_VALUE)
+    if keeps_var:
+        words = encode_beside(mem, tree, place, image, at, mem, value, mem, target, most)
+    else:
+        fragment = mem[((place >> PLACE_SHIFT) << PAGE_SHIFT) + PG_FRAGMENT]
+        var_at = at + mem[fragment + F_FIXED_WORDS]
+        words = encode_key(mem, tree, image, at, image, var_at, 0, mem, value, mem, target, most)
+    if words != held:
+        return True
+    other = side_part(mem, tree, SIDE_OTHER)
+    for i in range(words):
+        if mem[target + i] != mem[other + i]:
+            return True
+    return False
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64[::1])")

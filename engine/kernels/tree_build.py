@@ -174,6 +174,58 @@ def order_ties(mem, tree, words, stride, places, order, count, work, side):
 
 
 @helper
+def heads_in_order(mem, tree, words, stride, places, side, one, other):
+    """Whether entry `one` sorts before entry `other`."""
+    if words[one] != words[other]:
+        return words[one] < words[other]
+    return lies_before(mem, tree, words, stride, places, side, one, other)
+
+
+@helper
+def sift_down(mem, tree, words, stride, places, side, order, heads, at, count):
+    """Let the run at `at` of a heap of runs sink to its place. heads: where each run stands in `order`, and its end."""
+    run = heads[2 * at]
+    end = heads[2 * at + 1]
+    while 2 * at + 1 < count:
+        child = 2 * at + 1
+        if child + 1 < count and heads_in_order(
+            mem, tree, words, stride, places, side, order[heads[2 * child + 2]], order[heads[2 * child]]
+        ):
+            child += 1
+        if not heads_in_order(mem, tree, words, stride, places, side, order[heads[2 * child]], order[run]):
+            break
+        heads[2 * at] = heads[2 * child]
+        heads[2 * at + 1] = heads[2 * child + 1]
+        at = child
+    heads[2 * at] = run
+    heads[2 * at + 1] = end
+
+
+@kernel(
+    "int64(int64[::1], int64, int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1])",
+    nogil=True,
+)
+def merge_runs(mem, tree, words, stride, places, order, heads, count, merged, side):
+    """Merge `count` sorted runs: `order` has the numbers of their entries, heads two words for each run, its first
+    place in `order` and the one behind its last. No run is empty. side: three scratch parts. Returns the entries.
+    """
+    for at in range(count // 2 - 1, -1, -1):
+        sift_down(mem, tree, words, stride, places, side, order, heads, at, count)
+    done = 0
+    while count > 0:
+        merged[done] = order[heads[0]]
+        done += 1
+        heads[0] += 1
+        if heads[0] == heads[1]:
+            count -= 1
+            heads[0] = heads[2 * count]
+            heads[1] = heads[2 * count + 1]
+        if count > 1:
+            sift_down(mem, tree, words, stride, places, side, order, heads, 0, count)
+    return done
+
+
+@helper
 def hang_at_edge(mem, tree, made):
     """Tell the levels above of a new last leaf; the path is the right edge."""
     level = 1

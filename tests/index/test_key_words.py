@@ -13,7 +13,8 @@ import tidemark as tm
 from engine import types as t
 from engine.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
 from engine.index.key_values import KeyShape
-from engine.kernels.key_words import encode_images, encode_places
+from engine.kernels import kernel
+from engine.kernels.key_words import encode_images, encode_places, image_changes_key
 from engine.layout import index_arena as ix
 from tests.index.stage import Stage, numpy_random, order_of
 from tests.index.values import KEY_KINDS, KINDS, columns_of, row_of, value_of
@@ -44,6 +45,11 @@ def image_words(stage: Stage, rows: list[dict[str, Any]], limit: int) -> list[li
     joined = np.concatenate(images)
     encode_images(stage.mem, stage.index.address, joined, offsets, fixed, len(rows), limit, out, lengths)
     return [out[i * (limit + 2) :][: lengths[i]].tolist() for i in range(len(rows))]
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64)")
+def changes_key(mem, tree, place, image, at, keeps_var):  # type: ignore[no-untyped-def]
+    return 1 if image_changes_key(mem, tree, place, image, at, keeps_var) else 0
 
 
 def check_agreement(stage: Stage) -> None:
@@ -138,10 +144,49 @@ def test_exact_key_words_decode_to_their_values(seed: int) -> None:
     stage.close()
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_after_images_are_told_to_change_a_key_exactly_if_they_do(seed: int) -> None:
+    """With a var part of their own, or beside that of the row."""
+    random = numpy_random(seed)
+    columns = columns_of(random, 3)
+    every = [*columns, tm.Column("other", tm.VarChar(9)), tm.Column("number", tm.Int64)]
+    stage = Stage([tm.Column("id", tm.Int64), *every], [column.name for column in columns])
+    stage.put(row_of(i, every, random) for i in range(40))
+    places = stage.places()
+    shape, form = stage.index.shape, stage.table.format
+    for row in stage.model.values():
+        new = {**row, "other": "new", "number": 5}
+        for column in columns:
+            if random.random() < 0.3:
+                new[column.name] = row_of(0, [column], random)[column.name]
+        image = np.concatenate([np.zeros(3, dtype=np.int64), form.encode_row(new)])
+        place = places[row["id"]]
+        is_changed = shape.encode([row[name] for name in stage.key]) != shape.encode([new[name] for name in stage.key])
+        assert changes_key(stage.mem, stage.index.address, place, image, 3, 0) == is_changed
+        mixed = {column.name: (row if column.type.is_var else new)[column.name] for column in columns}
+        is_changed = shape.encode([row[name] for name in stage.key]) != shape.encode(
+            [mixed[name] for name in stage.key]
+        )
+        fixed = image[: 3 + form.fixed_words].copy()
+        assert changes_key(stage.mem, stage.index.address, place, fixed, 3, 1) == is_changed
+    stage.close()
+
+
 def test_single_int64_key_word_is_the_value_itself() -> None:
     stage = filled([tm.Column("k", t.Int64)], numpy_random(0), 1)
     for value in (0, -1, 5, -(2**63), 2**63 - 1):
         assert stage.index.shape.encode([value]) == [value]
+    stage.close()
+
+
+def test_entries_answer_alone_only_for_their_own_exact_columns() -> None:
+    columns = [tm.Column("a", t.Int32), tm.Column("f", t.Float64), tm.Column("s", t.VarChar(80))]
+    stage = filled(columns, numpy_random(0), 1)
+    definition, layout = stage.table.definition, stage.table.format.layout
+    shape = KeyShape(definition, layout, ["a", "f"])
+    assert shape.answers(["a"]) and shape.answers([])
+    assert not shape.answers(["a", "f"]) and not shape.answers(["a", "s"])
+    assert not KeyShape(definition, layout, ["a", "s"]).answers(["a"])
     stage.close()
 
 

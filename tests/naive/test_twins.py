@@ -175,7 +175,8 @@ TWINS = {
     **dict.fromkeys(["tree_scans.tree_scan_back", "tree_scans.tree_estimate"], TREE_RANGES),
     **dict.fromkeys(["tree_promises.tree_promise", "tree_promises.tree_unpromise"], TREE_PROMISES),
     **dict.fromkeys(
-        [f"tree_build.{name}" for name in ("collect_keys", "order_ties", "tree_load", "tree_load_finish")], TREE_BUILT
+        [f"tree_build.{name}" for name in "collect_keys order_ties merge_runs tree_load tree_load_finish".split()],
+        TREE_BUILT,
     ),
     "tree_build.tree_add_rows": TREE_ONLINE,
     **dict.fromkeys([f"tree_check.tree_check{what}" for what in ("", "_free", "_rows")], TREE_DAMAGE),
