@@ -1,8 +1,8 @@
 """Interpreted programs: `Assembler` builds one, `Program` is one that was verified, kernels run it (docs/access.md,
 section 2).
 
-Invariant: the words of a `Program` have passed the verifier and can no longer be changed, so kernels need not look at
-them twice. A program reads rows as they were: what it writes goes to outputs, and is not seen by a later read.
+Invariant: the words of a `Program` have passed the verifier, and nobody changes them, so kernels need not look at them
+twice (numba takes read-only arrays for another type, so that nothing but this line forbids it). A program reads rows as they were: what it writes goes to outputs, and is not seen by a later read.
 """
 
 from __future__ import annotations
@@ -73,7 +73,6 @@ class Program:
         self.definition = definition
         self.columns = tuple(columns)
         self.words: Words = np.array(words, dtype=np.int64)
-        self.words.flags.writeable = False
         verifier = Verifier(definition, self.columns, self.words)
         verifier.verify()
         self.outputs = tuple(verifier.outputs[number] for number in sorted(verifier.outputs))

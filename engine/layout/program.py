@@ -170,26 +170,26 @@ NEED_FRAGMENT = 1 << R_FRAGMENT
 
 # --- memory a program works in ------------------------------------------------------------------------
 # State, stack and accumulators, then planes of VECTOR_ROWS words.
-W_ROWS = 0  # rows that have a verdict
-W_ALIVE = 1  # rows of the vector not finished yet
-W_NEXT = 2  # least instruction number a living row goes on at
-W_AHEAD = 3  # whether some living row goes on further ahead than W_NEXT
+W_NEXT = 0  # least instruction number a living row goes on at; FINISHED if none lives
+W_TOP = 1  # greatest one
 W_STATE_WORDS = 16
-W_NULLS_SEEN = W_STATE_WORDS  # for each register and the scratch one: 0 if no row's value is NULL
+W_NULLS_SEEN = W_STATE_WORDS  # for each register and the scratch ones: 0 if no row's value is NULL
 W_STACK = W_NULLS_SEEN + 32
 W_ACCUMULATORS = W_STACK + CALLS_MAX
 ACCUMULATOR_WORDS = 4
 ACC_COUNT = 0  # values that were not NULL
 ACC_LOW = 1  # integer or low word; bits of a float
 ACC_HIGH = 2  # high word; of a float sum the bits of the compensation
-SCRATCH = REGISTERS  # the register behind the last one
-W_LOW = 512  # plane of each register and the scratch one
-W_HIGH = W_LOW + (REGISTERS + 1) * VECTOR_ROWS
-W_NULL = W_HIGH + (REGISTERS + 1) * VECTOR_ROWS
-W_RESUME = W_NULL + (REGISTERS + 1) * VECTOR_ROWS  # number of the instruction a row goes on at
+SCRATCH = REGISTERS  # the registers behind the last one: a value on its way, and what it is compared with
+SCRATCH_OTHER = REGISTERS + 1
+REGISTER_PLANES = REGISTERS + 2
+W_LOW = 512  # plane of each register and the scratch ones
+W_HIGH = W_LOW + REGISTER_PLANES * VECTOR_ROWS
+W_NULL = W_HIGH + REGISTER_PLANES * VECTOR_ROWS
+W_RESUME = W_NULL + REGISTER_PLANES * VECTOR_ROWS  # number of the instruction a row goes on at
 W_VERDICT = W_RESUME + VECTOR_ROWS
 W_CODE = W_VERDICT + VECTOR_ROWS
-W_COMPARED = W_CODE + VECTOR_ROWS
+W_COMPARED = W_CODE + VECTOR_ROWS  # less, equal, greater as -1, 0, 1; or which rows an instruction fails for
 W_OUTPUTS = W_COMPARED + VECTOR_ROWS
 OUT_LOW = 0
 OUT_HIGH = 1
@@ -221,7 +221,7 @@ RUN_ERROR = 2
 RUN_BROKEN = -1  # program or memory of impossible size
 
 assert W_ACCUMULATORS + ACCUMULATORS_MAX * ACCUMULATOR_WORDS <= W_LOW
-assert REGISTERS + 1 <= W_STACK - W_NULLS_SEEN
+assert REGISTER_PLANES <= W_STACK - W_NULLS_SEEN
 assert OPCODES_END <= 64
 assert H_RESERVED + 1 == PROGRAM_HEADER_WORDS
 assert PROGRAM_INSTRUCTIONS_MAX < FINISHED
