@@ -14,13 +14,15 @@ from engine.kernels import helper
 from engine.kernels.vm_words import (
     LONG_MAX,
     LONG_MIN,
+    add_words,
     below,
     bits_of,
     float_floor_divided,
     float_of,
     float_remainder,
-    floor_divided,
-    multiplied_overflows,
+    multiply_high,
+    multiply_words,
+    subtract_words,
     wide_to_float,
 )
 from engine.layout.program import (
@@ -70,9 +72,9 @@ _FLOAT_LIMIT = 9223372036854775808.0
 def _word_result(opcode, x, y):
     """The result of an instruction on two integers that cannot fail."""
     if opcode == OP_SUB:
-        return x - y
+        return subtract_words(x, y)
     if opcode == OP_MUL:
-        return x * y
+        return multiply_words(x, y)
     if opcode == OP_AND:
         return x & y
     if opcode == OP_OR:
@@ -95,11 +97,11 @@ def _add_words(work, opcode, target, one, other, count):
     if opcode == OP_ADD:
         for i in range(count):
             step = np.uint64(i)
-            work[target + step] = work[one + step] + work[other + step]
+            work[target + step] = add_words(work[one + step], work[other + step])
     else:
         for i in range(count):
             step = np.uint64(i)
-            work[target + step] = work[one + step] - work[other + step]
+            work[target + step] = subtract_words(work[one + step], work[other + step])
 
 
 @helper
@@ -112,7 +114,7 @@ def _add_exact(work, opcode, target, one, other, begin, count):
         step = np.uint64(i)
         x = work[one + step]
         y = work[other + step] ^ turn
-        result = x + y - turn
+        result = subtract_words(add_words(x, y), turn)
         mark = (((x ^ result) & (y ^ result)) >> 63) & PE_OVERFLOW
         work[marks + step] = mark
         work[target + step] = result
@@ -138,7 +140,7 @@ def _divide_words(work, opcode, flags, target, one, other, begin, end):
             result = -x if opcode == OP_FLOORDIV else 0
             mark = PE_OVERFLOW if x == LONG_MIN and opcode == OP_FLOORDIV else 0
         else:
-            quotient = floor_divided(x, y)
+            quotient = x // y
             result = quotient if opcode == OP_FLOORDIV else x - quotient * y
         work[W_LOW + target * VECTOR_ROWS + row] = result
         work[W_NULL + target * VECTOR_ROWS + row] = is_null
@@ -185,8 +187,9 @@ def _multiply_words(work, target, one, other, begin, count):
         step = np.uint64(i)
         x = work[one + step]
         y = work[other + step]
-        mark = PE_OVERFLOW if multiplied_overflows(x, y) else 0
-        work[target + step] = x * y
+        result = multiply_words(x, y)
+        mark = PE_OVERFLOW if multiply_high(x, y) != result >> 63 else 0
+        work[target + step] = result
         work[W_COMPARED + begin + i] = mark
         wrong |= mark
     return wrong
@@ -219,12 +222,12 @@ def _wide_words(work, opcode, target, one, other, begin, end):
         other_low = work[W_LOW + other * VECTOR_ROWS + row]
         other_high = work[W_HIGH + other * VECTOR_ROWS + row]
         if opcode == OP_WIDE_ADD_EXACT:
-            result = low + other_low
-            top = high + other_high + below(result, low)
+            result = add_words(low, other_low)
+            top = add_words(add_words(high, other_high), below(result, low))
             over = (high ^ top) & (other_high ^ top)
         else:
-            result = low - other_low
-            top = high - other_high - below(low, other_low)
+            result = subtract_words(low, other_low)
+            top = subtract_words(subtract_words(high, other_high), below(low, other_low))
             over = (high ^ other_high) & (high ^ top)
         mark = (over >> 63) & PE_OVERFLOW
         work[W_LOW + target * VECTOR_ROWS + row] = result

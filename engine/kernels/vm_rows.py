@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.kernels import helper
-from engine.kernels.vm_words import below, bits_of, float_key, float_of, wide_order
+from engine.kernels.vm_words import add_words, below, bits_of, float_key, float_of, wide_order
 from engine.layout.program import (
     ACC_COUNT,
     ACC_HIGH,
@@ -264,8 +264,8 @@ def write_rows(work, register, output, kind, nullable, width, program, limits, k
 
 @helper
 def _add_wide(work, at, low, high):
-    total = work[at + ACC_LOW] + low
-    work[at + ACC_HIGH] += high + below(total, low)
+    total = add_words(work[at + ACC_LOW], low)
+    work[at + ACC_HIGH] = add_words(work[at + ACC_HIGH], add_words(high, below(total, low)))
     work[at + ACC_LOW] = total
 
 

@@ -15,7 +15,6 @@ from engine.kernels import helper
 
 LONG_MIN = -(1 << 63)
 LONG_MAX = (1 << 63) - 1
-_SMALL = 1 << 31
 
 
 def _cast_of(source, target, through=None):
@@ -34,7 +33,44 @@ def _cast_of(source, target, through=None):
     return intrinsic(typed)
 
 
+def _words_of(operation):
+    """An intrinsic on two words: numba promises LLVM that its own sums and products do not overflow, these may."""
+
+    def typed(context, one, other):
+        def code(context, builder, signature, args):
+            return operation(builder, args[0], args[1])
+
+        return types.int64(types.int64, types.int64), code
+
+    return intrinsic(typed)
+
+
+def _high_product(builder, one, other):
+    long = ir.IntType(128)
+    product = builder.mul(builder.sext(one, long), builder.sext(other, long))
+    return builder.trunc(builder.ashr(product, ir.Constant(long, 64)), ir.IntType(64))
+
+
 if numba.config.DISABLE_JIT:
+
+    def _wrapped(number):
+        return (int(number) + (1 << 63)) % (1 << 64) - (1 << 63)
+
+    def add_words(one, other):
+        """one + other, wrapping."""
+        return _wrapped(int(one) + int(other))
+
+    def subtract_words(one, other):
+        """one - other, wrapping."""
+        return _wrapped(int(one) - int(other))
+
+    def multiply_words(one, other):
+        """one * other, wrapping."""
+        return _wrapped(int(one) * int(other))
+
+    def multiply_high(one, other):
+        """The high word of one * other."""
+        return int(one) * int(other) >> 64
 
     def float_of(bits):
         """The float whose bits a word has."""
@@ -49,6 +85,10 @@ if numba.config.DISABLE_JIT:
         return float(np.int64(bits).astype(np.int32).view(np.float32))
 
 else:
+    add_words = _words_of(lambda builder, one, other: builder.add(one, other))
+    subtract_words = _words_of(lambda builder, one, other: builder.sub(one, other))
+    multiply_words = _words_of(lambda builder, one, other: builder.mul(one, other))
+    multiply_high = _words_of(_high_product)
     float_of = _cast_of(types.int64, types.float64)
     bits_of = _cast_of(types.float64, types.int64)
     single_of = _cast_of(types.int64, types.float64, through=types.float32)
@@ -84,8 +124,8 @@ def wide_to_float(low, high):
         return float(low)
     is_negative = high < 0
     if is_negative:
-        low = -low
-        high = ~high + (1 if low == 0 else 0)
+        low = subtract_words(0, low)
+        high = add_words(~high, 1 if low == 0 else 0)
     if high == 0:
         number = float(np.uint64(low))
         return -number if is_negative else number
@@ -107,24 +147,6 @@ def wide_to_float(low, high):
         kept |= 1
     number = float(np.uint64(kept)) * float_of((1023 + shift) << 52)
     return -number if is_negative else number
-
-
-@helper
-def multiplied_overflows(one, other):
-    """Whether one * other does not fit 64 bits."""
-    if -_SMALL <= one < _SMALL and -_SMALL <= other < _SMALL:
-        return False
-    if one == 0 or other == 0:
-        return False
-    if one == -1 or other == -1:
-        return one == LONG_MIN or other == LONG_MIN
-    return floor_divided(one * other, other) != one or (one * other) % other != 0
-
-
-@helper
-def floor_divided(one, other):
-    """one // other; other is neither 0 nor -1."""
-    return one // other
 
 
 @helper
