@@ -2,6 +2,7 @@
 
 A row is due at instruction k if it goes on at k or before. Registers of rows that are finished may hold anything; those
 of rows that go on further ahead must be kept, so results go to the scratch register first while there are such rows.
+Hot loops load before they choose: a load that hangs on a condition would keep them from becoming vectors.
 """
 
 from __future__ import annotations
@@ -67,12 +68,18 @@ def survey(work, begin, end):
 @helper
 def finish_rows(work, verdict, code, k, begin, end):
     """Give the rows that are due their verdict."""
-    for i in range(begin, end):
-        at = np.uint64(i)
-        due = work[W_RESUME + at] <= k
-        work[W_VERDICT + at] = verdict if due else work[W_VERDICT + at]
-        work[W_CODE + at] = code if due else work[W_CODE + at]
-        work[W_RESUME + at] = FINISHED if due else work[W_RESUME + at]
+    first = np.uint64(W_RESUME + begin)
+    verdicts = np.uint64(W_VERDICT + begin)
+    codes = np.uint64(W_CODE + begin)
+    for i in range(end - begin):
+        step = np.uint64(i)
+        resume = work[first + step]
+        old_verdict = work[verdicts + step]
+        old_code = work[codes + step]
+        due = resume <= k
+        work[verdicts + step] = verdict if due else old_verdict
+        work[codes + step] = code if due else old_code
+        work[first + step] = FINISHED if due else resume
     survey(work, begin, end)
 
 
@@ -113,13 +120,21 @@ def blend(work, register, k, begin, end):
     if seen == 0 and seen_scratch != 0:
         for i in range(begin, end):
             work[W_NULL + register * VECTOR_ROWS + i] = 0
-    low = np.uint64(W_LOW + register * VECTOR_ROWS)
-    high = np.uint64(W_HIGH + register * VECTOR_ROWS)
-    for i in range(begin, end):
-        at = np.uint64(i)
-        due = work[W_RESUME + at] <= k
-        work[low + at] = work[W_LOW + SCRATCH * VECTOR_ROWS + at] if due else work[low + at]
-        work[high + at] = work[W_HIGH + SCRATCH * VECTOR_ROWS + at] if due else work[high + at]
+    resumes = np.uint64(W_RESUME + begin)
+    low = np.uint64(W_LOW + register * VECTOR_ROWS + begin)
+    high = np.uint64(W_HIGH + register * VECTOR_ROWS + begin)
+    scratch_low = np.uint64(W_LOW + SCRATCH * VECTOR_ROWS + begin)
+    scratch_high = np.uint64(W_HIGH + SCRATCH * VECTOR_ROWS + begin)
+    for i in range(end - begin):
+        step = np.uint64(i)
+        new = work[scratch_low + step]
+        old = work[low + step]
+        work[low + step] = new if work[resumes + step] <= k else old
+    for i in range(end - begin):
+        step = np.uint64(i)
+        new = work[scratch_high + step]
+        old = work[high + step]
+        work[high + step] = new if work[resumes + step] <= k else old
     if seen | seen_scratch:
         for i in range(begin, end):
             if work[W_RESUME + i] <= k:
@@ -144,8 +159,9 @@ def fill_register(work, register, low, high, begin, end):
 def clear_nulls(work, register, begin, end):
     """Make the null plane of a register say what it is not looked into for."""
     if work[W_NULLS_SEEN + register] == 0:
-        for i in range(begin, end):
-            work[W_NULL + register * VECTOR_ROWS + i] = 0
+        first = np.uint64(W_NULL + register * VECTOR_ROWS + begin)
+        for i in range(end - begin):
+            work[first + np.uint64(i)] = 0
 
 
 @helper
@@ -200,26 +216,24 @@ def order_nulls(work, is_sql, null_order, k, begin, end):
 @helper
 def branch_rows(work, taken, target, k, begin, end):
     """Move the due rows on to the target whose comparison is one of those in `taken`: bits 0, 1, 2 for -1, 0, 1."""
-    least = FINISHED
-    top = -1
-    for i in range(begin, end):
-        at = np.uint64(i)
-        resume = work[W_RESUME + at]
-        goes = resume <= k and (taken >> (work[W_COMPARED + at] + 1)) & 1 != 0
-        resume = target if goes else resume
-        work[W_RESUME + at] = resume
-        least = min(least, resume)
-        top = max(top, -1 if resume == FINISHED else resume)
-    work[W_NEXT] = least
-    work[W_TOP] = top
+    first = np.uint64(W_RESUME + begin)
+    place = np.uint64(W_COMPARED + begin)
+    for i in range(end - begin):
+        step = np.uint64(i)
+        resume = work[first + step]
+        goes = (taken >> (work[place + step] + 1)) & (1 if resume <= k else 0)
+        work[first + step] = target if goes != 0 else resume
+    survey(work, begin, end)
 
 
 @helper
 def compare_nulls(work, register, begin, end):
     """Put 0 for NULL and 1 for a value into the plane of comparisons."""
     clear_nulls(work, register, begin, end)
-    for i in range(begin, end):
-        work[W_COMPARED + i] = 0 if work[W_NULL + register * VECTOR_ROWS + i] != 0 else 1
+    nulls = np.uint64(W_NULL + register * VECTOR_ROWS + begin)
+    place = np.uint64(W_COMPARED + begin)
+    for i in range(end - begin):
+        work[place + np.uint64(i)] = 0 if work[nulls + np.uint64(i)] != 0 else 1
 
 
 @helper
