@@ -345,9 +345,10 @@ def _step(data, rows, program, work, at, k, begin, end):
 def _prepare(data, rows, program, work, count):
     """Make every row start at instruction 0; rows whose fixed words do not lie in the array are damaged."""
     for i in range(count):
-        work[p.W_RESUME + i] = 0
-        work[p.W_VERDICT + i] = p.VERDICT_NONE
-        work[p.W_CODE + i] = 0
+        step = np.uint64(i)
+        work[np.uint64(p.W_RESUME) + step] = 0
+        work[np.uint64(p.W_VERDICT) + step] = p.VERDICT_NONE
+        work[np.uint64(p.W_CODE) + step] = 0
     for output in range(program[p.H_OUTPUTS]):
         nulls = p.W_OUTPUTS + (output * p.OUTPUT_PLANES + p.OUT_NULL) * p.VECTOR_ROWS
         for i in range(count):
@@ -429,6 +430,11 @@ def _run(data, rows, count, program, work):
     _prepare(data, rows, program, work, count)
     if program[p.H_FLAGS] & p.PF_FORWARD:
         _run_vector(data, rows, program, work, count)
+        greatest = 0
+        for i in range(count):
+            greatest = max(greatest, work[np.uint64(p.W_VERDICT) + np.uint64(i)])
+        if greatest < p.VERDICT_LAST:
+            return p.RUN_OK
     status = p.RUN_OK
     for row in range(count):
         if status != p.RUN_OK:
@@ -462,13 +468,14 @@ def _fill_planes(entries, offsets, first, count, total, parameters, program, row
     fixed_words = program[p.H_FIXED_WORDS]
     size = entries.size
     for i in range(count):
-        image = offsets[first + i]
+        image = offsets[np.uint64(first + i)]
         if image < ENTRY_WORDS or image > size:
             rows[p.R_FIXED * p.VECTOR_ROWS + i] = -1
             continue
-        rows[p.R_FIXED * p.VECTOR_ROWS + i] = image
-        rows[p.R_EPOCH * p.VECTOR_ROWS + i] = entries[np.uint64(image - 2)]
-        rows[p.R_AUTHOR * p.VECTOR_ROWS + i] = entries[np.uint64(image - 1)] & ENTRY_AUTHOR_MASK
+        step = np.uint64(i)
+        rows[np.uint64(p.R_FIXED * p.VECTOR_ROWS) + step] = image
+        rows[np.uint64(p.R_EPOCH * p.VECTOR_ROWS) + step] = entries[np.uint64(image - 2)]
+        rows[np.uint64(p.R_AUTHOR * p.VECTOR_ROWS) + step] = entries[np.uint64(image - 1)] & ENTRY_AUTHOR_MASK
     if needs & (p.NEED_ROWID | p.NEED_FRAGMENT):
         for i in range(count):
             image = max(rows[p.R_FIXED * p.VECTOR_ROWS + i], ENTRY_WORDS)

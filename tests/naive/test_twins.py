@@ -45,6 +45,8 @@ UNDO_WORDS = "tests.log.test_undo_kernels:test_filter_and_parser_of_any_words_eq
 JOINED = "tests.rows.test_disk_parts:test_parts_joined_and_found_again_equal_twin"
 TRACES = "tests.disk.test_replacement:test_random_traces_equal_twin_step_by_step"
 HERE = "tests.naive.test_twins"
+MACHINE = "tests.interpreter.test_machine:test_random_programs_over_random_rows_vector_row_by_row_and_naive_agree"
+ADDRESSES = "tests.interpreter.test_conflicts:test_program_over_given_addresses_judges_as_over_entries"
 SPACE = "tests.disk.test_space:test_random_history_of_reservation_equals_twin_after_every_step"
 SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_same_with_promises_forgotten"
 SPACE_DROPPED = "tests.disk.test_space:test_dropped_tables_extents_wait_and_come_back_wholly_free"
@@ -142,6 +144,8 @@ TWINS = {
         TRACES,
     ),
     **dict.fromkeys(["setup.split_pool", "setup.join_pools", "setup.set_pool"], RESTARTED),
+    "vm_run.run_batch": MACHINE,
+    "vm_run.run_program": ADDRESSES,
 }
 
 
