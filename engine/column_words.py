@@ -57,8 +57,8 @@ def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[n
     """The words of the columns at `positions`, one after the other, and the constants they point into.
 
     Shapes: COLUMN_WORDS for each position. CW_MISSING counts bytes from the start of the constants, which fill whole
-    words; each default begins on a word. A piece of a key in the var part has there the words of each piece up to itself,
-    -1 for pieces of variable size.
+    words; each default begins on a word. A piece of a key in the var part has there the words of each piece up to
+    itself, -1 for pieces of variable size.
     """
     words = np.zeros(len(positions) * c.COLUMN_WORDS, dtype=np.int64)
     constants = bytearray()

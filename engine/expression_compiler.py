@@ -7,7 +7,6 @@ to the leaves, so that three-valued logic needs no third value. Arithmetic goes 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal as PythonDecimal
@@ -26,10 +25,9 @@ from engine.expressions import (
     Member,
     Not,
     NullTest,
-    lifted,
 )
 from engine.instruction_set import FLOAT, INTEGER, WIDE
-from engine.interpreter import Assembler, Program, bits_float
+from engine.interpreter import Assembler
 from engine.layout import program as p
 from engine.types import Boolean, Decimal, Enum, Floating, Integer
 from engine.types_base import is_int, plain, shown
@@ -108,7 +106,7 @@ class Compiler:
         elif isinstance(node, Member):
             self._member(node, yes, no, negated)
         elif isinstance(node, NullTest):
-            self._null_test(node.inner, no if negated else yes, yes if negated else no)
+            self.null_test(node.inner, no if negated else yes, yes if negated else no)
         elif isinstance(node, Like):
             self._like(node, yes, no, negated)
         elif isinstance(node, Col) and isinstance(self.column(node.name).type, Boolean):
@@ -122,7 +120,7 @@ class Compiler:
         if negated and node.values:
             # NULL is neither in the list nor not in it.
             known = self.label()
-            self._null_test(node.inner, no, known)
+            self.null_test(node.inner, no, known)
             self.asm.label(known)
         for value in node.values:
             if isinstance(value, Constant) and value.value is None:
@@ -133,7 +131,8 @@ class Compiler:
             self.asm.label(after)
         self.asm.branch(missed)
 
-    def _null_test(self, inner: Expression, yes: str, no: str) -> None:
+    def null_test(self, inner: Expression, yes: str, no: str) -> None:
+        """Go to `yes` where it is NULL, else to `no`."""
         if isinstance(inner, Col):
             self.column(inner.name)
             self.asm.branch_column_null(inner.name, yes)
@@ -254,8 +253,8 @@ class Compiler:
         if isinstance(kind, Decimal):
             most = int(10**kind.precision) - 1
             return -most, most
-        assert_kind: Any = kind
-        return assert_kind.minimum, assert_kind.maximum
+        bounds: Any = kind
+        return bounds.minimum, bounds.maximum
 
     # --- arithmetic -----------------------------------------------------------------------------------
     def need(self, node: Expression) -> int:
@@ -338,7 +337,13 @@ class Compiler:
             raise self.refuse(f"the expression is too deep: it needs more than {p.REGISTERS} registers")
 
     def _operands(
-        self, left: Expression, right: Expression, free: list[int], null: str, product: bool = False, as_float: bool = False
+        self,
+        left: Expression,
+        right: Expression,
+        free: list[int],
+        null: str,
+        product: bool = False,
+        as_float: bool = False,
     ) -> tuple[int, int, Kind, list[int]]:
         """Both values in registers, of one type and, but for products, of one scale: (registers, kind, free ones)."""
         self._spare(free)
@@ -437,110 +442,3 @@ class Compiler:
         self.asm.load_null(0)
         self.asm.write(name, 0)
         self.asm.label(done)
-
-
-def _where(compiler: Compiler, where: Expression | None, no: str) -> None:
-    if where is not None:
-        yes = compiler.label()
-        compiler.jump(where, yes, no)
-        compiler.asm.label(yes)
-
-
-def _finish(compiler: Compiler, no: str) -> Program:
-    compiler.asm.exit_ok()
-    compiler.asm.label(no)
-    compiler.asm.exit_refuse()
-    return compiler.asm.finish()
-
-
-def compile_filter(definition: TableDefinition, where: Expression) -> Program:
-    """A program that accepts the rows for which the condition is true. Raises: ProgramInvalid, NoSuchColumn."""
-    compiler = Compiler(definition)
-    no = compiler.label()
-    _where(compiler, where, no)
-    return _finish(compiler, no)
-
-
-def compile_update(
-    definition: TableDefinition, changes: Mapping[str, Any], where: Expression | None = None
-) -> tuple[Program, dict[str, Any]]:
-    """A program that gives columns new values in the rows for which the condition is true, and the changes that need
-    none: plain values, to be laid over every row it accepts.
-
-    All new values are worked out from the row as it was. Raises: ProgramInvalid, NoSuchColumn.
-    """
-    compiler = Compiler(definition, updates=True)
-    no = compiler.label()
-    _where(compiler, where, no)
-    plain_values: dict[str, Any] = {}
-    for name, value in changes.items():
-        if isinstance(value, Expression):
-            if name in definition.primary_key:
-                raise compiler.refuse(f"key column {name!r} cannot be changed; delete the row and insert another")
-            compiler.assign(name, value)
-        else:
-            compiler.column(name)
-            plain_values[name] = value
-    return _finish(compiler, no), plain_values
-
-
-class Aggregates:
-    """A program that adds up rows, and how its accumulators are read; `work` may be used for many batches."""
-
-    def __init__(self, program: Program, functions: Sequence[tuple[str, Kind]]) -> None:
-        self.program = program
-        self._functions = functions
-
-    def results(self, work: Any) -> list[Any]:
-        """One value for each aggregate: None for sum, min and max of no value. Sums of integers are exact."""
-        return [self._result(work, number) for number in range(len(self._functions))]
-
-    def _result(self, work: Any, number: int) -> Any:
-        function, kind = self._functions[number]
-        count, low, high = self.program.accumulator(work, number)
-        if function == "count":
-            return count
-        if count == 0:
-            return None
-        if kind.type == FLOAT:
-            rest = bits_float(high) if function == "sum" else 0.0
-            total = bits_float(low)
-            return total + rest if math.isfinite(total) else total
-        value = (high << 64) + low % (1 << 64)
-        if kind.calendar is not None:
-            return kind.calendar.loaded(value)
-        return Decimal(38, kind.scale).loaded(value.to_bytes(16, "little", signed=True)) if kind.scale else value
-
-
-def compile_aggregates(
-    definition: TableDefinition, functions: Sequence[tuple[str, Any]], where: Expression | None = None
-) -> Aggregates:
-    """A program for count, sum, min and max, each of a column's name, an expression, or None (count: rows).
-
-    Raises: ProgramInvalid, NoSuchColumn.
-    """
-    compiler = Compiler(definition)
-    no = compiler.label()
-    _where(compiler, where, no)
-    kinds: list[tuple[str, Kind]] = []
-    for number, (function, what) in enumerate(functions):
-        if function not in ("count", "sum", "min", "max"):
-            raise compiler.refuse(f"aggregates are count, sum, min and max, got {shown(function)}")
-        null = compiler.label()
-        if function == "count":
-            kind = Kind(INTEGER)
-            if what is not None:
-                node = Col(what) if isinstance(what, str) else lifted(what)
-                some = compiler.label()
-                compiler._null_test(node, null, some)
-                compiler.asm.label(some)
-            compiler.asm.load_const(0, 1)
-        else:
-            node = Col(what) if isinstance(what, str) else lifted(what)
-            _, kind = compiler.value(node, list(range(p.REGISTERS)), null)
-            if function == "sum" and kind.calendar is not None:
-                raise compiler.refuse("calendar values have no sum")
-        compiler.asm.aggregate(function, 0, number, kind.type)
-        compiler.asm.label(null)
-        kinds.append((function, kind))
-    return Aggregates(_finish(compiler, no), kinds)

@@ -1,4 +1,4 @@
-"""Expressions over columns: `col("balance") > 2` builds a tree, and nothing is evaluated here (docs/access.md, section 3).
+"""Expressions over columns: `col("balance") > 2` builds a tree; nothing is evaluated here (docs/access.md, section 3).
 
 `engine/expression_compiler.py` makes programs of trees. Every class is immutable; `==` builds a tree, so expressions
 cannot be compared or hashed.
@@ -20,7 +20,9 @@ class Expression:
     __hash__ = None  # type: ignore[assignment]
 
     def __bool__(self) -> bool:
-        raise TypeMismatch("an expression has no truth value; use &, | and ~ in place of and, or and not, and () around")
+        raise TypeMismatch(
+            "an expression has no truth value; use &, | and ~ in place of and, or and not, and () around"
+        )
 
     def __eq__(self, other: object) -> Compare:  # type: ignore[override]
         return Compare("eq", self, lifted(other))

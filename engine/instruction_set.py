@@ -1,4 +1,4 @@
-"""The instructions of interpreted programs: names, operands and types; assembler, verifier and listing follow one table.
+"""The instructions of interpreted programs: names, operands, types; assembler, verifier and listing follow one table.
 
 What each does is told by docs/access.md, section 2, and by `tests/interpreter/machine.py`.
 """
@@ -119,8 +119,20 @@ INSTRUCTIONS: Final[dict[int, Instruction]] = {
     p.OP_WIDE_SUB_EXACT: _three("wide_sub_exact", WIDE),
 }
 OPCODES: Final = {instruction.name: opcode for opcode, instruction in INSTRUCTIONS.items()}
-CONDITIONS: Final = ("eq", "ne", "lt", "le", "gt", "ge", "like", "not_like", "and_eq_mask", "and_ne_mask", "and_eq_zero",
-                     "and_ne_zero")
+CONDITIONS: Final = (
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "like",
+    "not_like",
+    "and_eq_mask",
+    "and_ne_mask",
+    "and_eq_zero",
+    "and_ne_zero",
+)
 PSEUDO_COLUMNS: Final = {
     p.PSEUDO_FRAGMENT: ("fragment", p.NEED_FRAGMENT),
     p.PSEUDO_ROWID: ("rowid", p.NEED_ROWID),

@@ -2,7 +2,8 @@
 section 2).
 
 Invariant: the words of a `Program` have passed the verifier, and nobody changes them, so kernels need not look at them
-twice (numba takes read-only arrays for another type, so that nothing but this line forbids it). A program reads rows as they were: what it writes goes to outputs, and is not seen by a later read.
+twice (numba takes read-only arrays for another type, so that nothing but this line forbids it). A program reads rows as
+they were: what it writes goes to outputs, and is not seen by a later read.
 """
 
 from __future__ import annotations
@@ -218,9 +219,7 @@ class Assembler:
             self._outputs.append(position)
         limits = stored_limits(self.definition.columns[position].type)
         constant = None if limits is None else limit_bytes(limits)
-        self._emit(
-            p.OP_WRITE_ATTR, register, place=number, value=self._outputs.index(position), constant=constant
-        )
+        self._emit(p.OP_WRITE_ATTR, register, place=number, value=self._outputs.index(position), constant=constant)
 
     # --- arithmetic -----------------------------------------------------------------------------------------
     def operate(self, name: str, target: int, first: int, second: int = 0, zero_null: bool = False) -> None:

@@ -339,7 +339,9 @@ class Verifier:
             if found == MIXED:
                 raise self._refuse(number, f"reads register {register}, whose type depends on the path")
             if wanted == BY_FLAGS:
-                wanted = self._type_of(each.place) if each.opcode == p.OP_WRITE_ATTR else TYPES[each.flags & p.TYPE_MASK]
+                wanted = (
+                    self._type_of(each.place) if each.opcode == p.OP_WRITE_ATTR else TYPES[each.flags & p.TYPE_MASK]
+                )
             if wanted != NULL and found not in (wanted, NULL):
                 raise self._refuse(number, f"takes {wanted}, but register {register} holds {found}")
         if known.writes is None:

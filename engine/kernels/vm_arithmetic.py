@@ -47,7 +47,6 @@ from engine.layout.program import (
     OP_OR,
     OP_SHIFT_LEFT,
     OP_SHIFT_RIGHT,
-    OP_SHIFT_RIGHT_ZEROS,
     OP_SUB,
     OP_SUB_EXACT,
     OP_WIDE_ADD_EXACT,

@@ -168,7 +168,12 @@ def bytes_value(data, rows, program, column, row):
         length = program[column + CW_BYTES]
     elif part == PART_KEY:
         at, length = key_piece(data, program, rows[R_VAR * VECTOR_ROWS + row], column)
-        if program[constants_at(program) + ((program[column + CW_MISSING] + program[column + CW_MISSING_BYTES]) >> 3) - 1] < 0:
+        if (
+            program[
+                constants_at(program) + ((program[column + CW_MISSING] + program[column + CW_MISSING_BYTES]) >> 3) - 1
+            ]
+            < 0
+        ):
             return at, length
     else:
         var = rows[R_VAR * VECTOR_ROWS + row]
@@ -201,7 +206,7 @@ def _character_end(text, at, end, octets):
 
 @helper
 def is_like(text, at, length, program, pattern, pattern_length, octets):
-    """Whether a string matches a pattern of %, _ and backslash; going back only to the last % keeps it from blowing up."""
+    """Whether a string matches a pattern of %, _ and backslash; going back to the last % only keeps it quick."""
     end = at + length
     stop = pattern + pattern_length
     again = -1  # pattern behind the last %

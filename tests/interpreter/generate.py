@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from engine import types as t
+from engine.column_words import column_class
 from engine.instruction_set import FLOAT, INSTRUCTIONS, INTEGER, WIDE
 from engine.interpreter import Assembler, Program
 from engine.layout import program as p
 from engine.program_verifier import CLASS_TYPES
-from engine.column_words import column_class
 from engine.row_format import RowFormat
 from engine.schema import Column, TableDefinition
 from tests.interpreter.machine import ARITHMETIC, DIVISIONS, ONE_OPERAND, Row
@@ -34,14 +34,18 @@ LONGS = [0, 1, -1, 2, 3, 63, 2**31, -(2**31), 2**63 - 1, -(2**63), 7, 2**32]
 def value_of(kind: Any, r: random.Random) -> Any:
     """A value of a type, often an extreme one."""
     if isinstance(kind, t.Integer):
-        return r.choice([kind.minimum, kind.maximum, r.randint(kind.minimum, kind.maximum), max(kind.minimum, -1), 1, 0])
+        return r.choice(
+            [kind.minimum, kind.maximum, r.randint(kind.minimum, kind.maximum), max(kind.minimum, -1), 1, 0]
+        )
     if isinstance(kind, t.Floating):
         number = r.choice(FLOATS)
         return number if kind.bits == 64 or number != 1e300 else 1.25
     if isinstance(kind, t.Decimal):
         most = 10**kind.precision - 1
-        return kind.loaded(kind.stored(0)) + Decimal(r.choice([0, 1, -1])) if r.random() < 0.5 and kind.scale < kind.precision else kind.loaded(
-            most if kind.width == 8 else most.to_bytes(16, "little", signed=True)
+        return (
+            kind.loaded(kind.stored(0)) + Decimal(r.choice([0, 1, -1]))
+            if r.random() < 0.5 and kind.scale < kind.precision
+            else kind.loaded(most if kind.width == 8 else most.to_bytes(16, "little", signed=True))
         )
     if isinstance(kind, (t.Char, t.VarChar)):
         return "".join(r.choice(LETTERS) for _ in range(r.randint(0, kind.length)))
@@ -121,7 +125,9 @@ class Batch:
         part = split_var_part(memoryview(image).cast("B"), cut * 8)
         last = row_format.layout.var_places[-1]
         default = last.column.missing
-        row.values[last.position] = default if not isinstance(default, (str, bytes)) else last.column.type.stored(default)
+        row.values[last.position] = (
+            default if not isinstance(default, (str, bytes)) else last.column.type.stored(default)
+        )
         if row.values[last.position] is not None and not isinstance(row.values[last.position], bytes):
             row.values[last.position] = None  # without a default it reads as NULL
         shorter = build_var_part(part.key, part.values[:-1])

@@ -10,12 +10,10 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.instruction_set import split
-from engine.interpreter import Program, bits_float, float_bits
+from engine.interpreter import Program, bits_float
 from engine.layout import columns as c
 from engine.layout import program as p
 from engine.program_verifier import stored_limits
-from engine.row_layout import compute_layout
 
 ORDERS = {0: (0,), 1: (-1, 1), 2: (-1,), 3: (-1, 0), 4: (1,), 5: (0, 1)}
 
@@ -70,9 +68,7 @@ def like(text: bytes, pattern: bytes, octets: bool) -> bool:
         if letter == ord("%"):
             least = min(starts, default=len(text) + 1)
             starts = {
-                x
-                for x in range(least, len(text) + 1)
-                if octets or x in (least, len(text)) or text[x] & 0xC0 != 0x80
+                x for x in range(least, len(text) + 1) if octets or x in (least, len(text)) or text[x] & 0xC0 != 0x80
             }
         elif letter == ord("_"):
             ends = set()
@@ -155,7 +151,10 @@ class Machine:
 
     @staticmethod
     def _is_branch(each: Any) -> bool:
-        return p.OP_BRANCH <= each.opcode <= p.OP_BRANCH_GE or p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR
+        return (
+            p.OP_BRANCH <= each.opcode <= p.OP_BRANCH_GE
+            or p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR
+        )
 
     def _kind(self, number: int) -> int:
         return int(self.program.words[p.PROGRAM_HEADER_WORDS + number * c.COLUMN_WORDS + c.CW_CLASS])

@@ -8,7 +8,8 @@ import numpy as np
 
 from engine import types as t
 from engine.interpreter import Assembler, Program
-from engine.kernels.vm_run import run_batch, run_program
+from engine.kernels.vm_batch import run_batch
+from engine.kernels.vm_run import run_program
 from engine.layout import program as p
 from engine.row_format import RowFormat
 from engine.schema import Column, TableDefinition

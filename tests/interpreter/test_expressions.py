@@ -13,10 +13,10 @@ import pytest
 
 from engine import types as t
 from engine.errors import ProgramInvalid, TypeMismatch
-from engine.expression_compiler import compile_aggregates, compile_filter, compile_update
+from engine.expression_programs import compile_aggregates, compile_filter, compile_update
 from engine.expressions import Expression, col
 from engine.interpreter import Program
-from engine.kernels.vm_run import run_batch
+from engine.kernels.vm_batch import run_batch
 from engine.layout import program as p
 from engine.row_format import RowFormat
 from engine.schema import Column, TableDefinition
@@ -115,9 +115,13 @@ def condition(r: random.Random, depth: int) -> tuple[Expression, str]:
     dice = r.random()
     if dice < 0.15:
         name = r.choice(NAMES)
-        return (col(name).is_null(), f"({name} is null)") if r.random() < 0.5 else (
-            col(name).is_not_null(),
-            f"({name} is not null)",
+        return (
+            (col(name).is_null(), f"({name} is null)")
+            if r.random() < 0.5
+            else (
+                col(name).is_not_null(),
+                f"({name} is not null)",
+            )
         )
     if dice < 0.3:
         pattern = "".join(r.choice("ab%_é") for _ in range(r.randint(0, 4)))
@@ -163,7 +167,13 @@ def test_generated_conditions_accept_the_rows_sqlite_accepts(seed: int) -> None:
     base.execute("pragma case_sensitive_like = on")
     kinds = "id integer, a integer, b integer, x real, s text, d text, day text, u text, e text, ok integer, c text"
     base.execute(f"create table t ({kinds})")
-    plain = [tuple(each if isinstance(each, (int, float, str, type(None))) and n != 7 else each and str(each) for n, each in enumerate(row)) for row in rows]
+    plain = [
+        tuple(
+            each if isinstance(each, (int, float, str, type(None))) and n != 7 else each and str(each)
+            for n, each in enumerate(row)
+        )
+        for row in rows
+    ]
     base.executemany(f"insert into t values ({','.join('?' * len(NAMES))})", plain)
     for _ in range(100):
         where, text = condition(r, 3)

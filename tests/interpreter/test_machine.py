@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.interpreter import Program, bits_float
-from engine.kernels.vm_run import run_batch
+from engine.kernels.vm_batch import run_batch
 from engine.layout import program as p
 from tests.interpreter.generate import Batch, Writer, definition_of
 from tests.interpreter.machine import Machine, Result, float_sum, order
@@ -111,5 +111,3 @@ def test_random_programs_over_many_vectors_agree() -> None:
     batch = Batch(definition, r, 1_300)
     for _ in range(8):
         check(Writer(definition, r, with_loops=False, updates=True).program(), batch)
-
-

@@ -10,7 +10,7 @@ import pytest
 
 from engine import types as t
 from engine.interpreter import Assembler
-from engine.kernels.vm_run import run_batch
+from engine.kernels.vm_batch import run_batch
 from engine.layout import program as p
 from engine.schema import Column, TableDefinition
 

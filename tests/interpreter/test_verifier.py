@@ -1,4 +1,4 @@
-"""What the verifier refuses, one kind of bad program a test; and programs with flipped bits never leave their memory."""
+"""What the verifier refuses, one kind of bad program a test; programs with flipped bits never leave their memory."""
 
 from __future__ import annotations
 

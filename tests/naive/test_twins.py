@@ -144,7 +144,7 @@ TWINS = {
         TRACES,
     ),
     **dict.fromkeys(["setup.split_pool", "setup.join_pools", "setup.set_pool"], RESTARTED),
-    "vm_run.run_batch": MACHINE,
+    "vm_batch.run_batch": MACHINE,
     "vm_run.run_program": ADDRESSES,
 }
 
