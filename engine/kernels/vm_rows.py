@@ -113,8 +113,8 @@ def put_target(work, register, k):
 
 
 @helper
-def blend(work, register, k, begin, end):
-    """Take the scratch register over into a register of the rows that are due."""
+def blend(work, register, is_wide, k, begin, end):
+    """Take the scratch register over into a register of the rows that are due; its high words only if it is wide."""
     seen = work[W_NULLS_SEEN + register]
     seen_scratch = work[W_NULLS_SEEN + SCRATCH]
     if seen == 0 and seen_scratch != 0:
@@ -130,7 +130,7 @@ def blend(work, register, k, begin, end):
         new = work[scratch_low + step]
         old = work[low + step]
         work[low + step] = new if work[resumes + step] <= k else old
-    for i in range(end - begin):
+    for i in range(end - begin if is_wide else 0):
         step = np.uint64(i)
         new = work[scratch_high + step]
         old = work[high + step]
@@ -144,13 +144,13 @@ def blend(work, register, k, begin, end):
 
 
 @helper
-def fill_register(work, register, low, high, begin, end):
-    """The same value for all rows."""
+def fill_register(work, register, low, high, is_wide, begin, end):
+    """The same value for all rows; high words are kept of wide values only."""
     first = np.uint64(W_LOW + register * VECTOR_ROWS + begin)
     second = np.uint64(W_HIGH + register * VECTOR_ROWS + begin)
     for i in range(end - begin):
         work[first + np.uint64(i)] = low
-    for i in range(end - begin):
+    for i in range(end - begin if is_wide else 0):
         work[second + np.uint64(i)] = high
     work[W_NULLS_SEEN + register] = 0
 

@@ -179,9 +179,9 @@ def _branch_column(data, rows, program, work, at, k, begin, end):
             _copy_plane(rows, work, p.R_PARAMETERS + value, p.SCRATCH_OTHER, 0, begin, end)
         elif kind == p.TYPE_WIDE:
             first = constants_at(program) + value
-            fill_register(work, p.SCRATCH_OTHER, program[first], program[first + 1], begin, end)
+            fill_register(work, p.SCRATCH_OTHER, program[first], program[first + 1], True, begin, end)
         else:
-            fill_register(work, p.SCRATCH_OTHER, value, 0, begin, end)
+            fill_register(work, p.SCRATCH_OTHER, value, 0, False, begin, end)
         if condition >= p.COND_AND_EQ_MASK:
             _compare_masks(work, condition, begin, end)
             null_order = 1
@@ -233,9 +233,9 @@ def _load(data, rows, program, work, at, opcode, target, k, begin, end):
         _copy_plane(rows, work, p.R_PARAMETERS + place, target, 0, begin, end)
     elif opcode == p.OP_LOAD_WIDE:
         first = constants_at(program) + value
-        fill_register(work, target, program[first], program[first + 1], begin, end)
+        fill_register(work, target, program[first], program[first + 1], True, begin, end)
     else:
-        fill_register(work, target, value, 0, begin, end)
+        fill_register(work, target, value, 0, False, begin, end)
         if opcode == p.OP_LOAD_NULL:
             for i in range(begin, end):
                 work[p.W_NULL + target * p.VECTOR_ROWS + i] = 1
@@ -288,7 +288,10 @@ def _put(data, rows, program, work, at, opcode, k, begin, end):
         if wrong:
             fail_marked(work, k, begin, end)
     if target != a:
-        blend(work, a, k, begin, end)
+        is_wide = opcode == p.OP_LOAD_WIDE or opcode == p.OP_MOVE or opcode == p.OP_INTEGER_TO_WIDE
+        is_wide = is_wide or opcode == p.OP_WIDE_ADD_EXACT or opcode == p.OP_WIDE_SUB_EXACT
+        is_wide = is_wide or (opcode == p.OP_READ_ATTR and program[at + p.I_PLACE] < p.PSEUDO_AUTHOR)
+        blend(work, a, is_wide, k, begin, end)
 
 
 @helper
