@@ -46,11 +46,19 @@ def _part(place: Place) -> int:
     return c.PART_DISK_VAR if place.is_disk else c.PART_VAR
 
 
+def _key_path(layout: RowLayout, ordinal: int) -> bytes:
+    """Words of each piece of a canonical key up to the piece itself, -1 for those that begin with their length."""
+    pieces = [place.column.type for place in layout.key_places[: ordinal + 1]]
+    words = [-1 if kind.is_var else kind.key_bytes_max // WORD_BYTES for kind in pieces]
+    return np.array(words, dtype=np.int64).tobytes()
+
+
 def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[np.int64], bytes]:
     """The words of the columns at `positions`, one after the other, and the constants they point into.
 
     Shapes: COLUMN_WORDS for each position. CW_MISSING counts bytes from the start of the constants, which fill whole
-    words; each default begins on a word.
+    words; each default begins on a word. A piece of a key in the var part has there the words of each piece up to
+    itself, -1 for pieces of variable size.
     """
     words = np.zeros(len(positions) * c.COLUMN_WORDS, dtype=np.int64)
     constants = bytearray()
@@ -61,11 +69,17 @@ def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[n
         at = words[number * c.COLUMN_WORDS : (number + 1) * c.COLUMN_WORDS]
         at[c.CW_PART] = _part(place)
         at[c.CW_AT] = place.offset if is_fixed else place.ordinal
-        at[c.CW_BYTES] = kind.width or kind.bytes_max
+        at[c.CW_BYTES] = place.width if is_fixed else kind.width or kind.bytes_max
         at[c.CW_CLASS] = column_class(kind)
         at[c.CW_NULL_BYTE] = place.null_offset
         at[c.CW_NULL_MASK] = place.null_mask
         at[c.CW_MISSING] = -1
+        if place.part == KEY:
+            path = _key_path(layout, place.ordinal)
+            at[c.CW_MISSING] = len(constants)
+            at[c.CW_MISSING_BYTES] = len(path)
+            constants += path
+            continue
         default = place.column.missing
         if not is_fixed and default is not None and default is not ABSENT:
             value = kind.stored(default)

@@ -121,6 +121,10 @@ class TransactionEnded(Rejected):
     """The transaction has committed or rolled back already."""
 
 
+class ProgramInvalid(Rejected):
+    """An interpreted program that must not run, or an expression that no program can be made of."""
+
+
 class Unsupported(Rejected):
     """A feature this version of the store does not have."""
 

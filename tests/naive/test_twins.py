@@ -55,6 +55,8 @@ TREE_BUILT = "tests.index.test_build:test_bulk_build_of_every_shape_equals_twin_
 TREE_ONLINE = "tests.index.test_build:test_online_build_with_commits_between_its_slices_equals_twin"
 TREE_DAMAGE = "tests.index.test_build:test_damage_of_a_tree_is_found"
 TREE_DROPPED = "tests.index.test_build:test_dropped_index_gives_every_block_back"
+MACHINE = "tests.interpreter.test_machine:test_random_programs_over_random_rows_vector_row_by_row_and_naive_agree"
+ADDRESSES = "tests.interpreter.test_conflicts:test_program_over_given_addresses_judges_as_over_entries"
 SPACE = "tests.disk.test_space:test_random_history_of_reservation_equals_twin_after_every_step"
 SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_same_with_promises_forgotten"
 SPACE_DROPPED = "tests.disk.test_space:test_dropped_tables_extents_wait_and_come_back_wholly_free"
@@ -183,6 +185,8 @@ TWINS = {
     **dict.fromkeys(["tree_setup.make_tree", "tree_setup.drop_tree"], TREE_DROPPED),
     "tree_setup.set_tree_state": "tests.index.test_build:test_built_index_is_published_by_its_state",
     **dict.fromkeys(["setup.split_pool", "setup.join_pools", "setup.set_pool"], RESTARTED),
+    "vm_batch.run_batch": MACHINE,
+    "vm_run.run_program": ADDRESSES,
 }
 
 

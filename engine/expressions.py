@@ -1,0 +1,218 @@
+"""Expressions over columns: `col("balance") > 2` builds a tree; nothing is evaluated here (docs/access.md, section 3).
+
+`engine/expression_compiler.py` makes programs of trees. Every class is immutable; `==` builds a tree, so expressions
+cannot be compared or hashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import TypeMismatch
+from engine.types_base import shown
+
+
+class Expression:
+    """Base of everything `col()` leads to."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise TypeMismatch(
+            "an expression has no truth value; use &, | and ~ in place of and, or and not, and () around"
+        )
+
+    def __eq__(self, other: object) -> Compare:  # type: ignore[override]
+        return Compare("eq", self, lifted(other))
+
+    def __ne__(self, other: object) -> Compare:  # type: ignore[override]
+        return Compare("ne", self, lifted(other))
+
+    def __lt__(self, other: object) -> Compare:
+        return Compare("lt", self, lifted(other))
+
+    def __le__(self, other: object) -> Compare:
+        return Compare("le", self, lifted(other))
+
+    def __gt__(self, other: object) -> Compare:
+        return Compare("gt", self, lifted(other))
+
+    def __ge__(self, other: object) -> Compare:
+        return Compare("ge", self, lifted(other))
+
+    def __add__(self, other: object) -> Arithmetic:
+        return Arithmetic("+", self, lifted(other))
+
+    def __radd__(self, other: object) -> Arithmetic:
+        return Arithmetic("+", lifted(other), self)
+
+    def __sub__(self, other: object) -> Arithmetic:
+        return Arithmetic("-", self, lifted(other))
+
+    def __rsub__(self, other: object) -> Arithmetic:
+        return Arithmetic("-", lifted(other), self)
+
+    def __mul__(self, other: object) -> Arithmetic:
+        return Arithmetic("*", self, lifted(other))
+
+    def __rmul__(self, other: object) -> Arithmetic:
+        return Arithmetic("*", lifted(other), self)
+
+    def __truediv__(self, other: object) -> Arithmetic:
+        return Arithmetic("/", self, lifted(other))
+
+    def __rtruediv__(self, other: object) -> Arithmetic:
+        return Arithmetic("/", lifted(other), self)
+
+    def __floordiv__(self, other: object) -> Arithmetic:
+        return Arithmetic("//", self, lifted(other))
+
+    def __rfloordiv__(self, other: object) -> Arithmetic:
+        return Arithmetic("//", lifted(other), self)
+
+    def __mod__(self, other: object) -> Arithmetic:
+        return Arithmetic("%", self, lifted(other))
+
+    def __rmod__(self, other: object) -> Arithmetic:
+        return Arithmetic("%", lifted(other), self)
+
+    def __neg__(self) -> Arithmetic:
+        return Arithmetic("-", Constant(0), self)
+
+    def __and__(self, other: object) -> Junction:
+        return Junction(True, self, condition(other))
+
+    def __rand__(self, other: object) -> Junction:
+        return Junction(True, condition(other), self)
+
+    def __or__(self, other: object) -> Junction:
+        return Junction(False, self, condition(other))
+
+    def __ror__(self, other: object) -> Junction:
+        return Junction(False, condition(other), self)
+
+    def __invert__(self) -> Not:
+        return Not(self)
+
+    def is_null(self) -> NullTest:
+        """True where it is NULL."""
+        return NullTest(self)
+
+    def is_not_null(self) -> Not:
+        """True where it is not NULL."""
+        return Not(NullTest(self))
+
+    def isin(self, values: Iterable[object]) -> Member:
+        """True where it equals one of the values."""
+        return Member(self, tuple(lifted(value) for value in values))
+
+    def between(self, low: object, high: object) -> Junction:
+        """low <= it <= high."""
+        return Junction(True, Compare("ge", self, lifted(low)), Compare("le", self, lifted(high)))
+
+    def like(self, pattern: str | bytes) -> Like:
+        """% stands for any characters, _ for one, and a backslash takes the meaning from what follows. Case matters."""
+        if not isinstance(pattern, (str, bytes)):
+            raise TypeMismatch(f"a pattern is str or bytes, got {shown(pattern)}")
+        return Like(self, pattern.encode() if isinstance(pattern, str) else pattern)
+
+    def starts_with(self, prefix: str | bytes) -> Like:
+        """True where it begins so."""
+        if not isinstance(prefix, (str, bytes)):
+            raise TypeMismatch(f"a prefix is str or bytes, got {shown(prefix)}")
+        octets = prefix.encode() if isinstance(prefix, str) else prefix
+        for letter in (b"\\", b"%", b"_"):
+            octets = octets.replace(letter, b"\\" + letter)
+        return Like(self, octets + b"%")
+
+
+@dataclass(frozen=True, eq=False)
+class Col(Expression):
+    """A column by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Expression):
+    """A Python value; what it is stored as depends on what it meets."""
+
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Arithmetic(Expression):
+    """One of + - * / // %."""
+
+    operator: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, eq=False)
+class Compare(Expression):
+    """One of eq, ne, lt, le, gt, ge."""
+
+    condition: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, eq=False)
+class Junction(Expression):
+    """Both, or at least one."""
+
+    is_and: bool
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, eq=False)
+class Not(Expression):
+    """The contrary; NULL stays NULL."""
+
+    inner: Expression
+
+
+@dataclass(frozen=True, eq=False)
+class NullTest(Expression):
+    """Whether something is NULL."""
+
+    inner: Expression
+
+
+@dataclass(frozen=True, eq=False)
+class Member(Expression):
+    """Equal to one of some values."""
+
+    inner: Expression
+    values: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Like(Expression):
+    """Matches a pattern."""
+
+    inner: Expression
+    pattern: bytes
+
+
+def lifted(value: object) -> Expression:
+    """Expressions as they are, anything else as a constant."""
+    return value if isinstance(value, Expression) else Constant(value)
+
+
+def condition(value: object) -> Expression:
+    """An operand of & or |. Raises: TypeMismatch for a plain value, which means forgotten parentheses."""
+    if isinstance(value, Expression):
+        return value
+    raise TypeMismatch(f"& and | join conditions, got {shown(value)}; put comparisons into parentheses")
+
+
+def col(name: str) -> Col:
+    """The column of that name, to build expressions of."""
+    if not isinstance(name, str):
+        raise TypeMismatch(f"a column has a name, got {shown(name)}")
+    return Col(name)
