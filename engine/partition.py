@@ -143,6 +143,12 @@ class HashPartition(Partition):
     KIND = "hash"
     is_linear = False
 
+    if TYPE_CHECKING:  # what callers may give; kept is what the fields say
+
+        def __init__(
+            self, fragments: int = 4, columns: str | Sequence[str] | None = None, modulo: str | None = None
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         _check_count(self.fragments)
         if self.columns is not None:
@@ -199,6 +205,16 @@ class KeyPartition(HashPartition):
 
     KIND = "key"
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragments: int = 4,
+            columns: str | Sequence[str] | None = None,
+            modulo: None = None,
+            linear: bool = False,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.linear, bool):
@@ -234,6 +250,16 @@ class _NamedPartition(Partition):
 
     KIND = ""
     BOUND = ""
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            columns: str | Sequence[str],
+            partitions: Sequence[tuple[str, Any]] | Mapping[str, Any],
+            fragment_numbers: tuple[int, ...] = (),
+            next_number: int = 0,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", _names_of(self.columns))
@@ -327,7 +353,6 @@ class _NamedPartition(Partition):
         )
 
 
-@dataclass(frozen=True)
 class RangePartition(_NamedPartition):
     """Spread by ranges of key columns: `partitions` are (name, upper bound) with bounds ascending and exclusive, a
     tuple for several columns, MAXVALUE at the end for a range without bound.
@@ -369,7 +394,6 @@ class RangePartition(_NamedPartition):
         return self._to_json(types, _pieces_to_json)
 
 
-@dataclass(frozen=True)
 class ListPartition(_NamedPartition):
     """Spread by lists of values of key columns: `partitions` are name: values, each a tuple for several columns."""
 

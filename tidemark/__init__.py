@@ -67,7 +67,7 @@ from engine.errors import (
     WrongThread,
 )
 from engine.options import Options
-from engine.partition import MAXVALUE, HashPartition, KeyPartition, LinearHash, ListPartition, RangePartition
+from engine.partition import MAXVALUE, HashPartition, KeyPartition, LinearHash, ListPartition, Partition, RangePartition
 from engine.schema import Column
 from engine.types import (
     Blob,
@@ -105,6 +105,7 @@ __all__ = [
     "LinearHash",
     "ListPartition",
     "MAXVALUE",
+    "Partition",
     "RangePartition",
     "Column",
     "Binary",

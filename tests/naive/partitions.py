@@ -52,7 +52,9 @@ def number_of(definition: TableDefinition, key: tuple[Any, ...]) -> int:
         if partition.modulo is not None:
             return _rule(pieces[partition.modulo], partition.fragments, partition.is_linear)
         data = canonical(definition, partition.columns or definition.primary_key, pieces)
-        return _rule(xxhash.xxh64(data, seed=42).intdigest() & ((1 << 63) - 1), partition.fragments, partition.is_linear)
+        return _rule(
+            xxhash.xxh64(data, seed=42).intdigest() & ((1 << 63) - 1), partition.fragments, partition.is_linear
+        )
     row = tuple(pieces[name] for name in partition.columns)
     for number, (_, bound) in zip(partition.numbers, partition.partitions, strict=True):
         if _below(row, bound) if isinstance(partition, tm.RangePartition) else row in bound:

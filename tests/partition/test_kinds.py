@@ -74,7 +74,8 @@ def test_key_partition_of_the_whole_key_lies_where_a_hash_does() -> None:
 def test_one_more_linear_partition_takes_rows_of_one_only(count: int) -> None:
     before, after = defined(tm.LinearHash(count, modulo="a")), defined(tm.LinearHash(count + 1, modulo="a"))
     moved = [
-        number_of(before, (number, "")) for number in range(-200, 200)
+        number_of(before, (number, ""))
+        for number in range(-200, 200)
         if number_of(before, (number, "")) != number_of(after, (number, ""))
     ]
     assert len(set(moved)) == 1
