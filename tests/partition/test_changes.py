@@ -10,6 +10,7 @@ import pytest
 
 import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
+from engine.table import Table
 from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory
 
@@ -19,6 +20,7 @@ DISK = [
     tm.Column("n", tm.Int32, storage="disk"),
     tm.Column("body", tm.Text, nullable=True, storage="disk"),
 ]
+ROOM = {"redo_log": "16 MiB", "undo_log": "16 MiB"}
 TENS = [("p0", 10), ("p1", 20), ("p2", 30)]
 STORAGE = pytest.mark.parametrize("columns", [COLUMNS, DISK], ids=["memory", "disk"])
 
@@ -28,7 +30,7 @@ def row(columns: list[tm.Column], key: int) -> tuple[Any, ...]:
 
 
 def made(columns: list[tm.Column] = COLUMNS, partition: Any = None) -> Any:
-    db = open_memory(MemoryFiles())
+    db = open_memory(MemoryFiles(), **ROOM)
     if columns is DISK:
         db.create_tablespace("main", "1 MiB", page_size="4 KiB", extent="64 KiB")
     db.create_table("t", columns, "id", partition or tm.RangePartition("id", TENS))
@@ -37,7 +39,7 @@ def made(columns: list[tm.Column] = COLUMNS, partition: Any = None) -> Any:
 
 
 def again(db: Any) -> Any:
-    return open_memory(db._files.kill())
+    return open_memory(db._files.kill(), **ROOM)
 
 
 def names(db: Any) -> list[str]:
@@ -204,6 +206,42 @@ def test_memory_that_does_not_suffice_for_a_partition_leaves_no_trace() -> None:
 
 
 @STORAGE
+@pytest.mark.parametrize("where", ["before the log", "before it is seen", "once it is seen"])
+def test_interrupted_change_has_happened_or_not_at_all(
+    columns: list[tm.Column], where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = made(columns)
+    apply = Table.apply
+    interrupted: list[str] = []
+
+    def interrupt(*arguments: Any) -> None:
+        is_first = not interrupted
+        interrupted.append(where)
+        if is_first and where != "once it is seen":
+            raise KeyboardInterrupt
+        apply(*arguments)
+        if is_first:
+            raise KeyboardInterrupt
+
+    for call in (lambda: db.drop_partition("t", "p1"), lambda: db.add_partition("t", "p3", 40)):
+        interrupted.clear()
+        with monkeypatch.context() as patch:
+            if where == "before the log":
+                patch.setattr(db._store, "_log_schema", interrupt)
+            else:
+                patch.setattr(Table, "apply", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                call()
+        check_arena(db)
+    db.sync()
+    for _ in range(2):
+        assert names(db) == (["p0", "p1", "p2"] if where == "before the log" else ["p0", "p2", "p3"])
+        assert db["t"].get(12) is None or where == "before the log"
+        check_arena(db)
+        db = again(db)
+
+
+@STORAGE
 def test_transaction_on_a_partition_dropped_under_it_commits_what_is_left(columns: list[tm.Column]) -> None:
     db = made(columns)
     txn = db.transaction()
@@ -280,7 +318,7 @@ def test_restart_through_an_epoch_before_the_drop_brings_the_partition_back() ->
     db.drop_partition("t", "p1")
     db["t"].insert(row(COLUMNS, 15))
     db.sync()
-    db = open_memory(db._files.kill(), through=epoch)
+    db = open_memory(db._files.kill(), through=epoch, **ROOM)
     assert names(db) == ["p0", "p1", "p2"] and keys(db) == list(range(30))
     db.add_partition("t", "p3", 40)
     assert names(again(db)) == ["p0", "p1", "p2", "p3"]
@@ -301,7 +339,7 @@ def test_damaged_data_file_of_a_partition_falls_back_to_the_checkpoint_before() 
         files.pwrite(file, 100, b"damage!")
         files.fdatasync(file)
         files.close(file)
-        back = open_memory(files)
+        back = open_memory(files, **ROOM)
         assert back.restart_report["fallbacks"] == 1
         assert sorted(each.id for each in back["t"].scan()) == [*range(10, 20), *range(30, 40)]
 
