@@ -7,6 +7,7 @@ lists have holes once partitions were dropped.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -75,23 +76,23 @@ def sort_key(kind: ColumnType, stored: Any) -> Any:
     return stored
 
 
-class Partition:
+class Partition(ABC):
     """What all kinds have: `fragments` partitions with a name and a fragment number each."""
 
     @property
+    @abstractmethod
     def fragments(self) -> int:
         """How many partitions there are."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def numbers(self) -> tuple[int, ...]:
         """Fragment numbers of the partitions, ascending."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def next_number(self) -> int:
         """Fragment numbers from here on were never given."""
-        raise NotImplementedError
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,17 +105,17 @@ class Partition:
             raise NoSuchPartition(f"there is no partition {shown(name)}; there are {_listed(self.names)}")
         return self.numbers[self.names.index(str(name))]
 
+    @abstractmethod
     def describe(self) -> str:
         """One line for people."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bound_to(self, definition: TableDefinition) -> Partition:
         """This partition, checked against the columns of a table. Raises: SchemaInvalid."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_json(self, types: Types) -> dict[str, Any]:
         """A JSON object that `partition_from_json` turns into an equal partition; types of the key columns."""
-        raise NotImplementedError
 
     def plus(self, name: str, bound: Any) -> Partition:
         """This partition with one more. Raises: SchemaInvalid, LimitExceeded."""
@@ -142,6 +143,12 @@ class HashPartition(Partition):
 
     KIND = "hash"
     is_linear = False
+
+    if TYPE_CHECKING:  # what callers may give; kept is what the fields say
+
+        def __init__(
+            self, fragments: int = 4, columns: str | Sequence[str] | None = None, modulo: str | None = None
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         _check_count(self.fragments)
@@ -199,6 +206,16 @@ class KeyPartition(HashPartition):
 
     KIND = "key"
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            fragments: int = 4,
+            columns: str | Sequence[str] | None = None,
+            modulo: None = None,
+            linear: bool = False,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.linear, bool):
@@ -235,6 +252,16 @@ class _NamedPartition(Partition):
     KIND = ""
     BOUND = ""
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            columns: str | Sequence[str],
+            partitions: Sequence[tuple[str, Any]] | Mapping[str, Any],
+            fragment_numbers: tuple[int, ...] = (),
+            next_number: int = 0,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", _names_of(self.columns))
         pairs = list(self.partitions.items()) if isinstance(self.partitions, Mapping) else self.partitions
@@ -267,8 +294,9 @@ class _NamedPartition(Partition):
             twice = next(name for name in names if names.count(name) > 1)
             raise SchemaInvalid(f"partition {twice!r} stands twice")
 
+    @abstractmethod
     def _bound(self, bound: Any) -> Any:
-        raise NotImplementedError
+        """A bound or values as they are kept. Raises: SchemaInvalid."""
 
     @property
     def fragments(self) -> int:
@@ -327,7 +355,6 @@ class _NamedPartition(Partition):
         )
 
 
-@dataclass(frozen=True)
 class RangePartition(_NamedPartition):
     """Spread by ranges of key columns: `partitions` are (name, upper bound) with bounds ascending and exclusive, a
     tuple for several columns, MAXVALUE at the end for a range without bound.
@@ -369,7 +396,6 @@ class RangePartition(_NamedPartition):
         return self._to_json(types, _pieces_to_json)
 
 
-@dataclass(frozen=True)
 class ListPartition(_NamedPartition):
     """Spread by lists of values of key columns: `partitions` are name: values, each a tuple for several columns."""
 

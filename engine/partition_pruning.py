@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 
 # So many values are looked at one by one; more of them say nothing.
 VALUES_MAX = 1_024
-# What orders a piece of a bound: these, and (0, its sort key) between them.
+# What orders a piece: (0, its sort key), or: before all values, behind them, MAXVALUE, behind that, too.
 BELOW_ALL = (-1,)
 ABOVE_ALL = (1,)
+AT_MAXVALUE = (2,)
+BEHIND = (3,)
 
 
 @dataclass(frozen=True)
@@ -162,8 +164,9 @@ def partition_of_values(definition: TableDefinition, stored: Sequence[Any]) -> i
 
 def _canonical(kind: ColumnType, stored: Any) -> bytes:
     if kind.is_var:
-        return struct.pack("<q", len(stored)) + stored + bytes(-len(stored) % WORD_BYTES)
-    return struct.pack("<" + kind.key_code, stored)
+        return struct.pack("<q", len(stored)) + bytes(stored) + bytes(-len(stored) % WORD_BYTES)
+    canonical: bytes = struct.pack("<" + kind.key_code, stored)
+    return canonical
 
 
 def _of_list(partition: ListPartition, columns: Sequence[_Column]) -> tuple[int, ...]:
@@ -180,7 +183,7 @@ def _of_list(partition: ListPartition, columns: Sequence[_Column]) -> tuple[int,
 def _of_ranges(partition: RangePartition, columns: Sequence[_Column]) -> tuple[int, ...]:
     uppers = [
         tuple(
-            ABOVE_ALL if piece is MAXVALUE else (0, column.order(column.kind.stored_key(piece)))
+            AT_MAXVALUE if piece is MAXVALUE else (0, column.order(column.kind.stored_key(piece)))
             for column, piece in zip(columns, bound, strict=True)
         )
         for _, bound in partition.partitions
@@ -212,6 +215,6 @@ def _spans(columns: Sequence[_Column]) -> Iterator[tuple[tuple[Any, ...], tuple[
             continue
         low, high = rest[0].lower, rest[0].upper
         behind = len(rest) - 1
-        first = (BELOW_ALL if low is None else (0, low), *([BELOW_ALL if rest[0].with_lower else ABOVE_ALL] * behind))
+        first = (BELOW_ALL if low is None else (0, low), *([BELOW_ALL if rest[0].with_lower else BEHIND] * behind))
         last = (ABOVE_ALL if high is None else (0, high), *([ABOVE_ALL if rest[0].with_upper else BELOW_ALL] * behind))
         yield (*start, *first), (*start, *last)

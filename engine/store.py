@@ -34,7 +34,7 @@ from engine.limits import TRANSACTIONS_OPEN_MAX
 from engine.locks import LockTable
 from engine.row_layout import check_disk_part_fits
 from engine.schema import TableDefinition, qualified_name
-from engine.table import DroppedFragment, Table
+from engine.table import DroppedFragment, PartitionChange, Table
 from engine.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
 
 if TYPE_CHECKING:
@@ -322,24 +322,28 @@ class Store:
             self.failure.check()
             table = self.table(name)
             table.numbers_of([partition])
-            gone = self._change_partitions(table, table.definition.partition.minus(partition))
-            self._release(DroppedFragment(table, gone))
+            self._change_partitions(table, table.definition.partition.minus(partition))
 
-    def _change_partitions(self, table: Table, partition: Partition) -> int:
-        """The whole new definition is logged, then seen; the fragment that is none of the table's any more."""
+    def _change_partitions(self, table: Table, partition: Partition) -> None:
+        """The whole new definition is logged, then seen."""
         before = table.definition
         change = table.prepare(replace(before, version=before.version + 1, partition=partition))
-        gone: list[int] = []
+        begun: list[PartitionChange] = []
+
+        def publish() -> None:
+            begun.append(change)
+            table.apply(change)
+
         try:
-            self._log_schema(
-                {"alter": json.loads(change.definition.to_json())}, lambda: gone.append(table.apply(change))
-            )
-        except BaseException:
-            # A full log, or Ctrl-C while it made room; behind the publication nothing is taken back any more.
-            if not gone:
+            self._log_schema({"alter": json.loads(change.definition.to_json())}, publish)
+        finally:
+            # A full log, or Ctrl-C while it made room: nothing happened. Ctrl-C behind that: it is in the log.
+            if not begun:
                 table.forsake(change)
-            raise
-        return gone[0]
+            else:
+                table.apply(change)
+                if change.gone:
+                    self._release(DroppedFragment(table, change.gone))
 
     def _tablespace_for(self, definition: TableDefinition) -> dict[str, Any]:
         """The tablespace of a new table with disk columns, as a field of its definition; `main` is made if it is asked

@@ -47,6 +47,7 @@ class PartitionChange:
     number: int
     fragment: int  # descriptor of the new fragment of that number; 0: it is dropped
     words: int  # partition words in the arena
+    gone: int  # descriptor of the fragment the table loses; 0: none
 
 
 class DroppedFragment:
@@ -226,7 +227,8 @@ class Table:
                 raise
             if self.tablespace is not None:
                 join_new_fragment(self.mem, fragment, self.tablespace, *self._piece_words(self.tablespace))
-        return PartitionChange(definition, header, number, fragment, words)
+        gone = 0 if fragment else self.by_number[number]
+        return PartitionChange(definition, header, number, fragment, words, gone)
 
     def forsake(self, change: PartitionChange) -> None:
         """Give the memory of a change back that did not happen."""
@@ -234,18 +236,16 @@ class Table:
             self.drop_fragment(change.fragment)
         drop_partition_words(self.mem, change.words)
 
-    def apply(self, change: PartitionChange) -> int:
-        """Make a prepared change seen, all at once; descriptor of the fragment it takes away, or 0. It cannot fail."""
-        gone = 0 if change.fragment else self.by_number[change.number]
-        by_number = {**self.by_number, change.number: change.fragment}
-        if gone:
-            del by_number[change.number]
+    def apply(self, change: PartitionChange) -> None:
+        """Make a prepared change seen, all at once. It cannot fail; done again, as after Ctrl-C, it changes nothing."""
         change_partitions(
             self.mem, self.address, change.number, change.fragment, change.words, change.definition.version
         )
+        by_number = {**self.by_number, change.number: change.fragment}
+        if not change.fragment:
+            del by_number[change.number]
         self.by_number, self.fragments = by_number, list(by_number.values())
         self.definition, self.hash_header = change.definition, change.header
-        return gone
 
     def drop_fragment(self, fragment: int) -> None:
         """Give back all memory of a fragment that is none of the table's, once nobody looks at it any more."""

@@ -68,7 +68,7 @@ from engine.errors import (
     WrongThread,
 )
 from engine.options import Options
-from engine.partition import MAXVALUE, HashPartition, KeyPartition, LinearHash, ListPartition, RangePartition
+from engine.partition import MAXVALUE, HashPartition, KeyPartition, LinearHash, ListPartition, Partition, RangePartition
 from engine.schema import Column
 from engine.types import (
     Blob,
@@ -106,6 +106,7 @@ __all__ = [
     "LinearHash",
     "ListPartition",
     "MAXVALUE",
+    "Partition",
     "RangePartition",
     "Column",
     "Binary",

@@ -356,13 +356,13 @@ def drop_fragment_rest(mem, fragment):
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
 def change_partitions(mem, table, number, fragment, words, version):
     """A new version of the table: `fragment` (0: none any more) is that of `number`, and rows are spread by the
-    partition words at `words` (0: by hash). From the next call on everybody goes by them.
+    partition words at `words`. From the next call on everybody goes by them. Done again it changes nothing.
     """
     mem[mem[table + T_FRAGMENT_LIST] + number] = fragment
     mem[table + T_FRAGMENTS] = max(mem[table + T_FRAGMENTS], number + 1)
-    if mem[table + T_PARTITION] != 0:
+    if mem[table + T_PARTITION] != words:
         give_partition_words(mem, mem[table + T_PARTITION])
-    mem[table + T_PARTITION] = words
+        mem[table + T_PARTITION] = words
     mem[table + T_SCHEMA_VERSION] = version
     for place in range(mem[table + T_FRAGMENTS]):
         each = mem[mem[table + T_FRAGMENT_LIST] + place]

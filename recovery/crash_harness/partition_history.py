@@ -1,7 +1,7 @@
 """The built-in program over a table whose partitions come and go, also while a local checkpoint is being made.
 
-What `history` (or `disk_history`) does, and: ranges are added behind the last and dropped anywhere, rows and all; a range
-whose neighbour below is dropped takes its rows from then on; rows no range takes are refused within a savepoint.
+What `history` (or `disk_history`) does, and: ranges are added behind the last and dropped anywhere, rows and all; a
+range whose neighbour below is dropped takes its rows from then on; rows no range takes are refused in a savepoint.
 """
 
 from __future__ import annotations

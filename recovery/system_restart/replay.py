@@ -113,9 +113,10 @@ def _alter(store: Store, loader: Loader, definition: TableDefinition) -> None:
             f"the log has version {definition.version} of table {definition.name}, but none it could come from;"
             " restore from a backup"
         )
-    gone = table.apply(table.prepare(definition))
-    if gone:
-        table.drop_fragment(gone)  # memory is private: nobody looks at it
+    change = table.prepare(definition)
+    table.apply(change)
+    if change.gone:
+        table.drop_fragment(change.gone)  # memory is private: nobody looks at it
     loader.adopt(table)
 
 

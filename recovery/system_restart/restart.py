@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.disk.columns import region_words
 from engine.epoch import EpochClock
-from engine.errors import FileMissing, LcpDamaged, RedoDamaged, SysfileDamaged, ValueOutOfRange
+from engine.errors import FileMissing, LcpDamaged, MemoryExhausted, RedoDamaged, SysfileDamaged, ValueOutOfRange
 from engine.ids import gci_of
 from engine.log.geometry import FOLDER as REDO_FOLDER
 from engine.log.geometry import Geometry, create_files, is_log_name, open_files
@@ -268,7 +268,7 @@ class Restart:
         self._report.fallbacks = loader.result.fallbacks
         groups, reader = self._read_log(sysfile, controls, loader)
         try:
-            apply_schema(store, loader, schema_changes(groups), controls[0].epoch if controls else 0)
+            self._apply_schema(store, loader, groups, controls[0].epoch if controls else 0)
             self._check_through(sysfile, store)
             operations = self._replay(store, loader, groups, disk)
         except BaseException:
@@ -276,6 +276,12 @@ class Restart:
             raise
         self._phase("redo", operations, sum(group.words.nbytes for group in groups))
         return store, loader, groups, reader
+
+    def _apply_schema(self, store: Store, loader: Loader, groups: list[GroupRead], known_epoch: int) -> None:
+        try:
+            apply_schema(store, loader, schema_changes(groups), known_epoch)
+        except MemoryExhausted as error:
+            raise PartsOutOfMemory from error  # descriptors come from the one half, the whole may be enough
 
     def _replay(self, store: Store, loader: Loader, groups: list[GroupRead], disk: DiskRestart) -> int:
         """UNDO of disk pages, then REDO: of tables in memory in parallel, of those with disk columns by one thread."""

@@ -12,6 +12,8 @@ import numpy as np
 import xxhash
 
 from engine.layout import arena as a
+from engine.layout.partitions import SP_UNIT_COUNT, SP_UNIT_IS_PAGE, SP_UNITS
+from engine.table import DroppedFragment
 from tests.engine.disk_arena_check import DiskArenaCheck
 
 
@@ -55,8 +57,11 @@ class ArenaCheck:
         self.transactions()
         for table in self.store.tables.values():
             self.table(table)
-        for table, _ in self.store._dropped:
-            self.table(table)
+        for dropped, _ in self.store._dropped:
+            if isinstance(dropped, DroppedFragment):
+                self.fragment(self.block(dropped.fragment, "dropped fragment"), None)
+            else:
+                self.table(dropped)
         DiskArenaCheck(self).run(self.fragments)
         # A restart takes pages from both ends; what lies between was never used.
         self.everything_owned(self.word(pool + a.P_HIGH) << a.PAGE_SHIFT, self.word(pool + a.P_LIMIT) << a.PAGE_SHIFT)
@@ -112,13 +117,29 @@ class ArenaCheck:
     def table(self, table: Any) -> None:
         at = self.block(table.address, "table descriptor")
         count = self.word(at + a.T_FRAGMENTS)
+        partition = table.definition.partition
+        assert count == partition.next_number and list(table.by_number) == list(partition.numbers)
         fragments = self.word(at + a.T_FRAGMENT_LIST)
-        self.claim(fragments, a.BLOCK_WORDS if count <= a.BLOCK_WORDS else a.PAGE_WORDS, "fragment list")
+        assert self.word(at + a.T_LIST_WORDS) == (a.BLOCK_WORDS if count <= a.BLOCK_WORDS else a.PAGE_WORDS)
+        self.claim(fragments, self.word(at + a.T_LIST_WORDS), "fragment list")
         for number in range(count):
-            self.fragment(self.block(self.word(fragments + number), "fragment descriptor"), number)
+            found = self.word(fragments + number)
+            assert found == table.by_number.get(number, 0)
+            if found:
+                assert self.word(found + a.F_SCHEMA_VERSION) == table.definition.version
+                self.fragment(self.block(found, "fragment descriptor"), number)
+        if self.word(at + a.T_PARTITION):
+            self.partition_words(self.word(at + a.T_PARTITION))
 
-    def fragment(self, f: int, number: int) -> None:
-        assert self.word(f + a.F_NUMBER) == number and self.word(f + a.F_POOL) == a.S_POOL
+    def partition_words(self, at: int) -> None:
+        self.block(at, "partition words")
+        for number in range(self.word(at + SP_UNIT_COUNT)):
+            words = a.PAGE_WORDS if self.word(at + SP_UNIT_IS_PAGE) else a.BLOCK_WORDS
+            self.claim(self.word(at + SP_UNITS + number), words, "bounds of partitions")
+
+    def fragment(self, f: int, number: int | None) -> None:
+        assert number is None or self.word(f + a.F_NUMBER) == number
+        assert self.word(f + a.F_POOL) == a.S_POOL
         self.fragments.append(f)
         rows = self.fixed_pages(f)
         self.var_pages(f)

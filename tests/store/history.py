@@ -193,8 +193,8 @@ class Undone(Exception):
 class World:
     """A store with one table that answers to steps."""
 
-    def __init__(self, columns: list[tm.Column], fragments: int, page_size: str | None = None, **options: Any) -> None:
-        """page_size: of the tablespace disk columns lie in, if there are any."""
+    def __init__(self, columns: list[tm.Column], fragments: Any, page_size: str | None = None, **options: Any) -> None:
+        """fragments: how many of a hash, or a partition. page_size: of the tablespace of disk columns, if any."""
         self.files = MemoryFiles()
         self.options = {**ROOM, **options}
         self.db = open_memory(self.files, **self.options)
@@ -205,7 +205,8 @@ class World:
         self._create()
 
     def _create(self) -> None:
-        self.db.create_table(NAME, self.columns, "id", tm.HashPartition(self.fragments))
+        spread = tm.HashPartition(self.fragments) if isinstance(self.fragments, int) else self.fragments
+        self.db.create_table(NAME, self.columns, "id", spread)
 
     def answer(self, step: Step) -> Any:
         """What the store says: rows sorted by key, counts, or the class and evidence of a refusal."""

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.store.history import LEAST, PAGE_SIZES, History, World
+import tidemark as tm
+from tests.store.history import KEYS, LEAST, PAGE_SIZES, History, World
 
 STORAGES = ["memory", "disk"]
 STEPS = 150
@@ -40,6 +41,25 @@ def test_same_history_gives_same_answers_however_the_table_is_kept(storage: str,
         how |= LEAST if rng.random() < 0.7 else {"page_buffer": "2 MiB"}
     one, other = World(history.columns, 3), World(other_columns, 1, **how)
     compare(history, STEPS, one, other, f"seed {seed} {how}")
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [
+        tm.HashPartition(5, modulo="id"),
+        tm.LinearHash(7),
+        tm.RangePartition("id", [("low", 9), ("middle", 30), ("rest", tm.MAXVALUE)]),
+        tm.ListPartition(
+            "id", {"some": range(0, 2 * KEYS, 3), "others": set(range(2 * KEYS)) - set(range(0, 2 * KEYS, 3))}
+        ),
+    ],
+    ids=["modulo", "linear", "ranges", "lists"],
+)
+@pytest.mark.parametrize("storage", STORAGES)
+def test_same_history_gives_same_answers_however_rows_are_spread(storage: str, partition: tm.Partition) -> None:
+    history = History(77)
+    columns, how = (history.placed(), {"page_size": "4 KiB", **LEAST}) if storage == "disk" else (history.columns, {})
+    compare(history, STEPS, World(history.columns, 3), World(columns, partition, **how), f"{partition}")
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -38,6 +38,7 @@ def _names(text: str) -> list[str]:
 @click.argument("table")
 @click.option("--columns", help="Comma-separated names.")
 @click.option("--limit", type=click.IntRange(min=0), help="Print so many rows at most.")
+@click.option("--partition", "partitions", multiple=True, help="Only rows of this partition; may be given again.")
 @click.option("--rowid", is_flag=True, help="Show ROWIDs.")
 @click.option("--gci64", is_flag=True, help="Show row epochs.")
 @click.option("--author", is_flag=True, help="Show row authors.")
@@ -50,6 +51,7 @@ def scan(
     table: str,
     columns: str | None,
     limit: int | None,
+    partitions: tuple[str, ...],
     rowid: bool,
     gci64: bool,
     author: bool,
@@ -66,7 +68,7 @@ def scan(
         names = _names(columns) if columns else [column.name for column in handle.definition.columns]
         shown = zip((tm.ROWID, tm.EPOCH, tm.AUTHOR), (rowid, gci64, author), strict=True)
         names += [name for name, wanted in shown if wanted]
-        wanted = handle.scan(names, limit)
+        wanted = handle.scan(names, limit, partitions or None)
         if as_json:
             for batch in wanted.batches():
                 for row in batch.to_pylist():

@@ -1,4 +1,4 @@
-"""Commands about a store as a whole: info, tables, status, report, checkpoint, check."""
+"""Commands about a store as a whole: info, tables, partitions, status, report, checkpoint, check."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tidemark.cli.output import (
     json_option,
     memory_option,
     one_line,
+    open_for_reading,
     open_store,
     read_only_option,
     reported,
@@ -197,6 +198,30 @@ def _owners_tables(store: Path, data_memory: str, locked: tm.Locked) -> dict[str
             files.close_all()
         return {each.name: {"id": each.table_id, "rows": None} for each in definitions}
     return dict(answer)
+
+
+@click.command(short_help="List the partitions of a table and their rows.")
+@store_argument
+@click.argument("table")
+@read_only_option
+@memory_option
+@json_option
+@one_line
+def partitions(store: Path, table: str, read_only: bool, data_memory: str, as_json: bool) -> None:
+    """List the partitions of TABLE: name, fragment number, bound or values, rows.
+
+    Of a store that another process has open, as its last local checkpoint has them.
+    """
+    with open_for_reading(store, data_memory, read_only) as db:
+        found = [{name: _shown_bound(value) for name, value in each.items()} for each in db.partitions(table)]
+    say(found, as_json, lambda: table_lines([list(each.values()) for each in found], list(found[0])))
+
+
+def _shown_bound(value: Any) -> Any:
+    """A bound, or values of one, with MAXVALUE as text."""
+    if isinstance(value, (tuple, list)):
+        return [_shown_bound(each) for each in value]
+    return "MAXVALUE" if value is tm.MAXVALUE else value
 
 
 # --- status and local checkpoints -----------------------------------------------------------------

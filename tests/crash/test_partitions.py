@@ -1,0 +1,68 @@
+"""Crashes of a store whose partitions come and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.file_doubles.memory import MemoryFiles
+from engine.file_doubles.order import OrderMonitor
+from recovery.crash_harness import partition_history
+from recovery.crash_harness.anomaly_loop import anomaly_loop
+from recovery.crash_harness.crash_states import crash_states, many_crash_states
+from recovery.crash_harness.program import Ledger, Work, open_simulated
+
+
+def test_crash_states_of_partitions_that_come_and_go_show_what_was_promised() -> None:
+    report = crash_states(partition_history.work, partition_history.verify, seed=7, per_point=1)
+    assert report.points > 300
+    assert report.second_restarts > 100
+
+
+def test_crash_states_of_partitions_with_disk_columns_show_what_was_promised() -> None:
+    report = crash_states(partition_history.tiny_disk_work, partition_history.verify, seed=3, per_point=1)
+    assert report.points > 200
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("work", [partition_history.work, partition_history.disk_work], ids=["memory", "disk"])
+def test_thousands_of_crash_states_of_partitions_show_what_was_promised(work: Work) -> None:
+    assert many_crash_states(work, partition_history.verify, 2_000, 5_000, print).distinct >= 5_000
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("anomaly", ["write-error", "sync-error", "disk-full", "short-write", "interrupt", "power-off"])
+def test_anomaly_at_every_fifth_call_over_partitions_has_a_right_outcome(anomaly: str) -> None:
+    assert anomaly_loop(partition_history.short_work, partition_history.verify, anomaly, 11, 5).points > 20
+
+
+def test_program_changes_partitions_beside_local_checkpoints_too() -> None:
+    """Else the enumeration shows less than it says."""
+    ledger, calls = Ledger(), []
+
+    class Watched(partition_history.PartitionHistory):
+        is_beside = False
+
+        def commit_beside(self) -> None:
+            self.is_beside = True
+            super().commit_beside()
+            self.is_beside = False
+
+        def _change(self, bounds: list[tuple[str, int]], after: object) -> None:
+            calls.append((self.is_beside, len(bounds) > len(self.bounds)))
+            super()._change(bounds, after)  # type: ignore[arg-type]
+
+    disk = MemoryFiles()
+    Watched(lambda **options: open_simulated(OrderMonitor(MemoryFiles(disk.disk)), **options), 7, ledger).run(60)
+    assert set(calls) == {(False, False), (False, True), (True, False), (True, True)}
+
+
+def test_partition_lost_by_a_restart_is_seen() -> None:
+    ledger, disk = Ledger(), MemoryFiles()
+    history = partition_history.PartitionHistory(
+        lambda **options: open_simulated(MemoryFiles(disk.disk), **options), 7, ledger
+    )
+    history.run(20)
+    db = open_simulated(disk.kill())
+    assert partition_history.verify(db, ledger) == []
+    db.add_partition("test.account", "more", 1_000)
+    assert partition_history.verify(db, ledger)
