@@ -118,7 +118,7 @@ class Watch:
 
     def numbers(self) -> tuple[int, int, int, int]:
         """Counters of the log and the pages."""
-        pages = sum(cache.pages_written for cache in self.disk._caches.values())
+        pages = sum(cache.behind.pages_written for cache in self.disk._caches.values())
         return self.undo.groups_written, self.undo.flushes, self.undo.bytes_written, pages
 
 
