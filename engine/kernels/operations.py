@@ -20,7 +20,8 @@ from engine.kernels.changes import (
     touch_lock,
     touch_update,
 )
-from engine.kernels.partitions import fragment_of, private_number
+from engine.kernels.checksums import xxh64_hash
+from engine.kernels.partitions import PARTITION_SEED, POSITIVE, fragment_of, partition_of
 from engine.kernels.primary import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
 from engine.kernels.rows import known_row_address, row_address
 from engine.layout.arena import (
@@ -58,7 +59,7 @@ from engine.layout.arena import (
     X_ROWID,
     X_USED,
 )
-from engine.layout.partitions import HH_FIXED_WORDS, HH_SEED
+from engine.layout.partitions import HH_FIXED_WORDS, HH_FRAGMENTS, HH_PARTITION, HH_SEED
 from engine.layout.redo import KIND_DELETE
 
 
@@ -187,10 +188,20 @@ def hash_images(header, key_words, images, offsets, count, hashes):
     """
     fixed = header[HH_FIXED_WORDS]
     seed = header[HH_SEED]
+    if header[HH_PARTITION] == 0:
+        fragments = header[HH_FRAGMENTS]
+        for i in range(count):
+            at = offsets[i] if offsets.size else i * fixed
+            first, words = image_key(images, at, fixed, key_words)
+            number = 0
+            if fragments > 1:
+                number = (xxh64_hash(images, first, words, PARTITION_SEED) & POSITIVE) % fragments
+            hashes[i] = number << TAG_BITS | tag_of(images, first, words, seed)
+        return count
     for i in range(count):
         at = offsets[i] if offsets.size else i * fixed
         first, words = image_key(images, at, fixed, key_words)
-        number = private_number(header, images, first, words, hashes, count)
+        number = partition_of(header, header[HH_PARTITION], images, first, hashes, count)
         if number < 0:
             return i
         hashes[i] = number << TAG_BITS | tag_of(images, first, words, seed)

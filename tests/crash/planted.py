@@ -117,7 +117,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "abandoned-checkpoint-leaves-bits",
         "recovery.local_checkpoint.writer",
-        "                    self._abandon(lcp_id, tables)",
+        "                    self._abandon(lcp_id, parts)",
         "                    pass",
         "disk-full",
     ),

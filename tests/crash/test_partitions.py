@@ -31,8 +31,8 @@ def test_thousands_of_crash_states_of_partitions_show_what_was_promised(work: Wo
 
 @pytest.mark.soak
 @pytest.mark.parametrize("anomaly", ["write-error", "sync-error", "disk-full", "short-write", "interrupt", "power-off"])
-def test_anomaly_at_every_fifth_call_over_partitions_has_a_right_outcome(anomaly: str) -> None:
-    assert anomaly_loop(partition_history.short_work, partition_history.verify, anomaly, 11, 5).points > 20
+def test_anomaly_at_every_call_over_partitions_has_a_right_outcome(anomaly: str) -> None:
+    assert anomaly_loop(partition_history.short_work, partition_history.verify, anomaly, 11, 1).points > 40
 
 
 def test_program_changes_partitions_beside_local_checkpoints_too() -> None:
