@@ -232,6 +232,10 @@ class ReadOnlyDatabase:
         """The partitions of a table, as `TableHandle.partitions`. Raises: NoSuchTable."""
         return self[table].partitions()
 
+    def indexes(self, table: str) -> list[dict[str, Any]]:
+        """The indexes of a table, as `TableHandle.indexes`. Raises: NoSuchTable."""
+        return self[table].indexes()
+
     def transaction(self) -> ReadTransaction:
         """Begin a transaction of this thread that reads the view as it is now; use it with `with`."""
         self.check_usable()
@@ -275,6 +279,6 @@ class ReadOnlyDatabase:
         self.check_usable()
         raise _read_only("nothing was written")
 
-    create_table = drop_table = add_partition = drop_partition = _refuse
+    create_table = drop_table = add_partition = drop_partition = create_index = drop_index = _refuse
     create_tablespace = add_datafile = drop_tablespace = _refuse
     sync = advance_epoch = advance_gci = checkpoint = _refuse
