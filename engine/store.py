@@ -232,6 +232,10 @@ class Store:
                     dropped.drop()
             self._dropped = [entry for entry in self._dropped if entry[1]]
 
+    def has_dropped_fragments(self, table: Table) -> bool:
+        """Whether somebody may still look at a dropped partition of a table."""
+        return any(isinstance(each, DroppedFragment) and each.table is table for each, _ in list(self._dropped))
+
     def fail(self, error: StoreFailed) -> StoreFailed:
         """Kill the store; returns the error to raise."""
         self.failure.latch(error)

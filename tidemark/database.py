@@ -40,7 +40,7 @@ from recovery.sysfile import NAMES, Sysfile
 from recovery.system_restart.restart import Restart
 from tidemark.background import Clockwork
 from tidemark.control_socket import serve
-from tidemark.handles import TableHandle
+from tidemark.handles import TableHandle, index_counters
 from tidemark.locator import Locator
 from tidemark.session import Transaction
 from tidemark.space_report import space_report
@@ -403,7 +403,8 @@ class Database:
                 "used_bytes": store.arena.used_pages() * 32_768,
             },
             "tables": {
-                table.name: {"id": table.table_id, "rows": table.count()} for table in list(store.tables.values())
+                table.name: {"id": table.table_id, "rows": table.count(), **index_counters(table)}
+                for table in list(store.tables.values())
             },
             "tablespaces": store.space.counters(),
             "transactions": {"open": len(store.locks.by_slot)},

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine import batch_operations, row_operations
-from engine.errors import RowNotFound
+from engine.errors import NoSuchIndex, RowNotFound
 from engine.layout.arena import F_ROWS
 from engine.partition import ListPartition, RangePartition
 from tidemark.scans import ByIndex, Scan
@@ -36,6 +36,18 @@ def partitions_of(table: Table) -> list[dict[str, Any]]:
         for name, number, bound in zip(partition.names, partition.numbers, bounds, strict=True)
         if number in by_number
     ]
+
+
+def index_counters(table: Table) -> dict[str, Any]:
+    """The part of `status()` that tells of a table's indexes; nothing if it has none."""
+    counted: dict[str, dict[str, int]] = {}
+    for name, index in table.indexes.items():
+        try:
+            with index.reading() as tree:
+                counted[name] = tree.counters()
+        except NoSuchIndex:
+            continue  # dropped meanwhile
+    return {"indexes": counted} if counted else {}
 
 
 class TableHandle:

@@ -124,7 +124,7 @@ class IndexScan:
     def _look_at_own(self) -> None:
         """Gather what the transaction has changed: at the first batch, and when a savepoint took some of it back."""
         txn = self._txn
-        if txn is None:
+        if txn is None or txn.desc == 0:  # 0: of a view, which nobody changes
             return
         txn.check()
         used = int(txn.mem[txn.desc + X_USED])
@@ -285,7 +285,8 @@ def _first_pages(pages: list[int], most: int) -> list[int]:
     """The pages of as many of the first rows as need at most `most` different ones."""
     seen: set[int] = set()
     for number, page in enumerate(pages):
-        if page and page not in seen and len(seen) == most:
-            return pages[:number]
-        seen.add(page)
+        if page and page not in seen:
+            if len(seen) == most:
+                return pages[:number]
+            seen.add(page)
     return pages
