@@ -192,9 +192,7 @@ class Table:
         """The index of this name. Raises: NoSuchIndex."""
         found = self.indexes.get(name)
         if found is None:
-            raise NoSuchIndex(
-                f"table {self.name} has no index {name!r}; see indexes()", table=self.name, index=name
-            )
+            raise NoSuchIndex(f"table {self.name} has no index {name!r}; see indexes()", table=self.name, index=name)
         return found
 
     def is_change_of_indexes(self, definition: TableDefinition) -> bool:

@@ -43,7 +43,9 @@ class ByIndex:
         """Raises: SchemaInvalid, Unsupported for what does not go together."""
         if self.name is None:
             if self != ByIndex():
-                raise SchemaInvalid("lower, upper, prefix and reverse belong to a scan by an index; name one with index=")
+                raise SchemaInvalid(
+                    "lower, upper, prefix and reverse belong to a scan by an index; name one with index="
+                )
         elif partitions is not None:
             raise Unsupported("a scan by an index goes over all partitions; leave partitions out")
 
@@ -91,9 +93,7 @@ class Scan:
     def _source(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
         if self._index is None or self._keys is None:
             return scan(self._table, self._txn, limit, columns, self._partitions)
-        return IndexScan(
-            self._table, self._txn, self._index, self._keys, self._by.reverse, limit, columns
-        ).batches()
+        return IndexScan(self._table, self._txn, self._index, self._keys, self._by.reverse, limit, columns).batches()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow record batches."""

@@ -70,7 +70,14 @@ class OwnChanges:
     """Rows as their transaction sees them, between two bounds, sorted; taken from the front."""
 
     def __init__(
-        self, table: Table, tree: OrderedIndex, txn: Transaction, low: Words, high: Words, reverse: bool, with_disk: bool
+        self,
+        table: Table,
+        tree: OrderedIndex,
+        txn: Transaction,
+        low: Words,
+        high: Words,
+        reverse: bool,
+        with_disk: bool,
     ) -> None:
         self.until = int(txn.mem[txn.desc + X_USED])
         self.reverse = reverse

@@ -35,7 +35,6 @@ BATCH_ROWS_MAX = 16_384
 PAGES_HELD = 64
 
 
-
 class KeyRange:
     """Keys from `lower` on and before `upper`, or those that begin with `prefix`; both ends as targets of the tree.
 
@@ -58,7 +57,6 @@ class KeyRange:
         self.low = shape.below(() if lower is None else _values(lower))
         self.high = shape.above() if upper is None else shape.below(_values(upper))
 
-
     def holds(self, values: Sequence[Any]) -> bool:
         """Whether a whole key, given by its values, lies in the range."""
         key = self._shape.encode(values)
@@ -67,7 +65,7 @@ class KeyRange:
 
 def _follows(key: list[int], bound: Words) -> bool:
     """Whether a key lies behind a bound; what its words do not tell, its place does."""
-    words = bound[ix.TG_KEY : ix.TG_KEY + int(bound[ix.TG_WORDS])].tolist()
+    words: list[int] = bound[ix.TG_KEY : ix.TG_KEY + int(bound[ix.TG_WORDS])].tolist()
     key = key + [LOWEST] * (len(words) - len(key))
     if key[: len(words)] == words:
         return int(bound[ix.TG_PLACE]) == ix.PLACE_BELOW
@@ -168,7 +166,9 @@ class IndexScan:
     # --- memory ----------------------------------------------------------------------------------
     def _fill(self, wanted: int) -> tuple[ScanBatch, bool]:
         row_format = self._table.format
-        out = np.empty(wanted * (ENTRY_WORDS + row_format.fixed_words + (16 if row_format.has_var else 0)) + 64, dtype=np.int64)
+        out = np.empty(
+            wanted * (ENTRY_WORDS + row_format.fixed_words + (16 if row_format.has_var else 0)) + 64, dtype=np.int64
+        )
         offsets = np.empty(wanted, dtype=np.int64)
         places = np.empty(CALL_ENTRIES, dtype=np.int64)
         state = np.zeros(5, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Commit of transactions that change ordered indexes: as `commit.py` and `disk_commit.py`, entries and rows in one call.
+"""Commit of transactions that change ordered indexes: as `commit.py` and `disk_commit.py`, entries with their rows.
 
 A removal comes before the row's image changes, an addition once the row is LIVE (docs/access.md, section 5). Blocks
 were promised by the operations; the promises are taken back as each is applied.
@@ -101,9 +101,7 @@ def apply_indexed_update(mem, txn, buf, operation, epoch, author, copies):
         if status != OK:
             return status
     row = known_row_address(mem, fragment, rowid)
-    changed = remove_changed(
-        mem, txn, fragment, rowid, row, buf, record + OPERATION_WORDS, mem[operation + O_VAR] != 0
-    )
+    changed = remove_changed(mem, txn, fragment, rowid, row, buf, record + OPERATION_WORDS, mem[operation + O_VAR] != 0)
     if changed < 0:
         return ST_INVARIANT
     status = apply_update(mem, txn, buf, operation, epoch, author, copies)

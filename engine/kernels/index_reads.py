@@ -88,8 +88,8 @@ def index_rows(mem, tree, txn, until, with_disk, cursor, bound, reverse, limit, 
     """Copy the rows of the next entries between cursor and bound, looking at no more than `limit` of them.
 
     places: room for `limit` words. txn, until: rows this transaction had changed before word `until` of its buffer are
-    passed over. state: [rows found, words used, -, page, incomplete entries]; offsets gets the image of each. with_disk:
-    disk parts too. OK at the end, ST_MORE (the cursor says where to go on), ST_SPACE - words needed, ST_PAGE and
+    passed over. with_disk: disk parts too. state: [rows found, words used, -, page, incomplete entries]; offsets gets
+    the image of each. OK at the end, ST_MORE (the cursor says where to go on), ST_SPACE - words needed, ST_PAGE and
     ST_DAMAGED with the page in state[3], ST_MISSING if the index is being dropped.
     """
     if mem[tree + I_STATE] == INDEX_DROPPING:

@@ -29,9 +29,7 @@ def build_indexes(store: Store) -> int:
 
 
 def _build(store: Store, table: Table, definition: IndexDefinition) -> int:
-    index = StoredIndex(
-        store.arena, table.definition, table.format.layout, definition, table.fragments, INDEX_READY
-    )
+    index = StoredIndex(store.arena, table.definition, table.format.layout, definition, table.fragments, INDEX_READY)
     runs: dict[int, Run] = {}
     parts = min(PARTS, len(table.fragments))
 

@@ -106,6 +106,7 @@ def _info(files: PosixFiles) -> dict[str, Any]:
                 "primary_key": ", ".join(each.primary_key),
                 "fragments": each.partition.fragments,
                 "partition": each.partition.describe(),
+                "indexes": "; ".join(f"{index.name} ({', '.join(index.columns)})" for index in each.indexes),
                 **_storage_of(each),
             }
             for each in tables
