@@ -1,7 +1,7 @@
 """Rows of a table by one of its ordered indexes: bounds, batches, and a transaction's own changes merged in.
 
-A scan keeps no place in the tree between two batches. What its transaction had changed when the scan began is put in its
-order among the committed rows; what it changes while the scan is open is seen as it was.
+A scan keeps no place in the tree between two batches. What its transaction had changed when the scan began is put in
+its order among the committed rows; what it changes while the scan is open is seen as it was.
 """
 
 from __future__ import annotations

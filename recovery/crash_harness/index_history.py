@@ -105,7 +105,9 @@ def verify(db: Any, ledger: Ledger) -> list[str]:
     if found in {last, *ledger.under_way} or (MAIN not in db and not ledger.acknowledged):
         return []
     which = ledger.acknowledged.index(found) + 1 if found in ledger.acknowledged else 0
-    return [f"state {which or 'that never was'} of {len(ledger.acknowledged)} (bounds {bounds}, indexes {list(indexes)})"]
+    return [
+        f"state {which or 'that never was'} of {len(ledger.acknowledged)} (bounds {bounds}, indexes {list(indexes)})"
+    ]
 
 
 def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
