@@ -257,7 +257,7 @@ def test_indexes_built_and_dropped_under_writing_threads_agree_with_the_table() 
     db = Database(MemoryFiles(), options, SystemClock())
     db.create_table(NAME, columns(False)[:5], "id", tm.HashPartition(2))
     stop = threading.Event()
-    failures: list[BaseException] = []
+    failures: list[tm.Error] = []
 
     def write(seed: int) -> None:
         rng = random.Random(seed)
@@ -273,7 +273,7 @@ def test_indexes_built_and_dropped_under_writing_threads_agree_with_the_table() 
                         txn.rollback()
             except (tm.Deadlock, tm.LockTimeout):
                 continue
-            except BaseException as error:
+            except tm.Error as error:
                 failures.append(error)
                 return
 
