@@ -48,8 +48,8 @@ class IndexBuild:
     def run(self) -> None:
         """Build the index. Durable on return. Raises: see `Store.create_index`; then there is no index."""
         store = self._store
-        store.pin(self)  # fragments dropped meanwhile keep their rows
         try:
+            store.pin(self)  # fragments dropped meanwhile keep their rows
             table, index = self._announce()
             self._wait_for_older(table, index)
             while not self._publish(table, index):

@@ -284,7 +284,10 @@ def test_indexes_built_and_dropped_under_writing_threads_agree_with_the_table() 
         for turn in range(12):
             for name in ("by_owner", "by_text", "by_n"):
                 db.create_index(NAME, name, INDEXES[name])
-                list(db[NAME].scan(index=name, columns=["id"], reverse=turn % 2 == 0))
+                found = [
+                    tuple(row) for row in db[NAME].scan(index=name, columns=list(INDEXES[name]), reverse=turn % 2 == 0)
+                ]
+                assert found == sorted(found, reverse=turn % 2 == 0), "whatever moves, keys come in order"
             assert db.check()["problems"] == []
             for name in ("by_owner", "by_text", "by_n"):
                 db.drop_index(NAME, name)
@@ -295,3 +298,55 @@ def test_indexes_built_and_dropped_under_writing_threads_agree_with_the_table() 
     assert not failures, failures
     check_arena(db)
     db.close()
+
+
+def test_two_builds_on_one_table_at_once_both_come_to_be() -> None:
+    store = filled()
+    rows = {key: store.row(key) for key in range(1_000, 2_500)}
+    store.table.insert_many(list(rows.values()))
+    store.rows.update(rows)
+    inner: list[str] = []
+
+    def work(*_: Any) -> None:
+        if not inner:
+            inner.append("by_text")
+            with pytest.raises(tm.IndexExists):
+                store.index("by_n")
+            store.index("by_text")
+        store.transaction()
+
+    store.db.create_index(NAME, "by_n", INDEXES["by_n"], progress=work)
+    assert [each["name"] for each in store.db.indexes(NAME)] == ["by_text", "by_n"]
+    store.verify()
+    store.crash()
+    assert [each["name"] for each in store.db.indexes(NAME)] == ["by_text", "by_n"]
+    store.verify()
+    store.db.close()
+
+
+def test_store_closed_in_the_middle_of_a_build_leaves_no_index() -> None:
+    store = filled()
+    with pytest.raises(tm.StoreClosed):
+        store.db.create_index(NAME, "by_n", INDEXES["by_n"], progress=lambda *_: store.db.close())
+    store.reopen()
+    assert store.db.indexes(NAME) == []
+    store.verify()
+    store.db.close()
+
+
+def test_build_that_ends_with_an_error_of_its_callers_leaves_nothing() -> None:
+    store = filled()
+    check_arena(store.db)
+    used = store.db.status()["memory"]["used_bytes"]
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        store.db.create_index(NAME, "by_text", INDEXES["by_text"], progress=fail)
+    assert store.db.indexes(NAME) == []
+    assert store.db.status()["memory"]["used_bytes"] <= used + (1 << 20)
+    store.transaction()
+    store.index("by_text")
+    store.verify()
+    store.db.close()
