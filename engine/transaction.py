@@ -71,7 +71,7 @@ Place = tuple[int, int, "Words", memoryview]
 
 BUFFER_WORDS = 4_096  # first size of a transaction's buffer
 SLICE_OPERATIONS = 1_500
-SLICE_ENTRIES = 150  # of ordered indexes: about 200 µs
+SLICE_ENTRIES = 80  # of ordered indexes: 50 to 200 µs, as long as few rows must be read to compare
 # Of UNDO buffer, before a slice with disk parts: more than one step of it needs with the largest pages.
 SLICE_UNDO_WORDS = PAGE_WORDS + 64
 # A slice that cannot have frames because the disk is full waits for space so many times.

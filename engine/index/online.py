@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]
 POLL_SECONDS = 0.001
+SLICE_SECONDS = 0.000_15
+SLICE_ENTRIES_MIN = 16
 
 
 class IndexBuild:
@@ -44,6 +46,7 @@ class IndexBuild:
         self._index: StoredIndex | None = None
         self._walked = -1  # number of the last fragment whose rows all have their entries
         self._rows = 0
+        self._entries = SLICE_ENTRIES_MIN  # of the next slice
 
     def run(self) -> None:
         """Build the index. Durable on return. Raises: see `Store.create_index`; then there is no index."""
@@ -116,21 +119,32 @@ class IndexBuild:
         mem, tree = self._store.mem, index.tree
         state = np.zeros(3, dtype=np.int64)
         status = ST_MORE
+        clock = self._store.clock
         while status == ST_MORE:
             self._check(table)
             fragment = table.by_number.get(number)
             if fragment is None:
                 return  # dropped meanwhile; the entries it has go before its memory does
-            tree.promise(SLICE_ENTRIES)
-            state[1], state[2] = SLICE_SLOTS, SLICE_ENTRIES
+            entries = self._entries
+            tree.promise(entries)
+            state[1], state[2] = SLICE_SLOTS, entries
+            began = clock.monotonic()
             status = tree_add_rows(mem, tree.address, fragment, state)
-            tree.unpromise(SLICE_ENTRIES)
+            self._adapt(clock.monotonic() - began)
+            tree.unpromise(entries)
             if status not in (OK, ST_MORE):
                 raise self._store.fail(
                     InvariantBroken(f"the build of an index met a broken invariant (status {status}); reopen the store")
                 )
-            self._report(table, SLICE_ENTRIES - int(state[2]))
-            self._store.clock.sleep(0)  # whoever waits for his turn has it now
+            self._report(table, entries - int(state[2]))
+            clock.sleep(0)  # whoever waits for his turn has it now
+
+    def _adapt(self, seconds: float) -> None:
+        """Let the next slice take about as long as one may: keys that tie read rows."""
+        if seconds > SLICE_SECONDS:
+            self._entries = max(SLICE_ENTRIES_MIN, self._entries // 2)
+        elif seconds < SLICE_SECONDS / 4:
+            self._entries = min(SLICE_ENTRIES, 2 * self._entries)
 
     def _report(self, table: Table, rows: int) -> None:
         self._rows += rows

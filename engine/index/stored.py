@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from engine.row_layout import RowLayout
     from engine.schema import TableDefinition
 
-SLICE_SLOTS = 256
+SLICE_SLOTS = 128
 
 
 class StoredIndex:

@@ -63,7 +63,7 @@ from engine.layout.arena import (
 )
 from engine.layout.redo import KIND_DELETE, KIND_INSERT, KIND_UPDATE, OPERATION_WORDS
 
-SMALL_ENTRIES = 256  # more entries are changed in slices, or one kernel call would hold the GIL too long
+SMALL_ENTRIES = 160  # more entries are changed in slices, or one kernel call would hold the GIL too long
 
 
 @helper
