@@ -39,7 +39,7 @@ from engine.layout.arena import (
     X_ROW,
     X_USED,
 )
-from engine.layout.lcp import ENTRY_AUTHOR_MASK
+from engine.layout.lcp import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
 from engine.layout.partitions import HH_PARTITION
 from engine.layout.redo import OPERATION_WORDS
 from engine.row_operations import NOTHING, check_table, is_new, no_partition, settle
@@ -306,13 +306,12 @@ def decode_entries(
 class ScanBatch:
     """Some rows of a scan: their entries, and where each image starts."""
 
-    __slots__ = ("count", "entries", "fragment", "offsets")
+    __slots__ = ("count", "entries", "offsets")
 
-    def __init__(self, entries: Words, offsets: Words, count: int, fragment: int) -> None:
+    def __init__(self, entries: Words, offsets: Words, count: int) -> None:
         self.entries = entries
         self.offsets = offsets
         self.count = count
-        self.fragment = fragment
 
     def rowids(self) -> Words:
         """ROWID of each row."""
@@ -325,6 +324,10 @@ class ScanBatch:
     def authors(self) -> Words:
         """Author of the last change of each row."""
         return self.entries[self.offsets - ENTRY_WORDS + 2] & ENTRY_AUTHOR_MASK
+
+    def fragments(self) -> Words:
+        """Fragment number of each row."""
+        return (self.entries[self.offsets - ENTRY_WORDS + 2] >> ENTRY_FRAGMENT_SHIFT) & ENTRY_FRAGMENT_MASK
 
 
 def scan(
@@ -378,7 +381,7 @@ def _scan_disk(
         out, offsets, is_end = reader.next(SCAN_BATCH_ROWS if left is None else left)
         if offsets.size:
             left = None if left is None else left - offsets.size
-            yield ScanBatch(out, offsets, offsets.size, number)
+            yield ScanBatch(out, offsets, offsets.size)
 
 
 def _scan_batch(
@@ -393,7 +396,7 @@ def _scan_batch(
     while True:
         check_table(table)
         if number not in table.by_number:
-            return ScanBatch(out, offsets[: int(state[0])], int(state[0]), number), OK
+            return ScanBatch(out, offsets[: int(state[0])], int(state[0])), OK
         if txn is not None:
             txn.check()
         desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
@@ -404,4 +407,4 @@ def _scan_batch(
             out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
             continue
         count = int(state[0])
-        return ScanBatch(out, offsets[:count], count, number), OK if status == OK else ST_MORE
+        return ScanBatch(out, offsets[:count], count), OK if status == OK else ST_MORE

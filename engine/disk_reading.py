@@ -78,7 +78,7 @@ def read_image(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
             elif done == ST_PAGE:
                 # Once in memory it stays long enough, as a rule; who finds it gone again holds it.
                 if is_brought:
-                    _hold_instead(disk, held, [int(state[3])])
+                    hold_instead(disk, held, [int(state[3])])
                 else:
                     disk.bring(int(state[3]))
                     is_brought = True
@@ -93,7 +93,7 @@ def read_image(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
         disk.release(held)
 
 
-def _hold_instead(disk: DiskColumns, held: list[int], wanted: list[int]) -> None:
+def hold_instead(disk: DiskColumns, held: list[int], wanted: list[int]) -> None:
     """Hold other pages than so far. Where `held` changes there is no call, so that no signal finds it untrue."""
     given = held[:]
     held[:] = ()
@@ -129,7 +129,7 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
                 return True
             if status != ST_PAGE:
                 return False
-            _hold_instead(disk, held, [int(state[3])])
+            hold_instead(disk, held, [int(state[3])])
             if not _fragment_of(table, out, image):
                 return False  # its partition was dropped while we waited for the page
     finally:
@@ -181,14 +181,14 @@ class _Gatherer:
         position = start
         held: list[int] = []
         try:
-            _hold_instead(self._disk, held, pages)
+            hold_instead(self._disk, held, pages)
             while position < stop:
                 status = read(position, stop, self.out, self.offsets, self.state)
                 position = int(self.state[2])
                 if status == OK:
                     return
                 if status == ST_PAGE:  # the row went to another page since
-                    _hold_instead(self._disk, held, [int(self.state[3])])
+                    hold_instead(self._disk, held, [int(self.state[3])])
                 elif status == ST_DAMAGED:
                     raise self._disk.damaged(int(self.state[3]), self._table.name)
                 else:
@@ -295,6 +295,28 @@ def _read_alone(disk: DiskColumns, table: Table, read: Callable[[Words, Words, W
             raise disk.damaged(int(state[3]), table.name)
         else:
             out = np.empty(ST_SPACE - status, dtype=np.int64)
+
+
+def read_rowid(disk: DiskColumns, table: Table, number: int, rowid: int, txn: Transaction | None) -> Words:
+    """The complete entry of one row of fragment `number`, empty if it is gone. Raises: as `read_image`."""
+    fragment = table.by_number.get(number)
+    if fragment is None:
+        return NOTHING
+    desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
+    rowids, first = np.array([rowid], dtype=np.int64), np.zeros(1, dtype=np.int64)
+    return _read_alone(
+        disk,
+        table,
+        lambda out, offsets, state: int(
+            read_disk_rowids(table.mem, fragment, desc, buf, rowids, first, 0, 1, out, offsets, state)
+        ),
+        1,
+    )
+
+
+def is_complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
+    """Fetch what an entry lacks; False if its row changed meanwhile. Raises: as `read_image`."""
+    return not int(out[image - 1]) & ENTRY_INCOMPLETE or _complete(disk, table, out, image)
 
 
 class DiskScan:

@@ -65,6 +65,14 @@ class TableExists(Rejected):
     """A table of this name exists."""
 
 
+class IndexExists(Rejected):
+    """The table has an index of this name, or one is being built."""
+
+
+class NoSuchIndex(Rejected):
+    """The table has no index of this name."""
+
+
 class NoSuchTablespace(Rejected):
     """The tablespace does not exist."""
 

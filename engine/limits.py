@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.layout.disk import PAGE_HEADER_WORDS, PIECE_HEADER_WORDS
+from engine.layout.index_arena import LISTED_MAX
 from engine.layout.row import WORD_BYTES
 
 # Names: as in MySQL, so that replicated names always fit.
@@ -34,6 +35,10 @@ FRAGMENTS_MAX = 4_096
 PARTITION_VALUES_MAX = 16_384
 # Tables ever made: table numbers are never reused and take 31 bits in a REDO record.
 TABLE_ID_MAX = (1 << 31) - 1
+# Indexes of a table: a commit remembers in one word which of them a change touches.
+INDEXES_MAX = LISTED_MAX
+# Columns of an index: its descriptor is one block of the arena.
+INDEX_COLUMNS_MAX = 32
 # Logical pages of a fragment: the hash index keeps 22 bits (128 GiB of rows in one fragment).
 FRAGMENT_PAGES_MAX = 1 << 22
 # Decimal digits: 128-bit integers.

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from engine import limits
 from engine.errors import InvalidName, Rejected, SchemaInvalid
+from engine.index_definition import IndexDefinition, index_from_json
 from engine.names import check_name
 from engine.partition import HashPartition, Partition, partition_from_json
 from engine.types import from_json, value_from_json, value_to_json
@@ -130,6 +131,7 @@ class TableDefinition:
 
     `table_id` is 0 until the store numbers the table; `version` is raised by every change of the schema. `tablespace`
     names where the disk columns lie; None without disk columns, or until the store fills in DEFAULT_TABLESPACE.
+    `indexes`: those that are built, in the order they were made.
     """
 
     table_id: int
@@ -139,12 +141,14 @@ class TableDefinition:
     primary_key: tuple[str, ...]
     partition: Partition = field(default_factory=HashPartition)
     tablespace: str | None = None
+    indexes: tuple[IndexDefinition, ...] = ()
 
     def __post_init__(self) -> None:
         key: Sequence[str] = (self.primary_key,) if isinstance(self.primary_key, str) else self.primary_key
         object.__setattr__(self, "name", qualified_name(self.name))
         object.__setattr__(self, "columns", tuple(self.columns))
         object.__setattr__(self, "primary_key", tuple(key))
+        object.__setattr__(self, "indexes", tuple(self.indexes))
         if not is_int(self.table_id) or not 0 <= self.table_id <= limits.TABLE_ID_MAX:
             raise SchemaInvalid(f"table id must be 0 to {limits.TABLE_ID_MAX}, got {self.table_id!r}")
         if not is_int(self.version) or self.version < 1:
@@ -154,6 +158,7 @@ class TableDefinition:
             raise SchemaInvalid(f"partition must be a HashPartition or the like, got {shown(self.partition)}{hint}")
         self._check_columns()
         self._check_key()
+        self._check_indexes()
         object.__setattr__(self, "partition", self.partition.bound_to(self))
         self._check_sizes()
 
@@ -199,6 +204,19 @@ class TableDefinition:
         if key_bytes > limits.KEY_BYTES_MAX:
             raise self._wrong(f"the primary key may take {key_bytes} bytes, more than {limits.KEY_BYTES_MAX}")
 
+    def _check_indexes(self) -> None:
+        if len(self.indexes) > limits.INDEXES_MAX:
+            raise self._wrong(f"a table has at most {limits.INDEXES_MAX} indexes, got {len(self.indexes)}")
+        known = {column.name: column for column in self.columns}
+        seen: set[str] = set()
+        for index in self.indexes:
+            if not isinstance(index, IndexDefinition):
+                raise self._wrong(f"indexes must be IndexDefinition objects, got {shown(index)}")
+            if index.name in seen:
+                raise self._wrong(f"index {index.name!r} stands twice")
+            seen.add(index.name)
+            index.check_columns(self.name, known)
+
     def _check_sizes(self) -> None:
         # Imported here: the layout is computed from a definition.
         from engine.row_layout import fixed_image_bytes, var_part_bytes
@@ -242,6 +260,8 @@ class TableDefinition:
         }
         if self.has_disk:  # tables in memory keep the bytes they had before there were tablespaces
             value["tablespace"] = self.tablespace
+        if self.indexes:  # likewise those without
+            value["indexes"] = [index.to_json() for index in self.indexes]
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
     @classmethod
@@ -260,6 +280,7 @@ class TableDefinition:
                 tuple(value["primary_key"]),
                 partition_from_json(value["partition"], {column.name: column.type for column in columns}),
                 value.get("tablespace"),
+                tuple(index_from_json(each) for each in value.get("indexes", ())),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SchemaInvalid(f"not a table definition: {shown(data)}") from error

@@ -26,8 +26,9 @@ from engine.errors import (
     TablespaceInUse,
 )
 from engine.ids import first_txid
+from engine.index.online import IndexBuild, drop_index
 from engine.kernels.commit import abort_step, begin_transaction, reserve_redo
-from engine.layout.arena import OK
+from engine.layout.arena import OK, S_INDEX_GENERATION, X_GENERATION
 from engine.layout.disk import UNDO_MARK_WORDS
 from engine.layout.redo import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
 from engine.limits import TRANSACTIONS_OPEN_MAX
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from engine.disk.space import Space
     from engine.epoch import EpochClock
     from engine.failure import Failure
+    from engine.index_definition import IndexDefinition
     from engine.log.redo import RedoLog
     from engine.memory.arena import Arena, Words
     from engine.options import Options
@@ -108,6 +110,7 @@ class Store:
         # What was dropped, and the open transactions and scans that may still be looking at its memory.
         self._dropped: list[tuple[Table | DroppedFragment, set[object]]] = []
         self._pins: set[object] = set()
+        self.index_generation = 0  # raised behind the kernel that announces an index, for `begin`
 
     def attach(self, log: RedoLog, epochs: EpochClock, incarnation: int) -> None:
         """Give the store its log and clock; from here on it can commit."""
@@ -144,6 +147,7 @@ class Store:
             place = self._new_place()
         slot, desc, _, _ = place
         tail_word = any_value | author << 32
+        generation = self.index_generation
         try:
             if begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) != OK:
                 self.wait_for_redo(
@@ -151,6 +155,9 @@ class Store:
                 )
             txn = kind(self, place)
             self.locks.by_slot[slot] = txn
+            if self.index_generation != generation:
+                # An index was announced, and whoever builds it may not have seen this one among those to wait for.
+                self.mem[desc + X_GENERATION] = self.mem[S_INDEX_GENERATION]
         except BaseException:
             # Ctrl-C among others: nobody will ever end this one, so its promises are given back here (F117).
             abort_step(self.mem, desc, self.no_words, 1)
@@ -225,6 +232,10 @@ class Store:
                     dropped.drop()
             self._dropped = [entry for entry in self._dropped if entry[1]]
 
+    def has_dropped_fragments(self, table: Table) -> bool:
+        """Whether somebody may still look at a dropped partition of a table."""
+        return any(isinstance(each, DroppedFragment) and each.table is table for each, _ in list(self._dropped))
+
     def fail(self, error: StoreFailed) -> StoreFailed:
         """Kill the store; returns the error to raise."""
         self.failure.latch(error)
@@ -267,7 +278,7 @@ class Store:
             table = self._make_table(numbered)
             self.next_table_id += 1
             mark = (lambda: self.disk.undo.record_create(table.table_id)) if table.format.has_disk else None
-            self._log_schema({"create": json.loads(numbered.to_json())}, lambda: self._publish(table), mark)
+            self.log_schema({"create": json.loads(numbered.to_json())}, lambda: self._publish(table), mark)
             return table
 
     def _make_table(self, definition: TableDefinition) -> Table:
@@ -292,7 +303,7 @@ class Store:
                 table.is_dropped = True
 
             mark = (lambda: self.disk.undo.record_drop(table.table_id)) if table.format.has_disk else None
-            self._log_schema({"drop": table.table_id, "name": table.name}, forget, mark)
+            self.log_schema({"drop": table.table_id, "name": table.name}, forget, mark)
             self._release(table)
 
     def _release(self, dropped: Table | DroppedFragment) -> None:
@@ -335,7 +346,7 @@ class Store:
             table.apply(change)
 
         try:
-            self._log_schema({"alter": json.loads(change.definition.to_json())}, publish)
+            self.log_schema({"alter": json.loads(change.definition.to_json())}, publish)
         finally:
             # A full log, or Ctrl-C while it made room: nothing happened. Ctrl-C behind that: it is in the log.
             if not begun:
@@ -344,6 +355,20 @@ class Store:
                 table.apply(change)
                 if change.gone:
                     self._release(DroppedFragment(table, change.gone))
+
+    # --- indexes ---------------------------------------------------------------------------------
+    def create_index(
+        self, name: str, definition: IndexDefinition, progress: Callable[[int, int, str], None] | None = None
+    ) -> None:
+        """Build an ordered index of a table while transactions go on. Durable on return; whatever ends it before, there
+        is no index. Raises: NoSuchTable, IndexExists, NoSuchColumn, SchemaInvalid, LockTimeout, MemoryExhausted,
+        StoreFailed.
+        """
+        IndexBuild(self, name, definition, progress).run()
+
+    def drop_index(self, name: str, index: str) -> None:
+        """Drop an index of a table. Durable on return. Raises: NoSuchTable, NoSuchIndex, StoreFailed."""
+        drop_index(self, name, index)
 
     def _tablespace_for(self, definition: TableDefinition) -> dict[str, Any]:
         """The tablespace of a new table with disk columns, as a field of its definition; `main` is made if it is asked
@@ -375,7 +400,7 @@ class Store:
         self.disk.begin_first()
         made = self.space.make(definition, size_bytes, self.clock.wall_us())
         change = {"tablespace": json.loads(made.definition.to_json())}
-        self._log_schema(change, lambda: self.space.publish(made))
+        self.log_schema(change, lambda: self.space.publish(made))
 
     def add_datafile(self, name: str, size_bytes: int) -> None:
         """Add a data file to a tablespace, the file first. Durable on return. Raises: NoSuchTablespace, and as
@@ -386,7 +411,7 @@ class Store:
             tablespace = self.space.named(name)
             made = self.space.make_file(tablespace, size_bytes, self.clock.wall_us())
             change = {"datafile": made.file_id, "tablespace_id": tablespace.definition.tablespace_id}
-            self._log_schema(change, lambda: self.space.publish_file(tablespace, made))
+            self.log_schema(change, lambda: self.space.publish_file(tablespace, made))
 
     def drop_tablespace(self, name: str) -> None:
         """Drop a tablespace no table lies in. Durable on return; its files are removed when no kept local checkpoint
@@ -403,9 +428,9 @@ class Store:
                 )
             self.disk.forget_pages(tablespace)
             change = {"drop_tablespace": tablespace.definition.tablespace_id}
-            self._log_schema(change, lambda: self.space.forget(tablespace))
+            self.log_schema(change, lambda: self.space.forget(tablespace))
 
-    def _log_schema(
+    def log_schema(
         self, change: dict[str, Any], publish: Callable[[], None], mark: Callable[[], int] | None = None
     ) -> None:
         """Log a change and make it seen. mark: what may still refuse it, and leaves a mark in the UNDO log."""

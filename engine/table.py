@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import MemoryExhausted, NoSuchPartition, Unsupported
+from engine.errors import MemoryExhausted, NoSuchIndex, NoSuchPartition, Unsupported
+from engine.index.stored import StoredIndex
 from engine.kernels.disk_extents import drop_fragment_extents, join_new_fragment, join_tablespace
+from engine.kernels.index_lists import announce_index, publish_index, withdraw_index
 from engine.kernels.partitions import drop_partition_words, fragments_of_keys
 from engine.kernels.setup import change_partitions, set_partition_words
-from engine.layout.arena import F_ROWS, ST_MORE
+from engine.layout.arena import F_ROWS, OK, ST_MORE
 from engine.layout.disk import PIECE_HEADER_WORDS
 from engine.layout.disk_arena import TS_PAYLOAD
 from engine.layout.partitions import HH_PARTITION
@@ -60,7 +62,9 @@ class DroppedFragment:
         self.fragment = fragment
 
     def drop(self) -> None:
-        """Give back all its memory."""
+        """Give back all its memory; entries of its rows go first."""
+        for index in self.table.indexes.values():
+            index.forget(self.fragment)
         self.table.drop_fragment(self.fragment)
 
 
@@ -70,11 +74,13 @@ class Table:
     __slots__ = (
         "address",
         "arena",
+        "building",
         "by_number",
         "definition",
         "format",
         "fragments",
         "hash_header",
+        "indexes",
         "is_dropped",
         "mem",
         "opened",
@@ -116,6 +122,9 @@ class Table:
         # Descriptors by fragment number; `fragments` has them in the same order. Both are replaced, never changed.
         self.by_number = dict(zip(numbers, self.fragments, strict=True))
         self.is_dropped = False
+        # By name: those that scans may use, and those under way. Replaced, never changed.
+        self.indexes: dict[str, StoredIndex] = {}
+        self.building: dict[str, StoredIndex] = {}
         try:
             set_partition_words(self.mem, self.address, self._put_words(self.hash_header))
         except MemoryExhausted:
@@ -167,6 +176,9 @@ class Table:
     def drop(self) -> None:
         """Give back all memory; the caller has made sure that nobody reads or writes the table."""
         self.is_dropped = True
+        indexes, self.indexes = self.indexes, {}
+        for index in indexes.values():
+            index.drop()
         if self.format.has_disk:
             for fragment in self.fragments:
                 self._drop_extents(fragment)
@@ -175,6 +187,42 @@ class Table:
     def _drop_extents(self, fragment: int) -> None:
         while drop_fragment_extents(self.mem, fragment, EXTENTS_PER_CALL) == ST_MORE:
             pass
+
+    # --- indexes ---------------------------------------------------------------------------------
+    def index(self, name: str) -> StoredIndex:
+        """The index of this name. Raises: NoSuchIndex."""
+        found = self.indexes.get(name)
+        if found is None:
+            raise NoSuchIndex(f"table {self.name} has no index {name!r}; see indexes()", table=self.name, index=name)
+        return found
+
+    def is_change_of_indexes(self, definition: TableDefinition) -> bool:
+        """Whether a definition differs from this table's in its indexes only."""
+        before = self.definition
+        return before.indexes != definition.indexes and (
+            replace(before, version=definition.version, indexes=definition.indexes) == definition
+        )
+
+    def take_definition(self, definition: TableDefinition, built: dict[str, StoredIndex]) -> None:
+        """A version with other indexes is seen from now on; `built`, which the list has, are ready. It cannot fail."""
+        for index in built.values():
+            publish_index(self.mem, self.address, index.tree.address, definition.version)
+        publish_index(self.mem, self.address, 0, definition.version)
+        self.definition = definition
+        self.indexes = {**self.indexes, **built}
+        self.building = {name: each for name, each in self.building.items() if name not in built}
+
+    def lose_index(self, definition: TableDefinition, index: StoredIndex) -> None:
+        """A version without an index is seen from now on; it is in no list any more. It cannot fail."""
+        withdraw_index(self.mem, self.address, index.tree.address)
+        self.indexes = {name: each for name, each in self.indexes.items() if each is not index}
+        self.take_definition(definition, {})
+
+    def adopt_index(self, index: StoredIndex) -> None:
+        """Put an index of its definition, filled while nobody used the table, in the list. Raises: MemoryExhausted."""
+        if announce_index(self.mem, self.address, index.tree.address) != OK:
+            raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
+        self.indexes = {**self.indexes, index.name: index}
 
     # --- partitions ------------------------------------------------------------------------------
     def numbers_of(self, partitions: Sequence[str] | None) -> list[int]:

@@ -20,6 +20,7 @@ from engine.memory.arena import Arena
 from engine.store import Store
 from recovery.listing import StoreListing
 from recovery.local_checkpoint.control import control_ids, control_name
+from recovery.system_restart.indexes import build_indexes
 from recovery.system_restart.load import PARTS, DataFileDamaged, Loader, PartsOutOfMemory, Progress
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class Attachment:
         loader.choose()
         loader.load()
         loader.release()
+        build_indexes(store)
         done = loader.result
         seconds = self._clock.monotonic() - began
         return View(store, sysfile, control.lcp_id, control.epoch, done.rows, done.size_bytes, fallbacks, seconds)

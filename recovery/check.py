@@ -44,6 +44,7 @@ from engine.log.geometry import open_files
 from engine.log.reader import LogReader
 from recovery.disk_check import FragmentCheck
 from recovery.disk_files_check import DiskFileCheck
+from recovery.index_check import check_indexes
 from recovery.local_checkpoint.control import Control, control_ids, control_name, read_control
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
@@ -275,6 +276,7 @@ def check_memory(
                     FragmentCheck(store, files, identity, fragment, where, report, is_live).run()
                 if progress is not None:
                     progress(min(report.rows, total), total, "rows")
+            check_indexes(store, table, report.add)
     except MemoryExhausted as error:
         report.notes.append(f"disk columns were not verified to their end: {error.message}")
     finally:

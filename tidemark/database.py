@@ -28,6 +28,7 @@ from engine.errors import (
     Unsupported,
 )
 from engine.files import PosixFiles
+from engine.index_definition import IndexDefinition
 from engine.options import OptionKeywords, Options, Size, parse_size
 from engine.outcome import find_outcome
 from engine.partition import HashPartition, Partition
@@ -39,7 +40,7 @@ from recovery.sysfile import NAMES, Sysfile
 from recovery.system_restart.restart import Restart
 from tidemark.background import Clockwork
 from tidemark.control_socket import serve
-from tidemark.handles import TableHandle
+from tidemark.handles import TableHandle, index_counters
 from tidemark.locator import Locator
 from tidemark.session import Transaction
 from tidemark.space_report import space_report
@@ -195,6 +196,34 @@ class Database:
     def partitions(self, table: str) -> list[dict[str, Any]]:
         """The partitions of a table, as `TableHandle.partitions`. Raises: NoSuchTable."""
         return self[table].partitions()
+
+    def create_index(
+        self,
+        table: str,
+        name: str,
+        columns: str | Sequence[str],
+        unique: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """Build an ordered index over memory columns of a table while transactions go on; scans use it by its name.
+        Durable on return; whatever ends the build before, Ctrl-C among it, leaves no index.
+
+        Transactions that are open when it begins are waited for, up to `lock_timeout_ms`. progress: called with (rows
+        done, rows in all, "rows"). Raises: IndexExists, NoSuchTable, NoSuchColumn, SchemaInvalid, InvalidName,
+        LockTimeout, MemoryExhausted; Unsupported with `unique`.
+        """
+        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        self._store.create_index(table, IndexDefinition(name, names, unique), progress)
+        self._refresh_catalog()
+
+    def drop_index(self, table: str, name: str) -> None:
+        """Drop an index. Durable on return; scans by it end with NoSuchIndex. Raises: NoSuchTable, NoSuchIndex."""
+        self._store.drop_index(table, name)
+        self._refresh_catalog()
+
+    def indexes(self, table: str) -> list[dict[str, Any]]:
+        """The indexes of a table, as `TableHandle.indexes`. Raises: NoSuchTable."""
+        return self[table].indexes()
 
     def tables(self, system: bool = False) -> list[str]:
         """Names of the tables, "database.table", sorted; those of the system only with `system`."""
@@ -374,7 +403,8 @@ class Database:
                 "used_bytes": store.arena.used_pages() * 32_768,
             },
             "tables": {
-                table.name: {"id": table.table_id, "rows": table.count()} for table in list(store.tables.values())
+                table.name: {"id": table.table_id, "rows": table.count(), **index_counters(table)}
+                for table in list(store.tables.values())
             },
             "tablespaces": store.space.counters(),
             "transactions": {"open": len(store.locks.by_slot)},

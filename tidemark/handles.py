@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine import batch_operations, row_operations
-from engine.errors import RowNotFound
+from engine.errors import NoSuchIndex, RowNotFound
 from engine.layout.arena import F_ROWS
 from engine.partition import ListPartition, RangePartition
-from tidemark.scans import Scan
+from tidemark.scans import ByIndex, Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +36,18 @@ def partitions_of(table: Table) -> list[dict[str, Any]]:
         for name, number, bound in zip(partition.names, partition.numbers, bounds, strict=True)
         if number in by_number
     ]
+
+
+def index_counters(table: Table) -> dict[str, Any]:
+    """The part of `status()` that tells of a table's indexes; nothing if it has none."""
+    counted: dict[str, dict[str, int]] = {}
+    for name, index in table.indexes.items():
+        try:
+            with index.reading() as tree:
+                counted[name] = tree.counters()
+        except NoSuchIndex:
+            continue  # dropped meanwhile
+    return {"indexes": counted} if counted else {}
 
 
 class TableHandle:
@@ -121,14 +133,32 @@ class TableHandle:
         return batch_operations.get_many(self._table, keys, columns, None)
 
     def scan(
-        self, columns: Sequence[str] | None = None, limit: int | None = None, partitions: Sequence[str] | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        partitions: Sequence[str] | None = None,
+        *,
+        index: str | None = None,
+        lower: Any = None,
+        upper: Any = None,
+        prefix: Any = None,
+        reverse: bool = False,
     ) -> Scan:
         """A scan of the table: iterate it for named tuples, or use `batches`, `to_arrow`, `to_pandas`, `to_numpy`.
 
-        partitions: only rows of these. Raises: NoSuchPartition.
+        partitions: only rows of these. index: rows in the order of this index (`reverse`: descending), from `lower` on
+        and before `upper`, as Python's ranges have it; values of the leading columns as a tuple, of one column also by
+        itself; fewer than all stand for every key that begins with them. prefix: keys that begin with it; of a str or
+        bytes, values of the first column that do. Raises: NoSuchPartition, NoSuchIndex, TypeMismatch, SchemaInvalid.
         """
         self._check_usable()
-        return Scan(self._table, None, columns, limit, None, partitions)
+        by = ByIndex(index, lower, upper, prefix, reverse)
+        return Scan(self._table, None, columns, limit, None, partitions, by)
+
+    def indexes(self) -> list[dict[str, Any]]:
+        """The indexes: `name`, `columns`, `unique`, `entries`."""
+        self._check_usable()
+        return [index.to_dict() for index in self._table.indexes.values()]
 
     def partitions(self) -> list[dict[str, Any]]:
         """The partitions: `name`, `fragment` (its number), `rows`, and of ranges `upper`, of lists `values`."""

@@ -18,7 +18,7 @@ from engine.errors import ForkedHandle, NoSuchTable, ReadOnly, StoreClosed, Unsu
 from engine.layout.arena import PAGE_BYTES
 from engine.schema import is_system_table
 from recovery.attach import Attachment, View
-from tidemark.handles import TableHandle
+from tidemark.handles import TableHandle, index_counters
 from tidemark.locator import Locator
 from tidemark.session import Transaction
 
@@ -89,12 +89,13 @@ class ReadTransaction(Transaction):
         limit: int | None = None,
         lock: Literal["shared", "exclusive"] | None = None,
         partitions: Any = None,
+        **by: Any,
     ) -> Iterator[Any]:
         """The rows of a table of the view as named tuples. Raises: ReadOnly for a lock."""
         if lock is not None:
             self.check()
             raise _read_only("no row was locked")
-        return super().scan(table, columns, limit, None, partitions)
+        return super().scan(table, columns, limit, None, partitions, **by)
 
     def commit(self, wait: bool = False) -> None:
         """End the transaction."""
@@ -232,6 +233,10 @@ class ReadOnlyDatabase:
         """The partitions of a table, as `TableHandle.partitions`. Raises: NoSuchTable."""
         return self[table].partitions()
 
+    def indexes(self, table: str) -> list[dict[str, Any]]:
+        """The indexes of a table, as `TableHandle.indexes`. Raises: NoSuchTable."""
+        return self[table].indexes()
+
     def transaction(self) -> ReadTransaction:
         """Begin a transaction of this thread that reads the view as it is now; use it with `with`."""
         self.check_usable()
@@ -266,7 +271,10 @@ class ReadOnlyDatabase:
                 "data_memory_bytes": self._options.data_memory_bytes,
                 "used_bytes": store.arena.used_pages() * PAGE_BYTES,
             },
-            "tables": {table.name: {"id": table.table_id, "rows": table.count()} for table in store.tables.values()},
+            "tables": {
+                table.name: {"id": table.table_id, "rows": table.count(), **index_counters(table)}
+                for table in store.tables.values()
+            },
         }
 
     # --- what only a Database does ---------------------------------------------------------------
@@ -275,6 +283,6 @@ class ReadOnlyDatabase:
         self.check_usable()
         raise _read_only("nothing was written")
 
-    create_table = drop_table = add_partition = drop_partition = _refuse
+    create_table = drop_table = add_partition = drop_partition = create_index = drop_index = _refuse
     create_tablespace = add_datafile = drop_tablespace = _refuse
     sync = advance_epoch = advance_gci = checkpoint = _refuse

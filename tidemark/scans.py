@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from engine import row_operations
 from engine.batch_operations import ScanBatch, decode_entries, scan
 from engine.column_output import arrow_schema, to_numpy, to_pandas, wanted_names
-from engine.errors import SchemaInvalid
+from engine.errors import SchemaInvalid, Unsupported
+from engine.index.scans import IndexScan, KeyRange
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +29,30 @@ FRAGMENT = "$FRAGMENT"
 HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
 
 
+@dataclass(frozen=True)
+class ByIndex:
+    """Which index a scan goes by, between which keys, and in which direction; `name` None: by none."""
+
+    name: str | None = None
+    lower: Any = None
+    upper: Any = None
+    prefix: Any = None
+    reverse: bool = False
+
+    def check(self, partitions: Sequence[str] | None) -> None:
+        """Raises: SchemaInvalid, Unsupported for what does not go together."""
+        if self.name is None:
+            if self != ByIndex():
+                raise SchemaInvalid(
+                    "lower, upper, prefix and reverse belong to a scan by an index; name one with index="
+                )
+        elif partitions is not None:
+            raise Unsupported("a scan by an index goes over all partitions; leave partitions out")
+
+
+NO_INDEX = ByIndex()
+
+
 class Scan:
     """One scan of one table, not yet begun; iterate it once or turn it into a table."""
 
@@ -40,7 +64,9 @@ class Scan:
         limit: int | None = None,
         lock: str | None = None,
         partitions: Sequence[str] | None = None,
+        by: ByIndex = NO_INDEX,
     ) -> None:
+        by.check(partitions)
         table.numbers_of(partitions)  # Raises: NoSuchPartition
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise SchemaInvalid(f"limit must be a number of rows, got {limit!r}")
@@ -51,19 +77,27 @@ class Scan:
         self._lock = lock
         self._partitions = None if partitions is None else list(partitions)
         self._plain = [name for name in self._columns if name not in HIDDEN]
+        self._by = by
+        self._index = None if by.name is None else table.index(by.name)
+        self._keys = None if self._index is None else KeyRange(self._index.tree.shape, by.lower, by.upper, by.prefix)
 
     def _extra(self, batch: ScanBatch) -> dict[str, Any]:
         made: dict[str, Callable[[], Any]] = {
             ROWID: batch.rowids,
             EPOCH: batch.epochs,
             AUTHOR: batch.authors,
-            FRAGMENT: lambda: np.full(batch.count, batch.fragment, dtype=np.int64),
+            FRAGMENT: batch.fragments,
         }
         return {name: made[name]() for name in self._columns if name in HIDDEN}
 
+    def _source(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
+        if self._index is None or self._keys is None:
+            return scan(self._table, self._txn, limit, columns, self._partitions)
+        return IndexScan(self._table, self._txn, self._index, self._keys, self._by.reverse, limit, columns).batches()
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow record batches."""
-        for batch in scan(self._table, self._txn, self._limit, self._plain, self._partitions):
+        for batch in self._source(self._plain, self._limit):
             yield self._decoded(batch)
 
     def _decoded(self, batch: ScanBatch) -> pa.RecordBatch:
@@ -111,7 +145,7 @@ class Scan:
         whole = self._columns == list(self._table.format.names)
         # Making a class takes longer than a small scan.
         row_class: Any = None if whole else namedtuple("Row", self._columns, rename=True)
-        for batch in scan(self._table, self._txn, self._limit, self._plain, self._partitions):
+        for batch in self._source(self._plain, self._limit):
             if whole:
                 decode = self._table.format.decode_row
                 view = batch.entries.data.cast("B")
@@ -130,10 +164,21 @@ class Scan:
         if len(places) != len(self._columns):
             raise SchemaInvalid("hidden columns cannot be read by a scan with a lock; scan without one")
         row_format, key_names = self._table.format, list(self._table.definition.primary_key)
-        for batch in scan(self._table, self._txn, self._limit, key_names, self._partitions):
+        left = self._limit
+        # By an index, rows may have moved out of the range by the time they are locked: those do not count.
+        for batch in self._source(key_names, left if self._keys is None else None):
             keys = decode_entries(row_format, batch.entries, batch.offsets, batch.count, key_names)
             columns = [column.to_pylist() for column in keys.columns]
             for key in columns[0] if len(columns) == 1 else zip(*columns, strict=True):
+                if left is not None and left <= 0:
+                    return
                 row = row_operations.get(self._txn, self._table, key, self._lock)
-                if row is not None:
+                if row is not None and self._is_in_range(row):
+                    left = None if left is None else left - 1
                     yield row_class._make(row[place] for place in places)
+
+    def _is_in_range(self, row: Any) -> bool:
+        if self._index is None or self._keys is None:
+            return True
+        names = self._table.format.names
+        return self._keys.holds([row[names.index(name)] for name in self._index.definition.columns])

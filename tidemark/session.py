@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from engine import batch_operations, row_operations
 from engine.errors import SchemaInvalid
 from engine.transaction import Transaction as EngineTransaction
-from tidemark.scans import Scan
+from tidemark.scans import ByIndex, Scan
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,12 +88,21 @@ class Transaction(EngineTransaction):
         limit: int | None = None,
         lock: Lock = None,
         partitions: Sequence[str] | None = None,
+        *,
+        index: str | None = None,
+        lower: Any = None,
+        upper: Any = None,
+        prefix: Any = None,
+        reverse: bool = False,
     ) -> Iterator[Any]:
         """The rows of a table as named tuples, each as committed when reached or as this transaction has changed it.
 
-        partitions: only rows of these. Raises: NoSuchPartition.
+        partitions: only rows of these. index and what follows: as `TableHandle.scan`; what the transaction changes
+        while a scan by an index is open is seen as it was. Raises: NoSuchPartition, NoSuchIndex, TypeMismatch,
+        SchemaInvalid.
         """
         if lock not in _LOCKS:
             raise SchemaInvalid(f"lock must be None, 'shared' or 'exclusive', got {lock!r}")
         self.check()
-        return iter(Scan(self._table(table), self, columns, limit, lock, partitions))
+        by = ByIndex(index, lower, upper, prefix, reverse)
+        return iter(Scan(self._table(table), self, columns, limit, lock, partitions, by))

@@ -301,13 +301,17 @@ class OrderedIndex:
             "deleted": word[ix.I_DELETED],
         }
 
-    def check(self) -> Fault | None:
-        """Verify the tree, and that every row has its entry, in slices; the first thing found, or None."""
+    def check(self, is_counted: bool = True, between: Callable[[], None] = lambda: None) -> Fault | None:
+        """Verify the tree, and that every row has its entry, in slices; the first thing found, or None.
+
+        is_counted: its entries are those of the rows of `fragments` and no others. between: called before each slice.
+        """
         state = np.zeros(ix.CK_WORDS, dtype=np.int64)
         cursor = self.shape.empty_target()
         version = int(self.mem[self.address + ix.I_VERSION])
         status = ST_MORE
         while status == ST_MORE:
+            between()
             status = tree_check(self.mem, self.address, cursor, CHECK_LEAVES, state)
         if status == OK:
             status = tree_check_free(self.mem, self.address, state)
@@ -318,10 +322,11 @@ class OrderedIndex:
             position = np.zeros(3, dtype=np.int64)
             status = ST_MORE
             while status == ST_MORE:
+                between()
                 position[1] = CHECK_SLOTS
                 status = tree_check_rows(self.mem, self.address, fragment, position, state)
             rows += int(position[2])
-        if state[ix.CK_FAULT] == 0 and int(self.mem[self.address + ix.I_VERSION]) == version:
+        if is_counted and state[ix.CK_FAULT] == 0 and int(self.mem[self.address + ix.I_VERSION]) == version:
             if rows != self.mem[self.address + ix.I_COUNT]:
                 state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, rows
         number = int(state[ix.CK_FAULT])

@@ -7,6 +7,7 @@ buffer. Nothing here changes what another transaction sees.
 from __future__ import annotations
 
 from engine.kernels import helper
+from engine.kernels.index_changes import promise_indexes, return_promises
 from engine.kernels.pool import give_cell, take_cell
 from engine.kernels.primary import index_insert, index_remove
 from engine.kernels.rows import give_slot, known_row_address, take_slot
@@ -18,6 +19,7 @@ from engine.layout.arena import (
     F_FIXED_WORDS,
     F_HAS_DISK,
     F_HAS_VAR,
+    F_INDEXES,
     F_NUMBER,
     F_RESERVED_ROWS,
     F_ROW_WORDS,
@@ -73,6 +75,8 @@ from engine.layout.redo import (
     pack_kind,
     pack_rows,
 )
+
+INDEXED_RUN_MAX = 32  # rows of an insert record that a commit applies in one step, entries of indexes included
 
 _pack_kind = helper(pack_kind)
 _pack_identity = helper(pack_identity)
@@ -166,6 +170,8 @@ def extend_run(mem, txn, buf, fragment, rowid, words):
     operation = mem[txn + X_RUN]
     if operation == 0 or mem[operation + O_FRAGMENT] != fragment:
         return 0
+    if mem[fragment + F_INDEXES] != 0 and mem[operation + O_ROWID] >> COUNT_SHIFT >= INDEXED_RUN_MAX:
+        return 0
     first = mem[operation + O_ROWID] & ROWID_MASK
     count = mem[operation + O_ROWID] >> COUNT_SHIFT
     if count >= RUN_MAX or first + count != rowid or first >> 16 != rowid >> 16:
@@ -180,7 +186,18 @@ def extend_run(mem, txn, buf, fragment, rowid, words):
 
 @helper
 def reserve_row(mem, txn, buf, fragment, tag, images, at, disk):
-    """INSERT: take slot, var part and index entry of a new row, write its record; OK or a status code.
+    """INSERT: `take_row`, and entries of the table's indexes promised; OK or a status code."""
+    if mem[fragment + F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != OK:
+        return ST_MEMORY
+    status = take_row(mem, txn, buf, fragment, tag, images, at, disk)
+    if status != OK:
+        return_promises(mem, txn, fragment, 1)
+    return status
+
+
+@helper
+def take_row(mem, txn, buf, fragment, tag, images, at, disk):
+    """Take slot, var part and index entry of a new row, write its record; OK or a status code.
 
     disk: words of the disk part behind the image, which the record carries too.
     """
@@ -230,7 +247,18 @@ def reserve_row(mem, txn, buf, fragment, tag, images, at, disk):
 
 @helper
 def change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags):
-    """UPDATE with an image: lock, write the var part aside, write the record; OK or a status code.
+    """UPDATE with an image: `put_image`, and entries of the table's indexes promised; OK or a status code."""
+    if mem[fragment + F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != OK:
+        return ST_MEMORY
+    status = put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags)
+    if status != OK:
+        return_promises(mem, txn, fragment, 1)
+    return status
+
+
+@helper
+def put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags):
+    """Lock a row, write its new var part aside and its record; OK or a status code.
 
     flags: of the operation. disk: words of the disk part behind the image, which the record carries too.
     """
@@ -302,7 +330,18 @@ def own_kind(mem, row):
 
 @helper
 def touch_update(mem, txn, buf, fragment, rowid, row):
-    """UPDATE of fixed columns: a record with the current image, to be patched by the caller; OK or a status code."""
+    """UPDATE of fixed columns: `put_current`, and entries of the table's indexes promised; OK or a status code."""
+    if mem[fragment + F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != OK:
+        return ST_MEMORY
+    status = put_current(mem, txn, buf, fragment, rowid, row)
+    if status != OK:
+        return_promises(mem, txn, fragment, 1)
+    return status
+
+
+@helper
+def put_current(mem, txn, buf, fragment, rowid, row):
+    """Lock a row, write a record with its current image, to be patched by the caller; OK or a status code."""
     fixed = mem[fragment + F_FIXED_WORDS]
     if mem[txn + X_USED] + OPERATION_WORDS + fixed > buf.size:
         return ST_SPACE
@@ -342,6 +381,8 @@ def touch_delete(mem, txn, buf, fragment, rowid, row):
         return ST_MEMORY
     write_record(mem, txn, buf, fragment, KIND_DELETE, 0, OPERATION_WORDS, rowid, 1)
     set_lock(mem, row, operation)
+    if mem[fragment + F_INDEXES] != 0:
+        promise_indexes(mem, txn, fragment, 0)
     return OK
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.changes import drop_operation, image_words, newest_operation, restore_delete, set_lock
+from engine.kernels.index_changes import return_promises
 from engine.kernels.primary import image_key, index_remove, row_tag, tag_of
 from engine.kernels.reads import write_entry
 from engine.kernels.rows import give_slot, known_row_address
@@ -53,9 +54,11 @@ from engine.layout.arena import (
     ROW_HEADER_WORDS,
     ROWID_MASK,
     S_COPY_RESERVED,
+    S_INDEX_GENERATION,
     S_REDO_FREE,
     S_REDO_RESERVED,
     ST_COPIES,
+    ST_INDEXED,
     ST_INVARIANT,
     ST_MORE,
     ST_PAGE,
@@ -69,6 +72,8 @@ from engine.layout.arena import (
     X_CURSOR,
     X_DISK,
     X_FIRST,
+    X_GENERATION,
+    X_INDEXED,
     X_LAST,
     X_OPS,
     X_REDO_WORDS,
@@ -130,6 +135,7 @@ def begin_transaction(mem, txn, slot, tail_word, redo_words):
     mem[txn + X_SLOT] = slot
     mem[txn + X_TAIL_WORD] = tail_word
     mem[txn + X_USED] = GROUP_WORDS + TRANSACTION_WORDS
+    mem[txn + X_GENERATION] = mem[S_INDEX_GENERATION]
     mem[txn + X_STATE] = 1
     return OK
 
@@ -281,6 +287,7 @@ def finish(mem, txn):
     mem[txn + X_REDO_WORDS] = 0
     undo_unpromise(mem, txn)
     mem[txn + X_DISK] = 0
+    mem[txn + X_INDEXED] = 0
     mem[txn + X_FIRST] = 0
     mem[txn + X_LAST] = 0
     mem[txn + X_CURSOR] = 0
@@ -328,9 +335,11 @@ def commit_small(mem, txn, buf, fill, copies, epoch, txid):
 
     fill[0] counts words, fill[1] transactions; copies is empty while no local checkpoint runs. Both happen or neither:
     no thread and no signal gets between. Returns COMMIT_LOGGED or 0 (nothing to log), plus COMMIT_WOKEN if somebody
-    waits for a lock it freed; or, nothing done, ST_PAGE (it changes disk parts, see `commit_disk`) or what
-    `log_records` refuses; or ST_INVARIANT.
+    waits for a lock it freed; or, nothing done, ST_INDEXED (it changes ordered indexes, see `commit_indexed`), ST_PAGE
+    (it changes disk parts, see `commit_disk`) or what `log_records` refuses; or ST_INVARIANT.
     """
+    if mem[txn + X_INDEXED] > 0:
+        return ST_INDEXED
     if mem[txn + X_DISK] > 0:
         return ST_PAGE
     logged = log_records(mem, txn, buf, fill, copies, txid)
@@ -383,6 +392,7 @@ def abort_insert(mem, txn, buf, operation):
         mem[row] = mem[row] & LCP_BIT
         give_slot(mem, fragment, rowid, row)
     mem[fragment + F_RESERVED_ROWS] -= count
+    return_promises(mem, txn, fragment, count)
     return status
 
 
@@ -397,6 +407,8 @@ def abort_one(mem, txn, buf, operation):
     row = known_row_address(mem, fragment, mem[operation + O_ROWID] & ROWID_MASK)
     if mem[operation + O_VAR] != 0:
         give_var(mem, fragment, mem[operation + O_VAR])
+    if kind == KIND_UPDATE:
+        return_promises(mem, txn, fragment, 1)
     previous = mem[operation + O_PREVIOUS]
     if word & OP_REINSERT:
         restore_delete(mem, buf, previous)

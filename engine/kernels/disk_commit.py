@@ -273,25 +273,19 @@ def apply_disk_insert(mem, txn, buf, operation, epoch, author):
 
 
 @helper
-def apply_disk_update(mem, txn, buf, operation, epoch, author, copies):
-    """Replace a row and its disk part; OK or why it stopped."""
+def prepare_disk_update(mem, txn, buf, operation, epoch):
+    """What goes before a row and its disk part are replaced; OK, or why it must wait."""
     record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
     fragment = mem[operation + O_FRAGMENT]
-    if is_disk_kept(buf, record):
-        return apply_update(mem, txn, buf, operation, epoch, author, copies)
-    if mem[txn + X_FREEING]:
-        return drop_chunks(mem, txn, fragment, epoch)
     space = mem[fragment + F_TABLESPACE]
     fixed = mem[fragment + F_FIXED_WORDS]
     rowid = mem[operation + O_ROWID] & ROWID_MASK
-    where = reference_at(mem, fragment, known_row_address(mem, fragment, rowid))
-    old = mem[where]
+    old = mem[reference_at(mem, fragment, known_row_address(mem, fragment, rowid))]
     image = record + OPERATION_WORDS
-    at = image + image_words(buf, image, fixed, mem[fragment + F_HAS_VAR])
-    words = buf[at] & VAR_WORDS_MASK
     plan = buf[image + fixed - 1]
     if plan < 0:
-        status = write_chunks(mem, txn, fragment, rowid, plan, buf, at, words, epoch)
+        at = image + image_words(buf, image, fixed, mem[fragment + F_HAS_VAR])
+        status = write_chunks(mem, txn, fragment, rowid, plan, buf, at, buf[at] & VAR_WORDS_MASK, epoch)
         if status != OK:
             return status
     status = is_at_hand(mem, txn, fragment, old >> SLOT_BITS, mem[space + TS_PAYLOAD])
@@ -299,10 +293,21 @@ def apply_disk_update(mem, txn, buf, operation, epoch, author, copies):
         status = is_at_hand(mem, txn, fragment, planned_page(mem, plan), 0)
         if status == OK and not undo_has_room(mem, 2 * UNDO_RECORD_WORDS + mem[space + TS_PAYLOAD]):
             status = ST_UNDO
-    if status == OK:
-        status = apply_update(mem, txn, buf, operation, epoch, author, copies)
-    if status != OK:
-        return status
+    return status
+
+
+@helper
+def finish_disk_update(mem, txn, buf, operation, epoch):
+    """The row has its after-image: replace its disk part, to which its reference still leads; OK or why it stopped."""
+    fragment = mem[operation + O_FRAGMENT]
+    fixed = mem[fragment + F_FIXED_WORDS]
+    rowid = mem[operation + O_ROWID] & ROWID_MASK
+    where = reference_at(mem, fragment, known_row_address(mem, fragment, rowid))
+    old = mem[where]
+    image = (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
+    at = image + image_words(buf, image, fixed, mem[fragment + F_HAS_VAR])
+    words = buf[at] & VAR_WORDS_MASK
+    plan = buf[image + fixed - 1]
     mem[txn + X_CHUNK] = 0
     if plan == 0:
         return replace_piece(mem, fragment, old, buf, at, words, epoch)
@@ -313,21 +318,49 @@ def apply_disk_update(mem, txn, buf, operation, epoch, author, copies):
 
 
 @helper
+def apply_disk_update(mem, txn, buf, operation, epoch, author, copies):
+    """Replace a row and its disk part; OK or why it stopped."""
+    if is_disk_kept(buf, mem[operation + O_RECORD] >> OP_RECORD_SHIFT):
+        return apply_update(mem, txn, buf, operation, epoch, author, copies)
+    if mem[txn + X_FREEING]:
+        return drop_chunks(mem, txn, mem[operation + O_FRAGMENT], epoch)
+    status = prepare_disk_update(mem, txn, buf, operation, epoch)
+    if status == OK:
+        status = apply_update(mem, txn, buf, operation, epoch, author, copies)
+    if status != OK:
+        return status
+    return finish_disk_update(mem, txn, buf, operation, epoch)
+
+
+@helper
+def prepare_disk_delete(mem, txn, operation):
+    """(OK, or why a row cannot be removed yet; the reference to its disk part)."""
+    fragment = mem[operation + O_FRAGMENT]
+    row = known_row_address(mem, fragment, mem[operation + O_ROWID] & ROWID_MASK)
+    old = mem[reference_at(mem, fragment, row)]
+    return is_at_hand(mem, txn, fragment, old >> SLOT_BITS, mem[mem[fragment + F_TABLESPACE] + TS_PAYLOAD]), old
+
+
+@helper
+def finish_disk_delete(mem, txn, fragment, old, epoch):
+    """The row is gone: remove the disk part that `old` leads to; OK or why it stopped."""
+    if drop_first_piece(mem, txn, fragment, old, epoch) != OK:
+        return ST_INVARIANT
+    return drop_chunks(mem, txn, fragment, epoch)
+
+
+@helper
 def apply_disk_delete(mem, txn, operation, epoch, author, copies):
     """Remove a row and its disk part; OK or why it stopped."""
     fragment = mem[operation + O_FRAGMENT]
     if mem[txn + X_FREEING]:
         return drop_chunks(mem, txn, fragment, epoch)
-    row = known_row_address(mem, fragment, mem[operation + O_ROWID] & ROWID_MASK)
-    old = mem[reference_at(mem, fragment, row)]
-    status = is_at_hand(mem, txn, fragment, old >> SLOT_BITS, mem[mem[fragment + F_TABLESPACE] + TS_PAYLOAD])
+    status, old = prepare_disk_delete(mem, txn, operation)
     if status == OK:
         status = apply_delete(mem, txn, operation, epoch, author, copies)
     if status != OK:
         return status
-    if drop_first_piece(mem, txn, fragment, old, epoch) != OK:
-        return ST_INVARIANT
-    return drop_chunks(mem, txn, fragment, epoch)
+    return finish_disk_delete(mem, txn, fragment, old, epoch)
 
 
 @helper

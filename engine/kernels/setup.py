@@ -10,6 +10,7 @@ from engine.layout.arena import (
     BLOCK_WORDS,
     DIRECTORY_LEAVES,
     F_DIRECTORY,
+    F_DROPPED,
     F_FIXED_PAGES,
     F_FIXED_WORDS,
     F_FREE_HEAD,
@@ -20,6 +21,7 @@ from engine.layout.arena import (
     F_INDEX_COUNT,
     F_INDEX_DEPTH,
     F_INDEX_SEED,
+    F_INDEXES,
     F_KEY_WORDS,
     F_MAP,
     F_NUMBER,
@@ -64,6 +66,7 @@ from engine.layout.arena import (
     T_HAS_DISK,
     T_HAS_VAR,
     T_ID,
+    T_INDEXES,
     T_KEY_WORDS,
     T_LIST_WORDS,
     T_PARTITION,
@@ -166,6 +169,7 @@ def make_fragment(mem, table, number):
     mem[fragment + F_INDEX_SEED] = mem[table + T_SEED]
     mem[fragment + F_SCHEMA_VERSION] = mem[table + T_SCHEMA_VERSION]
     mem[fragment + F_HAS_DISK] = mem[table + T_HAS_DISK]
+    mem[fragment + F_INDEXES] = mem[table + T_INDEXES]
     return fragment
 
 
@@ -237,6 +241,8 @@ def free_table_block(mem, table):
     give_list(mem, mem[table + T_FRAGMENT_LIST], mem[table + T_LIST_WORDS])
     if mem[table + T_PARTITION] != 0:
         give_partition_words(mem, mem[table + T_PARTITION])
+    if mem[table + T_INDEXES] != 0:
+        give_block(mem, S_POOL, mem[table + T_INDEXES])
     give_block(mem, S_POOL, table)
 
 
@@ -358,6 +364,9 @@ def change_partitions(mem, table, number, fragment, words, version):
     """A new version of the table: `fragment` (0: none any more) is that of `number`, and rows are spread by the
     partition words at `words`. From the next call on everybody goes by them. Done again it changes nothing.
     """
+    before = mem[mem[table + T_FRAGMENT_LIST] + number] if number < mem[table + T_FRAGMENTS] else 0
+    if before != 0:
+        mem[before + F_DROPPED] = 1
     mem[mem[table + T_FRAGMENT_LIST] + number] = fragment
     mem[table + T_FRAGMENTS] = max(mem[table + T_FRAGMENTS], number + 1)
     if mem[table + T_PARTITION] != words:

@@ -14,6 +14,7 @@ from engine.kernels.tree_nodes import children_of, copy_separator, own_node
 from engine.kernels.tree_promises import SPARE, blocks_needed, give_spare_blocks, take_own_block
 from engine.kernels.tree_search import descend_right
 from engine.layout.arena import (
+    F_NUMBER,
     F_PAGES,
     F_ROW_WORDS,
     LIVE,
@@ -27,6 +28,8 @@ from engine.layout.arena import (
     STATE_SHIFT,
 )
 from engine.layout.index_arena import (
+    I_BUILT_FRAGMENT,
+    I_BUILT_ROWID,
     I_COUNT,
     I_CREDIT,
     I_FREE_COUNT,
@@ -315,12 +318,18 @@ def tree_add_rows(mem, tree, fragment, state):
     """Online build: add the entries of a fragment's LIVE rows from ROWID state[0] on, for which room is promised.
 
     state: [ROWID to go on at, slots to look at, entries that may be added]. OK at the fragment's end, ST_MORE, or a
-    status code. A row that has its entry is passed over.
+    status code. A row that has its entry is passed over. The descriptor tells commits how far the build has come.
     """
+    mem[tree + I_BUILT_FRAGMENT] = mem[fragment + F_NUMBER]
     while state[2] > 0:
         place = next_live(mem, fragment, state[0], state)
+        mem[tree + I_BUILT_ROWID] = state[0]
+        if place == -1:
+            mem[tree + I_BUILT_FRAGMENT] = mem[fragment + F_NUMBER] + 1
+            mem[tree + I_BUILT_ROWID] = 0
+            return OK
         if place < 0:
-            return OK if place == -1 else ST_MORE
+            return ST_MORE
         status = add_row(mem, tree, place)
         if status == OK:
             state[2] -= 1

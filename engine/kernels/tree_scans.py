@@ -82,16 +82,9 @@ def move_cursor(mem, tree, leaf, number, cursor):
         cursor[TG_WORDS] = encode_row(mem, tree, place, mem, value, cursor, TG_KEY, mem[tree + I_KEY_WORDS])
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
-def tree_scan(mem, tree, cursor, bound, limit, places, keys):
-    """Places of the next entries behind `cursor` and before `bound`, at most `limit`, in ascending order.
-
-    cursor and bound are targets (TG_ words, two words of slack behind the longest key); the cursor moves to the last
-    entry given out. keys: empty, or room for W words for each. Returns how many: fewer than `limit` at the end, or
-    ST_MISSING if the index is being dropped.
-    """
-    if mem[tree + I_STATE] == INDEX_DROPPING:
-        return ST_MISSING
+@helper
+def next_entries(mem, tree, cursor, bound, limit, places, keys):
+    """Places of the next entries behind `cursor` and before `bound`: (how many, leaf and number of the last one)."""
     leaf = leaf_of(mem, tree, cursor)
     found = find_target(mem, tree, leaf, cursor)
     number = (found >> 1) + (found & 1)
@@ -116,16 +109,28 @@ def tree_scan(mem, tree, cursor, bound, limit, places, keys):
             break
         leaf = mem[leaf + N_NEXT]
         number = 0
-    if done > 0:
-        move_cursor(mem, tree, last_leaf, last_number, cursor)
-    return done
+    return done, last_leaf, last_number
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
-def tree_scan_back(mem, tree, cursor, bound, limit, places, keys):
-    """As `tree_scan`, in descending order: the next entries before `cursor` and behind `bound`."""
+def tree_scan(mem, tree, cursor, bound, limit, places, keys):
+    """Places of the next entries behind `cursor` and before `bound`, at most `limit`, in ascending order.
+
+    cursor and bound are targets (TG_ words, two words of slack behind the longest key); the cursor moves to the last
+    entry given out. keys: empty, or room for W words for each. Returns how many: fewer than `limit` at the end, or
+    ST_MISSING if the index is being dropped.
+    """
     if mem[tree + I_STATE] == INDEX_DROPPING:
         return ST_MISSING
+    done, leaf, number = next_entries(mem, tree, cursor, bound, limit, places, keys)
+    if done > 0:
+        move_cursor(mem, tree, leaf, number, cursor)
+    return done
+
+
+@helper
+def entries_before(mem, tree, cursor, bound, limit, places, keys):
+    """`next_entries` in descending order: before `cursor` and behind `bound`."""
     leaf = leaf_of(mem, tree, cursor)
     end = find_target(mem, tree, leaf, cursor) >> 1
     done = 0
@@ -147,8 +152,17 @@ def tree_scan_back(mem, tree, cursor, bound, limit, places, keys):
         leaf = mem[leaf + N_PREVIOUS]
         if leaf != 0:
             end = mem[leaf + N_COUNT]
+    return done, last_leaf, last_number
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
+def tree_scan_back(mem, tree, cursor, bound, limit, places, keys):
+    """As `tree_scan`, in descending order: the next entries before `cursor` and behind `bound`."""
+    if mem[tree + I_STATE] == INDEX_DROPPING:
+        return ST_MISSING
+    done, leaf, number = entries_before(mem, tree, cursor, bound, limit, places, keys)
     if done > 0:
-        move_cursor(mem, tree, last_leaf, last_number, cursor)
+        move_cursor(mem, tree, leaf, number, cursor)
     return done
 
 

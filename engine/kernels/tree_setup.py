@@ -9,7 +9,9 @@ from engine.kernels.tree_promises import give_spare_blocks, take_own_block
 from engine.layout.arena import BLOCK_WORDS, OK, PAGE_SHIFT, ST_MORE
 from engine.layout.columns import COLUMN_WORDS
 from engine.layout.index_arena import (
+    BUILT_WHOLLY,
     HEIGHT_MAX,
+    I_BUILT_FRAGMENT,
     I_COLUMN_COUNT,
     I_COLUMNS,
     I_CREDIT,
@@ -32,6 +34,7 @@ from engine.layout.index_arena import (
     I_STATE,
     I_WORDS,
     INDEX_DROPPING,
+    INDEX_READY,
     N_COUNT,
     N_LEVEL,
     SIDE_CONSTANTS,
@@ -59,6 +62,7 @@ def make_tree(mem, pool, shape, constants):
         return 0
     mem[tree + I_POOL] = pool
     mem[tree + I_STATE] = shape[0]
+    mem[tree + I_BUILT_FRAGMENT] = BUILT_WHOLLY if shape[0] == INDEX_READY else 0
     mem[tree + I_WORDS] = shape[1]
     mem[tree + I_IS_EXACT] = shape[2]
     mem[tree + I_LEAF_CAPACITY] = shape[3]
@@ -99,8 +103,10 @@ def make_tree(mem, pool, shape, constants):
 
 @kernel("int64(int64[::1], int64, int64)")
 def set_tree_state(mem, tree, state):
-    """Publish an index that was built."""
+    """Publish an index that was built, from where on commits maintain the entries of every row."""
     mem[tree + I_STATE] = state
+    if state == INDEX_READY:
+        mem[tree + I_BUILT_FRAGMENT] = BUILT_WHOLLY
     return OK
 
 

@@ -23,6 +23,7 @@ S_REDO_RESERVED = 11  # words of REDO log promised to open transactions
 S_TOUCHED = 12  # sum of what was read ahead of use, kept so that the reads are not optimised away
 S_FILE_DIRECTORY = 13  # block of leaves: file number -> descriptor of a data file; 0 before the first tablespace
 S_UNDO = 14  # address of the UNDO log's descriptor; 0 before the first tablespace
+S_INDEX_GENERATION = 15  # indexes announced so far; a transaction begun before one knows nothing of it
 S_POOL = 64  # the shared pool descriptor
 S_POOL_TOP = 96  # restart: a second pool that takes pages from the arena's end downwards
 
@@ -51,6 +52,7 @@ T_FRAGMENT_LIST = 8  # address of the array of fragment descriptor addresses
 T_HAS_DISK = 9
 T_PARTITION = 10  # address of its partition words; 0: by hash of the whole key
 T_LIST_WORDS = 11  # size of the array of fragment descriptors: a block, or a page
+T_INDEXES = 12  # its list of ordered indexes, a block; 0 before the first one
 
 # --- fragment descriptor (a block) --------------------------------------------------------------
 F_TABLE = 0
@@ -94,6 +96,8 @@ F_SEGMENT_BLOCK = 43  # block segment descriptors are carved from; its word 0 li
 F_SEGMENT_USED = 44  # descriptors carved from it
 F_SEGMENTS = 45
 F_INDEX_BLOCKS = 46
+F_INDEXES = 47  # the table's list of ordered indexes; 0: there is none
+F_DROPPED = 48  # 1: its partition was dropped; whoever finds a row of it by an index passes it over
 F_VAR_LISTS = 64  # 16 lists of var pages by free space
 VAR_CLASSES = 16
 F_DISK_DIRTY = 80  # 4 lists of open pages that are dirty, by class
@@ -230,6 +234,8 @@ X_CHUNK = 24  # commit: chunks of the disk part under way that are written
 X_LINK = 25  # commit: page of the next chunk to write, or reference of the next one to free
 X_UNDO_PAGE = 27  # page of the last record promised: the next one on it pays no padding
 X_FREEING = 26  # commit: 1 while chunks of an old disk part are being freed
+X_GENERATION = 28  # S_INDEX_GENERATION when it began: it promises for, and changes, indexes up to this one
+X_INDEXED = 29  # most entries of ordered indexes its commit adds and removes
 
 # --- status codes of kernels --------------------------------------------------------------------
 OK = 0
@@ -248,6 +254,7 @@ ST_UNDO = -12  # the UNDO log is promised away
 ST_EXTENT = -13  # the tablespace has no free extent
 ST_DAMAGED = -14  # a disk page has not what its rows say
 ST_PARTITION = -15  # no partition takes the row
+ST_INDEXED = -16  # the commit changes ordered indexes: another kernel does that
 
 assert BLOCKS_PER_PAGE * BLOCK_WORDS == PAGE_WORDS
 assert CELLS_PER_BLOCK * CELL_WORDS == BLOCK_WORDS
@@ -258,4 +265,4 @@ assert F_MAP + MAP_ROOTS == BLOCK_WORDS
 assert TAG_BITS + 1 + ENTRY_TAG_SHIFT == 63, "an index entry stays non-negative"
 assert SEG_BLOCK + SEG_BLOCKS_MAX == SEG_WORDS
 assert (1 << INDEX_DEPTH_MAX) == DIRECTORY_LEAVES * BLOCK_WORDS
-assert X_UNDO_PAGE < TXN_WORDS
+assert X_UNDO_PAGE < TXN_WORDS and X_INDEXED < TXN_WORDS

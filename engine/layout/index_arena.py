@@ -36,6 +36,9 @@ I_SPLITS = 23  # of leaves
 I_JOINS = 24
 I_INSERTED = 25
 I_DELETED = 26
+I_BIRTH = 27  # S_INDEX_GENERATION it was announced with
+I_BUILT_FRAGMENT = 28  # rows of fragments before this one, and of this one before I_BUILT_ROWID, have their entries
+I_BUILT_ROWID = 29
 I_LEVELS = 32  # nodes of each level, leaves first
 I_PATH = 64  # node and child number of each level of the last descent that a change made
 I_PIECE_WORDS = 96  # words of each piece of the primary key, -1 if it tells its length itself
@@ -50,6 +53,13 @@ KEY_WORDS_MAX = PAGE_WORDS // 4 - 2  # so that a page holds the four scratch par
 INDEX_BUILDING = 1
 INDEX_READY = 2
 INDEX_DROPPING = 3
+INDEX_ANNOUNCED = 4  # operations promise for it; it is empty, and older transactions are waited for
+BUILT_WHOLLY = 1 << 62  # in I_BUILT_FRAGMENT
+
+# --- list of a table's indexes (a block) ----------------------------------------------------------
+XL_COUNT = 0
+LISTED_MAX = 32
+XL_FIRST = 1  # descriptors, in the order they were made
 
 # scratch parts, in units of I_SIDE_STRIDE
 SIDE_TARGET = 0  # whole key of the entry that is being added or removed
@@ -110,7 +120,7 @@ def inner_capacity(words: int) -> int:
     return NODE_ROOM // (words + 2) & ~1
 
 
-assert I_DELETED < I_LEVELS
+assert I_BUILT_ROWID < I_LEVELS
 assert I_LEVELS + HEIGHT_MAX <= I_PATH
 assert I_PATH + 2 * HEIGHT_MAX <= I_PIECE_WORDS
 assert I_PIECE_WORDS + KEY_COLUMNS_MAX <= I_COLUMNS
@@ -118,3 +128,4 @@ assert I_COLUMNS + KEY_COLUMNS_MAX * COLUMN_WORDS <= BLOCK_WORDS
 assert N_INDEX < NODE_HEADER_WORDS
 assert leaf_capacity(ENTRY_KEY_WORDS_MAX) >= 64 and inner_capacity(ENTRY_KEY_WORDS_MAX) >= 64
 assert 4 * (KEY_WORDS_MAX + 2) <= PAGE_WORDS
+assert XL_FIRST + LISTED_MAX <= BLOCK_WORDS

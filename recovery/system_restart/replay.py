@@ -108,6 +108,9 @@ def _alter(store: Store, loader: Loader, definition: TableDefinition) -> None:
     if table is not None and definition.version <= table.definition.version:
         return
     is_next = table is not None and definition.version == table.definition.version + 1
+    if table is not None and is_next and table.is_change_of_indexes(definition):
+        table.take_definition(definition, {})  # its trees are built behind the last operation
+        return
     if table is None or not is_next or not table.is_change_of_partitions(definition):
         raise RedoDamaged(
             f"the log has version {definition.version} of table {definition.name}, but none it could come from;"

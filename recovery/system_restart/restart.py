@@ -41,6 +41,7 @@ from recovery.local_checkpoint.control import (
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.sysfile import NAMES, Sysfile, SysfileKeeper, open_copies, read_sysfile, write_sysfile
 from recovery.system_restart.disk import DiskRestart, disk_directory
+from recovery.system_restart.indexes import build_indexes
 from recovery.system_restart.load import (
     PARTS,
     DataFileDamaged,
@@ -275,7 +276,19 @@ class Restart:
             reader.close()
             raise
         self._phase("redo", operations, sum(group.words.nbytes for group in groups))
+        self._build_indexes(store, reader)
         return store, loader, groups, reader
+
+    def _build_indexes(self, store: Store, reader: LogReader) -> None:
+        """Trees are never on disk; the timeline tells what they took if there are any."""
+        if not any(table.definition.indexes for table in store.tables.values()):
+            return
+        try:
+            entries = build_indexes(store)
+        except BaseException:
+            reader.close()
+            raise
+        self._phase("build indexes", entries)
 
     def _apply_schema(self, store: Store, loader: Loader, groups: list[GroupRead], known_epoch: int) -> None:
         try:

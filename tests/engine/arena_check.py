@@ -12,6 +12,7 @@ import numpy as np
 import xxhash
 
 from engine.layout import arena as a
+from engine.layout import index_arena as ix
 from engine.layout.partitions import SP_UNIT_COUNT, SP_UNIT_IS_PAGE, SP_UNITS
 from engine.table import DroppedFragment
 from tests.engine.disk_arena_check import DiskArenaCheck
@@ -130,6 +131,39 @@ class ArenaCheck:
                 self.fragment(self.block(found, "fragment descriptor"), number)
         if self.word(at + a.T_PARTITION):
             self.partition_words(self.word(at + a.T_PARTITION))
+        self.trees(table)
+
+    def trees(self, table: Any) -> None:
+        """The list of ordered indexes and everything that hangs on it."""
+        listed = self.word(table.address + a.T_INDEXES)
+        if not listed:
+            assert not table.indexes
+            return
+        self.block(listed, "list of indexes")
+        trees = [index.tree.address for index in [*table.indexes.values(), *table.building.values()]]
+        assert sorted(trees) == sorted(self.mem[listed + ix.XL_FIRST :][: self.word(listed + ix.XL_COUNT)].tolist())
+        for tree in trees:
+            self.block(tree, "index descriptor")
+            side = self.word(tree + ix.I_SIDE)
+            if self.word(tree + ix.I_SIDE_IS_PAGE):
+                self.page(side >> a.PAGE_SHIFT, "scratch parts")
+            else:
+                self.block(side, "scratch parts")
+            block, count = self.word(tree + ix.I_FREE), 0
+            while block:
+                self.block(block, "free block of an index")
+                block, count = self.word(block), count + 1
+            assert count == self.word(tree + ix.I_FREE_COUNT)
+            self.node(tree, self.word(tree + ix.I_ROOT), self.word(tree + ix.I_HEIGHT) - 1)
+
+    def node(self, tree: int, node: int, level: int) -> None:
+        self.block(node, "index node")
+        assert self.word(node + ix.N_LEVEL) == level
+        if level:
+            capacity = self.word(tree + ix.I_INNER_CAPACITY)
+            children = node + ix.NODE_HEADER_WORDS + (self.word(tree + ix.I_WORDS) + 1) * capacity
+            for number in range(self.word(node + ix.N_COUNT)):
+                self.node(tree, self.word(children + number), level - 1)
 
     def partition_words(self, at: int) -> None:
         self.block(at, "partition words")

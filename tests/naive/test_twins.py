@@ -54,6 +54,8 @@ TREE_PROMISES = "tests.index.test_promises:test_promised_entries_find_room_with_
 TREE_BUILT = "tests.index.test_build:test_bulk_build_of_every_shape_equals_twin_and_takes_changes"
 TREE_ONLINE = "tests.index.test_build:test_online_build_with_commits_between_its_slices_equals_twin"
 TREE_DAMAGE = "tests.index.test_build:test_damage_of_a_tree_is_found"
+STORED = "tests.index.test_store_history:test_random_transactions_leave_index_scans_equal_to_the_sorted_dict"
+STORED_ONLINE = "tests.index.test_store_online"
 TREE_DROPPED = "tests.index.test_build:test_dropped_index_gives_every_block_back"
 MACHINE = "tests.interpreter.test_machine:test_random_programs_over_random_rows_vector_row_by_row_and_naive_agree"
 ADDRESSES = "tests.interpreter.test_conflicts:test_program_over_given_addresses_judges_as_over_entries"
@@ -184,6 +186,19 @@ TWINS = {
     **dict.fromkeys([f"tree_check.tree_check{what}" for what in ("", "_free", "_rows")], TREE_DAMAGE),
     **dict.fromkeys(["tree_setup.make_tree", "tree_setup.drop_tree"], TREE_DROPPED),
     "tree_setup.set_tree_state": "tests.index.test_build:test_built_index_is_published_by_its_state",
+    **dict.fromkeys(
+        [
+            "index_commit.commit_indexed",
+            "index_reads.index_pages",
+            "index_reads.index_rows",
+            "index_reads.own_rows",
+            "index_lists.announce_index",
+            "index_lists.publish_index",
+        ],
+        STORED,
+    ),
+    "index_lists.withdraw_index": f"{STORED_ONLINE}:test_scan_of_a_dropped_index_ends_and_its_memory_comes_back",
+    "index_lists.remove_rows": f"{STORED_ONLINE}:test_partitions_that_come_and_go_take_their_entries_with_them",
     **dict.fromkeys(["setup.split_pool", "setup.join_pools", "setup.set_pool"], RESTARTED),
     "vm_batch.run_batch": MACHINE,
     "vm_run.run_program": ADDRESSES,

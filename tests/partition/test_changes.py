@@ -227,7 +227,7 @@ def test_interrupted_change_has_happened_or_not_at_all(
         interrupted.clear()
         with monkeypatch.context() as patch:
             if where == "before the log":
-                patch.setattr(db._store, "_log_schema", interrupt)
+                patch.setattr(db._store, "log_schema", interrupt)
             else:
                 patch.setattr(Table, "apply", interrupt)
             with pytest.raises(KeyboardInterrupt):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,7 @@ def _info(files: PosixFiles) -> dict[str, Any]:
                 "primary_key": ", ".join(each.primary_key),
                 "fragments": each.partition.fragments,
                 "partition": each.partition.describe(),
+                "indexes": "; ".join(f"{index.name} ({', '.join(index.columns)})" for index in each.indexes),
                 **_storage_of(each),
             }
             for each in tables
@@ -137,23 +138,29 @@ def _tablespaces_of(listing: StoreListing) -> dict[str, Any]:
 
 
 # --- tables ---------------------------------------------------------------------------------------
-def _table_rows(tables: Iterable[tuple[int, str, int | None]], system: bool) -> list[dict[str, Any]]:
-    """Columns and words of `ndb_show_tables`, rows added."""
+def _table_rows(tables: Mapping[str, Mapping[str, Any]], system: bool) -> list[dict[str, Any]]:
+    """Columns and words of `ndb_show_tables`, rows added; below each table its indexes, which are not logged."""
     found = []
-    for table_id, name, rows in sorted(tables):
-        if system or not is_system_table(name):
-            database, _, plain_name = name.partition(".")
-            found.append(
-                {
-                    "id": table_id,
-                    "type": "SystemTable" if is_system_table(name) else "UserTable",
-                    "state": "Online",
-                    "logging": "Yes",
-                    "database": database,
-                    "name": plain_name,
-                    "rows": rows,
-                }
-            )
+    for name, table in sorted(tables.items(), key=lambda item: int(item[1]["id"])):
+        if not system and is_system_table(name):
+            continue
+        database, _, plain_name = name.partition(".")
+        kind = "SystemTable" if is_system_table(name) else "UserTable"
+        lines = [(kind, "Yes", plain_name, table["rows"])]
+        for index, counters in table.get("indexes", {}).items():
+            lines.append(("OrderedIndex", "No", f"{plain_name}/{index}", counters["entries"]))
+        found += [
+            {
+                "id": table["id"],
+                "type": kind,
+                "state": "Online",
+                "logging": logging,
+                "database": database,
+                "name": shown_name,
+                "rows": rows,
+            }
+            for kind, logging, shown_name, rows in lines
+        ]
     return found
 
 
@@ -174,7 +181,7 @@ def tables(store: Path, system: bool, read_only: bool, data_memory: str, as_json
             listed = db.status()["tables"]
     except tm.Locked as locked:
         listed = _owners_tables(store, data_memory, locked)
-    found = _table_rows([(value["id"], name, value["rows"]) for name, value in listed.items()], system)
+    found = _table_rows(listed, system)
     header = ["id", "type", "state", "logging", "database", "name", "rows"]
     say(found, as_json, lambda: table_lines([list(row.values()) for row in found], header))
 

@@ -1,0 +1,110 @@
+"""The list of a table's ordered indexes: one block, to which every fragment's descriptor leads; changed in one call.
+
+The block stays the table's for good, so that transactions on a partition dropped since find what holds now.
+"""
+
+from __future__ import annotations
+
+from engine.kernels import helper, kernel
+from engine.kernels.pool import take_block
+from engine.kernels.tree_build import next_live
+from engine.kernels.tree_changes import remove_row
+from engine.layout.arena import (
+    F_INDEXES,
+    F_SCHEMA_VERSION,
+    OK,
+    S_INDEX_GENERATION,
+    S_POOL,
+    ST_MEMORY,
+    ST_MISSING,
+    ST_MORE,
+    T_FRAGMENT_LIST,
+    T_FRAGMENTS,
+    T_INDEXES,
+    T_SCHEMA_VERSION,
+)
+from engine.layout.index_arena import (
+    BUILT_WHOLLY,
+    I_BIRTH,
+    I_BUILT_FRAGMENT,
+    I_STATE,
+    INDEX_READY,
+    XL_COUNT,
+    XL_FIRST,
+)
+
+
+@helper
+def set_lists(mem, table):
+    """Let every fragment of a table lead to its list, or to nothing if that is empty."""
+    indexes = mem[table + T_INDEXES]
+    if mem[indexes + XL_COUNT] == 0:
+        indexes = 0
+    for number in range(mem[table + T_FRAGMENTS]):
+        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+        if fragment != 0:
+            mem[fragment + F_INDEXES] = indexes
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def announce_index(mem, table, tree):
+    """Put an index at the end of a table's list: what begins from now on promises for it. OK or ST_MEMORY."""
+    if mem[table + T_INDEXES] == 0:
+        mem[table + T_INDEXES] = take_block(mem, S_POOL)
+        if mem[table + T_INDEXES] == 0:
+            return ST_MEMORY
+    indexes = mem[table + T_INDEXES]
+    mem[S_INDEX_GENERATION] += 1
+    mem[tree + I_BIRTH] = mem[S_INDEX_GENERATION]
+    mem[indexes + XL_FIRST + mem[indexes + XL_COUNT]] = tree
+    mem[indexes + XL_COUNT] += 1
+    set_lists(mem, table)
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64)")
+def withdraw_index(mem, table, tree):
+    """Take an index out of a table's list, where it may be no more: nobody changes it from now on. OK or ST_MISSING."""
+    indexes = mem[table + T_INDEXES]
+    if indexes == 0:
+        return ST_MISSING
+    status = ST_MISSING
+    count = mem[indexes + XL_COUNT]
+    for i in range(count):
+        each = mem[indexes + XL_FIRST + i]
+        if each == tree:
+            status = OK
+        elif status == OK:
+            mem[indexes + XL_FIRST + i - 1] = each
+    if status == OK:
+        mem[indexes + XL_COUNT] = count - 1
+        set_lists(mem, table)
+    return status
+
+
+@kernel("int64(int64[::1], int64, int64, int64)")
+def publish_index(mem, table, tree, version):
+    """A new version of the table's definition, in which the index `tree` is built (0: one is gone)."""
+    if tree != 0:
+        mem[tree + I_STATE] = INDEX_READY
+        mem[tree + I_BUILT_FRAGMENT] = BUILT_WHOLLY
+    mem[table + T_SCHEMA_VERSION] = version
+    for number in range(mem[table + T_FRAGMENTS]):
+        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+        if fragment != 0:
+            mem[fragment + F_SCHEMA_VERSION] = version
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1])")
+def remove_rows(mem, tree, fragment, state):
+    """Remove the entries of a dropped fragment's LIVE rows from ROWID state[0] on, looking at state[1] slots.
+
+    OK at the fragment's end, or ST_MORE. state[2] counts entries.
+    """
+    while True:
+        place = next_live(mem, fragment, state[0], state)
+        if place < 0:
+            return OK if place == -1 else ST_MORE
+        if remove_row(mem, tree, place) == OK:
+            state[2] += 1

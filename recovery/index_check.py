@@ -1,0 +1,50 @@
+"""Verification of ordered indexes of a store in memory: trees, and that index and table agree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.errors import NoSuchIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.index.stored import StoredIndex
+    from engine.store import Store
+    from engine.table import Table
+
+
+def check_indexes(store: Store, table: Table, report: Callable[[str], None]) -> None:
+    """Every index of a table, in slices that hold nobody up; `report` is told what is wrong. The caller holds a pin."""
+    with store.schema_latch:
+        defined = [each.name for each in table.definition.indexes]
+        indexes = list(table.indexes.values())
+    if table.is_dropped:
+        return
+    if defined != [index.name for index in indexes]:
+        report(f"{table.name}: indexes {defined} are defined, {[index.name for index in indexes]} are there")
+    for index in indexes:
+        try:
+            _check(store, table, index, report)
+        except NoSuchIndex:
+            continue  # dropped meanwhile
+
+
+def _check(store: Store, table: Table, index: StoredIndex, report: Callable[[str], None]) -> None:
+    def between() -> None:
+        store.failure.check()
+        if index.is_dropped:
+            raise index.gone()
+
+    found = None
+    while True:
+        fragments = table.fragments
+        # Rows of a dropped partition keep their entries until nobody looks at it any more.
+        is_counted = not store.has_dropped_fragments(table)
+        with index.reading() as tree:
+            tree.fragments = tuple(fragments)
+            found = tree.check(is_counted, between)
+        if table.fragments is fragments:
+            break
+    if found is not None and not index.is_dropped:
+        report(f"{table.name}, index {index.name}: {found.what} ({found.evidence})")

@@ -1,0 +1,43 @@
+"""Ordered indexes at a restart: never on disk, built behind REDO from the rows (docs/access.md, 8).
+
+Nobody uses the store yet: key words of fragments are collected and sorted in two threads without the GIL, merged, and
+put into leaves in order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.index.stored import StoredIndex
+from engine.layout.index_arena import INDEX_READY
+from recovery.system_restart.load import PARTS, run_parts
+
+if TYPE_CHECKING:
+    from engine.index.ordered import Run
+    from engine.index_definition import IndexDefinition
+    from engine.store import Store
+    from engine.table import Table
+
+
+def build_indexes(store: Store) -> int:
+    """Build every index of every definition; returns the entries made. Raises: MemoryExhausted."""
+    entries = 0
+    for table in store.tables.values():
+        for definition in table.definition.indexes:
+            entries += _build(store, table, definition)
+    return entries
+
+
+def _build(store: Store, table: Table, definition: IndexDefinition) -> int:
+    index = StoredIndex(store.arena, table.definition, table.format.layout, definition, table.fragments, INDEX_READY)
+    runs: dict[int, Run] = {}
+    parts = min(PARTS, len(table.fragments))
+
+    def work(part: int) -> None:
+        for fragment in table.fragments[part::parts]:
+            runs[fragment] = index.tree.collect(fragment)
+
+    run_parts(parts, work)
+    index.tree.load(index.tree.merge([runs[fragment] for fragment in table.fragments]))
+    table.adopt_index(index)
+    return index.tree.counters()["entries"]

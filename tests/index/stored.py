@@ -1,0 +1,197 @@
+"""A store whose table has indexes, beside a dict that says what must be in it and in which order."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any
+
+import tidemark as tm
+from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
+from tests.engine.arena_check import check_arena
+from tests.index.stage import order_of
+from tests.store.support import open_memory
+
+NAME = "test.t"
+ROOM: dict[str, Any] = {
+    "data_memory": "32 MiB",
+    "redo_log": "16 MiB",
+    "undo_log": "16 MiB",
+    "transaction_memory": "4 MiB",
+    "page_buffer": "64 KiB",
+}
+INDEXES = {"by_owner": ("owner", "n"), "by_n": ("n",), "by_text": ("long",), "by_flag": ("flag", "id")}
+KEYS = 200
+
+
+def columns(on_disk: bool) -> list[tm.Column]:
+    made = [
+        tm.Column("id", tm.Int64),
+        tm.Column("owner", tm.VarChar(30), nullable=True),
+        tm.Column("n", tm.Int32, nullable=True),
+        tm.Column("flag", tm.Int8),
+        tm.Column("long", tm.VarChar(600)),
+        tm.Column("note", tm.Text, nullable=True),
+    ]
+    if on_disk:
+        made.append(tm.Column("cold", tm.VarBinary(1_500), storage="disk"))
+        made.append(tm.Column("chained", tm.Blob, nullable=True, storage="disk"))
+    return made
+
+
+class Indexed:
+    """Random work on one table; `rows` is what is committed, by key."""
+
+    def __init__(self, seed: int, on_disk: bool = False, partition: Any = None, **options: Any) -> None:
+        self.rng = random.Random(seed)
+        self.files = MemoryFiles()
+        self.options = {**ROOM, **options}
+        self.on_disk = on_disk
+        self.db: Any = open_memory(self.files, **self.options)
+        self.columns = columns(on_disk)
+        self.keys = KEYS
+        self.db.create_table(NAME, self.columns, "id", partition or tm.HashPartition(2))
+        self.rows: dict[int, tuple[Any, ...]] = {}
+
+    @property
+    def table(self) -> Any:
+        return self.db[NAME]
+
+    # --- rows -----------------------------------------------------------------------------------
+    def value(self, name: str) -> Any:
+        rng = self.rng
+        if name == "owner":
+            return None if rng.random() < 0.2 else rng.choice(["", "a", "b", "ab", "a\0", "ä"]) * rng.randint(0, 6)
+        if name == "n":
+            return None if rng.random() < 0.2 else rng.choice([0, 1, -1, 7, 2**31 - 1, -(2**31)])
+        if name == "flag":
+            return rng.randint(-3, 3)
+        if name == "long":  # equal for so long that rows must be read to compare
+            return "x" * rng.choice([0, 40, 500]) + rng.choice("abc") * rng.randint(0, 3)
+        if name == "note":
+            return None if rng.random() < 0.7 else "n" * rng.randrange(9_000)
+        if name == "cold":
+            return bytes([rng.randrange(256)]) * rng.randrange(1_500)
+        return None if rng.random() < 0.8 else b"c" * rng.randrange(30_000)
+
+    def row(self, key: int) -> tuple[Any, ...]:
+        return (key, *[self.value(column.name) for column in self.columns[1:]])
+
+    def change(self, txn: Any, rows: dict[int, tuple[Any, ...]]) -> None:
+        """One call of any kind; what it does to the table, it does to `rows`."""
+        rng = self.rng
+        key = rng.randrange(self.keys)
+        draw = rng.random()
+        if draw < 0.25:
+            rows[key] = self.row(key)
+            txn.write(NAME, rows[key])
+        elif draw < 0.45 and key in rows:
+            txn.delete(NAME, key)
+            del rows[key]
+        elif draw < 0.75 and key in rows:
+            names = rng.sample([column.name for column in self.columns[1:]], rng.randint(1, 3))
+            self.update(txn, rows, key, names)
+        elif draw < 0.8:
+            fresh = [self.row(each) for each in rng.sample(range(self.keys), rng.randint(1, 30))]
+            txn.write_many(NAME, fresh)
+            rows.update({row[0]: row for row in fresh})
+        elif draw < 0.85 and rows:
+            some = rng.sample(sorted(rows), min(len(rows), 9))
+            txn.update_many(NAME, [{"id": each, "n": each % 5} for each in some])
+            for each in some:
+                rows[each] = (*rows[each][:2], each % 5, *rows[each][3:])
+        elif draw < 0.95:
+            inner = dict(rows)
+            with contextlib.suppress(ZeroDivisionError), txn.savepoint():
+                for _ in range(rng.randint(1, 4)):
+                    self.change(txn, inner)
+                if rng.random() < 0.5:
+                    raise ZeroDivisionError
+                rows.clear()
+                rows.update(inner)
+        elif key in rows and rng.random() < 0.5:
+            txn.get(NAME, key, "exclusive")
+
+    def update(self, txn: Any, rows: dict[int, tuple[Any, ...]], key: int, names: list[str]) -> None:
+        changes = {name: self.value(name) for name in names}
+        txn.update(NAME, key, changes)
+        rows[key] = tuple(
+            changes.get(column.name, value) for column, value in zip(self.columns, rows[key], strict=True)
+        )
+
+    def transaction(self, looks: bool = False) -> None:
+        """One transaction, committed or rolled back; `looks`: it scans by its indexes before it ends."""
+        after = dict(self.rows)
+        with contextlib.suppress(ZeroDivisionError):
+            with self.db.transaction() as txn:
+                for _ in range(self.rng.randint(1, 8)):
+                    self.change(txn, after)
+                if looks:
+                    self.verify_order(after, txn)
+                if self.rng.random() < 0.2:
+                    raise ZeroDivisionError
+            self.rows = after
+
+    # --- life -----------------------------------------------------------------------------------
+    def index(self, *names: str) -> None:
+        for name in names or INDEXES:
+            self.db.create_index(NAME, name, INDEXES[name])
+
+    def reopen(self, crash: str | None = None) -> None:
+        if crash is None:
+            self.db.close()
+        self.files = self.files.crash(random.Random(self.rng.randrange(1 << 30)), crash or CRASH_POLICIES[0])
+        self.db = open_memory(self.files, **self.options)
+
+    def crash(self) -> None:
+        self.reopen(self.rng.choice(CRASH_POLICIES))
+
+    # --- what must be ---------------------------------------------------------------------------
+    def key_of(self, name: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        by_name = {column.name: (column, value) for column, value in zip(self.columns, row, strict=True)}
+        return tuple(order_of(*by_name[each]) for each in INDEXES[name])
+
+    def verify_order(self, rows: dict[int, tuple[Any, ...]], txn: Any = None) -> None:
+        """Whole scans, ranges and prefixes by every index, in both directions, against the sorted dict."""
+        for index in self.db.indexes(NAME):
+            name = index["name"]
+            first = next(column for column in self.columns if column.name == INDEXES[name][0])
+            place = self.columns.index(first)
+            reverse = self.rng.random() < 0.5
+            self.compare(name, rows, txn, {"reverse": reverse})
+            low, high = (self.value(first.name) for _ in range(2))
+            if low is not None and high is not None:
+                low_order, high_order = order_of(first, low), order_of(first, high)
+                chosen = {k: r for k, r in rows.items() if low_order <= order_of(first, r[place]) < high_order}
+                self.compare(name, chosen, txn, {"lower": low, "upper": (high,), "reverse": not reverse})
+            chosen = {k: r for k, r in rows.items() if r[place] == low}
+            self.compare(name, chosen, txn, {"prefix": (low,), "reverse": reverse})
+            if isinstance(low, str):
+                chosen = {k: r for k, r in rows.items() if r[place] is not None and r[place].startswith(low)}
+                self.compare(name, chosen, txn, {"prefix": low})
+
+    def compare(self, name: str, rows: dict[int, tuple[Any, ...]], txn: Any, by: dict[str, Any]) -> None:
+        wanted = sorted((self.key_of(name, row) for row in rows.values()), reverse=by.get("reverse", False))
+        names = [column.name for column in self.columns]
+        if self.on_disk and self.rng.random() < 0.5:
+            names = names[:-2]
+        call = self.db[NAME].scan if txn is None else lambda **more: txn.scan(NAME, **more)
+        found = [tuple(row) for row in call(index=name, columns=names, **by)]
+        assert {row[0]: row for row in found} == {k: r[: len(names)] for k, r in rows.items()}, (name, by)
+        assert len(found) == len(rows), (name, by)
+        assert [self.key_of(name, rows[row[0]]) for row in found] == wanted, (name, by)
+        if wanted:
+            limit = self.rng.randint(1, len(wanted))
+            some = [self.key_of(name, rows[row.id]) for row in call(index=name, limit=limit, columns=["id"], **by)]
+            assert some == wanted[:limit], (name, by)
+
+    def verify(self) -> None:
+        """Index and table are what the dict says, promises are taken back, every word has one owner."""
+        assert {row[0]: tuple(row) for row in self.table.scan()} == self.rows
+        self.verify_order(self.rows)
+        assert self.db.check()["problems"] == []
+        for each in self.db.indexes(NAME):
+            counters = self.db.status()["tables"][NAME]["indexes"][each["name"]]
+            assert counters["promised"] == 0 and counters["entries"] == len(self.rows), counters
+        if isinstance(self.table.definition.partition, tm.HashPartition):
+            check_arena(self.db)

@@ -1,0 +1,133 @@
+"""Indexes over the life of a store: restart, views, verification with planted faults, the command line."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import tidemark as tm
+from engine.kernels.tree_changes import tree_delete_run
+from engine.layout import index_arena as ix
+from tests.index.stored import INDEXES, NAME, Indexed
+from tidemark.cli.commands import commands
+
+KEYS = 190
+
+
+def filled(**options: Any) -> Indexed:
+    gc.collect()
+    store = Indexed(3, **options)
+    store.rows = {key: store.row(key) for key in range(KEYS)}
+    store.table.insert_many(list(store.rows.values()))
+    return store
+
+
+def test_restart_builds_every_index_and_its_timeline_tells() -> None:
+    store = filled(partition=tm.HashPartition(5))
+    store.index()
+    store.db.checkpoint()
+    for _ in range(10):
+        store.transaction()
+    store.crash()
+    phases = {each["name"]: each for each in store.db.restart_report["phases"]}
+    assert phases["build indexes"]["rows"] == len(store.rows) * len(INDEXES)
+    store.verify()
+    for name in INDEXES:
+        store.db.drop_index(NAME, name)
+    store.crash()
+    assert "build indexes" not in {each["name"] for each in store.db.restart_report["phases"]}
+    assert store.db.indexes(NAME) == []
+    store.verify()
+    store.db.close()
+
+
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        ("missing", "a row has no entry"),
+        ("key", "an entry has another key than its row"),
+        ("count", "a counter is wrong"),
+    ],
+)
+def test_fault_planted_in_a_tree_is_reported_by_check(plant: str, said: str) -> None:
+    store = filled()
+    store.index("by_n")
+    tree = store.db._store.table(NAME).indexes["by_n"].tree
+    leaf = int(tree.mem[tree.address + ix.I_FIRST_LEAF])
+    capacity = int(tree.mem[tree.address + ix.I_LEAF_CAPACITY])
+    words = int(tree.mem[tree.address + ix.I_WORDS])
+    if plant == "missing":
+        place = tree.mem[leaf + ix.NODE_HEADER_WORDS + words * capacity : :][:1].copy()
+        assert tree_delete_run(tree.mem, tree.address, np.ascontiguousarray(place), 0, 1) == 1
+    elif plant == "key":
+        tree.mem[leaf + ix.NODE_HEADER_WORDS] ^= 1
+    else:
+        tree.mem[tree.address + ix.I_COUNT] += 1
+    report = store.db.check()
+    assert not report["is_sound"]
+    assert any("index by_n" in problem and said in problem for problem in report["problems"]), report["problems"]
+    store.db.close()
+
+
+def test_scan_sees_what_its_transaction_did_before_and_not_what_it_does_meanwhile() -> None:
+    store = filled()
+    store.index("by_flag")
+    with store.db.transaction() as txn:
+        for key in range(0, KEYS, 3):
+            txn.update(NAME, key, {"flag": 5})
+        before = [(row.flag, row.id) for row in txn.scan(NAME) if row.flag == 5]
+        seen = []
+        for row in txn.scan(NAME, index="by_flag", lower=5):
+            seen.append((row.flag, row.id))
+            txn.update(NAME, row.id, {"flag": 6})  # ahead of the scan, which does not meet it again
+        assert seen == sorted(before)
+        with pytest.raises(ZeroDivisionError), txn.savepoint():
+            txn.delete(NAME, 0)
+            assert (6, 0) not in [(row.flag, row.id) for row in txn.scan(NAME, index="by_flag", lower=6)]
+            raise ZeroDivisionError
+        assert (6, 0) in [(row.flag, row.id) for row in txn.scan(NAME, index="by_flag", lower=6)]
+        for row in txn.scan(NAME, index="by_flag", prefix=6, lock="exclusive", limit=5):
+            assert row.flag == 6
+        txn.rollback()
+    store.verify()
+    store.db.close()
+
+
+def test_arrow_pandas_and_hidden_columns_come_in_the_order_of_the_index() -> None:
+    store = filled(partition=tm.HashPartition(3))
+    store.index("by_flag")
+    scan = store.table.scan(["flag", "id", "$FRAGMENT", "$ROWID"], index="by_flag", reverse=True)
+    table = scan.to_arrow()
+    keys = list(zip(table["flag"].to_pylist(), table["id"].to_pylist(), strict=True))
+    assert keys == sorted(((row[3], row[0]) for row in store.rows.values()), reverse=True)
+    by_id = {row[0]: tuple(row) for row in store.table.scan(["id", "$FRAGMENT", "$ROWID"])}
+    found = zip(*(table[name].to_pylist() for name in ("id", "$FRAGMENT", "$ROWID")), strict=True)
+    assert {row[0]: row for row in found} == by_id
+    assert len(store.table.scan(index="by_flag", limit=7).to_pandas()) == 7
+    store.db.close()
+
+
+def test_view_and_command_line_show_indexes(tmp_path: Any) -> None:
+    gc.collect()
+    path = tmp_path / "store"
+    options: dict[str, Any] = {"data_memory": "16 MiB", "redo_log": "2 MiB", "background": False}
+    with tm.open(path, **options) as db:
+        db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32)], "id")
+        db["test.t"].insert_many([(key, key % 7) for key in range(50)])
+        db.create_index("test.t", "by_n", "n")
+        db.checkpoint()
+        with tm.open(path, read_only=True, data_memory="16 MiB") as view:
+            assert [each["name"] for each in view.indexes("test.t")] == ["by_n"]
+            rows = [tuple(row) for row in view["test.t"].scan(index="by_n", lower=2, upper=3)]
+            assert sorted(rows) == [(key, 2) for key in range(2, 50, 7)]
+            with view.transaction() as txn:
+                assert [tuple(row) for row in txn.scan("test.t", index="by_n", lower=2, upper=3)] == rows
+            with pytest.raises(tm.ReadOnly):
+                view.create_index("test.t", "x", "n")
+    listed = CliRunner().invoke(commands, ["tables", str(path)])
+    assert "t/by_n" in listed.output and "OrderedIndex" in listed.output, listed.output
+    assert "by_n (n)" in CliRunner().invoke(commands, ["info", str(path)]).output
