@@ -102,9 +102,7 @@ def is_page(words: Words, page: int, page_words: int, store: bytes) -> bool:
 
 
 def mend(files: Files, places: Places, store: bytes) -> int:
-    """Write pages that are torn in their places again; how many. Durable on return, those that are whole too: a killed
-    process may have written them and not synced, and the next batch takes their copies away. Doing it twice does no
-    harm.
+    """Write pages that are torn in their places again; how many. Durable on return; doing it twice does no harm.
 
     A page that is bad in its place and in the file is left alone: who asks for it gets PageDamaged. Raises:
     ForeignFile, VersionTooNew, SyncFailed, StorageFull.
@@ -113,21 +111,9 @@ def mend(files: Files, places: Places, store: bytes) -> int:
     for _, target, offset, copy in _torn(files, places, store):
         files.pwrite(target, offset, copy)
         repaired += 1
-    if _has_batch(files, store):
+    if repaired:
         places.sync_files()
     return repaired
-
-
-def _has_batch(files: Files, store: bytes) -> bool:
-    """Whether the file holds copies of pages."""
-    if not files.exists(FILE_NAME):
-        return False
-    file = files.open(FILE_NAME)
-    try:
-        header = _read_header(files, file, store)
-        return header is not None and int(header["pages"]) > 0
-    finally:
-        files.close(file)
 
 
 def torn_pages(files: Files, places: Places, store: bytes) -> list[int]:

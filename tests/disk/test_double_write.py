@@ -86,20 +86,6 @@ def test_each_page_torn_in_its_place_is_written_again_from_its_copy(torn: int) -
     assert (repaired, values(again)[torn]) == (0, 100 + torn), "the repair was durable"
 
 
-def test_pages_a_killed_process_left_unsynced_are_durable_behind_a_restart() -> None:
-    """A process was killed between the write of its pages and the sync of their file. The restart found them whole in
-    the page cache and had nothing to repair; its next batch took their copies, and a power loss the pages.
-    """
-    trace = two_rounds()
-    last = max(event.number for event in trace.events if event.operation == "pwrite" and event.name == "space/2.data")
-    files = trace.replay(last, new_disk()).kill()
-    again, repaired = restart(files)
-    assert (repaired, values(again)) == (0, [100 + each for each in range(COUNT)])
-    lost = files.image(lambda piece: False)
-    spoil(lost, FILE_NAME, 9)
-    assert values(restart(lost)[0]) == [100 + each for each in range(COUNT)]
-
-
 def copy_at(number: int) -> int:
     return HEADER_BYTES + sorted(NUMBERS).index(NUMBERS[number]) * PAGE_BYTES
 
