@@ -365,7 +365,7 @@ def change_partitions(mem, table, number, fragment, words, version):
     partition words at `words`. From the next call on everybody goes by them. Done again it changes nothing.
     """
     before = mem[mem[table + T_FRAGMENT_LIST] + number] if number < mem[table + T_FRAGMENTS] else 0
-    if before != 0:
+    if before != 0 and before != fragment:
         mem[before + F_DROPPED] = 1
     mem[mem[table + T_FRAGMENT_LIST] + number] = fragment
     mem[table + T_FRAGMENTS] = max(mem[table + T_FRAGMENTS], number + 1)
