@@ -194,8 +194,8 @@ class Transaction:
         )
 
     def _commit_indexed(self) -> int:
-        """`commit_small` for one that changes ordered indexes; ST_PAGE, nothing done, if a disk page is missing, or room
-        for what disk parts need.
+        """`commit_small` for one that changes ordered indexes; ST_PAGE, nothing done, if a disk page is missing or
+        there is no room for its UNDO.
         """
         store = self.store
         pages = store.disk.pages_at_hand
