@@ -194,13 +194,16 @@ class Transaction:
         )
 
     def _commit_indexed(self) -> int:
-        """`commit_small` for one that changes ordered indexes; ST_PAGE, nothing done, if it changes disk parts too."""
-        if int(self.mem[self.desc + X_DISK]):
-            return ST_PAGE
+        """`commit_small` for one that changes ordered indexes; ST_PAGE, nothing done, if a disk page is missing or
+        there is no room for its UNDO.
+        """
         store = self.store
+        pages = store.disk.pages_at_hand
         copies = store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
         fill = store.log.room(int(self.mem[self.desc + X_USED]))
-        return int(commit_indexed(self.mem, self.desc, self.buf, fill, copies, store.epochs.current, self.txid, 0))
+        work = (self.mem, self.desc, self.buf, fill, copies, store.epochs.current, self.txid)
+        status = int(commit_indexed(*work, 0, pages))
+        return ST_PAGE if status == ST_UNDO else status
 
     def _commit_disk(self) -> tuple[int, int]:
         """Commit a transaction that changes disk parts: pages brought in and pinned, then the same one step.
@@ -228,7 +231,7 @@ class Transaction:
                     fill = log.room(int(self.mem[self.desc + X_USED]))
                     work = (self.mem, self.desc, self.buf, fill, copies, store.epochs.current, self.txid)
                     if int(self.mem[self.desc + X_INDEXED]):
-                        status = int(commit_indexed(*work, 0))
+                        status = int(commit_indexed(*work, 0, store.no_words))
                     else:
                         status = int(commit_disk(*work))
                     if status > 0:
@@ -282,7 +285,8 @@ class Transaction:
 
     def _indexed_slice(self, copies: Words, group: Group) -> int:
         none = self.store.no_words
-        return int(commit_indexed(self.mem, self.desc, self.buf, none, copies, group.epoch, self.txid, SLICE_ENTRIES))
+        place = (self.mem, self.desc, self.buf, none, copies, group.epoch, self.txid)
+        return int(commit_indexed(*place, SLICE_ENTRIES, none))
 
     def _disk_slice(self, group: Group) -> int:
         """As `_slice`, its pages pinned. What cannot be read now was promised in the log: only a restart may go on."""

@@ -90,7 +90,7 @@ class DiskColumns:
         self._identity = identity
         self._writer: PageWriter | None = None
         self._caches: dict[int, PageCache] = {}  # by bytes of a page
-        self._pages_at_hand = np.zeros(1 + AT_HAND_PAGES, dtype=np.int64)
+        self.pages_at_hand = np.zeros(1 + AT_HAND_PAGES, dtype=np.int64)
 
     # --- life ------------------------------------------------------------------------------------
     @property
@@ -284,7 +284,7 @@ class DiskColumns:
                 store.sink.current,
                 store.epochs.current,
                 txn.txid,
-                self._pages_at_hand,
+                self.pages_at_hand,
             )
         )
 

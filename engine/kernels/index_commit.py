@@ -20,8 +20,10 @@ from engine.kernels.commit import (
 from engine.kernels.disk_changes import is_disk_kept
 from engine.kernels.disk_commit import (
     apply_disk_insert,
+    are_at_hand,
     finish_disk_delete,
     finish_disk_update,
+    list_pages,
     prepare_disk_delete,
     prepare_disk_update,
 )
@@ -50,12 +52,14 @@ from engine.layout.arena import (
     ROWID_MASK,
     ST_INVARIANT,
     ST_MORE,
+    ST_PAGE,
     ST_UNDO,
     X_CURSOR,
     X_DISK,
     X_FIRST,
     X_FREEING,
     X_INDEXED,
+    X_OPS,
     X_PIECE,
     X_TAIL_WORD,
     X_UNDO_WORDS,
@@ -173,16 +177,21 @@ def apply_indexed_operations(mem, txn, buf, copies, epoch, budget):
     return OK
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)")
-def commit_indexed(mem, txn, buf, fill, copies, epoch, txid, budget):
-    """budget 0: `commit_small`, or `commit_disk` on pages that are pinned, for a transaction that changes ordered
-    indexes; ST_MORE, nothing done, if it changes many entries. Else one slice of a large commit, of about so many
-    entries: OK when done, ST_MORE, ST_PAGE, ST_UNDO, or ST_INVARIANT.
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])")
+def commit_indexed(mem, txn, buf, fill, copies, epoch, txid, budget, out):
+    """budget 0: `commit_small`, or `commit_disk`, for a transaction that changes ordered indexes; ST_MORE, nothing
+    done, if it changes many entries. Else one slice of a large commit, of about so many entries: OK when done, ST_MORE,
+    ST_PAGE, ST_UNDO, or ST_INVARIANT.
+
+    out: empty if the pages that disk parts need are pinned; else as in `commit_at_hand`, and ST_PAGE if one is missing.
     """
     if budget > 0:
         return apply_indexed_operations(mem, txn, buf, copies, epoch, budget)
     if mem[txn + X_INDEXED] > SMALL_ENTRIES:
         return ST_MORE
+    if out.size > 0 and mem[txn + X_DISK] > 0:
+        if mem[txn + X_OPS] >= out.size or list_pages(mem, txn, buf, out) != OK or are_at_hand(mem, out) == 0:
+            return ST_PAGE
     if mem[txn + X_DISK] > 0 and not undo_has_room(mem, mem[txn + X_UNDO_WORDS]):
         return ST_UNDO
     logged = log_records(mem, txn, buf, fill, copies, txid)
