@@ -297,10 +297,12 @@ def decode_entries(
     columns: Sequence[str] | None,
     extra: Mapping[str, Words] | None = None,
 ) -> pa.RecordBatch:
-    """`decode_rows` of entries that lie one behind the other; without var and disk parts they are all of one size."""
-    if row_format.has_var or row_format.has_disk:
+    """`decode_rows` of entries in order; those without var and disk parts are all of one size, if none is left out."""
+    stride = ENTRY_WORDS + row_format.fixed_words
+    is_dense = count == 0 or int(offsets[count - 1]) == ENTRY_WORDS + (count - 1) * stride
+    if row_format.has_var or row_format.has_disk or not is_dense:
         return decode_rows(row_format, entries, offsets, count, columns, extra)
-    return decode_rows(row_format, entries[ENTRY_WORDS:], ENTRY_WORDS + row_format.fixed_words, count, columns, extra)
+    return decode_rows(row_format, entries[ENTRY_WORDS:], stride, count, columns, extra)
 
 
 class ScanBatch:
@@ -332,17 +334,17 @@ def scan(
     txn: Transaction | None,
     limit: int | None = None,
     columns: Sequence[str] | None = None,
-    partitions: Sequence[str] | None = None,
+    numbers: Sequence[int] | None = None,
 ) -> Iterator[ScanBatch]:
-    """All rows, or those of some partitions, fragment by fragment in ROWID order, each as committed (or as the
+    """All rows, or those of fragments of some numbers, fragment by fragment in ROWID order, each as committed (or as the
     transaction has changed it) when reached. Disk parts are there if `columns` (None: all) has one that is on disk.
 
-    A partition dropped meanwhile has no more rows. Raises: NoSuchPartition.
+    A partition dropped meanwhile has no more rows.
     """
     left = limit
     with_disk = table.format.needs_disk(columns)
     by_number = table.by_number
-    for number in table.numbers_of(partitions):
+    for number in table.numbers_of(None) if numbers is None else numbers:
         fragment = by_number.get(number)
         if fragment is None:
             continue

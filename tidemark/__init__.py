@@ -38,6 +38,7 @@ from engine.errors import (
     OutcomeUnknown,
     PageDamaged,
     PeerError,
+    ProgramFailed,
     ProgramInvalid,
     ReadOnly,
     RedoDamaged,
@@ -67,6 +68,8 @@ from engine.errors import (
     VersionTooOld,
     WrongThread,
 )
+from engine.expressions import Expression, col
+from engine.interpreter import Assembler, Program
 from engine.options import Options
 from engine.partition import MAXVALUE, HashPartition, KeyPartition, LinearHash, ListPartition, RangePartition
 from engine.schema import Column
@@ -101,6 +104,10 @@ from tidemark.session import Transaction
 
 __all__ = [
     "Options",
+    "Assembler",
+    "Expression",
+    "Program",
+    "col",
     "HashPartition",
     "KeyPartition",
     "LinearHash",
@@ -172,6 +179,7 @@ __all__ = [
     "OutcomeUnknown",
     "PageDamaged",
     "PeerError",
+    "ProgramFailed",
     "ProgramInvalid",
     "ReadOnly",
     "RedoDamaged",

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine import batch_operations, row_operations
 from engine.errors import RowNotFound
+from engine.expressions import Expression
+from engine.interpreter import Program
 from engine.layout.arena import F_ROWS
 from engine.partition import ListPartition, RangePartition
 from tidemark.scans import Scan
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from engine.transaction import Transaction
 
 Progress = Callable[[int, int, str], None]
+Where = Expression | Program | None
 R = TypeVar("R")
 
 
@@ -121,31 +124,37 @@ class TableHandle:
         return batch_operations.get_many(self._table, keys, columns, None)
 
     def scan(
-        self, columns: Sequence[str] | None = None, limit: int | None = None, partitions: Sequence[str] | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        partitions: Sequence[str] | None = None,
+        where: Where = None,
     ) -> Scan:
-        """A scan of the table: iterate it for named tuples, or use `batches`, `to_arrow`, `to_pandas`, `to_numpy`.
+        """A scan of the table: iterate it for named tuples, use `batches`, `to_arrow`, `to_pandas`, `to_numpy`, or add
+        rows up with `count`, `sum`, `min`, `max`, `mean`, `aggregate`.
 
-        partitions: only rows of these. Raises: NoSuchPartition.
+        partitions: only rows of these. where: only rows for which this expression over `tidemark.col` is true, or that
+        this `Program` accepts; `limit` counts those. Raises: NoSuchPartition, NoSuchColumn, ProgramInvalid.
         """
         self._check_usable()
-        return Scan(self._table, None, columns, limit, None, partitions)
+        return Scan(self._table, None, columns, limit, None, partitions, where)
 
     def partitions(self) -> list[dict[str, Any]]:
         """The partitions: `name`, `fragment` (its number), `rows`, and of ranges `upper`, of lists `values`."""
         self._check_usable()
         return partitions_of(self._table)
 
-    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All committed rows as an Arrow table."""
-        return self.scan(columns).to_arrow()
+    def to_arrow(self, columns: Sequence[str] | None = None, where: Where = None) -> pa.Table:
+        """All committed rows as an Arrow table, or those a condition accepts."""
+        return self.scan(columns, where=where).to_arrow()
 
-    def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
-        """All committed rows as a pandas DataFrame."""
-        return self.scan(columns).to_pandas()
+    def to_pandas(self, columns: Sequence[str] | None = None, where: Where = None) -> Any:
+        """All committed rows as a pandas DataFrame, or those a condition accepts."""
+        return self.scan(columns, where=where).to_pandas()
 
-    def to_numpy(self) -> Any:
-        """All committed rows as a structured NumPy array."""
-        return self.scan().to_numpy()
+    def to_numpy(self, where: Where = None) -> Any:
+        """All committed rows as a structured NumPy array, or those a condition accepts."""
+        return self.scan(where=where).to_numpy()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.scan().__arrow_c_stream__(requested_schema)

@@ -20,6 +20,7 @@ from engine.schema import is_system_table
 from recovery.attach import Attachment, View
 from tidemark.handles import TableHandle
 from tidemark.locator import Locator
+from tidemark.scans import Scan
 from tidemark.session import Transaction
 
 if TYPE_CHECKING:
@@ -89,12 +90,13 @@ class ReadTransaction(Transaction):
         limit: int | None = None,
         lock: Literal["shared", "exclusive"] | None = None,
         partitions: Any = None,
-    ) -> Iterator[Any]:
-        """The rows of a table of the view as named tuples. Raises: ReadOnly for a lock."""
+        where: Any = None,
+    ) -> Scan:
+        """The rows of a table of the view, see `Transaction.scan`. Raises: ReadOnly for a lock."""
         if lock is not None:
             self.check()
             raise _read_only("no row was locked")
-        return super().scan(table, columns, limit, None, partitions)
+        return super().scan(table, columns, limit, None, partitions, where)
 
     def commit(self, wait: bool = False) -> None:
         """End the transaction."""

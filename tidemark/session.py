@@ -5,11 +5,13 @@ A thin face: each method finds the table and hands over to the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from engine import batch_operations, row_operations
 from engine.errors import SchemaInvalid
+from engine.expressions import Expression
+from engine.interpreter import Program
 from engine.transaction import Transaction as EngineTransaction
 from tidemark.scans import Scan
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 Lock = Literal["shared", "exclusive"] | None
 Progress = Callable[[int, int, str], None]
+Where = Expression | Program | None
 _LOCKS = (None, "shared", "exclusive")
 
 
@@ -88,12 +91,15 @@ class Transaction(EngineTransaction):
         limit: int | None = None,
         lock: Lock = None,
         partitions: Sequence[str] | None = None,
-    ) -> Iterator[Any]:
-        """The rows of a table as named tuples, each as committed when reached or as this transaction has changed it.
+        where: Where = None,
+    ) -> Scan:
+        """The rows of a table, each as committed when reached or as this transaction has changed it: iterate it for
+        named tuples, or use what else a `Scan` has.
 
-        partitions: only rows of these. Raises: NoSuchPartition.
+        partitions: only rows of these. where: only rows this expression or program accepts; `limit` counts those. With
+        a lock each row is judged again once it is held. Raises: NoSuchPartition, NoSuchColumn, ProgramInvalid.
         """
         if lock not in _LOCKS:
             raise SchemaInvalid(f"lock must be None, 'shared' or 'exclusive', got {lock!r}")
         self.check()
-        return iter(Scan(self._table(table), self, columns, limit, lock, partitions))
+        return Scan(self._table(table), self, columns, limit, lock, partitions, where)

@@ -1,0 +1,186 @@
+"""Scans with a condition, and aggregates: programs run over rows where they lie, or over copies of them.
+
+Rows come in the order of a scan without a condition; limits count rows that were accepted. A last row (VERDICT_LAST)
+ends the whole scan, not only its partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.batch_operations import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch, scan
+from engine.conditions import Condition, Running, cost_of, failed, slots_per_call
+from engine.errors import InvariantBroken
+from engine.expression_programs import Aggregates, compile_aggregates
+from engine.kernels.program_scan import scan_program
+from engine.layout import program as p
+from engine.layout.arena import ENTRY_WORDS, F_ROWS, OK, ST_INVARIANT, ST_MORE, ST_SPACE
+from engine.layout.program_scan import PS_CODE, PS_ROWS, PS_STATE_WORDS, PS_STATUS, PS_WORDS
+from engine.row_operations import NOTHING, check_table
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+    from engine.table import Table
+    from engine.transaction import Transaction
+
+
+class _InPlace:
+    """One fragment, judged where its rows lie."""
+
+    def __init__(self, table: Table, txn: Transaction | None, number: int, running: Running, cost: int) -> None:
+        self._table = table
+        self._txn = txn
+        self._number = number
+        self._running = running
+        self._slots = slots_per_call(cost)
+        self._state = np.zeros(PS_STATE_WORDS, dtype=np.int64)
+
+    def _call(self, is_copied: bool, out: Words, offsets: Words) -> int:
+        """One call of the kernel; OK if the fragment is gone. Raises: NoSuchTable, and what the program met."""
+        table, txn, state = self._table, self._txn, self._state
+        check_table(table)
+        fragment = table.by_number.get(self._number)
+        if fragment is None:
+            return OK
+        if txn is not None:
+            txn.check()
+        desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
+        words, rows, work = self._running.program.words, self._running.rows, self._running.work
+        status = int(
+            scan_program(
+                table.mem, fragment, desc, buf, self._slots, int(is_copied), words, rows, work, out, offsets, state
+            )
+        )
+        if status == ST_INVARIANT:
+            raise InvariantBroken(f"{table.name}: a program met rows it was not made for; report this")
+        if status == OK and int(state[PS_STATUS]) == p.RUN_ERROR:
+            raise failed(table, out[int(state[PS_WORDS]) + ENTRY_WORDS :], int(state[PS_CODE]))
+        return status
+
+    def next(self, most: int) -> tuple[ScanBatch, bool]:
+        """(the next at most `most` accepted rows, whether the fragment has no more)."""
+        table, state = self._table, self._state
+        words = most * (ENTRY_WORDS + table.format.fixed_words) * (4 if table.format.has_var else 1)
+        out = np.empty(max(min(SCAN_WORDS, words), 64), dtype=np.int64)
+        offsets = np.empty(most, dtype=np.int64)
+        state[PS_ROWS] = 0
+        state[PS_WORDS] = 0
+        while True:
+            status = self._call(True, out, offsets)
+            count = int(state[PS_ROWS])
+            if status == ST_MORE:
+                continue
+            if status <= ST_SPACE and count == 0:
+                out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
+                continue
+            return ScanBatch(out, offsets[:count], count, self._number), status == OK
+
+    def add_up(self) -> None:
+        """Run to the fragment's end."""
+        out = np.empty(64, dtype=np.int64)
+        while True:
+            status = self._call(False, out, NOTHING)
+            if status <= ST_SPACE:
+                out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
+            elif status == OK:
+                return
+
+    @property
+    def is_last(self) -> bool:
+        """Whether a last row was met."""
+        return int(self._state[PS_STATUS]) == p.RUN_LAST
+
+
+def scan_where(
+    table: Table,
+    txn: Transaction | None,
+    condition: Condition,
+    limit: int | None,
+    columns: Sequence[str],
+    partitions: Sequence[str] | None = None,
+) -> Iterator[ScanBatch]:
+    """`scan` of the rows a condition accepts. Raises: what a program meets in a row, naming table and key."""
+    numbers = condition.numbers(table, partitions)
+    running = Running(condition.program)
+    left = limit
+    if condition.cost is None or table.format.needs_disk(columns):
+        for batch in scan(table, txn, None, [*columns, *condition.names], numbers):
+            places, is_end = running.accepted(table, batch.entries, batch.offsets, left)
+            if places.size:
+                yield ScanBatch(batch.entries, batch.offsets[places], places.size, batch.fragment)
+            left = None if left is None else left - places.size
+            if is_end:
+                return
+        return
+    for number in numbers:
+        part = _InPlace(table, txn, number, running, condition.cost)
+        is_end = False
+        while not is_end:
+            if left is not None and left <= 0:
+                return
+            batch, is_end = part.next(SCAN_BATCH_ROWS if left is None else min(left, SCAN_BATCH_ROWS))
+            left = None if left is None else left - batch.count
+            if batch.count:
+                yield batch
+        if part.is_last:
+            return
+
+
+def aggregate(
+    table: Table,
+    txn: Transaction | None,
+    functions: Sequence[tuple[str, Any]],
+    condition: Condition | None,
+    limit: int | None = None,
+    partitions: Sequence[str] | None = None,
+) -> list[Any]:
+    """One value for each (function, column or expression): rows are added up by kernels and nothing else leaves them.
+
+    sum, min and max of no value are None; NULLs are left out. Raises: ProgramInvalid, and what a program meets in a row.
+    """
+    if condition is None and limit is None and txn is None and _is_count_of_rows(functions):
+        check_table(table)
+        rows = [int(table.mem[each + F_ROWS]) for each in _fragments(table, partitions)]
+        return [sum(rows)] * len(functions)
+    where = None if condition is None else condition.expression
+    if condition is None or where is not None:
+        found = compile_aggregates(table.definition, functions, where)
+        cost = cost_of(found.program)
+        if limit is None and cost is not None:
+            numbers = table.numbers_of(partitions) if condition is None else condition.numbers(table, partitions)
+            running = Running(found.program)
+            for number in numbers:
+                _InPlace(table, txn, number, running, cost).add_up()
+            return found.results(running.work)
+    return _aggregate_copies(table, txn, compile_aggregates(table.definition, functions), condition, limit, partitions)
+
+
+def _is_count_of_rows(functions: Sequence[tuple[str, Any]]) -> bool:
+    return all(function == "count" and what is None for function, what in functions)
+
+
+def _fragments(table: Table, partitions: Sequence[str] | None) -> list[int]:
+    by_number = table.by_number
+    return [by_number[number] for number in table.numbers_of(partitions) if number in by_number]
+
+
+def _aggregate_copies(
+    table: Table,
+    txn: Transaction | None,
+    found: Aggregates,
+    condition: Condition | None,
+    limit: int | None,
+    partitions: Sequence[str] | None,
+) -> list[Any]:
+    names = [table.definition.columns[position].name for position in found.program.columns]
+    running = Running(found.program)
+    if condition is None:
+        batches = scan(table, txn, limit, names, table.numbers_of(partitions))
+    else:
+        batches = scan_where(table, txn, condition, limit, names, partitions)
+    for batch in batches:
+        running.accepted(table, batch.entries, batch.offsets)
+    return found.results(running.work)
