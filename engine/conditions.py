@@ -178,6 +178,3 @@ def cost_of(program: Program) -> int | None:
 def slots_per_call(cost: int) -> int:
     """Slots a call may look at that runs a program of this cost."""
     return max(1, min(SLOTS_MAX // p.VECTOR_ROWS, COST_PER_CALL // max(cost, 1))) * p.VECTOR_ROWS
-
-
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from engine import batch_operations, row_operations
+from engine import batch_operations, conditional_changes, row_operations
 from engine.errors import RowNotFound
 from engine.expressions import Expression
 from engine.interpreter import Program
@@ -93,13 +93,13 @@ class TableHandle:
             self._failure.check()
         return row_operations.get_committed(self._table, key)
 
-    def update(self, key: Any, changes: Mapping[str, Any]) -> None:
-        """Change some columns of one row. Raises: RowNotFound."""
-        self._alone(row_operations.update, key, changes)
+    def update(self, key: Any, changes: Mapping[str, Any], where: Where = None) -> bool:
+        """Change some columns of one row; see `Transaction.update`. Raises: RowNotFound."""
+        return self._alone(conditional_changes.update, key, changes, where)
 
-    def delete(self, key: Any) -> None:
-        """Delete one row. Raises: RowNotFound."""
-        self._alone(row_operations.delete, key)
+    def delete(self, key: Any, where: Where = None) -> bool:
+        """Delete one row; see `Transaction.delete`. Raises: RowNotFound."""
+        return self._alone(conditional_changes.delete, key, where)
 
     # --- many rows -------------------------------------------------------------------------------
     def insert_many(self, data: Any, progress: Progress | None = None) -> int:
@@ -117,6 +117,16 @@ class TableHandle:
     def delete_many(self, keys: Any) -> int:
         """Delete the rows with these keys in one transaction; returns how many. Raises: RowNotFound."""
         return self._alone(batch_operations.delete_many, keys)
+
+    def update_where(self, changes: Mapping[str, Any], where: Where = None) -> int:
+        """Change some columns of all rows that `where` accepts (all rows without), in one transaction; returns how
+        many. New values are plain or expressions over the row as it was.
+        """
+        return self._alone(conditional_changes.update_where, changes, where)
+
+    def delete_where(self, where: Expression | Program) -> int:
+        """Delete all rows that `where` accepts, in one transaction; returns how many."""
+        return self._alone(conditional_changes.delete_where, where)
 
     def get_many(self, keys: Any, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The committed rows with these keys, in their order; keys without a row are left out."""

@@ -74,7 +74,7 @@ class ReadTransaction(Transaction):
         raise _read_only("nothing was written")
 
     insert = write = update = delete = _refuse
-    insert_many = write_many = update_many = delete_many = _refuse
+    insert_many = write_many = update_many = delete_many = update_where = delete_where = _refuse
 
     def get(self, table: str, key: Any, lock: Literal["shared", "exclusive"] | None = None) -> Any:
         """The row of the view with this key as a named tuple, or None. Raises: ReadOnly for a lock."""

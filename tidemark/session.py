@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from engine import batch_operations, row_operations
+from engine import batch_operations, conditional_changes, row_operations
 from engine.errors import SchemaInvalid
 from engine.expressions import Expression
 from engine.interpreter import Program
@@ -52,13 +52,28 @@ class Transaction(EngineTransaction):
             raise SchemaInvalid(f"lock must be None, 'shared' or 'exclusive', got {lock!r}")
         return row_operations.get(self, self._table(table), key, lock)
 
-    def update(self, table: str, key: Any, changes: Mapping[str, Any]) -> None:
-        """Change some columns of one row. Raises: RowNotFound; Rejected for key columns (delete and insert)."""
-        row_operations.update(self, self._table(table), key, changes)
+    def update(self, table: str, key: Any, changes: Mapping[str, Any], where: Where = None) -> bool:
+        """Change some columns of one row, to plain values or to expressions over the row as it was (`col("n") + 1`).
 
-    def delete(self, table: str, key: Any) -> None:
-        """Delete one row. Raises: RowNotFound."""
-        row_operations.delete(self, self._table(table), key)
+        where: only if the row, as this transaction sees it under its lock, is accepted; False if it is not: nothing
+        has changed, and the row stays locked to the end. Raises: RowNotFound; Rejected for key columns (delete and
+        insert), and for what an expression meets in the row.
+        """
+        return conditional_changes.update(self, self._table(table), key, changes, where)
+
+    def delete(self, table: str, key: Any, where: Where = None) -> bool:
+        """Delete one row; with `where` only if it accepts the row as `update` does, else False. Raises: RowNotFound."""
+        return conditional_changes.delete(self, self._table(table), key, where)
+
+    def update_where(self, table: str, changes: Mapping[str, Any], where: Where = None) -> int:
+        """Change some columns of all rows that `where` accepts, of all rows without; returns how many. All or none:
+        an error in one row leaves no trace. Rows are judged again under their locks.
+        """
+        return conditional_changes.update_where(self, self._table(table), changes, where)
+
+    def delete_where(self, table: str, where: Expression | Program) -> int:
+        """Delete all rows that `where` accepts; returns how many. All or none."""
+        return conditional_changes.delete_where(self, self._table(table), where)
 
     def insert_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
         """Insert all rows of Arrow, pandas, polars, NumPy or Python data, or none; returns how many.

@@ -15,7 +15,7 @@ from engine.layout.arena import ROW_HEADER_WORDS
 try:
     import duckdb
 except ImportError:
-    duckdb = None
+    duckdb = None  # type: ignore[assignment]
 
 FRAGMENTS = (1, 4, 16)
 LINE_BYTES = 64
@@ -68,7 +68,7 @@ def _peers(context: Context, works: dict[str, list[Work]]) -> object:
     works["sum"].append(Work("DuckDB", timed(lambda: duck("select sum(b) from t")), DUCKDB_SETTINGS))
     works["filter"].append(Work("DuckDB", timed(lambda: duck("select sum(b) from t where b > 0.5")), DUCKDB_SETTINGS))
     works["arrow"].append(
-        Work("DuckDB", timed(lambda: connection.execute("select * from t").fetch_arrow_table()), DUCKDB_SETTINGS)
+        Work("DuckDB", timed(lambda: connection.execute("select * from t").to_arrow_table()), DUCKDB_SETTINGS)
     )
     return sqlite, connection
 

@@ -106,7 +106,10 @@ class Maker:
             return column.is_not_null(), (f"{name} is not null", [])
         if shape == 2:
             low, high = self.value(name), self.value(name)
-            return column.between(low, high), (f"{name} between ? and ?", [self.bound(name, low), self.bound(name, high)])
+            return column.between(low, high), (
+                f"{name} between ? and ?",
+                [self.bound(name, low), self.bound(name, high)],
+            )
         if shape == 3:
             values = [self.value(name) for _ in range(r.randint(1, 4))]
             marks = ", ".join("?" * len(values))

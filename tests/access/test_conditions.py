@@ -156,7 +156,7 @@ def test_program_with_loop_or_of_another_table_or_that_writes(db: tm.Database) -
     writing.exit_ok()
     with pytest.raises(tm.ProgramInvalid, match="a condition writes no columns"):
         table.scan(where=writing.finish())
-    with pytest.raises(tm.TypeMismatch, match="where is an expression or a Program, got True"):
+    with pytest.raises(tm.TypeMismatch, match="where is an expression or a Program, got bool True"):
         table.scan(where=True)  # type: ignore[arg-type]
     with pytest.raises(tm.NoSuchColumn):
         table.scan(where=tm.col("nowhere") == 1)

@@ -186,8 +186,7 @@ TWINS = {
     "tree_setup.set_tree_state": "tests.index.test_build:test_built_index_is_published_by_its_state",
     **dict.fromkeys(["setup.split_pool", "setup.join_pools", "setup.set_pool"], RESTARTED),
     "program_scan.scan_program": (
-        "tests.access.test_conditions"
-        ":test_scan_in_place_and_over_copies_find_what_the_rows_say_own_changes_included"
+        "tests.access.test_conditions:test_scan_in_place_and_over_copies_find_what_the_rows_say_own_changes_included"
     ),
     "vm_batch.run_batch": MACHINE,
     "vm_run.run_program": ADDRESSES,
