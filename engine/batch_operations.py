@@ -342,7 +342,7 @@ def scan(
     columns: Sequence[str] | None = None,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[ScanBatch]:
-    """All rows, or those of fragments of some numbers, fragment by fragment in ROWID order, each as committed (or as the
+    """All rows, or those of some fragments, fragment by fragment in ROWID order, each as committed (or as the
     transaction has changed it) when reached. Disk parts are there if `columns` (None: all) has one that is on disk.
 
     A partition dropped meanwhile has no more rows.

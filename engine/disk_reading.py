@@ -57,7 +57,7 @@ _outs: list[tuple[Words, Words]] = []
 
 
 def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | None) -> Words | None:
-    """A copy of the entry, image whole, of the row with a canonical key, or None; as the transaction sees it, or as committed.
+    """The whole entry of the row with a canonical key, copied, or None; as the transaction sees it, or as committed.
 
     Raises: PageDamaged, IoFailed, MemoryExhausted if no frame of the page buffer is free.
     """

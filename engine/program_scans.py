@@ -139,7 +139,7 @@ def aggregate(
 ) -> list[Any]:
     """One value for each (function, column or expression): rows are added up by kernels and nothing else leaves them.
 
-    sum, min and max of no value are None; NULLs are left out. Raises: ProgramInvalid, and what a program meets in a row.
+    sum, min and max of no value are None; NULLs are left out. Raises: ProgramInvalid, what a program meets in a row.
     """
     if condition is None and limit is None and txn is None and _is_count_of_rows(functions):
         check_table(table)

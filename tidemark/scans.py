@@ -1,4 +1,4 @@
-"""Reading a whole table, or the rows a condition accepts: named tuples, Arrow, pandas and NumPy out of one scan, or sums.
+"""Reading a table, or the rows a condition accepts: named tuples, Arrow, pandas and NumPy out of one scan, or sums.
 
 Hidden columns are named by the constants ROWID, EPOCH, AUTHOR and FRAGMENT.
 """

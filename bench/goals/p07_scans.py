@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 import tidemark as tm
@@ -68,9 +70,13 @@ def _peers(context: Context, works: dict[str, list[Work]]) -> object:
     works["sum"].append(Work("DuckDB", timed(lambda: duck("select sum(b) from t")), DUCKDB_SETTINGS))
     works["filter"].append(Work("DuckDB", timed(lambda: duck("select sum(b) from t where b > 0.5")), DUCKDB_SETTINGS))
     works["arrow"].append(
-        Work("DuckDB", timed(lambda: connection.execute("select * from t").to_arrow_table()), DUCKDB_SETTINGS)
+        Work("DuckDB", timed(lambda: connection.sql("select * from t").to_arrow_table()), DUCKDB_SETTINGS)
     )
     return sqlite, connection
+
+
+def _sum(table: tm.TableHandle, where: tm.Expression | None) -> None:
+    table.scan(where=where).sum("b")
 
 
 def _line(what: str, works: list[Work], context: Context, factor: float) -> tuple[Line, dict[str, Timing]]:
@@ -90,20 +96,15 @@ def measure(context: Context) -> list[Line]:
         db, table = _store(context, fragments)
         shown = f"{fragments} fragment{'s' if fragments > 1 else ''}"
 
-        def ours(table: tm.TableHandle, where: tm.Expression | None = None) -> float | None:
-            found: float | None = table.scan(where=where).sum("b")
-            return found
-
-        upper = tm.col("b") > 0.5
-        mine = Work(OURS, timed(lambda table=table: ours(table)), 'scan().sum("b")')
+        mine = Work(OURS, timed(partial(_sum, table, None)), 'scan().sum("b")')
         line, found = _line(f"sum of a column, {shown}", [mine, *peer_works["sum"]], context, 5)
         share = _touched_bytes(table) / found[OURS].median_s / bandwidth
         at_least(line, "of memory bandwidth", share, 0.5)
         line.notes.append(f"{_touched_bytes(table)} bytes a row, {bandwidth / 1e9:.1f} GB/s by one thread")
         lines.append(line)
-        mine = Work(OURS, timed(lambda table=table: ours(table, upper)), 'scan(where=col("b") > 0.5).sum("b")')
+        mine = Work(OURS, timed(partial(_sum, table, tm.col("b") > 0.5)), 'scan(where=col("b") > 0.5).sum("b")')
         lines.append(_line(f"sum with a condition, {shown}", [mine, *peer_works["filter"]], context, 5)[0])
-        mine = Work(OURS, timed(lambda table=table: table.scan().to_arrow()), "scan().to_arrow()")
+        mine = Work(OURS, timed(table.to_arrow), "scan().to_arrow()")
         lines.append(_line(f"all rows to Arrow, {shown}", [mine, *peer_works["arrow"]], context, 3)[0])
         db.close()
     del kept
