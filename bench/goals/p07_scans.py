@@ -33,7 +33,7 @@ def _store(context: Context, fragments: int) -> tuple[tm.Database, tm.TableHandl
 
 def _memory_bandwidth() -> float:
     """Bytes a second one thread reads: the sum of words that are far more than caches hold."""
-    words = np.ones(64 << 20 >> 3, dtype=np.int64)
+    words = np.ones(512 << 20 >> 3, dtype=np.int64)
     run = timed(words.sum)
     return words.nbytes / min(run() for _ in range(7))
 
