@@ -15,16 +15,23 @@ from engine.batch_operations import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch, scan
 from engine.conditions import Condition, Running, cost_of, failed, slots_per_call
 from engine.errors import InvariantBroken
 from engine.expression_programs import Aggregates, compile_aggregates
-from engine.kernels.program_scan import scan_program
+from engine.interpreter import Program
+from engine.kernels.program_scan import scan_program, sum_column
+from engine.layout import columns as c
 from engine.layout import program as p
-from engine.layout.arena import ENTRY_WORDS, F_ROWS, OK, ST_INVARIANT, ST_MORE, ST_SPACE
+from engine.layout.arena import ENTRY_WORDS, F_ROWS, OK, ROW_HEADER_WORDS, ST_INVARIANT, ST_MORE, ST_SPACE
 from engine.layout.program_scan import PS_CODE, PS_ROWS, PS_STATE_WORDS, PS_STATUS, PS_WORDS
+from engine.layout.row import WORD_BYTES
 from engine.row_operations import NOTHING, check_table
 
 if TYPE_CHECKING:
     from engine.memory.arena import Words
     from engine.table import Table
     from engine.transaction import Transaction
+
+SUM_SLOTS = 32_768  # about 150 µs of a call that only sums up
+# Whether it holds floats, its word, word and bit of its NULL mark; words are counted from the row's header.
+_PlainColumn = tuple[int, int, int, int]
 
 
 class _InPlace:
@@ -77,6 +84,19 @@ class _InPlace:
                 out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
                 continue
             return ScanBatch(out, offsets[:count], count, self._number), status == OK
+
+    def sum_column(self, column: _PlainColumn) -> None:
+        """What `add_up` does for the sum of one column, straight from the pages, over committed rows."""
+        table, work, state = self._table, self._running.work, self._state
+        status = ST_MORE
+        while status == ST_MORE:
+            check_table(table)
+            fragment = table.by_number.get(self._number)
+            if fragment is None:
+                return
+            status = int(sum_column(table.mem, fragment, SUM_SLOTS, *column, work, state))
+        if status != OK:
+            raise InvariantBroken(f"{table.name}: a column lies outside its rows; report this")
 
     def add_up(self) -> None:
         """Run to the fragment's end."""
@@ -152,10 +172,31 @@ def aggregate(
         if limit is None and cost is not None:
             numbers = table.numbers_of(partitions) if condition is None else condition.numbers(table, partitions)
             running = Running(found.program)
+            column = _summed_column(found.program, functions) if condition is None and txn is None else None
             for number in numbers:
-                _InPlace(table, txn, number, running, cost).add_up()
+                part = _InPlace(table, txn, number, running, cost)
+                if column is not None:
+                    part.sum_column(column)
+                else:
+                    part.add_up()
             return found.results(running.work)
     return _aggregate_copies(table, txn, compile_aggregates(table.definition, functions), condition, limit, partitions)
+
+
+def _summed_column(program: Program, functions: Sequence[tuple[str, Any]]) -> _PlainColumn | None:
+    """The column of a program that is nothing but its sum, if it has eight bytes in the fixed image."""
+    if len(functions) != 1 or functions[0][0] != "sum" or not isinstance(functions[0][1], str):
+        return None
+    words = program.words[p.PROGRAM_HEADER_WORDS :][: c.COLUMN_WORDS].tolist()
+    part, at, width, kind, null_byte, null_mask = words[: c.CW_NULL_MASK + 1]
+    if part != c.PART_FIXED or width != WORD_BYTES or kind not in (c.CLASS_SIGNED, c.CLASS_FLOAT64):
+        return None
+    null_word, null_bit = 0, 0
+    if null_byte >= 0:
+        null_word, null_bit = divmod(null_byte, WORD_BYTES)
+        null_word, null_bit = ROW_HEADER_WORDS + null_word, null_mask << 8 * null_bit
+        null_bit -= (null_bit >> 63) << 64
+    return int(kind == c.CLASS_FLOAT64), ROW_HEADER_WORDS + at // WORD_BYTES, null_word, null_bit
 
 
 def _is_count_of_rows(functions: Sequence[tuple[str, Any]]) -> bool:

@@ -11,7 +11,9 @@ import numpy as np
 from engine.kernels import helper, kernel
 from engine.kernels.reads import entry_words, visible, write_entry
 from engine.kernels.rows import known_row_address, map_get
+from engine.kernels.vm_rows import add_wide
 from engine.kernels.vm_run import run_rows
+from engine.kernels.vm_words import bits_of, float_of
 from engine.layout import program as p
 from engine.layout.arena import (
     AUTHOR_MASK,
@@ -218,3 +220,75 @@ def scan_program(mem, fragment, txn, buf, limit, is_copied, program, rows, work,
         if done != OK or state[PS_STATUS] != p.RUN_OK:
             return done
     return OK if state[PS_END] != 0 else ST_MORE
+
+
+@helper
+def _sum_integer_slots(mem, row, row_words, slots, word, null_word, null_bit, work):
+    """Integers of a page's LIVE rows, as halves that cannot overflow; other slots add 0."""
+    lows = 0
+    highs = 0
+    count = 0
+    for _ in range(slots):
+        due = 1 if (mem[np.uint64(row)] >> STATE_SHIFT) & STATE_MASK == LIVE else 0
+        due &= 1 if mem[np.uint64(row + null_word)] & null_bit == 0 else 0
+        value = mem[np.uint64(row + word)] & -due
+        lows += value & 0xFFFFFFFF
+        highs += value >> 32
+        count += due
+        row += row_words
+    add_wide(work, p.W_ACCUMULATORS, lows, 0)
+    add_wide(work, p.W_ACCUMULATORS, highs << 32, highs >> 32)
+    work[p.W_ACCUMULATORS + p.ACC_COUNT] += count
+
+
+@helper
+def _sum_float_slots(mem, row, row_words, slots, word, null_word, null_bit, work):
+    """Floats of a page's LIVE rows, by Neumaier's sum as programs have it; other slots add 0."""
+    total = float_of(work[p.W_ACCUMULATORS + p.ACC_LOW])
+    rest = float_of(work[p.W_ACCUMULATORS + p.ACC_HIGH])
+    count = 0
+    for _ in range(slots):
+        due = 1 if (mem[np.uint64(row)] >> STATE_SHIFT) & STATE_MASK == LIVE else 0
+        due &= 1 if mem[np.uint64(row + null_word)] & null_bit == 0 else 0
+        value = float_of(mem[np.uint64(row + word)] & -due)
+        whole = total + value
+        lost_of_value = (total - whole) + value
+        lost_of_total = (value - whole) + total
+        lost = lost_of_value if abs(total) >= abs(value) else lost_of_total
+        rest += lost if lost == lost else 0.0
+        total = whole
+        count += due
+        row += row_words
+    work[p.W_ACCUMULATORS + p.ACC_LOW] = bits_of(total)
+    work[p.W_ACCUMULATORS + p.ACC_HIGH] = bits_of(rest)
+    work[p.W_ACCUMULATORS + p.ACC_COUNT] += count
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64, int64, int64, int64[::1], int64[::1])")
+def sum_column(mem, fragment, limit, is_float, word, null_word, null_bit, work, state):
+    """What `scan_program` does with a program of nothing but the sum of a column of eight bytes, over committed rows:
+    page by page from state[PS_POSITION] on, until `limit` slots were looked at. Words of the image are counted from
+    the row's header; null_bit is 0 for columns without NULLs. Returns OK at the fragment's end, or ST_MORE.
+    """
+    state[PS_LOOKED] = 0
+    state[PS_STATUS] = p.RUN_OK
+    row_words = mem[fragment + F_ROW_WORDS]
+    if not 0 <= word < row_words or not 0 <= null_word < row_words:
+        return ST_INVARIANT
+    while state[PS_LOOKED] < limit:
+        logical = state[PS_POSITION] >> SLOT_BITS
+        if logical >= mem[fragment + F_PAGES]:
+            return OK
+        page = map_get(mem, fragment, logical)
+        if page > 0:
+            base = page << PAGE_SHIFT
+            row = base + PAGE_HEADER_WORDS
+            slots = mem[base + PG_FRESH]
+            if is_float:
+                _sum_float_slots(mem, row, row_words, slots, word, null_word, null_bit, work)
+            else:
+                _sum_integer_slots(mem, row, row_words, slots, word, null_word, null_bit, work)
+            state[PS_LOOKED] += slots
+        state[PS_POSITION] = (logical + 1) << SLOT_BITS
+        state[PS_LOOKED] += 1
+    return ST_MORE

@@ -278,7 +278,8 @@ def write_rows(work, register, output, kind, nullable, width, program, limits, k
 
 
 @helper
-def _add_wide(work, at, low, high):
+def add_wide(work, at, low, high):
+    """Add 128 bits to an accumulator's 192."""
     total = add_words(work[at + ACC_LOW], low)
     carry = below(total, low)
     middle = add_words(work[at + ACC_HIGH], high)
@@ -309,8 +310,8 @@ def _sum_integers(work, register, at, k, begin, end):
         lows += value & 0xFFFFFFFF
         highs += value >> 32
         count += due
-    _add_wide(work, at, lows, 0)
-    _add_wide(work, at, highs << 32, highs >> 32)
+    add_wide(work, at, lows, 0)
+    add_wide(work, at, highs << 32, highs >> 32)
     work[at + ACC_COUNT] += count
 
 
@@ -371,7 +372,7 @@ def _add_up_wide(work, opcode, register, at, k, begin, end):
         count = work[at + ACC_COUNT]
         work[at + ACC_COUNT] = count + 1
         if opcode == OP_SUM:
-            _add_wide(work, at, low, high)
+            add_wide(work, at, low, high)
             continue
         order = wide_order(low, high, work[at + ACC_LOW], work[at + ACC_HIGH])
         if count == 0 or order == (1 if opcode == OP_MAX else -1):

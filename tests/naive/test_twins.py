@@ -185,6 +185,7 @@ TWINS = {
     **dict.fromkeys(["tree_setup.make_tree", "tree_setup.drop_tree"], TREE_DROPPED),
     "tree_setup.set_tree_state": "tests.index.test_build:test_built_index_is_published_by_its_state",
     **dict.fromkeys(["setup.split_pool", "setup.join_pools", "setup.set_pool"], RESTARTED),
+    "program_scan.sum_column": "tests.access.test_conditions:test_sum_of_a_column_equals_the_sum_a_program_makes",
     "program_scan.scan_program": (
         "tests.access.test_conditions:test_scan_in_place_and_over_copies_find_what_the_rows_say_own_changes_included"
     ),
