@@ -13,7 +13,6 @@ import numpy as np
 
 from engine import row_operations
 from engine.batch_operations import (
-    NOTHING,
     decode_entries,
     put_images,
     read_keys,
@@ -32,6 +31,7 @@ from engine.interpreter import Program, bits_float
 from engine.layout import program as p
 from engine.layout.arena import ENTRY_WORDS, MODE_DELETE, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT
 from engine.program_scans import scan_where
+from engine.row_operations import NOTHING
 from engine.types import Decimal, Floating, Integer
 
 if TYPE_CHECKING:
