@@ -83,7 +83,7 @@ def _put_many(txn: Transaction, table: Table, data: Any, mode: int, progress: Pr
             if mode == MODE_INSERT:
                 _reserve_index(table, ahead)
             offsets = NOTHING if encoded.stride_words else encoded.offsets
-            _put_images(txn, table, encoded.images, offsets, encoded.count, mode, batch.first_row, ahead)
+            put_images(txn, table, encoded.images, offsets, encoded.count, mode, batch.first_row, ahead)
             total += encoded.count
             if progress is not None:
                 progress(total, -1, "rows")
@@ -102,7 +102,7 @@ def _reserve_index(table: Table, rows: int) -> None:
             at = reserve_index(table.mem, fragment, expected, at)
 
 
-def _put_images(
+def put_images(
     txn: Transaction,
     table: Table,
     images: Words,
@@ -177,7 +177,10 @@ def _refused(table: Table, images: Words, offsets: Words, row: int, first_row: i
     )
 
 
-def _touch_many(txn: Transaction, table: Table, keys: EncodedKeys, mode: int, first_row: int) -> None:
+def touch_many(
+    txn: Transaction, table: Table, keys: EncodedKeys, mode: int, first_row: int, skips_missing: bool = False
+) -> None:
+    """Lock or delete rows by key. Raises: RowNotFound, unless keys without a row are to be passed over."""
     position = 0
     deadline: float | None = None
     while position < keys.count:
@@ -190,6 +193,9 @@ def _touch_many(txn: Transaction, table: Table, keys: EncodedKeys, mode: int, fi
         position = int(txn.mem[txn.desc + X_ROW])
         if status == OK:
             deadline = None
+            continue
+        if status == ST_MISSING and skips_missing:
+            position += 1
             continue
         if status == ST_MISSING:
             key = table.format.decode_key(_key_words(keys, position))
@@ -215,7 +221,7 @@ def delete_many(txn: Transaction, table: Table, keys: Any) -> int:
     check_table(table)
     encoded = encode_keys(table.format, keys)
     with txn.savepoint():
-        _touch_many(txn, table, encoded, MODE_DELETE, 0)
+        touch_many(txn, table, encoded, MODE_DELETE, 0)
     return encoded.count
 
 
@@ -234,20 +240,20 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
             columns = batch.columns
             names = [name for name in columns.schema.names if name not in key_names]
             keys = encode_keys(table.format, columns, batch.first_row)
-            _touch_many(txn, table, keys, MODE_LOCK, batch.first_row)
+            touch_many(txn, table, keys, MODE_LOCK, batch.first_row)
             with_disk = table.format.touches_disk(names)
-            images, offsets, _ = _read_keys(table, keys, txn, with_disk)
+            images, offsets, _ = read_keys(table, keys, txn, with_disk)
             mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
             patched = encode_columns_patch(table.format, columns.select(names), images, offsets, batch.first_row)
             new_offsets = NOTHING if patched.stride_words else patched.offsets
-            _put_images(txn, table, patched.images, new_offsets, patched.count, mode, batch.first_row)
+            put_images(txn, table, patched.images, new_offsets, patched.count, mode, batch.first_row)
             total += patched.count
             if progress is not None:
                 progress(total, -1, "rows")
     return total
 
 
-def _read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_disk: bool) -> tuple[Words, Words, int]:
+def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_disk: bool) -> tuple[Words, Words, int]:
     """Entries of the rows found, in the order of the keys: (words, image offsets, rows)."""
     if with_disk:
         return read_disk_keys(table.disk, table, keys, txn)
@@ -285,7 +291,7 @@ def get_many(table: Table, keys: Any, columns: Sequence[str] | None, txn: Transa
     """The rows with these keys as an Arrow record batch, in the order of the keys; keys without a row are left out."""
     check_table(table)
     with_disk = table.format.needs_disk(columns)
-    entries, offsets, found = _read_keys(table, encode_keys(table.format, keys), txn, with_disk)
+    entries, offsets, found = read_keys(table, encode_keys(table.format, keys), txn, with_disk)
     return decode_entries(table.format, entries, offsets, found, columns)
 
 
@@ -297,10 +303,12 @@ def decode_entries(
     columns: Sequence[str] | None,
     extra: Mapping[str, Words] | None = None,
 ) -> pa.RecordBatch:
-    """`decode_rows` of entries that lie one behind the other; without var and disk parts they are all of one size."""
-    if row_format.has_var or row_format.has_disk:
+    """`decode_rows` of entries in order; those without var and disk parts are all of one size, if none is left out."""
+    stride = ENTRY_WORDS + row_format.fixed_words
+    is_dense = count == 0 or int(offsets[count - 1]) == ENTRY_WORDS + (count - 1) * stride
+    if row_format.has_var or row_format.has_disk or not is_dense:
         return decode_rows(row_format, entries, offsets, count, columns, extra)
-    return decode_rows(row_format, entries[ENTRY_WORDS:], ENTRY_WORDS + row_format.fixed_words, count, columns, extra)
+    return decode_rows(row_format, entries[ENTRY_WORDS:], stride, count, columns, extra)
 
 
 class ScanBatch:
@@ -335,17 +343,17 @@ def scan(
     txn: Transaction | None,
     limit: int | None = None,
     columns: Sequence[str] | None = None,
-    partitions: Sequence[str] | None = None,
+    numbers: Sequence[int] | None = None,
 ) -> Iterator[ScanBatch]:
-    """All rows, or those of some partitions, fragment by fragment in ROWID order, each as committed (or as the
+    """All rows, or those of some fragments, fragment by fragment in ROWID order, each as committed (or as the
     transaction has changed it) when reached. Disk parts are there if `columns` (None: all) has one that is on disk.
 
-    A partition dropped meanwhile has no more rows. Raises: NoSuchPartition.
+    A partition dropped meanwhile has no more rows.
     """
     left = limit
     with_disk = table.format.needs_disk(columns)
     by_number = table.by_number
-    for number in table.numbers_of(partitions):
+    for number in table.numbers_of(None) if numbers is None else numbers:
         fragment = by_number.get(number)
         if fragment is None:
             continue

@@ -56,8 +56,8 @@ NOTHING: Words = np.zeros(0, dtype=np.int64)
 _outs: list[tuple[Words, Words]] = []
 
 
-def read_image(disk: DiskColumns, table: Table, key: Words, txn: Transaction | None) -> Words | None:
-    """A copy of the whole image of the row with a canonical key, or None; as the transaction sees it, or as committed.
+def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | None) -> Words | None:
+    """The whole entry of the row with a canonical key, copied, or None; as the transaction sees it, or as committed.
 
     Raises: PageDamaged, IoFailed, MemoryExhausted if no frame of the page buffer is free.
     """
@@ -73,7 +73,7 @@ def read_image(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
             done = read_disk_row(table.mem, table.address, desc, buf, key, key.size, out, state)
             if done > 0:
                 if not state[4] or _complete(disk, table, out, ENTRY_WORDS):
-                    return out[ENTRY_WORDS:done].copy()
+                    return out[:done].copy()
                 state[4] = 0
             elif done == ST_PAGE:
                 # Once in memory it stays long enough, as a rule; who finds it gone again holds it.
@@ -216,7 +216,7 @@ class _Gatherer:
 
 
 def read_keys(disk: DiskColumns, table: Table, keys: EncodedKeys, txn: Transaction | None) -> tuple[Words, Words, int]:
-    """Entries of the rows found, in the order of the keys: (words, image offsets, rows). Raises: as `read_image`."""
+    """Entries of the rows found, in the order of the keys: (words, image offsets, rows). Raises: as `read_entry`."""
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
     mem, address = table.mem, table.address

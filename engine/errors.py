@@ -133,6 +133,10 @@ class ProgramInvalid(Rejected):
     """An interpreted program that must not run, or an expression that no program can be made of."""
 
 
+class ProgramFailed(Rejected):
+    """An interpreted program met an error in a row: `key` says in which, `code` is one of PE_…"""
+
+
 class Unsupported(Rejected):
     """A feature this version of the store does not have."""
 

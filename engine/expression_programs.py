@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from decimal import Context
+from decimal import Decimal as PythonDecimal
 from typing import TYPE_CHECKING, Any
 
 from engine.expression_compiler import Compiler, Kind
@@ -16,6 +18,9 @@ from engine.types_base import shown
 
 if TYPE_CHECKING:
     from engine.schema import TableDefinition
+
+# A sum of 192 bits has at most 58 digits.
+_EXACT = Context(prec=64)
 
 
 def _where(compiler: Compiler, where: Expression | None, no: str) -> None:
@@ -66,7 +71,7 @@ def compile_update(
 class Aggregates:
     """A program that adds up rows, and how its accumulators are read; `work` may be used for many batches."""
 
-    def __init__(self, program: Program, functions: Sequence[tuple[str, Kind]]) -> None:
+    def __init__(self, program: Program, functions: Sequence[tuple[str, Kind, bool]]) -> None:
         self.program = program
         self._functions = functions
 
@@ -75,7 +80,7 @@ class Aggregates:
         return [self._result(work, number) for number in range(len(self._functions))]
 
     def _result(self, work: Any, number: int) -> Any:
-        function, kind = self._functions[number]
+        function, kind, is_decimal = self._functions[number]
         count, low, high = self.program.accumulator(work, number)
         if function == "count":
             return count
@@ -85,10 +90,10 @@ class Aggregates:
             rest = bits_float(high) if function == "sum" else 0.0
             total = bits_float(low)
             return total + rest if math.isfinite(total) else total
-        value = (high << 64) + low % (1 << 64)
+        value = self.program.integer_sum(work, number) if function == "sum" else (high << 64) + low % (1 << 64)
         if kind.calendar is not None:
             return kind.calendar.loaded(value)
-        return Decimal(38, kind.scale).loaded(value.to_bytes(16, "little", signed=True)) if kind.scale else value
+        return _EXACT.scaleb(PythonDecimal(value), -kind.scale) if is_decimal else value
 
 
 def compile_aggregates(
@@ -101,7 +106,7 @@ def compile_aggregates(
     compiler = Compiler(definition)
     no = compiler.label()
     _where(compiler, where, no)
-    kinds: list[tuple[str, Kind]] = []
+    kinds: list[tuple[str, Kind, bool]] = []
     for number, (function, what) in enumerate(functions):
         if function not in ("count", "sum", "min", "max"):
             raise compiler.refuse(f"aggregates are count, sum, min and max, got {shown(function)}")
@@ -121,5 +126,7 @@ def compile_aggregates(
                 raise compiler.refuse("calendar values have no sum")
         compiler.asm.aggregate(function, 0, number, kind.type)
         compiler.asm.label(null)
-        kinds.append((function, kind))
+        is_plain = isinstance(what, str) or isinstance(what, Col)
+        is_decimal = is_plain and isinstance(compiler.column(getattr(what, "name", what)).type, Decimal)
+        kinds.append((function, kind, kind.scale > 0 or is_decimal))
     return Aggregates(_finish(compiler, no), kinds)

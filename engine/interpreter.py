@@ -109,6 +109,11 @@ class Program:
         at = p.W_ACCUMULATORS + number * p.ACCUMULATOR_WORDS
         return int(work[at]), int(work[at + p.ACC_LOW]), int(work[at + p.ACC_HIGH])
 
+    def integer_sum(self, work: Words, number: int) -> int:
+        """An accumulator that integers of any size were summed up in."""
+        at = p.W_ACCUMULATORS + number * p.ACCUMULATOR_WORDS
+        return int.from_bytes(work[at + p.ACC_LOW : at + p.ACCUMULATOR_WORDS].tobytes(), "little", signed=True)
+
 
 class Assembler:
     """Builds a program for rows of `definition`: one call an instruction, then `finish()`.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.disk_reading import read_image as read_disk_image
+from engine.disk_reading import read_entry as read_disk_entry
 from engine.errors import (
     CheckpointMemoryExhausted,
     DuplicateKey,
@@ -297,13 +297,18 @@ def get(txn: Transaction, table: Table, key: Any, lock: str | None) -> Any:
 
     lock: None, "shared" or "exclusive"; the lock is held to the transaction's end.
     """
+    entry = get_entry(txn, table, key, lock)
+    return None if entry is None else table.format.decode_row(entry.data.cast("B"), ENTRY_WORDS)
+
+
+def get_entry(txn: Transaction, table: Table, key: Any, lock: str | None) -> Words | None:
+    """`get` as the row's entry, disk part included."""
     txn.check()
     if lock is not None:
         found = touch(txn, table, key, MODE_LOCK) if lock == "exclusive" else lock_shared(txn, table, key)
         if not found:
             return None
-    image = read_image(txn, table, key)
-    return None if image is None else table.format.decode_row(image.data.cast("B"), 0)
+    return read_entry(txn, table, key)
 
 
 def read_image(txn: Transaction | None, table: Table, key: Any, with_disk: bool = True) -> Words | None:
@@ -311,17 +316,23 @@ def read_image(txn: Transaction | None, table: Table, key: Any, with_disk: bool 
 
     with_disk: its disk part too, if the table has any.
     """
+    entry = read_entry(txn, table, key, with_disk)
+    return None if entry is None else entry[ENTRY_WORDS:]
+
+
+def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool = True) -> Words | None:
+    """`read_image` with what stands before the image: ROWID, epoch, author and place."""
     check_table(table)
     words = table.format.encode_key(key)
     if with_disk and table.format.has_disk:
-        return read_disk_image(table.disk, table, words, txn)
+        return read_disk_entry(table.disk, table, words, txn)
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
     out = np.zeros(OUT_WORDS, dtype=np.int64)
     while True:
         done = read_row(table.mem, table.address, desc, buf, words, words.size, out)
         if done > 0:
-            return out[ENTRY_WORDS:done]
+            return out[:done]
         if done > ST_SPACE:
             return None
         out = np.zeros(ST_SPACE - done, dtype=np.int64)

@@ -40,6 +40,7 @@ from engine.errors import (
     OutcomeUnknown,
     PageDamaged,
     PeerError,
+    ProgramFailed,
     ProgramInvalid,
     ReadOnly,
     RedoDamaged,
@@ -69,6 +70,8 @@ from engine.errors import (
     VersionTooOld,
     WrongThread,
 )
+from engine.expressions import Expression, col
+from engine.interpreter import Assembler, Program
 from engine.options import Options
 from engine.partition import MAXVALUE, HashPartition, KeyPartition, LinearHash, ListPartition, Partition, RangePartition
 from engine.schema import Column
@@ -103,6 +106,10 @@ from tidemark.session import Transaction
 
 __all__ = [
     "Options",
+    "Assembler",
+    "Expression",
+    "Program",
+    "col",
     "HashPartition",
     "KeyPartition",
     "LinearHash",
@@ -177,6 +184,7 @@ __all__ = [
     "OutcomeUnknown",
     "PageDamaged",
     "PeerError",
+    "ProgramFailed",
     "ProgramInvalid",
     "ReadOnly",
     "RedoDamaged",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from engine import batch_operations, row_operations
+from engine import batch_operations, conditional_changes, row_operations
 from engine.errors import NoSuchIndex, RowNotFound
+from engine.expressions import Expression
+from engine.interpreter import Program
 from engine.layout.arena import F_ROWS
 from engine.partition import ListPartition, RangePartition
 from tidemark.scans import ByIndex, Scan
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from engine.transaction import Transaction
 
 Progress = Callable[[int, int, str], None]
+Where = Expression | Program | None
 R = TypeVar("R")
 
 
@@ -102,13 +105,13 @@ class TableHandle:
             self._failure.check()
         return row_operations.get_committed(self._table, key)
 
-    def update(self, key: Any, changes: Mapping[str, Any]) -> None:
-        """Change some columns of one row. Raises: RowNotFound."""
-        self._alone(row_operations.update, key, changes)
+    def update(self, key: Any, changes: Mapping[str, Any], where: Where = None) -> bool:
+        """Change some columns of one row; see `Transaction.update`. Raises: RowNotFound."""
+        return self._alone(conditional_changes.update, key, changes, where)
 
-    def delete(self, key: Any) -> None:
-        """Delete one row. Raises: RowNotFound."""
-        self._alone(row_operations.delete, key)
+    def delete(self, key: Any, where: Where = None) -> bool:
+        """Delete one row; see `Transaction.delete`. Raises: RowNotFound."""
+        return self._alone(conditional_changes.delete, key, where)
 
     # --- many rows -------------------------------------------------------------------------------
     def insert_many(self, data: Any, progress: Progress | None = None) -> int:
@@ -127,6 +130,16 @@ class TableHandle:
         """Delete the rows with these keys in one transaction; returns how many. Raises: RowNotFound."""
         return self._alone(batch_operations.delete_many, keys)
 
+    def update_where(self, changes: Mapping[str, Any], where: Where = None) -> int:
+        """Change some columns of all rows that `where` accepts (all rows without), in one transaction; returns how
+        many. New values are plain or expressions over the row as it was.
+        """
+        return self._alone(conditional_changes.update_where, changes, where)
+
+    def delete_where(self, where: Expression | Program) -> int:
+        """Delete all rows that `where` accepts, in one transaction; returns how many."""
+        return self._alone(conditional_changes.delete_where, where)
+
     def get_many(self, keys: Any, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The committed rows with these keys, in their order; keys without a row are left out."""
         self._check_usable()
@@ -137,6 +150,7 @@ class TableHandle:
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         partitions: Sequence[str] | None = None,
+        where: Where = None,
         *,
         index: str | None = None,
         lower: Any = None,
@@ -144,16 +158,19 @@ class TableHandle:
         prefix: Any = None,
         reverse: bool = False,
     ) -> Scan:
-        """A scan of the table: iterate it for named tuples, or use `batches`, `to_arrow`, `to_pandas`, `to_numpy`.
+        """A scan of the table: iterate it for named tuples, use `batches`, `to_arrow`, `to_pandas`, `to_numpy`, or add
+        rows up with `count`, `sum`, `min`, `max`, `mean`, `aggregate`.
 
-        partitions: only rows of these. index: rows in the order of this index (`reverse`: descending), from `lower` on
-        and before `upper`, as Python's ranges have it; values of the leading columns as a tuple, of one column also by
-        itself; fewer than all stand for every key that begins with them. prefix: keys that begin with it; of a str or
-        bytes, values of the first column that do. Raises: NoSuchPartition, NoSuchIndex, TypeMismatch, SchemaInvalid.
+        partitions: only rows of these. where: only rows for which this expression over `tidemark.col` is true, or that
+        this `Program` accepts; `limit` counts those. index: rows in the order of this index (`reverse`: descending),
+        from `lower` on and before `upper`, as Python's ranges have it; values of the leading columns as a tuple, of one
+        column also by itself; fewer than all stand for every key that begins with them. prefix: keys that begin with
+        it; of a str or bytes, values of the first column that do. Raises: NoSuchPartition, NoSuchColumn, NoSuchIndex,
+        ProgramInvalid, TypeMismatch, SchemaInvalid.
         """
         self._check_usable()
         by = ByIndex(index, lower, upper, prefix, reverse)
-        return Scan(self._table, None, columns, limit, None, partitions, by)
+        return Scan(self._table, None, columns, limit, None, partitions, where, by)
 
     def indexes(self) -> list[dict[str, Any]]:
         """The indexes: `name`, `columns`, `unique`, `entries`."""
@@ -165,17 +182,17 @@ class TableHandle:
         self._check_usable()
         return partitions_of(self._table)
 
-    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All committed rows as an Arrow table."""
-        return self.scan(columns).to_arrow()
+    def to_arrow(self, columns: Sequence[str] | None = None, where: Where = None) -> pa.Table:
+        """All committed rows as an Arrow table, or those a condition accepts."""
+        return self.scan(columns, where=where).to_arrow()
 
-    def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
-        """All committed rows as a pandas DataFrame."""
-        return self.scan(columns).to_pandas()
+    def to_pandas(self, columns: Sequence[str] | None = None, where: Where = None) -> Any:
+        """All committed rows as a pandas DataFrame, or those a condition accepts."""
+        return self.scan(columns, where=where).to_pandas()
 
-    def to_numpy(self) -> Any:
-        """All committed rows as a structured NumPy array."""
-        return self.scan().to_numpy()
+    def to_numpy(self, where: Where = None) -> Any:
+        """All committed rows as a structured NumPy array, or those a condition accepts."""
+        return self.scan(where=where).to_numpy()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.scan().__arrow_c_stream__(requested_schema)

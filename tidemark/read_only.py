@@ -20,6 +20,7 @@ from engine.schema import is_system_table
 from recovery.attach import Attachment, View
 from tidemark.handles import TableHandle, index_counters
 from tidemark.locator import Locator
+from tidemark.scans import Scan
 from tidemark.session import Transaction
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class ReadTransaction(Transaction):
         raise _read_only("nothing was written")
 
     insert = write = update = delete = _refuse
-    insert_many = write_many = update_many = delete_many = _refuse
+    insert_many = write_many = update_many = delete_many = update_where = delete_where = _refuse
 
     def get(self, table: str, key: Any, lock: Literal["shared", "exclusive"] | None = None) -> Any:
         """The row of the view with this key as a named tuple, or None. Raises: ReadOnly for a lock."""
@@ -89,13 +90,14 @@ class ReadTransaction(Transaction):
         limit: int | None = None,
         lock: Literal["shared", "exclusive"] | None = None,
         partitions: Any = None,
+        where: Any = None,
         **by: Any,
-    ) -> Iterator[Any]:
-        """The rows of a table of the view as named tuples. Raises: ReadOnly for a lock."""
+    ) -> Scan:
+        """The rows of a table of the view, see `Transaction.scan`. Raises: ReadOnly for a lock."""
         if lock is not None:
             self.check()
             raise _read_only("no row was locked")
-        return super().scan(table, columns, limit, None, partitions, **by)
+        return super().scan(table, columns, limit, None, partitions, where, **by)
 
     def commit(self, wait: bool = False) -> None:
         """End the transaction."""

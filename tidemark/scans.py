@@ -1,4 +1,4 @@
-"""Reading a whole table: named tuples, Arrow, pandas and NumPy out of one scan.
+"""Reading a table, or the rows a condition accepts: named tuples, Arrow, pandas and NumPy out of one scan, or sums.
 
 Hidden columns are named by the constants ROWID, EPOCH, AUTHOR and FRAGMENT.
 """
@@ -8,17 +8,25 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from engine import row_operations
 from engine.batch_operations import ScanBatch, decode_entries, scan
 from engine.column_output import arrow_schema, to_numpy, to_pandas, wanted_names
+from engine.conditions import Condition, Running
 from engine.errors import SchemaInvalid, Unsupported
 from engine.index.scans import IndexScan, KeyRange
+from engine.layout.arena import ENTRY_WORDS
+from engine.program_scans import accepted_batches, aggregate, scan_where
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from engine.expressions import Expression
+    from engine.interpreter import Program
     from engine.table import Table
     from engine.transaction import Transaction
 
@@ -26,6 +34,8 @@ ROWID = "$ROWID"
 EPOCH = "$EPOCH"
 AUTHOR = "$AUTHOR"
 FRAGMENT = "$FRAGMENT"
+_FIRST_IMAGE = np.array([ENTRY_WORDS], dtype=np.int64)
+_DIVISION = Context(prec=38)
 HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
 
 
@@ -54,7 +64,10 @@ NO_INDEX = ByIndex()
 
 
 class Scan:
-    """One scan of one table, not yet begun; iterate it once or turn it into a table."""
+    """One scan of one table, not yet begun; iterate it once, turn it into a table, or add its rows up.
+
+    Errors a condition meets in a row (an overflow, say) are Rejected, and name table and key.
+    """
 
     def __init__(
         self,
@@ -64,6 +77,7 @@ class Scan:
         limit: int | None = None,
         lock: str | None = None,
         partitions: Sequence[str] | None = None,
+        where: Expression | Program | None = None,
         by: ByIndex = NO_INDEX,
     ) -> None:
         by.check(partitions)
@@ -80,6 +94,25 @@ class Scan:
         self._by = by
         self._index = None if by.name is None else table.index(by.name)
         self._keys = None if self._index is None else KeyRange(self._index.tree.shape, by.lower, by.upper, by.prefix)
+        self._condition = None if where is None else Condition(table.definition, where)
+        self._rows: Iterator[Any] | None = None
+
+    def _found(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
+        """The rows as they come; disk parts are there if one of the columns is on disk."""
+        if self._index is not None:
+            return self._found_by_index(columns, limit)
+        if self._condition is not None:
+            return scan_where(self._table, self._txn, self._condition, limit, columns, self._partitions)
+        return scan(self._table, self._txn, limit, columns, self._table.numbers_of(self._partitions))
+
+    def _found_by_index(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
+        assert self._index is not None and self._keys is not None
+        condition, reverse = self._condition, self._by.reverse
+        if condition is None:
+            return IndexScan(self._table, self._txn, self._index, self._keys, reverse, limit, columns).batches()
+        names = list(dict.fromkeys([*columns, *condition.names]))
+        rows = IndexScan(self._table, self._txn, self._index, self._keys, reverse, None, names)
+        return accepted_batches(self._table, rows.batches(), condition, limit)
 
     def _extra(self, batch: ScanBatch) -> dict[str, Any]:
         made: dict[str, Callable[[], Any]] = {
@@ -90,14 +123,9 @@ class Scan:
         }
         return {name: made[name]() for name in self._columns if name in HIDDEN}
 
-    def _source(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
-        if self._index is None or self._keys is None:
-            return scan(self._table, self._txn, limit, columns, self._partitions)
-        return IndexScan(self._table, self._txn, self._index, self._keys, self._by.reverse, limit, columns).batches()
-
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow record batches."""
-        for batch in self._source(self._plain, self._limit):
+        for batch in self._found(self._plain, self._limit):
             yield self._decoded(batch)
 
     def _decoded(self, batch: ScanBatch) -> pa.RecordBatch:
@@ -138,6 +166,56 @@ class Scan:
         reader = pa.RecordBatchReader.from_batches(self.schema(), self.batches())
         return reader.__arrow_c_stream__(requested_schema)
 
+    # --- aggregates ------------------------------------------------------------------------------
+    def aggregate(self, **functions: Any) -> Any:
+        """Several aggregates in one pass, as a named tuple: `aggregate(total=("sum", "b"), n=("count",))`.
+
+        Each is a function (count, sum, min, max or mean) and a column's name or an expression; count needs none.
+        Raises: ProgramInvalid for columns that have no such aggregate (characters, bytes, Bool and Enum have count).
+        """
+        if self._lock is not None:
+            raise SchemaInvalid("rows that are added up are not locked; scan without a lock")
+        wanted: list[tuple[str, Any]] = []
+        for name, given in functions.items():
+            if not isinstance(given, tuple) or len(given) not in (1, 2) or not isinstance(given[0], str):
+                raise SchemaInvalid(f'{name}: an aggregate is ("sum", column) or ("count",), got {given!r}')
+            function, what = given if len(given) == 2 else (given[0], None)
+            if function != "count" and what is None:
+                raise SchemaInvalid(f"{name}: {function} needs a column or an expression")
+            wanted += [("sum", what), ("count", what)] if function == "mean" else [(function, what)]
+        rows = None if self._index is None else self._found
+        found = iter(aggregate(self._table, self._txn, wanted, self._condition, self._limit, self._partitions, rows))
+        row_class: Any = namedtuple("Row", functions, rename=True)  # type: ignore[misc]
+        return row_class._make(
+            _mean(next(found), next(found)) if given[0] == "mean" else next(found) for given in functions.values()
+        )
+
+    def count(self, column: str | Expression | None = None) -> int:
+        """How many rows; of a column: how many have no NULL there."""
+        return int(self.aggregate(value=("count", column))[0])
+
+    def sum(self, column: str | Expression) -> Any:
+        """The sum without NULLs, None if there is nothing to add: exact for integers and decimals."""
+        return self.aggregate(value=("sum", column))[0]
+
+    def min(self, column: str | Expression) -> Any:
+        """The least value, None if there is none. NaN is above everything."""
+        return self.aggregate(value=("min", column))[0]
+
+    def max(self, column: str | Expression) -> Any:
+        """The greatest value, None if there is none."""
+        return self.aggregate(value=("max", column))[0]
+
+    def mean(self, column: str | Expression) -> Any:
+        """The sum divided by the count: a float, of decimals a Decimal of 38 digits; None if there is nothing."""
+        return self.aggregate(value=("mean", column))[0]
+
+    # --- rows ------------------------------------------------------------------------------------
+    def __next__(self) -> Any:
+        if self._rows is None:
+            self._rows = iter(self)
+        return next(self._rows)
+
     def __iter__(self) -> Iterator[Any]:
         if self._lock is not None:
             yield from self._locked()
@@ -145,7 +223,7 @@ class Scan:
         whole = self._columns == list(self._table.format.names)
         # Making a class takes longer than a small scan.
         row_class: Any = None if whole else namedtuple("Row", self._columns, rename=True)
-        for batch in self._source(self._plain, self._limit):
+        for batch in self._found(self._plain, self._limit):
             if whole:
                 decode = self._table.format.decode_row
                 view = batch.entries.data.cast("B")
@@ -165,20 +243,38 @@ class Scan:
             raise SchemaInvalid("hidden columns cannot be read by a scan with a lock; scan without one")
         row_format, key_names = self._table.format, list(self._table.definition.primary_key)
         left = self._limit
-        # By an index, rows may have moved out of the range by the time they are locked: those do not count.
-        for batch in self._source(key_names, left if self._keys is None else None):
+        for batch in self._found(key_names, None):
             keys = decode_entries(row_format, batch.entries, batch.offsets, batch.count, key_names)
             columns = [column.to_pylist() for column in keys.columns]
             for key in columns[0] if len(columns) == 1 else zip(*columns, strict=True):
-                if left is not None and left <= 0:
+                if left == 0:
                     return
-                row = row_operations.get(self._txn, self._table, key, self._lock)
+                row, is_last = self._lock_row(self._txn, key)
+                # By an index, rows may have moved out of the range by the time they are locked: those do not count.
                 if row is not None and self._is_in_range(row):
                     left = None if left is None else left - 1
                     yield row_class._make(row[place] for place in places)
+                if is_last:
+                    return
 
     def _is_in_range(self, row: Any) -> bool:
         if self._index is None or self._keys is None:
             return True
         names = self._table.format.names
         return self._keys.holds([row[names.index(name)] for name in self._index.definition.columns])
+
+    def _lock_row(self, txn: Transaction, key: Any) -> tuple[Any, bool]:
+        """(the row under its lock, None if it is gone or no longer wanted; whether it is the last one)."""
+        if self._condition is None:
+            return row_operations.get(txn, self._table, key, self._lock), False
+        entry = row_operations.get_entry(txn, self._table, key, self._lock)
+        if entry is None:
+            return None, False
+        places, is_last = Running(self._condition.program).accepted(self._table, entry, _FIRST_IMAGE)
+        return self._table.format.decode_row(entry.data.cast("B"), ENTRY_WORDS) if places.size else None, is_last
+
+
+def _mean(total: Any, count: int) -> Any:
+    if total is None:
+        return None
+    return _DIVISION.divide(total, count) if isinstance(total, Decimal) else total / count

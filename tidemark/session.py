@@ -5,11 +5,13 @@ A thin face: each method finds the table and hands over to the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from engine import batch_operations, row_operations
+from engine import batch_operations, conditional_changes, row_operations
 from engine.errors import SchemaInvalid
+from engine.expressions import Expression
+from engine.interpreter import Program
 from engine.transaction import Transaction as EngineTransaction
 from tidemark.scans import ByIndex, Scan
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 Lock = Literal["shared", "exclusive"] | None
 Progress = Callable[[int, int, str], None]
+Where = Expression | Program | None
 _LOCKS = (None, "shared", "exclusive")
 
 
@@ -49,13 +52,28 @@ class Transaction(EngineTransaction):
             raise SchemaInvalid(f"lock must be None, 'shared' or 'exclusive', got {lock!r}")
         return row_operations.get(self, self._table(table), key, lock)
 
-    def update(self, table: str, key: Any, changes: Mapping[str, Any]) -> None:
-        """Change some columns of one row. Raises: RowNotFound; Rejected for key columns (delete and insert)."""
-        row_operations.update(self, self._table(table), key, changes)
+    def update(self, table: str, key: Any, changes: Mapping[str, Any], where: Where = None) -> bool:
+        """Change some columns of one row, to plain values or to expressions over the row as it was (`col("n") + 1`).
 
-    def delete(self, table: str, key: Any) -> None:
-        """Delete one row. Raises: RowNotFound."""
-        row_operations.delete(self, self._table(table), key)
+        where: only if the row, as this transaction sees it under its lock, is accepted; False if it is not: nothing
+        has changed, and the row stays locked to the end. Raises: RowNotFound; Rejected for key columns (delete and
+        insert), and for what an expression meets in the row.
+        """
+        return conditional_changes.update(self, self._table(table), key, changes, where)
+
+    def delete(self, table: str, key: Any, where: Where = None) -> bool:
+        """Delete one row; with `where` only if it accepts the row as `update` does, else False. Raises: RowNotFound."""
+        return conditional_changes.delete(self, self._table(table), key, where)
+
+    def update_where(self, table: str, changes: Mapping[str, Any], where: Where = None) -> int:
+        """Change some columns of all rows that `where` accepts, of all rows without; returns how many. All or none:
+        an error in one row leaves no trace. Rows are judged again under their locks.
+        """
+        return conditional_changes.update_where(self, self._table(table), changes, where)
+
+    def delete_where(self, table: str, where: Expression | Program) -> int:
+        """Delete all rows that `where` accepts; returns how many. All or none."""
+        return conditional_changes.delete_where(self, self._table(table), where)
 
     def insert_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
         """Insert all rows of Arrow, pandas, polars, NumPy or Python data, or none; returns how many.
@@ -88,21 +106,24 @@ class Transaction(EngineTransaction):
         limit: int | None = None,
         lock: Lock = None,
         partitions: Sequence[str] | None = None,
+        where: Where = None,
         *,
         index: str | None = None,
         lower: Any = None,
         upper: Any = None,
         prefix: Any = None,
         reverse: bool = False,
-    ) -> Iterator[Any]:
-        """The rows of a table as named tuples, each as committed when reached or as this transaction has changed it.
+    ) -> Scan:
+        """The rows of a table, each as committed when reached or as this transaction has changed it: iterate it for
+        named tuples, or use what else a `Scan` has.
 
-        partitions: only rows of these. index and what follows: as `TableHandle.scan`; what the transaction changes
-        while a scan by an index is open is seen as it was. Raises: NoSuchPartition, NoSuchIndex, TypeMismatch,
-        SchemaInvalid.
+        partitions: only rows of these. where: only rows this expression or program accepts; `limit` counts those. With
+        a lock each row is judged again once it is held. index and what follows: as `TableHandle.scan`; what the
+        transaction changes while a scan by an index is open is seen as it was. Raises: NoSuchPartition, NoSuchColumn,
+        NoSuchIndex, ProgramInvalid, TypeMismatch, SchemaInvalid.
         """
         if lock not in _LOCKS:
             raise SchemaInvalid(f"lock must be None, 'shared' or 'exclusive', got {lock!r}")
         self.check()
         by = ByIndex(index, lower, upper, prefix, reverse)
-        return iter(Scan(self._table(table), self, columns, limit, lock, partitions, by))
+        return Scan(self._table(table), self, columns, limit, lock, partitions, where, by)

@@ -15,6 +15,7 @@ from engine.layout.program import (
     ACC_COUNT,
     ACC_HIGH,
     ACC_LOW,
+    ACC_TOP,
     ACCUMULATOR_WORDS,
     FINISHED,
     OP_COUNT,
@@ -277,74 +278,123 @@ def write_rows(work, register, output, kind, nullable, width, program, limits, k
 
 
 @helper
-def _add_wide(work, at, low, high):
+def add_wide(work, at, low, high):
+    """Add 128 bits to an accumulator's 192."""
     total = add_words(work[at + ACC_LOW], low)
-    work[at + ACC_HIGH] = add_words(work[at + ACC_HIGH], add_words(high, below(total, low)))
+    carry = below(total, low)
+    middle = add_words(work[at + ACC_HIGH], high)
+    upper = add_words(middle, carry)
     work[at + ACC_LOW] = total
+    work[at + ACC_HIGH] = upper
+    work[at + ACC_TOP] += (high >> 63) + below(middle, high) + below(upper, carry)
 
 
 @helper
-def _add_float(work, at, value):
-    """Neumaier's sum: what is lost of the smaller number goes to the compensation."""
-    total = float_of(work[at + ACC_LOW])
-    whole = total + value
-    lost = (total - whole) + value if abs(total) >= abs(value) else (value - whole) + total
-    if lost == lost:  # infinities lose nothing
-        work[at + ACC_HIGH] = bits_of(float_of(work[at + ACC_HIGH]) + lost)
-    work[at + ACC_LOW] = bits_of(whole)
+def _is_due(work, register, k, step):
+    """1 if a row is due and its register is not NULL; null planes say so for every row."""
+    due = 1 if work[np.uint64(W_RESUME) + step] <= k else 0
+    return due & (1 if work[np.uint64(W_NULL + register * VECTOR_ROWS) + step] == 0 else 0)
 
 
 @helper
-def _sum_integers(work, register, at, begin, end):
-    """The sum of a register of rows that are all due and not NULL, as halves that cannot overflow."""
+def _sum_integers(work, register, at, k, begin, end):
+    """The sum as halves that cannot overflow; rows that are not due add 0."""
     lows = 0
     highs = 0
-    first = np.uint64(W_LOW + register * VECTOR_ROWS + begin)
-    for i in range(end - begin):
-        value = work[first + np.uint64(i)]
+    count = 0
+    first = np.uint64(W_LOW + register * VECTOR_ROWS)
+    for i in range(begin, end):
+        step = np.uint64(i)
+        due = _is_due(work, register, k, step)
+        value = work[first + step] & -due
         lows += value & 0xFFFFFFFF
         highs += value >> 32
-    _add_wide(work, at, lows, 0)
-    _add_wide(work, at, highs << 32, highs >> 32)
-    work[at + ACC_COUNT] += end - begin
+        count += due
+    add_wide(work, at, lows, 0)
+    add_wide(work, at, highs << 32, highs >> 32)
+    work[at + ACC_COUNT] += count
+
+
+@helper
+def _sum_floats(work, register, at, k, begin, end):
+    """Neumaier's sum: what is lost of the smaller number goes to the compensation; rows that are not due add 0."""
+    total = float_of(work[at + ACC_LOW])
+    rest = float_of(work[at + ACC_HIGH])
+    count = 0
+    first = np.uint64(W_LOW + register * VECTOR_ROWS)
+    for i in range(begin, end):
+        step = np.uint64(i)
+        due = _is_due(work, register, k, step)
+        value = float_of(work[first + step] & -due)
+        whole = total + value
+        lost_of_value = (total - whole) + value
+        lost_of_total = (value - whole) + total
+        lost = lost_of_value if abs(total) >= abs(value) else lost_of_total
+        rest += lost if lost == lost else 0.0  # infinities lose nothing
+        total = whole
+        count += due
+    work[at + ACC_LOW] = bits_of(total)
+    work[at + ACC_HIGH] = bits_of(rest)
+    work[at + ACC_COUNT] += count
+
+
+@helper
+def _extreme_word(work, opcode, register, at, is_float, k, begin, end):
+    """Least or greatest of one-word values; the first of equal ones stays."""
+    first = np.uint64(W_LOW + register * VECTOR_ROWS)
+    count = work[at + ACC_COUNT]
+    best = work[at + ACC_LOW]
+    turn = -1 if opcode == OP_MAX else 0  # ~x orders the other way round
+    best_key = (float_key(best) if is_float else best) ^ turn
+    for i in range(begin, end):
+        step = np.uint64(i)
+        low = work[first + step]
+        key = (float_key(low) if is_float else low) ^ turn
+        due = _is_due(work, register, k, step) != 0
+        is_better = due and (key < best_key or count == 0)
+        best = low if is_better else best
+        best_key = key if is_better else best_key
+        count += 1 if due else 0
+    if count != 0:
+        work[at + ACC_LOW] = best
+        work[at + ACC_HIGH] = 0 if is_float else best >> 63
+    work[at + ACC_COUNT] = count
+
+
+@helper
+def _add_up_wide(work, opcode, register, at, k, begin, end):
+    """Sum, least or greatest of wide values."""
+    for i in range(begin, end):
+        if _is_due(work, register, k, np.uint64(i)) == 0:
+            continue
+        low = work[W_LOW + register * VECTOR_ROWS + i]
+        high = work[W_HIGH + register * VECTOR_ROWS + i]
+        count = work[at + ACC_COUNT]
+        work[at + ACC_COUNT] = count + 1
+        if opcode == OP_SUM:
+            add_wide(work, at, low, high)
+            continue
+        order = wide_order(low, high, work[at + ACC_LOW], work[at + ACC_HIGH])
+        if count == 0 or order == (1 if opcode == OP_MAX else -1):
+            work[at + ACC_LOW] = low
+            work[at + ACC_HIGH] = high
 
 
 @helper
 def add_up(work, opcode, register, accumulator, kind, k, begin, end):
     """Add a register of the rows that are due to an accumulator, NULLs left out."""
     at = W_ACCUMULATORS + accumulator * ACCUMULATOR_WORDS
-    seen = work[W_NULLS_SEEN + register]
-    if work[W_NEXT] <= k and work[W_TOP] <= k and seen == 0 and opcode == OP_SUM and kind == TYPE_INTEGER:
-        is_whole = True
+    clear_nulls(work, register, begin, end)
+    if opcode == OP_COUNT:
+        count = 0
         for i in range(begin, end):
-            is_whole &= work[W_RESUME + np.uint64(i)] <= k
-        if is_whole:
-            _sum_integers(work, register, at, begin, end)
-            return
-    for i in range(begin, end):
-        if work[W_RESUME + i] > k or (seen != 0 and work[W_NULL + register * VECTOR_ROWS + i] != 0):
-            continue
-        count = work[at + ACC_COUNT]
-        work[at + ACC_COUNT] = count + 1
-        if opcode == OP_COUNT:
-            continue
-        low = work[W_LOW + register * VECTOR_ROWS + i]
-        high = work[W_HIGH + register * VECTOR_ROWS + i] if kind == TYPE_WIDE else low >> 63
-        if opcode == OP_SUM:
-            if kind == TYPE_FLOAT:
-                _add_float(work, at, float_of(low))
-            else:
-                _add_wide(work, at, low, high)
-            continue
-        order = 0
-        if count == 0:
-            order = 1 if opcode == OP_MAX else -1
-        elif kind == TYPE_FLOAT:
-            mine = float_key(low)
-            best = float_key(work[at + ACC_LOW])
-            order = (1 if mine > best else 0) - (1 if mine < best else 0)
-        else:
-            order = wide_order(low, high, work[at + ACC_LOW], work[at + ACC_HIGH])
-        if order == (1 if opcode == OP_MAX else -1):
-            work[at + ACC_LOW] = low
-            work[at + ACC_HIGH] = 0 if kind == TYPE_FLOAT else high
+            count += _is_due(work, register, k, np.uint64(i))
+        work[at + ACC_COUNT] += count
+    elif kind == TYPE_WIDE:
+        _add_up_wide(work, opcode, register, at, k, begin, end)
+    elif opcode != OP_SUM:
+        _extreme_word(work, opcode, register, at, kind == TYPE_FLOAT, k, begin, end)
+    elif kind == TYPE_FLOAT:
+        _sum_floats(work, register, at, k, begin, end)
+    else:
+        _sum_integers(work, register, at, k, begin, end)

@@ -424,7 +424,10 @@ def run_rows(data, rows, count, program, work):
         return p.RUN_BROKEN
     if work.size < p.W_OUTPUTS + program[p.H_OUTPUTS] * p.OUTPUT_PLANES * p.VECTOR_ROWS:
         return p.RUN_BROKEN
-    if data.size < max(program[p.H_FIXED_WORDS], program[p.H_DISK_FIXED_WORDS]):
+    least = program[p.H_FIXED_WORDS]
+    if program[p.H_NEEDS] & p.NEED_DISK:  # entries without their disk part may be shorter than that
+        least = max(least, program[p.H_DISK_FIXED_WORDS])
+    if data.size < least:
         return p.RUN_BROKEN
     _prepare(data, rows, program, work, count)
     if program[p.H_FLAGS] & p.PF_FORWARD:

@@ -180,6 +180,7 @@ ACCUMULATOR_WORDS = 4
 ACC_COUNT = 0  # values that were not NULL
 ACC_LOW = 1  # integer or low word; bits of a float
 ACC_HIGH = 2  # high word; of a float sum the bits of the compensation
+ACC_TOP = 3  # of an integer sum the word above it: sums of 128-bit values need more
 SCRATCH = REGISTERS  # the registers behind the last one: a value on its way, and what it is compared with
 SCRATCH_OTHER = REGISTERS + 1
 REGISTER_PLANES = REGISTERS + 2

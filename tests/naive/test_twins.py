@@ -200,6 +200,10 @@ TWINS = {
     "index_lists.withdraw_index": f"{STORED_ONLINE}:test_scan_of_a_dropped_index_ends_and_its_memory_comes_back",
     "index_lists.remove_rows": f"{STORED_ONLINE}:test_partitions_that_come_and_go_take_their_entries_with_them",
     **dict.fromkeys(["setup.split_pool", "setup.join_pools", "setup.set_pool"], RESTARTED),
+    "program_scan.sum_column": "tests.access.test_conditions:test_sum_of_a_column_equals_the_sum_a_program_makes",
+    "program_scan.scan_program": (
+        "tests.access.test_conditions:test_scan_in_place_and_over_copies_find_what_the_rows_say_own_changes_included"
+    ),
     "vm_batch.run_batch": MACHINE,
     "vm_run.run_program": ADDRESSES,
 }

@@ -1,0 +1,94 @@
+"""What a condition says of single columns: ranges and values, for `engine/partition_pruning.py`.
+
+Of several things known of one column any one holds for every row the condition accepts, so that it never matters which
+of them is kept; knowing less is never wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from engine.expressions import Col, Compare, Constant, Expression, Junction, Member, Not
+from engine.partition_pruning import Between, Known
+
+_SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+_NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+
+
+def known_of(node: Expression, negated: bool = False) -> dict[str, Known]:
+    """By column name, what every row has for which the condition (negated: its contrary) is true."""
+    if isinstance(node, Not):
+        return known_of(node.inner, not negated)
+    if isinstance(node, Junction):
+        left, right = known_of(node.left, negated), known_of(node.right, negated)
+        if node.is_and != negated:
+            for name, known in right.items():
+                left[name] = _both(left[name], known) if name in left else known
+            return left
+        if _is_never(left) or _is_never(right):
+            return right if _is_never(left) else left
+        return {
+            name: found
+            for name in left.keys() & right.keys()
+            if (found := _either(left[name], right[name])) is not None
+        }
+    if isinstance(node, Compare):
+        return _compared(node, _NEGATED[node.condition] if negated else node.condition)
+    if isinstance(node, Member) and isinstance(node.inner, Col) and not negated:
+        values = [each.value for each in node.values if isinstance(each, Constant)]
+        if len(values) == len(node.values):
+            return {node.inner.name: tuple(value for value in values if value is not None)}
+    return {}
+
+
+def _is_never(known: dict[str, Known]) -> bool:
+    """Whether no row can be like this."""
+    return any(not isinstance(each, Between) and len(each) == 0 for each in known.values())
+
+
+def _compared(node: Compare, condition: str) -> dict[str, Known]:
+    left, right = node.left, node.right
+    if isinstance(left, Constant):
+        left, right, condition = right, left, _SWAPPED[condition]
+    if not isinstance(left, Col) or not isinstance(right, Constant):
+        return {}
+    value = right.value
+    if value is None:
+        return {left.name: ()}
+    if condition == "eq":
+        return {left.name: (value,)}
+    if condition in ("lt", "le"):
+        return {left.name: Between(upper=value, with_upper=condition == "le")}
+    if condition in ("gt", "ge"):
+        return {left.name: Between(lower=value, with_lower=condition == "ge")}
+    return {}
+
+
+def _both(one: Known, other: Known) -> Known:
+    if isinstance(one, Between) and isinstance(other, Between):
+        lower = _closer(one.lower, one.with_lower, other.lower, other.with_lower, is_upper=False)
+        upper = _closer(one.upper, one.with_upper, other.upper, other.with_upper, is_upper=True)
+        return Between(lower[0], upper[0], lower[1], upper[1])
+    if isinstance(one, Between) or isinstance(other, Between):
+        return other if isinstance(one, Between) else one
+    return min(one, other, key=len)
+
+
+def _closer(one: Any, with_one: bool, other: Any, with_other: bool, is_upper: bool) -> tuple[Any, bool]:
+    """Of two bounds the one that leaves less, if that can be told."""
+    if one is None or other is None:
+        return (other, with_other) if one is None else (one, with_one)
+    try:
+        is_other = bool(other < one if is_upper else other > one) or (bool(other == one) and not with_other)
+    except TypeError:
+        is_other = False
+    return (other, with_other) if is_other else (one, with_one)
+
+
+def _either(one: Known, other: Known) -> Known | None:
+    """What holds of both together; None if that is nothing."""
+    if isinstance(one, Between) or isinstance(other, Between):
+        return None
+    joined: Collection[Any] = [*one, *other]
+    return joined

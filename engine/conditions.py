@@ -1,0 +1,180 @@
+"""Conditions of scans and changes: what a caller gives as `where`, as a program and what it says of partitions.
+
+A *program in place* looks at nothing but fixed columns in memory, runs as a vector and is short: a kernel that holds
+the GIL may run it over rows where they lie. All others run over copies of rows, without the GIL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.condition_ranges import known_of
+from engine.errors import (
+    NotNullViolation,
+    PageDamaged,
+    ProgramFailed,
+    ProgramInvalid,
+    Rejected,
+    TypeMismatch,
+    ValueOutOfRange,
+)
+from engine.expression_programs import compile_filter
+from engine.expressions import Expression
+from engine.interpreter import Program
+from engine.kernels.vm_batch import run_batch
+from engine.layout import columns as c
+from engine.layout import program as p
+from engine.partition_pruning import Known, partitions_for
+from engine.types_base import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.memory.arena import Words
+    from engine.schema import TableDefinition
+    from engine.table import Table
+
+NOTHING: Words = np.zeros(0, dtype=np.int64)
+# What a vector of rows may cost in a call that holds the GIL; an instruction on numbers counts 1, about half a µs.
+COST_MAX = 128
+COST_PER_CALL = 128
+SLOTS_MAX = 8_192
+_BYTES_PER_COST = 4
+_ERRORS: dict[int, tuple[type[Rejected], str]] = {
+    p.PE_NULL: (ProgramFailed, "arithmetic met NULL"),
+    p.PE_CALLS: (ProgramFailed, "calls nest too deep"),
+    p.PE_STEPS: (ProgramFailed, f"more than {p.PROGRAM_STEPS_MAX} instructions were run"),
+    p.PE_OVERFLOW: (ValueOutOfRange, "a number does not fit its 64 or 128 bits"),
+    p.PE_DIVISION: (ProgramFailed, "division by zero"),
+    p.PE_RANGE: (ValueOutOfRange, "a new value does not fit its column"),
+    p.PE_NOT_NULL: (NotNullViolation, "a column that is not nullable would become NULL"),
+}
+
+
+class Running:
+    """A program and the memory one thread runs it in; accumulators go on from batch to batch."""
+
+    __slots__ = ("program", "rows", "work")
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.rows = np.zeros(p.ROWS_WORDS, dtype=np.int64)
+        self.work = program.new_work()
+
+    def run(self, table: Table, entries: Words, offsets: Words) -> tuple[int, Words]:
+        """Run over entries in private memory: (RUN_OK, RUN_LAST or RUN_ERROR, planes as `run_batch` has them).
+
+        Shapes: planes (2 + 3 * outputs, rows).
+        """
+        count = offsets.size
+        planes = np.empty((2 + len(self.program.outputs) * p.OUTPUT_PLANES, count), dtype=np.int64)
+        words = self.program.words
+        status = int(run_batch(entries, offsets, count, NOTHING, words, self.rows, self.work, planes.reshape(-1)))
+        if status == p.RUN_BROKEN:
+            raise ProgramInvalid(f"{table.name}: the program does not fit the rows; make it anew", table=table.name)
+        return status, planes
+
+    def accepted(self, table: Table, entries: Words, offsets: Words, most: int | None = None) -> tuple[Words, bool]:
+        """(places of the accepted rows, at most so many; whether no row behind them counts).
+
+        Raises: as `failed`, for a row before the last one wanted.
+        """
+        status, planes = self.run(table, entries, offsets)
+        verdicts = planes[0]
+        places = np.flatnonzero((verdicts == p.VERDICT_OK) | (verdicts == p.VERDICT_LAST))[:most]
+        if most is not None and places.size == most:
+            return places, True
+        if status == p.RUN_ERROR:
+            place = int(np.argmax(verdicts == p.VERDICT_ERROR))
+            raise failed(table, entries[int(offsets[place]) :], int(planes[1, place]))
+        return places, status == p.RUN_LAST
+
+
+def failed(table: Table, image: Words, code: int) -> Rejected | PageDamaged:
+    """The error of a program in the row whose image an array begins with."""
+    if code == p.PE_DAMAGED:
+        return PageDamaged(
+            f"{table.name}: the lengths in a row contradict each other; run `tidemark check`", table=table.name
+        )
+    key = table.format.decode_key(table.format.image_key(image))
+    kind, what = _ERRORS.get(code, (ProgramFailed, f"error {code}"))
+    return kind(
+        f"{table.name}: {what} in the row with key {table.shown_key(key)}; nothing was changed",
+        table=table.name,
+        key=key,
+        code=code,
+    )
+
+
+class Condition:
+    """What a caller gives as `where`, compiled; `expression` is None if it was a program."""
+
+    __slots__ = ("cost", "expression", "known", "names", "program")
+
+    def __init__(self, definition: TableDefinition, where: Any) -> None:
+        """Raises: TypeMismatch, ProgramInvalid, NoSuchColumn."""
+        self.expression: Expression | None = None
+        self.known: dict[str, Known] = {}
+        if isinstance(where, Program):
+            _check_program(definition, where)
+            self.program = where
+        elif isinstance(where, Expression):
+            self.program = compile_filter(definition, where)
+            self.expression = where
+            self.known = known_of(where)
+        else:
+            raise TypeMismatch(f"{definition.name}: where is an expression or a Program, got {shown(where)}")
+        self.names = [definition.columns[position].name for position in self.program.columns]
+        self.cost = cost_of(self.program)
+
+    def numbers(self, table: Table, partitions: Sequence[str] | None) -> list[int]:
+        """Fragment numbers of partitions that may have accepted rows. Raises: NoSuchPartition."""
+        numbers = table.numbers_of(partitions)
+        if not self.known or len(numbers) == 1 and not _can_be_none(self.known):
+            return numbers
+        found = set(partitions_for(table.definition, self.known))
+        return [number for number in numbers if number in found]
+
+
+def _can_be_none(known: dict[str, Known]) -> bool:
+    return any(isinstance(each, tuple) and not each for each in known.values())
+
+
+def _check_program(definition: TableDefinition, program: Program) -> None:
+    made_for = program.definition
+    if made_for.columns != definition.columns or made_for.primary_key != definition.primary_key:
+        raise ProgramInvalid(
+            f"{definition.name}: the program was made for another definition, of {made_for.name}; make it anew",
+            table=definition.name,
+        )
+    words = program.words
+    if words[p.H_OUTPUTS] or words[p.H_ACCUMULATORS] or words[p.H_PARAMETERS]:
+        raise ProgramInvalid(
+            f"{definition.name}: a condition writes no columns, adds nothing up and has no parameters",
+            table=definition.name,
+        )
+
+
+def cost_of(program: Program) -> int | None:
+    """What a vector of rows costs at most where they lie, COST_MAX at most; None if it must not run there."""
+    if not program.is_forward or program.needs & (p.NEED_VAR | p.NEED_DISK):
+        return None
+    described = program.words[p.PROGRAM_HEADER_WORDS :][: len(program.columns) * c.COLUMN_WORDS]
+    columns = described.reshape(-1, c.COLUMN_WORDS)
+    cost = 0
+    for each in program.instructions:
+        cost += 1
+        if p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR:
+            column = columns[each.place]
+            if column[c.CW_CLASS] == c.CLASS_BYTES:
+                width = int(column[c.CW_BYTES])
+                is_pattern = each.condition in (p.COND_LIKE, p.COND_NOT_LIKE)
+                cost += width * (width if is_pattern else 1) // _BYTES_PER_COST + 4
+    return cost if cost <= COST_MAX else None
+
+
+def slots_per_call(cost: int) -> int:
+    """Slots a call may look at that runs a program of this cost."""
+    return max(1, min(SLOTS_MAX // p.VECTOR_ROWS, COST_PER_CALL // max(cost, 1))) * p.VECTOR_ROWS
