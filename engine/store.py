@@ -28,7 +28,7 @@ from engine.errors import (
 from engine.ids import first_txid
 from engine.index.online import IndexBuild, drop_index
 from engine.kernels.commit import abort_step, begin_transaction, reserve_redo
-from engine.layout.arena import OK, S_INDEX_GENERATION, X_GENERATION
+from engine.layout.arena import OK, S_INDEX_GENERATION, S_REDO_FREE, S_REDO_RESERVED, X_GENERATION
 from engine.layout.disk import UNDO_MARK_WORDS
 from engine.layout.redo import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
 from engine.limits import TRANSACTIONS_OPEN_MAX
@@ -54,6 +54,8 @@ T = TypeVar("T", bound=Transaction)
 
 SPARE_PLACES = 64
 REDO_POLL_SECONDS = 0.05
+# Free in the log before a schema change begins: more than all but the longest definitions take.
+SCHEMA_ROOM_WORDS = 4_096
 
 
 class BeforeImages(Protocol):
@@ -206,12 +208,14 @@ class Store:
                 return
             self.failure.check()
             if self.clock.monotonic() >= deadline:
-                raise RedoOverloaded(
-                    f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full and no local checkpoint"
-                    " freed it in time;"
-                    " run the transaction again or make the store with a larger redo_log"
-                )
+                raise self._redo_overloaded()
             self.clock.sleep(REDO_POLL_SECONDS)
+
+    def _redo_overloaded(self) -> RedoOverloaded:
+        return RedoOverloaded(
+            f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in time;"
+            " run the transaction again or make the store with a larger redo_log"
+        )
 
     # --- memory of what was dropped ---------------------------------------------------------------
     def pin(self, holder: object) -> None:
@@ -269,6 +273,7 @@ class Store:
         """Make a table, schema record first (D15). Durable on return. Raises: TableExists, MemoryExhausted,
         StoreFailed.
         """
+        self.await_schema_room()
         with self.schema_latch:
             self.failure.check()
             if definition.name in self.tables:
@@ -278,7 +283,12 @@ class Store:
             table = self._make_table(numbered)
             self.next_table_id += 1
             mark = (lambda: self.disk.undo.record_create(table.table_id)) if table.format.has_disk else None
-            self.log_schema({"create": json.loads(numbered.to_json())}, lambda: self._publish(table), mark)
+            try:
+                self.log_schema({"create": json.loads(numbered.to_json())}, lambda: self._publish(table), mark)
+            except BaseException:
+                if table.table_id not in self.by_id:
+                    table.drop()
+                raise
             return table
 
     def _make_table(self, definition: TableDefinition) -> Table:
@@ -293,6 +303,7 @@ class Store:
 
     def drop_table(self, name: str) -> None:
         """Drop a table. Durable on return. Raises: NoSuchTable, StoreFailed."""
+        self.await_schema_room()
         with self.schema_latch:
             self.failure.check()
             table = self.table(name)
@@ -320,6 +331,7 @@ class Store:
 
         Raises: NoSuchTable, SchemaInvalid, LimitExceeded, MemoryExhausted, StoreFailed.
         """
+        self.await_schema_room()
         with self.schema_latch:
             self.failure.check()
             table = self.table(name)
@@ -329,6 +341,7 @@ class Store:
         """Drop a partition and its rows. Durable on return. Raises: NoSuchTable, NoSuchPartition, SchemaInvalid,
         MemoryExhausted, StoreFailed.
         """
+        self.await_schema_room()
         with self.schema_latch:
             self.failure.check()
             table = self.table(name)
@@ -390,6 +403,7 @@ class Store:
 
         Raises: TablespaceExists, StorageFull, MemoryExhausted, SchemaInvalid, LimitExceeded, StoreFailed.
         """
+        self.await_schema_room()
         with self.schema_latch:
             self.failure.check()
             self._make_tablespace(definition, size_bytes)
@@ -406,6 +420,7 @@ class Store:
         """Add a data file to a tablespace, the file first. Durable on return. Raises: NoSuchTablespace, and as
         `create_tablespace`.
         """
+        self.await_schema_room()
         with self.schema_latch:
             self.failure.check()
             tablespace = self.space.named(name)
@@ -417,6 +432,7 @@ class Store:
         """Drop a tablespace no table lies in. Durable on return; its files are removed when no kept local checkpoint
         names it. Raises: NoSuchTablespace, TablespaceInUse, StorageFull, MemoryExhausted, StoreFailed.
         """
+        self.await_schema_room()
         with self.schema_latch:
             self.failure.check()
             tablespace = self.space.named(name)
@@ -430,13 +446,28 @@ class Store:
             change = {"drop_tablespace": tablespace.definition.tablespace_id}
             self.log_schema(change, lambda: self.space.forget(tablespace))
 
+    def await_schema_room(self) -> None:
+        """Wait until the log has room for the record of a schema change; not with `schema_latch` held, which the end of
+        a local checkpoint may need. Raises: RedoOverloaded, StoreFailed.
+        """
+        if not self._has_redo(SCHEMA_ROOM_WORDS):
+            self.wait_for_redo(lambda: self._has_redo(SCHEMA_ROOM_WORDS))
+
+    def _has_redo(self, words: int) -> bool:
+        return int(self.mem[S_REDO_RESERVED]) + words <= int(self.mem[S_REDO_FREE])
+
     def log_schema(
         self, change: dict[str, Any], publish: Callable[[], None], mark: Callable[[], int] | None = None
     ) -> None:
-        """Log a change and make it seen. mark: what may still refuse it, and leaves a mark in the UNDO log."""
+        """Log a change and make it seen. mark: what may still refuse it, and leaves a mark in the UNDO log.
+
+        Raises: RedoOverloaded, and nothing happened: what is kept back of the log serves groups in flight.
+        """
         body = json.dumps(change, sort_keys=True, ensure_ascii=False).encode()
         padded = -(-len(body) // 8)
         words = TRANSACTION_WORDS + 2 + padded
+        if not self._has_redo(words + PAD_WORDS):
+            raise self._redo_overloaded()
         if mark is not None:
             # Others may take the room before we have the latch: what is kept back for marks serves one such change,
             # and one local checkpoint, before somebody comes here again and flushes.
@@ -457,6 +488,7 @@ class Store:
             fill.data.cast("B")[start : start + len(body)] = body
             fill[0] = at + words
             fill[1] += 1
+            self.mem[S_REDO_FREE] -= words
             publish()
             ticket = self.log.sequence
         self.log.wait(ticket)

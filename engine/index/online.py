@@ -65,6 +65,7 @@ class IndexBuild:
 
     def _announce(self) -> tuple[Table, StoredIndex]:
         store, definition = self._store, self._definition
+        store.await_schema_room()
         with store.schema_latch:
             store.failure.check()
             self._table = table = store.table(self._name)
@@ -155,6 +156,7 @@ class IndexBuild:
     def _publish(self, table: Table, index: StoredIndex) -> bool:
         """Log the definition and let scans find the index, in one step; False if there is a fragment to walk yet."""
         store = self._store
+        store.await_schema_room()
         with store.schema_latch:
             self._check(table)
             if any(number > self._walked for number in table.by_number):
@@ -190,6 +192,7 @@ class IndexBuild:
 
 def drop_index(store: Store, table_name: str, name: str) -> None:
     """See `Store.drop_index`."""
+    store.await_schema_room()
     with store.schema_latch:
         store.failure.check()
         table = store.table(table_name)

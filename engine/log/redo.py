@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import CommitOnFailedStore, IoFailed, StorageFull, StoreFailed
+from engine.errors import CommitOnFailedStore, InvariantBroken, IoFailed, StorageFull, StoreFailed
 from engine.layout.arena import S_REDO_FREE
 from engine.layout.log import GROUP, GROUP_ALIGN_WORDS
 from engine.layout.redo import GROUP_WORDS
@@ -290,6 +290,10 @@ class RedoLog:
         view = words.data.cast("B")
         numbers = []
         end = group.lsn + group.written_words * 8
+        if end - self.tail_lsn > self.geometry.capacity_bytes:  # L4: promises failed, and what is needed must stay
+            broken = InvariantBroken("the REDO log would go over groups that are needed; open the store again")
+            self._files.failure.latch(broken)
+            raise broken
         try:
             if end > self.reach_lsn and self.extend_reach is not None:
                 self.reach_lsn = self.extend_reach(end)

@@ -395,3 +395,38 @@ def test_commit_on_a_store_that_fails_tells_which_transaction_to_ask_about() -> 
         db[NAME].insert((7, "new", 0.0, None))
     again = open_memory(MemoryFiles(memory.disk).kill())
     assert again.outcome(caught.value.txid) == ("committed" if 7 in again[NAME] else "aborted")
+
+
+def test_schema_changes_with_a_full_log_are_refused_and_never_go_over_what_is_needed() -> None:
+    # Schema changes took no promise of room in the log. What is kept back of it is 64 KiB: with the log full, the
+    # seventeenth table made or dropped went over its first group, and the store could not be opened any more.
+    files = MemoryFiles()
+    db = open_memory(files)
+    log = db._store.log
+    columns = [tm.Column("id", tm.Int64)]
+    with pytest.raises(tm.RedoOverloaded, match="redo_log"):
+        for number in range(10_000):
+            db.create_table(f"t{number}", columns, "id")
+            if number % 2:
+                db.drop_table(f"t{number}")
+    assert log.head_lsn - log.tail_lsn <= log.geometry.capacity_bytes
+    names = db.tables()
+    assert number > 300 and len(names) >= number // 2
+    assert open_memory(files.kill()).tables() == names
+    for _ in range(2):
+        db.checkpoint()
+    db.create_table("again", columns, "id")
+    assert open_memory(files.kill()).tables() == sorted([*names, "main.again"])
+
+
+def test_log_that_would_go_over_groups_that_are_needed_ends_the_store_instead() -> None:
+    """L4 is looked at again right before the write: should a promise ever fail, nothing that is needed is lost."""
+    files = MemoryFiles()
+    db = open_memory(files)
+    db.create_table("t", [tm.Column("id", tm.Int64)], "id")
+    names = db.tables()
+    db._store.log.tail_lsn -= db._store.log.geometry.capacity_bytes
+    with pytest.raises(tm.CommitOnFailedStore) as caught:
+        db["t"].insert((1,))
+    assert "groups that are needed" in str(caught.value.__cause__)
+    assert open_memory(files.kill()).tables() == names
