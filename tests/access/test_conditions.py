@@ -294,7 +294,7 @@ def test_partitions_left_out_have_no_row_a_condition_accepts(db: tm.Database, pa
 def keys_of(table: tm.TableHandle, condition: Condition) -> list[Any]:
     found = []
     for batch in scan_where(table._table, None, condition, None, ["a", "b"]):
-        found += [(batch.fragment, rowid) for rowid in batch.rowids().tolist()]
+        found += zip(batch.fragments().tolist(), batch.rowids().tolist(), strict=True)
     return found
 
 
