@@ -138,6 +138,7 @@ class FileCheck:
     def local_checkpoints(self, store: bytes) -> list[Control]:
         """Control files, newest first, and the data files they name; those that are intact."""
         intact: list[Control] = []
+        torn: list[str] = []
         for lcp_id in control_ids(self._files):
             problems: list[str] = []
             control = None
@@ -156,10 +157,18 @@ class FileCheck:
                 # A power loss may bring the name of a retired one back, and not what it names.
                 if len(intact) >= LCPS_KEPT:
                     self._report.notes.append(f"{problem} (local checkpoint {lcp_id}, which two newer ones replace)")
+                elif control is None and not intact:
+                    torn.append(problem)
                 else:
                     self._report.add(problem)
             if control is not None and not problems:
                 intact.append(control)
+        for problem in torn:
+            # The newest one. If a crash tore it before anybody was told of it, nothing was retired for it.
+            if len(intact) >= LCPS_KEPT:
+                self._report.notes.append(f"{problem} (a local checkpoint that was not finished)")
+            else:
+                self._report.add(problem)
         self._leftovers()
         return intact
 

@@ -63,7 +63,7 @@ class DiskHistory(History):
         """Make the table, or drop it if it is there, and now and then its tablespace with it."""
         super().ddl(name)
         if name not in self.model and self.rng.random() < DROP_SPACE_SHARE:
-            self.db.drop_tablespace("side")
+            self.schema_change(lambda: self.db.drop_tablespace("side"))
 
     def commit(self) -> None:
         """One transaction of any kind, or one of which a filtered UNDO log need not say anything."""
@@ -86,7 +86,7 @@ class DiskHistory(History):
         if self.steps % GCI_EVERY == 0:
             self.gci()
         if self.steps % DATAFILE_EVERY == 0:
-            self.db.add_datafile("main", "64 KiB")
+            self.schema_change(lambda: self.db.add_datafile("main", "64 KiB"))
         for _ in range(ATTEMPTS - 1):
             try:
                 self.commit()

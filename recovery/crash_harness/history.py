@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Callable
 from typing import Any, Literal
 
 from engine.errors import RedoOverloaded, RowNotFound
@@ -92,10 +93,19 @@ class History:
             after[name] = {}
         line = self.begin(after)
         if is_drop:
-            self.db.drop_table(name)
+            self.schema_change(lambda: self.db.drop_table(name))
         else:
-            self.create(name)
+            self.schema_change(lambda: self.create(name))
         self.done(after, line, True)
+
+    def schema_change(self, change: Callable[[], object]) -> None:
+        """A change of the schema; a log that is full is cut by a local checkpoint, and by a second one."""
+        try:
+            change()
+        except RedoOverloaded:
+            for _ in range(2):
+                self.db.checkpoint()
+            change()
 
     def create(self, name: str) -> None:
         """Make a table."""

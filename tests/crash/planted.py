@@ -277,8 +277,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "batch-stays-half-done",
         "engine.batch_operations",
-        "    with txn.savepoint():\n        _touch_many(txn, table, encoded, MODE_DELETE, 0)",
-        "    if True:\n        _touch_many(txn, table, encoded, MODE_DELETE, 0)",
+        "    with txn.savepoint():\n        touch_many(txn, table, encoded, MODE_DELETE, 0)",
+        "    if True:\n        touch_many(txn, table, encoded, MODE_DELETE, 0)",
         "stateful",
     ),
 )

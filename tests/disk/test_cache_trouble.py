@@ -85,7 +85,9 @@ def test_full_disk_in_the_middle_of_a_batch_is_finished_before_anything_else(nth
     ],
 )
 def test_failed_write_or_sync_kills_the_store_and_leaves_pages_waiting(operation: str, name: str, error: Any) -> None:
-    files = FaultFiles(new_disk(), [Rule(operation, name, error=errno.EIO)])
+    # The first sync of the places is for what another process may have left, the second one for this page.
+    nth = 2 if (operation, name) == ("fdatasync", "space/1.data") else 1
+    files = FaultFiles(new_disk(), [Rule(operation, name, nth=nth, error=errno.EIO)])
     stage = Stage(files)
     stage.put(page(1), 1)
     with pytest.raises(error):
