@@ -253,7 +253,7 @@ def test_interrupted_build_and_drop_leave_the_index_or_none() -> None:
 
 def test_indexes_built_and_dropped_under_writing_threads_agree_with_the_table() -> None:
     gc.collect()
-    options = Options.from_keywords({**SMALL, **ROOM, "redo_log": "64 MiB", "lock_timeout_ms": 5_000})
+    options = Options.from_keywords({**SMALL, **ROOM, "background": True, "lock_timeout_ms": 5_000})
     db = Database(MemoryFiles(), options, SystemClock())
     db.create_table(NAME, columns(False)[:5], "id", tm.HashPartition(2))
     stop = threading.Event()
@@ -291,7 +291,6 @@ def test_indexes_built_and_dropped_under_writing_threads_agree_with_the_table() 
             assert db.check()["problems"] == []
             for name in ("by_owner", "by_text", "by_n"):
                 db.drop_index(NAME, name)
-            db.checkpoint()
     finally:
         stop.set()
         for thread in threads:
