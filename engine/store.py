@@ -1,251 +1,41 @@
-"""The engine assembled: arena, tables, locks, log and epochs of one open store, and the life of its transactions.
-
-Restart (`recovery`) builds a Store from what the files hold; the face (`tidemark`) gives it threads. Nothing in here
-starts a thread or decides when.
-"""
+"""The engine assembled: the tables of one open store, how they come, change and go, and its transactions."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES, TablespaceDefinition
 from engine.errors import (
-    LimitExceeded,
     NoSuchTable,
-    RedoOverloaded,
-    StoreFailed,
     TableExists,
     TablespaceExists,
     TablespaceInUse,
 )
-from engine.ids import first_txid
 from engine.index.online import IndexBuild, drop_index
-from engine.kernels.commit import abort_step, begin_transaction, reserve_redo
-from engine.layout.arena import OK, S_INDEX_GENERATION, S_REDO_FREE, S_REDO_RESERVED, X_GENERATION
+from engine.layout.arena import S_REDO_FREE, S_REDO_RESERVED
 from engine.layout.disk import UNDO_MARK_WORDS
 from engine.layout.redo import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
-from engine.limits import TRANSACTIONS_OPEN_MAX
-from engine.locks import LockTable
 from engine.row_layout import check_disk_part_fits
 from engine.schema import TableDefinition, qualified_name
 from engine.table import DroppedFragment, PartitionChange, Table
-from engine.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
+from engine.transaction import PAD_WORDS
+from engine.transactions import Transactions
 
 if TYPE_CHECKING:
-    from engine.clock import Clock
-    from engine.disk.columns import DiskColumns
-    from engine.disk.space import Space
-    from engine.epoch import EpochClock
-    from engine.failure import Failure
     from engine.index_definition import IndexDefinition
-    from engine.log.redo import RedoLog
-    from engine.memory.arena import Arena, Words
-    from engine.options import Options
     from engine.partition import Partition
 
-T = TypeVar("T", bound=Transaction)
 
-SPARE_PLACES = 64
-REDO_POLL_SECONDS = 0.05
 # Free in the log before a schema change begins: more than all but the longest definitions take.
 SCHEMA_ROOM_WORDS = 4_096
 
 
-class BeforeImages(Protocol):
-    """The hook for before-images: where commits copy old rows for a running local checkpoint."""
+class Store(Transactions):
+    """An open store: what transactions need, and its schema. Every change of it is logged first (D15)."""
 
-    current: Words  # empty while none runs; word 0 counts the words used
-
-    def room(self, words: int) -> Words:
-        """`current` with room for `words` more words; the caller holds the commit latch."""
-        ...
-
-
-class NoBeforeImages:
-    """Nobody asks for before-images."""
-
-    def __init__(self) -> None:
-        self.current: Words = np.zeros(0, dtype=np.int64)
-
-    def room(self, words: int) -> Words:
-        """Nothing: no local checkpoint runs."""
-        return self.current
-
-
-class Store:
-    """Everything transactions need. Made empty; `attach` gives it log and epochs once restart knows where they are."""
-
-    log: RedoLog
-    epochs: EpochClock
-    disk: DiskColumns = None  # type: ignore[assignment]  # None for ever in a view of a local checkpoint
-
-    def __init__(self, arena: Arena, options: Options, clock: Clock, failure: Failure, seed: int) -> None:
-        self.arena = arena
-        self.mem = arena.mem
-        self.options = options
-        self.clock = clock
-        self.failure = failure
-        self.seed = seed
-        self.latch = threading.Lock()
-        self.schema_latch = threading.Lock()
-        self.locks = LockTable(self.mem, clock, options.lock_timeout_ms, failure)
-        self.no_words: Words = np.zeros(0, dtype=np.int64)
-        self.transaction_words = options.transaction_memory_bytes // 8
-        self.waits_for_disk = options.durability == "commit"
-        self.tables: dict[str, Table] = {}
-        self.by_id: dict[int, Table] = {}
-        self.next_table_id = 1
-        self.sink: BeforeImages = NoBeforeImages()
-        self.on_redo_full: Callable[[], None] = lambda: None
-        self._slots = itertools.count(1)
-        self._spare_slots: list[int] = []
-        self._spare_places: list[Place] = []
-        self._txids = itertools.count(1)
-        self._newest_txid = 0
-        # What was dropped, and the open transactions and scans that may still be looking at its memory.
-        self._dropped: list[tuple[Table | DroppedFragment, set[object]]] = []
-        self._pins: set[object] = set()
-        self.index_generation = 0  # raised behind the kernel that announces an index, for `begin`
-
-    def attach(self, log: RedoLog, epochs: EpochClock, incarnation: int) -> None:
-        """Give the store its log and clock; from here on it can commit."""
-        self.log = log
-        self.epochs = epochs
-        self._newest_txid = int(first_txid(incarnation)) - 1
-        self._txids = itertools.count(self._newest_txid + 1)
-
-    @property
-    def space(self) -> Space:
-        """The tablespaces."""
-        return self.disk.space
-
-    # --- transactions ----------------------------------------------------------------------------
-    def next_txid(self) -> int:
-        """A transaction id never given before."""
-        self._newest_txid = next(self._txids)
-        return self._newest_txid
-
-    def txid_limit(self) -> int:
-        """Ids from here on have not been given."""
-        return self._newest_txid + 1
-
-    def begin(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
-        """Begin a transaction of the calling thread, of a subclass `kind` if the face has one.
-
-        Raises: StoreFailed, RedoOverloaded, MemoryExhausted, LimitExceeded.
-        """
-        if self.failure.first is not None:
-            self.failure.check()
-        try:
-            place = self._spare_places.pop()
-        except IndexError:
-            place = self._new_place()
-        slot, desc, _, _ = place
-        tail_word = any_value | author << 32
-        generation = self.index_generation
-        try:
-            if begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) != OK:
-                self.wait_for_redo(
-                    lambda: bool(begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) == OK)
-                )
-            txn = kind(self, place)
-            self.locks.by_slot[slot] = txn
-            if self.index_generation != generation:
-                # An index was announced, and whoever builds it may not have seen this one among those to wait for.
-                self.mem[desc + X_GENERATION] = self.mem[S_INDEX_GENERATION]
-        except BaseException:
-            # Ctrl-C among others: nobody will ever end this one, so its promises are given back here (F117).
-            abort_step(self.mem, desc, self.no_words, 1)
-            self._spare_places.append(place)
-            raise
-        return txn
-
-    def _new_place(self) -> Place:
-        slot = next(self._slots) if not self._spare_slots else self._spare_slots.pop()
-        try:
-            if slot > TRANSACTIONS_OPEN_MAX:
-                raise LimitExceeded(f"{TRANSACTIONS_OPEN_MAX} transactions are open; end some")
-            desc = self.arena.take_descriptor()
-        except BaseException:
-            self._spare_slots.append(slot)
-            raise
-        buf = np.zeros(BUFFER_WORDS, dtype=np.int64)
-        return slot, desc, buf, buf.data.cast("B")
-
-    def retire(self, txn: Transaction) -> None:
-        """Take back what a transaction that ends used; once only, wherever a signal falls."""
-        place = txn.place
-        if self.locks.by_slot.get(place[0]) is not txn:
-            return
-        del self.locks.by_slot[place[0]]
-        txn.is_ended = True  # before its place can be another's
-        if self._dropped:
-            self._reclaim(txn)
-        if txn.buf is place[2] and len(self._spare_places) < SPARE_PLACES:
-            self._spare_places.append(place)
-        else:
-            self.arena.give_descriptor(place[1])
-            self._spare_slots.append(place[0])
-
-    def promise_redo(self, desc: int, words: int) -> None:
-        """Promise an open transaction more room in the log, waiting for a local checkpoint if need be."""
-        if reserve_redo(self.mem, desc, words) != OK:
-            self.wait_for_redo(lambda: bool(reserve_redo(self.mem, desc, words) == OK))
-
-    def wait_for_redo(self, is_promised: Callable[[], bool]) -> None:
-        """Ask for a local checkpoint and wait until the promise can be given; RedoOverloaded past `lock_timeout_ms`."""
-        deadline = self.locks.deadline()
-        while True:
-            self.on_redo_full()
-            if is_promised():
-                return
-            self.failure.check()
-            if self.clock.monotonic() >= deadline:
-                raise self._redo_overloaded()
-            self.clock.sleep(REDO_POLL_SECONDS)
-
-    def _redo_overloaded(self) -> RedoOverloaded:
-        return RedoOverloaded(
-            f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in time;"
-            " run the transaction again or make the store with a larger redo_log"
-        )
-
-    # --- memory of what was dropped ---------------------------------------------------------------
-    def pin(self, holder: object) -> None:
-        """Keep the memory of what is dropped from now on until `unpin`: a scan or a local checkpoint looks at it."""
-        self._pins.add(holder)
-
-    def unpin(self, holder: object) -> None:
-        """The holder looks at no table any more."""
-        self._pins.discard(holder)
-        if self._dropped:
-            self._reclaim(holder)
-
-    def _reclaim(self, gone: object) -> None:
-        with self.schema_latch:
-            for dropped, users in self._dropped:
-                users.discard(gone)
-                if not users:
-                    dropped.drop()
-            self._dropped = [entry for entry in self._dropped if entry[1]]
-
-    def has_dropped_fragments(self, table: Table) -> bool:
-        """Whether somebody may still look at a dropped partition of a table."""
-        return any(isinstance(each, DroppedFragment) and each.table is table for each, _ in list(self._dropped))
-
-    def fail(self, error: StoreFailed) -> StoreFailed:
-        """Kill the store; returns the error to raise."""
-        self.failure.latch(error)
-        return error
-
-    # --- schema ----------------------------------------------------------------------------------
     def table(self, name: str) -> Table:
         """The table of this name. Raises: NoSuchTable."""
         found = self.tables.get(name)

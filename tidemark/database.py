@@ -9,30 +9,22 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from engine.catalog import Catalog
 from engine.clock import SystemClock
-from engine.disk.tablespaces import TablespaceDefinition
 from engine.errors import (
-    CatalogDamaged,
     FileMissing,
-    Rejected,
     Retryable,
     SchemaInvalid,
-    StorageFull,
     StoreClosed,
     StoreFailed,
-    TooManyFiles,
     Unsupported,
 )
 from engine.files import PosixFiles
-from engine.index_definition import IndexDefinition
-from engine.options import OptionKeywords, Options, Size, parse_size
+from engine.options import OptionKeywords, Options
 from engine.outcome import find_outcome
-from engine.partition import HashPartition, Partition
-from engine.schema import Column, TableDefinition, is_system_table
 from recovery.check import check_closed, check_live
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint, Progress
@@ -40,8 +32,9 @@ from recovery.sysfile import NAMES, Sysfile
 from recovery.system_restart.restart import Restart
 from tidemark.background import Clockwork
 from tidemark.control_socket import serve
-from tidemark.handles import TableHandle, index_counters
+from tidemark.handles import index_counters
 from tidemark.locator import Locator
+from tidemark.schema_calls import SchemaCalls
 from tidemark.session import Transaction
 from tidemark.space_report import space_report
 
@@ -54,7 +47,7 @@ R = TypeVar("R")
 RETRY_PAUSE_SECONDS = 0.001
 
 
-class Database:
+class Database(SchemaCalls):
     """One open store. Share it between threads; a transaction belongs to one. `with` closes it."""
 
     def __init__(
@@ -143,173 +136,10 @@ class Database:
     def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
         raise Unsupported("an open store does not pickle; send db.locator and open that")
 
-    def check_usable(self) -> None:
-        """Raise StoreFailed if the store has failed, is closed or was forked."""
-        if self._store.failure.first is not None:
-            self._store.failure.check()
-
     @property
     def restart_report(self) -> dict[str, Any]:
         """What opening found and did, phase by phase."""
         return self._opened.report.to_dict()
-
-    # --- schema ----------------------------------------------------------------------------------
-    def create_table(
-        self,
-        name: str,
-        columns: Iterable[Column],
-        primary_key: str | Sequence[str],
-        partition: Partition | None = None,
-        tablespace: str | None = None,
-    ) -> TableHandle:
-        """Make a table. Durable on return. Raises: TableExists, SchemaInvalid, InvalidName, MemoryExhausted.
-
-        tablespace: where columns with storage="disk" lie, "main" if None; only for tables that have such columns.
-        """
-        key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
-        definition = TableDefinition(0, 1, name, tuple(columns), key, partition or HashPartition(), tablespace)
-        table = self._store.create_table(definition)
-        self._refresh_catalog()
-        return TableHandle(self._store, table)
-
-    def drop_table(self, name: str) -> None:
-        """Drop a table. Durable on return; its memory is free once no transaction looks at it. Raises: NoSuchTable."""
-        self._store.drop_table(name)
-        self._refresh_catalog()
-
-    def add_partition(self, table: str, name: str, bound: Any) -> None:
-        """Give a table another partition: of ranges one behind the last, with its upper bound; of lists one with its
-        values. Durable on return. Raises: SchemaInvalid, NoSuchTable, LimitExceeded, MemoryExhausted.
-        """
-        self._store.add_partition(table, name, bound)
-        self._refresh_catalog()
-
-    def drop_partition(self, table: str, name: str) -> None:
-        """Drop a partition of ranges or lists, rows and all; what would go to a range goes to the next one from now on.
-        Durable on return; its memory is free once no transaction looks at it.
-
-        Raises: NoSuchPartition, NoSuchTable, SchemaInvalid (the only one, or a hash).
-        """
-        self._store.drop_partition(table, name)
-        self._refresh_catalog()
-
-    def partitions(self, table: str) -> list[dict[str, Any]]:
-        """The partitions of a table, as `TableHandle.partitions`. Raises: NoSuchTable."""
-        return self[table].partitions()
-
-    def create_index(
-        self,
-        table: str,
-        name: str,
-        columns: str | Sequence[str],
-        unique: bool = False,
-        progress: Progress | None = None,
-    ) -> None:
-        """Build an ordered index over memory columns of a table while transactions go on; scans use it by its name.
-        Durable on return; whatever ends the build before, Ctrl-C among it, leaves no index.
-
-        Transactions that are open when it begins are waited for, up to `lock_timeout_ms`. progress: called with (rows
-        done, rows in all, "rows"). Raises: IndexExists, NoSuchTable, NoSuchColumn, SchemaInvalid, InvalidName,
-        LockTimeout, MemoryExhausted; Unsupported with `unique`.
-        """
-        names = (columns,) if isinstance(columns, str) else tuple(columns)
-        self._store.create_index(table, IndexDefinition(name, names, unique), progress)
-        self._refresh_catalog()
-
-    def drop_index(self, table: str, name: str) -> None:
-        """Drop an index. Durable on return; scans by it end with NoSuchIndex. Raises: NoSuchTable, NoSuchIndex."""
-        self._store.drop_index(table, name)
-        self._refresh_catalog()
-
-    def indexes(self, table: str) -> list[dict[str, Any]]:
-        """The indexes of a table, as `TableHandle.indexes`. Raises: NoSuchTable."""
-        return self[table].indexes()
-
-    def tables(self, system: bool = False) -> list[str]:
-        """Names of the tables, "database.table", sorted; those of the system only with `system`."""
-        self.check_usable()
-        return sorted(name for name in list(self._store.tables) if system or not is_system_table(name))
-
-    def __getitem__(self, name: str) -> TableHandle:
-        self.check_usable()
-        return TableHandle(self._store, self._store.table(name))
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._store.tables
-
-    def create_tablespace(
-        self,
-        name: str,
-        size: Size = "64 MiB",
-        *,
-        page_size: Size = "8 KiB",
-        extent: Size = "1 MiB",
-        autoextend: bool = True,
-        limit: Size | None = None,
-    ) -> None:
-        """Make a tablespace, where disk columns lie, with a data file of `size`. Durable on return.
-
-        It grows by itself with `autoextend`, up to `limit` in all. Sizes are bytes or text such as "64 MiB". Raises:
-        TablespaceExists, SchemaInvalid, InvalidName, StorageFull, MemoryExhausted.
-        """
-        limit_bytes = None if limit is None else parse_size("limit", limit)
-        page_bytes, extent_bytes = parse_size("page_size", page_size), parse_size("extent", extent)
-        definition = TablespaceDefinition(0, name, page_bytes, extent_bytes, autoextend, limit_bytes)
-        self._store.create_tablespace(definition, parse_size("size", size))
-
-    def add_datafile(self, name: str, size: Size) -> None:
-        """Give a tablespace another data file of `size`. Durable on return.
-
-        Raises: NoSuchTablespace, SchemaInvalid, StorageFull, MemoryExhausted.
-        """
-        self._store.add_datafile(name, parse_size("size", size))
-
-    def drop_tablespace(self, name: str) -> None:
-        """Drop a tablespace no table lies in. Durable on return; its files are removed once no kept local checkpoint
-        names it. Raises: NoSuchTablespace, TablespaceInUse.
-        """
-        self._store.drop_tablespace(name)
-
-    def tablespaces(self) -> list[str]:
-        """Names of the tablespaces, sorted."""
-        self.check_usable()
-        return sorted(self._store.space.by_name)
-
-    def _catalog(self) -> Catalog | None:
-        """The catalog, if the store lies in a directory."""
-        return None if self._directory is None else Catalog(self._files, self._directory, *self._opened.identity)
-
-    def _definitions(self) -> list[TableDefinition]:
-        definitions = [table.definition for table in list(self._store.tables.values())]
-        return sorted(definitions, key=lambda each: each.table_id)
-
-    def _open_catalog(self) -> None:
-        """Make the catalog anew unless it says what the restart found. A cache that cannot be read stops nobody."""
-        catalog = self._catalog()
-        if catalog is None:
-            return
-        self._files.read_errors_latch = False
-        try:
-            if catalog.read()[1] == self._definitions():
-                return
-        except CatalogDamaged as error:
-            _log.info("catalog made anew: %s", error)
-        finally:
-            self._files.read_errors_latch = True
-        self._refresh_catalog()
-
-    def _refresh_catalog(self) -> None:
-        """Let the LMDB catalog follow; it is a cache, so what it cannot do is only reported (D15)."""
-        catalog = self._catalog()
-        if catalog is None:
-            return
-        with self._catalog_turn:
-            # LMDB takes a path: what stands there must still be this store (F80).
-            self._files.check_place()
-            try:
-                catalog.rewrite(self._store.log.durable_lsn, self._definitions())
-            except (CatalogDamaged, StorageFull, TooManyFiles, Rejected) as error:
-                _log.warning("catalog not written, it will be made anew: %s", error)
 
     # --- transactions ----------------------------------------------------------------------------
     def transaction(self) -> Transaction:

@@ -99,7 +99,7 @@ def place_of(mem, fragment, rowid):
 
 @helper
 def entries_of(mem, fragment):
-    """Indexes in the list of a fragment's table."""
+    """Indexes in the list of a fragment's table: none, once the last one that operations promised for was dropped."""
     return mem[mem[fragment + F_INDEXES] + XL_COUNT] if mem[fragment + F_INDEXES] != 0 else 0
 
 
@@ -114,7 +114,7 @@ def remove_entries(mem, txn, fragment, rowid):
     """Remove the entries of a row that will be deleted; OK or ST_INVARIANT."""
     indexes = mem[fragment + F_INDEXES]
     place = place_of(mem, fragment, rowid)
-    for i in range(mem[indexes + XL_COUNT]):
+    for i in range(entries_of(mem, fragment)):
         tree = mem[indexes + XL_FIRST + i]
         if is_kept(mem, txn, tree, fragment, rowid):
             if missing_status(mem, fragment, remove_row(mem, tree, place)) != OK:
@@ -128,7 +128,7 @@ def add_entries(mem, txn, fragment, first, count, changed):
     if mem[fragment + F_DROPPED]:
         return OK
     indexes = mem[fragment + F_INDEXES]
-    for i in range(mem[indexes + XL_COUNT]):
+    for i in range(entries_of(mem, fragment)):
         if (changed >> i) & 1 == 0:
             continue
         tree = mem[indexes + XL_FIRST + i]
@@ -166,7 +166,7 @@ def remove_changed(mem, txn, fragment, rowid, row, buf, at, has_var):
     place = place_of(mem, fragment, rowid)
     is_var_kept = mem[fragment + F_HAS_VAR] != 0 and not has_var
     changed = 0
-    for i in range(mem[indexes + XL_COUNT]):
+    for i in range(entries_of(mem, fragment)):
         tree = mem[indexes + XL_FIRST + i]
         if not is_kept(mem, txn, tree, fragment, rowid):
             continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 from engine.kernels import helper, kernel
 from engine.kernels.key_words import encode_row
 from engine.kernels.rows import map_get
-from engine.kernels.tree_changes import add_row, least_of, link_behind, mend_path
+from engine.kernels.tree_changes import add_row, grow_root, least_of, link_behind, mend_path
 from engine.kernels.tree_nodes import children_of, copy_separator, own_node
 from engine.kernels.tree_promises import SPARE, blocks_needed, give_spare_blocks, take_own_block
 from engine.kernels.tree_search import descend_right
@@ -248,16 +248,8 @@ def hang_at_edge(mem, tree, made):
             return
         made = node
         level += 1
-    root = own_node(mem, tree, level)
-    children = children_of(mem, tree, root)
-    mem[root + N_COUNT] = 2
-    copy_separator(mem, tree, made, 0, root, 0)
-    copy_separator(mem, tree, made, 0, root, 1)
-    mem[children] = mem[tree + I_ROOT]
-    mem[children + 1] = made
-    mem[tree + I_ROOT] = root
-    mem[tree + I_HEIGHT] = level + 1
-    mem[tree + I_PATH + 2 * level] = root
+    grow_root(mem, tree, level, made)
+    mem[tree + I_PATH + 2 * level] = mem[tree + I_ROOT]
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1], int64[::1], int64, int64)")
