@@ -27,6 +27,13 @@ UPDATE_ROWS = 100_000
 ROUNDS = 3
 SEED = 9
 READ_BYTES = 1 << 20
+OPTIONS: dict[str, Any] = {
+    "data_memory": "3 GiB",
+    "redo_log": "1 GiB",
+    "durability": "epoch",
+    "background": False,
+}
+INDEXED = {"ts": "an integer, 8 bytes, the whole key in the entry", "name": "20 random bytes"}
 
 
 def drop_from_cache(folder: Path) -> int:
@@ -81,8 +88,7 @@ def updates(context: Context) -> Any:
 def build_ours(context: Context) -> tuple[Path, Path]:
     """Two stores: closed right behind a local checkpoint, and with the operations behind it."""
     folder = context.folder / "restart"
-    options = {"data_memory": "2 GiB", "redo_log": "1 GiB", "durability": "epoch", "background": False}
-    with context.open("restart", **options) as db:
+    with context.open("restart", **OPTIONS) as db:
         table = db.create_table("t", COLUMNS, "id")
         for first, count in slices(0, context.scale.restart_rows, PIECE_ROWS):
             table.insert_many(make_table(first, count))
@@ -91,17 +97,34 @@ def build_ours(context: Context) -> tuple[Path, Path]:
     copy = context.folder / "restart-lcp"
     peers.remove(copy)
     shutil.copytree(folder, copy)
-    with tm.open(folder, **options) as db:
+    with tm.open(folder, **OPTIONS) as db:
         for piece in updates(context):
             db["t"].update_many(piece)
     return copy, folder
+
+
+def build_indexed(context: Context, rows_folder: Path) -> tuple[list[Path], list[float]]:
+    """The checkpointed store with an ordered index over ts, and with one over name; what each online build took."""
+    folders, seconds = [], []
+    for column in INDEXED:
+        folder = context.folder / f"restart-{column}"
+        peers.remove(folder)
+        shutil.copytree(rows_folder, folder)
+        with tm.open(folder, **OPTIONS) as db:
+            began = time.perf_counter()
+            db.create_index("t", f"by_{column}", column)
+            seconds.append(time.perf_counter() - began)
+            db.checkpoint()
+            db.checkpoint()
+        folders.append(folder)
+    return folders, seconds
 
 
 def restart_ours(folder: Path) -> tuple[float, dict[str, Any]]:
     """Open cold; seconds and the phases."""
     drop_from_cache(folder)
     began = time.perf_counter()
-    db = tm.open(folder, data_memory="2 GiB", background=False)
+    db = tm.open(folder, data_memory=OPTIONS["data_memory"], background=False)
     seconds = time.perf_counter() - began
     report = db.restart_report
     db.close()
@@ -166,7 +189,29 @@ def measure(context: Context) -> list[Line]:
         if redis is not None:
             rounds["rdb"].append(restart_redis(redis[0], "no", rows))
             rounds["aof"].append(restart_redis(redis[1], "everysec", rows))
-    return _lines(context, rounds, phases, size)
+    return [*_lines(context, rounds, phases, size), *_index_lines(context, lcp_folder)]
+
+
+def _index_lines(context: Context, rows_folder: Path) -> list[Line]:
+    """What an ordered index adds to a restart, apart from the rest, as the goal asks."""
+    lines = []
+    for folder, built_s, (column, what) in zip(*build_indexed(context, rows_folder), INDEXED.items(), strict=True):
+        rounds: dict[str, list[float]] = {"rebuild": [], "restart": []}
+        for number in range(ROUNDS + 1):
+            seconds, report = restart_ours(folder)
+            if number > 0:
+                rounds["restart"].append(seconds)
+                rounds["rebuild"].append(_phase(report, "build indexes")["ms"] / 1_000)
+        rows = context.scale.restart_rows
+        line = Line(
+            "P9", f"rebuilding an ordered index of {rows:,} rows over {column}", "s", {OURS: median(rounds["rebuild"])}
+        )
+        line.rounds[OURS] = rounds["rebuild"]
+        line.notes.append(f"{what}; {rows / median(rounds['rebuild']) / 1e6:.1f} M entries/s")
+        line.notes.append(f"the whole restart, cold: {median(rounds['restart']):.2f} s")
+        line.notes.append(f"built online on the open store: {built_s:.2f} s")
+        lines.append(line)
+    return lines
 
 
 def _phase(report: dict[str, Any], name: str) -> dict[str, Any]:
