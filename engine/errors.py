@@ -282,3 +282,31 @@ class Locked(Error):
 
 class PeerError(Error):
     """The other side of a link misbehaved."""
+
+
+class FrameRejected(PeerError):
+    """No frame of the protocol, too long, out of order, or with a seal that does not fit; the link is shut."""
+
+
+class PeerUnauthenticated(PeerError):
+    """The other side does not know the secret."""
+
+
+class PeerVersion(PeerError):
+    """The other side speaks no version of the protocol that this one does."""
+
+
+class PeerRefused(PeerError):
+    """The other side is not one to replicate with: the same server id or store, or it refuses this one."""
+
+
+class PeerTimeout(PeerError):
+    """The other side has been silent for too long."""
+
+
+class EpochGap(PeerError):
+    """Epochs are missing between what was applied and what the source has; the replica stops."""
+
+
+class PositionLost(PeerError):
+    """The source no longer has the binlog from where the replica must go on; copy it anew from a backup."""

@@ -1,0 +1,55 @@
+"""Frames of the replication link: a header, then the payload it seals.
+
+Everything little-endian. The seal is an HMAC-SHA256, cut to 16 bytes, over the key of one direction of one session, the
+header before it, and the payload; while both sides do not know each other yet it is zero.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+FRAME_MAGIC = 0x314B4D54  # "TMK1"
+FRAME_SEAL_BYTES = 16
+FRAME_HEADER = np.dtype(
+    [
+        ("magic", "<u4"),
+        ("kind", "<u2"),
+        ("reserved", "<u2"),  # 0
+        ("payload_bytes", "<u4"),
+        ("reserved_2", "<u4"),  # 0
+        ("sequence", "<u8"),  # 0, 1, 2 ... in each direction, without a gap
+        ("seal", "u1", (FRAME_SEAL_BYTES,)),
+    ]
+)
+FRAME_HEADER_BYTES = FRAME_HEADER.itemsize
+
+# Before both sides know each other.
+FRAME_HELLO = 1  # replica: who it is, its versions, its nonce
+FRAME_CHALLENGE = 2  # source: who it is, the version, its nonce, its proof
+FRAME_PROOF = 3  # replica: its proof
+FRAME_REFUSE = 4  # either: why not
+# Sealed.
+FRAME_WELCOME = 16  # source: the proof was right
+FRAME_START = 17  # replica: where to begin
+FRAME_EVENTS = 18  # source: whole binlog events of one file
+FRAME_HEARTBEAT = 19  # source: it is there, and how far its binlog reaches
+FRAME_ACKNOWLEDGE = 20  # replica: bytes taken so far, and through which epoch they are safe
+FRAME_ERROR = 21  # either: why it goes
+FRAME_BYE = 22  # either: it goes
+
+HANDSHAKE_KINDS = (FRAME_HELLO, FRAME_CHALLENGE, FRAME_PROOF, FRAME_REFUSE)
+SESSION_KINDS = (
+    FRAME_WELCOME,
+    FRAME_START,
+    FRAME_EVENTS,
+    FRAME_HEARTBEAT,
+    FRAME_ACKNOWLEDGE,
+    FRAME_ERROR,
+    FRAME_BYE,
+)
+
+HANDSHAKE_BYTES_MAX = 4_096
+PAYLOAD_BYTES_MAX = 16 << 20
+
+assert FRAME_HEADER_BYTES == 40
+assert FRAME_HEADER.fields is not None and FRAME_HEADER.fields["seal"][1] == 24

@@ -1,0 +1,199 @@
+"""Two sites find out who the other one is, and that both know the secret, before anything else is said.
+
+hello (replica) → challenge (source) → proof (replica) → welcome, the first sealed frame. The proof is an HMAC over all
+that was said so far, fresh nonces of both sides included, so that nothing of one session is of use in another (F106).
+The keys of both directions follow from the same: the seal of the welcome is the source's own proof. The side that is
+called proves nothing to a caller who has not, so that nobody gets from it what a secret could be guessed by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from engine import errors
+from engine.errors import FrameRejected, PeerError, PeerRefused, PeerUnauthenticated, PeerVersion, SchemaInvalid
+from engine.layout.frame import FRAME_CHALLENGE, FRAME_HELLO, FRAME_PROOF, FRAME_REFUSE, FRAME_WELCOME
+from replication.protocol.frames import Frame, FrameReader, FrameWriter
+
+VERSION = 1
+VERSION_OLDEST = 1
+NONCE_BYTES = 32
+SECRET_BYTES_MIN = 16
+SERVER_ID_MAX = (1 << 32) - 1
+TEXT_MAX = 200
+
+
+@dataclass(frozen=True)
+class Site:
+    """Who a site is: its server id, its store's UUID in hex, and the incarnation the store is in."""
+
+    server_id: int
+    store: str
+    incarnation: int
+
+
+def check_secret(secret: bytes) -> None:
+    """Refuse a secret that can be guessed: SchemaInvalid."""
+    if len(secret) < SECRET_BYTES_MIN:
+        raise SchemaInvalid(f"the secret of a link has {SECRET_BYTES_MIN} bytes or more, got {len(secret)}")
+
+
+def _pack(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True).encode()
+
+
+def _unpack(payload: bytes, fields: dict[str, type]) -> dict[str, Any]:
+    """A payload with exactly these fields of these types. Raises: FrameRejected."""
+    try:
+        content = json.loads(payload)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or content.keys() != fields.keys():
+        raise FrameRejected("a frame of the handshake has not the fields it must have")
+    for name, kind in fields.items():
+        if type(content[name]) is not kind:
+            raise FrameRejected(f"field {name} of the handshake is no {kind.__name__}")
+    return content
+
+
+SITE_FIELDS: dict[str, type] = {"server_id": int, "store": str, "incarnation": int, "nonce": str}
+
+
+def _site_of(content: dict[str, Any]) -> Site:
+    site = Site(content["server_id"], content["store"], content["incarnation"])
+    is_store = len(site.store) == 32 and all(each in "0123456789abcdef" for each in site.store)
+    is_nonce = len(content["nonce"]) == 2 * NONCE_BYTES
+    if not 0 <= site.server_id <= SERVER_ID_MAX or not is_store or not is_nonce or site.incarnation < 0:
+        raise FrameRejected("a site of the handshake cannot be")
+    return site
+
+
+class Handshake:
+    """What both sides have in common: what was said so far, and what follows from it."""
+
+    def __init__(self, site: Site, secret: bytes, nonce: bytes, reader: FrameReader, writer: FrameWriter) -> None:
+        check_secret(secret)
+        if site.server_id == 0:
+            raise SchemaInvalid("server_id 0 does not replicate; open the store with another one")
+        self.site = site
+        self.peer: Site | None = None
+        self.is_done = False
+        self._secret = secret
+        self._nonce = nonce
+        self._reader = reader
+        self._writer = writer
+        self._said = hashlib.sha256()
+
+    def _say(self, kind: int, payload: bytes) -> bytes:
+        self._said.update(payload)
+        return self._writer.frame(kind, payload)
+
+    def _proof(self) -> bytes:
+        return self._derive("proof of the replica")
+
+    def _derive(self, purpose: str) -> bytes:
+        return hmac.new(self._secret, purpose.encode() + self._said.digest(), hashlib.sha256).digest()
+
+    def _own(self) -> dict[str, Any]:
+        return {**asdict(self.site), "nonce": self._nonce.hex()}
+
+    def _meet(self, content: dict[str, Any]) -> Site:
+        """The other site, if it is one to replicate with. Raises: PeerRefused, FrameRejected."""
+        peer = _site_of(content)
+        if peer.store == self.site.store:
+            raise PeerRefused("both sides are the same store; a store does not replicate with itself", peer=peer.store)
+        if peer.server_id in (0, self.site.server_id):
+            raise PeerRefused(
+                f"the other side has server id {peer.server_id}, this one {self.site.server_id}; each site needs one of"
+                " its own, and 0 does not replicate",
+                server_id=peer.server_id,
+            )
+        return peer
+
+    def _keys(self, own: str, other: str) -> None:
+        self._writer.use_key(self._derive(f"frames of the {own}"))
+        self._reader.use_key(self._derive(f"frames of the {other}"))
+
+    def refusal(self, error: PeerError) -> bytes:
+        """The frame that tells the other side why, before the link is shut."""
+        return self._writer.frame(FRAME_REFUSE, error_payload(error))
+
+
+def error_payload(error: PeerError) -> bytes:
+    """An error as it is told to the other side."""
+    return _pack({"error": type(error).__name__, "message": error.message[:TEXT_MAX]})
+
+
+def refusal_of(payload: bytes) -> PeerError:
+    """The error the other side told, as the leaf of PeerError it names. Raises: FrameRejected."""
+    content = _unpack(payload, {"error": str, "message": str})
+    kind = getattr(errors, content["error"], None)
+    leaf = kind if isinstance(kind, type) and issubclass(kind, PeerError) else PeerRefused
+    text = "".join(each for each in content["message"] if each.isprintable())[:TEXT_MAX]
+    return leaf(f"the other side says: {text}")
+
+
+class ReplicaHandshake(Handshake):
+    """The side that calls."""
+
+    def begin(self) -> bytes:
+        """The first frame."""
+        return self._say(FRAME_HELLO, _pack({**self._own(), "newest": VERSION, "oldest": VERSION_OLDEST}))
+
+    def receive(self, frame: Frame) -> bytes:
+        """The answer to a frame of the source, empty behind the welcome. Raises: PeerError."""
+        if frame.kind == FRAME_REFUSE:
+            raise refusal_of(frame.payload)
+        if frame.kind == FRAME_CHALLENGE and self.peer is None:
+            return self._answer(frame.payload)
+        if frame.kind == FRAME_WELCOME and self.peer is not None and not self.is_done:
+            self.is_done = True
+            return b""
+        raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of the handshake", kind=frame.kind)
+
+    def _answer(self, payload: bytes) -> bytes:
+        content = _unpack(payload, {**SITE_FIELDS, "version": int})
+        version = content["version"]
+        if not VERSION_OLDEST <= version <= VERSION:
+            raise PeerVersion(f"the source chose version {version} of the protocol, which is not spoken here")
+        self.peer = self._meet(content)
+        self._said.update(payload)
+        answer = self._say(FRAME_PROOF, self._proof())
+        self._keys("replica", "source")
+        return answer
+
+
+class SourceHandshake(Handshake):
+    """The side that is called."""
+
+    def receive(self, frame: Frame) -> bytes:
+        """The answer to a frame of the replica. Raises: PeerError; send `refusal` of it, and shut the link."""
+        if frame.kind == FRAME_REFUSE:
+            raise refusal_of(frame.payload)
+        if frame.kind == FRAME_HELLO and self.peer is None:
+            return self._challenge(frame.payload)
+        if frame.kind == FRAME_PROOF and self.peer is not None and not self.is_done:
+            if not hmac.compare_digest(frame.payload, self._proof()):
+                raise PeerUnauthenticated("the replica does not know the secret of this link; compare both secrets")
+            self._said.update(frame.payload)
+            self._keys("source", "replica")
+            self.is_done = True
+            return self._writer.frame(FRAME_WELCOME, b"")
+        raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of the handshake", kind=frame.kind)
+
+    def _challenge(self, payload: bytes) -> bytes:
+        content = _unpack(payload, {**SITE_FIELDS, "newest": int, "oldest": int})
+        newest, oldest = content["newest"], content["oldest"]
+        version = min(VERSION, newest)
+        if version < max(VERSION_OLDEST, oldest):
+            raise PeerVersion(
+                f"the replica speaks versions {oldest} to {newest} of the protocol, this side {VERSION_OLDEST} to"
+                f" {VERSION}"
+            )
+        self.peer = self._meet(content)
+        self._said.update(payload)
+        return self._say(FRAME_CHALLENGE, _pack({**self._own(), "version": version}))

@@ -1,0 +1,228 @@
+"""What both sides do once they know each other: `step` functions that take frames and time, and give frames.
+
+The source sends the bytes of its binlog from where the replica goes on, never more than a window ahead of what was
+acknowledged, so that a slow replica costs it one chunk of memory and its commits nothing (F97). The replica takes them
+in order and without a gap, makes them safe, and then acknowledges. Whoever hears nothing for `SILENT_HEARTBEATS`
+heartbeats ends it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from engine.errors import EpochGap, FrameRejected, PeerError, PeerTimeout
+from engine.layout.frame import (
+    FRAME_ACKNOWLEDGE,
+    FRAME_BYE,
+    FRAME_ERROR,
+    FRAME_EVENTS,
+    FRAME_HEARTBEAT,
+    FRAME_START,
+)
+from replication.protocol.frames import Frame, FrameWriter
+from replication.protocol.handshake import error_payload, refusal_of
+from replication.protocol.messages import Acknowledge, Events, Heartbeat, Position, Start
+
+CHUNK_BYTES = 256 << 10
+SILENT_HEARTBEATS = 5
+
+
+class Binlog(Protocol):
+    """The source's binlog as a session reads it."""
+
+    def locate(self, start: Start) -> Position:
+        """Where to begin. Raises: PositionLost if that was purged, EpochGap if it lies ahead of the binlog."""
+        ...
+
+    def read(self, at: Position, bytes_max: int) -> tuple[Position, bytes] | None:
+        """At most so many bytes, and where they begin, which is in the next file behind the end of one; None at the end
+        of the newest epoch that may leave the site. Raises: PositionLost.
+        """
+        ...
+
+    def newest(self) -> tuple[int, Position]:
+        """Newest epoch in it, and where it ends."""
+        ...
+
+
+class Relay(Protocol):
+    """The replica's relay log as a session writes it."""
+
+    def append(self, events: Events) -> None:
+        """Keep these bytes behind those before. Raises: StoreFailed, Damaged if they are no binlog."""
+        ...
+
+    def sync(self) -> int:
+        """Make everything appended durable; the newest whole epoch that is safe."""
+        ...
+
+    def heard(self, heartbeat: Heartbeat) -> None:
+        """Remember how far the source is."""
+        ...
+
+
+class Step(NamedTuple):
+    """What a step gives: bytes to send, and whether the session goes on."""
+
+    frames: list[bytes]
+    goes_on: bool = True
+
+
+class SourceSession:
+    """The source's side of one replica's session."""
+
+    def __init__(self, binlog: Binlog, writer: FrameWriter, now: float) -> None:
+        self.acknowledged_epoch = 0
+        self._binlog = binlog
+        self._writer = writer
+        self._start: Start | None = None
+        self._at: Position | None = None
+        self._sent_bytes = 0
+        self._taken_bytes = 0
+        self._heard_at = now
+        self._spoke_at = now
+
+    @property
+    def due_at(self) -> float:
+        """When `pump` must be called again though nothing happened."""
+        return self._spoke_at + self._heartbeat_s
+
+    @property
+    def _heartbeat_s(self) -> float:
+        return (Start() if self._start is None else self._start).heartbeat_ms / 1_000
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the window is used up: `pump` sends events again behind the next acknowledgement."""
+        return self._start is not None and self._sent_bytes - self._taken_bytes >= self._start.window_bytes
+
+    def receive(self, frame: Frame, now: float) -> Step:
+        """A frame of the replica. Raises: PeerError; send `farewell` of it."""
+        self._heard_at = now
+        if frame.kind == FRAME_BYE:
+            return Step([], goes_on=False)
+        if frame.kind == FRAME_ERROR:
+            raise refusal_of(frame.payload)
+        if frame.kind == FRAME_START and self._start is None:
+            start = Start.unpack(frame.payload)
+            self._at = self._binlog.locate(start)
+            self._start = start
+            self.acknowledged_epoch = start.epoch
+            return Step([])
+        if frame.kind == FRAME_ACKNOWLEDGE and self._start is not None:
+            self._acknowledged(Acknowledge.unpack(frame.payload))
+            return Step([])
+        raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a session", kind=frame.kind)
+
+    def _acknowledged(self, news: Acknowledge) -> None:
+        if not self._taken_bytes <= news.taken_bytes <= self._sent_bytes:
+            raise FrameRejected(f"{news.taken_bytes} bytes were acknowledged of {self._sent_bytes} that were sent")
+        if news.epoch < self.acknowledged_epoch:
+            raise FrameRejected(f"epoch {news.epoch} was acknowledged behind {self.acknowledged_epoch}")
+        self._taken_bytes, self.acknowledged_epoch = news.taken_bytes, news.epoch
+
+    def pump(self, now: float, wall_us: int) -> Step:
+        """The next chunk of events, or a heartbeat if one is due. Call again until nothing comes.
+
+        Raises: PeerTimeout, PositionLost.
+        """
+        if now - self._heard_at > SILENT_HEARTBEATS * self._heartbeat_s:
+            raise PeerTimeout(f"the replica has been silent for {now - self._heard_at:.1f} s; it may connect again")
+        frames = []
+        if self._at is not None and not self.is_full:
+            found = self._binlog.read(self._at, CHUNK_BYTES)
+            if found is not None:
+                events = Events(*found)
+                frames.append(self._writer.frame(FRAME_EVENTS, events.pack()))
+                self._sent_bytes += len(events.data)
+                self._at = Position(events.at.file, events.end)
+        if not frames and now >= self.due_at:
+            epoch, end = self._binlog.newest()
+            frames.append(self._writer.frame(FRAME_HEARTBEAT, Heartbeat(epoch, wall_us, end).pack()))
+        if frames:
+            self._spoke_at = now
+        return Step(frames)
+
+    def farewell(self, error: PeerError | None = None) -> bytes:
+        """The last frame."""
+        return farewell(self._writer, error)
+
+
+class ReplicaSession:
+    """The replica's side of its session with a source."""
+
+    def __init__(self, relay: Relay, writer: FrameWriter, start: Start, now: float) -> None:
+        self._relay = relay
+        self._writer = writer
+        self._start = start
+        self._next: Position | None = Position(start.file, start.position) if start.file else None
+        self._taken_bytes = 0
+        self._told_bytes = 0
+        self._epoch = start.epoch
+        self._heard_at = now
+        self._spoke_at = now
+
+    def begin(self) -> bytes:
+        """The first frame."""
+        return self._writer.frame(FRAME_START, self._start.pack())
+
+    @property
+    def due_at(self) -> float:
+        """When `pump` must be called again though nothing happened."""
+        return self._spoke_at + self._start.heartbeat_ms / 1_000
+
+    @property
+    def must_acknowledge(self) -> bool:
+        """Whether so much came that the source may soon wait for a word."""
+        return self._taken_bytes - self._told_bytes >= self._start.window_bytes // 2
+
+    def receive(self, frame: Frame, now: float) -> Step:
+        """A frame of the source. Raises: PeerError; send `farewell` of it."""
+        self._heard_at = now
+        if frame.kind == FRAME_BYE:
+            return Step([], goes_on=False)
+        if frame.kind == FRAME_ERROR:
+            raise refusal_of(frame.payload)
+        if frame.kind == FRAME_HEARTBEAT:
+            self._relay.heard(Heartbeat.unpack(frame.payload))
+            return Step([])
+        if frame.kind == FRAME_EVENTS:
+            self._take(Events.unpack(frame.payload))
+            return Step([])
+        raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a session", kind=frame.kind)
+
+    def _take(self, events: Events) -> None:
+        at, wanted = events.at, self._next
+        if wanted is not None and at != wanted and not at.is_start_behind(wanted.file):
+            raise EpochGap(
+                f"the source went on at {at.file}:{at.position}, this side is at {wanted.file}:{wanted.position};"
+                " connect again from what was applied",
+                file=at.file,
+                position=at.position,
+            )
+        self._relay.append(events)
+        self._next = Position(at.file, events.end)
+        self._taken_bytes += len(events.data)
+
+    def pump(self, now: float) -> Step:
+        """Make safe what came since the last call, and acknowledge it; or a sign of life. Call when nothing more lies
+        in the socket: many events then share a sync. Raises: PeerTimeout, StoreFailed.
+        """
+        if now - self._heard_at > SILENT_HEARTBEATS * self._start.heartbeat_ms / 1_000:
+            raise PeerTimeout(f"the source has been silent for {now - self._heard_at:.1f} s; connect again")
+        if self._taken_bytes == self._told_bytes and now < self.due_at:
+            return Step([])
+        if self._taken_bytes > self._told_bytes:
+            self._epoch = max(self._epoch, self._relay.sync())
+            self._told_bytes = self._taken_bytes
+        self._spoke_at = now
+        return Step([self._writer.frame(FRAME_ACKNOWLEDGE, Acknowledge(self._taken_bytes, self._epoch).pack())])
+
+    def farewell(self, error: PeerError | None = None) -> bytes:
+        """The last frame."""
+        return farewell(self._writer, error)
+
+
+def farewell(writer: FrameWriter, error: PeerError | None) -> bytes:
+    """The last frame of a session: a plain goodbye, or why it ends."""
+    return writer.frame(FRAME_BYE, b"") if error is None else writer.frame(FRAME_ERROR, error_payload(error))

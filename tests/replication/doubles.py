@@ -1,0 +1,64 @@
+"""A binlog and a relay log in memory, as sessions see them."""
+
+from __future__ import annotations
+
+from engine.errors import PositionLost
+from replication.protocol.handshake import Site
+from replication.protocol.messages import FIRST_POSITION, Events, Heartbeat, Position, Start
+
+SECRET = b"a secret of both sides"
+SOURCE = Site(1, "ab" * 16, 3)
+REPLICA = Site(2, "cd" * 16, 5)
+
+
+class MemoryBinlog:
+    """Files of bytes, in order; epoch n ends with byte n * 100 of all of them together."""
+
+    def __init__(self, *files: bytes) -> None:
+        self.files = {f"log.{number:06}": each for number, each in enumerate(files, 1)}
+
+    def locate(self, start: Start) -> Position:
+        """Where to begin."""
+        file = start.file or next(iter(self.files))
+        if file not in self.files:
+            raise PositionLost(f"{file} was purged")
+        return Position(file, start.position or FIRST_POSITION)
+
+    def read(self, at: Position, bytes_max: int) -> tuple[Position, bytes] | None:
+        """The next bytes."""
+        if at.file not in self.files:
+            raise PositionLost(f"{at.file} was purged")
+        rest = self.files[at.file][at.position - FIRST_POSITION :]
+        if rest:
+            return at, rest[:bytes_max]
+        later = [name for name in self.files if name > at.file]
+        return self.read(Position(later[0], FIRST_POSITION), bytes_max) if later else None
+
+    def newest(self) -> tuple[int, Position]:
+        """Newest epoch and the end."""
+        name, data = list(self.files.items())[-1]
+        return sum(map(len, self.files.values())) // 100, Position(name, FIRST_POSITION + len(data))
+
+
+class MemoryRelay:
+    """What came, by file; safe with each sync."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.syncs = 0
+        self.heartbeats: list[Heartbeat] = []
+
+    def append(self, events: Events) -> None:
+        """Keep the bytes."""
+        held = self.files.setdefault(events.at.file, b"")
+        assert events.at.position == FIRST_POSITION + len(held)
+        self.files[events.at.file] = held + events.data
+
+    def sync(self) -> int:
+        """All of it is safe."""
+        self.syncs += 1
+        return sum(map(len, self.files.values())) // 100
+
+    def heard(self, heartbeat: Heartbeat) -> None:
+        """Remember it."""
+        self.heartbeats.append(heartbeat)

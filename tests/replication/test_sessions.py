@@ -1,0 +1,205 @@
+"""Sessions: in order, without a gap, within the window, and ended by silence; no sockets."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from engine.errors import EpochGap, FrameRejected, PeerError, PeerTimeout, PositionLost
+from engine.layout.frame import (
+    FRAME_ACKNOWLEDGE,
+    FRAME_BYE,
+    FRAME_ERROR,
+    FRAME_EVENTS,
+    FRAME_HEARTBEAT,
+    FRAME_START,
+    FRAME_WELCOME,
+)
+from replication.protocol.frames import Frame, FrameReader, FrameWriter
+from replication.protocol.messages import Acknowledge, Events, Heartbeat, Position, Start
+from replication.protocol.sessions import CHUNK_BYTES, ReplicaSession, SourceSession
+from tests.replication.doubles import MemoryBinlog, MemoryRelay
+
+
+class Talk:
+    """Both sessions, with frames carried by hand and time that only moves when told."""
+
+    def __init__(self, binlog: MemoryBinlog, start: Start) -> None:
+        self.binlog, self.relay = binlog, MemoryRelay()
+        self.now = 100.0
+        self.to_source, self.to_replica = FrameReader(), FrameReader()
+        writers = FrameWriter(), FrameWriter()
+        for each in (*writers, self.to_source, self.to_replica):
+            each.use_key(bytes(32))
+        self.replica = ReplicaSession(self.relay, writers[0], start, self.now)
+        self.source = SourceSession(binlog, writers[1], self.now)
+        self.tell_source(self.replica.begin())
+
+    def tell_source(self, data: bytes) -> None:
+        for frame in self.to_source.feed(data):
+            self.source.receive(frame, self.now)
+
+    def tell_replica(self, data: bytes) -> None:
+        for frame in self.to_replica.feed(data):
+            self.replica.receive(frame, self.now)
+
+    def turn(self) -> bool:
+        """One chunk over, and the answer back; whether anything went."""
+        frames = self.source.pump(self.now, 0).frames
+        for data in frames:
+            self.tell_replica(data)
+        for data in self.replica.pump(self.now).frames:
+            self.tell_source(data)
+        return bool(frames)
+
+
+def test_files_arrive_whole_in_order_and_are_acknowledged() -> None:
+    draw = random.Random(5)
+    binlog = MemoryBinlog(draw.randbytes(3 * CHUNK_BYTES + 17), draw.randbytes(100), draw.randbytes(CHUNK_BYTES))
+    talk = Talk(binlog, Start())
+    while talk.turn():
+        pass
+    assert talk.relay.files == binlog.files
+    assert talk.source.acknowledged_epoch == binlog.newest()[0] == talk.relay.sync()
+
+
+def test_replica_goes_on_at_its_position_and_not_before() -> None:
+    binlog = MemoryBinlog(b"a" * 50, b"b" * 1_000, b"c" * 10)
+    talk = Talk(binlog, Start(file="log.000002", position=404))
+    talk.relay.files["log.000002"] = b"b" * 400
+    while talk.turn():
+        pass
+    assert talk.relay.files == {"log.000002": b"b" * 1_000, "log.000003": b"c" * 10}
+
+
+def test_source_never_sends_more_than_the_window_ahead() -> None:
+    binlog = MemoryBinlog(bytes(10 * CHUNK_BYTES))
+    talk = Talk(binlog, Start(window_bytes=2 * CHUNK_BYTES))
+    sent = [frame for _ in range(10) for frame in talk.source.pump(talk.now, 0).frames]
+    assert len(sent) == 2 and talk.source.is_full
+    for data in sent:
+        talk.tell_replica(data)
+    assert talk.replica.must_acknowledge
+    (answer,) = talk.replica.pump(talk.now).frames
+    talk.tell_source(answer)
+    assert not talk.source.is_full and talk.source.pump(talk.now, 0).frames
+
+
+def test_many_chunks_share_a_sync_and_nothing_is_acknowledged_before_it() -> None:
+    talk = Talk(MemoryBinlog(bytes(3 * CHUNK_BYTES)), Start())
+    for _ in range(3):
+        for data in talk.source.pump(talk.now, 0).frames:
+            talk.tell_replica(data)
+    assert talk.relay.syncs == 0 and talk.source.acknowledged_epoch == 0
+    for data in talk.replica.pump(talk.now).frames:
+        talk.tell_source(data)
+    assert talk.relay.syncs == 1 and talk.source.acknowledged_epoch == 3 * CHUNK_BYTES // 100
+
+
+def test_idle_sides_send_heartbeats_and_stay() -> None:
+    talk = Talk(MemoryBinlog(b"x" * 300), Start(heartbeat_ms=100))
+    while talk.turn():
+        pass
+    for _ in range(50):
+        talk.now += 0.11
+        assert talk.turn()
+    assert talk.relay.heartbeats[-1] == Heartbeat(3, 0, Position("log.000001", 304))
+    assert talk.relay.syncs == 1
+
+
+@pytest.mark.parametrize("side", ["source", "replica"])
+def test_silence_ends_a_session(side: str) -> None:
+    talk = Talk(MemoryBinlog(b"x"), Start(heartbeat_ms=100))
+    talk.now += 0.6
+    with pytest.raises(PeerTimeout):
+        if side == "source":
+            talk.source.pump(talk.now, 0)
+        else:
+            talk.replica.pump(talk.now)
+
+
+def test_gap_or_repetition_of_events_stops_the_replica_with_nothing_kept() -> None:
+    for at in (
+        Position("log.000001", 50),
+        Position("log.000001", 4),
+        Position("log.000003", 4),
+        Position("log.000002", 5),
+    ):
+        talk = Talk(MemoryBinlog(b"x" * 10), Start())
+        talk.turn()
+        with pytest.raises(EpochGap):
+            talk.replica.receive(Frame(FRAME_EVENTS, Events(at, b"y").pack()), talk.now)
+        assert talk.relay.files == {"log.000001": b"x" * 10}
+
+
+def test_seventh_digit_of_a_file_number_follows_the_sixth() -> None:
+    assert Position("log.1000000", 4).is_start_behind("log.999999")
+    assert not Position("other.000002", 4).is_start_behind("log.000001")
+
+
+def test_purged_position_is_told_to_the_replica_as_such() -> None:
+    binlog = MemoryBinlog(b"x" * 10)
+    with pytest.raises(PositionLost) as caught:
+        Talk(binlog, Start(file="log.000009", position=4))
+    talk = Talk(binlog, Start())
+    (frame,) = talk.to_replica.feed(talk.source.farewell(caught.value))
+    with pytest.raises(PositionLost, match="the other side says: log.000009 was purged"):
+        talk.replica.receive(frame, talk.now)
+
+
+@pytest.mark.parametrize(("taken", "epoch"), [(11, 0), (1 << 62, 0)])
+def test_acknowledgement_of_what_was_not_sent_is_refused(taken: int, epoch: int) -> None:
+    talk = Talk(MemoryBinlog(b"x" * 10), Start())
+    talk.turn()
+    with pytest.raises(FrameRejected):
+        talk.source.receive(Frame(FRAME_ACKNOWLEDGE, Acknowledge(taken, epoch).pack()), talk.now)
+
+
+def test_acknowledged_epochs_never_go_back() -> None:
+    talk = Talk(MemoryBinlog(b"x" * 1_000), Start(epoch=4))
+    talk.turn()
+    with pytest.raises(FrameRejected):
+        talk.source.receive(Frame(FRAME_ACKNOWLEDGE, Acknowledge(1_000, 3).pack()), talk.now)
+
+
+def test_goodbye_ends_both_sides() -> None:
+    talk = Talk(MemoryBinlog(b"x"), Start())
+    assert not talk.source.receive(Frame(FRAME_BYE, b""), talk.now).goes_on
+    assert not talk.replica.receive(Frame(FRAME_BYE, b""), talk.now).goes_on
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epoch": -1},
+        {"epoch": True},
+        {"file": "../passwd.000001"},
+        {"file": "log"},
+        {"file": "log.000001\n"},
+        {"window_bytes": 1},
+        {"window_bytes": 1 << 40},
+        {"heartbeat_ms": 0},
+        {"position": 1 << 70},
+        {"other": 1},
+    ],
+)
+def test_start_with_an_impossible_field_is_refused(change: dict[str, object]) -> None:
+    content = {**json.loads(Start().pack()), **change}
+    with pytest.raises(FrameRejected):
+        Start.unpack(json.dumps(content).encode())
+
+
+def test_random_payloads_are_refused_by_every_kind() -> None:
+    seed = 20_261_122
+    print("seed", seed)
+    draw = random.Random(seed)
+    kinds = [FRAME_START, FRAME_EVENTS, FRAME_HEARTBEAT, FRAME_ACKNOWLEDGE, FRAME_ERROR, FRAME_WELCOME, 99]
+    for _ in range(3_000):
+        talk = Talk(MemoryBinlog(b"x" * 10), Start())
+        frame = Frame(draw.choice(kinds), draw.randbytes(draw.randrange(40)))
+        side = draw.choice([talk.source, talk.replica])
+        with pytest.raises(PeerError):
+            side.receive(frame, talk.now)
+        assert talk.relay.files == {} and talk.relay.heartbeats == []
