@@ -121,7 +121,7 @@ def column_from_json(value: Any) -> Column:
         kind = from_json(value["type"])
         default = value_from_json(kind, value["default"]) if "default" in value else ABSENT
         return Column(value["name"], kind, value["nullable"], default, value["storage"])
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise SchemaInvalid(f"not a column: {shown(value)}") from error
 
 
@@ -282,5 +282,5 @@ class TableDefinition:
                 value.get("tablespace"),
                 tuple(index_from_json(each) for each in value.get("indexes", ())),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise SchemaInvalid(f"not a table definition: {shown(data)}") from error

@@ -1,0 +1,112 @@
+"""Column types in MySQL's words, and back.
+
+Bool is TINYINT(1), as MySQL's own BOOLEAN is. Text compares in binary order here, so it is utf8mb4_bin there. Text and
+Blob are LONGTEXT and LONGBLOB; what comes from a server as any of the shorter ones is Text or Blob too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine import types as t
+from engine.errors import SchemaInvalid, Unsupported
+from engine.types_base import ColumnType
+from engine.types_text import Binary, Char, VarBinary, VarChar
+
+UTF8 = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+
+_WORDS: dict[ColumnType, str] = {
+    t.Int8: "TINYINT",
+    t.Int16: "SMALLINT",
+    t.Int32: "INT",
+    t.Int64: "BIGINT",
+    t.UInt8: "TINYINT UNSIGNED",
+    t.UInt16: "SMALLINT UNSIGNED",
+    t.UInt32: "INT UNSIGNED",
+    t.UInt64: "BIGINT UNSIGNED",
+    t.Float32: "FLOAT",
+    t.Float64: "DOUBLE",
+    t.Bool: "TINYINT(1)",
+    t.Text: f"LONGTEXT {UTF8}",
+    t.Blob: "LONGBLOB",
+    t.Date: "DATE",
+    t.Time: "TIME(6)",
+    t.DateTime: "DATETIME(6)",
+    t.Timestamp: "TIMESTAMP(6)",
+}
+_INTEGERS = {
+    "TINYINT": (t.Int8, t.UInt8),
+    "SMALLINT": (t.Int16, t.UInt16),
+    "MEDIUMINT": (t.Int32, t.UInt32),
+    "INT": (t.Int32, t.UInt32),
+    "INTEGER": (t.Int32, t.UInt32),
+    "BIGINT": (t.Int64, t.UInt64),
+}
+_PLAIN: dict[str, ColumnType] = {
+    "BOOL": t.Bool,
+    "BOOLEAN": t.Bool,
+    "FLOAT": t.Float32,
+    "DOUBLE": t.Float64,
+    "REAL": t.Float64,
+    "DATE": t.Date,
+    "TIME": t.Time,
+    "DATETIME": t.DateTime,
+    "TIMESTAMP": t.Timestamp,
+    **dict.fromkeys(["TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "JSON"], t.Text),
+    **dict.fromkeys(["TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"], t.Blob),
+    "YEAR": t.UInt16,
+}
+_SIZED: dict[str, Callable[[int], ColumnType]] = {
+    "CHAR": Char,
+    "CHARACTER": Char,
+    "VARCHAR": VarChar,
+    "BINARY": Binary,
+    "VARBINARY": VarBinary,
+}
+_DECIMALS = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
+KNOWN = frozenset({*_INTEGERS, *_PLAIN, *_SIZED, *_DECIMALS, "ENUM", "BIT"})
+
+
+def quoted(text: str) -> str:
+    """A string of SQL, whatever the server's sql_mode says of backslashes."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def to_sql(kind: ColumnType) -> str:
+    """A column type in MySQL's words."""
+    if kind in _WORDS:
+        return _WORDS[kind]
+    if isinstance(kind, t.Decimal):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    if isinstance(kind, t.Enum):
+        return f"ENUM({','.join(quoted(each) for each in kind.members)}) {UTF8}"
+    if isinstance(kind, (Char, VarChar)):
+        return f"{type(kind).__name__.upper()}({kind.length}) {UTF8}"
+    if isinstance(kind, (Binary, VarBinary)):
+        return f"{type(kind).__name__.upper()}({kind.length})"
+    raise SchemaInvalid(f"column type {kind!r} has no twin in MySQL; report this")
+
+
+def from_sql(word: str, numbers: tuple[int, ...], members: tuple[str, ...], is_unsigned: bool) -> ColumnType:
+    """The column type of MySQL's word, its numbers or members in parentheses, and UNSIGNED.
+
+    Raises: Unsupported, SchemaInvalid for sizes that cannot be here.
+    """
+    if word == "TINYINT" and numbers == (1,) and not is_unsigned:
+        return t.Bool
+    if word in _INTEGERS:
+        return _INTEGERS[word][is_unsigned]
+    if word == "FLOAT" and numbers[:1] > (24,):
+        return t.Float64
+    if word in _PLAIN:
+        return _PLAIN[word]
+    if word in _SIZED:
+        return _SIZED[word](numbers[0] if numbers else 1)
+    if word in _DECIMALS:
+        precision, scale = (*numbers, *(10, 0)[len(numbers) :])[:2]
+        return t.Decimal(precision, scale)
+    if word == "ENUM":
+        return t.Enum(*members)
+    if word == "BIT":
+        return t.UInt64
+    raise Unsupported(f"columns of type {word} are not replicated; leave the table out with a filter", type=word)

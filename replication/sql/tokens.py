@@ -1,0 +1,80 @@
+"""SQL text as tokens: words, quoted names, strings, numbers, signs. Comments go, but for ours (see `emit`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from engine.errors import Unsupported
+
+STATEMENT_CHARACTERS_MAX = 1 << 20
+OURS = "/* tidemark "
+
+WORD, NAME, STRING, HEX, NUMBER, SIGN, END = "word", "name", "string", "hex", "number", "sign", "end"
+
+_PATTERNS = re.compile(
+    r"""
+    (?P<space>\s+|--[ \t][^\n]*|--\n|\#[^\n]*)
+  | (?P<executed>/\*M?!\d{0,6}|\*/)
+  | (?P<comment>/\*(?:[^*]|\*(?!/))*\*/)
+  | (?P<hex>[xX]'[0-9a-fA-F]*'|0x[0-9a-fA-F]+\b)
+  | (?P<word>[A-Za-z_][A-Za-z0-9_$]*)
+  | (?P<name>`(?:[^`]|``)+`)
+  | (?P<string>'(?:[^'\\]|''|\\.)*'|"(?:[^"\\]|""|\\.)*")
+  | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
+  | (?P<sign>[(),.;=+\-])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "b": "\b", "Z": "\x1a"}
+
+
+class Token(NamedTuple):
+    """One token: its kind, its meaning (words in capitals, names and strings without quotes), where it begins."""
+
+    kind: str
+    text: str
+    at: int
+
+
+def tokens(sql: str) -> Iterator[Token]:
+    """The tokens of a statement, END last. Raises: Unsupported at what is no token."""
+    if len(sql) > STATEMENT_CHARACTERS_MAX:
+        raise Unsupported(f"a statement of {len(sql)} characters is longer than {STATEMENT_CHARACTERS_MAX}")
+    at = 0
+    while at < len(sql):
+        found = _PATTERNS.match(sql, at)
+        if found is None:
+            raise Unsupported(f"SQL that is not understood at {sql[at : at + 40]!r}", statement=sql[:200])
+        kind, text = str(found.lastgroup), found.group()
+        # What a version comment encloses is for the server that executes it, and for us.
+        if kind not in ("space", "comment", "executed"):
+            yield Token(kind, _meaning(kind, text), at)
+        at = found.end()
+    yield Token(END, "", at)
+
+
+def _meaning(kind: str, text: str) -> str:
+    if kind == WORD:
+        return text.upper()
+    if kind == NAME:
+        return text[1:-1].replace("``", "`")
+    if kind == HEX:
+        return text[2:-1] if text.endswith("'") else text[2:]
+    if kind == STRING:
+        return re.sub(r"\\(.)|''|\"\"", lambda each: _unescaped(each, text[0]), text[1:-1], flags=re.DOTALL)
+    return text
+
+
+def _unescaped(found: re.Match[str], quote: str) -> str:
+    """What an escape, or a doubled quote, of a string stands for."""
+    if found[1] is not None:
+        return _ESCAPES.get(found[1], found[1])
+    return quote if found[0] == 2 * quote else found[0]
+
+
+def our_note(sql: str) -> str | None:
+    """What a statement of ours says beyond SQL, if it does."""
+    start = sql.rfind(OURS)
+    return sql[start + len(OURS) : -3] if start >= 0 and sql.endswith(" */") else None

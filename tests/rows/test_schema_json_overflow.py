@@ -1,0 +1,24 @@
+"""Definitions out of damaged JSON.
+
+A statement of the binlog whose definition had a Time default of forty digits raised OverflowError out of `datetime`
+where SchemaInvalid was promised: the applier would have died of it instead of stopping with a typed error.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engine.errors import SchemaInvalid
+from engine.schema import Column, TableDefinition
+from engine.types import Int64
+
+
+@pytest.mark.parametrize("kind", ["Time", "Date", "DateTime", "Timestamp"])
+def test_default_beyond_every_number_is_no_definition(kind: str) -> None:
+    column = {"default": int("9" * 40), "name": "a", "nullable": False, "storage": "memory", "type": {"type": kind}}
+    definition = json.loads(TableDefinition(1, 1, "t", (Column("id", Int64),), ("id",)).to_json())
+    definition["columns"].append(column)
+    with pytest.raises(SchemaInvalid):
+        TableDefinition.from_json(json.dumps(definition).encode())
