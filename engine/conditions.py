@@ -63,15 +63,15 @@ class Running:
         self.rows = np.zeros(p.ROWS_WORDS, dtype=np.int64)
         self.work = program.new_work()
 
-    def run(self, table: Table, entries: Words, offsets: Words) -> tuple[int, Words]:
+    def run(self, table: Table, entries: Words, offsets: Words, parameters: Words = NOTHING) -> tuple[int, Words]:
         """Run over entries in private memory: (RUN_OK, RUN_LAST or RUN_ERROR, planes as `run_batch` has them).
 
-        Shapes: planes (2 + 3 * outputs, rows).
+        Shapes: planes (2 + 3 * outputs, rows); parameters (words a row * rows,), a plane for each.
         """
         count = offsets.size
         planes = np.empty((2 + len(self.program.outputs) * p.OUTPUT_PLANES, count), dtype=np.int64)
         words = self.program.words
-        status = int(run_batch(entries, offsets, count, NOTHING, words, self.rows, self.work, planes.reshape(-1)))
+        status = int(run_batch(entries, offsets, count, parameters, words, self.rows, self.work, planes.reshape(-1)))
         if status == p.RUN_BROKEN:
             raise ProgramInvalid(f"{table.name}: the program does not fit the rows; make it anew", table=table.name)
         return status, planes

@@ -1,0 +1,182 @@
+"""Changes of another site, in batches, each row with an outcome of its own (docs/replication.md, sections 6 and 7).
+
+A batch is of one table and kind, and no key stands in it twice: what one change leaves is what the next one meets. All
+rows of a batch are locked, judged by an interpreted program where there is one, and those accepted are changed; the
+others are left as they are, and say why. There is no Python per row but for rows that others insert in the meantime.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.batch_operations import PUT_SLICE_ROWS, put_images, read_keys, touch_many
+from engine.column_patch import encode_columns_patch
+from engine.columnar import EncodedKeys, encode_keys, encode_rows
+from engine.conditions import Running, failed
+from engine.errors import DuplicateKey
+from engine.kernels.applied import lock_found
+from engine.layout import program as p
+from engine.layout.arena import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_UPDATE_KEPT, OK, X_ROW
+from engine.row_operations import NOTHING, check_table, settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.interpreter import Program
+    from engine.memory.arena import Words
+    from engine.table import Table
+    from engine.transaction import Transaction
+
+# Outcomes of a row.
+APPLIED = 0
+MISSING = 1  # an update or a delete found no row
+EXISTS = 2  # an insert found a row with its key, or with its key of a unique index
+REFUSED = 3  # the program refused the row as it is
+
+
+class Judge:
+    """A program that says which rows may be changed, with up to four words of its own for each row of a batch.
+
+    Shapes: `parameters` (words a row, rows) int64.
+    """
+
+    def __init__(self, program: Program, parameters: Words | None = None) -> None:
+        self.running = Running(program)
+        self.parameters = parameters
+        definition = program.definition
+        self.names = [definition.columns[position].name for position in program.columns]
+
+    def accepts(self, table: Table, entries: Words, offsets: Words, places: Words) -> Words:
+        """Which of the rows whose images lie at `offsets` are accepted; `places`: where they stand in the batch.
+
+        Raises: what a program meets in a row.
+        """
+        given = NOTHING if self.parameters is None else np.ascontiguousarray(self.parameters[:, places]).reshape(-1)
+        status, planes = self.running.run(table, entries, offsets, given)
+        if status == p.RUN_ERROR:
+            row = int(np.argmax(planes[0] == p.VERDICT_ERROR))
+            raise failed(table, entries[int(offsets[row]) :], int(planes[1, row]))
+        accepted: Words = planes[0] == p.VERDICT_OK
+        return accepted
+
+
+def apply_inserts(txn: Transaction, table: Table, rows: pa.RecordBatch) -> Words:
+    """Insert rows that have no key in common with a row that is there; returns the outcome of each.
+
+    Columns not given take their defaults. Raises: what validation finds; Retryable errors roll the transaction back.
+    """
+    outcomes = np.full(rows.num_rows, EXISTS, dtype=np.int64)
+    found = _lock(txn, table, _keys(table, rows))
+    _insert(txn, table, rows, np.flatnonzero(found == 0), outcomes)
+    return outcomes
+
+
+def apply_upserts(txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None) -> Words:
+    """Insert rows, or give those that are there the columns given, if `judge` accepts them; returns the outcomes."""
+    outcomes = np.full(rows.num_rows, EXISTS, dtype=np.int64)
+    found = _lock(txn, table, _keys(table, rows))
+    _update(txn, table, rows, np.flatnonzero(found), judge, outcomes)
+    _insert(txn, table, rows, np.flatnonzero(found == 0), outcomes)
+    return outcomes
+
+
+def apply_updates(txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None) -> Words:
+    """Give rows the columns given besides their keys, if `judge` accepts them; returns the outcome of each.
+
+    No column besides the key is a change too: the row is touched, as by a read that the other site has tracked.
+    """
+    outcomes = np.full(rows.num_rows, MISSING, dtype=np.int64)
+    found = _lock(txn, table, _keys(table, rows))
+    _update(txn, table, rows, np.flatnonzero(found), judge, outcomes)
+    return outcomes
+
+
+def apply_deletes(txn: Transaction, table: Table, keys: pa.RecordBatch, judge: Judge | None = None) -> Words:
+    """Delete the rows that have these keys, if `judge` accepts them; returns the outcome of each."""
+    outcomes = np.full(keys.num_rows, MISSING, dtype=np.int64)
+    places = np.flatnonzero(_lock(txn, table, _keys(table, keys)))
+    if judge is not None and places.size:
+        entries, offsets = _read(txn, table, keys, places, table.format.touches_disk(judge.names))
+        accepted = judge.accepts(table, entries, offsets, places)
+        outcomes[places[~accepted]] = REFUSED
+        places = places[accepted]
+    if places.size:
+        touch_many(txn, table, _keys(table, keys, places), MODE_DELETE, 0)
+        outcomes[places] = APPLIED
+    return outcomes
+
+
+def touch_rows_again(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
+    """Touch rows without changing them, so that they travel again (a refresh); MISSING for keys that have none."""
+    return apply_updates(txn, table, keys.select(list(table.definition.primary_key)))
+
+
+def _keys(table: Table, rows: pa.RecordBatch, places: Words | None = None) -> EncodedKeys:
+    keys = rows.select(list(table.definition.primary_key))
+    return encode_keys(table.format, keys if places is None or places.size == rows.num_rows else keys.take(places))
+
+
+def _lock(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
+    """Lock the rows that are there; for each key 1 or 0."""
+    txn.check()
+    check_table(table)
+    found = np.zeros(keys.count, dtype=np.int64)
+    position = 0
+    deadline: float | None = None
+    while position < keys.count:
+        stop = min(position + PUT_SLICE_ROWS, keys.count)
+        place = (txn.mem, table.address, txn.desc, txn.buf, keys.keys, keys.key_offsets, keys.key_stride)
+        status = lock_found(*place, position, stop, found)
+        position = int(txn.mem[txn.desc + X_ROW])
+        deadline = None if status == OK else settle(txn, table, status, 4_096, deadline)
+    return found
+
+
+def _read(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words, with_disk: bool) -> tuple[Words, Words]:
+    """Entries and image offsets of rows that are locked, in the order of `places`."""
+    entries, offsets, _ = read_keys(table, _keys(table, rows, places), txn, with_disk)
+    return entries, offsets
+
+
+def _update(
+    txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words, judge: Judge | None, outcomes: Words
+) -> None:
+    """Update the locked rows at `places` of the batch."""
+    if not places.size:
+        return
+    row_format = table.format
+    names = [name for name in rows.schema.names if name not in table.definition.primary_key]
+    touches_disk = row_format.touches_disk(names)
+    with_disk = touches_disk or (judge is not None and row_format.touches_disk(judge.names))
+    entries, offsets = _read(txn, table, rows, places, with_disk)
+    if judge is not None:
+        accepted = judge.accepts(table, entries, offsets, places)
+        outcomes[places[~accepted]] = REFUSED
+        places, offsets = places[accepted], np.ascontiguousarray(offsets[accepted])
+        if not places.size:
+            return
+    changes = rows.select(names)
+    mode = MODE_UPDATE_KEPT if row_format.has_disk and not touches_disk else MODE_UPDATE
+    patched = encode_columns_patch(
+        row_format, changes if places.size == rows.num_rows else changes.take(places), entries, offsets
+    )
+    image_offsets = NOTHING if patched.stride_words else patched.offsets
+    put_images(txn, table, patched.images, image_offsets, patched.count, mode, 0)
+    outcomes[places] = APPLIED
+
+
+def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words, outcomes: Words) -> None:
+    """Insert the rows at `places` of the batch, whose keys were free when they were looked for."""
+    while places.size:
+        encoded = encode_rows(table.format, rows if places.size == rows.num_rows else rows.take(places))
+        offsets = NOTHING if encoded.stride_words else encoded.offsets
+        try:
+            with txn.savepoint():
+                put_images(txn, table, encoded.images, offsets, encoded.count, MODE_INSERT, 0)
+            outcomes[places] = APPLIED
+            return
+        except DuplicateKey as error:
+            # Somebody was quicker, or a unique index has the value: this row keeps its outcome, the others go on.
+            places = np.delete(places, int(error.evidence["row"]))  # type: ignore[call-overload]

@@ -1,0 +1,1 @@
+"""Changes of another site applied in batches."""
