@@ -73,7 +73,7 @@ class Snapshots:
                 epoch, _, sequence = store.epochs.close()
                 snapshot = kind(store, epoch)
                 store.pin(snapshot)  # before the list of tables is read: what is dropped later waits for this one
-                snapshot.tables = {name: _frozen(table) for name, table in store.tables.items()}
+                snapshot.by_name = {name: _frozen(table) for name, table in store.tables.items()}
                 self.open = {**self.open, epoch: snapshot}
                 status = open_snapshot(store.mem, epoch)
                 if status == ST_SPACE:
@@ -123,13 +123,13 @@ def _frozen(table: Table) -> Table:
 class Snapshot:
     """The tables of a store as at the end of an epoch. May be used by any thread."""
 
-    tables: dict[str, Table]
+    by_name: dict[str, Table]
 
     def __init__(self, store: Transactions, epoch: int) -> None:
         self.store = store
         self.mem = store.mem
         self.epoch = epoch
-        self.tables = {}
+        self.by_name = {}
         self.is_closed = False
 
     def close(self) -> None:
@@ -164,9 +164,9 @@ class Snapshot:
     def table_of(self, name: str) -> Table:
         """The table of this name, as it was defined. Raises: NoSuchTable, and as `check`."""
         self.check()
-        found = self.tables.get(name)
+        found = self.by_name.get(name)
         if found is None:
-            found = self.tables.get(qualified_name(name))
+            found = self.by_name.get(qualified_name(name))
         if found is None:
             raise NoSuchTable(f"table {name!r} does not exist in the snapshot; see tables()", table=name)
         return found
