@@ -75,7 +75,7 @@ class Options:
     undo_log: size of the UNDO log on disk, made with the first tablespace; one that exists keeps its own.
     undo_filter: leave out of the UNDO log what no restart can need, because the REDO log has it; without it a restart
         through an epoch may go back as far as the local checkpoints kept.
-    snapshot_memory: bound on old rows kept for open snapshots; past it the oldest snapshot is given up (SnapshotTooOld).
+    snapshot_memory: bound on old rows kept for open snapshots; past it the oldest is given up (SnapshotTooOld).
 
     Units: sizes are bytes or text such as "64 MiB" (B, KiB, MiB, GiB, TiB); intervals are milliseconds.
     Raises: SchemaInvalid for a value of the wrong type or out of range.

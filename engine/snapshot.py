@@ -36,7 +36,6 @@ from engine.schema import qualified_name
 
 if TYPE_CHECKING:
     from engine.options import Options
-    from engine.store import Store
     from engine.table import Table
     from engine.transactions import Transactions
 

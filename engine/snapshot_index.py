@@ -1,7 +1,7 @@
-"""Rows of a snapshot by an ordered index: entries of rows that have not changed since, versions of the others merged in.
+"""Rows of a snapshot by an ordered index: rows that have not changed since, versions of the others merged in.
 
-Keys and places are compared in the direction of the scan: for a descending one both are turned, so that every comparison
-here is ascending. Each call of the tree is merged with the versions appended before it (docs/access.md, section 11).
+Keys and places are compared in the direction of the scan: for a descending one both are turned, so that every
+comparison here is ascending. Each call of the tree is merged with the versions appended before it (docs/access.md, section 11).
 """
 
 from __future__ import annotations
@@ -224,5 +224,3 @@ def _laid_out(table: Table, rows: _Sorted) -> ScanBatch:
         entries = rows.entries[(starts[:, None] + np.arange(size)).ravel()]
         return ScanBatch(entries, np.arange(len(rows), dtype=np.int64) * size + ENTRY_WORDS, len(rows))
     return ScanBatch(rows.entries, rows.offsets, len(rows))
-
-

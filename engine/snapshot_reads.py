@@ -66,7 +66,7 @@ def addresses_of(table: Table, numbers: Words) -> Words:
 def read_rows(
     snapshot: Snapshot, table: Table, fragments: Words, rowids: Words, pages: Words | None
 ) -> tuple[Words, Words]:
-    """(entries, image offset of each row, −1 for those that are none). pages: where their disk parts lie; None: without.
+    """(entries, image offset of each row, -1 for those that are none). pages: of their disk parts; None: without these.
 
     Shapes: fragments (descriptors), rowids and pages (rows,). Raises: SnapshotTooOld, SnapshotClosed; with disk parts
     PageDamaged, IoFailed, MemoryExhausted.

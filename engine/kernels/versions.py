@@ -16,12 +16,14 @@ from engine.kernels.rows import map_get
 from engine.kernels.words import move_words
 from engine.layout.arena import (
     COMPACT_SLOT_BITS,
+    F_DISK_WORDS,
     F_FIXED_WORDS,
     F_HAS_DISK,
     F_INDEX_SEED,
     F_TABLESPACE,
     OK,
     ROW_HEADER_WORDS,
+    S_CAPTURE_WAITS,
     S_SNAPSHOT_COUNT,
     S_SNAPSHOT_LIST,
     S_SNAPSHOT_NEWEST,
@@ -33,13 +35,16 @@ from engine.layout.arena import (
     S_VERSION_RING_WORDS,
     S_VERSION_TAIL,
     S_VERSIONS_KEPT,
+    ST_DAMAGED,
     ST_INVARIANT,
     ST_MORE,
+    ST_PAGE,
     ST_SPACE,
     ST_TOO_OLD,
+    X_STATE,
 )
 from engine.layout.disk import PIECE_CHUNK, PIECE_ROWID_MASK
-from engine.layout.disk_arena import SLOT_BITS, SLOT_MASK, TS_CACHE, TS_PAGE_WORDS
+from engine.layout.disk_arena import C_FRAMES, SLOT_BITS, SLOT_MASK, TS_CACHE, TS_PAGE_WORDS
 from engine.layout.versions import (
     BUCKET_SHARE_SHIFT,
     CAPTURE_WORDS_MAX,
@@ -59,6 +64,9 @@ from engine.layout.versions import (
     V_WORDS,
 )
 
+SLICED = 3  # X_STATE of a commit in slices
+AWAITED_PAGES_MAX = 64
+CAPTURE_WAITS_MAX = 256
 _HASH_MULTIPLIER = -7046029254386353131  # odd, 2**64 / golden ratio
 
 
@@ -247,46 +255,85 @@ def find_version(mem, fragment, rowid, epoch):
 # --- keeping --------------------------------------------------------------------------------------
 @helper
 def walk_chunks(mem, fragment, rowid, link, stamp, at, stop, is_copied):
-    """Copy the chunks that `link` leads to into mem[at:stop], or only look; whether all are there and in memory."""
+    """Copy the chunks that `link` leads to into mem[at:stop], or only look: OK, ST_PAGE if one is not in memory, or
+    ST_DAMAGED.
+    """
     space = mem[fragment + F_TABLESPACE]
     size = chunk_words(mem, space)
     while at < stop:
         if link == 0 or at + size > stop:
-            return False
+            return ST_DAMAGED
         frame = frame_of(mem, mem[space + TS_CACHE], link >> SLOT_BITS)
         if frame == 0:
-            return False
+            return ST_PAGE
         piece = page_piece(mem, frame, mem[space + TS_PAGE_WORDS], link & SLOT_MASK)
         if piece == 0:
-            return False
+            return ST_DAMAGED
         found = page_piece_words(mem, frame, mem[space + TS_PAGE_WORDS], link & SLOT_MASK)
         if found != LINKED_WORDS + size or mem[piece] & PIECE_CHUNK == 0:
-            return False
+            return ST_DAMAGED
         if mem[piece] & PIECE_ROWID_MASK != rowid or mem[piece + 2] != stamp:
-            return False
+            return ST_DAMAGED
         if is_copied:
             move_words(mem, piece + LINKED_WORDS, mem, at, size)
         at += size
         link = mem[piece + 1]
-    return True
+    return OK
 
 
 @helper
 def part_to_keep(mem, fragment, rowid, row):
-    """What can be copied of a row's disk part: (DISK_WHOLE or DISK_LOST, address, words there, words in all, link,
-    stamp).
+    """(OK, or why a row's disk part cannot be copied: ST_PAGE, ST_SPACE, ST_DAMAGED; address, words there, in all,
+    link, stamp).
     """
     reference = mem[row + ROW_HEADER_WORDS + mem[fragment + F_FIXED_WORDS] - 1]
     space = mem[fragment + F_TABLESPACE]
     if frame_of(mem, mem[space + TS_CACHE], reference >> SLOT_BITS) == 0:
-        return DISK_LOST, 0, 0, 0, 0, 0
+        return ST_PAGE, 0, 0, 0, 0, 0
     address, here, words, link, stamp = part_on_page(mem, fragment, rowid, reference)
     if address == 0:
-        return DISK_LOST, 0, 0, 0, 0, 0
+        return ST_DAMAGED, 0, 0, 0, 0, 0
+    status = OK
     if here < words:
-        if words > CAPTURE_WORDS_MAX or not walk_chunks(mem, fragment, rowid, link, stamp, here, words, False):
-            return DISK_LOST, 0, 0, 0, 0, 0
-    return DISK_WHOLE, address, here, words, link, stamp
+        status = ST_SPACE
+        if words <= CAPTURE_WORDS_MAX:
+            status = walk_chunks(mem, fragment, rowid, link, stamp, here, words, False)
+    return status, address, here, words, link, stamp
+
+
+@helper
+def is_to_keep(mem, fragment, rowid, row, keeps_disk):
+    """Whether a row that changes must be appended: an open snapshot shows it, or its disk part alone."""
+    if mem[row + 1] <= mem[S_SNAPSHOT_NEWEST]:
+        return True
+    if keeps_disk or not mem[fragment + F_HAS_DISK]:
+        return False
+    newest = newest_version(mem, fragment, rowid)
+    return newest != 0 and mem[newest + V_DISK] == DISK_KEPT
+
+
+@helper
+def await_part(mem, txn, fragment, rowid, row):
+    """In a commit in slices, before a row's disk part changes or goes: ST_PAGE as long as chunks an open snapshot shows
+    are not in memory, but will be if the pages of the operation are asked for again; else OK.
+
+    The commit reads these pages anyway, to free them. All must fit into what a commit holds; and since others may
+    displace them again, there is an end to it.
+    """
+    if mem[S_SNAPSHOT_NEWEST] == 0 or mem[txn + X_STATE] != SLICED or mem[fragment + F_DISK_WORDS] >= 0:
+        return OK
+    if not is_to_keep(mem, fragment, rowid, row, False):
+        return OK
+    status, _, here, words, _, _ = part_to_keep(mem, fragment, rowid, row)
+    if status == ST_PAGE:
+        space = mem[fragment + F_TABLESPACE]
+        pages = 2 + (words - here) // chunk_words(mem, space)  # and the first ones of the old and the new part
+        mem[S_CAPTURE_WAITS] += 1
+        fits = pages <= min(AWAITED_PAGES_MAX, mem[mem[space + TS_CACHE] + C_FRAMES] // 4)
+        if fits and mem[S_CAPTURE_WAITS] <= CAPTURE_WAITS_MAX:
+            return ST_PAGE
+    mem[S_CAPTURE_WAITS] = 0
+    return OK
 
 
 @helper
@@ -295,18 +342,17 @@ def keep_version(mem, fragment, rowid, row, ended, keeps_disk):
 
     keeps_disk: its disk part stays where it is. The caller has seen that a snapshot is open.
     """
-    if mem[row + 1] > mem[S_SNAPSHOT_NEWEST]:
-        if keeps_disk or not mem[fragment + F_HAS_DISK]:
-            return
-        newest = newest_version(mem, fragment, rowid)
-        if newest == 0 or mem[newest + V_DISK] != DISK_KEPT:
-            return
+    if not is_to_keep(mem, fragment, rowid, row, keeps_disk):
+        return
     words = entry_words(mem, fragment, row, False)
     disk, address, here, more, link, stamp = DISK_WHOLE, 0, 0, 0, 0, 0
     if keeps_disk:
         disk = DISK_KEPT
     elif mem[fragment + F_HAS_DISK]:
-        disk, address, here, more, link, stamp = part_to_keep(mem, fragment, rowid, row)
+        status, address, here, more, link, stamp = part_to_keep(mem, fragment, rowid, row)
+        if status != OK:
+            disk = DISK_LOST
+            more = 0
     total = (V_ROW + words + more + V_UNIT_WORDS - 1) // V_UNIT_WORDS * V_UNIT_WORDS
     position = take_room(mem, total, ended)
     if position < 0:

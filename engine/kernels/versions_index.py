@@ -1,7 +1,7 @@
 """What an open snapshot shows by an ordered index: entries of rows that have not changed since, and versions to merge.
 
-A scan takes the next entries of the tree and notes the ring's head in one call; versions appended up to that head belong
-to the range the cursor has passed by then, later ones to the next call (docs/access.md, section 11).
+A scan takes the next entries of the tree and notes the ring's head in one call; versions appended up to that head
+belong to the range the cursor has passed by then, later ones to the next call (docs/access.md, section 11).
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, ou
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])")
 def gather_versions(mem, table, epoch, until, limit, places, out, offsets, state):
-    """Copy the versions a snapshot shows of a table (its number), without disk parts, appended from position state[2] on
-    and before `until`; looking at no more than `limit`. places gets the place of each.
+    """Copy the versions a snapshot shows of a table (its number), without disk parts, appended from position state[2]
+    on and before `until`; looking at no more than `limit`. places gets the place of each.
 
     state: [versions found, words used, next position]. OK when all were looked at, ST_MORE, ST_SPACE - words needed (or
     ST_SPACE, when places is full), or ST_TOO_OLD.

@@ -1,7 +1,7 @@
 """What an open snapshot shows: slots as they are if they have not changed since, else rows of the version store.
 
-Every kernel begins by asking whether the snapshot is open: if it is not, nothing else is looked at. Entries are those of
-`reads.py` and `disk_reads.py`.
+Every kernel begins by asking whether the snapshot is open: if it is not, nothing else is looked at. Entries are those
+of `reads.py` and `disk_reads.py`.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def read_at(mem, epoch, with_disk, fragment, rowid, out, place, state):
 
 @helper
 def page_at(mem, epoch, fragment, rowid):
-    """Page with the disk part a row had at the end of `epoch`: PAGE_OF_OWN if none is needed, -1 if there was no row."""
+    """Page with the disk part a row had at the end of `epoch`: PAGE_OF_OWN if none is needed, -1 if no row was there."""
     row = row_address(mem, fragment, rowid)
     if row == 0 or mem[row + 1] > epoch or not is_live(mem, row):
         at, source = find_version(mem, fragment, rowid, epoch)
