@@ -149,7 +149,7 @@ def read_at(mem, epoch, with_disk, fragment, rowid, out, place, state):
 
 @helper
 def page_at(mem, epoch, fragment, rowid):
-    """Page with the disk part a row had at the end of `epoch`: PAGE_OF_OWN if none is needed, -1 if no row was there."""
+    """Page with the disk part a row had at the end of `epoch`: PAGE_OF_OWN if none is needed, -1 without row."""
     row = row_address(mem, fragment, rowid)
     if row == 0 or mem[row + 1] > epoch or not is_live(mem, row):
         at, source = find_version(mem, fragment, rowid, epoch)
