@@ -8,7 +8,7 @@ section 11).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class _Sorted:
     def __len__(self) -> int:
         return len(self.places)
 
-    def chosen(self, which: Words) -> _Sorted:
+    def chosen(self, which: Any) -> _Sorted:
         """Some of them, by number or mask; entries stay as they are."""
         return _Sorted(self.keys[which], self.places[which], self.entries, self.offsets[which])
 

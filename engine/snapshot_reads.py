@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.batch_operations import SCAN_BATCH_ROWS, SCAN_SLICE_SLOTS, SCAN_WORDS, ScanBatch
-from engine.columnar import NO_WORDS, EncodedKeys
+from engine.column_buffers import NO_WORDS
+from engine.columnar import EncodedKeys
 from engine.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX, Gatherer, read_alone
 from engine.disk_reading import SCAN_WORDS as DISK_SCAN_WORDS
 from engine.kernels.partitions import fragments_of_keys

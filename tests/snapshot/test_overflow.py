@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ __all__ = ["small_steps"]
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("text", tm.VarChar(8_000), nullable=True)]
 
 
-def opened(**options):  # type: ignore[no-untyped-def]
+def opened(**options: Any) -> tuple[Any, Any]:
     db = open_memory(snapshot_memory="64 KiB", redo_log="16 MiB", **options)
     table = db.create_table("test.t", COLUMNS, "id")
     db.create_index("test.t", "by_n", ["n"])
@@ -23,7 +25,7 @@ def opened(**options):  # type: ignore[no-untyped-def]
     return db, table
 
 
-def calls(snapshot):  # type: ignore[no-untyped-def]
+def calls(snapshot: Any) -> list[Callable[[], Any]]:
     table = snapshot["test.t"]
     return [
         lambda: table.get(1),
@@ -111,7 +113,7 @@ def test_random_changes_of_a_store_with_little_room_never_show_wrong_rows(small_
     print("seed 11")
     db, table = opened()
     rows = {i: (i, i, "a") for i in range(400)}
-    taken: list[tuple[object, dict[int, tuple[int, int, str]]]] = []
+    taken: list[tuple[Any, dict[int, tuple[int, int, str]]]] = []
     seen_whole = 0
     for step in range(160):
         keys = rng.sample(range(400), rng.randint(1, 25))
@@ -124,11 +126,11 @@ def test_random_changes_of_a_store_with_little_room_never_show_wrong_rows(small_
         if rng.random() < 0.5 and len(taken) < 6:
             taken.append((db.snapshot(), dict(rows)))
         if rng.random() < 0.15 and taken:
-            taken.pop(rng.randrange(len(taken)))[0].close()  # type: ignore[attr-defined]
+            taken.pop(rng.randrange(len(taken)))[0].close()
         open_now = walk.open_epochs(db._store.mem)
         for snapshot, copy in taken:
             try:
-                shown = snapshot["test.t"]  # type: ignore[index]
+                shown = snapshot["test.t"]
                 by = sorted(tuple(row) for row in shown.scan(index="by_n"))
                 assert by == sorted(copy.values())
                 assert {row[0]: tuple(row) for row in shown.scan()} == copy
@@ -137,9 +139,9 @@ def test_random_changes_of_a_store_with_little_room_never_show_wrong_rows(small_
                 row = shown.get(key)
                 assert (None if row is None else tuple(row)) == copy.get(key)
                 seen_whole += 1
-                assert snapshot.epoch in open_now  # type: ignore[attr-defined]
+                assert snapshot.epoch in open_now
             except tm.SnapshotTooOld:
-                assert snapshot.epoch not in open_now  # type: ignore[attr-defined]
+                assert snapshot.epoch not in open_now
         if step % 20 == 0:
             assert db.check()["problems"] == []
             assert sum(1 for _ in walk.versions(db._store.mem)) > 0 or not open_now
@@ -148,7 +150,7 @@ def test_random_changes_of_a_store_with_little_room_never_show_wrong_rows(small_
     ring = db._store.mem
     assert status["versions_kept"] * 120 > 2 * status["size_bytes"], "the ring was gone round more than once"
     for snapshot, _ in taken:
-        snapshot.close()  # type: ignore[attr-defined]
+        snapshot.close()
     assert list(walk.versions(ring)) == []
     assert {row[0]: tuple(row) for row in table.scan()} == rows
     db.close()
