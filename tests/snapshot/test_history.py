@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 import tidemark as tm
+from engine.layout import arena as a
+from engine.layout import versions as v
 from tests.index.stored import NAME
+from tests.snapshot import walk
 from tests.snapshot.watched import Watched, small_steps
 
 __all__ = ["small_steps"]
@@ -29,6 +32,28 @@ def test_more_random_transactions_leave_every_snapshot_as_it_was(shape: str, see
 @pytest.mark.parametrize("seed", [1])
 def test_random_transactions_leave_every_snapshot_as_it_was(shape: str, seed: int) -> None:
     run(shape, seed, 60)
+
+
+def test_version_that_was_not_kept_is_missed_by_the_walk_and_by_readers() -> None:
+    store = Watched(5)
+    store.index("by_n")
+    for _ in range(12):
+        store.transaction()
+    one = store.take()
+    store.table.delete(min(store.rows))
+    store.verify_store()
+    store.look(one)
+    mem = store.db._store.mem
+    (version,) = walk.versions(mem)
+    at = int(mem[a.S_VERSION_RING]) + version.position % int(mem[a.S_VERSION_RING_WORDS])
+    mem[at + v.V_FRAGMENT] = 0
+    with pytest.raises(AssertionError):
+        store.verify_store()
+    for look in (store._all, store._hidden, store._numbers):
+        with pytest.raises(AssertionError):
+            look(one, lambda: None)
+    assert len(list(one.snapshot[NAME].scan(index="by_n"))) == len(one.rows) - 1
+    store.db.close()
 
 
 def run(shape: str, seed: int, steps: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tidemark as tm
@@ -22,15 +23,12 @@ class Bank:
         self.table = self.db.create_table("test.bank", columns, "id", tm.HashPartition(4))
         self.table.insert_many([(i, 100, "n" * (i % 200)) for i in range(ACCOUNTS)])
         self.db.create_index("test.bank", "by_balance", ["balance"])
-        self.failures: list[BaseException] = []
         self.looks = 0
         self.is_done = threading.Event()
 
-    def guarded(self, work: Any, seed: int) -> None:
+    def run(self, work: Any, seed: int) -> None:
         try:
             work(random.Random(seed))
-        except BaseException as error:
-            self.failures.append(error)
         finally:
             self.is_done.set()
 
@@ -77,13 +75,9 @@ def test_snapshots_beside_writing_threads_show_one_instant_each() -> None:
     print("seeds 1 to 4")
     bank = Bank()
     works = [(bank.write, 1), (bank.write, 2), (bank.read, 3), (bank.read, 4)]
-    threads = [threading.Thread(target=bank.guarded, args=work) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if bank.failures:
-        raise bank.failures[0]
+    with ThreadPoolExecutor(len(works)) as pool:
+        for done in [pool.submit(bank.run, *work) for work in works]:
+            done.result()
     status = bank.db.status()["snapshots"]
     assert bank.looks >= 4 and status["versions_kept"] > 0 and status["given_up"] == 0
     assert (status["open"], status["used_bytes"]) == (0, 0)
