@@ -53,7 +53,7 @@ class Snapshots:
     def __init__(self, store: Transactions) -> None:
         """Lays the version store out. Raises: MemoryExhausted."""
         self._store = store
-        self.open: dict[int, Snapshot] = {}  # by epoch, oldest first; replaced, never changed
+        self.open: dict[int, Snapshot] = {}  # by epoch, oldest first; looked at as a copy
         words = version_words(store.options)
         if setup_versions(store.mem, store.arena.take_region(words), words) != OK:
             raise MemoryExhausted("snapshot_memory is too small for a version store; open with a larger one")
@@ -73,7 +73,7 @@ class Snapshots:
                 snapshot = kind(store, epoch)
                 store.pin(snapshot)  # before the list of tables is read: what is dropped later waits for this one
                 snapshot.by_name = {name: _frozen(table) for name, table in store.tables.items()}
-                self.open = {**self.open, epoch: snapshot}
+                self.open[epoch] = snapshot
                 status = open_snapshot(store.mem, epoch)
                 if status == ST_SPACE:
                     raise LimitExceeded(f"{SNAPSHOTS_OPEN_MAX} snapshots are open; close some")
@@ -92,7 +92,7 @@ class Snapshots:
         close_snapshot(mem, snapshot.epoch)
         while cut_versions(mem, CUT_ENTRIES) == ST_MORE:
             pass
-        self.open = {epoch: each for epoch, each in self.open.items() if each is not snapshot}
+        self.open.pop(snapshot.epoch, None)
         self._store.unpin(snapshot)
 
     def close_all(self) -> None:
@@ -103,7 +103,7 @@ class Snapshots:
     def counters(self) -> dict[str, Any]:
         """For `status()`: those that are open and were not given up, and the version store."""
         mem = self._store.mem
-        epochs = [epoch for epoch in self.open if find_snapshot(mem, epoch) == OK]
+        epochs = [epoch for epoch in list(self.open) if find_snapshot(mem, epoch) == OK]
         return {
             "open": len(epochs),
             "oldest_epoch": min(epochs, default=None),

@@ -30,34 +30,53 @@ if TYPE_CHECKING:
 CALL_VERSIONS = 1_000
 GATHER_ROWS_FIRST = 256
 GATHER_WORDS_FIRST = 4_096
+DUE_FIRST = 1_024  # versions of a run that are compared with the cursor at once
 
 
 class _Sorted:
-    """Rows in the direction of a scan: keys and places as they are compared, entries and where their images begin."""
+    """Rows in the direction of a scan: keys and places as they are compared, entries, and where each lies in them."""
 
-    __slots__ = ("entries", "keys", "offsets", "places")
+    __slots__ = ("entries", "keys", "places", "sizes", "starts")
 
-    def __init__(self, keys: Words, places: Words, entries: Words, offsets: Words) -> None:
+    def __init__(self, keys: Words, places: Words, entries: Words, starts: Words, sizes: Words) -> None:
         self.keys = keys
         self.places = places
         self.entries = entries
-        self.offsets = offsets
+        self.starts = starts
+        self.sizes = sizes
 
     def __len__(self) -> int:
         return len(self.places)
 
     def chosen(self, which: Any) -> _Sorted:
-        """Some of them, by number or mask; entries stay as they are."""
-        return _Sorted(self.keys[which], self.places[which], self.entries, self.offsets[which])
+        """Some of them, by number, mask or slice; entries stay as they are."""
+        return _Sorted(self.keys[which], self.places[which], self.entries, self.starts[which], self.sizes[which])
 
-    def joined(self, other: _Sorted, filling: int) -> _Sorted:
-        """Both together, in order."""
-        width = max(self.keys.shape[1], other.keys.shape[1])
-        keys = np.concatenate([widened(self.keys, width, filling), widened(other.keys, width, filling)])
-        places = np.concatenate([self.places, other.places])
-        offsets = np.concatenate([self.offsets, other.offsets + self.entries.size])
-        both = _Sorted(keys, places, np.concatenate([self.entries, other.entries]), offsets)
-        return both.chosen(np.lexsort((places, *keys.T[::-1])))
+    def in_order(self) -> _Sorted:
+        """The same rows, sorted, with their entries one behind the other and no others."""
+        rows = self.chosen(np.lexsort((self.places, *self.keys.T[::-1])))
+        starts = np.cumsum(rows.sizes) - rows.sizes
+        moved = np.repeat(rows.starts - starts, rows.sizes) + np.arange(int(rows.sizes.sum()))
+        return _Sorted(rows.keys, rows.places, rows.entries[moved], starts, rows.sizes)
+
+    def beside(self, others: Sequence[_Sorted], filling: int) -> _Sorted:
+        """These and others in one, in no order."""
+        all_rows = [self, *others]
+        width = max(rows.keys.shape[1] for rows in all_rows)
+        begins = np.cumsum([0, *(rows.entries.size for rows in all_rows)])
+        return _Sorted(
+            np.concatenate([widened(rows.keys, width, filling) for rows in all_rows]),
+            np.concatenate([rows.places for rows in all_rows]),
+            np.concatenate([rows.entries for rows in all_rows]),
+            np.concatenate([rows.starts + begin for rows, begin in zip(all_rows, begins, strict=False)]),
+            np.concatenate([rows.sizes for rows in all_rows]),
+        )
+
+
+def _one_behind_the_other(keys: Words, places: Words, entries: Words, offsets: Words) -> _Sorted:
+    """Rows as a kernel copied them."""
+    starts = offsets - ENTRY_WORDS
+    return _Sorted(keys, places, entries, starts, np.diff(np.append(starts, entries.size)))
 
 
 class SnapshotIndexScan:
@@ -84,7 +103,8 @@ class SnapshotIndexScan:
         self._bound = keys.low if reverse else keys.high
         self._filling = ~LOWEST if reverse else LOWEST
         self._gathered = 0  # the ring was looked at up to this position
-        self._versions: _Sorted | None = None  # those behind the cursor
+        # Versions behind the cursor, in sorted runs: each is more than twice as long as the next one.
+        self._runs: list[_Sorted] = []
         self._meter = Meter(progress, -1, "rows")
 
     def batches(self) -> Iterator[ScanBatch]:
@@ -129,20 +149,31 @@ class SnapshotIndexScan:
         before = self._cursor.copy()
         batch, places, head, is_end = self._unchanged(limit)
         self._gather(before, head)
-        versions = self._versions
-        if versions is None:
-            return batch, is_end
-        due = np.ones(len(versions), dtype=bool)
-        if not is_end:
-            due = self._against(versions.keys, versions.places, self._cursor) <= 0
-        self._versions = None if due.all() else versions.chosen(~due)
-        if not due.any():
+        due = self._due(is_end)
+        if not due:
             return batch, is_end
         with self._index.reading() as tree:
             keys = key_matrix(tree, batch.entries, batch.offsets, self._table.format.fixed_words, self._reverse)
-        found = _Sorted(keys, ~places if self._reverse else places, batch.entries, batch.offsets)
-        merged = found.joined(versions.chosen(due), self._filling)
-        return _laid_out(self._table, merged), is_end
+        found = _one_behind_the_other(keys, ~places if self._reverse else places, batch.entries, batch.offsets)
+        rows = found.beside(due, self._filling).in_order()
+        return ScanBatch(rows.entries, rows.starts + ENTRY_WORDS, len(rows)), is_end
+
+    def _due(self, is_end: bool) -> list[_Sorted]:
+        """Take the versions from the runs that come before the cursor, or all at the end."""
+        if is_end:
+            due, self._runs = self._runs, []
+            return due
+        due = []
+        for number, run in enumerate(self._runs):
+            most = DUE_FIRST
+            while most < len(run) and self._against(run.keys[most - 1 : most], run.places[most - 1 : most]) <= 0:
+                most *= 4
+            count = int((self._against(run.keys[:most], run.places[:most]) <= 0).sum())
+            if count:
+                due.append(run.chosen(slice(None, count)).in_order())
+                self._runs[number] = run.chosen(slice(count, None))
+        self._runs = [run for run in self._runs if len(run)]
+        return due
 
     def _unchanged(self, limit: int) -> tuple[ScanBatch, Words, int, bool]:
         """(rows of the next entries that have not changed, their places, head of the ring, whether it is the end)."""
@@ -183,11 +214,11 @@ class SnapshotIndexScan:
         inside &= self._against(keys, places, self._bound) < 0
         if not inside.any():
             return
-        found = _Sorted(keys, places, entries, offsets).chosen(inside)
-        rest = self._versions
-        self._versions = (found.chosen(np.zeros(0, dtype=np.int64)) if rest is None else rest).joined(
-            found, self._filling
-        )
+        found = _one_behind_the_other(keys, places, entries, offsets)
+        self._runs.append(found.chosen(inside).in_order())
+        while len(self._runs) > 1 and 2 * len(self._runs[-1]) >= len(self._runs[-2]):
+            last = self._runs.pop()
+            self._runs[-1] = self._runs[-1].beside([last], self._filling).in_order()
 
     def _copied(self, head: int) -> tuple[Words, Words, Words]:
         """(entries, image offsets, places) of the versions up to a position of the ring."""
@@ -209,19 +240,12 @@ class SnapshotIndexScan:
         count = int(state[0])
         return out[: int(state[1])], offsets[:count], places[:count]
 
-    def _against(self, keys: Words, places: Words, target: Words) -> Words:
-        """-1, 0 or 1 for each: whether it comes before or behind a target in the direction of the scan."""
+    def _against(self, keys: Words, places: Words, target: Words | None = None) -> Words:
+        """-1, 0 or 1 for each: whether it comes before or behind a target, the cursor if None, in the direction of the
+        scan.
+        """
+        target = self._cursor if target is None else target
         words = target[ix.TG_KEY : ix.TG_KEY + int(target[ix.TG_WORDS])]
         place = int(target[ix.TG_PLACE])
         result = compared(keys, ~words if self._reverse else words, self._filling)
         return np.where(result == 0, np.sign(places - (~place if self._reverse else place)), result)
-
-
-def _laid_out(table: Table, rows: _Sorted) -> ScanBatch:
-    """The rows one behind the other in their order."""
-    if not table.format.has_var:
-        size = ENTRY_WORDS + table.format.fixed_words
-        starts = rows.offsets - ENTRY_WORDS
-        entries = rows.entries[(starts[:, None] + np.arange(size)).ravel()]
-        return ScanBatch(entries, np.arange(len(rows), dtype=np.int64) * size + ENTRY_WORDS, len(rows))
-    return ScanBatch(rows.entries, rows.offsets, len(rows))
