@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.batch_operations import SCAN_BATCH_ROWS, SCAN_SLICE_SLOTS, SCAN_WORDS, ScanBatch
+from engine.batch_operations import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
 from engine.column_buffers import NO_WORDS
 from engine.columnar import EncodedKeys
 from engine.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX, Gatherer, read_alone
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from engine.table import Table
 
 Progress = Callable[[int, int, str], None]
-CALL_ROWS = 1_000  # of one kernel call: 50 to 200 µs
+# Of one kernel call: 50 to 200 µs.
+CALL_ROWS = 500
+CALL_SLOTS = 4_096
 
 
 class Meter:
@@ -193,7 +195,7 @@ class _Fragment:
 
     def _call(self, is_copied: int, out: Words, offsets: Words) -> int:
         self._snapshot.check()
-        place = (self._snapshot.mem, self._fragment, self._snapshot.epoch, is_copied, SCAN_SLICE_SLOTS)
+        place = (self._snapshot.mem, self._fragment, self._snapshot.epoch, is_copied, CALL_SLOTS)
         return self._snapshot.settled(scan_snapshot(*place, out, offsets, self._state))
 
 
@@ -239,7 +241,7 @@ class _Disk(_Fragment):
         status = ST_MORE
         while status == ST_MORE:
             snapshot.check()
-            place = (snapshot.mem, self._fragment, snapshot.epoch, SCAN_SLICE_SLOTS)
+            place = (snapshot.mem, self._fragment, snapshot.epoch, CALL_SLOTS)
             status = snapshot.settled(snapshot_places(*place, rowids, pages, state))
         self.is_end = status == OK
         count = int(state[0])

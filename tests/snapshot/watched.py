@@ -25,7 +25,7 @@ PADS = 6
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers come back to Python every few rows, so that writers get in between."""
-    for name, value in {"SCAN_BATCH_ROWS": 23, "SCAN_SLICE_SLOTS": 40, "CALL_ROWS": 11}.items():
+    for name, value in {"SCAN_BATCH_ROWS": 23, "CALL_SLOTS": 40, "CALL_ROWS": 11}.items():
         monkeypatch.setattr(snapshot_reads, name, value)
     monkeypatch.setattr(snapshot_reads._Disk, "_rows", 9)
     small = {"CALL_ENTRIES": 7, "BATCH_ROWS_FIRST": 5, "BATCH_ROWS_MAX": 20, "CALL_VERSIONS": 13}
