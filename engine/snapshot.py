@@ -48,22 +48,21 @@ def version_words(options: Options) -> int:
 
 
 class Snapshots:
-    """The snapshots of one open store."""
+    """The snapshots of one open store, which holds this and is not held by it: else they were a cycle."""
 
     def __init__(self, store: Transactions) -> None:
         """Lays the version store out. Raises: MemoryExhausted."""
-        self._store = store
+        self._mem = store.mem
         self.open: dict[int, Snapshot] = {}  # by epoch, oldest first; looked at as a copy
         words = version_words(store.options)
         if setup_versions(store.mem, store.arena.take_region(words), words) != OK:
             raise MemoryExhausted("snapshot_memory is too small for a version store; open with a larger one")
 
-    def begin(self, kind: type[T]) -> T:
+    def begin(self, store: Transactions, kind: type[T]) -> T:
         """Close the open epoch and show the tables as at its end. Durable on return: what is shown.
 
         Waits for commits that are being applied in slices, then for the log. Raises: LimitExceeded, StoreFailed.
         """
-        store = self._store
         store.failure.check()
         snapshot: T | None = None
         try:
@@ -88,12 +87,12 @@ class Snapshots:
 
     def forget(self, snapshot: Snapshot) -> None:
         """A snapshot is closed: nothing is kept for it any more. Doing it again changes nothing."""
-        mem = self._store.mem
+        mem = self._mem
         close_snapshot(mem, snapshot.epoch)
         while cut_versions(mem, CUT_ENTRIES) == ST_MORE:
             pass
         self.open.pop(snapshot.epoch, None)
-        self._store.unpin(snapshot)
+        snapshot.store.unpin(snapshot)
 
     def close_all(self) -> None:
         """Close every open snapshot."""
@@ -102,7 +101,7 @@ class Snapshots:
 
     def counters(self) -> dict[str, Any]:
         """For `status()`: those that are open and were not given up, and the version store."""
-        mem = self._store.mem
+        mem = self._mem
         epochs = [epoch for epoch in list(self.open) if find_snapshot(mem, epoch) == OK]
         return {
             "open": len(epochs),

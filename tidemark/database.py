@@ -172,7 +172,7 @@ class Database(SchemaCalls):
         Durable on return: what it shows. Raises: StoreFailed, LimitExceeded.
         """
         self.check_usable()
-        return self._store.snapshots.begin(Snapshot)
+        return self._store.snapshots.begin(self._store, Snapshot)
 
     def outcome(self, txid: int) -> str:
         """What became of a transaction: "committed", "aborted", or "unknown" if it is older than the kept log."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -54,6 +56,23 @@ def test_closing_the_store_closes_its_snapshots() -> None:
     with pytest.raises(tm.StoreClosed):
         db.snapshot()
     snapshots[0].close()
+
+
+def test_memory_of_a_store_is_free_after_close_though_its_snapshots_are_not_collected() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        db, table = opened()
+        with db.snapshot() as snapshot:
+            table.delete(3)
+            assert snapshot["test.t"].get(3).n == 3 and len(list(snapshot["test.t"].scan())) == 300
+        db.snapshot()
+        mem = weakref.ref(db._store.mem)
+        db.close()
+        del db, table, snapshot
+        assert mem() is None
+    finally:
+        gc.enable()
 
 
 def test_nothing_is_kept_without_a_snapshot_and_nothing_for_inserts() -> None:
