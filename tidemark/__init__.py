@@ -104,6 +104,7 @@ from tidemark.opening import open_or_attach as open
 from tidemark.read_only import ReadOnlyDatabase
 from tidemark.scans import AUTHOR, EPOCH, FRAGMENT, ROWID, Scan
 from tidemark.session import Transaction
+from tidemark.snapshot import Snapshot, SnapshotTable
 
 __all__ = [
     "Options",
@@ -151,6 +152,8 @@ __all__ = [
     "FRAGMENT",
     "ROWID",
     "Scan",
+    "Snapshot",
+    "SnapshotTable",
     "Transaction",
     "CatalogDamaged",
     "CheckpointMemoryExhausted",
