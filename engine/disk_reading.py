@@ -136,7 +136,7 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
         disk.release(held)
 
 
-class _Gatherer:
+class Gatherer:
     """Reads many rows in the order of their pages; `offsets[i]` is where row i's image begins, -1 if it is gone."""
 
     def __init__(self, disk: DiskColumns, table: Table, pages: Words, words_expected: int) -> None:
@@ -224,7 +224,7 @@ def read_keys(disk: DiskColumns, table: Table, keys: EncodedKeys, txn: Transacti
     for start in range(0, keys.count, KEYS_SLICE):
         stop = min(start + KEYS_SLICE, keys.count)
         pages_of_keys(mem, address, desc, buf, keys.keys, keys.key_offsets, keys.key_stride, start, stop, pages)
-    gatherer = _Gatherer(disk, table, pages, keys.count * (ENTRY_WORDS + table.format.fixed_words + 16))
+    gatherer = Gatherer(disk, table, pages, keys.count * (ENTRY_WORDS + table.format.fixed_words + 16))
     order = gatherer.order
 
     def read(start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
@@ -248,7 +248,7 @@ def read_keys(disk: DiskColumns, table: Table, keys: EncodedKeys, txn: Transacti
 
     def read_again(i: int) -> Words:
         one = np.array([i], dtype=np.int64)
-        return _read_alone(
+        return read_alone(
             disk,
             table,
             lambda out, offsets, state: int(
@@ -276,7 +276,7 @@ def read_keys(disk: DiskColumns, table: Table, keys: EncodedKeys, txn: Transacti
     return gatherer.out, found, found.size
 
 
-def _read_alone(disk: DiskColumns, table: Table, read: Callable[[Words, Words, Words], int], count: int) -> Words:
+def read_alone(disk: DiskColumns, table: Table, read: Callable[[Words, Words, Words], int], count: int) -> Words:
     """The complete entry of one row, empty if it is gone."""
     out = np.empty(OUT_WORDS, dtype=np.int64)
     offsets = np.empty(count, dtype=np.int64)
@@ -304,7 +304,7 @@ def read_rowid(disk: DiskColumns, table: Table, number: int, rowid: int, txn: Tr
         return NOTHING
     desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
     rowids, first = np.array([rowid], dtype=np.int64), np.zeros(1, dtype=np.int64)
-    return _read_alone(
+    return read_alone(
         disk,
         table,
         lambda out, offsets, state: int(
@@ -341,7 +341,7 @@ class DiskScan:
         while status == ST_MORE:
             status = int(scan_pages(table.mem, fragment, desc, buf, SCAN_SLOTS, rowids, pages, self._position))
         count = int(self._position[0])
-        gatherer = _Gatherer(self._disk, table, pages[:count], count * (ENTRY_WORDS + table.format.fixed_words + 16))
+        gatherer = Gatherer(self._disk, table, pages[:count], count * (ENTRY_WORDS + table.format.fixed_words + 16))
         order = gatherer.order
 
         def read(start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
@@ -351,7 +351,7 @@ class DiskScan:
 
         def read_again(i: int) -> Words:
             one = np.array([i], dtype=np.int64)
-            return _read_alone(
+            return read_alone(
                 self._disk,
                 table,
                 lambda out, offsets, state: int(

@@ -125,6 +125,10 @@ class WrongThread(Rejected):
     """A transaction was used by a thread that does not own it."""
 
 
+class SnapshotClosed(Rejected):
+    """The snapshot was closed, or its store was; open another one."""
+
+
 class TransactionEnded(Rejected):
     """The transaction has committed or rolled back already."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.layout.disk import PAGE_HEADER_WORDS, PIECE_HEADER_WORDS
 from engine.layout.index_arena import LISTED_MAX
 from engine.layout.row import WORD_BYTES
+from engine.layout.versions import SNAPSHOTS_LISTED
 
 # Names: as in MySQL, so that replicated names always fit.
 NAME_CHARACTERS_MAX = 64
@@ -45,6 +46,8 @@ FRAGMENT_PAGES_MAX = 1 << 22
 DECIMAL_PRECISION_MAX = 38
 # Row locks keep the transaction slot in 30 bits; this many transactions may be open at once.
 TRANSACTIONS_OPEN_MAX = 65_536
+# Snapshots open at once: a commit that needs room looks at the oldest, and every read finds its own in their list.
+SNAPSHOTS_OPEN_MAX = SNAPSHOTS_LISTED
 # GCI: the epoch is a non-negative int64, GCI << 32 | micro GCI.
 GCI_MAX = (1 << 31) - 1
 
@@ -53,6 +56,7 @@ DATA_MEMORY_BYTES_MIN = 1 << 20
 REDO_LOG_BYTES_MIN = 1 << 20
 UNDO_LOG_BYTES_MIN = 1 << 20
 PAGE_BUFFER_BYTES_MIN = 64 << 10
+SNAPSHOT_MEMORY_BYTES_MIN = 64 << 10
 
 # Disk part of a row, Text and Blob not counted: a page less its header, one slot word and the word that leads a piece.
 _DISK_PAGE_RESERVED_WORDS = PAGE_HEADER_WORDS + 1 + PIECE_HEADER_WORDS

@@ -51,6 +51,7 @@ class OptionKeywords(TypedDict, total=False):
     checkpoint_log_share: float
     undo_log: Size
     undo_filter: bool
+    snapshot_memory: Size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,7 @@ class Options:
     undo_log: size of the UNDO log on disk, made with the first tablespace; one that exists keeps its own.
     undo_filter: leave out of the UNDO log what no restart can need, because the REDO log has it; without it a restart
         through an epoch may go back as far as the local checkpoints kept.
+    snapshot_memory: bound on old rows kept for open snapshots; past it the oldest is given up (SnapshotTooOld).
 
     Units: sizes are bytes or text such as "64 MiB" (B, KiB, MiB, GiB, TiB); intervals are milliseconds.
     Raises: SchemaInvalid for a value of the wrong type or out of range.
@@ -95,6 +97,7 @@ class Options:
     checkpoint_log_share: float = 0.25
     undo_log: Size = "128 MiB"
     undo_filter: bool = True
+    snapshot_memory: Size = "64 MiB"
 
     data_memory_bytes: int = field(init=False, repr=False)
     redo_log_bytes: int = field(init=False, repr=False)
@@ -103,6 +106,7 @@ class Options:
     checkpoint_memory_bytes: int = field(init=False, repr=False)
     transaction_memory_bytes: int = field(init=False, repr=False)
     undo_log_bytes: int = field(init=False, repr=False)
+    snapshot_memory_bytes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check every value and work out the sizes in bytes."""
@@ -113,6 +117,7 @@ class Options:
         self._set_size("checkpoint_memory", _LCP_MEMORY_BYTES_MIN)
         self._set_size("transaction_memory", _TRANSACTION_MEMORY_BYTES_MIN)
         self._set_size("undo_log", limits.UNDO_LOG_BYTES_MIN)
+        self._set_size("snapshot_memory", limits.SNAPSHOT_MEMORY_BYTES_MIN)
         for name in ("create", "background", "undo_filter"):
             value = getattr(self, name)
             if not isinstance(value, bool):

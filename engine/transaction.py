@@ -41,6 +41,7 @@ from engine.kernels.index_commit import commit_indexed
 from engine.layout.arena import (
     OK,
     PAGE_WORDS,
+    S_SNAPSHOT_NEWEST,
     ST_COPIES,
     ST_INDEXED,
     ST_MORE,
@@ -71,6 +72,7 @@ Place = tuple[int, int, "Words", memoryview]
 
 BUFFER_WORDS = 4_096  # first size of a transaction's buffer
 SLICE_OPERATIONS = 1_500
+SLICE_KEEPING = 600  # while a snapshot is open, so that old rows are kept
 SLICE_ENTRIES = 80  # of ordered indexes: 50 to 200 µs, as long as few rows must be read to compare
 # Of UNDO buffer, before a slice with disk parts: more than one step of it needs with the largest pages.
 SLICE_UNDO_WORDS = PAGE_WORDS + 64
@@ -281,7 +283,8 @@ class Transaction:
             copies = self.store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
             if int(self.mem[self.desc + X_INDEXED]):
                 return self._indexed_slice(copies, group)
-            return int(commit_step(self.mem, self.desc, self.buf, copies, group.epoch, SLICE_OPERATIONS))
+            operations = SLICE_KEEPING if int(self.mem[S_SNAPSHOT_NEWEST]) else SLICE_OPERATIONS
+            return int(commit_step(self.mem, self.desc, self.buf, copies, group.epoch, operations))
 
     def _indexed_slice(self, copies: Words, group: Group) -> int:
         none = self.store.no_words

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from engine.log.redo import RedoLog
     from engine.memory.arena import Arena, Words
     from engine.options import Options
+    from engine.snapshot import Snapshots
 
 T = TypeVar("T", bound=Transaction)
 
@@ -69,6 +70,7 @@ class Transactions:
     log: RedoLog
     epochs: EpochClock
     disk: DiskColumns = None  # type: ignore[assignment]  # None for ever in a view of a local checkpoint
+    snapshots: Snapshots = None  # type: ignore[assignment]  # likewise
 
     def __init__(self, arena: Arena, options: Options, clock: Clock, failure: Failure, seed: int) -> None:
         self.arena = arena

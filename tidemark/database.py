@@ -36,6 +36,7 @@ from tidemark.handles import index_counters
 from tidemark.locator import Locator
 from tidemark.schema_calls import SchemaCalls
 from tidemark.session import Transaction
+from tidemark.snapshot import Snapshot
 from tidemark.space_report import space_report
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class Database(SchemaCalls):
             if self._control is not None:
                 self._control.close()
             self._clockwork.stop()
+            store.snapshots.close_all()
             if store.failure.first is None:
                 for txn in list(store.locks.by_slot.values()):
                     txn.rollback()
@@ -163,6 +165,14 @@ class Database(SchemaCalls):
                     raise
                 self._store.clock.sleep(RETRY_PAUSE_SECONDS * (1 << attempt))
         raise StoreFailed("unreachable: the last attempt returns or raises")
+
+    def snapshot(self) -> Snapshot:
+        """All tables as at the end of the epoch this closes, to be read beside writers; use it with `with`.
+
+        Durable on return: what it shows. Raises: StoreFailed, LimitExceeded.
+        """
+        self.check_usable()
+        return self._store.snapshots.begin(self._store, Snapshot)
 
     def outcome(self, txid: int) -> str:
         """What became of a transaction: "committed", "aborted", or "unknown" if it is older than the kept log."""
@@ -232,6 +242,7 @@ class Database(SchemaCalls):
                 "data_memory_bytes": self._options.data_memory_bytes,
                 "used_bytes": store.arena.used_pages() * 32_768,
             },
+            "snapshots": store.snapshots.counters(),
             "tables": {
                 table.name: {"id": table.table_id, "rows": table.count(), **index_counters(table)}
                 for table in list(store.tables.values())

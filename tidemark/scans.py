@@ -69,6 +69,8 @@ class Scan:
     Errors a condition meets in a row (an overflow, say) are Rejected, and name table and key.
     """
 
+    _is_copied = False  # rows are added up where they lie, if they can be
+
     def __init__(
         self,
         table: Table,
@@ -183,7 +185,7 @@ class Scan:
             if function != "count" and what is None:
                 raise SchemaInvalid(f"{name}: {function} needs a column or an expression")
             wanted += [("sum", what), ("count", what)] if function == "mean" else [(function, what)]
-        rows = None if self._index is None else self._found
+        rows = self._found if self._index is not None or self._is_copied else None
         found = iter(aggregate(self._table, self._txn, wanted, self._condition, self._limit, self._partitions, rows))
         row_class: Any = namedtuple("Row", functions, rename=True)  # type: ignore[misc]
         return row_class._make(

@@ -15,6 +15,7 @@ from engine.kernels.reads import write_entry
 from engine.kernels.rows import give_slot, known_row_address
 from engine.kernels.undo import undo_unpromise
 from engine.kernels.varparts import give_var, var_words
+from engine.kernels.versions import keep_version
 from engine.kernels.words import move_words
 from engine.layout.arena import (
     AUTHOR_SHIFT,
@@ -57,6 +58,7 @@ from engine.layout.arena import (
     S_INDEX_GENERATION,
     S_REDO_FREE,
     S_REDO_RESERVED,
+    S_SNAPSHOT_NEWEST,
     ST_COPIES,
     ST_INDEXED,
     ST_INVARIANT,
@@ -86,7 +88,9 @@ from engine.layout.arena import (
     X_WOKEN,
 )
 from engine.layout.redo import (
+    FLAG_DISK_KEPT,
     FLAG_VAR_KEPT,
+    FLAGS_SHIFT,
     GROUP_WORDS,
     KIND_DELETE,
     KIND_INSERT,
@@ -210,7 +214,10 @@ def apply_update(mem, txn, buf, operation, epoch, author, copies):
     status = keep_old(mem, fragment, rowid, row, copies)
     if status != OK:
         return status
-    at = (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
+    record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
+    if mem[S_SNAPSHOT_NEWEST] != 0:
+        keep_version(mem, fragment, rowid, row, epoch, (buf[record] >> FLAGS_SHIFT) & FLAG_DISK_KEPT != 0)
+    at = record + OPERATION_WORDS
     # Its disk reference, the last word, stays.
     move_words(buf, at, mem, row + ROW_HEADER_WORDS, mem[fragment + F_FIXED_WORDS] - mem[fragment + F_HAS_DISK])
     if mem[operation + O_VAR] != 0:
@@ -231,6 +238,8 @@ def apply_delete(mem, txn, operation, epoch, author, copies):
     status = keep_old(mem, fragment, rowid, row, copies)
     if status != OK:
         return status
+    if mem[S_SNAPSHOT_NEWEST] != 0:
+        keep_version(mem, fragment, rowid, row, epoch, False)
     tag = row_tag(mem, fragment, row, mem[fragment + F_INDEX_SEED])
     status = index_remove(mem, fragment, tag, rowid)
     if status != OK:

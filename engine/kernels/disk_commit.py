@@ -35,6 +35,7 @@ from engine.kernels.disk_space import space_is_fresh, space_word
 from engine.kernels.rows import known_row_address
 from engine.kernels.undo import undo_has_room
 from engine.kernels.varparts import var_words
+from engine.kernels.versions import await_part
 from engine.layout.arena import (
     COUNT_SHIFT,
     F_DISK_WORDS,
@@ -293,6 +294,8 @@ def prepare_disk_update(mem, txn, buf, operation, epoch):
         status = is_at_hand(mem, txn, fragment, planned_page(mem, plan), 0)
         if status == OK and not undo_has_room(mem, 2 * UNDO_RECORD_WORDS + mem[space + TS_PAYLOAD]):
             status = ST_UNDO
+    if status == OK:
+        status = await_part(mem, txn, fragment, rowid, known_row_address(mem, fragment, rowid))
     return status
 
 
@@ -336,9 +339,13 @@ def apply_disk_update(mem, txn, buf, operation, epoch, author, copies):
 def prepare_disk_delete(mem, txn, operation):
     """(OK, or why a row cannot be removed yet; the reference to its disk part)."""
     fragment = mem[operation + O_FRAGMENT]
-    row = known_row_address(mem, fragment, mem[operation + O_ROWID] & ROWID_MASK)
+    rowid = mem[operation + O_ROWID] & ROWID_MASK
+    row = known_row_address(mem, fragment, rowid)
     old = mem[reference_at(mem, fragment, row)]
-    return is_at_hand(mem, txn, fragment, old >> SLOT_BITS, mem[mem[fragment + F_TABLESPACE] + TS_PAYLOAD]), old
+    status = is_at_hand(mem, txn, fragment, old >> SLOT_BITS, mem[mem[fragment + F_TABLESPACE] + TS_PAYLOAD])
+    if status == OK:
+        status = await_part(mem, txn, fragment, rowid, row)
+    return status, old
 
 
 @helper

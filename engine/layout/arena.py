@@ -24,6 +24,18 @@ S_TOUCHED = 12  # sum of what was read ahead of use, kept so that the reads are 
 S_FILE_DIRECTORY = 13  # block of leaves: file number -> descriptor of a data file; 0 before the first tablespace
 S_UNDO = 14  # address of the UNDO log's descriptor; 0 before the first tablespace
 S_INDEX_GENERATION = 15  # indexes announced so far; a transaction begun before one knows nothing of it
+S_SNAPSHOT_NEWEST = 16  # epoch of the newest open snapshot; 0: none is open
+S_SNAPSHOT_COUNT = 17
+S_SNAPSHOT_LIST = 18  # address of the open snapshots' epochs, ascending
+S_VERSION_RING = 19  # address of the ring of old rows
+S_VERSION_RING_WORDS = 20
+S_VERSION_HEAD = 21  # position of the next entry; word of the ring: position modulo its words
+S_VERSION_TAIL = 22  # position of the oldest entry
+S_VERSION_BUCKETS = 23  # address of the heads of chains by fragment and ROWID; those by key behind them
+S_VERSION_MASK = 24  # buckets of one kind - 1
+S_SNAPSHOTS_GIVEN_UP = 25  # ever, for lack of room
+S_VERSIONS_KEPT = 26  # old rows kept, ever
+S_CAPTURE_WAITS = 27  # times in a row that commits waited for chunks of an old disk part
 S_POOL = 64  # the shared pool descriptor
 S_POOL_TOP = 96  # restart: a second pool that takes pages from the arena's end downwards
 
@@ -255,6 +267,7 @@ ST_EXTENT = -13  # the tablespace has no free extent
 ST_DAMAGED = -14  # a disk page has not what its rows say
 ST_PARTITION = -15  # no partition takes the row
 ST_INDEXED = -16  # the commit changes ordered indexes: another kernel does that
+ST_TOO_OLD = -20  # a snapshot was closed or given up, or has lost a disk part
 
 assert BLOCKS_PER_PAGE * BLOCK_WORDS == PAGE_WORDS
 assert CELLS_PER_BLOCK * CELL_WORDS == BLOCK_WORDS

@@ -29,6 +29,7 @@ from engine.log.reader import GroupRead, LogReader, holds_groups
 from engine.log.redo import Position, RedoLog
 from engine.memory.arena import Arena
 from engine.owner import call_owner
+from engine.snapshot import Snapshots, version_words
 from engine.store import Store
 from recovery.local_checkpoint.control import (
     Control,
@@ -247,9 +248,10 @@ class Restart:
     ) -> tuple[Store, Loader, list[GroupRead], LogReader]:
         """One attempt. Disk pages are the only thing it writes, and that in a way that can be done again (D8)."""
         options = self._options
-        region = region_words(options, sysfile.undo_geometry)
+        region = region_words(options, sysfile.undo_geometry) + version_words(options)
         arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes, region)
         store = Store(arena, options, self._clock, self._files.failure, sysfile.hash_seed)
+        store.snapshots = Snapshots(store)
         store.next_table_id = sysfile.next_table_id
         if self._disk is not None:
             self._disk.close()

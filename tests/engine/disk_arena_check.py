@@ -13,6 +13,7 @@ from engine.layout import arena as a
 from engine.layout import disk_arena as d
 from engine.layout import redo
 from engine.layout.disk import PIECE_HEADER_WORDS, PIECE_LINK_WORDS
+from engine.layout.versions import SNAPSHOTS_LISTED
 
 if TYPE_CHECKING:
     from tests.engine.arena_check import ArenaCheck
@@ -49,8 +50,17 @@ class DiskArenaCheck:
         assert +self.promised == +Counter(cells), "pages are not promised what the plans of open transactions say"
 
     # --- behind data_memory ----------------------------------------------------------------------
+    def versions(self) -> None:
+        """The list of open snapshots, the buckets and the ring of the version store."""
+        buckets = self.word(a.S_VERSION_MASK) + 1
+        assert buckets & (buckets - 1) == 0
+        self.check.claim(self.word(a.S_SNAPSHOT_LIST), SNAPSHOTS_LISTED, "open snapshots")
+        self.check.claim(self.word(a.S_VERSION_BUCKETS), 2 * buckets, "buckets of the version store")
+        self.check.claim(self.word(a.S_VERSION_RING), self.word(a.S_VERSION_RING_WORDS), "ring of the version store")
+        assert self.word(a.S_VERSION_HEAD) - self.word(a.S_VERSION_TAIL) <= self.word(a.S_VERSION_RING_WORDS)
+
     def region(self) -> None:
-        """Caches and the UNDO log, then what was never taken."""
+        """Version store, caches and the UNDO log, then what was never taken."""
         arena = self.check.store.arena
         begin = arena.pages << a.PAGE_SHIFT
         undo = self.word(a.S_UNDO)
@@ -63,6 +73,7 @@ class DiskArenaCheck:
             assert 0 <= self.word(undo + d.U_USED) <= size
             promised = sum(self.word(txn.desc + a.X_UNDO_WORDS) for txn in self.check.store.locks.by_slot.values())
             assert self.word(undo + d.U_PROMISED) == promised, "UNDO log is promised to nobody"
+        self.versions()
         for cache in self.caches():
             self.cache(cache)
         taken = arena._region

@@ -64,10 +64,29 @@ SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_s
 SPACE_DROPPED = "tests.disk.test_space:test_dropped_tables_extents_wait_and_come_back_wholly_free"
 SPACE_GIVEN_BACK = "tests.disk.test_space:test_tablespace_given_back_leaves_every_block_as_before"
 
+SNAPSHOTS = "tests.snapshot.test_history:test_random_transactions_leave_every_snapshot_as_it_was"
+SNAPSHOT_LIFE = (
+    "tests.snapshot.test_life:test_snapshots_closed_in_any_order_leave_the_others_right_and_the_ring_empty_at_last"
+)
 PARTITIONS = "tests.partition.test_kinds:test_fragment_of_any_key_equals_twin_in_batches_and_alone"
 
 TWINS = {
     "applied.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
+    **dict.fromkeys(
+        [
+            "versions_reads.find_snapshot_keys",
+            "versions_reads.read_snapshot_rows",
+            "versions_reads.scan_snapshot",
+            "versions_reads.snapshot_pages",
+            "versions_reads.snapshot_places",
+            "versions_index.gather_versions",
+            "versions_index.snapshot_entries",
+        ],
+        SNAPSHOTS,
+    ),
+    **dict.fromkeys([f"versions.{name}_snapshot" for name in ("close", "find", "open")], SNAPSHOT_LIFE),
+    "versions.cut_versions": SNAPSHOT_LIFE,
+    "versions.setup_versions": "tests.snapshot.test_life:test_snapshot_memory_is_checked_and_named",
     **dict.fromkeys(["check.check_rows", "check.check_index"], "tests.check.test_live:test_damage_in_memory_is_found"),
     "checksums.xxh3_lanes": XXH3,
     "checksums.xxh3_lanes_of_units": "tests.engine.test_checksums:test_xxh3_of_several_ranges_equals_that_of_each",

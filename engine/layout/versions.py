@@ -1,0 +1,31 @@
+"""Word offsets of the version store in the arena (docs/access.md, section 11); main memory only.
+
+Its region: the list of open snapshots, buckets by ROWID, buckets by key, the ring. Kernels freeze these constants; the
+kernel cache is keyed on this file.
+"""
+
+from __future__ import annotations
+
+# --- entry of the ring: a header, then the row's entry (ENTRY_WORDS and image), then its disk part ----
+V_WORDS = 0  # of the whole entry, a multiple of V_UNIT_WORDS
+V_ENDED = 1  # epoch of the change that ended this version
+V_ROW_LINK = 2  # position of the entry before in the same bucket by ROWID; below the tail: none
+V_KEY_LINK = 3  # the same by key
+V_FRAGMENT = 4  # fragment descriptor; 0: only fills the ring to its end
+V_PLACE = 5  # arena page << 11 | slot: how an ordered index tells equal keys apart
+V_DISK = 6
+V_TAG = 7  # of its key
+V_ROW = 8  # the row's entry begins here
+V_UNIT_WORDS = 8
+
+# --- what V_DISK says ---------------------------------------------------------------------------
+DISK_WHOLE = 0  # the disk part stands behind the image, or the table has none
+DISK_KEPT = 1  # as in the row's next newer state
+DISK_LOST = 2  # it was too large, or not in memory
+
+# --- sizes --------------------------------------------------------------------------------------
+SNAPSHOTS_LISTED = 512
+BUCKET_SHARE_SHIFT = 5  # buckets of each kind: at most so many words of the region, as a power of two
+CAPTURE_WORDS_MAX = 32_768  # of a chained disk part: 256 KiB
+
+assert V_ROW == V_UNIT_WORDS

@@ -1,0 +1,266 @@
+"""When snapshots open and close, what the schema does meanwhile, and who may read them."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.errors import LimitExceeded
+from engine.limits import SNAPSHOTS_OPEN_MAX
+from engine.transaction import Transaction
+from tests.snapshot import walk
+from tests.store.support import open_memory
+
+COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("text", tm.VarChar(60), nullable=True)]
+
+
+def opened(partition: Any = None, **options: Any) -> tuple[Any, Any]:
+    db = open_memory(**{"redo_log": "16 MiB", **options})
+    table = db.create_table("test.t", COLUMNS, "id", partition)
+    table.insert_many([(i, i % 10, "a" * (i % 50)) for i in range(300)])
+    return db, table
+
+
+def test_closed_snapshot_refuses_every_call_and_closing_again_does_nothing() -> None:
+    db, table = opened()
+    with db.snapshot() as snapshot:
+        shown = snapshot["test.t"]
+        scan = iter(shown.scan())
+        next(scan)
+        assert snapshot.epoch < db.advance_epoch() or snapshot.epoch == db.status()["epoch"]["newest_closed"]
+    for call in (lambda: snapshot["test.t"], lambda: shown.get(1), lambda: len(shown), lambda: shown.to_arrow()):
+        with pytest.raises(tm.SnapshotClosed, match=r"open another one with db.snapshot\(\)"):
+            call()
+    assert issubclass(tm.SnapshotClosed, tm.Rejected)
+    snapshot.close()
+    assert table.get(5).n == 5
+    db.close()
+    snapshot.close()
+
+
+def test_closing_the_store_closes_its_snapshots() -> None:
+    db, table = opened()
+    snapshots = [db.snapshot() for _ in range(3)]
+    table.update(1, {"n": 77})
+    shown = snapshots[0]["test.t"]
+    mem = db._store.mem
+    db.close()
+    assert walk.open_epochs(mem) == [] and list(walk.versions(mem)) == []
+    with pytest.raises(tm.StoreClosed):
+        shown.get(1)
+    with pytest.raises(tm.StoreClosed):
+        db.snapshot()
+    snapshots[0].close()
+
+
+def test_memory_of_a_store_is_free_after_close_though_its_snapshots_are_not_collected() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        db, table = opened()
+        with db.snapshot() as snapshot:
+            table.delete(3)
+            assert snapshot["test.t"].get(3).n == 3 and len(list(snapshot["test.t"].scan())) == 300
+        db.snapshot()
+        mem = weakref.ref(db._store.mem)
+        db.close()
+        del db, table, snapshot
+        assert mem() is None
+    finally:
+        gc.enable()
+
+
+def test_nothing_is_kept_without_a_snapshot_and_nothing_for_inserts() -> None:
+    db, table = opened()
+    table.update(1, {"n": 5})
+    assert db.status()["snapshots"]["versions_kept"] == 0
+    with db.snapshot():
+        table.insert_many([(1_000 + i, 1, None) for i in range(100)])
+        table.update_many([{"id": 1_000 + i, "n": 2} for i in range(100)])
+        table.delete_many([1_000 + i for i in range(100)])
+        assert db.status()["snapshots"]["versions_kept"] == 0
+        table.update(1, {"n": 6})
+        table.update(1, {"n": 7})
+        assert db.status()["snapshots"]["versions_kept"] == 1
+    db.close()
+
+
+def test_snapshots_closed_in_any_order_leave_the_others_right_and_the_ring_empty_at_last() -> None:
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]):
+        db, table = opened()
+        snapshots = []
+        for turn in range(4):
+            snapshots.append(db.snapshot())
+            table.update_many([{"id": i, "n": 100 * (turn + 1)} for i in range(turn, 290, 7)])
+            table.delete(290 + turn)
+        kept: list[int] = []
+        for done, place in enumerate(order):
+            for other in order[done:]:
+                shown = snapshots[other]["test.t"]
+                assert len(shown) == 300 - other
+                last = [turn for turn in range(other) if (20 - turn) % 7 == 0]
+                assert shown[20].n == (100 * (last[-1] + 1) if last else 0)
+            snapshots[place].close()
+            kept.append(db.status()["snapshots"]["used_bytes"])
+        assert kept == sorted(kept, reverse=True) and kept[-1] == 0
+        db.close()
+
+
+def test_more_snapshots_than_allowed_are_refused_without_a_trace() -> None:
+    db, table = opened()
+    snapshots = [db.snapshot() for _ in range(SNAPSHOTS_OPEN_MAX)]
+    with pytest.raises(LimitExceeded, match="close some"):
+        db.snapshot()
+    assert db.status()["snapshots"]["open"] == SNAPSHOTS_OPEN_MAX
+    assert len(db._store._pins) == SNAPSHOTS_OPEN_MAX
+    table.delete(4)
+    assert snapshots[0]["test.t"].get(4).n == 4
+    snapshots.pop().close()
+    assert db.snapshot()["test.t"].get(4) is None
+    db.close()
+
+
+def test_dropped_table_and_partition_are_still_shown_and_their_memory_goes_with_the_snapshot() -> None:
+    ranges = tm.RangePartition("id", [("low", 100), ("middle", 200), ("high", tm.MAXVALUE)])
+    db, table = opened(ranges)
+    db.create_index("test.t", "by_n", ["n"])
+    other = db.create_table("test.gone", COLUMNS, "id")
+    other.insert_many([(i, i, "b") for i in range(50)])
+    used = db.status()["memory"]["used_bytes"]
+    with db.snapshot() as snapshot, db.snapshot() as second:
+        table.update(50, {"n": -1})
+        with db.transaction() as txn:
+            txn.update("test.t", 51, {"n": -2})
+            db.drop_partition("test.t", "low")
+            db.drop_table("test.gone")
+            txn.delete("test.t", 150)
+        table.insert((60, 7, "new"))  # goes to the partition above now
+        assert len(table) == 200
+        for each in (snapshot, second):
+            shown = each["test.t"]
+            assert sorted(row.id for row in shown.scan()) == list(range(300))
+            assert shown.get(50).n == 0 and shown.get(51).n == 1 and shown.get(60).text == "a" * 10
+            assert [row.n for row in shown.scan(index="by_n")] == sorted(i % 10 for i in range(300))
+            assert shown.scan(partitions=["low"]).count() == 100
+            assert len(each["test.gone"]) == 50 and each["test.gone"][7].n == 7
+            assert "test.gone" in each.tables()
+    assert db.status()["memory"]["used_bytes"] < used
+    with db.snapshot() as snapshot:
+        with pytest.raises(tm.NoSuchTable):
+            snapshot["test.gone"]
+        assert snapshot["test.t"].get(60).text == "new" and snapshot["test.t"].get(50) is None
+    db.close()
+
+
+def test_what_is_made_after_a_snapshot_is_unknown_to_it() -> None:
+    db, _ = opened(tm.RangePartition("id", [("low", 100), ("high", 1_000)]))
+    with db.snapshot() as snapshot:
+        db.create_table("test.late", COLUMNS, "id")
+        db.create_index("test.t", "by_n", ["n"])
+        db.add_partition("test.t", "more", 2_000)
+        db["test.t"].insert((1_500, 1, None))
+        shown = snapshot["test.t"]
+        with pytest.raises(tm.NoSuchTable):
+            snapshot["test.late"]
+        with pytest.raises(tm.NoSuchIndex):
+            shown.scan(index="by_n")
+        with pytest.raises(tm.NoSuchPartition):
+            shown.scan(partitions=["more"])
+        assert shown.get(1_500) is None and len(shown) == 300 and shown.definition.indexes == ()
+    with db.snapshot() as snapshot:
+        scan = iter(snapshot["test.t"].scan(index="by_n"))
+        assert next(scan).n == 0
+        db.drop_index("test.t", "by_n")
+        with pytest.raises(tm.NoSuchIndex):
+            list(scan)
+    db.close()
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+def test_snapshot_waits_for_a_commit_in_slices_and_shows_it_whole(
+    has_index: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, table = opened()
+    if has_index:
+        db.create_index("test.t", "by_n", ["n"])
+    table.insert_many([(1_000 + i, 3, None) for i in range(2_000)])
+    early = db.snapshot()
+    found: list[Any] = []
+    waiting = threading.Thread(target=lambda: found.append(db.snapshot()))
+    steps: list[int] = []
+    original = Transaction._slice
+
+    def sliced(self: Any, group: Any) -> int:
+        status = original(self, group)
+        if not steps:
+            waiting.start()
+        steps.append(status)
+        assert not found, "half a commit must not be shown"
+        shown = early["test.t"]
+        assert len(shown) == 2_300 and shown.sum("n") == 1_350 + 6_000
+        return status
+
+    monkeypatch.setattr(Transaction, "_slice", sliced)
+    with db.transaction() as txn:
+        txn.update_many("test.t", [{"id": 1_000 + i, "n": 4} for i in range(1_900)])
+        txn.delete_many("test.t", [1_000 + i for i in range(1_900, 2_000)])
+    waiting.join()
+    assert len(steps) > 1
+    late = found[0]["test.t"]
+    assert len(late) == 2_200 and late.sum("n") == 1_350 + 4 * 1_900
+    assert len(early["test.t"]) == 2_300 and early["test.t"].sum("n") == 1_350 + 6_000
+    db.close()
+
+
+def test_progress_is_told_and_what_it_raises_ends_the_scan() -> None:
+    db, table = opened()
+    db.create_index("test.t", "by_n", ["n"])
+    with db.snapshot() as snapshot:
+        told: list[tuple[int, int, str]] = []
+        shown = snapshot["test.t"]
+        assert shown.to_arrow(progress=lambda *each: told.append(each)).num_rows == 300
+        assert told and told[-1][0] == told[-1][1] and told[-1][2] == "pages"
+        told.clear()
+        list(shown.scan(index="by_n", limit=290, progress=lambda *each: told.append(each)))
+        assert told[-1] == (290, -1, "rows")
+
+        def stop(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            shown.to_pandas(progress=stop)
+        assert len(shown) == 300
+    table.delete(1)
+    db.close()
+
+
+def test_missing_and_odd_keys_are_answered_as_a_table_does() -> None:
+    db, _ = opened(tm.RangePartition("id", [("low", 100), ("high", 1_000)]))
+    with db.snapshot() as snapshot:
+        shown = snapshot["test.t"]
+        assert shown.get(5_000) is None and 5_000 not in shown and 7 in shown
+        assert shown.get_many([5_000, 7, -1], ["id"]).to_pydict() == {"id": [7]}
+        assert shown.get_many([]).num_rows == 0
+        with pytest.raises(tm.RowNotFound):
+            shown[5_000]
+        with pytest.raises(tm.TypeMismatch):
+            shown.get("seven")
+        with pytest.raises(tm.NoSuchColumn):
+            shown.scan(["nothing"])
+        with pytest.raises(tm.SchemaInvalid):
+            shown.scan(limit=-1)
+        assert not hasattr(shown, "insert") and repr(shown).startswith("<tidemark table test.t at epoch")
+    db.close()
+
+
+def test_snapshot_memory_is_checked_and_named() -> None:
+    with pytest.raises(tm.SchemaInvalid, match="snapshot_memory"):
+        open_memory(snapshot_memory="1 KiB")
+    db = open_memory(snapshot_memory="1 MiB")
+    assert 0.8 * (1 << 20) < db.status()["snapshots"]["size_bytes"] < 1 << 20
+    db.close()
