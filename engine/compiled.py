@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from engine.schema import TableDefinition
 
 KEPT_MAX = 256
+BYTES_MAX = 4_096  # of one constant
 NODES_MAX = 200  # larger trees are compiled anew: looking for them takes long, and keeping them much room
 _PLAIN = (bool, int, str, bytes, type(None))
 
 
 class _TooLarge(Exception):
-    """Control flow: a tree has too many nodes to be kept."""
+    """Control flow: a tree is not to be kept."""
 
 
 class _Key:
@@ -59,6 +60,8 @@ def _shape(node: Any, count: list[int]) -> Any:
     if isinstance(node, tuple):
         return (tuple, *(_shape(each, count) for each in node))
     kind = type(node)
+    if kind in (str, bytes) and len(node) > BYTES_MAX:
+        raise _TooLarge
     return (kind, node) if kind in _PLAIN else (kind, repr(node))
 
 

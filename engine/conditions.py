@@ -6,6 +6,7 @@ the GIL may run it over rows where they lie. All others run over copies of rows,
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,6 +42,7 @@ NOTHING: Words = np.zeros(0, dtype=np.int64)
 COST_MAX = 128
 COST_PER_CALL = 128
 SLOTS_MAX = 8_192
+PROGRAMS_KNOWN = 256
 _BYTES_PER_COST = 4
 _WITHOUT_ERRORS = frozenset(
     [
@@ -150,9 +152,12 @@ class Condition:
 def names_of(definition: TableDefinition, program: Program) -> list[str]:
     """Columns of the rows a program judges, the key among them if one may have to be named in an error."""
     names = [definition.columns[position].name for position in program.columns]
-    if all(each.opcode in _WITHOUT_ERRORS for each in program.instructions):
-        return names
-    return list(dict.fromkeys([*names, *definition.primary_key]))
+    return list(dict.fromkeys([*names, *definition.primary_key])) if _may_fail(program) else names
+
+
+@lru_cache(maxsize=PROGRAMS_KNOWN)
+def _may_fail(program: Program) -> bool:
+    return any(each.opcode not in _WITHOUT_ERRORS for each in program.instructions)
 
 
 def _can_be_none(known: dict[str, Known]) -> bool:
@@ -174,6 +179,7 @@ def _check_program(definition: TableDefinition, program: Program) -> None:
         )
 
 
+@lru_cache(maxsize=PROGRAMS_KNOWN)
 def cost_of(program: Program) -> int | None:
     """What a vector of rows costs at most where they lie, COST_MAX at most; None if it must not run there."""
     if not program.is_forward or program.needs & (p.NEED_VAR | p.NEED_DISK):

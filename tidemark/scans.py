@@ -5,9 +5,8 @@ Hidden columns are named by the constants ROWID, EPOCH, AUTHOR and FRAGMENT.
 
 from __future__ import annotations
 
-import itertools
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
@@ -186,6 +185,12 @@ class Scan:
         Each is a function (count, sum, min, max or mean) and a column's name or an expression; count needs none.
         Raises: ProgramInvalid for columns that have no such aggregate (characters, bytes, Bool and Enum have count).
         """
+        values = self._added_up(functions)
+        row_class: Any = namedtuple("Row", functions, rename=True)  # type: ignore[misc]
+        return row_class._make(values)
+
+    def _added_up(self, functions: Mapping[str, Any]) -> list[Any]:
+        """The values of `aggregate`."""
         if self._lock is not None:
             raise SchemaInvalid("rows that are added up are not locked; scan without a lock")
         wanted: list[tuple[str, Any]] = []
@@ -196,17 +201,12 @@ class Scan:
             if function != "count" and what is None:
                 raise SchemaInvalid(f"{name}: {function} needs a column or an expression")
             wanted += [("sum", what), ("count", what)] if function == "mean" else [(function, what)]
-        counted = self._counted() if all(each == ("count", None) for each in wanted) else None
+        counted = self._counted() if all(each == "count" and what is None for each, what in wanted) else None
+        if counted is not None:
+            return [counted] * len(wanted)
         rows = None if self._index is None else self._found
-        found = (
-            iter(aggregate(self._table, self._txn, wanted, self._condition, self._limit, self._partitions, rows))
-            if counted is None
-            else itertools.repeat(counted)
-        )
-        row_class: Any = namedtuple("Row", functions, rename=True)  # type: ignore[misc]
-        return row_class._make(
-            _mean(next(found), next(found)) if given[0] == "mean" else next(found) for given in functions.values()
-        )
+        found = iter(aggregate(self._table, self._txn, wanted, self._condition, self._limit, self._partitions, rows))
+        return [_mean(next(found), next(found)) if given[0] == "mean" else next(found) for given in functions.values()]
 
     def _counted(self) -> int | None:
         """How many entries the named index has in the range, if that is the answer."""
@@ -242,23 +242,23 @@ class Scan:
 
     def count(self, column: str | Expression | None = None) -> int:
         """How many rows; of a column: how many have no NULL there."""
-        return int(self.aggregate(value=("count", column))[0])
+        return int(self._added_up({"value": ("count", column)})[0])
 
     def sum(self, column: str | Expression) -> Any:
         """The sum without NULLs, None if there is nothing to add: exact for integers and decimals."""
-        return self.aggregate(value=("sum", column))[0]
+        return self._added_up({"value": ("sum", column)})[0]
 
     def min(self, column: str | Expression) -> Any:
         """The least value, None if there is none. NaN is above everything."""
-        return self.aggregate(value=("min", column))[0]
+        return self._added_up({"value": ("min", column)})[0]
 
     def max(self, column: str | Expression) -> Any:
         """The greatest value, None if there is none."""
-        return self.aggregate(value=("max", column))[0]
+        return self._added_up({"value": ("max", column)})[0]
 
     def mean(self, column: str | Expression) -> Any:
         """The sum divided by the count: a float, of decimals a Decimal of 38 digits; None if there is nothing."""
-        return self.aggregate(value=("mean", column))[0]
+        return self._added_up({"value": ("mean", column)})[0]
 
     # --- rows ------------------------------------------------------------------------------------
     def __next__(self) -> Any:

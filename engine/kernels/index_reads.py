@@ -93,8 +93,9 @@ def index_rows(mem, tree, txn, until, wanted, with_disk, cursor, bound, reverse,
 
     places: room for `limit` words. txn, until: rows this transaction had changed before word `until` of its buffer are
     passed over. wanted: by fragment number, not 0 if its rows are asked for; empty: all are. with_disk: disk parts too.
-    state: [rows found, words used, -, page, incomplete entries]; offsets gets the image of each. OK at the end, ST_MORE (the cursor says where to go on), ST_SPACE - words needed, ST_PAGE and
-    ST_DAMAGED with the page in state[3], ST_MISSING if the index is being dropped.
+    state: [rows found, words used, -, page, incomplete entries]; offsets gets the image of each. OK at the end, ST_MORE
+    (the cursor says where to go on), ST_SPACE - words needed, ST_PAGE and ST_DAMAGED with the page in state[3],
+    ST_MISSING if the index is being dropped.
     """
     if mem[tree + I_STATE] == INDEX_DROPPING:
         return ST_MISSING
