@@ -55,8 +55,8 @@ def _shape(node: Any, count: list[int]) -> Any:
     if count[0] > NODES_MAX:
         raise _TooLarge
     if isinstance(node, Expression):
-        kind = type(node)
-        return (kind, *(_shape(getattr(node, name), count) for name in _names(kind)))
+        made: Any = type(node)
+        return (made, *(_shape(getattr(node, name), count) for name in _names(made)))
     if isinstance(node, tuple):
         return (tuple, *(_shape(each, count) for each in node))
     kind = type(node)
@@ -66,7 +66,7 @@ def _shape(node: Any, count: list[int]) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _names(kind: type) -> tuple[str, ...]:
+def _names(kind: Any) -> tuple[str, ...]:
     return tuple(each.name for each in fields(kind))
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from engine.condition_ranges import starts_of
 from engine.errors import NoSuchIndex, Rejected
@@ -39,7 +40,8 @@ DISK_ROW_COST = 1_500  # more, if its disk part is read
 RANGE_COST = 25_000  # bounds made, the tree gone down, a batch begun
 
 
-class Choice(NamedTuple):
+@dataclass(frozen=True)
+class Choice:
     """An index, and the disjoint ranges of it that have every row the condition accepts."""
 
     index: StoredIndex
@@ -50,7 +52,8 @@ class Choice(NamedTuple):
     judged: Sequence[str]  # columns of the condition
 
 
-class _Plan(NamedTuple):
+@dataclass(frozen=True)
+class _Plan:
     """Values of the leading columns, every combination of which is a range; then what is known of the next one."""
 
     columns: Sequence[Column]
@@ -59,6 +62,7 @@ class _Plan(NamedTuple):
 
     @property
     def count(self) -> int:
+        """How many ranges there are."""
         return math.prod(map(len, self.values))
 
 
