@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from engine.transaction import Transaction
 
 CALL_KEYS = 4_096  # of one kernel call: about 100 µs
-CALL_LEAVES = 1_024
+CALL_LEAVES = 512  # about 100 µs
 
 
 def answers_alone(table: Table, index: StoredIndex, names: Sequence[str]) -> bool:

@@ -180,33 +180,28 @@ def count_entries(mem, tree, cursor, bound, limit, state):
     """
     if mem[tree + I_STATE] == INDEX_DROPPING:
         return ST_MISSING
+    last = leaf_of(mem, tree, bound)
+    end = find_target(mem, tree, last, bound) >> 1
     leaf = leaf_of(mem, tree, cursor)
     found = find_target(mem, tree, leaf, cursor)
     number = (found >> 1) + (found & 1)
-    last_leaf = 0
-    last_number = 0
-    status = OK
-    looked = 0
-    while leaf != 0:
-        if looked == limit:
-            status = ST_MORE
+    if leaf == last:
+        state[0] += max(0, end - number)
+        return OK
+    count = mem[leaf + N_COUNT]
+    if count > 0 and compare_entry(mem, tree, leaf, count - 1, bound, TG_KEY, bound[TG_WORDS], bound[TG_PLACE]) >= 0:
+        return OK  # the bounds are the wrong way round, or the cursor stands on the last entry
+    looked = 1
+    while True:
+        count = mem[leaf + N_COUNT]
+        state[0] += count - number
+        if mem[leaf + N_NEXT] == last:
+            state[0] += end
+            return OK
+        if looked >= limit:
             break
         looked += 1
-        count = mem[leaf + N_COUNT]
-        end = count
-        if (
-            count > 0
-            and compare_entry(mem, tree, leaf, count - 1, bound, TG_KEY, bound[TG_WORDS], bound[TG_PLACE]) >= 0
-        ):
-            end = find_target(mem, tree, leaf, bound) >> 1
-        if end > number:
-            state[0] += end - number
-            last_leaf = leaf
-            last_number = end - 1
-        if end < count:
-            break
-        leaf = mem[leaf + N_NEXT]
         number = 0
-    if status == ST_MORE and last_leaf != 0:
-        move_cursor(mem, tree, last_leaf, last_number, cursor)
-    return status
+        leaf = mem[leaf + N_NEXT]
+    move_cursor(mem, tree, leaf, count - 1, cursor)
+    return ST_MORE

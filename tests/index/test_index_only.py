@@ -10,6 +10,7 @@ import pytest
 
 import tidemark as tm
 from engine import types as t
+from engine.index import index_only
 from engine.index.index_only import CALL_KEYS
 from engine.layout import index_arena as ix
 from engine.layout.arena import PAGE_HEADER_WORDS, PAGE_WORDS
@@ -129,7 +130,8 @@ def test_rows_are_not_looked_at() -> None:
     db.close()
 
 
-def test_counts_of_ranges_are_what_scans_of_them_find() -> None:
+def test_counts_of_ranges_are_what_scans_of_them_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_only, "CALL_LEAVES", 3)
     db = open_memory(data_memory="64 MiB", redo_log="32 MiB", transaction_memory="32 MiB")
     random = plain_random.Random(3)
     columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32, nullable=True), tm.Column("s", tm.VarChar(40))]
@@ -188,4 +190,21 @@ def test_errors_of_conditions_name_the_key_of_the_row_though_the_index_answers_a
         assert caught.value.key == -77
         with pytest.raises(tm.ValueOutOfRange, match="key -77"):
             table.scan(index=name).sum(tm.col("n") + 1)
+    db.close()
+
+
+def test_index_over_a_disk_column_is_refused_and_the_error_says_what_to_do() -> None:
+    db = open_memory()
+    db.create_tablespace("main", size="256 KiB", page_size="4 KiB", extent="64 KiB")
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32), tm.Column("cold", tm.Int32, storage="disk")]
+    table = db.create_table(NAME, columns, "id")
+    table.insert((1, 2, 3))
+    for names in ("cold", ["n", "cold"]):
+        with pytest.raises(
+            tm.SchemaInvalid, match=r"test\.t\.cold is a disk column and cannot be indexed; keep it in memory"
+        ):
+            db.create_index(NAME, "by_cold", names)
+    assert table.indexes() == []
+    db.create_index(NAME, "by_n", "n")
+    assert [tuple(row) for row in table.scan(index="by_n", where=tm.col("cold") == 3)] == [(1, 2, 3)]
     db.close()
