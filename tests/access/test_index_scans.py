@@ -202,8 +202,8 @@ class Stage:
         assert call(**options).count() == len(wanted)
 
     def ask_locked(self, txn: Any) -> None:
-        name = self.r.choice(list(INDEXES))
-        by, test = self.range(name)
+        name = self.r.choice([None, *INDEXES])
+        by, test = ({}, lambda row: True) if name is None else self.range(name)
         where, accepts = self.condition()
         wanted = [row for row in self.rows.values() if test(row) and accepts(row)]
         found = [tuple(row) for row in txn.scan(NAME, lock="exclusive", index=name, where=where, **by)]
