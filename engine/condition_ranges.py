@@ -1,4 +1,5 @@
-"""What a condition says of single columns: ranges and values, for `engine/partition_pruning.py`.
+"""What a condition says of single columns: ranges, values and beginnings, for `engine/partition_pruning.py` and
+`engine/index/choice.py`. None among values is NULL.
 
 Of several things known of one column any one holds for every row the condition accepts, so that it never matters which
 of them is kept; knowing less is never wrong.
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from engine.expressions import Col, Compare, Constant, Expression, Junction, Member, Not
+from engine.expressions import Col, Compare, Constant, Expression, Junction, Like, Member, Not, NullTest
 from engine.partition_pruning import Between, Known
 
 _SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
@@ -39,7 +40,33 @@ def known_of(node: Expression, negated: bool = False) -> dict[str, Known]:
         values = [each.value for each in node.values if isinstance(each, Constant)]
         if len(values) == len(node.values):
             return {node.inner.name: tuple(value for value in values if value is not None)}
+    if isinstance(node, NullTest) and isinstance(node.inner, Col):
+        return {node.inner.name: Between() if negated else (None,)}
     return {}
+
+
+def starts_of(node: Expression) -> dict[str, bytes]:
+    """By column name, what the values of every row begin with for which the condition is true."""
+    if isinstance(node, Junction) and node.is_and:
+        left = starts_of(node.left)
+        for name, start in starts_of(node.right).items():
+            left[name] = max(left.get(name, b""), start, key=len)
+        return left
+    if isinstance(node, Like) and isinstance(node.inner, Col):
+        start = _literal_start(node.pattern)
+        return {node.inner.name: start} if start else {}
+    return {}
+
+
+def _literal_start(pattern: bytes) -> bytes:
+    """What stands before the first wildcard of a pattern."""
+    start = bytearray()
+    octets = iter(pattern)
+    for octet in octets:
+        if octet in b"%_":
+            break
+        start.append(next(octets, octet) if octet == ord("\\") else octet)
+    return bytes(start)
 
 
 def _is_never(known: dict[str, Known]) -> bool:

@@ -23,9 +23,9 @@ from engine.column_buffers import build_fixed
 from engine.column_input import to_columns
 from engine.column_patch import encode_columns_patch
 from engine.columnar import EncodedKeys, encode_keys
+from engine.compiled import compile_update
 from engine.conditions import Condition, Running, failed
 from engine.errors import SchemaInvalid
-from engine.expression_programs import compile_update
 from engine.expressions import Expression
 from engine.interpreter import Program, bits_float
 from engine.layout import program as p

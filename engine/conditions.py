@@ -6,10 +6,12 @@ the GIL may run it over rows where they lie. All others run over copies of rows,
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.compiled import compile_filter
 from engine.condition_ranges import known_of
 from engine.errors import (
     NotNullViolation,
@@ -20,7 +22,6 @@ from engine.errors import (
     TypeMismatch,
     ValueOutOfRange,
 )
-from engine.expression_programs import compile_filter
 from engine.expressions import Expression
 from engine.interpreter import Program
 from engine.kernels.vm_batch import run_batch
@@ -41,7 +42,17 @@ NOTHING: Words = np.zeros(0, dtype=np.int64)
 COST_MAX = 128
 COST_PER_CALL = 128
 SLOTS_MAX = 8_192
+PROGRAMS_KNOWN = 256
 _BYTES_PER_COST = 4
+_WITHOUT_ERRORS = frozenset(
+    [
+        *(p.OP_READ_ATTR, p.OP_LOAD_NULL, p.OP_LOAD_CONST16, p.OP_LOAD_CONST32, p.OP_LOAD_CONST64, p.OP_LOAD_FLOAT),
+        *(p.OP_LOAD_WIDE, p.OP_MOVE, p.OP_INTEGER_TO_FLOAT, p.OP_INTEGER_TO_WIDE, p.OP_WIDE_TO_FLOAT),
+        *(p.OP_BRANCH, p.OP_BRANCH_REG_EQ_NULL, p.OP_BRANCH_REG_NE_NULL, p.OP_EXIT_OK, p.OP_EXIT_REFUSE),
+        *(p.OP_BRANCH_ATTR_OP_ARG, p.OP_BRANCH_ATTR_EQ_NULL, p.OP_BRANCH_ATTR_NE_NULL, p.OP_BRANCH_ATTR_OP_ATTR),
+        *(p.OP_COUNT, p.OP_SUM, p.OP_MIN, p.OP_MAX),
+    ]
+)
 _ERRORS: dict[int, tuple[type[Rejected], str]] = {
     p.PE_NULL: (ProgramFailed, "arithmetic met NULL"),
     p.PE_CALLS: (ProgramFailed, "calls nest too deep"),
@@ -126,7 +137,7 @@ class Condition:
             self.known = known_of(where)
         else:
             raise TypeMismatch(f"{definition.name}: where is an expression or a Program, got {shown(where)}")
-        self.names = [definition.columns[position].name for position in self.program.columns]
+        self.names = names_of(definition, self.program)
         self.cost = cost_of(self.program)
 
     def numbers(self, table: Table, partitions: Sequence[str] | None) -> list[int]:
@@ -136,6 +147,17 @@ class Condition:
             return numbers
         found = set(partitions_for(table.definition, self.known))
         return [number for number in numbers if number in found]
+
+
+def names_of(definition: TableDefinition, program: Program) -> list[str]:
+    """Columns of the rows a program judges, the key among them if one may have to be named in an error."""
+    names = [definition.columns[position].name for position in program.columns]
+    return list(dict.fromkeys([*names, *definition.primary_key])) if _may_fail(program) else names
+
+
+@lru_cache(maxsize=PROGRAMS_KNOWN)
+def _may_fail(program: Program) -> bool:
+    return any(each.opcode not in _WITHOUT_ERRORS for each in program.instructions)
 
 
 def _can_be_none(known: dict[str, Known]) -> bool:
@@ -157,6 +179,7 @@ def _check_program(definition: TableDefinition, program: Program) -> None:
         )
 
 
+@lru_cache(maxsize=PROGRAMS_KNOWN)
 def cost_of(program: Program) -> int | None:
     """What a vector of rows costs at most where they lie, COST_MAX at most; None if it must not run there."""
     if not program.is_forward or program.needs & (p.NEED_VAR | p.NEED_DISK):

@@ -1,20 +1,25 @@
 """Scans with a condition, and aggregates: programs run over rows where they lie, or over copies of them.
 
-Rows come in the order of a scan without a condition; limits count rows that were accepted. A last row (VERDICT_LAST)
-ends the whole scan, not only its partition.
+Rows come in the order of a scan without a condition, unless the condition chooses an index (`engine/index/choice.py`);
+limits count rows that were accepted. A last row (VERDICT_LAST) ends the whole scan, not only its partition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.batch_operations import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch, scan
-from engine.conditions import Condition, Running, cost_of, failed, slots_per_call
-from engine.errors import InvariantBroken
-from engine.expression_programs import Aggregates, compile_aggregates
+from engine.compiled import compile_aggregates
+from engine.conditions import Condition, Running, cost_of, failed, names_of, slots_per_call
+from engine.errors import InvariantBroken, NoSuchIndex
+from engine.expression_programs import Aggregates
+from engine.index.choice import Choice, choose
+from engine.index.index_only import scan_index
 from engine.interpreter import Program
 from engine.kernels.program_scan import scan_program, sum_column
 from engine.layout import columns as c
@@ -125,6 +130,17 @@ def scan_where(
 ) -> Iterator[ScanBatch]:
     """`scan` of the rows a condition accepts. Raises: what a program meets in a row, naming table and key."""
     numbers = condition.numbers(table, partitions)
+    choice = choose(table, condition, columns, numbers)
+    if choice is not None:
+        is_begun = False
+        try:
+            for batch in accepted_batches(table, _chosen(table, txn, choice, columns, numbers), condition, limit):
+                is_begun = True
+                yield batch
+            return
+        except NoSuchIndex:  # dropped since it was chosen, and nobody named it
+            if is_begun:
+                raise
     if condition.cost is None or table.format.needs_disk(columns):
         yield from accepted_batches(
             table, scan(table, txn, None, [*columns, *condition.names], numbers), condition, limit
@@ -144,6 +160,14 @@ def scan_where(
                 yield batch
         if part.is_last:
             return
+
+
+def _chosen(
+    table: Table, txn: Transaction | None, choice: Choice, columns: Sequence[str], numbers: Sequence[int]
+) -> Iterator[ScanBatch]:
+    """Rows of the ranges of a choice, the condition's columns included, not yet judged."""
+    names = [*columns, *choice.judged]
+    return scan_index(table, txn, choice.index, choice.ranges, names, choice.is_only, numbers=numbers)
 
 
 def accepted_batches(
@@ -187,8 +211,13 @@ def aggregate(
     if condition is None or where is not None:
         found = compile_aggregates(table.definition, functions, where)
         cost = cost_of(found.program)
+        numbers = table.numbers_of(partitions) if condition is None else condition.numbers(table, partitions)
+        if condition is not None and limit is None:
+            choice = choose(table, condition, names_of(table.definition, found.program), numbers)
+            if choice is not None:
+                with suppress(NoSuchIndex):  # dropped since it was chosen
+                    return _aggregate_copies(table, found, partial(_chosen, table, txn, choice, numbers=numbers))
         if limit is None and cost is not None:
-            numbers = table.numbers_of(partitions) if condition is None else condition.numbers(table, partitions)
             running = Running(found.program)
             column = _summed_column(found.program, functions) if condition is None and txn is None else None
             for number in numbers:
@@ -236,6 +265,6 @@ def _aggregate_copies(
     table: Table, found: Aggregates, rows: Callable[[Sequence[str]], Iterator[ScanBatch]]
 ) -> list[Any]:
     running = Running(found.program)
-    for batch in rows([table.definition.columns[position].name for position in found.program.columns]):
+    for batch in rows(names_of(table.definition, found.program)):
         running.accepted(table, batch.entries, batch.offsets)
     return found.results(running.work)

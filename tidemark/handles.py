@@ -162,7 +162,8 @@ class TableHandle:
         rows up with `count`, `sum`, `min`, `max`, `mean`, `aggregate`.
 
         partitions: only rows of these. where: only rows for which this expression over `tidemark.col` is true, or that
-        this `Program` accepts; `limit` counts those. index: rows in the order of this index (`reverse`: descending),
+        this `Program` accepts; `limit` counts those. An expression may choose an index (`explain` says which): rows
+        have an order with `index` only. index: rows in the order of this index (`reverse`: descending),
         from `lower` on and before `upper`, as Python's ranges have it; values of the leading columns as a tuple, of one
         column also by itself; fewer than all stand for every key that begins with them. prefix: keys that begin with
         it; of a str or bytes, values of the first column that do. Raises: NoSuchPartition, NoSuchColumn, NoSuchIndex,
@@ -171,6 +172,12 @@ class TableHandle:
         self._check_usable()
         by = ByIndex(index, lower, upper, prefix, reverse)
         return Scan(self._table, None, columns, limit, None, partitions, where, by)
+
+    def explain(self, columns: Sequence[str] | None = None, where: Where = None, **options: Any) -> dict[str, Any]:
+        """How a scan with these arguments would find its rows now; see `Scan.explain`. Arguments and errors as
+        `scan`.
+        """
+        return self.scan(columns, where=where, **options).explain()
 
     def indexes(self) -> list[dict[str, Any]]:
         """The indexes: `name`, `columns`, `unique`, `entries`."""

@@ -6,7 +6,7 @@ Hidden columns are named by the constants ROWID, EPOCH, AUTHOR and FRAGMENT.
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,10 @@ from engine import row_operations
 from engine.batch_operations import ScanBatch, decode_entries, scan
 from engine.column_output import arrow_schema, to_numpy, to_pandas, wanted_names
 from engine.conditions import Condition, Running
-from engine.errors import SchemaInvalid, Unsupported
-from engine.index.scans import IndexScan, KeyRange
+from engine.errors import SchemaInvalid
+from engine.index.choice import choose, rows_of
+from engine.index.index_only import answers_alone, count_by_index, scan_index
+from engine.index.scans import KeyRange
 from engine.layout.arena import ENTRY_WORDS
 from engine.program_scans import accepted_batches, aggregate, scan_where
 
@@ -37,6 +39,7 @@ FRAGMENT = "$FRAGMENT"
 _FIRST_IMAGE = np.array([ENTRY_WORDS], dtype=np.int64)
 _DIVISION = Context(prec=38)
 HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
+_FROM_PLACES = frozenset([ROWID, FRAGMENT])  # an index entry tells them without its row
 
 
 @dataclass(frozen=True)
@@ -49,15 +52,10 @@ class ByIndex:
     prefix: Any = None
     reverse: bool = False
 
-    def check(self, partitions: Sequence[str] | None) -> None:
-        """Raises: SchemaInvalid, Unsupported for what does not go together."""
-        if self.name is None:
-            if self != ByIndex():
-                raise SchemaInvalid(
-                    "lower, upper, prefix and reverse belong to a scan by an index; name one with index="
-                )
-        elif partitions is not None:
-            raise Unsupported("a scan by an index goes over all partitions; leave partitions out")
+    def check(self) -> None:
+        """Raises: SchemaInvalid for what does not go together."""
+        if self.name is None and self != ByIndex():
+            raise SchemaInvalid("lower, upper, prefix and reverse belong to a scan by an index; name one with index=")
 
 
 NO_INDEX = ByIndex()
@@ -82,7 +80,7 @@ class Scan:
         where: Expression | Program | None = None,
         by: ByIndex = NO_INDEX,
     ) -> None:
-        by.check(partitions)
+        by.check()
         table.numbers_of(partitions)  # Raises: NoSuchPartition
         if limit is not None and (not isinstance(limit, int) or limit < 0):
             raise SchemaInvalid(f"limit must be a number of rows, got {limit!r}")
@@ -93,6 +91,7 @@ class Scan:
         self._lock = lock
         self._partitions = None if partitions is None else list(partitions)
         self._plain = [name for name in self._columns if name not in HIDDEN]
+        self._read = [name for name in self._columns if name not in _FROM_PLACES]
         self._by = by
         self._index = None if by.name is None else table.index(by.name)
         self._keys = None if self._index is None else KeyRange(self._index.tree.shape, by.lower, by.upper, by.prefix)
@@ -109,12 +108,25 @@ class Scan:
 
     def _found_by_index(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
         assert self._index is not None and self._keys is not None
-        condition, reverse = self._condition, self._by.reverse
-        if condition is None:
-            return IndexScan(self._table, self._txn, self._index, self._keys, reverse, limit, columns).batches()
-        names = list(dict.fromkeys([*columns, *condition.names]))
-        rows = IndexScan(self._table, self._txn, self._index, self._keys, reverse, None, names)
-        return accepted_batches(self._table, rows.batches(), condition, limit)
+        table, condition = self._table, self._condition
+        names = [*columns, *(condition.names if condition else ())]
+        is_only = self._answers_alone(names)
+        most = limit if condition is None else None
+        found = scan_index(
+            table, self._txn, self._index, [self._keys], names, is_only, self._by.reverse, most, self._numbers()
+        )
+        return found if condition is None else accepted_batches(table, found, condition, limit)
+
+    def _answers_alone(self, names: Sequence[str]) -> bool:
+        """Whether the named index needs no row for what is asked. A Program may ask for more than columns."""
+        is_known = self._condition is None or self._condition.expression is not None
+        return is_known and self._index is not None and answers_alone(self._table, self._index, names)
+
+    def _numbers(self) -> list[int]:
+        """Fragment numbers of the partitions that may have what is asked."""
+        if self._condition is not None:
+            return self._condition.numbers(self._table, self._partitions)
+        return self._table.numbers_of(self._partitions)
 
     def _extra(self, batch: ScanBatch) -> dict[str, Any]:
         made: dict[str, Callable[[], Any]] = {
@@ -127,7 +139,7 @@ class Scan:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow record batches."""
-        for batch in self._found(self._plain, self._limit):
+        for batch in self._found(self._read, self._limit):
             yield self._decoded(batch)
 
     def _decoded(self, batch: ScanBatch) -> pa.RecordBatch:
@@ -175,6 +187,12 @@ class Scan:
         Each is a function (count, sum, min, max or mean) and a column's name or an expression; count needs none.
         Raises: ProgramInvalid for columns that have no such aggregate (characters, bytes, Bool and Enum have count).
         """
+        values = self._added_up(functions)
+        row_class: Any = namedtuple("Row", functions, rename=True)  # type: ignore[misc]
+        return row_class._make(values)
+
+    def _added_up(self, functions: Mapping[str, Any]) -> list[Any]:
+        """The values of `aggregate`."""
         if self._lock is not None:
             raise SchemaInvalid("rows that are added up are not locked; scan without a lock")
         wanted: list[tuple[str, Any]] = []
@@ -185,32 +203,66 @@ class Scan:
             if function != "count" and what is None:
                 raise SchemaInvalid(f"{name}: {function} needs a column or an expression")
             wanted += [("sum", what), ("count", what)] if function == "mean" else [(function, what)]
+        counted = self._counted() if all(each == "count" and what is None for each, what in wanted) else None
+        if counted is not None:
+            return [counted] * len(wanted)
         rows = self._found if self._index is not None or self._is_copied else None
         found = iter(aggregate(self._table, self._txn, wanted, self._condition, self._limit, self._partitions, rows))
-        row_class: Any = namedtuple("Row", functions, rename=True)  # type: ignore[misc]
-        return row_class._make(
-            _mean(next(found), next(found)) if given[0] == "mean" else next(found) for given in functions.values()
-        )
+        return [_mean(next(found), next(found)) if given[0] == "mean" else next(found) for given in functions.values()]
+
+    def _counted(self) -> int | None:
+        """How many entries the named index has in the range, if that is the answer."""
+        if self._is_copied or self._index is None or self._keys is None or self._condition is not None or self._partitions is not None:
+            return None
+        count = count_by_index(self._table, self._txn, self._index, self._keys)
+        return count if count is None or self._limit is None else min(count, self._limit)
+
+    def explain(self) -> dict[str, Any]:
+        """How the rows would be found now: `access` is "full scan", "index" or "index only" (no row is read), `index`
+        its name or None, `bounds` the ranges of it, `partitions` those looked at, `rows` about how many rows or entries
+        are looked at before a condition judges them.
+
+        A range of a chosen index has the value of each column, or {"from": least, "above": …, "to": …, "below": …,
+        "prefix": …} of the last one; that of a named one the bounds as given.
+        """
+        table, numbers = self._table, self._numbers()
+        partition = table.definition.partition
+        names = [name for name, number in zip(partition.names, partition.numbers, strict=True) if number in numbers]
+        found: dict[str, Any] = {"access": "full scan", "index": None, "bounds": [], "partitions": names}
+        judged = [] if self._condition is None else self._condition.names
+        if self._index is not None and self._keys is not None:
+            with self._index.reading() as tree:
+                rows = tree.estimate(self._keys.low, self._keys.high)
+            given = {"lower": self._by.lower, "upper": self._by.upper, "prefix": self._by.prefix}
+            bounds = [{name: value for name, value in given.items() if value is not None}]
+            is_only = not self._is_copied and self._answers_alone([*self._read, *judged])
+            return found | {**_by(self._index.name, is_only), "bounds": bounds, "rows": rows}
+        choice = None
+        if self._condition is not None and not self._is_copied:
+            choice = choose(table, self._condition, self._read, numbers)
+        if choice is None:
+            return {**found, "rows": rows_of(table, numbers)}
+        return found | {**_by(choice.index.name, choice.is_only), "bounds": choice.bounds, "rows": choice.rows}
 
     def count(self, column: str | Expression | None = None) -> int:
         """How many rows; of a column: how many have no NULL there."""
-        return int(self.aggregate(value=("count", column))[0])
+        return int(self._added_up({"value": ("count", column)})[0])
 
     def sum(self, column: str | Expression) -> Any:
         """The sum without NULLs, None if there is nothing to add: exact for integers and decimals."""
-        return self.aggregate(value=("sum", column))[0]
+        return self._added_up({"value": ("sum", column)})[0]
 
     def min(self, column: str | Expression) -> Any:
         """The least value, None if there is none. NaN is above everything."""
-        return self.aggregate(value=("min", column))[0]
+        return self._added_up({"value": ("min", column)})[0]
 
     def max(self, column: str | Expression) -> Any:
         """The greatest value, None if there is none."""
-        return self.aggregate(value=("max", column))[0]
+        return self._added_up({"value": ("max", column)})[0]
 
     def mean(self, column: str | Expression) -> Any:
         """The sum divided by the count: a float, of decimals a Decimal of 38 digits; None if there is nothing."""
-        return self.aggregate(value=("mean", column))[0]
+        return self._added_up({"value": ("mean", column)})[0]
 
     # --- rows ------------------------------------------------------------------------------------
     def __next__(self) -> Any:
@@ -225,7 +277,7 @@ class Scan:
         whole = self._columns == list(self._table.format.names)
         # Making a class takes longer than a small scan.
         row_class: Any = None if whole else namedtuple("Row", self._columns, rename=True)
-        for batch in self._found(self._plain, self._limit):
+        for batch in self._found(self._read, self._limit):
             if whole:
                 decode = self._table.format.decode_row
                 view = batch.entries.data.cast("B")
@@ -274,6 +326,10 @@ class Scan:
             return None, False
         places, is_last = Running(self._condition.program).accepted(self._table, entry, _FIRST_IMAGE)
         return self._table.format.decode_row(entry.data.cast("B"), ENTRY_WORDS) if places.size else None, is_last
+
+
+def _by(name: str, is_only: bool) -> dict[str, Any]:
+    return {"access": "index only" if is_only else "index", "index": name}
 
 
 def _mean(total: Any, count: int) -> Any:

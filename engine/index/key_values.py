@@ -110,6 +110,11 @@ class KeyShape:
         own = {column.name for column in self.columns if not isinstance(column.type, Floating)}
         return self.is_exact and own.issuperset(names)
 
+    @property
+    def lies_in_fixed(self) -> bool:
+        """Whether every column lies in the fixed image, so that entries can be written as row images of one size."""
+        return bool((self._column_words.reshape(-1, c.COLUMN_WORDS)[:, c.CW_PART] == c.PART_FIXED).all())
+
     def descriptor_shape(self, state: int, leaf_entries: int, children: int) -> Words:
         """The shape that the kernel `make_tree` takes."""
         head = [state, self.words, self.is_exact, leaf_entries, children, self.key_words, self._nullable]

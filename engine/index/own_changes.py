@@ -78,7 +78,9 @@ class OwnChanges:
         high: Words,
         reverse: bool,
         with_disk: bool,
+        wanted: Words,
     ) -> None:
+        """wanted: by fragment number, whether its rows are asked for; empty: all are."""
         self.until = int(txn.mem[txn.desc + X_USED])
         self.reverse = reverse
         self.filling = ~LOWEST if reverse else LOWEST
@@ -87,6 +89,9 @@ class OwnChanges:
         offsets = np.ascontiguousarray(places[:, 2])
         keys = key_matrix(tree, entries, offsets, fixed, False)
         chosen = (_against(keys, low) > 0) & (_against(keys, high) < 0)
+        if wanted.size:
+            numbers = places[:, 0]
+            chosen &= (numbers < wanted.size) & (wanted[np.minimum(numbers, wanted.size - 1)] != 0)
         keys, places = keys[chosen], places[chosen]
         keys = ~keys if reverse else keys
         order = sorted_order(keys)

@@ -7,7 +7,7 @@ its order among the committed rows; what it changes while the scan is open is se
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from engine.kernels.key_words import LOWEST
 from engine.layout import index_arena as ix
 from engine.layout.arena import ENTRY_WORDS, OK, ST_DAMAGED, ST_MISSING, ST_MORE, ST_SPACE, X_CHANGES, X_USED
 from engine.layout.lcp import entry_fragment
-from engine.row_operations import check_table
+from engine.row_operations import NOTHING, check_table
 
 if TYPE_CHECKING:
     from engine.index.key_values import KeyShape
@@ -33,6 +33,13 @@ CALL_ENTRIES = 512  # of one kernel call: about 200 µs
 BATCH_ROWS_FIRST = 256
 BATCH_ROWS_MAX = 16_384
 PAGES_HELD = 64
+
+
+class Bounds(NamedTuple):
+    """Both ends of a range of keys, as targets of the tree; keys between them are in it."""
+
+    low: Words
+    high: Words
 
 
 class KeyRange:
@@ -84,18 +91,20 @@ class IndexScan:
         table: Table,
         txn: Transaction | None,
         index: StoredIndex,
-        keys: KeyRange,
+        keys: KeyRange | Bounds,
         reverse: bool = False,
         limit: int | None = None,
         columns: Sequence[str] | None = None,
+        wanted: Words = NOTHING,
     ) -> None:
+        """wanted: by fragment number, whether its rows are asked for; empty: all are."""
         self._table = table
         self._txn = txn
         self._index = index
         self._reverse = reverse
         self._left = limit
         self._with_disk = table.format.needs_disk(columns)
-        self._keys = keys
+        self._wanted = wanted
         self._cursor = (keys.high if reverse else keys.low).copy()
         self._bound = keys.low if reverse else keys.high
         self._own: OwnChanges | None = None
@@ -107,7 +116,7 @@ class IndexScan:
         is_end = False
         while not is_end and (self._left is None or self._left > 0):
             wanted = rows if self._left is None else min(rows, self._left)
-            self._look_at_own()
+            self.look_at_own()
             batch, is_end = self._fill_disk(wanted) if self._with_disk else self._fill(wanted)
             if self._own is not None:
                 batch = self._merged(batch, self._own, is_end)
@@ -119,7 +128,7 @@ class IndexScan:
                 yield batch
             rows = min(4 * rows, BATCH_ROWS_MAX)
 
-    def _look_at_own(self) -> None:
+    def look_at_own(self) -> None:
         """Gather what the transaction has changed: at the first batch, and when a savepoint took some of it back."""
         txn = self._txn
         if txn is None or txn.desc == 0:  # 0: of a view, which nobody changes
@@ -134,7 +143,7 @@ class IndexScan:
             return
         low, high = (self._bound, self._cursor) if self._reverse else (self._cursor, self._bound)
         with self._index.reading() as tree:
-            self._own = OwnChanges(self._table, tree, txn, low, high, self._reverse, self._with_disk)
+            self._own = OwnChanges(self._table, tree, txn, low, high, self._reverse, self._with_disk, self._wanted)
 
     def _place(self) -> tuple[int, int]:
         """Transaction whose changes are passed over, and until which word of its buffer."""
@@ -149,6 +158,7 @@ class IndexScan:
                 tree.mem,
                 tree.address,
                 *self._place(),
+                self._wanted,
                 self._with_disk,
                 self._cursor,
                 self._bound,
@@ -174,7 +184,9 @@ class IndexScan:
         state = np.zeros(5, dtype=np.int64)
         status = ST_MORE
         while status == ST_MORE and int(state[0]) < wanted:
-            status = self._call(min(CALL_ENTRIES, wanted - int(state[0])), places, out, offsets, state)
+            # Of entries that are passed over there may be any number before the next row.
+            limit = CALL_ENTRIES if self._wanted.size else min(CALL_ENTRIES, wanted - int(state[0]))
+            status = self._call(limit, places, out, offsets, state)
             if status <= ST_SPACE:
                 if int(state[0]):
                     break
@@ -219,6 +231,7 @@ class IndexScan:
                 tree.mem,
                 tree.address,
                 *self._place(),
+                self._wanted,
                 self._cursor,
                 self._bound,
                 self._reverse,

@@ -71,26 +71,31 @@ def is_changed(mem, operation, until):
 
 
 @helper
-def is_passed_over(mem, txn, until, fragment, row):
+def is_passed_over(mem, txn, until, wanted, fragment, row):
     """Whether a row found by an index is none of the stream's."""
     if mem[fragment + F_DROPPED]:
         return True
+    if wanted.size:
+        number = mem[fragment + F_NUMBER]
+        if number >= wanted.size or wanted[number] == 0:
+            return True
     if txn == 0 or mem[row] & LOCK_MASK == 0 or lock_owner(mem, mem[row]) != txn:
         return False
     return is_changed(mem, newest_operation(mem[row]), until)
 
 
 @kernel(
-    "int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64, int64, int64[::1], int64[::1], "
-    "int64[::1], int64[::1])"
+    "int64(int64[::1], int64, int64, int64, int64[::1], int64, int64[::1], int64[::1], int64, int64, int64[::1], "
+    "int64[::1], int64[::1], int64[::1])"
 )
-def index_rows(mem, tree, txn, until, with_disk, cursor, bound, reverse, limit, places, out, offsets, state):
+def index_rows(mem, tree, txn, until, wanted, with_disk, cursor, bound, reverse, limit, places, out, offsets, state):
     """Copy the rows of the next entries between cursor and bound, looking at no more than `limit` of them.
 
     places: room for `limit` words. txn, until: rows this transaction had changed before word `until` of its buffer are
-    passed over. with_disk: disk parts too. state: [rows found, words used, -, page, incomplete entries]; offsets gets
-    the image of each. OK at the end, ST_MORE (the cursor says where to go on), ST_SPACE - words needed, ST_PAGE and
-    ST_DAMAGED with the page in state[3], ST_MISSING if the index is being dropped.
+    passed over. wanted: by fragment number, not 0 if its rows are asked for; empty: all are. with_disk: disk parts too.
+    state: [rows found, words used, -, page, incomplete entries]; offsets gets the image of each. OK at the end, ST_MORE
+    (the cursor says where to go on), ST_SPACE - words needed, ST_PAGE and ST_DAMAGED with the page in state[3],
+    ST_MISSING if the index is being dropped.
     """
     if mem[tree + I_STATE] == INDEX_DROPPING:
         return ST_MISSING
@@ -105,7 +110,7 @@ def index_rows(mem, tree, txn, until, with_disk, cursor, bound, reverse, limit, 
         base = (place >> PLACE_SHIFT) << PAGE_SHIFT
         fragment = mem[base + PG_FRAGMENT]
         row = row_of_place(mem, place)
-        if not is_passed_over(mem, txn, until, fragment, row):
+        if not is_passed_over(mem, txn, until, wanted, fragment, row):
             if state[0] >= offsets.size:
                 status = ST_MORE
                 break
@@ -130,8 +135,10 @@ def index_rows(mem, tree, txn, until, with_disk, cursor, bound, reverse, limit, 
     return status
 
 
-@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])")
-def index_pages(mem, tree, txn, until, cursor, bound, reverse, limit, places, pages):
+@kernel(
+    "int64(int64[::1], int64, int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])"
+)
+def index_pages(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, places, pages):
     """Pages that `index_rows` of the next `limit` entries will need, 0 for rows that need none; how many entries there
     are, or ST_MISSING if the index is being dropped. The cursor stays.
     """
@@ -145,7 +152,7 @@ def index_pages(mem, tree, txn, until, cursor, bound, reverse, limit, places, pa
         row = row_of_place(mem, places[i])
         fragment = mem[((places[i] >> PLACE_SHIFT) << PAGE_SHIFT) + PG_FRAGMENT]
         pages[i] = 0
-        if not is_passed_over(mem, txn, until, fragment, row):
+        if not is_passed_over(mem, txn, until, wanted, fragment, row):
             pages[i] = disk_page_of(mem, mem, fragment, row, False)
     return found
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import tidemark as tm
+from engine.types import Boolean, Enum
 from tests.interpreter.generate import value_of
 
 Sql = tuple[str, list[Any]]
@@ -81,17 +82,20 @@ def _pattern(r: random.Random) -> str:
 class Maker:
     """Makes conditions over the columns that a database can compare."""
 
-    def __init__(self, r: random.Random, rows: list[tuple[Any, ...]], names: list[str]) -> None:
+    def __init__(
+        self, r: random.Random, rows: list[tuple[Any, ...]], names: list[str], kinds: dict[str, Any] = KIND
+    ) -> None:
         self.r = r
         self.rows = rows
         self.names = names
+        self.kinds = kinds
 
     def value(self, name: str) -> Any:
         """One that some row has, or any other."""
-        place = list(KIND).index(name)
+        place = list(self.kinds).index(name)
         value = self.r.choice(self.rows)[place]
         while value is None or value != value:
-            value = value_of(KIND[name], self.r)
+            value = value_of(self.kinds[name], self.r)
         return value
 
     def leaf(self) -> Leaf:
@@ -104,7 +108,8 @@ class Maker:
             return column.is_null(), (f"{name} is null", [])
         if shape == 1:
             return column.is_not_null(), (f"{name} is not null", [])
-        if shape == 2:
+        has_order = not isinstance(self.kinds[name], (Boolean, Enum))
+        if shape == 2 and has_order:
             low, high = self.value(name), self.value(name)
             return column.between(low, high), (
                 f"{name} between ? and ?",
@@ -129,7 +134,7 @@ class Maker:
             one, other, operator = r.choice(numbers), r.choice(numbers), r.choice(OPERATORS)
             return _compare(tm.col(one), operator, tm.col(other)), (f"{one} {_sql(operator)} {other}", [])
         value, operator = self.value(name), r.choice(OPERATORS)
-        if name == "flag":
+        if not has_order:
             operator = r.choice(OPERATORS[:2])
         return _compare(column, operator, value), (f"{name} {_sql(operator)} ?", [self.bound(name, value)])
 

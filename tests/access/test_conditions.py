@@ -266,6 +266,7 @@ def test_partitions_left_out_have_no_row_a_condition_accepts(db: tm.Database, pa
                 lambda: column >= value,
                 lambda: value > column,  # type: ignore[operator]
                 lambda: column != value,
+                lambda: column.is_null(),
                 lambda: column.isin([value, r.choice(letters if name == "b" else numbers)]),
                 lambda: column.between(value, r.choice(["n", "zz"] if name == "b" else [0, 5, 9])),
                 lambda: tm.col("c") > tm.col("a"),

@@ -56,6 +56,7 @@ TREE_ONLINE = "tests.index.test_build:test_online_build_with_commits_between_its
 TREE_DAMAGE = "tests.index.test_build:test_damage_of_a_tree_is_found"
 STORED = "tests.index.test_store_history:test_random_transactions_leave_index_scans_equal_to_the_sorted_dict"
 STORED_ONLINE = "tests.index.test_store_online"
+INDEX_ONLY = "tests.index.test_index_only"
 TREE_DROPPED = "tests.index.test_build:test_dropped_index_gives_every_block_back"
 MACHINE = "tests.interpreter.test_machine:test_random_programs_over_random_rows_vector_row_by_row_and_naive_agree"
 ADDRESSES = "tests.interpreter.test_conflicts:test_program_over_given_addresses_judges_as_over_entries"
@@ -217,6 +218,11 @@ TWINS = {
         ],
         STORED,
     ),
+    **dict.fromkeys(
+        ["index_only.index_keys", "index_only.images_of_keys"],
+        f"{INDEX_ONLY}:test_entries_of_random_columns_are_what_their_rows_are",
+    ),
+    "index_only.count_entries": f"{INDEX_ONLY}:test_counts_of_ranges_are_what_scans_of_them_find",
     "index_lists.withdraw_index": f"{STORED_ONLINE}:test_scan_of_a_dropped_index_ends_and_its_memory_comes_back",
     "index_lists.remove_rows": f"{STORED_ONLINE}:test_partitions_that_come_and_go_take_their_entries_with_them",
     **dict.fromkeys(["setup.split_pool", "setup.join_pools", "setup.set_pool"], RESTARTED),
