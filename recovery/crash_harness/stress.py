@@ -79,11 +79,15 @@ class Writer(threading.Thread):
                 self.step()
         except ENDING as error:
             self.failed = error
+        except BaseException as error:
+            self.failed = error  # nothing else may come out of a store
+            raise
+        finally:
             self.stress.is_over.set()
 
     def read_again(self) -> None:
         """What this thread's rows are: at the start, and when a dropped range has taken some."""
-        self.drops_known = self.stress.changer.drops_begun
+        self.drops_known = self.stress.changer.drops_done  # what a drop under way takes may be seen yet
         own = [row for row in self.stress.db[MAIN].scan() if row.id % THREADS == self.number]
         self.held = {row.id: stamps_of(row) for row in own}
 

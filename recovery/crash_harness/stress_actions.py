@@ -68,6 +68,10 @@ class Changer(threading.Thread):
                 self.step()
         except (Error, Violation, PowerOff) as error:
             self.failed = error
+        except BaseException as error:
+            self.failed = error  # nothing else may come out of a store
+            raise
+        finally:
             self._is_over.set()
 
     def step(self) -> None:
