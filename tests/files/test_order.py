@@ -351,4 +351,4 @@ def test_file_made_by_another_thread_during_a_sync_is_nobodys_fault(monkeypatch:
     monkeypatch.setattr(order, "_is_redo_name", beside)
     run.files.fdatasync(run.redo[0])
     makers[0].join()
-    assert "lcp/1-1-0.data" in run.files.list("lcp")
+    assert "1-1-0.data" in run.files.list("lcp")
