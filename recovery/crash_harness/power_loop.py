@@ -10,6 +10,7 @@ The same seed draws the same work and the same losses; which thread is first is 
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -59,27 +60,47 @@ def power_loop(
     report = PowerReport(seed)
     ledger = Ledger()
     disk = MemoryFiles()
-    while report.losses < losses:
-        is_early = rng.random() < EARLY_SHARE
-        nth = rng.randrange(1, EARLY_CALLS_MAX if is_early else calls_max)
-        where = f"power loop, seed {seed}, loss {report.losses + 1} at call {nth}"
-        plan = Plan([Rule("*", nth=nth, once=False, stall=power_off)])
-        try:
-            work(_opener(MemoryFiles(disk.disk), plan), seed + report.losses + report.ended, ledger)
-            report.ended += 1
-        except PowerOff:
-            report.losses += 1
-        except (Error, OrderViolation, Violation) as error:
-            if not plan.fired:
-                raise Violation(f"{where}: {type(error).__name__}: {error}") from error
-            report.losses += 1
-        disk = disk.crash(rng, rng.choice(POLICIES))
-        _prove(disk, verify, ledger, where)
-        if say is not None:
-            say(f"{where}: {len(ledger.acknowledged)} lines acknowledged, all as promised")
+    told = threading.excepthook
+    # A store's own threads end by the loss as well; nobody need be told of it.
+    threading.excepthook = lambda thread: None if isinstance(thread.exc_value, PowerOff) else told(thread)
+    try:
+        while report.losses < losses:
+            disk = _lose(work, verify, disk, ledger, rng, report, calls_max)
+            if say is not None:
+                say(f"loss {report.losses}: {len(ledger.acknowledged)} lines acknowledged, all as promised")
+    finally:
+        threading.excepthook = told
     report.acknowledged = len(ledger.acknowledged)
     report.seconds = clock.monotonic() - began
     return report
+
+
+def _lose(
+    work: Work,
+    verify: Verify,
+    disk: MemoryFiles,
+    ledger: Ledger,
+    rng: random.Random,
+    report: PowerReport,
+    calls_max: int,
+) -> MemoryFiles:
+    """One life and what it leaves, verified. Raises: Violation."""
+    nth = rng.randrange(1, EARLY_CALLS_MAX if rng.random() < EARLY_SHARE else calls_max)
+    where = f"power loop, seed {report.seed}, loss {report.losses + 1} at call {nth}"
+    plan = Plan([Rule("*", nth=nth, once=False, stall=power_off)])
+    try:
+        work(_opener(MemoryFiles(disk.disk), plan), report.seed + report.losses + report.ended, ledger)
+        report.ended += 1
+    except PowerOff:
+        report.losses += 1
+    except (Error, OrderViolation, Violation) as error:
+        # Behind the loss a thread may meet the store as another thread's end has left it.
+        if not plan.fired or isinstance(error, OrderViolation | Violation):
+            raise Violation(f"{where}: {type(error).__name__}: {error}") from error
+        report.losses += 1
+    left = disk.crash(rng, rng.choice(POLICIES))
+    _prove(left, verify, ledger, where)
+    return left
 
 
 def _opener(files: MemoryFiles, plan: Plan) -> Callable[..., Any]:
