@@ -1,8 +1,8 @@
 """Power losses under a program of several threads, on disks in memory: again and again on the same disk.
 
-The n-th call that reaches the disk finds it without power, and so does every call after it, in whatever thread. When all
-threads have ended, part of what no sync had covered is gone, and the store is opened and verified. What was acknowledged
-has been durable by then, whoever did the writing. The order monitor watches all the while.
+The n-th call that reaches the disk finds it without power, and so does every call after it, in whatever thread. When
+all threads have ended, part of what no sync had covered is gone, and the store is opened and verified. What was
+acknowledged has been durable by then, whoever did the writing. The order monitor watches all the while.
 
 The same seed draws the same work and the same losses; which thread is first is not drawn.
 """
@@ -51,8 +51,8 @@ def power_loop(
 ) -> PowerReport:
     """Run `work` on a disk that loses power after up to `calls_max` calls, and verify what a restart makes of it.
 
-    A program that comes to its end before is verified as it left the disk, and not counted as a loss. Raises: Violation,
-    with the seed and the number of the loss.
+    A program that comes to its end before is verified as it left the disk, and not counted as a loss. Raises:
+    Violation, with the seed and the number of the loss.
     """
     clock = SystemClock()
     began = clock.monotonic()

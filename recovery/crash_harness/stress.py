@@ -1,12 +1,12 @@
-"""The built-in program of writers and a changer: rows change in threads while indexes, partitions and tables come and go.
+"""The built-in program of writers and a changer: rows change while indexes, partitions and tables come and go.
 
 Every writer owns the keys that leave its number when divided by THREADS, so that it knows what its rows must be, and
 counts its transactions in a row of its own. Small transactions, batches, commits in slices, savepoints and transactions
 that are given up; one thread does what `stress_actions` lists.
 
-Ledger lines, each with all that `stress_verify` must know of it: "shown STATE", "rows CHANGE", "shape CHANGE". A dropped
-range takes rows with it: lines of rows say how many drops had ended before the transaction began, and lines of drops
-which transactions had ended before the drop began. Between the two a row may have been written to either range.
+Ledger lines, each with all that `stress_verify` must know of it: "shown STATE", "rows CHANGE", "shape CHANGE". A
+dropped range takes rows with it: lines of rows say how many drops had ended before the transaction began, and lines of
+drops which transactions had ended before the drop began. Between the two a row may have been written to either range.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from recovery.crash_harness.stress_rows import (
     second_half,
     stamps_of,
 )
-from recovery.crash_harness.stress_verify import shape_of, shown_line
+from recovery.crash_harness.stress_verify import index_problems, shape_of, shown_line
 
 OPTIONS: dict[str, Any] = {
     "data_memory": "32 MiB",
@@ -54,7 +54,7 @@ SWITCH_SECONDS = 0.000_05
 ENDING = (Error, Violation, PowerOff)
 
 
-class _GivenUp(Exception):  # noqa: N818
+class _GivenUp(Exception):
     """A transaction its writer did not want in the end."""
 
 
@@ -209,13 +209,12 @@ class Stress:
         self.changer = Changer(db, seed, ledger, shape_of(db), self.is_over)
         self.writers = [Writer(self, number) for number in range(THREADS)]
         self.changer.writers = self.writers
-        self.changer.last_acknowledged = [writer.acknowledged for writer in self.writers]
 
     def run(self) -> None:
         """Until the writers have done their share. Raises: what ended a thread before."""
         interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
-        threads: list[threading.Thread] = [*self.writers, self.changer]
+        threads: list[Writer | Changer] = [*self.writers, self.changer]
         try:
             for thread in threads:
                 thread.start()
@@ -226,9 +225,12 @@ class Stress:
         finally:
             self.is_over.set()
             sys.setswitchinterval(interval)
-        failed = [each.failed for each in (*self.writers, self.changer) if each.failed is not None]
+        failed = [each.failed for each in threads if each.failed is not None]
         for error in sorted(failed, key=lambda error: not isinstance(error, PowerOff)):
             raise error
+        found = index_problems(self.db, MAIN) or self.db.check()["problems"]
+        if found:
+            raise Violation(f"stress, seed {self.seed}, behind the last transaction: {found[0]}")
 
 
 def _prepare(db: Any, storage: Literal["memory", "disk"], ledger: Ledger) -> None:

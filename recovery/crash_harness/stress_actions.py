@@ -41,9 +41,7 @@ class Acknowledging(Protocol):
 class Changer(threading.Thread):
     """The thread that changes the schema, makes local checkpoints and verifies the store beside its users."""
 
-    def __init__(
-        self, db: Any, seed: int, ledger: Ledger, shape: Shape, is_over: threading.Event, actions: Actions | None = None
-    ) -> None:
+    def __init__(self, db: Any, seed: int, ledger: Ledger, shape: Shape, is_over: threading.Event) -> None:
         super().__init__(name="changer")
         self.db = db
         self.rng = random.Random(f"{seed} changer")
@@ -51,7 +49,7 @@ class Changer(threading.Thread):
         self.ledger = ledger
         self.shape = shape
         self.writers: Sequence[Acknowledging] = ()
-        self.actions = ACTIONS if actions is None else actions
+        self.actions = [action for action, weight in ACTIONS for _ in range(weight)]
         self.failed: BaseException | None = None
         self.steps = 0
         self.refused = 0
@@ -76,8 +74,7 @@ class Changer(threading.Thread):
 
     def step(self) -> None:
         """One action, drawn by weight, that finds something to do."""
-        names = [action for action, weight in self.actions for _ in range(weight)]
-        action = self.rng.choice(names)
+        action = self.rng.choice(self.actions)
         if action(self):
             self.counts[action.__name__] = self.counts.get(action.__name__, 0) + 1
 
@@ -141,7 +138,7 @@ def give_up_a_build(changer: Changer) -> bool:
     return _forget_index(changer, missing[0])
 
 
-class _Stopped(Exception):  # noqa: N818
+class _Stopped(Exception):
     """A caller does not want the index any more."""
 
 
@@ -180,14 +177,15 @@ def make_or_drop_table(changer: Changer) -> bool:
     """A table that is made, filled in one transaction, indexed, and dropped again, one step at a time."""
     after, db = copy.deepcopy(changer.shape), changer.db
     tables = after["tables"]
-    for name, (rows, indexes) in sorted(tables.items()):
-        if rows == 0:
-            data = {"id": list(range(SCRATCH_ROWS)), "turn": [-number for number in range(SCRATCH_ROWS)]}
-            tables[name] = [SCRATCH_ROWS, indexes]
-            return changer.change(after, lambda: db[name].insert_many(data))
-        if not indexes:
-            tables[name] = [rows, [SCRATCH_INDEX]]
-            return changer.change(after, lambda: db.create_index(name, SCRATCH_INDEX, ("turn",)))
+    empty = sorted(name for name, (rows, _) in tables.items() if rows == 0)
+    if empty:
+        data = {"id": list(range(SCRATCH_ROWS)), "turn": [-number for number in range(SCRATCH_ROWS)]}
+        tables[empty[0]][0] = SCRATCH_ROWS
+        return changer.change(after, lambda: db[empty[0]].insert_many(data))
+    bare = sorted(name for name, (_, indexes) in tables.items() if not indexes)
+    if bare:
+        tables[bare[0]][1] = [SCRATCH_INDEX]
+        return changer.change(after, lambda: db.create_index(bare[0], SCRATCH_INDEX, ("turn",)))
     if len(tables) < SCRATCH_MAX:
         name = f"{SCRATCH}_{changer.label}_{changer.steps}"
         tables[name] = [0, []]

@@ -71,7 +71,7 @@ def _lines(lines: Sequence[str], kind: str) -> list[Any]:
     return [json.loads(line[len(kind) :]) for line in lines if line.startswith(kind)]
 
 
-class _Life:
+class Life:
     """What is known of one life: the state it began with, what was acknowledged since, and what was under way."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -98,7 +98,7 @@ class _Life:
     def _add_drop(self, step: Any) -> None:
         _, _, dropped, number, seen = step
         if dropped is not None:
-            self.drops.append(Dropped(*dropped, number, seen))
+            self.drops.append(Dropped(dropped[0], dropped[1], number, seen))
 
     def take_shape(self, found: Shape) -> list[str]:
         """Decide whether the change under way has happened."""
@@ -126,7 +126,7 @@ def _change(drops: int, rows: Any) -> Change:
     return Change(drops, {key: None if stamps is None else (stamps[0], stamps[1]) for key, stamps in rows})
 
 
-def _verify_rows(life: _Life, rows: Sequence[Any], sequences: Sequence[int]) -> list[str]:
+def _verify_rows(life: Life, rows: Sequence[Any], sequences: Sequence[int]) -> list[str]:
     """Every writer's rows are what its transactions made them."""
     found = {row.id: stamps_of(row) for row in rows}
     torn = [row.id for row in rows if not is_whole(row)]
@@ -153,7 +153,7 @@ def _verify_rows(life: _Life, rows: Sequence[Any], sequences: Sequence[int]) -> 
     return []
 
 
-def _verify_sequences(life: _Life, sequences: Sequence[int]) -> list[str]:
+def _verify_sequences(life: Life, sequences: Sequence[int]) -> list[str]:
     for number, (there, promised) in enumerate(zip(sequences, life.sequences, strict=True)):
         if not 0 <= there - promised <= 1:
             return [f"writer {number} ends at transaction {there}, acknowledged was {promised}"]
@@ -192,7 +192,7 @@ def verify(db: Any, ledger: Ledger) -> list[str]:
         return []
     if not is_prepared:
         return ["the tables are gone"]
-    life = _Life(ledger)
+    life = Life(ledger)
     sequences = [db[PROGRESS].get(number).sequence for number in range(THREADS)]
     found = life.take_shape(shape_of(db))
     found = found or _verify_sequences(life, sequences)

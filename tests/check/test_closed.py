@@ -151,7 +151,6 @@ def test_torn_newest_control_file_is_a_note_only_before_two_intact_ones(store: P
     assert told.replace("control-4", "control-3") in report["problems"]  # type: ignore[operator]
 
 
-
 @memory_only
 def test_rows_that_do_not_fit_are_a_note(store: Path) -> None:
     with tm.open(store, data_memory="32 MiB", background=False) as db:

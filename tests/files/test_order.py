@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import SyncFailed
-from engine.file_doubles import order
-from engine.file_doubles import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule
+from engine.file_doubles import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule, order
 from engine.file_layer import CheckedFiles
 from engine.file_protocol import File
 from engine.files import PosixFiles
