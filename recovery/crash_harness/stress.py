@@ -17,13 +17,14 @@ import sys
 import threading
 from typing import Any, Literal
 
-from engine.errors import Error, NoPartition, Retryable, RowNotFound
+from engine.errors import Error, NoPartition, NoSuchIndex, Retryable, RowNotFound
 from engine.partition import RangePartition
 from engine.schema import Column
 from engine.types import Int32, Int64
 from recovery.crash_harness.program import Ledger, OpenStore, PowerOff, Violation
 from recovery.crash_harness.stress_actions import Changer
 from recovery.crash_harness.stress_rows import (
+    INDEX_KEYS,
     MAIN,
     PROGRESS,
     STAMPS_EACH,
@@ -32,6 +33,8 @@ from recovery.crash_harness.stress_rows import (
     Held,
     columns_of,
     first_half,
+    is_whole,
+    order_of,
     row_of,
     second_half,
     stamps_of,
@@ -51,6 +54,10 @@ DISK_SPACE = {"size": "128 KiB", "page_size": "4 KiB", "extent": "32 KiB"}
 FIRST_RANGES = 4
 # Threads change places often, so that kernels of one fall between those of another.
 SWITCH_SECONDS = 0.000_05
+# Some transactions stay open for a while between their changes, so that ranges go while they look at them.
+PAUSE_SHARE = 0.05
+PAUSE_SECONDS = 0.02
+READ_PAUSE_SECONDS = 0.005
 ENDING = (Error, Violation, PowerOff)
 
 
@@ -120,6 +127,8 @@ class Writer(threading.Thread):
             else:
                 for _ in range(self.rng.randrange(1, 6)):
                     self.change(txn, held)
+            if self.rng.random() < PAUSE_SHARE:
+                self.stress.is_over.wait(PAUSE_SECONDS)
             if self.rng.random() < 0.08:
                 raise _GivenUp
             txn.update(PROGRESS, self.number, {"sequence": sequence})
@@ -196,6 +205,48 @@ class Writer(threading.Thread):
             txn.delete_many(MAIN, present)
 
 
+class Reader(threading.Thread):
+    """A thread that reads: every row is whole, whatever goes on, and an index gives its rows in order."""
+
+    def __init__(self, stress: Stress) -> None:
+        super().__init__(name="reader")
+        self.stress = stress
+        self.rng = random.Random(f"{stress.seed} reader")
+        self.failed: BaseException | None = None
+        self.rows = 0
+
+    def run(self) -> None:
+        try:
+            while not self.stress.is_over.wait(READ_PAUSE_SECONDS):
+                self.look()
+        except ENDING as error:
+            self.failed = error
+        except BaseException as error:
+            self.failed = error  # nothing else may come out of a store
+            raise
+        finally:
+            self.stress.is_over.set()
+
+    def look(self) -> None:
+        """One scan, of the whole table or by an index, forward or backward, to its end or not."""
+        index = self.rng.choice([None, *INDEX_KEYS])
+        is_reverse = index is not None and self.rng.random() < 0.5
+        limit = self.rng.choice([None, 50])
+        before: Any = None
+        try:
+            for row in self.stress.db[MAIN].scan(index=index, reverse=is_reverse, limit=limit):
+                self.rows += 1
+                if not is_whole(row):
+                    raise Violation(f"{self.name}: row {row.id} is not what its stamps say (index {index})")
+                if index is not None:
+                    key = order_of([getattr(row, name) for name in INDEX_KEYS[index]])
+                    if before is not None and (key > before if is_reverse else key < before):
+                        raise Violation(f"{self.name}: index {index} gives {key} behind {before}")
+                    before = key
+        except NoSuchIndex:
+            return
+
+
 class Stress:
     """One life of the program."""
 
@@ -209,12 +260,13 @@ class Stress:
         self.changer = Changer(db, seed, ledger, shape_of(db), self.is_over)
         self.writers = [Writer(self, number) for number in range(THREADS)]
         self.changer.writers = self.writers
+        self.reader = Reader(self)
 
     def run(self) -> None:
         """Until the writers have done their share. Raises: what ended a thread before."""
         interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
-        threads: list[Writer | Changer] = [*self.writers, self.changer]
+        threads: list[Writer | Changer | Reader] = [*self.writers, self.changer, self.reader]
         try:
             for thread in threads:
                 thread.start()
@@ -222,6 +274,7 @@ class Stress:
                 writer.join()
             self.is_over.set()
             self.changer.join()
+            self.reader.join()
         finally:
             self.is_over.set()
             sys.setswitchinterval(interval)

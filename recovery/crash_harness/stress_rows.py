@@ -6,6 +6,7 @@ says by itself whether it is whole, and a ledger line needs two numbers for what
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from engine.schema import Column
@@ -82,6 +83,11 @@ def row_of(key: int, stamps: Stamps) -> dict[str, Any]:
 def stamps_of(row: Any) -> Stamps:
     """The two stamps of a row read."""
     return int(row.first), int(row.second)
+
+
+def order_of(values: Sequence[Any]) -> tuple[tuple[bool, Any], ...]:
+    """Key values as they sort in an index: NULLs first."""
+    return tuple((value is not None, 0 if value is None else value) for value in values)
 
 
 def is_whole(row: Any) -> bool:

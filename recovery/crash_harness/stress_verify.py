@@ -20,6 +20,7 @@ from recovery.crash_harness.stress_rows import (
     Held,
     Stamps,
     is_whole,
+    order_of,
     stamps_of,
 )
 
@@ -169,7 +170,7 @@ def index_problems(db: Any, table: str) -> list[str]:
         places = [db[table].definition.position(name) for name in index["columns"]]
 
         def key_of(row: tuple[Any, ...], places: Sequence[int] = places) -> tuple[tuple[bool, Any], ...]:
-            return tuple((row[place] is not None, 0 if row[place] is None else row[place]) for place in places)
+            return order_of([row[place] for place in places])
 
         expected = sorted(key_of(row) for row in rows)
         for is_reverse in (False, True):

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from engine.errors import Error
+from engine.file_doubles.memory import MemoryFiles
 
 MISSED = 1
 
@@ -266,6 +268,80 @@ DEFECTS: tuple[Defect, ...] = (
         "        pass",
         "disk-restarts",
     ),
+    # --- indexes and partitions ----------------------------------------------------------------------
+    Defect(
+        "schema-change-does-not-wait",
+        "engine.store",
+        "        self.log.wait(ticket)",
+        "        pass",
+        "index-states",
+    ),
+    Defect(
+        "index-published-and-not-logged",
+        "engine.index.online",
+        "            store.log_schema(\n"
+        '                {"alter": json.loads(after.to_json())},'
+        " lambda: table.take_definition(after, {index.name: index})\n"
+        "            )",
+        "            table.take_definition(after, {index.name: index})",
+        "index-states",
+    ),
+    Defect(
+        "index-published-before-its-walk-ends",
+        "engine.index.online",
+        "if any(number > self._walked for number in table.by_number):\n                return",
+        "if self._walked < 0 and table.count():\n                self._walked = 0\n                return",
+        "stress",
+    ),
+    Defect(
+        "older-transactions-not-waited-for",
+        "engine.index.online",
+        "while any(int(store.mem[txn.desc + X_GENERATION]) < birth for txn",
+        "while any(False for txn",
+        "stress",
+    ),
+    Defect(
+        "build-given-up-stays-in-the-list",
+        "engine.index.online",
+        "            withdraw_index(self._store.mem, table.address, index.tree.address)",
+        "            pass",
+        "stress",
+    ),
+    Defect(
+        "dropped-index-comes-back",
+        "engine.index.online",
+        '            store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.lose_index(after, index))',
+        "            table.lose_index(after, index)",
+        "index-states",
+    ),
+    Defect(
+        "restart-builds-indexes-of-one-fragment",
+        "recovery.system_restart.indexes",
+        "    index.tree.load(index.tree.merge([runs[fragment] for fragment in table.fragments]))",
+        "    index.tree.load(index.tree.merge([runs[fragment] for fragment in table.fragments[:1]]))",
+        "index-states",
+    ),
+    Defect(
+        "entries-of-a-dropped-partition-stay",
+        "engine.table",
+        "            index.forget(self.fragment)",
+        "            pass",
+        "life",
+    ),
+    Defect(
+        "memory-of-a-dropped-partition-not-waited-for",
+        "engine.store",
+        "        if users:\n            self._dropped.append((dropped, users))\n        else:\n            dropped.drop()",
+        "        dropped.drop()",
+        "life",
+    ),
+    Defect(
+        "dropped-partition-comes-back",
+        "engine.store",
+        'self.log_schema({"alter": json.loads(change.definition.to_json())}, publish)',
+        'self.log_schema({"alter": json.loads(before.to_json())}, publish)',
+        "partition-states",
+    ),
     # --- transactions in memory ----------------------------------------------------------------------
     Defect(
         "savepoint-undoes-nothing",
@@ -342,6 +418,41 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
         "states",
     ),
     Defect(
+        "build-position-not-advanced",
+        "engine.kernels.tree_build",
+        "        mem[tree + I_BUILT_ROWID] = state[0]\n        if place == -1:",
+        "        if place == -1:",
+        "life",
+    ),
+    Defect(
+        "entry-of-a-deleted-row-stays",
+        "engine.kernels.index_commit",
+        "    status = remove_entries(mem, txn, fragment, mem[operation + O_ROWID] & ROWID_MASK)",
+        "    status = OK",
+        "life",
+    ),
+    Defect(
+        "entry-of-a-changed-key-not-added",
+        "engine.kernels.index_changes",
+        "        changed |= 1 << i",
+        "        changed |= 0",
+        "life",
+    ),
+    Defect(
+        "rows-of-a-dropped-partition-get-entries",
+        "engine.kernels.index_changes",
+        "    if mem[fragment + F_DROPPED]:\n        return OK",
+        "    if mem[fragment + F_DROPPED] == -1:\n        return OK",
+        "life",
+    ),
+    Defect(
+        "records-of-a-dropped-partition-not-passed-over",
+        "engine.kernels.replay",
+        "                if fragment != 0 and epoch > mem[fragment + F_REPLAY_EPOCH]:",
+        "                if epoch > mem[fragment + F_REPLAY_EPOCH]:",
+        "partition-states",
+    ),
+    Defect(
         "savepoint-ends-its-transaction",
         "engine.kernels.commit",
         "        mem[txn + X_CHANGES] = changes\n",
@@ -387,9 +498,10 @@ def part(name: str) -> Callable[[], object]:
     """A part of the harness, small; an anomaly loop by the name of its anomaly."""
     from hypothesis import Phase
 
-    from recovery.crash_harness import disk_history, history
+    from recovery.crash_harness import disk_history, history, index_history, partition_history, stress, stress_verify
     from recovery.crash_harness.anomaly_loop import anomaly_loop
     from recovery.crash_harness.crash_states import crash_states, record
+    from recovery.crash_harness.power_loop import power_loop
     from recovery.crash_harness.program import whole_state
     from tests.crash import test_disk_tables
     from tests.crash.test_stateful import run
@@ -412,9 +524,33 @@ def part(name: str) -> Callable[[], object]:
         return lambda: [crash_states(disk_history.work, whole_state, seed, 2) for seed in (1, 2, 3)]
     if name == "disk-epoch":
         return lambda: [crash_states(disk_history.epoch_work, whole_state, seed, 2) for seed in (1, 2, 3)]
+    if name == "index-states":
+        return lambda: crash_states(index_history.work, index_history.verify, 1, 1)
+    if name == "partition-states":
+        return lambda: crash_states(partition_history.work, partition_history.verify, 7, 1)
+    if name == "stress":
+        return lambda: power_loop(stress.work, stress_verify.verify, 12, 1)
+    if name == "life":
+        return stress_lives
     if name == "stateful":
         return lambda: run(300, 40, phases=[Phase.generate], derandomize=True)
     return lambda: anomaly_loop(history.short_work, whole_state, name, 5)
+
+
+def stress_lives() -> None:
+    """The stress program to its end, without a crash, a few times: it verifies itself while it runs and behind that."""
+    from engine.clock import SystemClock
+    from engine.options import Options
+    from recovery.crash_harness import stress
+    from recovery.crash_harness.program import Ledger
+    from tidemark.database import Database
+
+    for seed in range(4):
+
+        def open_store(**options: Any) -> Database:
+            return Database(MemoryFiles(), Options.from_keywords({**options, "background": False}), SystemClock())
+
+        stress.work(open_store, seed, Ledger(), 300)
 
 
 def damage() -> None:
