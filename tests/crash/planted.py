@@ -310,8 +310,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "dropped-index-comes-back",
         "engine.index.online",
-        '            store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.lose_index(after, index))',
-        "            table.lose_index(after, index)",
+        'store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.lose_index(after, index))',
+        "table.lose_index(after, index)",
         "index-states",
     ),
     Defect(
@@ -326,13 +326,6 @@ DEFECTS: tuple[Defect, ...] = (
         "engine.table",
         "            index.forget(self.fragment)",
         "            pass",
-        "life",
-    ),
-    Defect(
-        "memory-of-a-dropped-partition-not-waited-for",
-        "engine.store",
-        "        if users:\n            self._dropped.append((dropped, users))\n        else:\n            dropped.drop()",
-        "        dropped.drop()",
         "life",
     ),
     Defect(
