@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from engine import row_operations
 from engine.batch_operations import ScanBatch, decode_entries, scan
 from engine.column_output import arrow_schema, to_numpy, to_pandas, wanted_names
-from engine.conditions import Condition, Running
+from engine.conditions import FIRST_IMAGE, Condition, Running
 from engine.errors import SchemaInvalid, Unsupported
 from engine.index.scans import IndexScan, KeyRange
 from engine.layout.arena import ENTRY_WORDS
@@ -34,7 +32,6 @@ ROWID = "$ROWID"
 EPOCH = "$EPOCH"
 AUTHOR = "$AUTHOR"
 FRAGMENT = "$FRAGMENT"
-_FIRST_IMAGE = np.array([ENTRY_WORDS], dtype=np.int64)
 _DIVISION = Context(prec=38)
 HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
 
@@ -270,7 +267,7 @@ class Scan:
         entry = row_operations.get_entry(txn, self._table, key, self._lock)
         if entry is None:
             return None, False
-        places, is_last = Running(self._condition.program).accepted(self._table, entry, _FIRST_IMAGE)
+        places, is_last = Running(self._condition.program).accepted(self._table, entry, FIRST_IMAGE)
         return self._table.format.decode_row(entry.data.cast("B"), ENTRY_WORDS) if places.size else None, is_last
 
 

@@ -12,12 +12,11 @@ drops which transactions had ended before the drop began. Between the two a row 
 from __future__ import annotations
 
 import json
-import random
 import sys
 import threading
 from typing import Any, Literal
 
-from engine.errors import Error, NoPartition, NoSuchIndex, Retryable, RowNotFound
+from engine.errors import NoPartition, NoSuchIndex, Retryable, RowNotFound
 from engine.partition import RangePartition
 from engine.schema import Column
 from engine.types import Int32, Int64
@@ -27,6 +26,7 @@ from recovery.crash_harness.stress_rows import (
     INDEX_KEYS,
     MAIN,
     PROGRESS,
+    STAMPS_ATTEMPT,
     STAMPS_EACH,
     THREADS,
     WIDTH,
@@ -39,6 +39,7 @@ from recovery.crash_harness.stress_rows import (
     second_half,
     stamps_of,
 )
+from recovery.crash_harness.stress_threads import Worker
 from recovery.crash_harness.stress_verify import index_problems, shape_of, shown_line
 
 OPTIONS: dict[str, Any] = {
@@ -57,40 +58,24 @@ SWITCH_SECONDS = 0.000_05
 # Some transactions stay open for a while between their changes, so that ranges go while they look at them.
 PAUSE_SHARE = 0.05
 PAUSE_SECONDS = 0.02
-READ_PAUSE_SECONDS = 0.005
-ENDING = (Error, Violation, PowerOff)
 
 
 class _GivenUp(Exception):
     """A transaction its writer did not want in the end."""
 
 
-class Writer(threading.Thread):
+class Writer(Worker):
     """One thread of transactions on its own keys."""
 
     def __init__(self, stress: Stress, number: int) -> None:
-        super().__init__(name=f"writer-{number}")
+        super().__init__(f"writer-{number}", stress.seed, stress.is_over)
         self.stress = stress
         self.number = number
-        self.rng = random.Random(f"{stress.seed} {number}")
-        self.failed: BaseException | None = None
         self.held: Held = {}
         self.read_again()
         self.acknowledged = stress.db[PROGRESS].get(number).sequence
         self.done = 0
         self.stamp = 0
-
-    def run(self) -> None:
-        try:
-            while self.done < self.stress.transactions and not self.stress.is_over.is_set():
-                self.step()
-        except ENDING as error:
-            self.failed = error
-        except BaseException as error:
-            self.failed = error  # nothing else may come out of a store
-            raise
-        finally:
-            self.stress.is_over.set()
 
     def read_again(self) -> None:
         """What this thread's rows are: at the start, and when a dropped range has taken some."""
@@ -111,11 +96,14 @@ class Writer(threading.Thread):
                 raise
             self.read_again()
         self.done += 1
+        if self.done >= self.stress.transactions:
+            self.is_over.set()
 
     def transaction(self) -> None:
         """Changes of one kind or another, and the count of transactions with them."""
         sequence = self.acknowledged + 1
-        self.stamp = sequence * STAMPS_EACH
+        # No stamp twice: what an attempt that was given up has left would be seen.
+        self.stamp = sequence * STAMPS_EACH + self.done % (STAMPS_EACH // STAMPS_ATTEMPT) * STAMPS_ATTEMPT
         held = dict(self.held)
         drops = self.stress.changer.drops_done  # before the first change
         draw = self.rng.random()
@@ -128,7 +116,7 @@ class Writer(threading.Thread):
                 for _ in range(self.rng.randrange(1, 6)):
                     self.change(txn, held)
             if self.rng.random() < PAUSE_SHARE:
-                self.stress.is_over.wait(PAUSE_SECONDS)
+                self.is_over.wait(PAUSE_SECONDS)
             if self.rng.random() < 0.08:
                 raise _GivenUp
             txn.update(PROGRESS, self.number, {"sequence": sequence})
@@ -205,29 +193,16 @@ class Writer(threading.Thread):
             txn.delete_many(MAIN, present)
 
 
-class Reader(threading.Thread):
+class Reader(Worker):
     """A thread that reads: every row is whole, whatever goes on, and an index gives its rows in order."""
 
+    pause_seconds = 0.005
+
     def __init__(self, stress: Stress) -> None:
-        super().__init__(name="reader")
+        super().__init__("reader", stress.seed, stress.is_over)
         self.stress = stress
-        self.rng = random.Random(f"{stress.seed} reader")
-        self.failed: BaseException | None = None
-        self.rows = 0
 
-    def run(self) -> None:
-        try:
-            while not self.stress.is_over.wait(READ_PAUSE_SECONDS):
-                self.look()
-        except ENDING as error:
-            self.failed = error
-        except BaseException as error:
-            self.failed = error  # nothing else may come out of a store
-            raise
-        finally:
-            self.stress.is_over.set()
-
-    def look(self) -> None:
+    def step(self) -> None:
         """One scan, of the whole table or by an index, forward or backward, to its end or not."""
         index = self.rng.choice([None, *INDEX_KEYS])
         is_reverse = index is not None and self.rng.random() < 0.5
@@ -235,7 +210,6 @@ class Reader(threading.Thread):
         before: Any = None
         try:
             for row in self.stress.db[MAIN].scan(index=index, reverse=is_reverse, limit=limit):
-                self.rows += 1
                 if not is_whole(row):
                     raise Violation(f"{self.name}: row {row.id} is not what its stamps say (index {index})")
                 if index is not None:
@@ -263,18 +237,15 @@ class Stress:
         self.reader = Reader(self)
 
     def run(self) -> None:
-        """Until the writers have done their share. Raises: what ended a thread before."""
+        """Until a writer has done its share. Raises: what ended a thread before."""
         interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
-        threads: list[Writer | Changer | Reader] = [*self.writers, self.changer, self.reader]
+        threads: list[Worker] = [*self.writers, self.changer, self.reader]
         try:
             for thread in threads:
                 thread.start()
-            for writer in self.writers:
-                writer.join()
-            self.is_over.set()
-            self.changer.join()
-            self.reader.join()
+            for thread in threads:
+                thread.join()
         finally:
             self.is_over.set()
             sys.setswitchinterval(interval)
@@ -304,7 +275,7 @@ def _prepare(db: Any, storage: Literal["memory", "disk"], ledger: Ledger) -> Non
 
 
 def work(open_store: OpenStore, seed: int, ledger: Ledger, transactions: int = 1 << 40) -> None:
-    """The program: until it is killed, or so many transactions of each writer."""
+    """The program: until it is killed, or a writer has begun so many transactions."""
     db = open_store(**OPTIONS)
     _prepare(db, "memory", ledger)
     Stress(db, seed, ledger, transactions).run()

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import copy
 import json
-import random
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine.errors import Error, LockTimeout, RedoOverloaded
+from engine.errors import LockTimeout, RedoOverloaded
 from engine.schema import Column
 from engine.types import Int64
-from recovery.crash_harness.program import Ledger, PowerOff, Violation
+from recovery.crash_harness.program import Ledger, Violation
 from recovery.crash_harness.stress_rows import INDEX_KEYS, MAIN, SCRATCH, WIDTH
+from recovery.crash_harness.stress_threads import Worker
 
 if TYPE_CHECKING:
     from recovery.crash_harness.stress_verify import Shape
@@ -38,39 +38,23 @@ class Acknowledging(Protocol):
     acknowledged: int  # its newest transaction that has returned
 
 
-class Changer(threading.Thread):
+class Changer(Worker):
     """The thread that changes the schema, makes local checkpoints and verifies the store beside its users."""
 
     def __init__(self, db: Any, seed: int, ledger: Ledger, shape: Shape, is_over: threading.Event) -> None:
-        super().__init__(name="changer")
+        super().__init__("changer", seed, is_over)
         self.db = db
-        self.rng = random.Random(f"{seed} changer")
         self.label = seed
         self.ledger = ledger
         self.shape = shape
         self.writers: Sequence[Acknowledging] = ()
         self.actions = [action for action, weight in ACTIONS for _ in range(weight)]
-        self.failed: BaseException | None = None
         self.steps = 0
         self.refused = 0
         self.drops_begun = 0
         self.drops_done = 0
-        self.made = 0
         self.counts: dict[str, int] = {}
-        self._is_over = is_over
         self._look_at_ranges()
-
-    def run(self) -> None:
-        try:
-            while not self._is_over.is_set():
-                self.step()
-        except (Error, Violation, PowerOff) as error:
-            self.failed = error
-        except BaseException as error:
-            self.failed = error  # nothing else may come out of a store
-            raise
-        finally:
-            self._is_over.set()
 
     def step(self) -> None:
         """One action, drawn by weight, that finds something to do."""

@@ -18,7 +18,8 @@ PROGRESS = "stress.progress"
 SCRATCH = "stress.scratch"
 THREADS = 4
 WIDTH = 120  # keys of one range
-STAMPS_EACH = 2_000  # of one transaction
+STAMPS_EACH = 2_000_000  # of one transaction, however often it is begun again
+STAMPS_ATTEMPT = 1_000
 LONG_NAME = "a name that begins as many others do, "
 
 Stamps = tuple[int, int]
