@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import random
 import threading
 
@@ -9,7 +10,7 @@ from engine.errors import Error
 from recovery.crash_harness.program import PowerOff, Violation
 
 
-class Worker(threading.Thread):
+class Worker(threading.Thread, abc.ABC):
     """A thread that does `step` again and again."""
 
     pause_seconds = 0.0
@@ -32,6 +33,6 @@ class Worker(threading.Thread):
         finally:
             self.is_over.set()
 
+    @abc.abstractmethod
     def step(self) -> None:
         """One thing this thread does."""
-        raise NotImplementedError
