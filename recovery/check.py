@@ -299,8 +299,10 @@ def _check_fragment(store: Store, fragment: int, where: str, report: CheckReport
     status = ST_MORE
     while status != OK:
         store.failure.check()
-        newest_epoch = store.epochs.current if is_live else EPOCH_MAX
-        status = int(check_rows(mem, fragment, SLICE_SLOTS, newest_epoch, state))
+        # Epochs close under the latch: else one could, and a row be committed in the next, behind the look at it.
+        with store.latch:
+            newest_epoch = store.epochs.current if is_live else EPOCH_MAX
+            status = int(check_rows(mem, fragment, SLICE_SLOTS, newest_epoch, state))
         if status > 0:
             report.add(f"{where}: row {int(state[2])}: {FAULTS[status]}")
     report.rows += int(state[1])

@@ -46,6 +46,7 @@ OPTIONS: dict[str, Any] = {
     "data_memory": "32 MiB",
     "redo_log": "4 MiB",
     "transaction_memory": "4 MiB",
+    "lock_timeout_ms": 1_000,
     "epoch_interval_ms": 5,
     "gcp_interval_ms": 20,
     "checkpoint_interval_ms": 150,
@@ -221,6 +222,20 @@ class Reader(Worker):
             return
 
 
+class Keeper(Worker):
+    """A thread that makes local checkpoints: beside writers and changes of the schema, and so that the log has room."""
+
+    pause_seconds = 0.1
+
+    def __init__(self, stress: Stress) -> None:
+        super().__init__("keeper", stress.seed, stress.is_over)
+        self.stress = stress
+
+    def step(self) -> None:
+        """One local checkpoint."""
+        self.stress.db.checkpoint()
+
+
 class Stress:
     """One life of the program."""
 
@@ -234,13 +249,12 @@ class Stress:
         self.changer = Changer(db, seed, ledger, shape_of(db), self.is_over)
         self.writers = [Writer(self, number) for number in range(THREADS)]
         self.changer.writers = self.writers
-        self.reader = Reader(self)
 
     def run(self) -> None:
         """Until a writer has done its share. Raises: what ended a thread before."""
         interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
-        threads: list[Worker] = [*self.writers, self.changer, self.reader]
+        threads: list[Worker] = [*self.writers, self.changer, Reader(self), Keeper(self)]
         try:
             for thread in threads:
                 thread.start()

@@ -39,7 +39,7 @@ class Acknowledging(Protocol):
 
 
 class Changer(Worker):
-    """The thread that changes the schema, makes local checkpoints and verifies the store beside its users."""
+    """The thread that changes the schema and verifies the store beside its users."""
 
     def __init__(self, db: Any, seed: int, ledger: Ledger, shape: Shape, is_over: threading.Event) -> None:
         super().__init__("changer", seed, is_over)
@@ -180,12 +180,6 @@ def make_or_drop_table(changer: Changer) -> bool:
     return changer.change(after, lambda: db.drop_table(gone))
 
 
-def local_checkpoint(changer: Changer) -> bool:
-    """A local checkpoint beside the writers."""
-    changer.db.checkpoint()
-    return True
-
-
 def verify_beside_writers(changer: Changer) -> bool:
     """`check` finds nothing wrong while everybody works."""
     found = changer.db.check()["problems"]
@@ -201,6 +195,5 @@ ACTIONS: Actions = (
     (add_range, 3),
     (drop_range, 2),
     (make_or_drop_table, 3),
-    (local_checkpoint, 2),
     (verify_beside_writers, 1),
 )
