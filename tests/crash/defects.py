@@ -414,13 +414,6 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
         "life",
     ),
     Defect(
-        "rows-of-a-dropped-partition-get-entries",
-        "engine.kernels.index_changes",
-        "    if mem[fragment + F_DROPPED]:\n        return OK",
-        "    if mem[fragment + F_DROPPED] == -1:\n        return OK",
-        "life",
-    ),
-    Defect(
         "records-of-a-dropped-partition-not-passed-over",
         "engine.kernels.replay",
         "                if fragment != 0 and epoch > mem[fragment + F_REPLAY_EPOCH]:",
