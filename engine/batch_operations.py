@@ -42,7 +42,8 @@ from engine.layout.arena import (
 from engine.layout.lcp import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
 from engine.layout.partitions import HH_PARTITION
 from engine.layout.redo import OPERATION_WORDS
-from engine.row_operations import NOTHING, check_table, is_new, no_partition, settle
+from engine.memory.arena import NOTHING
+from engine.row_operations import check_table, is_new, no_partition, settle
 from engine.table import KEY_ROOM_WORDS
 
 if TYPE_CHECKING:

@@ -24,14 +24,14 @@ from engine.column_input import to_columns
 from engine.column_patch import encode_columns_patch
 from engine.columnar import EncodedKeys, encode_keys
 from engine.compiled import compile_update
-from engine.conditions import Condition, Running, failed
+from engine.conditions import FIRST_IMAGE, Condition, Running, failed
 from engine.errors import SchemaInvalid
 from engine.expressions import Expression
 from engine.interpreter import Program, bits_float
 from engine.layout import program as p
 from engine.layout.arena import ENTRY_WORDS, MODE_DELETE, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT
+from engine.memory.arena import NOTHING
 from engine.program_scans import scan_where
-from engine.row_operations import NOTHING
 from engine.types import Decimal, Floating, Integer
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from engine.table import Table
     from engine.transaction import Transaction
 
-_FIRST_IMAGE: Words = np.array([ENTRY_WORDS], dtype=np.int64)
 _WIDE_BYTES = 16
 
 
@@ -160,7 +159,7 @@ def update(
     with txn.savepoint():
         with_disk = row_format.touches_disk([*changes, *change.names])
         entry = _locked(txn, table, key, with_disk)
-        places, planes, _ = change.judge(table, entry, _FIRST_IMAGE)
+        places, planes, _ = change.judge(table, entry, FIRST_IMAGE)
         if not places.size:
             return False
         encoded = row_format.encode_changes(change.values(planes[:, 0]))
@@ -180,7 +179,7 @@ def delete(txn: Transaction, table: Table, key: Any, where: Expression | Program
         condition = Condition(table.definition, where)
         with txn.savepoint():
             entry = _locked(txn, table, key, table.format.touches_disk(condition.names))
-            if not Running(condition.program).accepted(table, entry, _FIRST_IMAGE)[0].size:
+            if not Running(condition.program).accepted(table, entry, FIRST_IMAGE)[0].size:
                 return False
     row_operations.delete(txn, table, key)
     return True

@@ -27,17 +27,18 @@ from engine.interpreter import Program
 from engine.kernels.vm_batch import run_batch
 from engine.layout import columns as c
 from engine.layout import program as p
+from engine.layout.arena import ENTRY_WORDS
+from engine.memory.arena import NOTHING, Words
 from engine.partition_pruning import Known, partitions_for
 from engine.types_base import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.memory.arena import Words
     from engine.schema import TableDefinition
     from engine.table import Table
 
-NOTHING: Words = np.zeros(0, dtype=np.int64)
+FIRST_IMAGE: Words = np.array([ENTRY_WORDS], dtype=np.int64)  # where the image of a single entry begins
 # What a vector of rows may cost in a call that holds the GIL; an instruction on numbers counts 1, about half a µs.
 COST_MAX = 128
 COST_PER_CALL = 128

@@ -33,13 +33,13 @@ from engine.layout.arena import (
 )
 from engine.layout.disk_arena import TS_PAYLOAD
 from engine.layout.lcp import entry_fragment
+from engine.memory.arena import NOTHING, Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.columnar import EncodedKeys
     from engine.disk.columns import DiskColumns
-    from engine.memory.arena import Words
     from engine.table import Table
     from engine.transaction import Transaction
 
@@ -50,7 +50,6 @@ SCAN_SLOTS = 8_192
 SCAN_ROWS_FIRST = 1_024
 SCAN_ROWS_MAX = 65_536
 SCAN_WORDS = 4 << 20  # what a batch of a scan should not pass
-NOTHING: Words = np.zeros(0, dtype=np.int64)
 
 # Private buffers rows are read into, with the state of the call; popping and appending are atomic.
 _outs: list[tuple[Words, Words]] = []

@@ -27,7 +27,8 @@ from engine.layout import program as p
 from engine.layout.arena import ENTRY_WORDS, F_ROWS, OK, ROW_HEADER_WORDS, ST_INVARIANT, ST_MORE, ST_SPACE
 from engine.layout.program_scan import PS_CODE, PS_ROWS, PS_STATE_WORDS, PS_STATUS, PS_WORDS
 from engine.layout.row import WORD_BYTES
-from engine.row_operations import NOTHING, check_table
+from engine.memory.arena import NOTHING
+from engine.row_operations import check_table
 
 if TYPE_CHECKING:
     from engine.memory.arena import Words

@@ -56,13 +56,12 @@ from engine.layout.arena import (
     X_ROWID,
     X_USED,
 )
+from engine.memory.arena import NOTHING, Words
 
 if TYPE_CHECKING:
-    from engine.memory.arena import Words
     from engine.table import Table
     from engine.transaction import Transaction
 
-NOTHING: Words = np.zeros(0, dtype=np.int64)
 OUT_WORDS = 1_024
 COPIES_POLL_SECONDS = 0.002
 UNDO_POLL_SECONDS = 0.02

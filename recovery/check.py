@@ -42,6 +42,7 @@ from engine.layout.arena import F_ROWS, OK, ST_MORE
 from engine.layout.lcp import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
 from engine.log.geometry import open_files
 from engine.log.reader import LogReader
+from engine.memory.arena import NOTHING
 from recovery.disk_check import FragmentCheck
 from recovery.disk_files_check import DiskFileCheck
 from recovery.index_check import check_indexes
@@ -66,7 +67,6 @@ SLICE_SLOTS = 512
 SLICE_SEGMENTS = 8
 PROBLEMS_MAX = 100
 LCPS_KEPT = 2  # older ones are no longer needed, by log or pages
-NOTHING = np.zeros(0, dtype=np.int64)
 EPOCH_MAX = (1 << 63) - 1
 
 FAULTS = {
@@ -299,8 +299,10 @@ def _check_fragment(store: Store, fragment: int, where: str, report: CheckReport
     status = ST_MORE
     while status != OK:
         store.failure.check()
-        newest_epoch = store.epochs.current if is_live else EPOCH_MAX
-        status = int(check_rows(mem, fragment, SLICE_SLOTS, newest_epoch, state))
+        # Epochs close under the latch: else one could, and a row be committed in the next, behind the look at it.
+        with store.latch:
+            newest_epoch = store.epochs.current if is_live else EPOCH_MAX
+            status = int(check_rows(mem, fragment, SLICE_SLOTS, newest_epoch, state))
         if status > 0:
             report.add(f"{where}: row {int(state[2])}: {FAULTS[status]}")
     report.rows += int(state[1])

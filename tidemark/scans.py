@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from engine import row_operations
 from engine.batch_operations import ScanBatch, decode_entries, scan
 from engine.column_output import arrow_schema, to_numpy, to_pandas, wanted_names
-from engine.conditions import Condition, Running
+from engine.conditions import FIRST_IMAGE, Condition, Running
 from engine.errors import SchemaInvalid
 from engine.index.choice import choose, rows_of
 from engine.index.index_only import answers_alone, count_by_index, scan_index
@@ -36,7 +34,6 @@ ROWID = "$ROWID"
 EPOCH = "$EPOCH"
 AUTHOR = "$AUTHOR"
 FRAGMENT = "$FRAGMENT"
-_FIRST_IMAGE = np.array([ENTRY_WORDS], dtype=np.int64)
 _DIVISION = Context(prec=38)
 HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
 _FROM_PLACES = frozenset([ROWID, FRAGMENT])  # an index entry tells them without its row
@@ -212,7 +209,9 @@ class Scan:
 
     def _counted(self) -> int | None:
         """How many entries the named index has in the range, if that is the answer."""
-        if self._is_copied or self._index is None or self._keys is None or self._condition is not None or self._partitions is not None:
+        if self._index is None or self._keys is None or self._condition is not None:
+            return None
+        if self._partitions is not None or self._is_copied:
             return None
         count = count_by_index(self._table, self._txn, self._index, self._keys)
         return count if count is None or self._limit is None else min(count, self._limit)
@@ -324,7 +323,7 @@ class Scan:
         entry = row_operations.get_entry(txn, self._table, key, self._lock)
         if entry is None:
             return None, False
-        places, is_last = Running(self._condition.program).accepted(self._table, entry, _FIRST_IMAGE)
+        places, is_last = Running(self._condition.program).accepted(self._table, entry, FIRST_IMAGE)
         return self._table.format.decode_row(entry.data.cast("B"), ENTRY_WORDS) if places.size else None, is_last
 
 

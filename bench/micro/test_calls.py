@@ -8,11 +8,11 @@ import numpy as np
 
 from bench.micro.conftest import ROWS
 from bench.rows import make_table
-from engine.batch_operations import NOTHING
 from engine.column_input import to_columns
 from engine.columnar import encode_rows
 from engine.kernels.operations import hash_images, put_rows, sort_by_fragment, touch_int_key
 from engine.layout.arena import MODE_INSERT, MODE_UPDATE, OK, ST_MORE, X_ROW
+from engine.memory.arena import NOTHING
 
 BATCH = 1_000
 KEYS = 200

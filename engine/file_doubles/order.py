@@ -313,14 +313,15 @@ class _OrderRaw(RawWrapper):
         except OSError:
             self._failed_sync = file.name
             raise
-        state.synced = writes
-        self._disk.synced(file.name)
-        self._reach = self._reach_written.get(file.name, self._reach)
-        # A group across two files is repeated whole after a signal, so both places count until both are durable.
-        if self._redo_unsynced and not self._unsynced_redo():
-            self._redo_unsynced.clear()
-        if is_undo_name(file.name) and not self._unsynced_undo():
-            self._undo.synced()
+        with self._mutex:
+            state.synced = writes
+            self._disk.synced(file.name)
+            self._reach = self._reach_written.get(file.name, self._reach)
+            # A group across two files is repeated whole after a signal, so both places count until both are durable.
+            if self._redo_unsynced and not self._unsynced_redo():
+                self._redo_unsynced.clear()
+            if is_undo_name(file.name) and not self._unsynced_undo():
+                self._undo.synced()
 
     def fail_sync(self, target: File | str, error_number: int) -> None:
         name = target if isinstance(target, str) else target.name

@@ -60,8 +60,8 @@ class StoredIndex:
     def reading(self) -> Iterator[OrderedIndex]:
         """The tree, whose memory stays for the time of the block. Raises: NoSuchIndex if it was dropped."""
         reader = object()
-        self._readers.add(reader)
         try:
+            self._readers.add(reader)  # in here: Ctrl-C right behind it would leave a reader for ever (F117)
             if self.is_dropped:
                 raise self.gone()
             yield self.tree

@@ -39,6 +39,7 @@ from engine.layout.arena import (
 )
 
 Words = NDArray[np.int64]
+NOTHING: Words = np.zeros(0, dtype=np.int64)  # for kernels that ask for an array and will not look into it
 DROP_PAGES_PER_CALL = 256
 
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
 from recovery.crash_harness.crash_states import STATES_PER_POINT, many_crash_states
-from recovery.crash_harness.kill_loop import LIFE_MS_MAX, kill_loop
+from recovery.crash_harness.kill_loop import LIFE_MS_MAX, KillReport, kill_loop
 from recovery.crash_harness.pieces import DISK_PROGRAMS, run_pieces
+from recovery.crash_harness.power_loop import PowerReport, power_loop
 from recovery.crash_harness.program import Violation, resolve
 
 HISTORY = "recovery.crash_harness.history"
 BANK = "recovery.crash_harness.bank"
+STRESS = "recovery.crash_harness.stress"
+STRESS_LIFE_MS_MAX = 4_000  # its threads have more to warm up
 WHOLE_STATE = "recovery.crash_harness.program:whole_state"
 
 
@@ -40,6 +43,14 @@ def _parser() -> argparse.ArgumentParser:
     kills.add_argument("directory", help="where the store lies; an existing one is gone on with")
     kills.add_argument("--kills", type=int, default=50)
     kills.add_argument("--life-ms-max", type=int, default=LIFE_MS_MAX)
+    stress = parts.add_parser("stress", help="threads change rows while indexes, partitions and tables come and go")
+    stress.add_argument("directory", nargs="?", help="where the store lies, for kills")
+    stress.add_argument("--disk", action="store_true", help="some of the columns on disk pages")
+    stress.add_argument("--kills", type=int, default=50, help="SIGKILLs of a store in the directory")
+    stress.add_argument("--losses", type=int, default=100, help="power losses under a store in memory")
+    stress.add_argument("--life-ms-max", type=int, default=STRESS_LIFE_MS_MAX)
+    stress.add_argument("--seed", type=int, default=1)
+    stress.add_argument("--json", action="store_true", help="print the figures as JSON")
     for part, work, verify in (
         (states, f"{HISTORY}:work", WHOLE_STATE),
         (anomalies, f"{HISTORY}:short_work", WHOLE_STATE),
@@ -66,6 +77,14 @@ def _in_pieces(asked: argparse.Namespace) -> list[dict[str, Any]]:
     return []
 
 
+def _stress(asked: argparse.Namespace, say: Callable[[str], None]) -> Iterator[PowerReport | KillReport]:
+    """Power losses, then kills if there is a directory."""
+    work, verify = f"{STRESS}:{'disk_work' if asked.disk else 'work'}", f"{STRESS}_verify:verify"
+    yield power_loop(resolve(work), resolve(verify), asked.losses, asked.seed, say=say)
+    if asked.directory is not None:
+        yield kill_loop(work, verify, asked.directory, asked.kills, asked.seed, asked.life_ms_max, say)
+
+
 def _run(asked: argparse.Namespace) -> list[dict[str, Any]]:
     def say(line: str) -> None:
         if not asked.json or asked.part == "states":
@@ -74,6 +93,8 @@ def _run(asked: argparse.Namespace) -> list[dict[str, Any]]:
     if asked.part == "kills":
         report = kill_loop(asked.work, asked.verify, asked.directory, asked.kills, asked.seed, asked.life_ms_max, say)
         return [report.__dict__]
+    if asked.part == "stress":
+        return [report.__dict__ for report in _stress(asked, say)]
     if asked.part == "states" and (asked.disk or asked.jobs > 1):
         return _in_pieces(asked)
     work, verify = resolve(asked.work), resolve(asked.verify)

@@ -135,6 +135,22 @@ def test_damaged_catalog_and_leftovers_are_notes(store: Path) -> None:
     assert any("9-1-0.data" in note for note in report["notes"])
 
 
+def test_torn_newest_control_file_is_a_note_only_before_two_intact_ones(store: Path) -> None:
+    """A power loss tears the control file of a local checkpoint that was not finished, and `check` called the store
+    damaged. With two intact ones behind it nothing has been retired for it; with fewer it may be the one that counts.
+    """
+    told = "lcp/control-4 is damaged; another local checkpoint serves, if there is one"
+    third = newest(store, "control-*")
+    (store / "lcp" / "control-4").write_bytes(third.read_bytes()[:512] + bytes(third.stat().st_size - 512))
+    report = checked(store)
+    assert report["problems"] == []
+    assert f"{told} (a local checkpoint that was not finished)" in report["notes"]
+    flip(third, 200)
+    report = checked(store)
+    assert told in report["problems"]  # type: ignore[operator]
+    assert told.replace("control-4", "control-3") in report["problems"]  # type: ignore[operator]
+
+
 @memory_only
 def test_rows_that_do_not_fit_are_a_note(store: Path) -> None:
     with tm.open(store, data_memory="32 MiB", background=False) as db:

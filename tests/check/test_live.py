@@ -12,6 +12,7 @@ import pytest
 
 import tidemark as tm
 from engine.layout import arena as a
+from recovery import check
 from tests.engine.arena_check import check_arena
 from tests.store.support import ACCOUNT, open_memory
 
@@ -51,6 +52,32 @@ def test_open_transaction_with_every_kind_of_change_is_sound() -> None:
     assert db.check()["problems"] == []
     txn.rollback()
     assert db.check()["problems"] == []
+
+
+def test_epoch_that_closes_while_rows_are_looked_at_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at the open epoch and the look at a slice of rows, the epoch closed and a row was committed in
+    the next one: "its epoch lies in the future", said `check` of a sound store.
+    """
+    db = filled()
+    check_rows = check.check_rows
+    beside: list[threading.Thread] = []
+
+    def work() -> None:
+        db._clockwork.advance_epoch()
+        db["test.account"].update(1, {"balance": 2.0})
+
+    def looked_at(*arguments: Any) -> int:
+        if not beside:
+            beside.append(threading.Thread(target=work))
+            beside[0].start()
+            beside[0].join(0.1)
+        return int(check_rows(*arguments))
+
+    monkeypatch.setattr(check, "check_rows", looked_at)
+    report = db.check()
+    beside[0].join()
+    assert report["problems"] == []
+    assert db["test.account"][1].balance == 2.0
 
 
 def row_of(db: tm.Database, key: Any, name: str = "test.account") -> tuple[int, int, int]:

@@ -9,346 +9,17 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from engine.errors import Error
+from engine.errors import Error  # and nothing else of the program: what is loaded before cannot be changed
+from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
 
 MISSED = 1
-
-
-@dataclass(frozen=True)
-class Defect:
-    """`old` occurs once in the module; `new` takes its place."""
-
-    name: str
-    module: str
-    old: str
-    new: str
-    part: str
-
-
-DEFECTS: tuple[Defect, ...] = (
-    # --- the log -------------------------------------------------------------------------------------
-    Defect(
-        "group-not-synced",
-        "engine.log.redo",
-        "            self._files.fdatasync(self._handles[number])",
-        "            pass",
-        "states",
-    ),
-    Defect("commit-does-not-wait", "engine.transaction", "            log.wait(ticket)", "            pass", "states"),
-    Defect(
-        "next-group-counts-as-durable",
-        "engine.log.redo",
-        "self.durable_sequence = group.sequence\n                self.durable_lsn",
-        "self.durable_sequence = group.sequence + 1\n                self.durable_lsn",
-        "states",
-    ),
-    Defect(
-        "second-file-of-a-group-not-synced",
-        "engine.log.redo",
-        "        for number in numbers:",
-        "        for number in numbers[:1]:",
-        "states",
-    ),
-    Defect(
-        "torn-group-accepted",
-        "engine.log.reader",
-        "not is_sealed(words, KIND_GROUP, size) or records",
-        "records",
-        "states",
-    ),
-    Defect(
-        "log-overwrites-what-is-needed",
-        "engine.log.redo",
-        "free = self.geometry.capacity_bytes - (self.head_lsn - self.tail_lsn) - PRIVATE_BYTES",
-        "free = self.geometry.capacity_bytes",
-        "laps",
-    ),
-    Defect(
-        "full-disk-under-the-log-forgotten",
-        "engine.log.redo",
-        "            raise failure from error",
-        "            return",
-        "disk-full",
-    ),
-    Defect(
-        "log-outruns-its-reach",
-        "engine.log.redo",
-        "            if end > self.reach_lsn and self.extend_reach is not None:",
-        "            if False:",
-        "laps",
-    ),
-    Defect("end-of-log-not-firmed-up", "recovery.system_restart.restart", "reader.seal_tail()", "pass", "states"),
-    # --- local checkpoints ---------------------------------------------------------------------------
-    Defect(
-        "names-of-data-files-not-synced",
-        "recovery.local_checkpoint.writer",
-        "                self._files.sync_directory(FOLDER)\n                self._store.log.wait",
-        "                self._store.log.wait",
-        "states",
-    ),
-    Defect(
-        "data-file-not-synced",
-        "recovery.local_checkpoint.data_file",
-        "        self._write()\n        self._files.fdatasync(self._file)\n        self._files.close",
-        "        self._write()\n        self._files.close",
-        "states",
-    ),
-    Defect(
-        "control-file-before-the-log",
-        "recovery.local_checkpoint.writer",
-        "                self._store.log.wait(control.start_sequence - 1)",
-        "                pass",
-        "epoch",
-    ),
-    Defect(
-        "name-of-control-file-not-synced",
-        "recovery.local_checkpoint.control",
-        "        files.close(file)\n    files.sync_directory(FOLDER)",
-        "        files.close(file)",
-        "states",
-    ),
-    Defect(
-        "abandoned-checkpoint-leaves-bits",
-        "recovery.local_checkpoint.writer",
-        "                    self._abandon(lcp_id, parts)",
-        "                    pass",
-        "disk-full",
-    ),
-    Defect(
-        "old-rows-not-loaded",
-        "recovery.system_restart.load",
-        "for control in {each.lcp_id: each for each in self.chosen.values() if each is not None}.values():",
-        "for control in ():",
-        "states",
-    ),
-    Defect(
-        "sysfile-before-the-log",
-        "tidemark.background",
-        "            store.log.wait(sequence - 1)\n            # Here",
-        "            # Here",
-        "epoch",
-    ),
-    Defect(
-        "log-files-not-durable-at-creation",
-        "engine.log.geometry",
-        "        files.fdatasync(file)\n        files.close(file)",
-        "        files.close(file)",
-        "states",
-    ),
-    # --- restart -------------------------------------------------------------------------------------
-    Defect(
-        "replay-begins-a-group-late",
-        "recovery.system_restart.replay",
-        "        for group in groups:\n            stop",
-        "        for group in groups[1:]:\n            stop",
-        "states",
-    ),
-    Defect(
-        "epochs-given-again",
-        "recovery.system_restart.restart",
-        "                gci=highest + 1,",
-        "                gci=1,",
-        "states",
-    ),
-    Defect(
-        "dropped-tables-come-back",
-        "recovery.system_restart.replay",
-        '{change["drop"] for _, change in changes if "drop" in change}',
-        "set()",
-        "states",
-    ),
-    Defect(
-        "counts-of-copied-rows-unchecked",
-        "recovery.system_restart.load",
-        "check_counts(name, (int(state[2]), *seen), control.copies)",
-        "pass",
-        "damage",
-    ),
-    Defect(
-        "log-cut-that-a-fallback-needs",
-        "recovery.system_restart.restart",
-        "min((tail_lsn, tail_sequence), self._start)",
-        "(tail_lsn, tail_sequence)",
-        "damage",
-    ),
-    # --- the disk ------------------------------------------------------------------------------------
-    Defect(
-        "short-write-taken-for-whole",
-        "engine.file_layer",
-        "        if done != view.nbytes:\n            self._pwrite_rest",
-        "        if done == 0:\n            self._pwrite_rest",
-        "short-write",
-    ),
-    Defect(
-        "short-read-taken-for-whole",
-        "engine.file_layer",
-        "        if got != view.nbytes:\n            got",
-        "        if got == 0:\n            got",
-        "short-read",
-    ),
-    Defect(
-        "failed-sync-forgotten",
-        "engine.file_layer",
-        '                failure.first = (SyncFailed, "fdatasync", file.name, cause)',
-        "                return",
-        "sync-error-reverting",
-    ),
-    # --- disk columns --------------------------------------------------------------------------------
-    Defect(
-        "page-before-its-undo",
-        "engine.disk.page_writer",
-        "        self._write_ahead.flush_through(lsn)",
-        "        pass",
-        "disk-order",
-    ),
-    Defect(
-        "copies-not-synced",
-        "engine.disk.double_write",
-        "        self._files.fdatasync(self._file)",
-        "        pass",
-        "disk-order",
-    ),
-    Defect(
-        "copies-lost-before-pages-are-durable",
-        "engine.disk.page_writer",
-        "        self.settle()\n        self._double_write",
-        "        self._double_write",
-        "disk-order",
-    ),
-    Defect(
-        "data-files-not-synced",
-        "engine.disk.page_writer",
-        "            self._places.sync_files()",
-        "            pass",
-        "disk-order",
-    ),
-    Defect(
-        "undo-group-not-synced",
-        "engine.log.undo",
-        "            self._files.fdatasync(self._handles[number])",
-        "            pass",
-        "disk-order",
-    ),
-    Defect(
-        "undone-twice",
-        "recovery.system_restart.disk",
-        "            self.columns.undo.mark_restart(\n                control.lcp_id, control.undo.lsn,"
-        " control.undo.sequence, control.undo.position\n            )",
-        "            pass",
-        "disk-restarts",
-    ),
-    Defect(
-        "undo-log-grows-by-every-replay",
-        "recovery.system_restart.disk",
-        "            self._rewind(earlier)",
-        "            self.columns.undo.mark_restart(control.lcp_id, control.undo.lsn, control.undo.sequence,"
-        " control.undo.position)",
-        "disk-restarts",
-    ),
-    Defect(
-        "replay-counts-twice",
-        "recovery.system_restart.disk",
-        "            self.columns.undo.made_again()",
-        "            pass",
-        "disk-undo-full",
-    ),
-    Defect(
-        "rewound-over-groups-that-count",
-        "recovery.system_restart.disk",
-        "        self.sysfile = replace(self.sysfile, undo_void=void)",
-        "        pass",
-        "disk-restarts",
-    ),
-    # --- transactions in memory ----------------------------------------------------------------------
-    Defect(
-        "savepoint-undoes-nothing",
-        "engine.transaction",
-        "int(self.mem[self.desc + X_LAST]) != until:",
-        "False:",
-        "stateful",
-    ),
-    Defect(
-        "batch-stays-half-done",
-        "engine.batch_operations",
-        "    with txn.savepoint():\n        touch_many(txn, table, encoded, MODE_DELETE, 0)",
-        "    if True:\n        touch_many(txn, table, encoded, MODE_DELETE, 0)",
-        "stateful",
-    ),
-)
-
-# These change compiled code, which takes minutes each time, or need many crash states: only in the long runs.
-KERNEL_DEFECTS: tuple[Defect, ...] = (
-    Defect(
-        "torn-pages-not-mended",
-        "recovery.system_restart.disk",
-        "self.columns.pages_repaired = mend(self._files, self.columns.space, self.sysfile.store)",
-        "pass",
-        "disk-states",
-    ),
-    Defect(
-        "filter-drops-what-may-be-lost",
-        "engine.log.undo",
-        "        restorable = self._restorable_epoch() if self.is_filtering else -1",
-        "        restorable = (1 << 62) if self.is_filtering else -1",
-        "disk-epoch",
-    ),
-    Defect(
-        "filter-drops-structure",
-        "engine.kernels.undo",
-        "        if words[at] & UNDO_KIND_MASK == UNDO_UPDATE and epoch <= restorable_epoch:",
-        "        if words[at] & UNDO_KIND_MASK <= UNDO_FREE and epoch <= restorable_epoch:",
-        "disk-states",
-    ),
-    Defect(
-        "undone-page-keeps-its-lsn",
-        "engine.kernels.disk_replay",
-        "                cache_dirtied(mem, mem[space + TS_CACHE], page, lsn - 1)",
-        "                cache_dirtied(mem, mem[space + TS_CACHE], page, lsn)",
-        "disk-states",
-    ),
-    Defect(
-        "extents-copied-late",
-        "recovery.local_checkpoint.writer",
-        "write_extents(self._files, self._identity, control.lcp_id, self._extents)",
-        "write_extents(self._files, self._identity, control.lcp_id, copy_headers(disk.space))",
-        "disk-states",
-    ),
-    Defect(
-        "scan-position-off-by-one",
-        "engine.kernels.commit",
-        "and rowid >= mem[fragment + F_LCP_POSITION]",
-        "and rowid > mem[fragment + F_LCP_POSITION] + 3",
-        "states",
-    ),
-    Defect(
-        "inserted-row-not-marked",
-        "engine.kernels.commit",
-        "        if not_passed(mem, fragment, rowid):\n            mem[row] |= LCP_BIT",
-        "        if False:\n            mem[row] |= LCP_BIT",
-        "states",
-    ),
-    Defect(
-        "old-row-not-copied",
-        "engine.kernels.commit",
-        "        copies[0] += write_entry(mem, copies, fragment, rowid, row, False, copies, copies[0])",
-        "        copies[0] += 0",
-        "states",
-    ),
-    Defect(
-        "savepoint-ends-its-transaction",
-        "engine.kernels.commit",
-        "        mem[txn + X_CHANGES] = changes\n",
-        "        mem[txn + X_CHANGES] = changes\n        finish(mem, txn)\n",
-        "stateful",
-    ),
-)
 
 
 class _Planter(SourceFileLoader):
@@ -387,9 +58,10 @@ def part(name: str) -> Callable[[], object]:
     """A part of the harness, small; an anomaly loop by the name of its anomaly."""
     from hypothesis import Phase
 
-    from recovery.crash_harness import disk_history, history
+    from recovery.crash_harness import disk_history, history, index_history, partition_history, stress, stress_verify
     from recovery.crash_harness.anomaly_loop import anomaly_loop
     from recovery.crash_harness.crash_states import crash_states, record
+    from recovery.crash_harness.power_loop import power_loop
     from recovery.crash_harness.program import whole_state
     from tests.crash import test_disk_tables
     from tests.crash.test_stateful import run
@@ -412,9 +84,34 @@ def part(name: str) -> Callable[[], object]:
         return lambda: [crash_states(disk_history.work, whole_state, seed, 2) for seed in (1, 2, 3)]
     if name == "disk-epoch":
         return lambda: [crash_states(disk_history.epoch_work, whole_state, seed, 2) for seed in (1, 2, 3)]
+    if name == "index-states":
+        return lambda: crash_states(index_history.work, index_history.verify, 1, 1)
+    if name == "partition-states":
+        return lambda: crash_states(partition_history.work, partition_history.verify, 7, 1)
+    if name == "stress":
+        return lambda: power_loop(stress.work, stress_verify.verify, 12, 1)
+    if name == "life":
+        return stress_lives
     if name == "stateful":
         return lambda: run(300, 40, phases=[Phase.generate], derandomize=True)
     return lambda: anomaly_loop(history.short_work, whole_state, name, 5)
+
+
+def stress_lives() -> None:
+    """The stress program to its end, without a crash, a few times: it verifies itself while it runs and behind that."""
+    from engine.clock import SystemClock
+    from engine.file_doubles.memory import MemoryFiles
+    from engine.options import Options
+    from recovery.crash_harness import stress
+    from recovery.crash_harness.program import Ledger
+    from tidemark.database import Database
+
+    for seed in range(4):
+
+        def open_store(**options: Any) -> Database:
+            return Database(MemoryFiles(), Options.from_keywords({**options, "background": False}), SystemClock())
+
+        stress.work(open_store, seed, Ledger(), 300)
 
 
 def damage() -> None:

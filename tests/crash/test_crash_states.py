@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,28 @@ def test_promise_before_the_commit_is_seen() -> None:
 
     with pytest.raises(Violation, match="point"):
         crash_states(work, whole_state, seed=1)
+
+
+def test_damage_to_a_local_checkpoint_that_was_finished_is_seen() -> None:
+    """The harness passed every damaged control file over that the power loss might have torn, finished ones too."""
+
+    def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+        run = history.History(open_store, seed, ledger, lcp_every=2)
+        run.run(3)
+        ledger.acknowledge("finished")
+        run.db = run.open_store()
+        run.commit()
+
+    def verify(db: Any, ledger: Ledger) -> list[str]:
+        if "finished" in ledger.acknowledged:
+            raw = db._files.raw
+            while hasattr(raw, "inner"):  # past what watches and counts
+                raw = raw.inner
+            raw.pwrite(raw.open("lcp/control-1", True), bytes(512), 512)
+        return []
+
+    with pytest.raises(Violation, match="control-1 is damaged"):
+        crash_states(work, verify, seed=1, per_point=3)
 
 
 def test_choices_are_all_subsets_of_few_pieces_and_tears_of_many() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.planted import DEFECTS, KERNEL_DEFECTS, Defect
+from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
 
 ROOT = Path(__file__).resolve().parents[2]
 

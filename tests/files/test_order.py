@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from engine.errors import SyncFailed
-from engine.file_doubles import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule
+from engine.file_doubles import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule, order
 from engine.file_layer import CheckedFiles
 from engine.file_protocol import File
 from engine.files import PosixFiles
@@ -328,3 +329,25 @@ def test_file_moved_between_directories_needs_both_syncs(run: Run) -> None:
     violation("O7", lambda: run.files.open("redo/x"))
     run.files.sync_directory("lcp")
     run.files.open("redo/x")
+
+
+def test_file_made_by_another_thread_during_a_sync_is_nobodys_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers and a local checkpoint on one disk: the monitor went through its files for a synced log while the local
+    checkpoint made another one, and a commit ended with "dictionary changed size during iteration".
+    """
+    run = Run(MemoryFiles())
+    run.write_group(sync=False)
+    makers: list[threading.Thread] = []
+    is_redo_name = order._is_redo_name
+
+    def beside(name: str) -> bool:
+        if not makers:
+            makers.append(threading.Thread(target=run.files.create, args=("lcp/1-1-0.data",)))
+            makers[0].start()
+            makers[0].join(0.05)
+        return is_redo_name(name)
+
+    monkeypatch.setattr(order, "_is_redo_name", beside)
+    run.files.fdatasync(run.redo[0])
+    makers[0].join()
+    assert "1-1-0.data" in run.files.list("lcp")

@@ -1,0 +1,126 @@
+"""Power losses under a program of several threads, on disks in memory: again and again on the same disk.
+
+The n-th call that reaches the disk finds it without power, and so does every call after it, in whatever thread. When
+all threads have ended, part of what no sync had covered is gone, and the store is opened and verified. What was
+acknowledged has been durable by then, whoever did the writing. The order monitor watches all the while.
+
+The same seed draws the same work and the same losses; which thread is first is not drawn.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from engine.clock import SystemClock
+from engine.errors import Error
+from engine.file_doubles.faults import FaultFiles, Plan, Rule
+from engine.file_doubles.memory import MemoryFiles
+from engine.file_doubles.order import OrderMonitor, OrderViolation
+from engine.options import Options
+from recovery.crash_harness.crash_states import POLICIES
+from recovery.crash_harness.program import OPEN_FILES, Ledger, PowerOff, Verify, Violation, Work, power_off, resolve
+
+CALLS_MAX = 3_000
+# One loss in four falls into restart and first work.
+EARLY_SHARE = 0.25
+EARLY_CALLS_MAX = 150
+
+
+@dataclass
+class PowerReport:
+    """What a loop saw."""
+
+    seed: int
+    losses: int = 0
+    ended: int = 0
+    acknowledged: int = 0
+    seconds: float = 0.0
+
+
+def power_loop(
+    work: Work,
+    verify: Verify,
+    losses: int,
+    seed: int,
+    calls_max: int = CALLS_MAX,
+    say: Callable[[str], None] | None = None,
+) -> PowerReport:
+    """Run `work` on a disk that loses power after up to `calls_max` calls, and verify what a restart makes of it.
+
+    A program that comes to its end before is verified as it left the disk, and not counted as a loss. Raises:
+    Violation, with the seed and the number of the loss.
+    """
+    clock = SystemClock()
+    began = clock.monotonic()
+    rng = random.Random(seed)
+    report = PowerReport(seed)
+    ledger = Ledger()
+    disk = MemoryFiles()
+    told = threading.excepthook
+    # A store's own threads end by the loss as well; nobody need be told of it.
+    threading.excepthook = lambda thread: None if isinstance(thread.exc_value, PowerOff) else told(thread)
+    try:
+        while report.losses < losses:
+            disk = _lose(work, verify, disk, ledger, rng, report, calls_max)
+            if say is not None:
+                say(f"loss {report.losses}: {len(ledger.acknowledged)} lines acknowledged, all as promised")
+    finally:
+        threading.excepthook = told
+    report.acknowledged = len(ledger.acknowledged)
+    report.seconds = clock.monotonic() - began
+    return report
+
+
+def _lose(
+    work: Work,
+    verify: Verify,
+    disk: MemoryFiles,
+    ledger: Ledger,
+    rng: random.Random,
+    report: PowerReport,
+    calls_max: int,
+) -> MemoryFiles:
+    """One life and what it leaves, verified. Raises: Violation."""
+    nth = rng.randrange(1, EARLY_CALLS_MAX if rng.random() < EARLY_SHARE else calls_max)
+    where = f"power loop, seed {report.seed}, loss {report.losses + 1} at call {nth}"
+    plan = Plan([Rule("*", nth=nth, once=False, stall=power_off)])
+    try:
+        work(_opener(MemoryFiles(disk.disk), plan), report.seed + report.losses + report.ended, ledger)
+        report.ended += 1
+    except PowerOff:
+        report.losses += 1
+    except (Error, OrderViolation, Violation) as error:
+        # Behind the loss a thread may meet the store as another thread's end has left it.
+        if not plan.fired or isinstance(error, OrderViolation | Violation):
+            raise Violation(f"{where}: {type(error).__name__}: {error}") from error
+        report.losses += 1
+    left = disk.crash(rng, rng.choice(POLICIES))
+    _prove(left, verify, ledger, where)
+    return left
+
+
+def _opener(files: MemoryFiles, plan: Plan) -> Callable[..., Any]:
+    def open_store(**options: Any) -> Any:
+        watched = OrderMonitor(FaultFiles(files, plan))
+        parsed = Options.from_keywords({**options, "background": False})
+        return resolve(OPEN_FILES)(watched, parsed, SystemClock(), None, None)
+
+    return open_store
+
+
+def _prove(disk: MemoryFiles, verify: Verify, ledger: Ledger, where: str) -> None:
+    """Restart and verify. Raises: Violation."""
+    try:
+        db = _opener(MemoryFiles(disk.disk), Plan())(data_memory="64 MiB")
+        try:
+            found = verify(db, ledger)
+        finally:
+            db.close()
+    except (Error, OrderViolation) as error:
+        raise Violation(f"{where}: {type(error).__name__}: {error}") from error
+    if found:
+        raise Violation(f"{where}: {found[0]}")

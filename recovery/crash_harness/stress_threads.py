@@ -1,0 +1,38 @@
+"""A thread of the stress program: steps until the program is over, and what ended it otherwise ends them all."""
+
+from __future__ import annotations
+
+import abc
+import random
+import threading
+
+from engine.errors import Error
+from recovery.crash_harness.program import PowerOff, Violation
+
+
+class Worker(threading.Thread, abc.ABC):
+    """A thread that does `step` again and again."""
+
+    pause_seconds = 0.0
+
+    def __init__(self, name: str, seed: int, is_over: threading.Event) -> None:
+        super().__init__(name=name)
+        self.rng = random.Random(f"{seed} {name}")
+        self.is_over = is_over
+        self.failed: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.is_over.wait(self.pause_seconds):
+                self.step()
+        except (Error, Violation, PowerOff) as error:
+            self.failed = error
+        except BaseException as error:
+            self.failed = error  # nothing else may come out of a store
+            raise
+        finally:
+            self.is_over.set()
+
+    @abc.abstractmethod
+    def step(self) -> None:
+        """One thing this thread does."""

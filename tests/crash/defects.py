@@ -1,0 +1,430 @@
+"""The defects that are planted: one changed line each, and the part of the harness that must see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Defect:
+    """`old` occurs once in the module; `new` takes its place."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+    part: str
+
+
+DEFECTS: tuple[Defect, ...] = (
+    # --- the log -------------------------------------------------------------------------------------
+    Defect(
+        "group-not-synced",
+        "engine.log.redo",
+        "            self._files.fdatasync(self._handles[number])",
+        "            pass",
+        "states",
+    ),
+    Defect("commit-does-not-wait", "engine.transaction", "            log.wait(ticket)", "            pass", "states"),
+    Defect(
+        "next-group-counts-as-durable",
+        "engine.log.redo",
+        "self.durable_sequence = group.sequence\n                self.durable_lsn",
+        "self.durable_sequence = group.sequence + 1\n                self.durable_lsn",
+        "states",
+    ),
+    Defect(
+        "second-file-of-a-group-not-synced",
+        "engine.log.redo",
+        "        for number in numbers:",
+        "        for number in numbers[:1]:",
+        "states",
+    ),
+    Defect(
+        "torn-group-accepted",
+        "engine.log.reader",
+        "not is_sealed(words, KIND_GROUP, size) or records",
+        "records",
+        "states",
+    ),
+    Defect(
+        "log-overwrites-what-is-needed",
+        "engine.log.redo",
+        "free = self.geometry.capacity_bytes - (self.head_lsn - self.tail_lsn) - PRIVATE_BYTES",
+        "free = self.geometry.capacity_bytes",
+        "laps",
+    ),
+    Defect(
+        "full-disk-under-the-log-forgotten",
+        "engine.log.redo",
+        "            raise failure from error",
+        "            return",
+        "disk-full",
+    ),
+    Defect(
+        "log-outruns-its-reach",
+        "engine.log.redo",
+        "            if end > self.reach_lsn and self.extend_reach is not None:",
+        "            if False:",
+        "laps",
+    ),
+    Defect("end-of-log-not-firmed-up", "recovery.system_restart.restart", "reader.seal_tail()", "pass", "states"),
+    # --- local checkpoints ---------------------------------------------------------------------------
+    Defect(
+        "names-of-data-files-not-synced",
+        "recovery.local_checkpoint.writer",
+        "                self._files.sync_directory(FOLDER)\n                self._store.log.wait",
+        "                self._store.log.wait",
+        "states",
+    ),
+    Defect(
+        "data-file-not-synced",
+        "recovery.local_checkpoint.data_file",
+        "        self._write()\n        self._files.fdatasync(self._file)\n        self._files.close",
+        "        self._write()\n        self._files.close",
+        "states",
+    ),
+    Defect(
+        "control-file-before-the-log",
+        "recovery.local_checkpoint.writer",
+        "                self._store.log.wait(control.start_sequence - 1)",
+        "                pass",
+        "epoch",
+    ),
+    Defect(
+        "name-of-control-file-not-synced",
+        "recovery.local_checkpoint.control",
+        "        files.close(file)\n    files.sync_directory(FOLDER)",
+        "        files.close(file)",
+        "states",
+    ),
+    Defect(
+        "abandoned-checkpoint-leaves-bits",
+        "recovery.local_checkpoint.writer",
+        "                    self._abandon(lcp_id, parts)",
+        "                    pass",
+        "disk-full",
+    ),
+    Defect(
+        "old-rows-not-loaded",
+        "recovery.system_restart.load",
+        "for control in {each.lcp_id: each for each in self.chosen.values() if each is not None}.values():",
+        "for control in ():",
+        "states",
+    ),
+    Defect(
+        "sysfile-before-the-log",
+        "tidemark.background",
+        "            store.log.wait(sequence - 1)\n            # Here",
+        "            # Here",
+        "epoch",
+    ),
+    Defect(
+        "log-files-not-durable-at-creation",
+        "engine.log.geometry",
+        "        files.fdatasync(file)\n        files.close(file)",
+        "        files.close(file)",
+        "states",
+    ),
+    # --- restart -------------------------------------------------------------------------------------
+    Defect(
+        "replay-begins-a-group-late",
+        "recovery.system_restart.replay",
+        "        for group in groups:\n            stop",
+        "        for group in groups[1:]:\n            stop",
+        "states",
+    ),
+    Defect(
+        "epochs-given-again",
+        "recovery.system_restart.restart",
+        "                gci=highest + 1,",
+        "                gci=1,",
+        "states",
+    ),
+    Defect(
+        "dropped-tables-come-back",
+        "recovery.system_restart.replay",
+        '{change["drop"] for _, change in changes if "drop" in change}',
+        "set()",
+        "states",
+    ),
+    Defect(
+        "counts-of-copied-rows-unchecked",
+        "recovery.system_restart.load",
+        "check_counts(name, (int(state[2]), *seen), control.copies)",
+        "pass",
+        "damage",
+    ),
+    Defect(
+        "log-cut-that-a-fallback-needs",
+        "recovery.system_restart.restart",
+        "min((tail_lsn, tail_sequence), self._start)",
+        "(tail_lsn, tail_sequence)",
+        "damage",
+    ),
+    # --- the disk ------------------------------------------------------------------------------------
+    Defect(
+        "short-write-taken-for-whole",
+        "engine.file_layer",
+        "        if done != view.nbytes:\n            self._pwrite_rest",
+        "        if done == 0:\n            self._pwrite_rest",
+        "short-write",
+    ),
+    Defect(
+        "short-read-taken-for-whole",
+        "engine.file_layer",
+        "        if got != view.nbytes:\n            got",
+        "        if got == 0:\n            got",
+        "short-read",
+    ),
+    Defect(
+        "failed-sync-forgotten",
+        "engine.file_layer",
+        '                failure.first = (SyncFailed, "fdatasync", file.name, cause)',
+        "                return",
+        "sync-error-reverting",
+    ),
+    # --- disk columns --------------------------------------------------------------------------------
+    Defect(
+        "page-before-its-undo",
+        "engine.disk.page_writer",
+        "        self._write_ahead.flush_through(lsn)",
+        "        pass",
+        "disk-order",
+    ),
+    Defect(
+        "copies-not-synced",
+        "engine.disk.double_write",
+        "        self._files.fdatasync(self._file)",
+        "        pass",
+        "disk-order",
+    ),
+    Defect(
+        "copies-lost-before-pages-are-durable",
+        "engine.disk.page_writer",
+        "        self.settle()\n        self._double_write",
+        "        self._double_write",
+        "disk-order",
+    ),
+    Defect(
+        "data-files-not-synced",
+        "engine.disk.page_writer",
+        "            self._places.sync_files()",
+        "            pass",
+        "disk-order",
+    ),
+    Defect(
+        "undo-group-not-synced",
+        "engine.log.undo",
+        "            self._files.fdatasync(self._handles[number])",
+        "            pass",
+        "disk-order",
+    ),
+    Defect(
+        "undone-twice",
+        "recovery.system_restart.disk",
+        "            self.columns.undo.mark_restart(\n                control.lcp_id, control.undo.lsn,"
+        " control.undo.sequence, control.undo.position\n            )",
+        "            pass",
+        "disk-restarts",
+    ),
+    Defect(
+        "undo-log-grows-by-every-replay",
+        "recovery.system_restart.disk",
+        "            self._rewind(earlier)",
+        "            self.columns.undo.mark_restart(control.lcp_id, control.undo.lsn, control.undo.sequence,"
+        " control.undo.position)",
+        "disk-restarts",
+    ),
+    Defect(
+        "replay-counts-twice",
+        "recovery.system_restart.disk",
+        "            self.columns.undo.made_again()",
+        "            pass",
+        "disk-undo-full",
+    ),
+    Defect(
+        "rewound-over-groups-that-count",
+        "recovery.system_restart.disk",
+        "        self.sysfile = replace(self.sysfile, undo_void=void)",
+        "        pass",
+        "disk-restarts",
+    ),
+    # --- indexes and partitions ----------------------------------------------------------------------
+    Defect(
+        "schema-change-does-not-wait",
+        "engine.store",
+        "        self.log.wait(ticket)",
+        "        pass",
+        "index-states",
+    ),
+    Defect(
+        "index-published-and-not-logged",
+        "engine.index.online",
+        "            store.log_schema(\n"
+        '                {"alter": json.loads(after.to_json())},'
+        " lambda: table.take_definition(after, {index.name: index})\n"
+        "            )",
+        "            table.take_definition(after, {index.name: index})",
+        "index-states",
+    ),
+    Defect(
+        "index-published-before-its-walk-ends",
+        "engine.index.online",
+        "if any(number > self._walked for number in table.by_number):\n                return",
+        "if self._walked < 0 and table.count():\n                self._walked = 0\n                return",
+        "stress",
+    ),
+    Defect(
+        "older-transactions-not-waited-for",
+        "engine.index.online",
+        "while any(int(store.mem[txn.desc + X_GENERATION]) < birth for txn",
+        "while any(False for txn",
+        "stress",
+    ),
+    Defect(
+        "build-given-up-stays-in-the-list",
+        "engine.index.online",
+        "            withdraw_index(self._store.mem, table.address, index.tree.address)",
+        "            pass",
+        "stress",
+    ),
+    Defect(
+        "dropped-index-comes-back",
+        "engine.index.online",
+        'store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.lose_index(after, index))',
+        "table.lose_index(after, index)",
+        "index-states",
+    ),
+    Defect(
+        "restart-builds-indexes-of-one-fragment",
+        "recovery.system_restart.indexes",
+        "    index.tree.load(index.tree.merge([runs[fragment] for fragment in table.fragments]))",
+        "    index.tree.load(index.tree.merge([runs[fragment] for fragment in table.fragments[:1]]))",
+        "index-states",
+    ),
+    Defect(
+        "entries-of-a-dropped-partition-stay",
+        "engine.table",
+        "            index.forget(self.fragment)",
+        "            pass",
+        "life",
+    ),
+    Defect(
+        "dropped-partition-comes-back",
+        "engine.store",
+        'self.log_schema({"alter": json.loads(change.definition.to_json())}, publish)',
+        'self.log_schema({"alter": json.loads(before.to_json())}, publish)',
+        "partition-states",
+    ),
+    # --- transactions in memory ----------------------------------------------------------------------
+    Defect(
+        "savepoint-undoes-nothing",
+        "engine.transaction",
+        "int(self.mem[self.desc + X_LAST]) != until:",
+        "False:",
+        "stateful",
+    ),
+    Defect(
+        "batch-stays-half-done",
+        "engine.batch_operations",
+        "    with txn.savepoint():\n        touch_many(txn, table, encoded, MODE_DELETE, 0)",
+        "    if True:\n        touch_many(txn, table, encoded, MODE_DELETE, 0)",
+        "stateful",
+    ),
+)
+
+# These change compiled code, which takes minutes each time, or need many crash states: only in the long runs.
+KERNEL_DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        "torn-pages-not-mended",
+        "recovery.system_restart.disk",
+        "self.columns.pages_repaired = mend(self._files, self.columns.space, self.sysfile.store)",
+        "pass",
+        "disk-states",
+    ),
+    Defect(
+        "filter-drops-what-may-be-lost",
+        "engine.log.undo",
+        "        restorable = self._restorable_epoch() if self.is_filtering else -1",
+        "        restorable = (1 << 62) if self.is_filtering else -1",
+        "disk-epoch",
+    ),
+    Defect(
+        "filter-drops-structure",
+        "engine.kernels.undo",
+        "        if words[at] & UNDO_KIND_MASK == UNDO_UPDATE and epoch <= restorable_epoch:",
+        "        if words[at] & UNDO_KIND_MASK <= UNDO_FREE and epoch <= restorable_epoch:",
+        "disk-states",
+    ),
+    Defect(
+        "undone-page-keeps-its-lsn",
+        "engine.kernels.disk_replay",
+        "                cache_dirtied(mem, mem[space + TS_CACHE], page, lsn - 1)",
+        "                cache_dirtied(mem, mem[space + TS_CACHE], page, lsn)",
+        "disk-states",
+    ),
+    Defect(
+        "extents-copied-late",
+        "recovery.local_checkpoint.writer",
+        "write_extents(self._files, self._identity, control.lcp_id, self._extents)",
+        "write_extents(self._files, self._identity, control.lcp_id, copy_headers(disk.space))",
+        "disk-states",
+    ),
+    Defect(
+        "scan-position-off-by-one",
+        "engine.kernels.commit",
+        "and rowid >= mem[fragment + F_LCP_POSITION]",
+        "and rowid > mem[fragment + F_LCP_POSITION] + 3",
+        "states",
+    ),
+    Defect(
+        "inserted-row-not-marked",
+        "engine.kernels.commit",
+        "        if not_passed(mem, fragment, rowid):\n            mem[row] |= LCP_BIT",
+        "        if False:\n            mem[row] |= LCP_BIT",
+        "states",
+    ),
+    Defect(
+        "old-row-not-copied",
+        "engine.kernels.commit",
+        "        copies[0] += write_entry(mem, copies, fragment, rowid, row, False, copies, copies[0])",
+        "        copies[0] += 0",
+        "states",
+    ),
+    Defect(
+        "build-position-not-advanced",
+        "engine.kernels.tree_build",
+        "        mem[tree + I_BUILT_ROWID] = state[0]\n        if place == -1:",
+        "        if place == -1:",
+        "life",
+    ),
+    Defect(
+        "entry-of-a-deleted-row-stays",
+        "engine.kernels.index_commit",
+        "    status = remove_entries(mem, txn, fragment, mem[operation + O_ROWID] & ROWID_MASK)",
+        "    status = OK",
+        "life",
+    ),
+    Defect(
+        "entry-of-a-changed-key-not-added",
+        "engine.kernels.index_changes",
+        "        changed |= 1 << i",
+        "        changed |= 0",
+        "life",
+    ),
+    Defect(
+        "records-of-a-dropped-partition-not-passed-over",
+        "engine.kernels.replay",
+        "                if fragment != 0 and epoch > mem[fragment + F_REPLAY_EPOCH]:",
+        "                if epoch > mem[fragment + F_REPLAY_EPOCH]:",
+        "partition-states",
+    ),
+    Defect(
+        "savepoint-ends-its-transaction",
+        "engine.kernels.commit",
+        "        mem[txn + X_CHANGES] = changes\n",
+        "        mem[txn + X_CHANGES] = changes\n        finish(mem, txn)\n",
+        "stateful",
+    ),
+)
