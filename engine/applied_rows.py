@@ -19,7 +19,8 @@ from engine.errors import DuplicateKey
 from engine.kernels.applied import lock_found
 from engine.layout import program as p
 from engine.layout.arena import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_UPDATE_KEPT, OK, X_ROW
-from engine.row_operations import NOTHING, check_table, settle
+from engine.memory.arena import NOTHING
+from engine.row_operations import check_table, settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,8 @@ from engine.index.scans import IndexScan
 from engine.kernels.index_only import count_entries, images_of_keys, index_keys
 from engine.layout import index_arena as ix
 from engine.layout.arena import ENTRY_WORDS, OK, ST_MISSING, ST_MORE, X_CHANGES
-from engine.row_operations import NOTHING, check_table
+from engine.memory.arena import NOTHING
+from engine.row_operations import check_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

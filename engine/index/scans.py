@@ -20,7 +20,8 @@ from engine.kernels.key_words import LOWEST
 from engine.layout import index_arena as ix
 from engine.layout.arena import ENTRY_WORDS, OK, ST_DAMAGED, ST_MISSING, ST_MORE, ST_SPACE, X_CHANGES, X_USED
 from engine.layout.lcp import entry_fragment
-from engine.row_operations import NOTHING, check_table
+from engine.memory.arena import NOTHING
+from engine.row_operations import check_table
 
 if TYPE_CHECKING:
     from engine.index.key_values import KeyShape
