@@ -44,10 +44,10 @@ def partitions_of(table: Table) -> list[dict[str, Any]]:
 def index_counters(table: Table) -> dict[str, Any]:
     """The part of `status()` that tells of a table's indexes; nothing if it has none."""
     counted: dict[str, dict[str, int]] = {}
-    for name, index in table.indexes.items():
+    for index in table.listed_indexes():
         try:
             with index.reading() as tree:
-                counted[name] = tree.counters()
+                counted[index.name] = tree.counters()
         except NoSuchIndex:
             continue  # dropped meanwhile
     return {"indexes": counted} if counted else {}
@@ -175,7 +175,7 @@ class TableHandle:
     def indexes(self) -> list[dict[str, Any]]:
         """The indexes: `name`, `columns`, `unique`, `entries`."""
         self._check_usable()
-        return [index.to_dict() for index in self._table.indexes.values()]
+        return [index.to_dict() for index in self._table.listed_indexes()]
 
     def partitions(self) -> list[dict[str, Any]]:
         """The partitions: `name`, `fragment` (its number), `rows`, and of ranges `upper`, of lists `values`."""
