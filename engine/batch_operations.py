@@ -17,6 +17,7 @@ from engine.columnar import EncodedKeys, encode_keys, encode_rows
 from engine.disk_reading import DiskScan
 from engine.disk_reading import read_keys as read_disk_keys
 from engine.errors import DuplicateKey, Rejected, RowNotFound
+from engine.index.unique import refused
 from engine.kernels.disk_changes import delete_disk_rows, put_disk_rows
 from engine.kernels.growth import reserve_index
 from engine.kernels.operations import hash_images, put_rows, sort_by_fragment, touch_rows
@@ -36,6 +37,7 @@ from engine.layout.arena import (
     ST_MORE,
     ST_PARTITION,
     ST_SPACE,
+    ST_UNIQUE,
     X_ROW,
     X_USED,
 )
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 RESERVE_ROWS_MIN = 4_096  # per fragment
 PUT_SLICE_ROWS = 1_000  # about 200 µs of one kernel call that holds the GIL
+UNIQUE_SHARE = 2  # a row's entry of a unique index takes as long as so many rows
 READ_SLICE_ROWS = 2_000
 SCAN_SLICE_SLOTS = 8_192
 SCAN_BATCH_ROWS = 65_536
@@ -140,8 +143,9 @@ def put_images(
         settle(txn, table, ST_SPACE, room, None, room * rows_ahead // count)
     position = 0
     deadline: float | None = None
+    slice_rows = PUT_SLICE_ROWS // (1 + UNIQUE_SHARE * len(table.uniques))
     while position < count:
-        stop = min(position + PUT_SLICE_ROWS, count)
+        stop = min(position + slice_rows, count)
         status = put_kernel(
             txn.mem, table.address, txn.desc, txn.buf, images, offsets, order, hashes, position, stop, mode
         )
@@ -149,8 +153,11 @@ def put_images(
         if status in (OK, ST_MORE):
             deadline = None
             continue
-        if status in (ST_DUPLICATE, ST_MISSING, ST_PARTITION):
+        if status in (ST_DUPLICATE, ST_MISSING, ST_PARTITION, ST_UNIQUE):
             row = int(order[position]) if order.size else position
+            if status == ST_UNIQUE:
+                at = int(offsets[row]) if offsets.size else row * table.format.fixed_words
+                raise refused(txn, table, images[at:], first_row + row)
             raise _refused(table, images, offsets, row, first_row, status)
         deadline = settle(txn, table, status, images.size // count + 4_096, deadline)
 

@@ -65,7 +65,7 @@ class DroppedFragment:
 
     def drop(self) -> None:
         """Give back all its memory; entries of its rows go first."""
-        for index in (*self.table.indexes.values(), *self.table.uniques.values()):
+        for index in self.table.listed_indexes():
             index.forget(self.fragment)
         self.table.drop_fragment(self.fragment)
 
@@ -183,7 +183,7 @@ class Table:
     def drop(self) -> None:
         """Give back all memory; the caller has made sure that nobody reads or writes the table."""
         self.is_dropped = True
-        indexes = (*self.indexes.values(), *self.uniques.values())
+        indexes = self.listed_indexes()
         self.indexes, self.uniques = {}, {}
         for index in indexes:
             index.drop()

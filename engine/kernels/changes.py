@@ -307,7 +307,7 @@ def copy_words(mem, fragment, row):
 
 @helper
 def touch_update(mem, txn, buf, fragment, rowid, row):
-    """UPDATE of fixed columns, none of a unique index: `put_current`, and entries of indexes promised; OK or a status."""
+    """UPDATE of fixed columns, none of a unique index: `put_current`, entries of indexes promised; OK or a status."""
     if mem[fragment + F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != OK:
         return ST_MEMORY
     status = put_current(mem, txn, buf, fragment, rowid, row)
