@@ -44,7 +44,7 @@ from engine.layout.arena import (
 from engine.layout.lcp import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT
 from engine.layout.partitions import HH_PARTITION
 from engine.layout.redo import OPERATION_WORDS
-from engine.row_operations import NOTHING, check_table, is_new, no_partition, settle
+from engine.row_operations import NOTHING, check_table, is_new, lock_shared, no_partition, settle
 from engine.table import KEY_ROOM_WORDS
 
 if TYPE_CHECKING:
@@ -248,16 +248,21 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
             names = [name for name in columns.schema.names if name not in key_names]
             keys = encode_keys(table.format, columns, batch.first_row)
             touch_many(txn, table, keys, MODE_LOCK, batch.first_row)
-            with_disk = table.format.touches_disk(names)
-            images, offsets, _ = read_keys(table, keys, txn, with_disk)
-            mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
-            patched = encode_columns_patch(table.format, columns.select(names), images, offsets, batch.first_row)
-            new_offsets = NOTHING if patched.stride_words else patched.offsets
-            put_images(txn, table, patched.images, new_offsets, patched.count, mode, batch.first_row)
-            total += patched.count
+            total += change_columns(txn, table, keys, columns.select(names), batch.first_row)
             if progress is not None:
                 progress(total, -1, "rows")
     return total
+
+
+def change_columns(txn: Transaction, table: Table, keys: EncodedKeys, columns: pa.RecordBatch, first_row: int) -> int:
+    """Change the given columns of locked rows; how many."""
+    with_disk = table.format.touches_disk(columns.schema.names)
+    images, offsets, _ = read_keys(table, keys, txn, with_disk)
+    mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
+    patched = encode_columns_patch(table.format, columns, images, offsets, first_row)
+    new_offsets = NOTHING if patched.stride_words else patched.offsets
+    put_images(txn, table, patched.images, new_offsets, patched.count, mode, first_row)
+    return patched.count
 
 
 def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_disk: bool) -> tuple[Words, Words, int]:
@@ -294,11 +299,22 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
     return out, offsets[:found], found
 
 
-def get_many(table: Table, keys: Any, columns: Sequence[str] | None, txn: Transaction | None) -> pa.RecordBatch:
-    """The rows with these keys as an Arrow record batch, in the order of the keys; keys without a row are left out."""
+def get_many(
+    table: Table, keys: Any, columns: Sequence[str] | None, txn: Transaction | None, lock: str | None = None
+) -> pa.RecordBatch:
+    """The rows with these keys as an Arrow record batch, in the order of the keys; keys without a row are left out.
+
+    lock: None, "shared" or "exclusive", in a transaction, to its end.
+    """
     check_table(table)
     with_disk = table.format.needs_disk(columns)
-    entries, offsets, found = read_keys(table, encode_keys(table.format, keys), txn, with_disk)
+    encoded = encode_keys(table.format, keys)
+    if txn is not None and lock == "exclusive":
+        touch_many(txn, table, encoded, MODE_LOCK, 0, skips_missing=True)
+    elif txn is not None and lock == "shared":
+        for row in range(encoded.count):  # shared locks are kept in Python
+            lock_shared(txn, table, table.format.decode_key(_key_words(encoded, row)))
+    entries, offsets, found = read_keys(table, encoded, txn, with_disk)
     return decode_entries(table.format, entries, offsets, found, columns)
 
 

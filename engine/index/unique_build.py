@@ -109,6 +109,6 @@ class UniqueBuild(IndexBuild):
         )
         key = table.shown_key(error.key)
         return DuplicateKey(
-            f"{table.name}: two rows have key {key}; change one, or unique index {self._definition.name} cannot be built",
+            f"{table.name}: two rows have key {key}, unique index {self._definition.name} cannot be built; change one",
             **error.evidence,
         )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from engine.kernels import helper, kernel
 from engine.kernels.changes import touch_lock
 from engine.kernels.key_words import row_of_place, side_part
+from engine.kernels.operations import touch_row
 from engine.kernels.own_images import lock_owner
-from engine.kernels.primary import row_key, tag_of, touch_buckets
+from engine.kernels.partitions import fragment_of
+from engine.kernels.primary import entry_rowid, index_find, row_key, tag_of, touch_buckets
 from engine.kernels.reads import entry_words, visible, write_entry
 from engine.kernels.segments import bucket_address, first_bucket, second_bucket, segment_of
 from engine.kernels.unique_entries import fragment_of_place, rowid_of_place
@@ -22,6 +24,7 @@ from engine.layout.arena import (
     F_INDEX_COUNT,
     LOCK_MASK,
     LOCK_SHARED,
+    MODE_LOCK,
     OK,
     S_TOUCHED,
     SEG_OVERFLOW,
@@ -29,6 +32,7 @@ from engine.layout.arena import (
     ST_BUSY,
     ST_MISSING,
     ST_SPACE,
+    T_SEED,
     X_FRAGMENT,
     X_LOCK,
     X_ROW,
@@ -212,4 +216,29 @@ def find_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, locks, out
             state[0] += 1
     offsets[stop] = state[1]
     state[2] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
+def lock_by_primary(mem, table, txn, keys, offsets, stride, start, stop, found):
+    """Lock the rows with canonical keys [start, stop) as far as they are there; found[i]: 1 or 0.
+
+    offsets: n + 1 key offsets, or empty with `stride` words per key. OK, or of key X_ROW ST_BUSY with evidence or
+    ST_MEMORY.
+    """
+    seed = mem[table + T_SEED]
+    for i in range(start, stop):
+        first = offsets[i] if offsets.size else i * stride
+        words = offsets[i + 1] - first if offsets.size else stride
+        fragment = fragment_of(mem, table, keys, first, words)
+        entry = 0
+        if fragment != 0:
+            entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
+        status = ST_MISSING
+        if entry != 0:
+            status = touch_row(mem, txn, mem, fragment, entry_rowid(mem, entry), MODE_LOCK)
+        found[i] = 1 if status == OK else 0
+        mem[txn + X_ROW] = i
+        if status != OK and status != ST_MISSING:
+            return status
     return OK
