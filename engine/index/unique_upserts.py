@@ -182,12 +182,15 @@ class _Upserts:
         if self.index is not None:
             return find(txn, table, self.index, _keys_of(table, self.index, encoded.images, _offsets(encoded)), True)
         there = np.zeros(encoded.count, dtype=np.int64)
+        width, keys = encoded.key_words, encoded.keys
+        if not encoded.key_offsets.size:
+            keys = np.ascontiguousarray(keys.reshape(encoded.count, encoded.key_stride)[:, :width]).ravel()
         position = 0
         deadline: float | None = None
         while position < encoded.count:
             stop = min(position + PUT_SLICE_ROWS, encoded.count)
-            words = (encoded.keys, encoded.key_offsets, encoded.key_stride)
-            status = int(lock_by_primary(txn.mem, table.address, txn.desc, *words, position, stop, there))
+            place = (txn.mem, table.address, txn.desc, keys, encoded.key_offsets, width)
+            status = int(lock_by_primary(*place, position, stop, there))
             if status == OK:
                 position, deadline = stop, None
                 continue
@@ -195,11 +198,9 @@ class _Upserts:
             deadline = settle(txn, table, status, 0, deadline)
         found = np.flatnonzero(there)
         if not encoded.key_offsets.size:
-            keys = encoded.keys.reshape(encoded.count, encoded.key_stride)[found, : encoded.key_words]
-            width = encoded.key_words
-            return EncodedKeys(np.ascontiguousarray(keys).ravel(), width, width, NO_WORDS, found.size), found
+            return EncodedKeys(keys.reshape(-1, width)[found].ravel(), width, width, NO_WORDS, found.size), found
         lengths = np.diff(encoded.key_offsets)
-        words = encoded.keys[np.repeat(there.astype(bool), lengths)]
+        words = keys[np.repeat(there.astype(bool), lengths)]
         ends = np.concatenate([NOTHING, [0], np.cumsum(lengths[found])]).astype(np.int64)
         return EncodedKeys(words, 0, 0, ends, found.size), found
 
