@@ -134,7 +134,8 @@ def put_images(
         raise _refused(table, images, offsets, found, first_row, ST_PARTITION if is_new(mode) else ST_MISSING)
     order = NOTHING
     fragments = int(header[0])
-    if fragments > 1:
+    # Rows that may take the key another row of the batch leaves are put in their own order.
+    if fragments > 1 and (mode == MODE_INSERT or not table.unique_columns):
         order = np.empty(count, dtype=np.int64)
         sort_by_fragment(hashes, count, fragments, order, np.empty(fragments + 1, dtype=np.int64))
     # One growth instead of many doublings: every row may need a record header of its own only if runs break at each.

@@ -120,20 +120,13 @@ def _read_disk(
         if not _still(table, index, part, found, entries, places, count):
             size = max(1, size // 2)
             continue
-        end = int(places[-1]) - ENTRY_WORDS + _entry_words(table, entries, int(places[-1])) if count else 0
-        words.append(entries[:end])
+        words.append(entries)
         offsets.append(places + used)
-        used += end
+        used += entries.size
         start, size = stop, DISK_SLICE_ROWS
     whole = np.concatenate([NOTHING, *words])
     every = np.concatenate([NOTHING, *offsets])
     return whole, every, every.size
-
-
-def _entry_words(table: Table, entries: Words, at: int) -> int:
-    """Words of an entry whose image begins at `at`."""
-    memory, disk = table.format.image_parts(entries[at:])
-    return ENTRY_WORDS + memory + disk
 
 
 def _still(
