@@ -33,6 +33,14 @@ class Defect:
 
 
 DEFECTS: tuple[Defect, ...] = (
+    # --- unique indexes ------------------------------------------------------------------------------
+    Defect(
+        "unique-build-does-not-wait-twice",
+        "engine.index.unique_build",
+        "        self._wait_for(table, index, generation)",
+        "        pass",
+        "unique-build",
+    ),
     # --- the log -------------------------------------------------------------------------------------
     Defect(
         "group-not-synced",
@@ -342,6 +350,34 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
         "states",
     ),
     Defect(
+        "unique-entry-of-the-old-key-stays",
+        "engine.kernels.index_commit",
+        "    leave_replaced(mem, txn, buf, operation, fragment, rowid, row)\n",
+        "    pass\n",
+        "unique",
+    ),
+    Defect(
+        "unique-entry-of-a-deleted-row-stays",
+        "engine.kernels.index_commit",
+        "    leave_deleted(mem, txn, fragment, mem[operation + O_ROWID] & ROWID_MASK)\n",
+        "    pass\n",
+        "unique",
+    ),
+    Defect(
+        "unique-entry-of-an-undone-update-stays",
+        "engine.kernels.commit",
+        "        give_updated(mem, txn, buf, operation, fragment, row)\n",
+        "        pass\n",
+        "unique",
+    ),
+    Defect(
+        "unique-entry-another-image-needs-is-removed",
+        "engine.kernels.unique_changes",
+        "        if newest == operation or tag != applied_tag(mem, buf, index, fragment, row, newest, operation):",
+        "        if True:",
+        "unique",
+    ),
+    Defect(
         "savepoint-ends-its-transaction",
         "engine.kernels.commit",
         "        mem[txn + X_CHANGES] = changes\n",
@@ -393,6 +429,7 @@ def part(name: str) -> Callable[[], object]:
     from recovery.crash_harness.program import whole_state
     from tests.crash import test_disk_tables
     from tests.crash.test_stateful import run
+    from tests.unique import test_history, test_life
 
     if name == "states":
         return lambda: [crash_states(history.work, whole_state, seed) for seed in (1, 2)]
@@ -408,6 +445,10 @@ def part(name: str) -> Callable[[], object]:
         return test_disk_tables.test_fifty_restarts_broken_off_in_replay_do_not_fill_the_undo_log
     if name == "disk-undo-full":
         return test_disk_tables.test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart
+    if name == "unique":
+        return lambda: test_history.test_random_transactions_leave_rows_and_entries_as_the_model("memory", 1)
+    if name == "unique-build":
+        return test_life.test_transactions_from_before_the_build_leave_no_entry_behind
     if name == "disk-states":
         return lambda: [crash_states(disk_history.work, whole_state, seed, 2) for seed in (1, 2, 3)]
     if name == "disk-epoch":
