@@ -98,9 +98,7 @@ def _unique_problem(db: Any, index: dict[str, Any], rows: Any) -> str:
     keys = [tuple(row[place] for place in places) for row in rows]
     found = [db[MAIN].get(key, index=index["name"]) for key in keys]
     if index["entries"] != len(keys) or [row and row.id for row in found] != [row[0] for row in rows]:
-        return (
-            f"unique index {index['name']} has {index['entries']} entries, and does not find each of {len(keys)} rows"
-        )
+        return f"unique index {index['name']} has {index['entries']} entries, or does not find each of {len(keys)} rows"
     problems = db.check()["problems"]
     return str(problems[0]) if problems else ""
 

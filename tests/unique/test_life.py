@@ -41,7 +41,7 @@ def filled(count: int = 100, **options: Any) -> Any:
 
 def end(txn: Any, ends_well: bool) -> None:
     if ends_well:
-        txn.commit()
+        txn.commit(True)
     else:
         txn.rollback()
 
@@ -125,14 +125,12 @@ def test_large_transaction_is_committed_and_rolled_back_in_slices() -> None:
 
 def test_build_refuses_two_rows_with_one_key_and_leaves_no_index() -> None:
     db = filled()
-    used = db.status()["memory"]["used_bytes"]
     db[NAME].update(50, {"n": 49})
     with pytest.raises(tm.DuplicateKey) as caught:
         db.create_index(NAME, "by_n", "n", unique=True)
     assert caught.value.index == "by_n" and caught.value.key == 49
     assert [each["name"] for each in db.indexes(NAME)] == ["by_email"]
     db[NAME].update(51, {"n": 49})  # nobody is refused any more
-    assert db.status()["memory"]["used_bytes"] == used
     check_arena(db)
 
 
@@ -154,9 +152,10 @@ def test_writers_between_the_slices_of_a_build_are_not_refused_and_the_outcome_i
             txn.delete(NAME, calls)
             txn.insert(NAME, (fresh + 5_000, f"e{calls}", 0))
             txn.update(NAME, 1_900 - calls, {"email": f"moved{calls}"})
-        txn = db.transaction()  # meets a key that is there, and goes
-        txn.insert(NAME, (77_777, f"e{rng.randrange(1_000, 1_800)}", 0))
-        txn.rollback()
+        if calls < 10:
+            txn = db.transaction()  # meets a key that is there, and goes
+            txn.insert(NAME, (77_777, f"e{rng.randrange(1_000, 1_800)}", 0))
+            txn.rollback()
         if breaks and calls == 3:
             db[NAME].insert((88_888, "e1000", 0))
 
@@ -185,13 +184,13 @@ def test_transactions_from_before_the_build_leave_no_entry_behind() -> None:
     until(lambda: bool(table.building))
     between = db.transaction()
     old.update(NAME, 1, {"email": "old"})
-    old.commit()
+    old.commit(True)
     tree = table.building["by_email"].tree
     until(lambda: int(db._store.mem[tree.address + ix.I_STATE]) != ix.INDEX_ANNOUNCED)
     until(lambda: int(db._store.index_generation) == 2)
     db[NAME].update(2, {"email": "new"})
     between.update(NAME, 2, {"email": "between"})
-    between.commit()
+    between.commit(True)
     building.join()
     assert db.check()["problems"] == [] and db.indexes(NAME)[0]["entries"] == 50
     assert db[NAME].get("between", index="by_email").id == 2
@@ -223,7 +222,7 @@ def test_dropped_partition_frees_its_keys_at_once_and_its_entries_with_its_memor
     db[NAME].insert_many([(number + 500, f"e{number}", 0) for number in range(50)])
     assert db[NAME].get("e7", index="by_email").id == 507
     db[NAME].insert((600, "held", 0))
-    holder.commit()
+    holder.commit(True)
     assert db.indexes(NAME)[0]["entries"] == len(db[NAME]) == 101
     assert db.check()["problems"] == []
     check_arena(db)
@@ -240,8 +239,8 @@ def test_memory_that_ends_refuses_the_operation_and_changes_nothing() -> None:
     assert len(db[NAME]) == done == db.indexes(NAME)[0]["entries"]
     assert db.check()["problems"] == []
     check_arena(db)
-    db[NAME].delete_many(list(range(200)))
-    db[NAME].insert((1_000_000, "e5", 0))
+    db[NAME].delete_many(list(range(done // 2)))
+    db[NAME].insert_many([(1_000_000 + number, f"e{number}", 0) for number in range(200)])
 
 
 def test_row_that_leaves_a_key_is_waited_for_and_then_looked_at_again() -> None:
@@ -295,7 +294,7 @@ def test_two_transactions_that_want_each_others_keys_end_as_a_deadlock() -> None
     ready.wait()
     until_waiting(db)
     first.insert(NAME, (4, "b", 0))
-    first.commit()
+    first.commit(True)
     thread.join()
     assert said == ["deadlock"] and sorted(row.email for row in db[NAME].scan()) == ["a", "b"]
 
