@@ -180,11 +180,8 @@ def refused(txn: Transaction, table: Table, image: Words, row: int | None = None
     known = [*table.uniques.values(), *table.building.values()]
     definition = next((each.definition for each in known if each.tree.address == address), None)
     if definition is None:
-        return DuplicateKey(
-            f"{table.name}: a unique index that has been dropped since had the key; do it again",
-            table=table.name,
-            row=row,
-        )
+        text = f"{table.name}: a unique index that has been dropped since had the key; do it again"
+        return DuplicateKey(text, table=table.name, row=row)
     values = table.format.decode_columns(image.data.cast("B"), 0, definition.columns)
     return duplicate(table, definition, values, row)
 

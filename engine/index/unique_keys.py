@@ -137,10 +137,10 @@ class KeyEncoder:
                         NotNullViolation("is part of the key and must be given"), self.definition.name, name, None
                     )
             return {name: keys[name] for name in self.names}
+        if isinstance(keys, (str, bytes)) or not hasattr(keys, "__iter__"):
+            error = TypeMismatch(f"needs several keys, got {shown(keys)}")
+            raise located(error, self.definition.name, self.names[0], None)
         if len(self.names) == 1:
-            if isinstance(keys, (str, bytes)) or not hasattr(keys, "__iter__"):
-                error = TypeMismatch(f"needs several keys, got {shown(keys)}")
-                raise located(error, self.definition.name, self.names[0], None)
             return {self.names[0]: keys}
         rows = list(keys)
         for row, value in enumerate(rows):

@@ -239,7 +239,8 @@ def test_memory_that_ends_refuses_the_operation_and_changes_nothing() -> None:
     assert len(db[NAME]) == done == db.indexes(NAME)[0]["entries"]
     assert db.check()["problems"] == []
     check_arena(db)
-    db[NAME].delete_many(list(range(done // 2)))
+    for start in range(0, done // 2, 20):  # each row that is locked takes memory
+        db[NAME].delete_many(list(range(start, start + 20)))
     db[NAME].insert_many([(1_000_000 + number, f"e{number}", 0) for number in range(200)])
 
 
