@@ -99,8 +99,8 @@ def _unique_problem(db: Any, index: dict[str, Any], rows: Any) -> str:
     found = [db[MAIN].get(key, index=index["name"]) for key in keys]
     if index["entries"] != len(keys) or [row and row.id for row in found] != [row[0] for row in rows]:
         return f"unique index {index['name']} has {index['entries']} entries, or does not find each of {len(keys)} rows"
-    problems = db.check()["problems"]
-    return str(problems[0]) if problems else ""
+    # Files may be half made; the index is as the restart built it.
+    return next((str(each) for each in db.check()["problems"] if f"index {index['name']}:" in str(each)), "")
 
 
 def verify(db: Any, ledger: Ledger) -> list[str]:
