@@ -17,6 +17,7 @@ from engine.columnar import EncodedKeys, encode_keys, encode_rows
 from engine.disk_reading import DiskScan
 from engine.disk_reading import read_keys as read_disk_keys
 from engine.errors import DuplicateKey, Rejected, RowNotFound
+from engine.index.unique import refused
 from engine.kernels.disk_changes import delete_disk_rows, put_disk_rows
 from engine.kernels.growth import reserve_index
 from engine.kernels.operations import hash_images, put_rows, sort_by_fragment, touch_rows
@@ -36,6 +37,7 @@ from engine.layout.arena import (
     ST_MORE,
     ST_PARTITION,
     ST_SPACE,
+    ST_UNIQUE,
     X_ROW,
     X_USED,
 )
@@ -43,7 +45,7 @@ from engine.layout.lcp import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAG
 from engine.layout.partitions import HH_PARTITION
 from engine.layout.redo import OPERATION_WORDS
 from engine.memory.arena import NOTHING
-from engine.row_operations import check_table, is_new, no_partition, settle
+from engine.row_operations import check_table, is_new, lock_shared, no_partition, settle
 from engine.table import KEY_ROOM_WORDS
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 RESERVE_ROWS_MIN = 4_096  # per fragment
 PUT_SLICE_ROWS = 1_000  # about 200 µs of one kernel call that holds the GIL
+UNIQUE_SHARE = 2  # a row's entry of a unique index takes as long as so many rows
 READ_SLICE_ROWS = 2_000
 SCAN_SLICE_SLOTS = 8_192
 SCAN_BATCH_ROWS = 65_536
@@ -132,7 +135,8 @@ def put_images(
         raise _refused(table, images, offsets, found, first_row, ST_PARTITION if is_new(mode) else ST_MISSING)
     order = NOTHING
     fragments = int(header[0])
-    if fragments > 1:
+    # Rows that may take the key another row of the batch leaves are put in their own order.
+    if fragments > 1 and (mode == MODE_INSERT or not table.unique_columns):
         order = np.empty(count, dtype=np.int64)
         sort_by_fragment(hashes, count, fragments, order, np.empty(fragments + 1, dtype=np.int64))
     # One growth instead of many doublings: every row may need a record header of its own only if runs break at each.
@@ -141,8 +145,9 @@ def put_images(
         settle(txn, table, ST_SPACE, room, None, room * rows_ahead // count)
     position = 0
     deadline: float | None = None
+    slice_rows = PUT_SLICE_ROWS // (1 + UNIQUE_SHARE * len(table.uniques))
     while position < count:
-        stop = min(position + PUT_SLICE_ROWS, count)
+        stop = min(position + slice_rows, count)
         status = put_kernel(
             txn.mem, table.address, txn.desc, txn.buf, images, offsets, order, hashes, position, stop, mode
         )
@@ -150,8 +155,11 @@ def put_images(
         if status in (OK, ST_MORE):
             deadline = None
             continue
-        if status in (ST_DUPLICATE, ST_MISSING, ST_PARTITION):
+        if status in (ST_DUPLICATE, ST_MISSING, ST_PARTITION, ST_UNIQUE):
             row = int(order[position]) if order.size else position
+            if status == ST_UNIQUE:
+                at = int(offsets[row]) if offsets.size else row * table.format.fixed_words
+                raise refused(txn, table, images[at:], first_row + row)
             raise _refused(table, images, offsets, row, first_row, status)
         deadline = settle(txn, table, status, images.size // count + 4_096, deadline)
 
@@ -242,16 +250,21 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
             names = [name for name in columns.schema.names if name not in key_names]
             keys = encode_keys(table.format, columns, batch.first_row)
             touch_many(txn, table, keys, MODE_LOCK, batch.first_row)
-            with_disk = table.format.touches_disk(names)
-            images, offsets, _ = read_keys(table, keys, txn, with_disk)
-            mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
-            patched = encode_columns_patch(table.format, columns.select(names), images, offsets, batch.first_row)
-            new_offsets = NOTHING if patched.stride_words else patched.offsets
-            put_images(txn, table, patched.images, new_offsets, patched.count, mode, batch.first_row)
-            total += patched.count
+            total += change_columns(txn, table, keys, columns.select(names), batch.first_row)
             if progress is not None:
                 progress(total, -1, "rows")
     return total
+
+
+def change_columns(txn: Transaction, table: Table, keys: EncodedKeys, columns: pa.RecordBatch, first_row: int) -> int:
+    """Change the given columns of locked rows; how many."""
+    with_disk = table.format.touches_disk(columns.schema.names)
+    images, offsets, _ = read_keys(table, keys, txn, with_disk)
+    mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
+    patched = encode_columns_patch(table.format, columns, images, offsets, first_row)
+    new_offsets = NOTHING if patched.stride_words else patched.offsets
+    put_images(txn, table, patched.images, new_offsets, patched.count, mode, first_row)
+    return patched.count
 
 
 def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_disk: bool) -> tuple[Words, Words, int]:
@@ -288,11 +301,22 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
     return out, offsets[:found], found
 
 
-def get_many(table: Table, keys: Any, columns: Sequence[str] | None, txn: Transaction | None) -> pa.RecordBatch:
-    """The rows with these keys as an Arrow record batch, in the order of the keys; keys without a row are left out."""
+def get_many(
+    table: Table, keys: Any, columns: Sequence[str] | None, txn: Transaction | None, lock: str | None = None
+) -> pa.RecordBatch:
+    """The rows with these keys as an Arrow record batch, in the order of the keys; keys without a row are left out.
+
+    lock: None, "shared" or "exclusive", in a transaction, to its end.
+    """
     check_table(table)
     with_disk = table.format.needs_disk(columns)
-    entries, offsets, found = read_keys(table, encode_keys(table.format, keys), txn, with_disk)
+    encoded = encode_keys(table.format, keys)
+    if txn is not None and lock == "exclusive":
+        touch_many(txn, table, encoded, MODE_LOCK, 0, skips_missing=True)
+    elif txn is not None and lock == "shared":
+        for row in range(encoded.count):  # shared locks are kept in Python
+            lock_shared(txn, table, table.format.decode_key(_key_words(encoded, row)))
+    entries, offsets, found = read_keys(table, encoded, txn, with_disk)
     return decode_entries(table.format, entries, offsets, found, columns)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine import limits
-from engine.errors import NoSuchColumn, SchemaInvalid, Unsupported
+from engine.errors import NoSuchColumn, SchemaInvalid
 from engine.names import check_name
 from engine.types_base import shown
 
@@ -31,8 +31,6 @@ class IndexDefinition:
         object.__setattr__(self, "columns", tuple(names))
         if not isinstance(self.is_unique, bool):
             raise SchemaInvalid(f"index {self.name!r}: unique must be True or False, got {shown(self.is_unique)}")
-        if self.is_unique:
-            raise Unsupported(f"unique indexes are not built yet; make {self.name!r} without unique=True")
         if not 1 <= len(self.columns) <= limits.INDEX_COLUMNS_MAX or len(set(self.columns)) != len(self.columns):
             raise SchemaInvalid(
                 f"index {self.name!r} needs 1 to {limits.INDEX_COLUMNS_MAX} different columns, got {len(self.columns)}"

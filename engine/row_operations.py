@@ -24,6 +24,7 @@ from engine.errors import (
     StorageFull,
     TransactionTooLarge,
 )
+from engine.index.unique import refused
 from engine.kernels.disk_changes import delete_disk_rows, put_disk_rows
 from engine.kernels.operations import put_rows, touch_int_key, touch_rows
 from engine.kernels.reads import read_int_key, read_row
@@ -50,6 +51,7 @@ from engine.layout.arena import (
     ST_PARTITION,
     ST_SPACE,
     ST_UNDO,
+    ST_UNIQUE,
     X_FRAGMENT,
     X_LOCK,
     X_PAGE,
@@ -177,6 +179,8 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any)
             raise missing(table, table.format.decode_key(table.format.image_key(image)))
         if status == ST_PARTITION:
             raise no_partition(table, table.format.decode_key(table.format.image_key(image)))
+        if status == ST_UNIQUE:
+            raise refused(txn, table, image)
         deadline = settle(txn, table, status, image.size + 16, deadline)
 
 
@@ -251,7 +255,7 @@ def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any])
     """Change some columns of one row. Raises: RowNotFound and what validation finds."""
     txn.check()
     encoded = table.format.encode_changes(changes)
-    if encoded.var or encoded.disk is not None:
+    if encoded.var or encoded.disk is not None or not table.unique_columns.isdisjoint(changes):
         if not touch(txn, table, key, MODE_LOCK):
             raise missing(table, key)
         with_disk = encoded.disk is not None

@@ -15,6 +15,7 @@ from engine.errors import (
     TablespaceInUse,
 )
 from engine.index.online import IndexBuild, drop_index
+from engine.index.unique_build import UniqueBuild
 from engine.layout.arena import S_REDO_FREE, S_REDO_RESERVED
 from engine.layout.disk import UNDO_MARK_WORDS
 from engine.layout.redo import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
@@ -163,11 +164,12 @@ class Store(Transactions):
     def create_index(
         self, name: str, definition: IndexDefinition, progress: Callable[[int, int, str], None] | None = None
     ) -> None:
-        """Build an ordered index of a table while transactions go on. Durable on return; whatever ends it before, there
-        is no index. Raises: NoSuchTable, IndexExists, NoSuchColumn, SchemaInvalid, LockTimeout, MemoryExhausted,
-        StoreFailed.
+        """Build an index of a table while transactions go on. Durable on return; whatever ends it before, there is no
+        index. Raises: NoSuchTable, IndexExists, NoSuchColumn, SchemaInvalid, LockTimeout, MemoryExhausted, StoreFailed;
+        of a unique one DuplicateKey, if two rows have one key.
         """
-        IndexBuild(self, name, definition, progress).run()
+        kind = UniqueBuild if definition.is_unique else IndexBuild
+        kind(self, name, definition, progress).run()
 
     def drop_index(self, name: str, index: str) -> None:
         """Drop an index of a table. Durable on return. Raises: NoSuchTable, NoSuchIndex, StoreFailed."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.errors import MemoryExhausted, NoSuchIndex, NoSuchPartition, Unsupported
 from engine.index.stored import StoredIndex
+from engine.index.unique import StoredUnique
 from engine.kernels.disk_extents import drop_fragment_extents, join_new_fragment, join_tablespace
 from engine.kernels.index_lists import announce_index, publish_index, withdraw_index
 from engine.kernels.partitions import drop_partition_words, fragments_of_keys
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from engine.disk.columns import DiskColumns
     from engine.memory.arena import Words
 
+AnyIndex = StoredIndex | StoredUnique
 EXTENTS_PER_CALL = 64
 # Where a kernel gathers the words of a key it hashes.
 KEY_ROOM_WORDS = KEY_BYTES_MAX // WORD_BYTES + KEY_COLUMNS_MAX
@@ -63,7 +65,7 @@ class DroppedFragment:
 
     def drop(self) -> None:
         """Give back all its memory; entries of its rows go first."""
-        for index in self.table.indexes.values():
+        for index in self.table.listed_indexes():
             index.forget(self.fragment)
         self.table.drop_fragment(self.fragment)
 
@@ -86,6 +88,8 @@ class Table:
         "opened",
         "seed",
         "tablespace",
+        "unique_columns",
+        "uniques",
     )
 
     def __init__(
@@ -124,7 +128,10 @@ class Table:
         self.is_dropped = False
         # By name: those that scans may use, and those under way. Replaced, never changed.
         self.indexes: dict[str, StoredIndex] = {}
-        self.building: dict[str, StoredIndex] = {}
+        self.uniques: dict[str, StoredUnique] = {}
+        self.building: dict[str, AnyIndex] = {}
+        # Columns of unique indexes, of those under way, too: whoever changes one brings the whole image.
+        self.unique_columns: frozenset[str] = frozenset()
         try:
             set_partition_words(self.mem, self.address, self._put_words(self.hash_header))
         except MemoryExhausted:
@@ -176,8 +183,9 @@ class Table:
     def drop(self) -> None:
         """Give back all memory; the caller has made sure that nobody reads or writes the table."""
         self.is_dropped = True
-        indexes, self.indexes = self.indexes, {}
-        for index in indexes.values():
+        indexes = self.listed_indexes()
+        self.indexes, self.uniques = {}, {}
+        for index in indexes:
             index.drop()
         if self.format.has_disk:
             for fragment in self.fragments:
@@ -189,12 +197,50 @@ class Table:
             pass
 
     # --- indexes ---------------------------------------------------------------------------------
-    def index(self, name: str) -> StoredIndex:
-        """The index of this name. Raises: NoSuchIndex."""
-        found = self.indexes.get(name)
+    def any_index(self, name: str) -> AnyIndex:
+        """The index of this name, of either kind. Raises: NoSuchIndex."""
+        found = self.indexes.get(name) or self.uniques.get(name)
         if found is None:
             raise NoSuchIndex(f"table {self.name} has no index {name!r}; see indexes()", table=self.name, index=name)
         return found
+
+    def index(self, name: str) -> StoredIndex:
+        """The ordered index of this name. Raises: NoSuchIndex, Unsupported for a unique one."""
+        found = self.any_index(name)
+        if isinstance(found, StoredIndex):
+            return found
+        raise Unsupported(
+            f"index {name} of {self.name} is unique and finds whole keys only; use get() or get_many() with index=,"
+            " or make an ordered index",
+            table=self.name,
+            index=name,
+        )
+
+    def unique(self, name: str) -> StoredUnique:
+        """The unique index of this name. Raises: NoSuchIndex, Unsupported for an ordered one."""
+        found = self.any_index(name)
+        if isinstance(found, StoredUnique):
+            return found
+        raise Unsupported(
+            f"index {name} of {self.name} is not unique and finds no single rows; scan with index=",
+            table=self.name,
+            index=name,
+        )
+
+    def announce(self, index: AnyIndex) -> None:
+        """An index is under way; before the kernel that announces it."""
+        self.building = {**self.building, index.name: index}
+        self._follow_uniques()
+
+    def withdraw(self, index: AnyIndex) -> None:
+        """An index under way is no more."""
+        self.building = {name: each for name, each in self.building.items() if each is not index}
+        self._follow_uniques()
+
+    def _follow_uniques(self) -> None:
+        every = (*self.uniques.values(), *self.building.values())
+        names = (each.definition.columns for each in every if each.definition.is_unique)
+        self.unique_columns = frozenset().union(*names)
 
     def is_change_of_indexes(self, definition: TableDefinition) -> bool:
         """Whether a definition differs from this table's in its indexes only."""
@@ -203,26 +249,41 @@ class Table:
             replace(before, version=definition.version, indexes=definition.indexes) == definition
         )
 
-    def take_definition(self, definition: TableDefinition, built: dict[str, StoredIndex]) -> None:
+    def take_definition(self, definition: TableDefinition, built: dict[str, AnyIndex]) -> None:
         """A version with other indexes is seen from now on; `built`, which the list has, are ready. It cannot fail."""
         for index in built.values():
             publish_index(self.mem, self.address, index.tree.address, definition.version)
         publish_index(self.mem, self.address, 0, definition.version)
         self.definition = definition
-        self.indexes = {**self.indexes, **built}
+        for name, each in built.items():
+            self._include(name, each)
         self.building = {name: each for name, each in self.building.items() if name not in built}
 
-    def lose_index(self, definition: TableDefinition, index: StoredIndex) -> None:
+    def _include(self, name: str, index: AnyIndex) -> None:
+        if isinstance(index, StoredUnique):
+            self.uniques = {**self.uniques, name: index}
+        else:
+            self.indexes = {**self.indexes, name: index}
+
+    def lose_index(self, definition: TableDefinition, index: AnyIndex) -> None:
         """A version without an index is seen from now on; it is in no list any more. It cannot fail."""
         withdraw_index(self.mem, self.address, index.tree.address)
         self.indexes = {name: each for name, each in self.indexes.items() if each is not index}
+        self.uniques = {name: each for name, each in self.uniques.items() if each is not index}
+        self._follow_uniques()
         self.take_definition(definition, {})
 
-    def adopt_index(self, index: StoredIndex) -> None:
+    def adopt_index(self, index: AnyIndex) -> None:
         """Put an index of its definition, filled while nobody used the table, in the list. Raises: MemoryExhausted."""
         if announce_index(self.mem, self.address, index.tree.address) != OK:
             raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
-        self.indexes = {**self.indexes, index.name: index}
+        self._include(index.name, index)
+        self._follow_uniques()
+
+    def listed_indexes(self) -> list[AnyIndex]:
+        """The indexes of its definition, in the order they were made."""
+        every: dict[str, AnyIndex] = {**self.indexes, **self.uniques}
+        return [every[each.name] for each in self.definition.indexes if each.name in every]
 
     # --- partitions ------------------------------------------------------------------------------
     def numbers_of(self, partitions: Sequence[str] | None) -> list[int]:

@@ -1,27 +1,28 @@
-"""Verification of ordered indexes of a store in memory: trees, and that index and table agree."""
+"""Verification of indexes of a store in memory: trees and hashes, and that index and table agree."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from engine.errors import NoSuchIndex
+from engine.index.unique import StoredUnique
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.index.stored import StoredIndex
     from engine.store import Store
-    from engine.table import Table
+    from engine.table import AnyIndex, Table
 
 
 def check_indexes(store: Store, table: Table, report: Callable[[str], None]) -> None:
     """Every index of a table, in slices that hold nobody up; `report` is told what is wrong. The caller holds a pin."""
     with store.schema_latch:
         defined = [each.name for each in table.definition.indexes]
-        indexes = list(table.indexes.values())
+        indexes = table.listed_indexes()
+        there = len(table.indexes) + len(table.uniques)
     if table.is_dropped:
         return
-    if defined != [index.name for index in indexes]:
+    if defined != [index.name for index in indexes] or len(defined) != there:
         report(f"{table.name}: indexes {defined} are defined, {[index.name for index in indexes]} are there")
     for index in indexes:
         try:
@@ -30,7 +31,7 @@ def check_indexes(store: Store, table: Table, report: Callable[[str], None]) -> 
             continue  # dropped meanwhile
 
 
-def _check(store: Store, table: Table, index: StoredIndex, report: Callable[[str], None]) -> None:
+def _check(store: Store, table: Table, index: AnyIndex, report: Callable[[str], None]) -> None:
     def between() -> None:
         store.failure.check()
         if index.is_dropped:
@@ -41,9 +42,14 @@ def _check(store: Store, table: Table, index: StoredIndex, report: Callable[[str
         fragments = table.fragments
         # Rows of a dropped partition keep their entries until nobody looks at it any more.
         is_counted = not store.has_dropped_fragments(table)
-        with index.reading() as tree:
-            tree.fragments = tuple(fragments)
-            found = tree.check(is_counted, between)
+        if isinstance(index, StoredUnique):
+            with index.reading() as unique:
+                unique.fragments = tuple(fragments)
+                found = unique.check(between)
+        else:
+            with index.reading() as tree:
+                tree.fragments = tuple(fragments)
+                found = tree.check(is_counted, between)
         if table.fragments is fragments:
             break
     if found is not None and not index.is_dropped:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from engine import batch_operations, conditional_changes, row_operations
 from engine.errors import NoSuchIndex, RowNotFound
 from engine.expressions import Expression
+from engine.index import unique_calls, unique_upserts
 from engine.interpreter import Program
 from engine.layout.arena import F_ROWS
 from engine.partition import ListPartition, RangePartition
@@ -44,10 +45,10 @@ def partitions_of(table: Table) -> list[dict[str, Any]]:
 def index_counters(table: Table) -> dict[str, Any]:
     """The part of `status()` that tells of a table's indexes; nothing if it has none."""
     counted: dict[str, dict[str, int]] = {}
-    for name, index in table.indexes.items():
+    for index in table.listed_indexes():
         try:
             with index.reading() as tree:
-                counted[name] = tree.counters()
+                counted[index.name] = tree.counters()
         except NoSuchIndex:
             continue  # dropped meanwhile
     return {"indexes": counted} if counted else {}
@@ -99,19 +100,34 @@ class TableHandle:
         """Insert one row, or replace the row with its key."""
         self._alone(row_operations.write, row)
 
-    def get(self, key: Any) -> Any:
-        """The committed row with this key as a named tuple, or None."""
+    def get(self, key: Any, *, index: str | None = None) -> Any:
+        """The committed row with this key, of the table or of a unique index, as a named tuple, or None."""
         if self._failure.first is not None:
             self._failure.check()
+        if index is not None:
+            return unique_calls.get(None, self._table, key, index)
         return row_operations.get_committed(self._table, key)
 
-    def update(self, key: Any, changes: Mapping[str, Any], where: Where = None) -> bool:
+    def update(self, key: Any, changes: Mapping[str, Any], where: Where = None, *, index: str | None = None) -> bool:
         """Change some columns of one row; see `Transaction.update`. Raises: RowNotFound."""
+        if index is not None:
+            return self._alone(unique_calls.update, key, changes, where, index)
         return self._alone(conditional_changes.update, key, changes, where)
 
-    def delete(self, key: Any, where: Where = None) -> bool:
+    def delete(self, key: Any, where: Where = None, *, index: str | None = None) -> bool:
         """Delete one row; see `Transaction.delete`. Raises: RowNotFound."""
+        if index is not None:
+            return self._alone(unique_calls.delete, key, where, index)
         return self._alone(conditional_changes.delete, key, where)
+
+    def upsert(
+        self,
+        row: Mapping[str, Any] | Sequence[Any],
+        set: Mapping[str, Any] | None = None,
+        index: str | None = None,
+    ) -> bool:
+        """Insert a row, or update the one that has its key; True if inserted. See `Transaction.upsert`."""
+        return self._alone(unique_upserts.upsert, row, set, index)
 
     # --- many rows -------------------------------------------------------------------------------
     def insert_many(self, data: Any, progress: Progress | None = None) -> int:
@@ -122,12 +138,26 @@ class TableHandle:
         """Insert or replace all rows of `data` in one transaction; returns how many."""
         return self._alone(batch_operations.write_many, data, progress)
 
-    def update_many(self, data: Any, progress: Progress | None = None) -> int:
+    def upsert_many(
+        self,
+        data: Any,
+        set: Mapping[str, Any] | None = None,
+        index: str | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """`upsert` of all rows of `data` in one transaction; returns how many were inserted."""
+        return self._alone(unique_upserts.upsert_many, data, set, index, progress)
+
+    def update_many(self, data: Any, progress: Progress | None = None, *, index: str | None = None) -> int:
         """Change the given columns of the rows whose keys stand in `data`, in one transaction; returns how many."""
+        if index is not None:
+            return self._alone(unique_calls.update_many, data, index, progress)
         return self._alone(batch_operations.update_many, data, progress)
 
-    def delete_many(self, keys: Any) -> int:
+    def delete_many(self, keys: Any, *, index: str | None = None) -> int:
         """Delete the rows with these keys in one transaction; returns how many. Raises: RowNotFound."""
+        if index is not None:
+            return self._alone(unique_calls.delete_many, keys, index)
         return self._alone(batch_operations.delete_many, keys)
 
     def update_where(self, changes: Mapping[str, Any], where: Where = None) -> int:
@@ -140,9 +170,13 @@ class TableHandle:
         """Delete all rows that `where` accepts, in one transaction; returns how many."""
         return self._alone(conditional_changes.delete_where, where)
 
-    def get_many(self, keys: Any, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """The committed rows with these keys, in their order; keys without a row are left out."""
+    def get_many(self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None) -> pa.RecordBatch:
+        """The committed rows with these keys, of the table or of a unique index, in their order; keys without a row are
+        left out.
+        """
         self._check_usable()
+        if index is not None:
+            return unique_calls.get_many(None, self._table, keys, columns, index)
         return batch_operations.get_many(self._table, keys, columns, None)
 
     def scan(
@@ -182,7 +216,7 @@ class TableHandle:
     def indexes(self) -> list[dict[str, Any]]:
         """The indexes: `name`, `columns`, `unique`, `entries`."""
         self._check_usable()
-        return [index.to_dict() for index in self._table.indexes.values()]
+        return [index.to_dict() for index in self._table.listed_indexes()]
 
     def partitions(self) -> list[dict[str, Any]]:
         """The partitions: `name`, `fragment` (its number), `rows`, and of ranges `upper`, of lists `values`."""

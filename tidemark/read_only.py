@@ -75,13 +75,21 @@ class ReadTransaction(Transaction):
 
     insert = write = update = delete = _refuse
     insert_many = write_many = update_many = delete_many = update_where = delete_where = _refuse
+    upsert = upsert_many = _refuse
 
-    def get(self, table: str, key: Any, lock: Literal["shared", "exclusive"] | None = None) -> Any:
+    def get(
+        self,
+        table: str,
+        key: Any,
+        lock: Literal["shared", "exclusive"] | None = None,
+        *,
+        index: str | None = None,
+    ) -> Any:
         """The row of the view with this key as a named tuple, or None. Raises: ReadOnly for a lock."""
         if lock is not None:
             self.check()
             raise _read_only("no row was locked")
-        return super().get(table, key)
+        return super().get(table, key, index=index)
 
     def scan(
         self,

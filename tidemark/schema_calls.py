@@ -95,12 +95,15 @@ class SchemaCalls:
         unique: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        """Build an ordered index over memory columns of a table while transactions go on; scans use it by its name.
-        Durable on return; whatever ends the build before, Ctrl-C among it, leaves no index.
+        """Build an index over memory columns of a table while transactions go on; calls use it by its name. Durable on
+        return; whatever ends the build before, Ctrl-C among it, leaves no index.
+
+        An ordered index is scanned. A unique one finds whole keys, and refuses what would give two rows one key from
+        then on; rows with a NULL in it are not in it.
 
         Transactions that are open when it begins are waited for, up to `lock_timeout_ms`. progress: called with (rows
         done, rows in all, "rows"). Raises: IndexExists, NoSuchTable, NoSuchColumn, SchemaInvalid, InvalidName,
-        LockTimeout, MemoryExhausted; Unsupported with `unique`.
+        LockTimeout, MemoryExhausted; with `unique` DuplicateKey, if two rows have one key.
         """
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         self._store.create_index(table, IndexDefinition(name, names, unique), progress)

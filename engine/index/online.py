@@ -25,7 +25,7 @@ from engine.layout.arena import F_ROWS, OK, ST_MORE, X_GENERATION
 if TYPE_CHECKING:
     from engine.index_definition import IndexDefinition
     from engine.store import Store
-    from engine.table import Table
+    from engine.table import AnyIndex, Table
 
 Progress = Callable[[int, int, str], None]
 POLL_SECONDS = 0.001
@@ -43,7 +43,7 @@ class IndexBuild:
         self._definition = definition
         self._progress = progress
         self._table: Table | None = None
-        self._index: StoredIndex | None = None
+        self._index: AnyIndex | None = None
         self._walked = -1  # number of the last fragment whose rows all have their entries
         self._rows = 0
         self._entries = SLICE_ENTRIES_MIN  # of the next slice
@@ -63,13 +63,13 @@ class IndexBuild:
         finally:
             store.unpin(self)
 
-    def _announce(self) -> tuple[Table, StoredIndex]:
+    def _announce(self) -> tuple[Table, AnyIndex]:
         store, definition = self._store, self._definition
         store.await_schema_room()
         with store.schema_latch:
             store.failure.check()
             self._table = table = store.table(self._name)
-            if definition.name in table.indexes or definition.name in table.building:
+            if definition.name in {*table.indexes, *table.uniques, *table.building}:
                 raise IndexExists(
                     f"table {table.name} has an index {definition.name}; drop it first or choose another name",
                     table=table.name,
@@ -78,24 +78,37 @@ class IndexBuild:
             before = table.definition
             waiting = tuple(each.definition for each in table.building.values())
             replace(before, indexes=(*before.indexes, *waiting, definition))  # Raises: what it may not be
-            self._index = index = StoredIndex(
-                store.arena, before, table.format.layout, definition, table.fragments, ix.INDEX_ANNOUNCED
-            )
-            table.building = {**table.building, definition.name: index}
+            self._index = index = self._make(table)
+            table.announce(index)
             if announce_index(store.mem, table.address, index.tree.address) != OK:
                 raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
             store.index_generation += 1
             return table, index
+
+    def _make(self, table: Table) -> AnyIndex:
+        return StoredIndex(
+            self._store.arena,
+            table.definition,
+            table.format.layout,
+            self._definition,
+            table.fragments,
+            ix.INDEX_ANNOUNCED,
+        )
 
     def _check(self, table: Table) -> None:
         self._store.failure.check()
         if table.is_dropped:
             raise NoSuchTable(f"table {table.name} was dropped while its index was built", table=table.name)
 
-    def _wait_for_older(self, table: Table, index: StoredIndex) -> None:
+    def _wait_for_older(self, table: Table, index: AnyIndex) -> None:
         """Until every transaction has ended that promised nothing for the index."""
         store = self._store
-        birth = int(store.mem[index.tree.address + ix.I_BIRTH])
+        self._wait_for(table, index, int(store.mem[index.tree.address + ix.I_BIRTH]))
+        set_tree_state(store.mem, index.tree.address, ix.INDEX_BUILDING)
+
+    def _wait_for(self, table: Table, index: AnyIndex, birth: int) -> None:
+        """Until every transaction of an older generation has ended. Raises: LockTimeout."""
+        store = self._store
         deadline = store.locks.deadline()
         while any(int(store.mem[txn.desc + X_GENERATION]) < birth for txn in list(store.locks.by_slot.values())):
             self._check(table)
@@ -107,16 +120,17 @@ class IndexBuild:
                     index=index.name,
                 )
             store.clock.sleep(POLL_SECONDS)
-        set_tree_state(store.mem, index.tree.address, ix.INDEX_BUILDING)
 
-    def _walk(self, table: Table, index: StoredIndex) -> None:
+    def _walk(self, table: Table, index: AnyIndex) -> None:
         """Add the entries of all rows of fragments not walked yet, in the order of their numbers."""
         for number in sorted(table.by_number):
             if number > self._walked:
                 self._walk_fragment(table, index, number)
                 self._walked = number
 
-    def _walk_fragment(self, table: Table, index: StoredIndex, number: int) -> None:
+    def _walk_fragment(self, table: Table, index: AnyIndex, number: int) -> None:
+        if not isinstance(index, StoredIndex):
+            raise InvariantBroken("a unique index was walked as an ordered one; report this")
         mem, tree = self._store.mem, index.tree
         state = np.zeros(3, dtype=np.int64)
         status = ST_MORE
@@ -153,7 +167,7 @@ class IndexBuild:
             total = sum(int(self._store.mem[each + F_ROWS]) for each in table.fragments)
             self._progress(self._rows, max(total, self._rows), "rows")
 
-    def _publish(self, table: Table, index: StoredIndex) -> bool:
+    def _publish(self, table: Table, index: AnyIndex) -> bool:
         """Log the definition and let scans find the index, in one step; False if there is a fragment to walk yet."""
         store = self._store
         store.await_schema_room()
@@ -182,11 +196,10 @@ class IndexBuild:
         if table is None or index is None:
             return
         with self._store.schema_latch:
-            if table.indexes.get(index.name) is index:
+            if index in (table.indexes.get(index.name), table.uniques.get(index.name)):
                 return
             withdraw_index(self._store.mem, table.address, index.tree.address)
-            if table.building.get(index.name) is index:
-                table.building = {name: each for name, each in table.building.items() if each is not index}
+            table.withdraw(index)
             index.drop()
 
 
@@ -196,7 +209,7 @@ def drop_index(store: Store, table_name: str, name: str) -> None:
     with store.schema_latch:
         store.failure.check()
         table = store.table(table_name)
-        index = table.index(name)
+        index = table.any_index(name)
         before = table.definition
         kept = tuple(each for each in before.indexes if each.name != name)
         after = replace(before, version=before.version + 1, indexes=kept)

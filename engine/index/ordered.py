@@ -52,6 +52,7 @@ FAULTS = {
     ix.FAULT_COUNT: "a counter is wrong",
     ix.FAULT_FREE: "the list of free blocks is broken",
     ix.FAULT_MISSING: "a row has no entry",
+    ix.FAULT_TWICE: "two rows have one key, or a row has two entries",
 }
 
 

@@ -1,4 +1,4 @@
-"""An ordered index that hangs on a table: its definition, its tree, and who reads it just now.
+"""An index that hangs on a table: its definition, its tree or hash, and who reads it just now.
 
 Commits find trees through the table's list in the arena, so nobody changes one that was taken out of it. Readers enter
 and leave: the memory of a dropped tree goes when the last one has left, and from the instant of the drop each finds
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,34 +22,39 @@ from engine.layout.arena import ST_MORE
 
 if TYPE_CHECKING:
     from engine.index_definition import IndexDefinition
-    from engine.memory.arena import Arena
+    from engine.memory.arena import Arena, Words
     from engine.row_layout import RowLayout
     from engine.schema import TableDefinition
 
 SLICE_SLOTS = 128
 
 
-class StoredIndex:
-    """One index of one table."""
+class Tree(Protocol):
+    """What an index keeps in the arena."""
+
+    mem: Words
+    address: int
+
+    def drop(self) -> None:
+        """Give all memory back."""
+
+
+T = TypeVar("T", bound=Tree)
+
+
+class Stored(Generic[T]):
+    """One index of one table, of either kind."""
 
     __slots__ = ("_held", "_readers", "definition", "is_dropped", "table_name", "tree")
 
-    def __init__(
-        self,
-        arena: Arena,
-        table: TableDefinition,
-        layout: RowLayout,
-        definition: IndexDefinition,
-        fragments: Sequence[int],
-        state: int,
-    ) -> None:
-        """An empty one that is in no list. Raises: MemoryExhausted, SchemaInvalid."""
+    def __init__(self, table_name: str, definition: IndexDefinition, tree: T) -> None:
+        """In no list yet."""
         self.definition = definition
-        self.table_name = table.name
-        self.tree = OrderedIndex(arena, table, layout, definition.columns, fragments, state)
+        self.table_name = table_name
+        self.tree = tree
         self.is_dropped = False
         self._readers: set[object] = set()
-        self._held = [self.tree]  # whoever pops it gives its memory back
+        self._held = [tree]  # whoever pops it gives its memory back
 
     @property
     def name(self) -> str:
@@ -57,7 +62,7 @@ class StoredIndex:
         return self.definition.name
 
     @contextmanager
-    def reading(self) -> Iterator[OrderedIndex]:
+    def reading(self) -> Iterator[T]:
         """The tree, whose memory stays for the time of the block. Raises: NoSuchIndex if it was dropped."""
         reader = object()
         try:
@@ -93,6 +98,25 @@ class StoredIndex:
         except IndexError:
             return
         tree.drop()
+
+
+class StoredIndex(Stored[OrderedIndex]):
+    """One ordered index of one table."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        arena: Arena,
+        table: TableDefinition,
+        layout: RowLayout,
+        definition: IndexDefinition,
+        fragments: Sequence[int],
+        state: int,
+    ) -> None:
+        """An empty one that is in no list. Raises: MemoryExhausted, SchemaInvalid."""
+        tree = OrderedIndex(arena, table, layout, definition.columns, fragments, state)
+        super().__init__(table.name, definition, tree)
 
     def forget(self, fragment: int) -> None:
         """Remove the entries of a dropped fragment's rows, before its memory goes."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from engine.kernels import helper
 from engine.kernels.index_changes import promise_indexes, return_promises
+from engine.kernels.own_images import newest_operation, own_fixed, own_var
 from engine.kernels.pool import give_cell, take_cell
 from engine.kernels.primary import index_insert, index_remove
 from engine.kernels.rows import give_slot, known_row_address, take_slot
+from engine.kernels.unique_changes import give_taken, lead_taken, row_place, take_entries, uniques_of
 from engine.kernels.varparts import copy_var, give_var, take_var, var_words
 from engine.kernels.words import move_words
 from engine.layout.arena import (
@@ -39,7 +41,6 @@ from engine.layout.arena import (
     O_VAR,
     OK,
     OP_CANCELLED,
-    OP_KIND_MASK,
     OP_RECORD_SHIFT,
     RESERVED,
     ROW_HEADER_WORDS,
@@ -63,6 +64,7 @@ from engine.layout.arena import (
     X_TAIL_WORD,
     X_USED,
 )
+from engine.layout.index_arena import XL_COUNT
 from engine.layout.redo import (
     FLAG_DISK_KEPT,
     FLAG_VAR_KEPT,
@@ -81,21 +83,6 @@ INDEXED_RUN_MAX = 32  # rows of an insert record that a commit applies in one st
 _pack_kind = helper(pack_kind)
 _pack_identity = helper(pack_identity)
 _pack_rows = helper(pack_rows)
-
-
-@helper
-def lock_owner(mem, head):
-    """Transaction that holds the exclusive lock of a row header; 0 when free or shared."""
-    lock = head & LOCK_MASK
-    if lock == 0 or lock & LOCK_SHARED:
-        return 0
-    return mem[((lock & LOCK_OP_MASK) << 3) + O_TXN]
-
-
-@helper
-def newest_operation(head):
-    """Operation a row header's exclusive lock leads to."""
-    return (head & LOCK_OP_MASK) << 3
 
 
 @helper
@@ -186,10 +173,20 @@ def extend_run(mem, txn, buf, fragment, rowid, words):
 
 @helper
 def reserve_row(mem, txn, buf, fragment, tag, images, at, disk):
-    """INSERT: `take_row`, and entries of the table's indexes promised; OK or a status code."""
+    """INSERT: `take_row`, and entries of the table's indexes promised or taken; OK or a status code."""
     if mem[fragment + F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != OK:
         return ST_MEMORY
-    status = take_row(mem, txn, buf, fragment, tag, images, at, disk)
+    indexes = uniques_of(mem, fragment)
+    if indexes == 0:
+        status = take_row(mem, txn, buf, fragment, tag, images, at, disk)
+    else:
+        status = take_entries(mem, txn, buf, indexes, fragment, images, at, 0)
+        if status == OK:
+            status = take_row(mem, txn, buf, fragment, tag, images, at, disk)
+            if status == OK:
+                lead_taken(mem, txn, indexes, fragment)
+            else:
+                give_taken(mem, indexes, mem[indexes + XL_COUNT], 0)
     if status != OK:
         return_promises(mem, txn, fragment, 1)
     return status
@@ -247,10 +244,19 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
 
 @helper
 def change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags):
-    """UPDATE with an image: `put_image`, and entries of the table's indexes promised; OK or a status code."""
+    """UPDATE with an image: `put_image`, and entries of the table's indexes promised or taken; OK or a status code."""
     if mem[fragment + F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != OK:
         return ST_MEMORY
-    status = put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags)
+    indexes = uniques_of(mem, fragment)
+    if indexes == 0:
+        status = put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags)
+    else:
+        place = row_place(mem, fragment, rowid)
+        status = take_entries(mem, txn, buf, indexes, fragment, images, at, place)
+        if status == OK:
+            status = put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags)
+            if status != OK:
+                give_taken(mem, indexes, mem[indexes + XL_COUNT], place)
     if status != OK:
         return_promises(mem, txn, fragment, 1)
     return status
@@ -300,37 +306,8 @@ def copy_words(mem, fragment, row):
 
 
 @helper
-def own_var(mem, fragment, row):
-    """Var part of a row as its lock holder sees it."""
-    operation = newest_operation(mem[row])
-    while operation != 0:
-        if mem[operation + O_VAR] != 0:
-            return mem[operation + O_VAR]
-        operation = mem[operation + O_PREVIOUS]
-    return mem[row + mem[fragment + F_ROW_WORDS] - 1]
-
-
-@helper
-def own_fixed(mem, buf, row):
-    """Where a row's lock holder finds its fixed image: (1, offset in buffer), or (0, address) for the row itself."""
-    operation = newest_operation(mem[row])
-    while operation != 0:
-        kind = mem[operation + O_RECORD] & OP_KIND_MASK
-        if kind == KIND_UPDATE:
-            return 1, (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
-        operation = mem[operation + O_PREVIOUS]
-    return 0, row + ROW_HEADER_WORDS
-
-
-@helper
-def own_kind(mem, row):
-    """Kind of the newest operation of a locked row that says whether the row exists for its holder."""
-    return mem[newest_operation(mem[row]) + O_RECORD] & OP_KIND_MASK
-
-
-@helper
 def touch_update(mem, txn, buf, fragment, rowid, row):
-    """UPDATE of fixed columns: `put_current`, and entries of the table's indexes promised; OK or a status code."""
+    """UPDATE of fixed columns, none of a unique index: `put_current`, entries of indexes promised; OK or a status."""
     if mem[fragment + F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != OK:
         return ST_MEMORY
     status = put_current(mem, txn, buf, fragment, rowid, row)

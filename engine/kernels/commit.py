@@ -8,12 +8,14 @@ operation.
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
-from engine.kernels.changes import drop_operation, image_words, newest_operation, restore_delete, set_lock
+from engine.kernels.changes import drop_operation, image_words, restore_delete, set_lock
 from engine.kernels.index_changes import return_promises
+from engine.kernels.own_images import newest_operation
 from engine.kernels.primary import image_key, index_remove, row_tag, tag_of
 from engine.kernels.reads import write_entry
 from engine.kernels.rows import give_slot, known_row_address
 from engine.kernels.undo import undo_unpromise
+from engine.kernels.unique_changes import give_inserted, give_updated
 from engine.kernels.varparts import give_var, var_words
 from engine.kernels.versions import keep_version
 from engine.kernels.words import move_words
@@ -395,6 +397,7 @@ def abort_insert(mem, txn, buf, operation):
         at += image_words(buf, at, fixed, has_var)
         if mem[fragment + F_HAS_DISK]:
             at += buf[at] & VAR_WORDS_MASK
+        give_inserted(mem, txn, fragment, rowid)
         if has_var:
             give_var(mem, fragment, mem[row + mem[fragment + F_ROW_WORDS] - 1])
         release_row(mem, txn, row, operation)
@@ -414,6 +417,8 @@ def abort_one(mem, txn, buf, operation):
         return abort_insert(mem, txn, buf, operation)
     fragment = mem[operation + O_FRAGMENT]
     row = known_row_address(mem, fragment, mem[operation + O_ROWID] & ROWID_MASK)
+    if kind == KIND_UPDATE:
+        give_updated(mem, txn, buf, operation, fragment, row)
     if mem[operation + O_VAR] != 0:
         give_var(mem, fragment, mem[operation + O_VAR])
     if kind == KIND_UPDATE:

@@ -11,9 +11,6 @@ from engine.kernels import helper, kernel
 from engine.kernels.changes import (
     change_row,
     image_words,
-    lock_owner,
-    newest_operation,
-    own_kind,
     reserve_row,
     touch_delete,
 )
@@ -28,6 +25,7 @@ from engine.kernels.disk_parts import (
     unplan_part,
 )
 from engine.kernels.operations import busy, cancel_delete, meet_row, refused_status
+from engine.kernels.own_images import lock_owner, newest_operation, own_kind
 from engine.kernels.partitions import fragment_of
 from engine.kernels.primary import entry_rowid, image_key, index_find, tag_of
 from engine.kernels.rows import known_row_address

@@ -35,6 +35,7 @@ from engine.layout.index_arena import (
     I_BUILT_FRAGMENT,
     I_BUILT_ROWID,
     I_KEY_WORDS,
+    I_UNIQUE,
     PLACE_SHIFT,
     SIDE_OTHER,
     SIDE_TARGET,
@@ -52,7 +53,7 @@ def return_indexes(mem, txn, fragment, until, entries):
     indexes = mem[fragment + F_INDEXES]
     for i in range(until):
         tree = mem[indexes + XL_FIRST + i]
-        if mem[tree + I_BIRTH] <= mem[txn + X_GENERATION]:
+        if mem[tree + I_BIRTH] <= mem[txn + X_GENERATION] and mem[tree + I_UNIQUE] == 0:
             return_promise(mem, tree, entries, entries + RETURNED_BLOCKS)
 
 
@@ -73,7 +74,7 @@ def promise_indexes(mem, txn, fragment, entries):
         tree = mem[indexes + XL_FIRST + i]
         if mem[tree + I_BIRTH] > mem[txn + X_GENERATION]:
             continue
-        if entries > 0 and promise_entries(mem, tree, entries) != OK:
+        if entries > 0 and mem[tree + I_UNIQUE] == 0 and promise_entries(mem, tree, entries) != OK:
             return_indexes(mem, txn, fragment, i, entries)
             return ST_MEMORY
         mem[txn + X_INDEXED] += 1 + entries
@@ -82,8 +83,8 @@ def promise_indexes(mem, txn, fragment, entries):
 
 @helper
 def is_kept(mem, txn, tree, fragment, rowid):
-    """Whether a commit maintains an index's entry of a row."""
-    if mem[tree + I_BIRTH] > mem[txn + X_GENERATION]:
+    """Whether a commit maintains an ordered index's entry of a row."""
+    if mem[tree + I_UNIQUE] != 0 or mem[tree + I_BIRTH] > mem[txn + X_GENERATION]:
         return False
     built = mem[tree + I_BUILT_FRAGMENT]
     if mem[fragment + F_NUMBER] != built:

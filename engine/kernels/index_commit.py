@@ -37,6 +37,7 @@ from engine.kernels.index_changes import (
 )
 from engine.kernels.rows import known_row_address
 from engine.kernels.undo import undo_has_room
+from engine.kernels.unique_changes import leave_deleted, leave_replaced
 from engine.layout.arena import (
     COUNT_SHIFT,
     F_HAS_DISK,
@@ -105,6 +106,7 @@ def apply_indexed_update(mem, txn, buf, operation, epoch, author, copies):
         if status != OK:
             return status
     row = known_row_address(mem, fragment, rowid)
+    leave_replaced(mem, txn, buf, operation, fragment, rowid, row)
     changed = remove_changed(mem, txn, fragment, rowid, row, buf, record + OPERATION_WORDS, mem[operation + O_VAR] != 0)
     if changed < 0:
         return ST_INVARIANT
@@ -129,6 +131,7 @@ def apply_indexed_delete(mem, txn, operation, epoch, author, copies):
         status, old = prepare_disk_delete(mem, txn, operation)
         if status != OK:
             return status
+    leave_deleted(mem, txn, fragment, mem[operation + O_ROWID] & ROWID_MASK)
     status = remove_entries(mem, txn, fragment, mem[operation + O_ROWID] & ROWID_MASK)
     if status == OK:
         status = apply_delete(mem, txn, operation, epoch, author, copies)

@@ -28,9 +28,11 @@ from engine.layout.index_arena import (
     I_BIRTH,
     I_BUILT_FRAGMENT,
     I_STATE,
+    I_UNIQUE,
     INDEX_READY,
     XL_COUNT,
     XL_FIRST,
+    XL_UNIQUES,
 )
 
 
@@ -58,6 +60,7 @@ def announce_index(mem, table, tree):
     mem[tree + I_BIRTH] = mem[S_INDEX_GENERATION]
     mem[indexes + XL_FIRST + mem[indexes + XL_COUNT]] = tree
     mem[indexes + XL_COUNT] += 1
+    mem[indexes + XL_UNIQUES] += 1 if mem[tree + I_UNIQUE] != 0 else 0
     set_lists(mem, table)
     return OK
 
@@ -78,6 +81,7 @@ def withdraw_index(mem, table, tree):
             mem[indexes + XL_FIRST + i - 1] = each
     if status == OK:
         mem[indexes + XL_COUNT] = count - 1
+        mem[indexes + XL_UNIQUES] -= 1 if mem[tree + I_UNIQUE] != 0 else 0
         set_lists(mem, table)
     return status
 

@@ -7,9 +7,9 @@ are no part of the stream: rows it had changed when the scan began are passed ov
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
-from engine.kernels.changes import lock_owner, newest_operation
 from engine.kernels.disk_reads import disk_page_of, read_whole
 from engine.kernels.key_words import encode_row, row_of_place, side_part
+from engine.kernels.own_images import lock_owner, newest_operation
 from engine.kernels.reads import entry_words, visible, write_entry
 from engine.kernels.rows import known_row_address
 from engine.kernels.tree_scans import entries_before, next_entries

@@ -11,8 +11,6 @@ from engine.kernels import helper, kernel
 from engine.kernels.changes import (
     add_operation,
     change_row,
-    lock_owner,
-    own_kind,
     reserve_row,
     set_lock,
     take_back_delete,
@@ -21,6 +19,7 @@ from engine.kernels.changes import (
     touch_update,
 )
 from engine.kernels.checksums import xxh64_hash
+from engine.kernels.own_images import lock_owner, own_kind
 from engine.kernels.partitions import PARTITION_SEED, POSITIVE, fragment_of, partition_of
 from engine.kernels.primary import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
 from engine.kernels.rows import known_row_address, row_address

@@ -6,7 +6,8 @@ An entry is ROWID, epoch, author with table and fragment, then the row image: wh
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
-from engine.kernels.changes import copy_image, lock_owner, own_kind, own_var
+from engine.kernels.changes import copy_image
+from engine.kernels.own_images import lock_owner, own_kind, own_var
 from engine.kernels.partitions import fragment_number, fragment_of
 from engine.kernels.primary import (
     AHEAD_ROWS,

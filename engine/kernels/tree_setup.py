@@ -50,13 +50,9 @@ def give_side(mem, tree):
         give_block(mem, mem[tree + I_POOL], mem[tree + I_SIDE])
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
-def make_tree(mem, pool, shape, constants):
-    """Make an empty ordered index; its descriptor's address, 0 when memory is exhausted (then nothing is kept).
-
-    shape: [state, W, is exact, leaf capacity, inner capacity, most key words, nullable bits, pieces, key columns], then
-    words of each piece, then column words. constants: defaults that the column words point into.
-    """
+@helper
+def shape_descriptor(mem, pool, shape, constants):
+    """A descriptor of the shape given, with scratch parts; its address, 0 when memory is exhausted."""
     tree = take_block(mem, pool)
     if tree == 0:
         return 0
@@ -88,6 +84,19 @@ def make_tree(mem, pool, shape, constants):
     mem[tree + I_SIDE_STRIDE] = stride
     for i in range(constants.size):
         mem[side + SIDE_CONSTANTS * stride + i] = constants[i]
+    return tree
+
+
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
+def make_tree(mem, pool, shape, constants):
+    """Make an empty ordered index; its descriptor's address, 0 when memory is exhausted (then nothing is kept).
+
+    shape: [state, W, is exact, leaf capacity, inner capacity, most key words, nullable bits, pieces, key columns], then
+    words of each piece, then column words. constants: defaults that the column words point into.
+    """
+    tree = shape_descriptor(mem, pool, shape, constants)
+    if tree == 0:
+        return 0
     if take_own_block(mem, tree) != OK:
         give_side(mem, tree)
         give_block(mem, pool, tree)

@@ -247,6 +247,7 @@ X_LINK = 25  # commit: page of the next chunk to write, or reference of the next
 X_UNDO_PAGE = 27  # page of the last record promised: the next one on it pays no padding
 X_FREEING = 26  # commit: 1 while chunks of an old disk part are being freed
 X_GENERATION = 28  # S_INDEX_GENERATION when it began: it promises for, and changes, indexes up to this one
+X_UNIQUE = 31  # evidence of the last call: unique index that has the key already
 X_INDEXED = 29  # most entries of ordered indexes its commit adds and removes
 
 # --- status codes of kernels --------------------------------------------------------------------
@@ -266,6 +267,7 @@ ST_UNDO = -12  # the UNDO log is promised away
 ST_EXTENT = -13  # the tablespace has no free extent
 ST_DAMAGED = -14  # a disk page has not what its rows say
 ST_PARTITION = -15  # no partition takes the row
+ST_UNIQUE = -18  # another row has the key in a unique index
 ST_INDEXED = -16  # the commit changes ordered indexes: another kernel does that
 ST_TOO_OLD = -20  # a snapshot was closed or given up, or has lost a disk part
 

@@ -39,6 +39,7 @@ I_DELETED = 26
 I_BIRTH = 27  # S_INDEX_GENERATION it was announced with
 I_BUILT_FRAGMENT = 28  # rows of fragments before this one, and of this one before I_BUILT_ROWID, have their entries
 I_BUILT_ROWID = 29
+I_UNIQUE = 30  # the hash a unique index keeps its entries in (engine/layout/unique_arena.py); 0: an ordered one
 I_LEVELS = 32  # nodes of each level, leaves first
 I_PATH = 64  # node and child number of each level of the last descent that a change made
 I_PIECE_WORDS = 96  # words of each piece of the primary key, -1 if it tells its length itself
@@ -60,6 +61,8 @@ BUILT_WHOLLY = 1 << 62  # in I_BUILT_FRAGMENT
 XL_COUNT = 0
 LISTED_MAX = 32
 XL_FIRST = 1  # descriptors, in the order they were made
+XL_UNIQUES = 40  # how many of them are unique
+XL_TAGS = 64  # for each, while an operation is under way: tag of the entry it has taken, -1 if none
 
 # scratch parts, in units of I_SIDE_STRIDE
 SIDE_TARGET = 0  # whole key of the entry that is being added or removed
@@ -108,6 +111,7 @@ FAULT_SEPARATOR = 6
 FAULT_COUNT = 7
 FAULT_FREE = 8  # the list of free blocks
 FAULT_MISSING = 9  # a row has no entry
+FAULT_TWICE = 10  # two rows have one key, or a row two entries
 
 
 def leaf_capacity(words: int) -> int:
@@ -120,7 +124,7 @@ def inner_capacity(words: int) -> int:
     return NODE_ROOM // (words + 2) & ~1
 
 
-assert I_BUILT_ROWID < I_LEVELS
+assert I_UNIQUE < I_LEVELS
 assert I_LEVELS + HEIGHT_MAX <= I_PATH
 assert I_PATH + 2 * HEIGHT_MAX <= I_PIECE_WORDS
 assert I_PIECE_WORDS + KEY_COLUMNS_MAX <= I_COLUMNS
@@ -128,4 +132,4 @@ assert I_COLUMNS + KEY_COLUMNS_MAX * COLUMN_WORDS <= BLOCK_WORDS
 assert N_INDEX < NODE_HEADER_WORDS
 assert leaf_capacity(ENTRY_KEY_WORDS_MAX) >= 64 and inner_capacity(ENTRY_KEY_WORDS_MAX) >= 64
 assert 4 * (KEY_WORDS_MAX + 2) <= PAGE_WORDS
-assert XL_FIRST + LISTED_MAX <= BLOCK_WORDS
+assert XL_FIRST + LISTED_MAX <= XL_UNIQUES < XL_TAGS and XL_TAGS + LISTED_MAX <= BLOCK_WORDS

@@ -1,5 +1,7 @@
 """The built-in program over tables whose indexes come and go, also beside local checkpoints and inside partitions.
 
+One of the indexes is unique.
+
 What `partition_history` does, and: indexes are built with commits between the slices of the build, and dropped. After a
 crash the indexes are those acknowledged or under way, and what they lead to is what the table has, in order.
 """
@@ -20,7 +22,8 @@ Keys = dict[str, tuple[str, ...]]
 class IndexHistory(PartitionHistory):
     """A run of the program; `indexes` are those of the main table after the last acknowledged step."""
 
-    index_keys: Keys = {"by_owner": ("owner", "balance"), "by_balance": ("balance",)}
+    index_keys: Keys = {"by_owner": ("owner", "balance"), "by_balance": ("balance",), "once": ("owner", "id")}
+    unique = ("once",)
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -59,7 +62,7 @@ class IndexHistory(PartitionHistory):
 
         if not self.model[MAIN]:
             lines.append(self._begin_with([*before, name]))
-        self.db.create_index(MAIN, name, self.index_keys[name], progress=beside)
+        self.db.create_index(MAIN, name, self.index_keys[name], name in self.unique, progress=beside)
         self.indexes = [*before, name]
         self.done(self.model, lines[0], True)
 
@@ -86,16 +89,34 @@ class IndexHistory(PartitionHistory):
 class DiskIndexHistory(IndexHistory, DiskHistory):
     """The same over disk columns, indexed by those in memory."""
 
-    index_keys: Keys = {"by_owner": ("owner", "id"), "by_name": ("owner",)}
+    index_keys: Keys = {"by_owner": ("owner", "id"), "by_name": ("owner",), "once": ("id", "owner")}
+
+
+def _unique_problem(db: Any, index: dict[str, Any], rows: Any) -> str:
+    """What is wrong with a unique index: each row is found by its key, and there are no other entries."""
+    places = [db[MAIN].definition.position(column) for column in index["columns"]]
+    keys = [tuple(row[place] for place in places) for row in rows]
+    found = [db[MAIN].get(key, index=index["name"]) for key in keys]
+    if index["entries"] != len(keys) or [row and row.id for row in found] != [row[0] for row in rows]:
+        return f"unique index {index['name']} has {index['entries']} entries, or does not find each of {len(keys)} rows"
+    # Files may be half made; the index is as the restart built it.
+    return next((str(each) for each in db.check()["problems"] if f"index {index['name']}:" in str(each)), "")
 
 
 def verify(db: Any, ledger: Ledger) -> list[str]:
     """The store is in the state acknowledged last or in one under way, and each index leads to what its table has."""
     bounds = [(each["name"], each["upper"]) for each in db.partitions(MAIN)] if MAIN in db else []
-    indexes = {each["name"]: each["columns"] for each in db.indexes(MAIN)} if MAIN in db else {}
+    listed = db.indexes(MAIN) if MAIN in db else []
+    indexes = {each["name"]: each["columns"] for each in listed}
     state = state_of(db)
     found = digest_of({**state, BOUNDS: bounds, INDEXES: [(name,) for name in indexes]})
-    for name, columns in indexes.items():
+    for each in listed:
+        name, columns = each["name"], each["columns"]
+        if each["unique"]:
+            problem = _unique_problem(db, each, state[MAIN])
+            if problem:
+                return [problem]
+            continue
         rows = [tuple(row) for row in db[MAIN].scan(index=name)]
         places = [db[MAIN].definition.position(column) for column in columns]
         keys = [tuple(row[place] for place in places) for row in rows]

@@ -1,7 +1,7 @@
-"""Ordered indexes at a restart: never on disk, built behind REDO from the rows (docs/access.md, 8).
+"""Indexes at a restart: never on disk, built behind REDO from the rows (docs/access.md, 8).
 
 Nobody uses the store yet: key words of fragments are collected and sorted in two threads without the GIL, merged, and
-put into leaves in order.
+put into leaves in order. Of unique indexes tags and places, which are put into a hash of the right size.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.index.stored import StoredIndex
+from engine.index.unique import StoredUnique
 from engine.layout.index_arena import INDEX_READY
 from recovery.system_restart.load import PARTS, run_parts
 
 if TYPE_CHECKING:
     from engine.index.ordered import Run
     from engine.index_definition import IndexDefinition
+    from engine.memory.arena import Words
     from engine.store import Store
     from engine.table import Table
 
@@ -24,7 +26,7 @@ def build_indexes(store: Store) -> int:
     entries = 0
     for table in store.tables.values():
         for definition in table.definition.indexes:
-            entries += _build(store, table, definition)
+            entries += (_build_unique if definition.is_unique else _build)(store, table, definition)
     return entries
 
 
@@ -39,5 +41,22 @@ def _build(store: Store, table: Table, definition: IndexDefinition) -> int:
 
     run_parts(parts, work)
     index.tree.load(index.tree.merge([runs[fragment] for fragment in table.fragments]))
+    table.adopt_index(index)
+    return index.tree.counters()["entries"]
+
+
+def _build_unique(store: Store, table: Table, definition: IndexDefinition) -> int:
+    index = StoredUnique(
+        store.arena, table.definition, table.format.layout, definition, table.fragments, table.seed, INDEX_READY
+    )
+    runs: dict[int, tuple[Words, Words]] = {}
+    parts = min(PARTS, len(table.fragments))
+
+    def work(part: int) -> None:
+        for fragment in table.fragments[part::parts]:
+            runs[fragment] = index.tree.collect(fragment)
+
+    run_parts(parts, work)
+    index.tree.load([runs[fragment] for fragment in table.fragments])
     table.adopt_index(index)
     return index.tree.counters()["entries"]

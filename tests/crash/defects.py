@@ -17,6 +17,14 @@ class Defect:
 
 
 DEFECTS: tuple[Defect, ...] = (
+    # --- unique indexes ------------------------------------------------------------------------------
+    Defect(
+        "unique-build-does-not-wait-twice",
+        "engine.index.unique_build",
+        "        self._wait_for(table, index, generation)",
+        "        pass",
+        "unique-build",
+    ),
     # --- the log -------------------------------------------------------------------------------------
     Defect(
         "group-not-synced",
@@ -419,6 +427,34 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
         "                if fragment != 0 and epoch > mem[fragment + F_REPLAY_EPOCH]:",
         "                if epoch > mem[fragment + F_REPLAY_EPOCH]:",
         "partition-states",
+    ),
+    Defect(
+        "unique-entry-of-the-old-key-stays",
+        "engine.kernels.index_commit",
+        "    leave_replaced(mem, txn, buf, operation, fragment, rowid, row)\n",
+        "    pass\n",
+        "unique",
+    ),
+    Defect(
+        "unique-entry-of-a-deleted-row-stays",
+        "engine.kernels.index_commit",
+        "    leave_deleted(mem, txn, fragment, mem[operation + O_ROWID] & ROWID_MASK)\n",
+        "    pass\n",
+        "unique",
+    ),
+    Defect(
+        "unique-entry-of-an-undone-update-stays",
+        "engine.kernels.commit",
+        "        give_updated(mem, txn, buf, operation, fragment, row)\n",
+        "        pass\n",
+        "unique",
+    ),
+    Defect(
+        "unique-entry-another-image-needs-is-removed",
+        "engine.kernels.unique_changes",
+        "        if newest == operation or tag != applied_tag(mem, buf, index, fragment, row, newest, operation):",
+        "        if True:",
+        "unique",
     ),
     Defect(
         "savepoint-ends-its-transaction",

@@ -65,6 +65,7 @@ def part(name: str) -> Callable[[], object]:
     from recovery.crash_harness.program import whole_state
     from tests.crash import test_disk_tables
     from tests.crash.test_stateful import run
+    from tests.unique import test_history, test_life
 
     if name == "states":
         return lambda: [crash_states(history.work, whole_state, seed) for seed in (1, 2)]
@@ -80,6 +81,10 @@ def part(name: str) -> Callable[[], object]:
         return test_disk_tables.test_fifty_restarts_broken_off_in_replay_do_not_fill_the_undo_log
     if name == "disk-undo-full":
         return test_disk_tables.test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart
+    if name == "unique":
+        return lambda: test_history.test_random_transactions_leave_rows_and_entries_as_the_model("memory", 1)
+    if name == "unique-build":
+        return test_life.test_transactions_from_before_the_build_leave_no_entry_behind
     if name == "disk-states":
         return lambda: [crash_states(disk_history.work, whole_state, seed, 2) for seed in (1, 2, 3)]
     if name == "disk-epoch":

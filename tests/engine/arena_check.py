@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from engine.batch_operations import scan
 from engine.layout import arena as a
 from engine.layout import index_arena as ix
+from engine.layout import unique_arena as un
 from engine.layout.partitions import SP_UNIT_COUNT, SP_UNIT_IS_PAGE, SP_UNITS
 from engine.table import DroppedFragment
 from tests.engine.disk_arena_check import DiskArenaCheck
@@ -137,11 +139,16 @@ class ArenaCheck:
         """The list of ordered indexes and everything that hangs on it."""
         listed = self.word(table.address + a.T_INDEXES)
         if not listed:
-            assert not table.indexes
+            assert not table.indexes and not table.uniques
             return
         self.block(listed, "list of indexes")
-        trees = [index.tree.address for index in [*table.indexes.values(), *table.building.values()]]
+        indexes = [*table.indexes.values(), *table.uniques.values(), *table.building.values()]
+        trees = [index.tree.address for index in indexes]
         assert sorted(trees) == sorted(self.mem[listed + ix.XL_FIRST :][: self.word(listed + ix.XL_COUNT)].tolist())
+        uniques = [index for index in indexes if index.definition.is_unique]
+        assert self.word(listed + ix.XL_UNIQUES) == len(uniques)
+        for index in uniques:
+            self.unique(table, index)
         for tree in trees:
             self.block(tree, "index descriptor")
             side = self.word(tree + ix.I_SIDE)
@@ -149,12 +156,38 @@ class ArenaCheck:
                 self.page(side >> a.PAGE_SHIFT, "scratch parts")
             else:
                 self.block(side, "scratch parts")
+            if self.word(tree + ix.I_UNIQUE):
+                continue
             block, count = self.word(tree + ix.I_FREE), 0
             while block:
                 self.block(block, "free block of an index")
                 block, count = self.word(block), count + 1
             assert count == self.word(tree + ix.I_FREE_COUNT)
             self.node(tree, self.word(tree + ix.I_ROOT), self.word(tree + ix.I_HEIGHT) - 1)
+
+    def unique(self, table: Any, index: Any) -> None:
+        """The hash of a unique index; if nobody has rows changed, its entries are those of the rows without NULL."""
+        at = self.block(index.tree.hash, "hash of a unique index")
+        found: dict[Any, int] = {}
+        self.hash_of(at, found, is_many=True)
+        if self.operations or self.store._dropped or index.name not in table.uniques:
+            return
+        wanted = set()
+        seed = self.word(index.tree.address + un.U_SEED) % 2**64
+        for batch in scan(table, None, None, [table.definition.columns[0].name]):
+            for start, rowid, number in zip(batch.offsets, batch.rowids(), batch.fragments(), strict=True):
+                view = batch.entries.data.cast("B")
+                values = table.format.decode_columns(view, int(start), index.definition.columns)
+                if None not in values:
+                    words = np.array(index.tree.shape.encode(values), dtype=np.int64)
+                    page = self.page_of(table.by_number[int(number)], int(rowid) >> 16)
+                    tag = xxhash.xxh64(words.tobytes(), seed).intdigest() & a.TAG_MASK
+                    wanted.add((page << 16 | int(rowid) & 0xFFFF, tag))
+        assert found.keys() == wanted, "a unique index and the rows differ"
+
+    def page_of(self, f: int, logical: int) -> int:
+        middle = self.word(f + a.F_MAP + (logical >> 18))
+        return self.word(self.word(middle + (logical >> 9 & 511)) + (logical & 511))
 
     def node(self, tree: int, node: int, level: int) -> None:
         self.block(node, "index node")
@@ -298,6 +331,14 @@ class ArenaCheck:
 
     # --- index -----------------------------------------------------------------------------------
     def index(self, f: int, rows: dict[int, int]) -> None:
+        found: dict[Any, int] = {}
+        self.hash_of(f, found, is_many=False)
+        assert found.keys() == rows.keys(), "the index and the rows differ"
+        for rowid, tag in found.items():
+            assert self.tag(f, rows[rowid]) == tag, "an entry has the tag of another key"
+
+    def hash_of(self, f: int, found: dict[Any, int], is_many: bool) -> None:
+        """Everything a hash index consists of; tags by ROWID, or, if a row may have several, by ROWID and tag."""
         depth = self.word(f + a.F_INDEX_DEPTH)
         leaves = [self.word(f + a.F_DIRECTORY + leaf) for leaf in range(a.DIRECTORY_LEAVES)]
         for leaf in leaves:
@@ -313,20 +354,16 @@ class ArenaCheck:
         prefixes: dict[int, set[int]] = {segment: set() for segment in segments}
         for i in range(1 << depth if segments else 0):
             prefixes[self.word(leaves[i >> 9] + (i & 511))].add(i)
-        found: dict[int, int] = {}
         blocks = 0
         for segment, reached in prefixes.items():
             own = self.word(segment + a.SEG_DEPTH)
             assert len(reached) == 1 << (depth - own) and len({i & ((1 << own) - 1) for i in reached}) == 1
             blocks += self.word(segment + a.SEG_BLOCKS)
-            self.segment(segment, min(reached), found)
+            self.segment(segment, min(reached), found, is_many)
         assert blocks == self.word(f + a.F_INDEX_BLOCKS)
         assert len(found) == self.word(f + a.F_INDEX_COUNT)
-        assert found.keys() == rows.keys(), "the index and the rows differ"
-        for rowid, tag in found.items():
-            assert self.tag(f, rows[rowid]) == tag, "an entry has the tag of another key"
 
-    def segment(self, segment: int, prefix: int, found: dict[int, int]) -> None:
+    def segment(self, segment: int, prefix: int, found: dict[Any, int], is_many: bool) -> None:
         count, blocks = 0, self.word(segment + a.SEG_BLOCKS)
         own_mask = (1 << self.word(segment + a.SEG_DEPTH)) - 1
         places = [(self.block(self.word(segment + a.SEG_BLOCK + n), "index block"), n * 64) for n in range(blocks)]
@@ -341,8 +378,9 @@ class ArenaCheck:
                 if first >= 0:
                     assert first + i // 8 in self.buckets(tag, blocks * 64), "an entry lies in neither of its buckets"
                 rowid = (compact >> a.COMPACT_SLOT_BITS) << 16 | compact & a.COMPACT_SLOT_MASK
-                assert rowid not in found, "two entries lead to one row"
-                found[rowid] = tag
+                key = (rowid, tag) if is_many else rowid
+                assert key not in found, "two entries lead to one row"
+                found[key] = tag
                 count += 1
         assert count == self.word(segment + a.SEG_COUNT)
 

@@ -69,6 +69,9 @@ SNAPSHOTS = "tests.snapshot.test_history:test_random_transactions_leave_every_sn
 SNAPSHOT_LIFE = (
     "tests.snapshot.test_life:test_snapshots_closed_in_any_order_leave_the_others_right_and_the_ring_empty_at_last"
 )
+UNIQUE = "tests.unique.test_history:test_random_transactions_leave_rows_and_entries_as_the_model"
+UNIQUE_LIFE = "tests.unique.test_life"
+UNIQUE_KEYS = "tests.unique.test_keys"
 PARTITIONS = "tests.partition.test_kinds:test_fragment_of_any_key_equals_twin_in_batches_and_alone"
 
 TWINS = {
@@ -225,6 +228,25 @@ TWINS = {
     "index_only.count_entries": f"{INDEX_ONLY}:test_counts_of_ranges_are_what_scans_of_them_find",
     "index_lists.withdraw_index": f"{STORED_ONLINE}:test_scan_of_a_dropped_index_ends_and_its_memory_comes_back",
     "index_lists.remove_rows": f"{STORED_ONLINE}:test_partitions_that_come_and_go_take_their_entries_with_them",
+    **dict.fromkeys(["unique_setup.make_unique", "unique_reads.read_by_unique", "unique_reads.find_by_unique"], UNIQUE),
+    "unique_reads.lock_by_primary": UNIQUE,
+    "unique_keys.encode_lookups": f"{UNIQUE_KEYS}:test_keys_looked_for_have_the_words_of_the_encoder_for_single_ones",
+    **dict.fromkeys(
+        [f"unique_setup.{name}_unique" for name in "begin enforce walk".split()],
+        f"{UNIQUE_LIFE}:test_writers_between_the_slices_of_a_build_are_not_refused_and_the_outcome_is_what_rows_say",
+    ),
+    "unique_setup.drop_unique": f"{UNIQUE_LIFE}:test_build_refuses_two_rows_with_one_key_and_leaves_no_index",
+    "unique_setup.forget_unique": (
+        f"{UNIQUE_LIFE}:test_dropped_partition_frees_its_keys_at_once_and_its_entries_with_its_memory"
+    ),
+    **dict.fromkeys(
+        [f"unique_setup.{name}_unique" for name in "collect reserve load".split()],
+        f"{UNIQUE_LIFE}:test_restart_builds_what_was_there_after_any_crash",
+    ),
+    **dict.fromkeys(
+        ["unique_check.check_unique_rows", "unique_check.check_unique_entries"],
+        f"{UNIQUE_LIFE}:test_damage_of_a_unique_index_is_found",
+    ),
     **dict.fromkeys(["setup.split_pool", "setup.join_pools", "setup.set_pool"], RESTARTED),
     "program_scan.sum_column": "tests.access.test_conditions:test_sum_of_a_column_equals_the_sum_a_program_makes",
     "program_scan.scan_program": (

@@ -1,0 +1,198 @@
+"""A unique index in Python: made, filled, asked and dropped; the work is done by `engine/kernels/unique_*.py`.
+
+The entries lie in the arena and are changed by whoever calls, commits or rolls back (docs/access.md, section 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import DuplicateKey, InvariantBroken, MemoryExhausted
+from engine.index.key_values import KeyShape
+from engine.index.ordered import CHECK_SLOTS, COLLECT_SLOTS, FAULTS, LOAD_ENTRIES, Fault
+from engine.index.stored import SLICE_SLOTS, Stored
+from engine.kernels.unique_check import check_unique_entries, check_unique_rows
+from engine.kernels.unique_setup import (
+    collect_unique,
+    drop_unique,
+    forget_unique,
+    load_unique,
+    make_unique,
+    reserve_unique,
+)
+from engine.layout import index_arena as ix
+from engine.layout import unique_arena as un
+from engine.layout.arena import F_INDEX_BLOCKS, F_INDEX_COUNT, F_ROWS, F_SEGMENTS, OK, S_POOL, ST_MORE, X_UNIQUE
+
+if TYPE_CHECKING:
+    from engine.index_definition import IndexDefinition
+    from engine.memory.arena import Arena, Words
+    from engine.row_layout import RowLayout
+    from engine.schema import TableDefinition
+    from engine.table import Table
+    from engine.transaction import Transaction
+
+SLACK_WORDS = 2  # an encoder puts a value down before it looks at the limit
+
+
+class UniqueHash:
+    """The hash of one unique index over the rows of some fragments."""
+
+    def __init__(
+        self,
+        arena: Arena,
+        definition: TableDefinition,
+        layout: RowLayout,
+        names: Sequence[str],
+        fragments: Sequence[int],
+        seed: int,
+        state: int = ix.INDEX_READY,
+    ) -> None:
+        """An empty one. fragments: their addresses. Raises: MemoryExhausted, NoSuchColumn, SchemaInvalid."""
+        self.mem = arena.mem
+        self.shape = KeyShape(definition, layout, names)
+        self.fragments = tuple(fragments)
+        shape = self.shape.descriptor_shape(state, ix.LEAF_CAPACITY_MIN, ix.INNER_CAPACITY_MIN)
+        self.address = int(make_unique(self.mem, S_POOL, shape, self.shape.constants, seed))
+        if self.address == 0:
+            raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
+
+    @property
+    def hash(self) -> int:
+        """Address of the block its directory lies in."""
+        return int(self.mem[self.address + ix.I_UNIQUE])
+
+    # --- filling --------------------------------------------------------------------------------
+    def collect(self, fragment: int) -> tuple[Words, Words]:
+        """Tags and places of a fragment's rows. Works without the GIL and reads rows that nobody may change meanwhile:
+        for a restart, a thread for each fragment.
+        """
+        room = int(self.mem[fragment + F_ROWS]) + 1
+        tags = np.zeros(room, dtype=np.int64)
+        places = np.zeros(room, dtype=np.int64)
+        side = np.zeros(2 * (self.shape.key_words + SLACK_WORDS), dtype=np.int64)
+        state = np.zeros(3, dtype=np.int64)
+        state[1] = COLLECT_SLOTS
+        while collect_unique(self.mem, self.address, fragment, tags, places, side, state) == ST_MORE:
+            if state[2] == room:
+                raise InvariantBroken("a fragment has more rows than it counts; run `tidemark check`")
+            state[1] = COLLECT_SLOTS
+        return tags[: int(state[2])], places[: int(state[2])]
+
+    def load(self, runs: Sequence[tuple[Words, Words]]) -> None:
+        """Fill an empty index with all its entries. Raises: MemoryExhausted; drop it then."""
+        expected = sum(len(tags) for tags, _ in runs)
+        at = 0
+        while expected and at >= 0:
+            at = reserve_unique(self.mem, self.address, expected, at)
+        for tags, places in runs:
+            for start in range(0, len(tags), LOAD_ENTRIES):
+                stop = min(start + LOAD_ENTRIES, len(tags))
+                if load_unique(self.mem, self.address, tags, places, start, stop) != OK:
+                    raise MemoryExhausted("data_memory has no room for an index; enlarge data_memory")
+
+    def drop(self) -> None:
+        """Give all memory back; nobody may use the index any more."""
+        drop_unique(self.mem, self.address)
+        self.address = 0
+
+    # --- looking after it -----------------------------------------------------------------------
+    def counters(self) -> dict[str, int]:
+        """Numbers of entries, of segments and of blocks."""
+        hash_at = self.hash
+        return {
+            "entries": int(self.mem[hash_at + F_INDEX_COUNT]),
+            "segments": int(self.mem[hash_at + F_SEGMENTS]),
+            "blocks": int(self.mem[hash_at + F_INDEX_BLOCKS]),
+        }
+
+    def check(self, between: Callable[[], None] = lambda: None) -> Fault | None:
+        """Verify that rows and entries agree, in slices; the first thing found, or None. between: called before each
+        slice.
+        """
+        state = np.zeros(un.CU_WORDS, dtype=np.int64)
+        version = self._version()
+        status = ST_MORE
+        while status == ST_MORE:
+            between()
+            status = check_unique_entries(self.mem, self.address, state)
+        if status == OK and self._version() == version and state[un.CU_ENTRIES] != self.mem[self.hash + F_INDEX_COUNT]:
+            state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, state[un.CU_ENTRIES]
+        for fragment in self.fragments if state[ix.CK_FAULT] == 0 else ():
+            position = np.zeros(3, dtype=np.int64)
+            status = ST_MORE
+            while status == ST_MORE:
+                between()
+                position[1] = CHECK_SLOTS
+                status = check_unique_rows(self.mem, self.address, fragment, position, state)
+        number = int(state[ix.CK_FAULT])
+        return Fault(number, FAULTS[number], int(state[ix.CK_EVIDENCE])) if number else None
+
+    def _version(self) -> int:
+        return int(self.mem[self.address + un.U_VERSION])
+
+
+class StoredUnique(Stored[UniqueHash]):
+    """One unique index of one table."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        arena: Arena,
+        table: TableDefinition,
+        layout: RowLayout,
+        definition: IndexDefinition,
+        fragments: Sequence[int],
+        seed: int,
+        state: int,
+    ) -> None:
+        """An empty one that is in no list. Raises: MemoryExhausted, SchemaInvalid."""
+        tree = UniqueHash(arena, table, layout, definition.columns, fragments, seed, state)
+        super().__init__(table.name, definition, tree)
+
+    def forget(self, fragment: int) -> None:
+        """Remove the entries of a dropped fragment's rows, before its memory goes."""
+        state = np.zeros(2, dtype=np.int64)
+        status = ST_MORE
+        while status == ST_MORE:
+            state[1] = SLICE_SLOTS
+            status = forget_unique(self.tree.mem, self.tree.address, fragment, state)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What it is, as plain values."""
+        return {
+            "name": self.name,
+            "columns": list(self.definition.columns),
+            "unique": True,
+            "entries": self.tree.counters()["entries"],
+        }
+
+
+def refused(txn: Transaction, table: Table, image: Words, row: int | None = None) -> DuplicateKey:
+    """The error for an image whose key another row has in the unique index the last call met; `row` is its place in a
+    batch.
+    """
+    address = int(txn.mem[txn.desc + X_UNIQUE])
+    known = [*table.uniques.values(), *table.building.values()]
+    definition = next((each.definition for each in known if each.tree.address == address), None)
+    if definition is None:
+        text = f"{table.name}: a unique index that has been dropped since had the key; do it again"
+        return DuplicateKey(text, table=table.name, row=row)
+    values = table.format.decode_columns(image.data.cast("B"), 0, definition.columns)
+    return duplicate(table, definition, values, row)
+
+
+def duplicate(table: Table, definition: IndexDefinition, values: Sequence[Any], row: int | None = None) -> DuplicateKey:
+    """The error for a key that two rows would have in a unique index."""
+    key = values[0] if len(values) == 1 else tuple(values)
+    shown = table.shown_key(key)
+    if row is None:
+        text = f"index {definition.name} of {table.name} has a row with key {shown}; change that row, or use upsert()"
+    else:
+        text = f"{table.name}: row {row} has key {shown} in index {definition.name}, which another row has"
+        text += "; nothing was changed"
+    return DuplicateKey(text, table=table.name, index=definition.name, key=key, row=row)

@@ -1,0 +1,153 @@
+"""Keys that callers look for in a unique index, as key words: one by itself, or batches by column.
+
+A batch becomes row images of a table that has the key columns alone, and those go through the encoder of index keys, so
+types, ranges and NULLs are judged as for rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.column_input import to_columns
+from engine.columnar import encode_rows
+from engine.errors import NotNullViolation, TypeMismatch
+from engine.index.key_values import KeyShape
+from engine.kernels.unique_keys import encode_lookups
+from engine.layout import index_arena as ix
+from engine.layout.arena import BLOCK_WORDS
+from engine.layout.columns import COLUMN_WORDS
+from engine.partition import HashPartition
+from engine.row_format import RowFormat, located
+from engine.schema import ABSENT, Column, TableDefinition
+from engine.types import Int64
+from engine.types_base import shown
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+
+SLACK_WORDS = 2  # an encoder puts a value down before it looks at the limit
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """Keys to look for: `stride` words each, of which `lengths` count; 0: a NULL is in it, no row has it."""
+
+    words: Words
+    lengths: Words
+    stride: int
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        return len(self.lengths)
+
+    def part(self, start: int, stop: int) -> Lookups:
+        """Some of them."""
+        return Lookups(self.words[start * self.stride : stop * self.stride], self.lengths[start:stop], self.stride)
+
+
+def one_key(shape: KeyShape, table: str, key: Any) -> Lookups:
+    """One key: a value, or a tuple of them for several columns. Raises: TypeMismatch, ValueOutOfRange."""
+    names = ", ".join(column.name for column in shape.columns)
+    values = (key,) if len(shape.columns) == 1 else key
+    if not isinstance(values, (tuple, list)) or len(values) != len(shape.columns):
+        raise TypeMismatch(f"{table}: the key of the index is ({names}), got {shown(key)}", table=table)
+    if any(value is None for value in values):
+        return Lookups(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), 1)
+    words = np.array(shape.encode(values), dtype=np.int64)
+    return Lookups(words, np.array([words.size], dtype=np.int64), words.size)
+
+
+def keys_of_images(
+    mem: Words, address: int, key_words: int, images: Words, offsets: Words, fixed_words: int
+) -> Lookups:
+    """Keys that row images have in the index whose descriptor is at an address."""
+    stride = key_words + SLACK_WORDS
+    out = np.zeros(len(offsets) * stride, dtype=np.int64)
+    lengths = np.zeros(len(offsets), dtype=np.int64)
+    encode_lookups(mem, address, images, offsets, fixed_words, len(offsets), stride, out, lengths)
+    return Lookups(out, lengths, stride)
+
+
+class KeyEncoder:
+    """Batches of keys of one index."""
+
+    def __init__(self, definition: TableDefinition, names: Sequence[str]) -> None:
+        self.names = list(names)
+        number = "number"
+        while number in names:
+            number += "_"
+        columns = tuple(replace(definition.columns[definition.position(name)], default=ABSENT) for name in names)
+        wanted = (Column(number, Int64), *columns)
+        self.definition = TableDefinition(0, 1, definition.name, wanted, (number,), HashPartition())
+        self.format = RowFormat(self.definition)
+        self._number = number
+        shape = KeyShape(self.definition, self.format.layout, names)
+        self._key_words = shape.key_words
+        columns_at = len(names) * COLUMN_WORDS
+        words = shape.descriptor_shape(ix.INDEX_READY, ix.LEAF_CAPACITY_MIN, ix.INNER_CAPACITY_MIN)
+        self._descriptor: Words = np.zeros(BLOCK_WORDS, dtype=np.int64)
+        self._descriptor[ix.I_WORDS] = shape.words
+        self._descriptor[ix.I_KEY_WORDS] = shape.key_words
+        self._descriptor[ix.I_COLUMN_COUNT] = len(names)
+        self._descriptor[ix.I_NULLABLE] = sum(column.nullable << place for place, column in enumerate(columns))
+        self._descriptor[ix.I_COLUMNS : ix.I_COLUMNS + columns_at] = words[-columns_at:]
+
+    def encode(self, keys: Any) -> Lookups:
+        """Keys as a sequence or array of values, of tuples for several columns, or as data with the key columns.
+
+        Raises: NotNullViolation, TypeMismatch, ValueOutOfRange.
+        """
+        import pyarrow as pa
+
+        parts = []
+        for batch in to_columns(self.columns(keys), self.definition, fill_in=False):
+            columns = batch.columns
+            arrays = [pa.array(np.zeros(columns.num_rows, dtype=np.int64)), *map(columns.column, self.names)]
+            whole = pa.RecordBatch.from_arrays(arrays, names=[self._number, *self.names])
+            encoded = encode_rows(self.format, whole, batch.first_row)
+            offsets = encoded.offsets[: encoded.count]
+            if encoded.stride_words:
+                offsets = np.arange(encoded.count, dtype=np.int64) * encoded.stride_words
+            parts.append(
+                keys_of_images(self._descriptor, 0, self._key_words, encoded.images, offsets, self.format.fixed_words)
+            )
+        stride = self._key_words + SLACK_WORDS
+        nothing = np.zeros(0, dtype=np.int64)
+        words = np.concatenate([nothing, *(part.words for part in parts)])
+        return Lookups(words, np.concatenate([nothing, *(part.lengths for part in parts)]), stride)
+
+    def columns(self, keys: Any) -> dict[str, Any]:
+        """The key columns of what a caller gave."""
+        import pyarrow as pa
+
+        fields = getattr(getattr(keys, "dtype", None), "names", None)
+        if isinstance(keys, (pa.Table, pa.RecordBatch)):
+            fields = keys.schema.names
+        elif isinstance(keys, Mapping) or hasattr(keys, "columns"):
+            fields = list(keys if isinstance(keys, Mapping) else keys.columns)
+        if fields is not None:
+            for name in self.names:
+                if name not in fields:
+                    raise located(
+                        NotNullViolation("is part of the key and must be given"), self.definition.name, name, None
+                    )
+            return {name: keys[name] for name in self.names}
+        if isinstance(keys, (str, bytes)) or not hasattr(keys, "__iter__"):
+            error = TypeMismatch(f"needs several keys, got {shown(keys)}")
+            raise located(error, self.definition.name, self.names[0], None)
+        if len(self.names) == 1:
+            return {self.names[0]: keys}
+        rows = list(keys)
+        for row, value in enumerate(rows):
+            if not isinstance(value, (tuple, list)) or len(value) != len(self.names):
+                names = ", ".join(self.names)
+                table = self.definition.name
+                raise TypeMismatch(
+                    f"{table}: the key of the index is ({names}), got {shown(value)}", table=table, row=row
+                )
+        return {name: [value[place] for value in rows] for place, name in enumerate(self.names)}

@@ -1,0 +1,71 @@
+"""Images of a row that its lock holder has: the newest one, and what stands before it (D3).
+
+A row's lock word leads to its newest operation, an operation to the one before it on the same row.
+"""
+
+from __future__ import annotations
+
+from engine.kernels import helper
+from engine.layout.arena import (
+    F_ROW_WORDS,
+    LOCK_MASK,
+    LOCK_OP_MASK,
+    LOCK_SHARED,
+    O_PREVIOUS,
+    O_RECORD,
+    O_TXN,
+    O_VAR,
+    OP_KIND_MASK,
+    OP_RECORD_SHIFT,
+    ROW_HEADER_WORDS,
+)
+from engine.layout.redo import KIND_UPDATE, OPERATION_WORDS
+
+
+@helper
+def lock_owner(mem, head):
+    """Transaction that holds the exclusive lock of a row header; 0 when free or shared."""
+    lock = head & LOCK_MASK
+    if lock == 0 or lock & LOCK_SHARED:
+        return 0
+    return mem[((lock & LOCK_OP_MASK) << 3) + O_TXN]
+
+
+@helper
+def newest_operation(head):
+    """Operation a row header's exclusive lock leads to."""
+    return (head & LOCK_OP_MASK) << 3
+
+
+@helper
+def var_as_of(mem, fragment, row, operation):
+    """Var part of a row as an operation of its lock holder left it."""
+    while operation != 0:
+        if mem[operation + O_VAR] != 0:
+            return mem[operation + O_VAR]
+        operation = mem[operation + O_PREVIOUS]
+    return mem[row + mem[fragment + F_ROW_WORDS] - 1]
+
+
+@helper
+def own_var(mem, fragment, row):
+    """Var part of a row as its lock holder sees it."""
+    return var_as_of(mem, fragment, row, newest_operation(mem[row]))
+
+
+@helper
+def own_fixed(mem, buf, row):
+    """Where a row's lock holder finds its fixed image: (1, offset in buffer), or (0, address) for the row itself."""
+    operation = newest_operation(mem[row])
+    while operation != 0:
+        kind = mem[operation + O_RECORD] & OP_KIND_MASK
+        if kind == KIND_UPDATE:
+            return 1, (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
+        operation = mem[operation + O_PREVIOUS]
+    return 0, row + ROW_HEADER_WORDS
+
+
+@helper
+def own_kind(mem, row):
+    """Kind of the newest operation of a locked row that says whether the row exists for its holder."""
+    return mem[newest_operation(mem[row]) + O_RECORD] & OP_KIND_MASK

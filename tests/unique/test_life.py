@@ -1,0 +1,407 @@
+"""Unique indexes online, at a restart, in dropped partitions, with memory short, and with several threads."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.errors import MemoryExhausted
+from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
+from engine.layout import arena as a
+from engine.layout import index_arena as ix
+from tests.engine.arena_check import check_arena
+from tests.store.support import open_memory
+
+NAME = "test.u"
+COLUMNS = [
+    tm.Column("id", tm.Int64),
+    tm.Column("email", tm.VarChar(30), nullable=True),
+    tm.Column("n", tm.Int32),
+]
+
+
+def made(files: MemoryFiles | None = None, partition: Any = None, **options: Any) -> Any:
+    db: Any = open_memory(files, **{"redo_log": "8 MiB", **options})
+    db.create_table(NAME, COLUMNS, "id", partition or tm.HashPartition(2))
+    return db
+
+
+def filled(count: int = 100, **options: Any) -> Any:
+    db = made(**options)
+    db[NAME].insert_many([(number, f"e{number}", number) for number in range(count)])
+    db.create_index(NAME, "by_email", "email", unique=True)
+    return db
+
+
+def end(txn: Any, ends_well: bool) -> None:
+    if ends_well:
+        txn.commit(True)
+    else:
+        txn.rollback()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Let others work until it is so."""
+    pause = threading.Event()
+    while not is_so():
+        pause.wait(0.001)
+
+
+def until_waiting(db: Any) -> None:
+    until(lambda: db.status()["locks"]["waiting"] > 0)
+
+
+def test_violation_names_index_and_key_and_leaves_no_trace() -> None:
+    db = filled()
+    used = db.status()["memory"]["used_bytes"]
+    with db.transaction() as txn:
+        for call in (
+            lambda: txn.insert(NAME, (500, "e7", 0)),
+            lambda: txn.update(NAME, 8, {"email": "e7"}),
+            lambda: txn.write(NAME, (8, "e7", 0)),
+            lambda: txn.insert_many(NAME, [(500, "new", 0), (501, "new", 0)]),
+            lambda: txn.update_many(NAME, [{"id": 8, "email": "x"}, {"id": 9, "email": "e7"}]),
+            lambda: txn.update_where(NAME, {"email": "same"}, tm.col("n") < 3),
+        ):
+            with pytest.raises(tm.DuplicateKey) as caught:
+                call()
+            assert caught.value.index == "by_email" and caught.value.key in ("e7", "new", "same")
+    assert {tuple(row) for row in db[NAME].scan()} == {(number, f"e{number}", number) for number in range(100)}
+    assert db.status()["memory"]["used_bytes"] == used and db.check()["problems"] == []
+    check_arena(db)
+
+
+def test_keys_move_within_one_transaction_by_way_of_a_third_value() -> None:
+    db = filled()
+    with db.transaction() as txn:
+        with pytest.raises(tm.DuplicateKey):
+            txn.update(NAME, 1, {"email": "e2"})
+        txn.update(NAME, 1, {"email": "aside"})
+        txn.update(NAME, 2, {"email": "e1"})
+        txn.update(NAME, 1, {"email": "e2"})
+        txn.delete(NAME, 3)
+        txn.insert(NAME, (300, "e3", 0))
+        txn.delete(NAME, 4)
+        txn.insert(NAME, (4, "e4", 1))
+        txn.insert(NAME, (301, "aside", 0))
+        assert txn.get(NAME, "e2", index="by_email").id == 1
+    assert [db[NAME].get(f"e{number}", index="by_email").id for number in (1, 2, 3, 4)] == [2, 1, 300, 4]
+    assert db.indexes(NAME)[0]["entries"] == 101
+    assert db.check()["problems"] == []
+    check_arena(db)
+
+
+def test_one_row_that_flips_between_two_keys_a_thousand_times_keeps_both_until_it_ends() -> None:
+    for ends_well in (True, False):
+        db = filled(3)
+        txn = db.transaction()
+        for number in range(1_001):
+            txn.update(NAME, 1, {"email": "a" if number % 2 else "b"})
+        assert db.indexes(NAME)[0]["entries"] == 5
+        end(txn, ends_well)
+        assert db.indexes(NAME)[0]["entries"] == 3
+        assert (db[NAME].get("b", index="by_email") is not None) is ends_well
+        assert db.check()["problems"] == []
+
+
+def test_large_transaction_is_committed_and_rolled_back_in_slices() -> None:
+    db = filled(3_000, data_memory="32 MiB", transaction_memory="4 MiB")
+    for ends_well in (False, True):
+        txn = db.transaction()
+        txn.update_where(NAME, {"email": None}, tm.col("n") < 1_000)
+        txn.update_many(NAME, [{"id": number, "email": f"m{number}"} for number in range(1_000, 3_000)])
+        txn.insert_many(NAME, [(number, f"e{number - 4_000}", 0) for number in range(4_000, 6_000)])
+        end(txn, ends_well)
+        assert db.indexes(NAME)[0]["entries"] == (4_000 if ends_well else 3_000)
+        assert db.check()["problems"] == []
+        check_arena(db)
+
+
+def test_build_refuses_two_rows_with_one_key_and_leaves_no_index() -> None:
+    db = filled()
+    db[NAME].update(50, {"n": 49})
+    with pytest.raises(tm.DuplicateKey) as caught:
+        db.create_index(NAME, "by_n", "n", unique=True)
+    assert caught.value.index == "by_n" and caught.value.key == 49
+    assert [each["name"] for each in db.indexes(NAME)] == ["by_email"]
+    db[NAME].update(51, {"n": 49})  # nobody is refused any more
+    check_arena(db)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_writers_between_the_slices_of_a_build_are_not_refused_and_the_outcome_is_what_rows_say(seed: int) -> None:
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    db = made(transaction_memory="2 MiB", data_memory="32 MiB")
+    db[NAME].insert_many([(number, f"e{number}", number) for number in range(2_000)])
+    breaks = seed % 2 == 1
+    calls = 0
+
+    def beside(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        fresh = 10_000 + calls
+        with db.transaction() as txn:
+            txn.insert(NAME, (fresh, f"e{fresh}", 0))
+            txn.delete(NAME, calls)
+            txn.insert(NAME, (fresh + 5_000, f"e{calls}", 0))
+            txn.update(NAME, 1_900 - calls, {"email": f"moved{calls}"})
+        if calls < 10:
+            txn = db.transaction()  # meets a key that is there, and goes
+            txn.insert(NAME, (77_777, f"e{rng.randrange(1_000, 1_800)}", 0))
+            txn.rollback()
+        if breaks and calls == 3:
+            db[NAME].insert((88_888, "e1000", 0))
+
+    if breaks:
+        with pytest.raises(tm.DuplicateKey) as caught:
+            db.create_index(NAME, "by_email", "email", unique=True, progress=beside)
+        assert caught.value.key == "e1000" and db.indexes(NAME) == []
+    else:
+        db.create_index(NAME, "by_email", "email", unique=True, progress=beside)
+        assert db.indexes(NAME)[0]["entries"] == len(db[NAME])
+    assert calls > 5 and db.check()["problems"] == []
+    check_arena(db)
+
+
+def test_transactions_from_before_the_build_leave_no_entry_behind() -> None:
+    """A row changed by a transaction that takes entries, then by one from before the second announcement that does not:
+    its commit must remove the entry of the image it replaces, or it would lead to a row with another key.
+    """
+    db: Any = open_memory(redo_log="8 MiB", lock_timeout_ms=20_000)
+    db.create_table(NAME, COLUMNS, "id")
+    db[NAME].insert_many([(number, f"e{number}", number) for number in range(50)])
+    old = db.transaction()
+    building = threading.Thread(target=lambda: db.create_index(NAME, "by_email", "email", unique=True))
+    building.start()
+    table = db._store.table(NAME)
+    until(lambda: bool(table.building))
+    between = db.transaction()
+    old.update(NAME, 1, {"email": "old"})
+    old.commit(True)
+    tree = table.building["by_email"].tree
+    until(lambda: int(db._store.mem[tree.address + ix.I_STATE]) != ix.INDEX_ANNOUNCED)
+    until(lambda: int(db._store.index_generation) == 2)
+    db[NAME].update(2, {"email": "new"})
+    between.update(NAME, 2, {"email": "between"})
+    between.commit(True)
+    building.join()
+    assert db.check()["problems"] == [] and db.indexes(NAME)[0]["entries"] == 50
+    assert db[NAME].get("between", index="by_email").id == 2
+    check_arena(db)
+
+
+def test_restart_builds_what_was_there_after_any_crash() -> None:
+    for policy in CRASH_POLICIES:
+        files = MemoryFiles()
+        db = made(files)
+        db.create_index(NAME, "by_email", "email", unique=True)
+        db[NAME].insert_many([(number, f"e{number}" if number % 3 else None, number) for number in range(3_000)])
+        db[NAME].update(1, {"email": "one"})
+        db = open_memory(files.crash(random.Random(1), policy), redo_log="8 MiB")
+        assert db.indexes(NAME) == [{"name": "by_email", "columns": ["email"], "unique": True, "entries": 2_000}]
+        assert db[NAME].get("one", index="by_email").id == 1 and db.check()["problems"] == []
+        with pytest.raises(tm.DuplicateKey):
+            db[NAME].insert((9_999, "e2", 0))
+        check_arena(db)
+
+
+def test_dropped_partition_frees_its_keys_at_once_and_its_entries_with_its_memory() -> None:
+    db = made(partition=tm.RangePartition("id", [("low", 50), ("high", tm.MAXVALUE)]))
+    db.create_index(NAME, "by_email", "email", unique=True)
+    db[NAME].insert_many([(number, f"e{number}", number) for number in range(100)])
+    holder = db.transaction()
+    holder.update(NAME, 3, {"email": "held"})
+    db.drop_partition(NAME, "low")
+    db[NAME].insert_many([(number + 500, f"e{number}", 0) for number in range(50)])
+    assert db[NAME].get("e7", index="by_email").id == 507
+    db[NAME].insert((600, "held", 0))
+    holder.commit(True)
+    assert db.indexes(NAME)[0]["entries"] == len(db[NAME]) == 101
+    assert db.check()["problems"] == []
+    check_arena(db)
+
+
+def test_memory_that_ends_refuses_the_operation_and_changes_nothing() -> None:
+    db = made(data_memory="1 MiB", transaction_memory="4 MiB", redo_log="16 MiB")
+    db.create_index(NAME, "by_email", "email", unique=True)
+    done = 0
+    with pytest.raises(MemoryExhausted):
+        for start in range(0, 1_000_000, 500):
+            db[NAME].insert_many([(number, f"e{number}", 0) for number in range(start, start + 500)])
+            done = start + 500
+    assert len(db[NAME]) == done == db.indexes(NAME)[0]["entries"]
+    assert db.check()["problems"] == []
+    check_arena(db)
+    for start in range(0, done // 2, 20):  # each row that is locked takes memory
+        db[NAME].delete_many(list(range(start, start + 20)))
+    db[NAME].insert_many([(1_000_000 + number, f"e{number}", 0) for number in range(200)])
+
+
+def test_row_that_leaves_a_key_is_waited_for_and_then_looked_at_again() -> None:
+    for ends_well in (True, False):
+        db: Any = open_memory(redo_log="8 MiB", lock_timeout_ms=20_000)
+        db.create_table(NAME, COLUMNS, "id")
+        db[NAME].insert((1, "a", 0))
+        db.create_index(NAME, "by_email", "email", unique=True)
+        holder = db.transaction()
+        holder.update(NAME, 1, {"email": "b"})
+        said: list[str] = []
+
+        def insert(db: Any = db, said: list[str] = said) -> None:
+            for key, email in ((2, "a"), (3, "b")):
+                try:
+                    db[NAME].insert((key, email, 0))
+                    said.append("inserted")
+                except tm.DuplicateKey:
+                    said.append("refused")
+
+        waiting = threading.Thread(target=insert)
+        waiting.start()
+        until_waiting(db)
+        assert said == []
+        end(holder, ends_well)
+        waiting.join()
+        assert said == (["inserted", "refused"] if ends_well else ["refused", "inserted"])
+        assert db.check()["problems"] == []
+
+
+def test_two_transactions_that_want_each_others_keys_end_as_a_deadlock() -> None:
+    db: Any = open_memory(redo_log="8 MiB", lock_timeout_ms=20_000)
+    db.create_table(NAME, COLUMNS, "id")
+    db.create_index(NAME, "by_email", "email", unique=True)
+    first = db.transaction()
+    first.insert(NAME, (1, "a", 0))
+    ready, said = threading.Event(), []
+
+    def other() -> None:
+        second = db.transaction()
+        second.insert(NAME, (2, "b", 0))
+        ready.set()
+        try:
+            second.insert(NAME, (3, "a", 0))
+        except tm.Deadlock:
+            said.append("deadlock")
+        second.rollback()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    ready.wait()
+    until_waiting(db)
+    first.insert(NAME, (4, "b", 0))
+    first.commit(True)
+    thread.join()
+    assert said == ["deadlock"] and sorted(row.email for row in db[NAME].scan()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("index", [None, "by_email"])
+@pytest.mark.parametrize("many", [False, True])
+def test_threads_that_upsert_the_same_new_keys_lose_no_count(index: str | None, many: bool) -> None:
+    db: Any = open_memory(redo_log="32 MiB", lock_timeout_ms=60_000)
+    db.create_table(NAME, COLUMNS, "id")
+    db.create_index(NAME, "by_email", "email", unique=True)
+    failed: list[BaseException] = []
+    inserted: list[int] = []
+    start = threading.Barrier(3)
+
+    def count(worker: int) -> None:
+        try:
+            start.wait()
+            for number in range(30):
+                key = number if index is None else 1_000 * worker + number
+                row = {"id": key, "email": f"e{number}", "n": 1}
+                changes = {"n": tm.col("n") + 1}
+                if many:
+                    inserted.append(db[NAME].upsert_many([row, row], changes, index))
+                else:
+                    inserted.append(db[NAME].upsert(row, changes, index))
+                    inserted.append(db[NAME].upsert(row, changes, index))
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    threads = [threading.Thread(target=count, args=(worker,)) for worker in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == [] and sum(inserted) == 30
+    assert sorted((row.email, row.n) for row in db[NAME].scan()) == sorted((f"e{each}", 6) for each in range(30))
+    assert db.check()["problems"] == []
+
+
+STATEMENTS = {
+    "insert": "insert into u values (?1, ?2, ?3)",
+    "update": "update u set email = ?2 where id = ?1 and ?3 >= 0",
+    "delete": "delete from u where id = ?1 and ?2 is ?2 and ?3 >= 0",
+    "count": "insert into u values (?1, ?2, ?3) on conflict (email) do update set n = n + 1",
+    "replace": "insert into u values (?1, ?2, ?3) on conflict (id)"
+    " do update set email = excluded.email, n = excluded.n",
+}
+
+
+def call_of(kind: str, table: Any, row: tuple[Any, ...]) -> None:
+    if kind == "insert":
+        table.insert(row)
+    elif kind == "update":
+        table.update_where({"email": row[1]}, tm.col("id") == row[0])
+    elif kind == "delete":
+        table.delete_where(tm.col("id") == row[0])
+    elif kind == "count":
+        table.upsert(row, {"n": tm.col("n") + 1}, "by_email")
+    else:
+        table.upsert(row)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_changes_are_accepted_and_refused_as_sqlite_does(seed: int) -> None:
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    db = made(partition=tm.HashPartition(1))
+    db.create_index(NAME, "by_email", "email", unique=True)
+    db.create_index(NAME, "by_pair", ["n", "email"], unique=True)
+    other = sqlite3.connect(":memory:", isolation_level=None)
+    other.execute("create table u (id integer primary key, email text unique, n integer, unique (n, email))")
+    said = {True: 0, False: 0}
+    for _ in range(400):
+        row = (rng.randrange(30), rng.choice([None, f"e{rng.randrange(40)}"]), rng.randrange(5))
+        kind = rng.choice(sorted(STATEMENTS))
+        try:
+            other.execute(STATEMENTS[kind], row)
+            is_taken = True
+        except sqlite3.IntegrityError:
+            is_taken = False
+        if is_taken:
+            call_of(kind, db[NAME], row)
+        else:
+            with pytest.raises(tm.DuplicateKey):
+                call_of(kind, db[NAME], row)
+        said[is_taken] += 1
+        assert sorted(map(tuple, db[NAME].scan()), key=repr) == sorted(other.execute("select * from u"), key=repr)
+    other.close()
+    assert min(said.values()) > 20 and db.check()["problems"] == []
+
+
+@pytest.mark.parametrize("damage", ["missing", "stale", "twice"])
+def test_damage_of_a_unique_index_is_found(damage: str) -> None:
+    db = filled()
+    tree = db._store.table(NAME).uniques["by_email"].tree
+    mem = db._store.mem
+    segment = int(mem[int(mem[tree.hash + a.F_DIRECTORY])])
+    block = int(mem[segment + a.SEG_BLOCK])
+    at = next(block + place for place in range(a.BLOCK_WORDS) if mem[block + place])
+    if damage == "missing":
+        mem[at] = 0
+    elif damage == "stale":
+        mem[at] ^= 1 << a.ENTRY_TAG_SHIFT
+    else:
+        free = next(at - at % 8 + place for place in range(8) if not mem[at - at % 8 + place])
+        mem[free] = mem[at]
+    problems = db.check()["problems"]
+    assert len(problems) == 1 and "by_email" in problems[0], problems
