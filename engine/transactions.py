@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from engine.log.redo import RedoLog
     from engine.memory.arena import Arena, Words
     from engine.options import Options
+    from engine.spool_files import SpoolFiles
 
 T = TypeVar("T", bound=Transaction)
 
@@ -51,6 +52,10 @@ class BeforeImages(Protocol):
         """`current` with room for `words` more words; the caller holds the commit latch."""
         ...
 
+    def waiting_words(self) -> int:
+        """Words of full buffers that the local checkpoint has not taken yet."""
+        ...
+
 
 class NoBeforeImages:
     """Nobody asks for before-images."""
@@ -62,6 +67,10 @@ class NoBeforeImages:
         """Nothing: no local checkpoint runs."""
         return self.current
 
+    def waiting_words(self) -> int:
+        """None."""
+        return 0
+
 
 class Transactions:
     """Everything transactions need. Made empty; `attach` gives it log and epochs once restart knows where they are."""
@@ -69,6 +78,7 @@ class Transactions:
     log: RedoLog
     epochs: EpochClock
     disk: DiskColumns = None  # type: ignore[assignment]  # None for ever in a view of a local checkpoint
+    spools: SpoolFiles = None  # type: ignore[assignment]  # as `log`
 
     def __init__(self, arena: Arena, options: Options, clock: Clock, failure: Failure, seed: int) -> None:
         self.arena = arena
@@ -82,6 +92,7 @@ class Transactions:
         self.locks = LockTable(self.mem, clock, options.lock_timeout_ms, failure)
         self.no_words: Words = np.zeros(0, dtype=np.int64)
         self.transaction_words = options.transaction_memory_bytes // 8
+        self.spool_words = options.transaction_limit_bytes // 8
         self.waits_for_disk = options.durability == "commit"
         self.tables: dict[str, Table] = {}
         self.by_id: dict[int, Table] = {}

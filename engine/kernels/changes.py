@@ -39,6 +39,7 @@ from engine.layout.arena import (
     O_VAR,
     OK,
     OP_CANCELLED,
+    OP_DISK_KEPT,
     OP_KIND_MASK,
     OP_RECORD_SHIFT,
     RESERVED,
@@ -51,6 +52,7 @@ from engine.layout.arena import (
     ST_COPIES,
     ST_MEMORY,
     ST_SPACE,
+    ST_SPOOLED,
     STATE_MASK,
     STATE_SHIFT,
     VAR_WORDS_MASK,
@@ -60,6 +62,7 @@ from engine.layout.arena import (
     X_LAST,
     X_OPS,
     X_RUN,
+    X_SPOOLED,
     X_TAIL_WORD,
     X_USED,
 )
@@ -155,7 +158,11 @@ def image_words(images, at, fixed_words, has_var):
 
 @helper
 def promise_copy(mem, txn, words):
-    """Promise room for a copy into a local checkpoint; OK or ST_COPIES. A lone transaction may exceed the limit."""
+    """Promise room for a copy into a local checkpoint; OK or ST_COPIES. A lone transaction may exceed the limit; one
+    that spools asks for copies slice by slice when it commits.
+    """
+    if mem[txn + X_SPOOLED] != 0:
+        return OK
     others = mem[S_COPY_RESERVED] - mem[txn + X_COPY_WORDS]
     if others > 0 and mem[S_COPY_RESERVED] + words > mem[S_COPY_LIMIT]:
         return ST_COPIES
@@ -277,6 +284,8 @@ def put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, reco
             return ST_MEMORY
     previous = newest_operation(mem[row])
     record = mem[txn + X_USED] << OP_RECORD_SHIFT | flags | KIND_UPDATE
+    if record_flags & FLAG_DISK_KEPT:
+        record |= OP_DISK_KEPT
     operation = add_operation(mem, txn, fragment, rowid, record, previous)
     if operation == 0:
         give_var(mem, fragment, reference)
@@ -323,6 +332,27 @@ def own_fixed(mem, buf, row):
 
 
 @helper
+def is_away(mem, buf, operation):
+    """Whether an operation's record is in the spool file only; X_SPOOLED then says where it belongs."""
+    at = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
+    if buf[at] != 0:  # no record begins with 0
+        return False
+    mem[mem[operation + O_TXN] + X_SPOOLED] = at
+    return True
+
+
+@helper
+def is_image_away(mem, buf, row):
+    """Whether the fixed image that a row's lock holder sees is in its spool file only, see `own_fixed`, `is_away`."""
+    operation = newest_operation(mem[row])
+    while operation != 0:
+        if mem[operation + O_RECORD] & OP_KIND_MASK == KIND_UPDATE:
+            return is_away(mem, buf, operation)
+        operation = mem[operation + O_PREVIOUS]
+    return False
+
+
+@helper
 def own_kind(mem, row):
     """Kind of the newest operation of a locked row that says whether the row exists for its holder."""
     return mem[newest_operation(mem[row]) + O_RECORD] & OP_KIND_MASK
@@ -345,6 +375,8 @@ def put_current(mem, txn, buf, fragment, rowid, row):
     fixed = mem[fragment + F_FIXED_WORDS]
     if mem[txn + X_USED] + OPERATION_WORDS + fixed > buf.size:
         return ST_SPACE
+    if is_image_away(mem, buf, row):
+        return ST_SPOOLED
     status = promise_copy(mem, txn, copy_words(mem, fragment, row))
     if status != OK:
         return status
@@ -356,6 +388,7 @@ def put_current(mem, txn, buf, fragment, rowid, row):
     flags = FLAG_VAR_KEPT if mem[fragment + F_HAS_VAR] else 0
     if mem[fragment + F_HAS_DISK]:
         flags |= FLAG_DISK_KEPT
+        mem[operation + O_RECORD] |= OP_DISK_KEPT
     record = write_record(mem, txn, buf, fragment, KIND_UPDATE, flags, OPERATION_WORDS + fixed, rowid, 1)
     if in_buffer:
         move_words(buf, source, buf, record + OPERATION_WORDS, fixed)

@@ -7,7 +7,7 @@ two calls a slice may end behind any row and behind any chunk; X_PIECE, X_CHUNK,
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
-from engine.kernels.changes import drop_operation, image_words
+from engine.kernels.changes import drop_operation, image_words, is_away
 from engine.kernels.commit import (
     COMMIT_WOKEN,
     apply_delete,
@@ -59,6 +59,7 @@ from engine.layout.arena import (
     ST_INVARIANT,
     ST_MORE,
     ST_PAGE,
+    ST_SPOOLED,
     ST_UNDO,
     STATE_MASK,
     STATE_SHIFT,
@@ -174,7 +175,9 @@ def insert_image(mem, fragment, row):
 
 @helper
 def list_pages(mem, txn, buf, out):
-    """Pages the commit needs next: out[1 : 1 + out[0]]. OK if these are all, ST_MORE if more will be needed."""
+    """Pages the commit needs next: out[1 : 1 + out[0]]. OK if these are all, ST_MORE if more will be needed,
+    ST_SPOOLED if nothing can be told before a record is brought back.
+    """
     out[0] = 0
     is_begun = mem[txn + X_STATE] == 3
     operation = mem[txn + X_CURSOR] if is_begun else mem[txn + X_FIRST]
@@ -186,13 +189,13 @@ def list_pages(mem, txn, buf, out):
         record = word >> OP_RECORD_SHIFT
         more = 0
         if mem[fragment + F_HAS_DISK]:
+            if (kind == KIND_INSERT or kind == KIND_UPDATE) and is_away(mem, buf, operation):
+                return ST_SPOOLED if out[0] == 0 else ST_MORE
             if is_first and mem[txn + X_FREEING]:
                 more = add_chunks(mem, fragment, mem[txn + X_LINK], out)
             elif kind == KIND_INSERT:
                 more = add_inserted(mem, txn, buf, operation, mem[txn + X_PIECE] if is_first else 0, out)
-            elif (kind == KIND_UPDATE and not is_disk_kept(buf, record)) or (
-                kind == KIND_DELETE and not word & OP_CANCELLED
-            ):
+            elif (kind == KIND_UPDATE and not is_disk_kept(word)) or (kind == KIND_DELETE and not word & OP_CANCELLED):
                 row = known_row_address(mem, fragment, mem[operation + O_ROWID] & ROWID_MASK)
                 reference = mem[reference_at(mem, fragment, row)]
                 plan = 0
@@ -239,6 +242,8 @@ def is_placed(mem, row):
 @helper
 def apply_disk_insert(mem, txn, buf, operation, epoch, author):
     """Write the disk parts of an insert run and make its rows live, one by one; OK or why it stopped."""
+    if is_away(mem, buf, operation):
+        return ST_SPOOLED
     fragment = mem[operation + O_FRAGMENT]
     fixed = mem[fragment + F_FIXED_WORDS]
     count = mem[operation + O_ROWID] >> COUNT_SHIFT
@@ -320,10 +325,12 @@ def finish_disk_update(mem, txn, buf, operation, epoch):
 @helper
 def apply_disk_update(mem, txn, buf, operation, epoch, author, copies):
     """Replace a row and its disk part; OK or why it stopped."""
-    if is_disk_kept(buf, mem[operation + O_RECORD] >> OP_RECORD_SHIFT):
+    if is_disk_kept(mem[operation + O_RECORD]):
         return apply_update(mem, txn, buf, operation, epoch, author, copies)
     if mem[txn + X_FREEING]:
         return drop_chunks(mem, txn, mem[operation + O_FRAGMENT], epoch)
+    if is_away(mem, buf, operation):
+        return ST_SPOOLED
     status = prepare_disk_update(mem, txn, buf, operation, epoch)
     if status == OK:
         status = apply_update(mem, txn, buf, operation, epoch, author, copies)
@@ -447,5 +454,7 @@ def commit_on_pages(mem, txn, buf, fill, copies, epoch, txid):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
 def commit_disk_step(mem, txn, buf, copies, epoch, budget):
-    """One slice of a large commit with disk parts; OK when done, ST_MORE, ST_PAGE, ST_UNDO, or ST_INVARIANT."""
+    """One slice of a large commit with disk parts; OK when done, ST_MORE, ST_PAGE, ST_UNDO, ST_SPOOLED, or
+    ST_INVARIANT.
+    """
     return apply_disk_operations(mem, txn, buf, copies, epoch, budget)

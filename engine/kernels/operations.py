@@ -11,7 +11,9 @@ from engine.kernels import helper, kernel
 from engine.kernels.changes import (
     add_operation,
     change_row,
+    is_away,
     lock_owner,
+    newest_operation,
     own_kind,
     reserve_row,
     set_lock,
@@ -45,6 +47,7 @@ from engine.layout.arena import (
     ST_MISSING,
     ST_MORE,
     ST_PARTITION,
+    ST_SPOOLED,
     STATE_MASK,
     STATE_SHIFT,
     T_FIXED_WORDS,
@@ -97,6 +100,8 @@ def put_existing(mem, txn, buf, fragment, rowid, images, at, mode):
     if flags < 0:
         return flags
     head = mem[row]
+    if flags == OP_REINSERT and is_away(mem, buf, newest_operation(head)):
+        return ST_SPOOLED
     status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, 0, 0)
     if status == OK and flags == OP_REINSERT:
         cancel_delete(mem, buf, row, head)
