@@ -247,7 +247,7 @@ class Spool:
         self._files.files.fdatasync(self._file)
         self._files.sync_names()
         sums = np.zeros(DIGEST_PAD_WORDS + len(self.blocks), dtype=np.int64)
-        sums[DIGEST_PAD_WORDS:] = [block.checksum for block in self.blocks]
+        sums[DIGEST_PAD_WORDS:] = [block.checksum or 0 for block in self.blocks]
         return Reference(len(self.blocks), used - FIRST_WORD, self.size_bytes, records_digest(sums))
 
     def seal(self) -> None:

@@ -22,7 +22,6 @@ from engine.errors import (
     Retryable,
     StorageFull,
     TransactionEnded,
-    TransactionTooLarge,
     WrongThread,
 )
 from engine.kernels.commit import (
@@ -38,7 +37,7 @@ from engine.kernels.commit import (
 from engine.kernels.disk_changes import unplan_step
 from engine.kernels.disk_commit import commit_disk, commit_disk_step
 from engine.kernels.index_commit import commit_indexed
-from engine.kernels.spool import begin_spool, slice_copy_words
+from engine.kernels.spool import slice_copy_words
 from engine.layout.arena import (
     OK,
     PAGE_WORDS,
@@ -62,12 +61,12 @@ from engine.layout.arena import (
     X_WOKEN,
 )
 from engine.log.redo import Group
-from engine.spool import Spool
-from engine.spool_commit import commit_by_reference, wait_for_copies
+from engine.spool_commit import commit_by_reference, room_in_spool, truncate_spool, wait_for_copies
 
 if TYPE_CHECKING:
     from engine.locks import RowKey
     from engine.memory.arena import Words
+    from engine.spool import Spool
     from engine.store import Store
 
 get_ident = threading.get_ident
@@ -141,7 +140,7 @@ class Transaction:
         need = used + words + PAD_WORDS
         limit = self.store.transaction_words
         if self.spool is not None or need > limit:
-            self._spool(used)
+            room_in_spool(self, used)
             return
         size = min(max(2 * self.buf.size, need, used + ahead_words + PAD_WORDS), limit)
         self.store.promise_redo(self.desc, size - self.buf.size)
@@ -149,32 +148,6 @@ class Transaction:
         grown[:used] = self.buf[:used]
         self.buf = grown
         self.buf_bytes = grown.data.cast("B")
-
-    def _spool(self, used: int) -> None:
-        """`grow` past `transaction_memory`: what is in memory goes to the spool file, oldest records first."""
-        store = self.store
-        spool = self.spool
-        if spool is None:
-            if store.spool_words <= store.transaction_words:
-                raise TransactionTooLarge(
-                    f"the transaction needs more than transaction_limit ({store.spool_words * 8} bytes);"
-                    " split it or open the store with a larger transaction_limit"
-                )
-            spool = Spool(store.spools, self.txid, store.transaction_words, store.spool_words)
-            spool.take_over(self.buf, used)
-            buf = spool.words[:used]
-            view = buf.data.cast("B")
-            # Between these there is no call, so no KeyboardInterrupt.
-            self.buf = buf
-            self.buf_bytes = view
-            self.spool = spool
-        if not self.mem[self.desc + X_SPOOLED]:
-            begin_spool(self.mem, self.desc, 2 * PAD_WORDS)
-        end_run(self.mem, self.desc)  # a record that goes to the file takes no more rows
-        buf = spool.room(used)
-        view = buf.data.cast("B")
-        self.buf = buf
-        self.buf_bytes = view
 
     def bring(self) -> None:
         """Bring the record back at which a kernel stopped with ST_SPOOLED. Raises: SpoolDamaged or StorageFull, and the
@@ -187,8 +160,8 @@ class Transaction:
             raise
 
     def _bring(self) -> None:
-        assert self.spool is not None
-        self.spool.bring(int(self.mem[self.desc + X_SPOOLED]))
+        if self.spool is not None:
+            self.spool.bring(int(self.mem[self.desc + X_SPOOLED]))
 
     def bring_to_end(self) -> None:
         """`bring` for a commit or a rollback under way: there is no way back, only a restart may go on."""
@@ -493,10 +466,7 @@ class Transaction:
         mem, desc, buf = self.mem, self.desc, self.buf
         status = int(abort_to_savepoint_step(mem, desc, buf, until, used, changes, SLICE_OPERATIONS))
         if status == OK and self.spool is not None:
-            try:
-                self.spool.truncate(used)
-            except (Damaged, StorageFull) as error:
-                raise self.store.fail(IoFailed(f"{error.message}; open the store again", **error.evidence)) from error
+            truncate_spool(self, self.spool, used)
         return status
 
     def __enter__(self) -> Self:

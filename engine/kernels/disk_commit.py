@@ -189,8 +189,10 @@ def list_pages(mem, txn, buf, out):
         record = word >> OP_RECORD_SHIFT
         more = 0
         if mem[fragment + F_HAS_DISK]:
-            if (kind == KIND_INSERT or kind == KIND_UPDATE) and is_away(mem, buf, operation):
-                return ST_SPOOLED if out[0] == 0 else ST_MORE
+            has_part = kind == KIND_INSERT or (kind == KIND_UPDATE and not is_disk_kept(word))
+            if has_part and is_away(mem, buf, operation):
+                # Only the first may ask for its record: bringing one further on could take the first one away again.
+                return ST_SPOOLED if operation == mem[txn + X_CURSOR] else ST_MORE
             if is_first and mem[txn + X_FREEING]:
                 more = add_chunks(mem, fragment, mem[txn + X_LINK], out)
             elif kind == KIND_INSERT:

@@ -72,7 +72,8 @@ def referred(group: GroupRead) -> Referred | None:
             f"REDO group {group.sequence} refers to files in a way that makes no sense; restore from a backup",
             lsn=group.lsn + at * 8,
         )
-    return Referred(*record[2:7], group.lsn, group.epoch)
+    txid, blocks, records_words, size_bytes, digest = record[2:7]
+    return Referred(txid, blocks, records_words, size_bytes, digest, group.lsn, group.epoch)
 
 
 class SpoolReader:

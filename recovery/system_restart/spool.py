@@ -85,7 +85,7 @@ def sweep_unreferred(
     """
     if not spool_ids(files):
         return {}
-    kept = {}
+    kept: dict[int, tuple[int, int]] = {}
     for group in groups:
         _note(group, kept)
     # The groups of the kept log before those that were replayed.
