@@ -55,8 +55,8 @@ class Beside:
                 db.create_tablespace("main", "4 MiB", page_size="8 KiB", extent="64 KiB")
             db.create_table(NAME, self.columns, "id", tm.HashPartition(3))
             if is_indexed:
-                db.create_index("by_n", NAME, "n")
-                db.create_index("by_c", NAME, ["c", "id"])
+                db.create_index(NAME, "by_n", "n")
+                db.create_index(NAME, "by_c", ["c", "id"])
 
     def value(self, name: str) -> Any:
         rng = self.rng
