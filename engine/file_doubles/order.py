@@ -13,8 +13,8 @@ REDO group ends behind the reach of the newest durable sysfile (L6, ADR 0007); (
 everything written to the UNDO log before is durable, and not over what no `undo_cut` has declared free (U1, U4);
 (O10) a page goes to its place only when the UNDO log is durable through its LSN, (O11) and only when its copy in the
 double-write file is; (O12) that file is written over only when the pages written before are durable; (O13) a control
-file waits for the UNDO group of its mark and the pages from before it; (O14) an UNDO_RESTART record for all pages; (O15) spool files, see
-`order_spool.py`.
+file waits for the UNDO group of its mark and the pages from before it; (O14) an UNDO_RESTART record for all pages;
+(O15) what `order_spool.py` says of spool files.
 
 Not seen: a REDO group that starts at offset 0 of a file while the one before it, which ends the last file, is unsynced
 looks like one group across both.

@@ -139,7 +139,7 @@ def _files(group: GroupRead, at: int) -> Entry:
 
 
 def list_spooled(group: GroupRead, reader: SpoolReader, dictionary: Dictionary) -> Iterator[Entry]:
-    """The operations in the spool file that a group refers to: LSN of the group, file and offset. It was verified before.
+    """The operations in the spool file that a group refers to: LSN of the group, file and offset. It was verified.
 
     Raises: SpoolDamaged, RedoDamaged for impossible sizes.
     """

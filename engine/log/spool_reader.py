@@ -77,7 +77,7 @@ def referred(group: GroupRead) -> Referred | None:
 
 
 class SpoolReader:
-    """One spool file. Every pass opens it for itself, so that threads may read it side by side."""
+    """One spool file. Whoever reads opens it for himself, so that threads may read it side by side."""
 
     def __init__(self, files: Files, store: bytes, what: Referred) -> None:
         self._files = files
@@ -113,15 +113,15 @@ class SpoolReader:
         """(words, first word and word behind the last of the records, offset in the file) of each block, verified
         before. Raises: SpoolDamaged.
         """
-        file = self._open()
-        try:
-            for number, (offset, words, checksum) in enumerate(self._places):
+        for number, (offset, words, checksum) in enumerate(self._places):
+            file = self._open()  # for each block: who stops taking them leaves no file open
+            try:
                 unit = self._block(file, number, offset, words)
-                if int(unit[0]) != checksum:
-                    raise damaged(self.what.txid, offset, "changes while it is read")
-                yield unit, SPOOL_HEADER_WORDS, SPOOL_HEADER_WORDS + records_of(unit), offset
-        finally:
-            self._files.close(file)
+            finally:
+                self._files.close(file)
+            if int(unit[0]) != checksum:
+                raise damaged(self.what.txid, offset, "changes while it is read")
+            yield unit, SPOOL_HEADER_WORDS, SPOOL_HEADER_WORDS + records_of(unit), offset
 
     def _open(self) -> File:
         try:

@@ -64,6 +64,7 @@ SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_s
 SPACE_DROPPED = "tests.disk.test_space:test_dropped_tables_extents_wait_and_come_back_wholly_free"
 SPACE_GIVEN_BACK = "tests.disk.test_space:test_tablespace_given_back_leaves_every_block_as_before"
 
+SPOOLED = "tests.spool.test_beside:test_random_transactions_that_spool_answer_as_those_that_do_not"
 PARTITIONS = "tests.partition.test_kinds:test_fragment_of_any_key_equals_twin_in_batches_and_alone"
 
 TWINS = {
@@ -108,6 +109,8 @@ TWINS = {
         [f"disk_reads.{name}" for name in ("read_chunks", "read_disk_row", "read_disk_rowids", "scan_pages")], WALK
     ),
     **dict.fromkeys(["disk_reads.pages_of_keys", "disk_reads.read_disk_keys"], SAME),
+    "spool.block_end": "tests.spool.test_blocks:test_block_ends_equal_twin_for_any_records",
+    **dict.fromkeys([f"spool.{name}" for name in ("begin_spool", "commit_spooled", "slice_copy_words")], SPOOLED),
     **dict.fromkeys(["disk_replay.replay_disk_group", "disk_replay.undo_records"], WALK),
     "disk_columns.join_parts": JOINED,
     "disk_columns.find_disk_parts": JOINED,
