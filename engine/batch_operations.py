@@ -37,6 +37,7 @@ from engine.layout.arena import (
     ST_MORE,
     ST_PARTITION,
     ST_SPACE,
+    ST_SPOOLED,
     ST_UNIQUE,
     X_ROW,
     X_USED,
@@ -47,6 +48,7 @@ from engine.layout.redo import OPERATION_WORDS
 from engine.memory.arena import NOTHING
 from engine.row_operations import check_table, is_new, lock_shared, no_partition, settle
 from engine.table import KEY_ROOM_WORDS
+from engine.transaction import PAD_WORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,7 +143,8 @@ def put_images(
         sort_by_fragment(hashes, count, fragments, order, np.empty(fragments + 1, dtype=np.int64))
     # One growth instead of many doublings: every row may need a record header of its own only if runs break at each.
     room = images.size + (count // 64 + 16) * OPERATION_WORDS
-    if int(txn.mem[txn.desc + X_USED]) + room > txn.buf.size:
+    used = int(txn.mem[txn.desc + X_USED])
+    if txn.buf.size < used + room <= txn.store.transaction_words - PAD_WORDS and txn.spool is None:
         settle(txn, table, ST_SPACE, room, None, room * rows_ahead // count)
     position = 0
     deadline: float | None = None
@@ -293,7 +296,9 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
             offsets,
             state,
         )
-        if status != OK:
+        if status == ST_SPOOLED and txn is not None:
+            txn.bring()
+        elif status != OK:
             grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
             grown[: int(state[1])] = out[: int(state[1])]
             out = grown
@@ -435,6 +440,9 @@ def _scan_batch(
         desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
         status = scan_rows(table.mem, fragment, desc, buf, SCAN_SLICE_SLOTS, out, offsets, state)
         if status == ST_MORE:
+            continue
+        if status == ST_SPOOLED and txn is not None:
+            txn.bring()
             continue
         if status <= ST_SPACE and int(state[0]) == 0:
             out = np.empty(ST_SPACE - status + 64, dtype=np.int64)

@@ -29,6 +29,7 @@ from engine.layout.arena import (
     ST_MORE,
     ST_PAGE,
     ST_SPACE,
+    ST_SPOOLED,
     VAR_WORDS_MASK,
 )
 from engine.layout.disk_arena import TS_PAYLOAD
@@ -85,6 +86,8 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
                 raise disk.damaged(int(state[3]), table.name)
             elif done == ST_MISSING:
                 return None
+            elif done == ST_SPOOLED and txn is not None:
+                txn.bring()
             else:
                 out = np.empty(ST_SPACE - done, dtype=np.int64)
     finally:
@@ -138,9 +141,12 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
 class Gatherer:
     """Reads many rows in the order of their pages; `offsets[i]` is where row i's image begins, -1 if it is gone."""
 
-    def __init__(self, disk: DiskColumns, table: Table, pages: Words, words_expected: int) -> None:
+    def __init__(
+        self, disk: DiskColumns, table: Table, pages: Words, words_expected: int, txn: Transaction | None
+    ) -> None:
         self._disk = disk
         self._table = table
+        self._txn = txn
         self._order = np.argsort(pages, kind="stable")
         self._sorted = pages[self._order]
         self.out = np.empty(max(words_expected, OUT_WORDS), dtype=np.int64)
@@ -190,6 +196,8 @@ class Gatherer:
                     hold_instead(self._disk, held, [int(self.state[3])])
                 elif status == ST_DAMAGED:
                     raise self._disk.damaged(int(self.state[3]), self._table.name)
+                elif status == ST_SPOOLED and self._txn is not None:
+                    self._txn.bring()
                 else:
                     self._grow(ST_SPACE - status)
         finally:
@@ -223,7 +231,7 @@ def read_keys(disk: DiskColumns, table: Table, keys: EncodedKeys, txn: Transacti
     for start in range(0, keys.count, KEYS_SLICE):
         stop = min(start + KEYS_SLICE, keys.count)
         pages_of_keys(mem, address, desc, buf, keys.keys, keys.key_offsets, keys.key_stride, start, stop, pages)
-    gatherer = Gatherer(disk, table, pages, keys.count * (ENTRY_WORDS + table.format.fixed_words + 16))
+    gatherer = Gatherer(disk, table, pages, keys.count * (ENTRY_WORDS + table.format.fixed_words + 16), txn)
     order = gatherer.order
 
     def read(start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
@@ -268,6 +276,7 @@ def read_keys(disk: DiskColumns, table: Table, keys: EncodedKeys, txn: Transacti
                 )
             ),
             keys.count,
+            txn,
         )
 
     gatherer.run(read, read_again)
@@ -275,7 +284,13 @@ def read_keys(disk: DiskColumns, table: Table, keys: EncodedKeys, txn: Transacti
     return gatherer.out, found, found.size
 
 
-def read_alone(disk: DiskColumns, table: Table, read: Callable[[Words, Words, Words], int], count: int) -> Words:
+def read_alone(
+    disk: DiskColumns,
+    table: Table,
+    read: Callable[[Words, Words, Words], int],
+    count: int,
+    txn: Transaction | None,
+) -> Words:
     """The complete entry of one row, empty if it is gone."""
     out = np.empty(OUT_WORDS, dtype=np.int64)
     offsets = np.empty(count, dtype=np.int64)
@@ -292,6 +307,8 @@ def read_alone(disk: DiskColumns, table: Table, read: Callable[[Words, Words, Wo
             disk.ensure([int(state[3])])
         elif status == ST_DAMAGED:
             raise disk.damaged(int(state[3]), table.name)
+        elif status == ST_SPOOLED and txn is not None:
+            txn.bring()
         else:
             out = np.empty(ST_SPACE - status, dtype=np.int64)
 
@@ -310,6 +327,7 @@ def read_rowid(disk: DiskColumns, table: Table, number: int, rowid: int, txn: Tr
             read_disk_rowids(table.mem, fragment, desc, buf, rowids, first, 0, 1, out, offsets, state)
         ),
         1,
+        txn,
     )
 
 
@@ -340,7 +358,8 @@ class DiskScan:
         while status == ST_MORE:
             status = int(scan_pages(table.mem, fragment, desc, buf, SCAN_SLOTS, rowids, pages, self._position))
         count = int(self._position[0])
-        gatherer = Gatherer(self._disk, table, pages[:count], count * (ENTRY_WORDS + table.format.fixed_words + 16))
+        expected = count * (ENTRY_WORDS + table.format.fixed_words + 16)
+        gatherer = Gatherer(self._disk, table, pages[:count], expected, self._txn)
         order = gatherer.order
 
         def read(start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
@@ -357,6 +376,7 @@ class DiskScan:
                     read_disk_rowids(table.mem, fragment, desc, buf, rowids, one, 0, 1, out, offsets, state)
                 ),
                 count,
+                self._txn,
             )
 
         gatherer.run(read, read_again)

@@ -110,7 +110,7 @@ class RowTooLarge(Rejected):
 
 
 class TransactionTooLarge(Rejected):
-    """The transaction exceeds `transaction_memory`."""
+    """The transaction exceeds `transaction_limit`."""
 
 
 class LimitExceeded(Rejected):
@@ -229,6 +229,10 @@ class Damaged(Error):
 
 class RedoDamaged(Damaged):
     """A REDO group that was durable is damaged."""
+
+
+class SpoolDamaged(Damaged):
+    """The file of a transaction larger than memory, which a durable REDO group refers to, is damaged or missing."""
 
 
 class UndoDamaged(Damaged):

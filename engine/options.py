@@ -45,6 +45,7 @@ class OptionKeywords(TypedDict, total=False):
     gcp_interval_ms: int
     lock_timeout_ms: int
     transaction_memory: Size
+    transaction_limit: Size
     create: bool
     background: bool
     checkpoint_interval_ms: int
@@ -67,7 +68,8 @@ class Options:
     epoch_interval_ms: an epoch that has commits is closed this long after its first.
     gcp_interval_ms: life of a GCI; the sysfile is written with each.
     lock_timeout_ms: longest wait for a row lock or for space in the log; 0 never waits.
-    transaction_memory: bound on the changes of one transaction.
+    transaction_memory: what the changes of one transaction may take of memory; more go to a file of their own.
+    transaction_limit: bound on the changes of one transaction, in memory and file together.
     create: make the store if the directory has none.
     background: close epochs and make local checkpoints by timer; without it only calls do.
     checkpoint_interval_ms: a local checkpoint starts this long after the last one; 0 leaves time out.
@@ -91,6 +93,7 @@ class Options:
     gcp_interval_ms: int = 2_000
     lock_timeout_ms: int = 5_000
     transaction_memory: Size = "256 MiB"
+    transaction_limit: Size = "16 GiB"
     create: bool = True
     background: bool = True
     checkpoint_interval_ms: int = 300_000
@@ -105,6 +108,7 @@ class Options:
     page_flush_rate_bytes: int = field(init=False, repr=False)
     checkpoint_memory_bytes: int = field(init=False, repr=False)
     transaction_memory_bytes: int = field(init=False, repr=False)
+    transaction_limit_bytes: int = field(init=False, repr=False)
     undo_log_bytes: int = field(init=False, repr=False)
     snapshot_memory_bytes: int = field(init=False, repr=False)
 
@@ -116,6 +120,7 @@ class Options:
         self._set_size("page_flush_rate", 0)
         self._set_size("checkpoint_memory", _LCP_MEMORY_BYTES_MIN)
         self._set_size("transaction_memory", _TRANSACTION_MEMORY_BYTES_MIN)
+        self._set_size("transaction_limit", _TRANSACTION_MEMORY_BYTES_MIN)
         self._set_size("undo_log", limits.UNDO_LOG_BYTES_MIN)
         self._set_size("snapshot_memory", limits.SNAPSHOT_MEMORY_BYTES_MIN)
         for name in ("create", "background", "undo_filter"):
@@ -131,6 +136,12 @@ class Options:
         self._check_integer("lock_timeout_ms", 0, _MILLISECONDS_MAX)
         self._check_integer("checkpoint_interval_ms", 0, _MILLISECONDS_MAX)
         self._check_share()
+        if self.transaction_limit_bytes < self.transaction_memory_bytes:
+            raise SchemaInvalid(
+                f"option transaction_limit is {self.transaction_limit}; give transaction_memory"
+                f" ({self.transaction_memory}) or more",
+                option="transaction_limit",
+            )
         if self.gcp_interval_ms < self.epoch_interval_ms:
             raise SchemaInvalid(
                 f"option gcp_interval_ms is {self.gcp_interval_ms}; a GCI lasts at least one epoch, "

@@ -24,7 +24,7 @@ from engine.interpreter import Program
 from engine.kernels.program_scan import scan_program, sum_column
 from engine.layout import columns as c
 from engine.layout import program as p
-from engine.layout.arena import ENTRY_WORDS, F_ROWS, OK, ROW_HEADER_WORDS, ST_INVARIANT, ST_MORE, ST_SPACE
+from engine.layout.arena import ENTRY_WORDS, F_ROWS, OK, ROW_HEADER_WORDS, ST_INVARIANT, ST_MORE, ST_SPACE, ST_SPOOLED
 from engine.layout.program_scan import PS_CODE, PS_ROWS, PS_STATE_WORDS, PS_STATUS, PS_WORDS
 from engine.layout.row import WORD_BYTES
 from engine.memory.arena import NOTHING
@@ -68,6 +68,9 @@ class _InPlace:
                 table.mem, fragment, desc, buf, self._slots, int(is_copied), words, rows, work, out, offsets, state
             )
         )
+        if status == ST_SPOOLED and txn is not None:
+            txn.bring()
+            return ST_MORE
         if status == ST_INVARIANT:
             raise InvariantBroken(f"{table.name}: a program met rows it was not made for; report this")
         if status == OK and int(state[PS_STATUS]) == p.RUN_ERROR:

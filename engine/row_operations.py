@@ -50,6 +50,7 @@ from engine.layout.arena import (
     ST_PAGES,
     ST_PARTITION,
     ST_SPACE,
+    ST_SPOOLED,
     ST_UNDO,
     ST_UNIQUE,
     X_FRAGMENT,
@@ -89,6 +90,9 @@ def settle(
     try:
         if status == ST_SPACE:
             txn.grow(words, ahead_words)
+            return 0.0 if deadline is None else deadline
+        if status == ST_SPOOLED:
+            txn.bring()
             return 0.0 if deadline is None else deadline
         deadline = txn.store.locks.deadline() if not deadline else deadline
         if status == ST_BUSY:
@@ -336,6 +340,10 @@ def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool 
         done = read_row(table.mem, table.address, desc, buf, words, words.size, out)
         if done > 0:
             return out[:done]
+        if done == ST_SPOOLED and txn is not None:
+            txn.bring()
+            buf = txn.buf
+            continue
         if done > ST_SPACE:
             return None
         out = np.zeros(ST_SPACE - done, dtype=np.int64)

@@ -87,11 +87,11 @@ def read_rows(
 
     words = rowids.size * (ENTRY_WORDS + table.format.fixed_words + 8)
     if pages is not None:
-        gatherer = Gatherer(table.disk, table, pages, words)
+        gatherer = Gatherer(table.disk, table, pages, words, None)
 
         def read_again(i: int) -> Words:
             read = reader(np.array([i], dtype=np.int64), 1)
-            return read_alone(table.disk, table, lambda *room: read(0, 1, *room), rowids.size)
+            return read_alone(table.disk, table, lambda *room: read(0, 1, *room), rowids.size, None)
 
         gatherer.run(reader(gatherer.order, 1), read_again)
         return gatherer.out, gatherer.offsets

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES, TablespaceDefinition
 from engine.errors import (
     NoSuchTable,
@@ -27,6 +29,7 @@ from engine.transactions import Transactions
 
 if TYPE_CHECKING:
     from engine.index_definition import IndexDefinition
+    from engine.memory.arena import Words
     from engine.partition import Partition
 
 
@@ -45,6 +48,11 @@ class Store(Transactions):
         if found is None:
             raise NoSuchTable(f"table {name!r} does not exist; see tables()", table=name)
         return found
+
+    def unique_tables(self) -> Words:
+        """Ids of the tables that have a unique index, built or being built."""
+        tables = list(self.by_id.values())
+        return np.array([each.table_id for each in tables if each.unique_columns], dtype=np.int64)
 
     def install_table(self, definition: TableDefinition) -> Table:
         """Make a table in memory (creation and restart)."""

@@ -22,7 +22,6 @@ from engine.errors import (
     Retryable,
     StorageFull,
     TransactionEnded,
-    TransactionTooLarge,
     WrongThread,
 )
 from engine.kernels.commit import (
@@ -38,6 +37,7 @@ from engine.kernels.commit import (
 from engine.kernels.disk_changes import unplan_step
 from engine.kernels.disk_commit import commit_disk, commit_disk_step
 from engine.kernels.index_commit import commit_indexed
+from engine.kernels.spool import slice_copy_words
 from engine.layout.arena import (
     OK,
     PAGE_WORDS,
@@ -47,22 +47,27 @@ from engine.layout.arena import (
     ST_MORE,
     ST_PAGE,
     ST_SPACE,
+    ST_SPOOLED,
     ST_UNDO,
     X_CHANGES,
     X_COPY_WORDS,
+    X_CURSOR,
     X_DISK,
     X_INDEXED,
     X_LAST,
+    X_SPOOLED,
     X_STATE,
     X_UNDO_WORDS,
     X_USED,
     X_WOKEN,
 )
 from engine.log.redo import Group
+from engine.spool_commit import commit_by_reference, room_in_spool, truncate_spool, wait_for_copies
 
 if TYPE_CHECKING:
     from engine.locks import RowKey
     from engine.memory.arena import Words
+    from engine.spool import Spool
     from engine.store import Store
 
 get_ident = threading.get_ident
@@ -81,8 +86,9 @@ SPACE_ATTEMPTS = 20
 SPACE_PAUSE_SECONDS = 0.05
 PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
 _NEEDS_ROOM = (ST_SPACE, ST_COPIES)
-_GOES_ON = (ST_MORE, ST_PAGE, ST_UNDO)
+_GOES_ON = (ST_MORE, ST_PAGE, ST_UNDO, ST_SPOOLED)
 APPLIED = 2  # X_STATE once every operation is in the rows
+COMMITTING = 3  # X_STATE of a commit in slices, until then
 
 
 class Transaction:
@@ -98,6 +104,7 @@ class Transaction:
         "mem",
         "place",
         "shared",
+        "spool",
         "store",
         "thread",
         "txid",
@@ -113,6 +120,7 @@ class Transaction:
         self.shared: set[RowKey] = set()
         self.is_ended = False
         self.group: Group | None = None
+        self.spool: Spool | None = None
 
     # --- usability -------------------------------------------------------------------------------
     def check(self) -> None:
@@ -127,22 +135,43 @@ class Transaction:
     def grow(self, words: int, ahead_words: int = 0) -> None:
         """Make room for `words` more words in the buffer, and for `ahead_words` that will follow if there is as much.
 
-        Raises: TransactionTooLarge past `transaction_memory`.
+        A transaction that spools gets some room; who needs more asks again. Raises: TransactionTooLarge past
+        `transaction_limit`, StorageFull, MemoryExhausted; who meets one ends the transaction.
         """
         used = int(self.mem[self.desc + X_USED])
         need = used + words + PAD_WORDS
         limit = self.store.transaction_words
-        if need > limit:
-            raise TransactionTooLarge(
-                f"the transaction needs more than transaction_memory ({limit * 8} bytes);"
-                " split it or open the store with a larger transaction_memory"
-            )
+        if self.spool is not None or need > limit:
+            room_in_spool(self, used)
+            return
         size = min(max(2 * self.buf.size, need, used + ahead_words + PAD_WORDS), limit)
         self.store.promise_redo(self.desc, size - self.buf.size)
         grown = np.zeros(size, dtype=np.int64)
         grown[:used] = self.buf[:used]
         self.buf = grown
         self.buf_bytes = grown.data.cast("B")
+
+    def bring(self) -> None:
+        """Bring the record back at which a kernel stopped with ST_SPOOLED. Raises: SpoolDamaged or StorageFull, and the
+        transaction was rolled back; IoFailed.
+        """
+        try:
+            self._bring()
+        except (Damaged, Retryable):
+            self.rollback()
+            raise
+
+    def _bring(self) -> None:
+        if self.spool is not None:
+            self.spool.bring(int(self.mem[self.desc + X_SPOOLED]))
+
+    def bring_to_end(self) -> None:
+        """`bring` for a commit or a rollback under way: there is no way back, only a restart may go on."""
+        try:
+            self._bring()
+        except (Damaged, StorageFull) as error:
+            text = f"{error.message}; the transaction can neither go on nor be taken back, open the store again"
+            raise self.store.fail(IoFailed(text, **error.evidence)) from error
 
     # --- end -------------------------------------------------------------------------------------
     def commit(self, wait: bool) -> None:
@@ -156,6 +185,9 @@ class Transaction:
         self.check()
         store = self.store
         log = store.log
+        if self.spool is not None:
+            commit_by_reference(self, self.spool)
+            return
         with store.latch:  # a crash in here: nothing of the transaction is on disk
             status = commit_small(
                 self.mem, self.desc, self.buf, log.fill, store.sink.current, store.epochs.current, self.txid
@@ -180,17 +212,17 @@ class Transaction:
             status = COMMIT_LOGGED | COMMIT_WOKEN
         elif status < 0:
             raise store.fail(InvariantBroken(f"commit met a broken invariant (status {status}); reopen the store"))
-        self._ended(status & COMMIT_WOKEN)  # visible, locks free; a crash here loses it whole, and nobody was told
+        self.ended(status & COMMIT_WOKEN)  # visible, locks free; a crash here loses it whole, and nobody was told
         if wait and status & COMMIT_LOGGED:
             try:
                 log.wait(ticket)  # after this line the group is durable, and so is the transaction
             except KeyboardInterrupt as error:
-                raise self._interrupted() from error
+                raise self.interrupted() from error
             except CommitOnFailedStore as error:
                 error.evidence["txid"] = self.txid
                 raise
 
-    def _interrupted(self) -> CommitInterrupted:
+    def interrupted(self) -> CommitInterrupted:
         return CommitInterrupted(
             f"the commit was interrupted on its way to the disk; ask outcome({self.txid})", txid=self.txid
         )
@@ -255,11 +287,11 @@ class Transaction:
         with store.latch:
             store.epochs.hold(self)
             store.log.adopt(group)  # from here on it is committed; a crash before its sync ends loses it whole
-        self._apply_slices(group)
+        self.apply_slices(group)
         self.buf = store.no_words  # the buffer belongs to the log until it is written
         return group.sequence
 
-    def _apply_slices(self, group: Group) -> None:
+    def apply_slices(self, group: Group) -> None:
         """Apply a large commit to the rows. A KeyboardInterrupt waits until the last slice: the log has the whole."""
         store = self.store
         step = self._disk_slice if int(self.mem[self.desc + X_DISK]) else self._slice
@@ -268,6 +300,8 @@ class Transaction:
         while status in _GOES_ON:
             try:
                 status = step(group)
+                if status == ST_SPOOLED:
+                    self.bring_to_end()
             except KeyboardInterrupt as error:
                 # The kernel keeps its place in the descriptor, so going on is right wherever the signal fell.
                 interrupt = error
@@ -276,11 +310,20 @@ class Transaction:
         if status != OK:
             raise store.fail(InvariantBroken(f"commit met a broken invariant (status {status}); reopen the store"))
         if interrupt is not None:
-            raise self._interrupted() from interrupt
+            raise self.interrupted() from interrupt
+
+    def _copies(self) -> Words:
+        """Room for what the next slice copies for a running local checkpoint. The latch is held."""
+        sink = self.store.sink
+        if self.spool is None or not sink.current.size:
+            return sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
+        return sink.room(int(slice_copy_words(self.mem, self.desc, SLICE_OPERATIONS)))
 
     def _slice(self, group: Group) -> int:
+        if self.spool is not None:
+            wait_for_copies(self.store)
         with self.store.latch:
-            copies = self.store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
+            copies = self._copies()
             if int(self.mem[self.desc + X_INDEXED]):
                 return self._indexed_slice(copies, group)
             operations = SLICE_KEEPING if int(self.mem[S_SNAPSHOT_NEWEST]) else SLICE_OPERATIONS
@@ -294,13 +337,15 @@ class Transaction:
     def _disk_slice(self, group: Group) -> int:
         """As `_slice`, its pages pinned. What cannot be read now was promised in the log: only a restart may go on."""
         disk = self.store.disk
+        if self.spool is not None:
+            wait_for_copies(self.store)
         pages, _ = disk.commit_pages(self)
         if not self._hold_for_slice(pages):
             return ST_MORE
         try:
             disk.undo.make_room(SLICE_UNDO_WORDS)
             with self.store.latch:
-                copies = self.store.sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
+                copies = self._copies()
                 if int(self.mem[self.desc + X_INDEXED]):
                     return self._indexed_slice(copies, group)
                 return int(commit_disk_step(self.mem, self.desc, self.buf, copies, group.epoch, SLICE_OPERATIONS))
@@ -347,15 +392,18 @@ class Transaction:
             if self.group is not None and self.group.sequence:
                 # A signal fell behind the hand-over to the log: it is committed, so the rows must follow.
                 if int(self.mem[self.desc + X_STATE]) != APPLIED:
-                    self._apply_slices(self.group)
+                    self.apply_slices(self.group)
                 self.store.epochs.unhold(self)
             elif int(self.mem[self.desc + X_STATE]) == APPLIED:
                 self.store.epochs.has_commits = True  # a signal fell right behind the commit's one step
             else:
                 self.store.epochs.unhold(self)
+                if int(self.mem[self.desc + X_STATE]) == COMMITTING:  # a signal fell right before the hand-over
+                    self.mem[self.desc + X_CURSOR] = 0
+                    self.mem[self.desc + X_STATE] = 1
                 self._unplan(0)
                 self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_OPERATIONS)))
-            self._ended(1)
+            self.ended(1)
         self.is_ended = True
 
     def _unplan(self, until: int) -> None:
@@ -367,11 +415,14 @@ class Transaction:
         """Call `step` until it is done. A KeyboardInterrupt waits: half undone, rows would stay locked for ever."""
         status = ST_MORE
         interrupt: KeyboardInterrupt | None = None
-        while status == ST_MORE:
+        while status in (ST_MORE, ST_SPOOLED):
             try:
                 status = step()
+                if status == ST_SPOOLED:
+                    self.bring_to_end()
             except KeyboardInterrupt as error:
                 interrupt = error  # the kernel may have been done already; doing it again changes nothing
+                status = ST_MORE
         if interrupt is not None:
             raise interrupt
         if status != OK:
@@ -382,9 +433,17 @@ class Transaction:
             self.mem[self.desc + X_WOKEN] = 0
             self.store.locks.wake(self)
 
-    def _ended(self, has_waiters: int) -> None:
+    def ended(self, has_waiters: int) -> None:
+        """The transaction has ended, its locks are free: wake who waits, give back what it used."""
         if self.is_ended:
             return
+        if self.spool is not None:
+            is_committed = self.group is not None and self.group.sequence > 0
+            if self.group is not None and is_committed:
+                self.store.spools.keep(self.txid, self.group.lsn, self.spool.size_bytes)
+            self.spool.close(is_committed)
+            self.buf = self.store.no_words
+            self.spool = None
         if self.shared:
             self.store.locks.release_shared(self)
         elif has_waiters:
@@ -402,10 +461,16 @@ class Transaction:
             yield
         except BaseException:
             if not self.is_ended and self.store.failure.first is None and int(self.mem[self.desc + X_LAST]) != until:
-                mem, desc, buf = self.mem, self.desc, self.buf
                 self._unplan(until)
-                self._undo(lambda: int(abort_to_savepoint_step(mem, desc, buf, until, used, changes, SLICE_OPERATIONS)))
+                self._undo(lambda: self._undo_savepoint(until, used, changes))
             raise
+
+    def _undo_savepoint(self, until: int, used: int, changes: int) -> int:
+        mem, desc, buf = self.mem, self.desc, self.buf
+        status = int(abort_to_savepoint_step(mem, desc, buf, until, used, changes, SLICE_OPERATIONS))
+        if status == OK and self.spool is not None:
+            truncate_spool(self, self.spool, used)
+        return status
 
     def __enter__(self) -> Self:
         return self

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from engine.memory.arena import Arena, Words
     from engine.options import Options
     from engine.snapshot import Snapshots
+    from engine.spool_files import SpoolFiles
 
 T = TypeVar("T", bound=Transaction)
 
@@ -52,6 +53,10 @@ class BeforeImages(Protocol):
         """`current` with room for `words` more words; the caller holds the commit latch."""
         ...
 
+    def waiting_words(self) -> int:
+        """Words of full buffers that the local checkpoint has not taken yet."""
+        ...
+
 
 class NoBeforeImages:
     """Nobody asks for before-images."""
@@ -63,6 +68,10 @@ class NoBeforeImages:
         """Nothing: no local checkpoint runs."""
         return self.current
 
+    def waiting_words(self) -> int:
+        """None."""
+        return 0
+
 
 class Transactions:
     """Everything transactions need. Made empty; `attach` gives it log and epochs once restart knows where they are."""
@@ -71,6 +80,7 @@ class Transactions:
     epochs: EpochClock
     disk: DiskColumns = None  # type: ignore[assignment]  # None for ever in a view of a local checkpoint
     snapshots: Snapshots = None  # type: ignore[assignment]  # likewise
+    spools: SpoolFiles = None  # type: ignore[assignment]  # as `log`
 
     def __init__(self, arena: Arena, options: Options, clock: Clock, failure: Failure, seed: int) -> None:
         self.arena = arena
@@ -84,6 +94,7 @@ class Transactions:
         self.locks = LockTable(self.mem, clock, options.lock_timeout_ms, failure)
         self.no_words: Words = np.zeros(0, dtype=np.int64)
         self.transaction_words = options.transaction_memory_bytes // 8
+        self.spool_words = options.transaction_limit_bytes // 8
         self.waits_for_disk = options.durability == "commit"
         self.tables: dict[str, Table] = {}
         self.by_id: dict[int, Table] = {}

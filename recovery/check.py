@@ -42,7 +42,9 @@ from engine.layout.arena import F_ROWS, OK, ST_MORE
 from engine.layout.lcp import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
 from engine.log.geometry import open_files
 from engine.log.reader import LogReader
+from engine.log.spool_reader import Referred, SpoolReader, referred
 from engine.memory.arena import NOTHING
+from engine.spool_files import spool_ids, spool_name
 from recovery.disk_check import FragmentCheck
 from recovery.disk_files_check import DiskFileCheck
 from recovery.index_check import check_indexes
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from engine.catalog import Catalog
     from engine.clock import Clock
     from engine.file_protocol import Files
+    from engine.log.reader import GroupRead
     from engine.options import Options
     from engine.store import Store
 
@@ -113,6 +116,7 @@ class FileCheck:
     def __init__(self, files: Files, report: CheckReport) -> None:
         self._files = files
         self._report = report
+        self._referred: list[Referred] = []
 
     def sysfile(self) -> Sysfile | None:
         """Both copies; the newer intact one."""
@@ -225,8 +229,7 @@ class FileCheck:
             self._report.files += len(handles)
             if until is None:
                 for group in reader.groups(lsn, sequence):
-                    self._report.groups += 1
-                    self._report.bytes += group.words.nbytes
+                    self._group(group)
                 if reader.end_lsn < sysfile.durable_lsn:
                     raise reader.damage(f"is damaged, and the log was durable through LSN {sysfile.durable_lsn}")
             else:
@@ -245,9 +248,33 @@ class FileCheck:
             if group is None:
                 reader.end_before(lsn, sequence)
                 raise reader.damage("is damaged")
-            self._report.groups += 1
-            self._report.bytes += group.words.nbytes
+            self._group(group)
             lsn, sequence = group.end_lsn, group.sequence + 1
+
+    def _group(self, group: GroupRead) -> None:
+        self._report.groups += 1
+        self._report.bytes += group.words.nbytes
+        what = referred(group)
+        if what is not None:
+            self._referred.append(what)
+
+    def spool_files(self, store: bytes, is_live: bool) -> None:
+        """The files that the groups of the log refer to, once `log` has read it."""
+        for what in self._referred:
+            self._report.files += 1
+            try:
+                self._report.bytes += SpoolReader(self._files, store, what).verify()
+            except (Damaged, Incompatible, IoFailed) as error:
+                if self._files.failure.first is not None:
+                    raise
+                self._report.add(error.message)
+        known = {what.txid for what in self._referred}
+        if not is_live:
+            self._report.notes.extend(
+                f"{spool_name(txid)} is left of a transaction that never committed"
+                for txid in spool_ids(self._files)
+                if txid not in known
+            )
 
     def catalog(self, catalog: Catalog | None) -> None:
         """A cache: what is wrong with it is made right by the next opening."""
@@ -344,6 +371,7 @@ def check_closed(
         is_cut = any(lcp_id > 1 for lcp_id in control_ids(files))
         start = (intact[-1].start_lsn, intact[-1].start_sequence) if intact and is_cut else (0, 1)
         check.log(sysfile, *start)
+        check.spool_files(sysfile.store, False)
         check.catalog(catalog_of(sysfile))
         disk = DiskFileCheck(files, sysfile, report)
         disk.closed(intact)
@@ -395,6 +423,7 @@ def check_live(
         place = log.tail_lsn, log.tail_sequence, log.durable_sequence + 1
     problems = len(report.problems)
     check.log(sysfile, *place)
+    check.spool_files(sysfile.store, True)
     with store.latch:
         is_cut = log.tail_lsn != place[0]
     if is_cut:

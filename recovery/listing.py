@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 from engine.disk.data_file import FOLDER as SPACE_FOLDER
 from engine.disk.data_file import file_name
 from engine.disk.tablespaces import TablespaceDefinition
-from engine.errors import Damaged, FileMissing, IoFailed, LcpDamaged, RedoDamaged, Rejected, SysfileDamaged
+from engine.errors import (
+    Damaged,
+    FileMissing,
+    IoFailed,
+    LcpDamaged,
+    RedoDamaged,
+    Rejected,
+    SpoolDamaged,
+    SysfileDamaged,
+)
 from engine.layout.arena import ENTRY_WORDS
 from engine.layout.lcp import (
     BLOCK_HEADER_WORDS,
@@ -29,12 +38,15 @@ from engine.layout.lcp import (
 from engine.layout.sealed import header_of
 from engine.log.geometry import FOLDER as REDO_FOLDER
 from engine.log.geometry import open_files
-from engine.log.listing import Dictionary, Entry, decode_image, image_size, key_of, list_group
+from engine.log.listing import Dictionary, Entry, decode_image, image_size, key_of, list_group, list_spooled
 from engine.log.reader import GroupRead, LogReader
+from engine.log.spool_reader import SpoolReader, referred
 from engine.log.undo_listing import list_undo_group
 from engine.log.undo_reader import UndoReader
 from engine.log.undo_ring import FOLDER as UNDO_FOLDER
 from engine.schema import TableDefinition
+from engine.spool_files import FOLDER as SPOOL_FOLDER
+from engine.spool_files import spool_name
 from recovery.local_checkpoint.control import Control, control_ids, read_control, read_controls
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
@@ -144,6 +156,7 @@ class StoreListing:
             "local checkpoint control": 0,
             "catalog": 0,
             "data files": 0,
+            "spool files": 0,
             "other": 0,
         }
         for folder, kind in (
@@ -153,10 +166,11 @@ class StoreListing:
             (LCP_FOLDER, ""),
             ("catalog", "catalog"),
             (SPACE_FOLDER, "data files"),
+            (SPOOL_FOLDER, "spool files"),
         ):
             for name in self._files.list(folder) if not folder or self._files.exists(folder) else ():
                 path = f"{folder}/{name}" if folder else name
-                if not folder and name in (REDO_FOLDER, UNDO_FOLDER, LCP_FOLDER, SPACE_FOLDER, "catalog"):
+                if not folder and name in (REDO_FOLDER, UNDO_FOLDER, LCP_FOLDER, SPACE_FOLDER, SPOOL_FOLDER, "catalog"):
                     continue
                 of_lcp = "data" if name.endswith(".data") else "control"
                 target = kind or f"local checkpoint {of_lcp}"
@@ -189,6 +203,7 @@ class StoreListing:
             try:
                 for group in self.groups(*start):
                     yield from list_group(group, dictionary)
+                    yield from self._spooled(group, dictionary)
                 return
             except RedoDamaged as error:
                 broken_lsn = error.evidence.get("lsn")
@@ -197,6 +212,21 @@ class StoreListing:
                 text = "overwritten by later groups: newer local checkpoints are complete"
                 yield {"kind": "retired", "lsn": broken_lsn, "text": text}
                 start = self._first_from(broken_lsn + 1)
+
+    def _spooled(self, group: GroupRead, dictionary: Dictionary) -> Iterator[Entry]:
+        """What lies in the spool file a group refers to, if it does."""
+        what = referred(group)
+        if what is None:
+            return
+        reader = SpoolReader(self._files, self.sysfile.store, what)
+        try:
+            reader.verify()
+            yield from list_spooled(group, reader, dictionary)
+        except SpoolDamaged as error:
+            kind, text = "damage", error.message
+            if self._is_overtaken() or what.lsn < self._start()[0]:
+                kind, text = "retired", "its file is gone: newer local checkpoints are complete"
+            yield {"kind": kind, "lsn": what.lsn, "file": spool_name(what.txid), "text": text}
 
     def _is_overtaken(self) -> bool:
         """Whether the owner has completed local checkpoints since we looked, so that older log may be overwritten."""

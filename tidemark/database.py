@@ -249,6 +249,7 @@ class Database(SchemaCalls):
             },
             "tablespaces": store.space.counters(),
             "transactions": {"open": len(store.locks.by_slot)},
+            "spool": store.spools.counters(),
         }
 
     def space_report(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from engine.errors import PageDamaged
 from engine.kernels.disk_commit import commit_at_hand, commit_pages
 from engine.kernels.disk_frames import cache_region_words
 from engine.kernels.undo import setup_undo, undo_region_words
-from engine.layout.arena import F_TABLESPACE, OK, S_UNDO
+from engine.layout.arena import F_TABLESPACE, OK, S_UNDO, ST_SPOOLED
 from engine.layout.disk_arena import FRAMES_MIN, FRESH_PAGE, TS_ID, U_LSN, U_USED
 from engine.log.undo import UndoLog
 from engine.log.undo_ring import UndoPosition, buffer_words_of, create_undo_files, undo_geometry
@@ -267,7 +267,8 @@ class DiskColumns:
     def commit_pages(self, txn: Transaction) -> tuple[list[int], bool]:
         """Pages the next slice of a commit needs, to be held, and whether that is all of it."""
         out = np.zeros(1 + self.pages_per_hold(COMMIT_PAGES), dtype=np.int64)
-        status = commit_pages(self.mem, txn.desc, txn.buf, out)
+        while (status := commit_pages(self.mem, txn.desc, txn.buf, out)) == ST_SPOOLED:
+            txn.bring_to_end()
         return (out[1 : 1 + int(out[0])] | FRESH_PAGE).tolist(), bool(status == OK)
 
     def commit_at_hand(self, txn: Transaction) -> int:

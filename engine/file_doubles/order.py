@@ -13,7 +13,8 @@ REDO group ends behind the reach of the newest durable sysfile (L6, ADR 0007); (
 everything written to the UNDO log before is durable, and not over what no `undo_cut` has declared free (U1, U4);
 (O10) a page goes to its place only when the UNDO log is durable through its LSN, (O11) and only when its copy in the
 double-write file is; (O12) that file is written over only when the pages written before are durable; (O13) a control
-file waits for the UNDO group of its mark and the pages from before it; (O14) an UNDO_RESTART record for all pages.
+file waits for the UNDO group of its mark and the pages from before it; (O14) an UNDO_RESTART record for all pages;
+(O15) what `order_spool.py` says of spool files.
 
 Not seen: a REDO group that starts at offset 0 of a file while the one before it, which ends the last file, is unsynced
 looks like one group across both.
@@ -34,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from engine.file_doubles.order_disk import DiskOrder
+from engine.file_doubles.order_spool import SpoolOrder
 from engine.file_doubles.order_undo import UndoOrder, is_undo_name
 from engine.file_doubles.wrapper import RawWrapper, WrappedFiles
 from engine.file_layer import CheckedFiles, parent_of
@@ -124,6 +126,7 @@ class _OrderRaw(RawWrapper):
         self._reach: int | None = None
         self._undo = UndoOrder()
         self._disk = DiskOrder()
+        self._spool = SpoolOrder()
         self._failed_sync = ""
         self._mutex = threading.RLock()
 
@@ -264,6 +267,7 @@ class _OrderRaw(RawWrapper):
             state = self._handles[file]
             self._check_renamed("pwrite", file.name, state)
             self._check_control("pwrite", file.name)
+            self._check_spool(self._spool.write_fault(file.name))
             view = flat(buffer)
             count = view.nbytes
             if _SYSFILE.fullmatch(file.name) and count == SYSFILE_BYTES:
@@ -274,6 +278,7 @@ class _OrderRaw(RawWrapper):
             if is_log:
                 self._check_redo_write(file, offset, count)
                 self._check_reach(file, offset, view)
+                self._check_spool(self._spool.redo_fault(view, self._is_durable))
             elif is_redo:
                 self._redo_bytes.clear()
             is_undo = is_undo_name(file.name) and offset + count <= self.inner.size(file)
@@ -369,6 +374,7 @@ class _OrderRaw(RawWrapper):
             self._check_alive("unlink", name)
             self._check_renamed("unlink", name, self._state(name))
             self._check_lcp_unlink(name)
+            self._check_spool(self._spool.unlink_fault(name, self._redo.tail))
             self.inner.unlink(name)
             self._states.pop(name, None)
             self._forget_sizes()
@@ -401,6 +407,11 @@ class _OrderRaw(RawWrapper):
             elif kind == "undo_cut":
                 self._undo.tail = int(values["position"])
         self.inner.mark(kind, values)
+
+    @staticmethod
+    def _check_spool(fault: str) -> None:
+        if fault:
+            raise OrderViolation(f"O15: {fault}")
 
     def _check_cut(self) -> None:
         for name in self._states:

@@ -14,7 +14,7 @@ from engine.disk_reading import read_rowid
 from engine.kernels.index_reads import own_rows
 from engine.kernels.key_words import LOWEST, encode_images
 from engine.layout import index_arena as ix
-from engine.layout.arena import ENTRY_WORDS, OK, ST_MORE, ST_SPACE, X_USED
+from engine.layout.arena import ENTRY_WORDS, OK, ST_MORE, ST_SPACE, ST_SPOOLED, X_USED
 
 if TYPE_CHECKING:
     from engine.index.ordered import OrderedIndex
@@ -147,7 +147,9 @@ def _gather(table: Table, txn: Transaction) -> tuple[Words, Words]:
     status = ST_MORE
     while status != OK:
         status = int(own_rows(table.mem, table.table_id, txn.desc, txn.buf, SLICE_ROWS, places, entries, state))
-        if status == ST_SPACE:
+        if status == ST_SPOOLED:
+            txn.bring()
+        elif status == ST_SPACE:
             places = np.concatenate([places, np.zeros(places.size + 4_096 * PLACE_WORDS, dtype=np.int64)])
         elif status < ST_SPACE:
             entries = np.concatenate([entries, np.zeros(entries.size + ST_SPACE - status, dtype=np.int64)])

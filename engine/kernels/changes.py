@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from engine.kernels import helper
 from engine.kernels.index_changes import promise_indexes, return_promises
-from engine.kernels.own_images import newest_operation, own_fixed, own_var
+from engine.kernels.own_images import is_image_away, newest_operation, own_fixed, own_var
 from engine.kernels.pool import give_cell, take_cell
 from engine.kernels.primary import index_insert, index_remove
 from engine.kernels.rows import give_slot, known_row_address, take_slot
@@ -41,6 +41,7 @@ from engine.layout.arena import (
     O_VAR,
     OK,
     OP_CANCELLED,
+    OP_DISK_KEPT,
     OP_RECORD_SHIFT,
     RESERVED,
     ROW_HEADER_WORDS,
@@ -52,6 +53,7 @@ from engine.layout.arena import (
     ST_COPIES,
     ST_MEMORY,
     ST_SPACE,
+    ST_SPOOLED,
     STATE_MASK,
     STATE_SHIFT,
     VAR_WORDS_MASK,
@@ -61,6 +63,7 @@ from engine.layout.arena import (
     X_LAST,
     X_OPS,
     X_RUN,
+    X_SPOOLED,
     X_TAIL_WORD,
     X_USED,
 )
@@ -142,7 +145,11 @@ def image_words(images, at, fixed_words, has_var):
 
 @helper
 def promise_copy(mem, txn, words):
-    """Promise room for a copy into a local checkpoint; OK or ST_COPIES. A lone transaction may exceed the limit."""
+    """Promise room for a copy into a local checkpoint; OK or ST_COPIES. A lone transaction may exceed the limit; one
+    that spools asks for copies slice by slice when it commits.
+    """
+    if mem[txn + X_SPOOLED] != 0:
+        return OK
     others = mem[S_COPY_RESERVED] - mem[txn + X_COPY_WORDS]
     if others > 0 and mem[S_COPY_RESERVED] + words > mem[S_COPY_LIMIT]:
         return ST_COPIES
@@ -283,6 +290,8 @@ def put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, reco
             return ST_MEMORY
     previous = newest_operation(mem[row])
     record = mem[txn + X_USED] << OP_RECORD_SHIFT | flags | KIND_UPDATE
+    if record_flags & FLAG_DISK_KEPT:
+        record |= OP_DISK_KEPT
     operation = add_operation(mem, txn, fragment, rowid, record, previous)
     if operation == 0:
         give_var(mem, fragment, reference)
@@ -322,6 +331,8 @@ def put_current(mem, txn, buf, fragment, rowid, row):
     fixed = mem[fragment + F_FIXED_WORDS]
     if mem[txn + X_USED] + OPERATION_WORDS + fixed > buf.size:
         return ST_SPACE
+    if is_image_away(mem, buf, row):
+        return ST_SPOOLED
     status = promise_copy(mem, txn, copy_words(mem, fragment, row))
     if status != OK:
         return status
@@ -333,6 +344,7 @@ def put_current(mem, txn, buf, fragment, rowid, row):
     flags = FLAG_VAR_KEPT if mem[fragment + F_HAS_VAR] else 0
     if mem[fragment + F_HAS_DISK]:
         flags |= FLAG_DISK_KEPT
+        mem[operation + O_RECORD] |= OP_DISK_KEPT
     record = write_record(mem, txn, buf, fragment, KIND_UPDATE, flags, OPERATION_WORDS + fixed, rowid, 1)
     if in_buffer:
         move_words(buf, source, buf, record + OPERATION_WORDS, fixed)

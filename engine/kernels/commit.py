@@ -8,10 +8,10 @@ operation.
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
-from engine.kernels.changes import drop_operation, image_words, restore_delete, set_lock
+from engine.kernels.changes import drop_operation, restore_delete, set_lock
 from engine.kernels.index_changes import return_promises
-from engine.kernels.own_images import newest_operation
-from engine.kernels.primary import image_key, index_remove, row_tag, tag_of
+from engine.kernels.own_images import is_away, newest_operation
+from engine.kernels.primary import index_remove, row_tag
 from engine.kernels.reads import write_entry
 from engine.kernels.rows import give_slot, known_row_address
 from engine.kernels.undo import undo_unpromise
@@ -27,7 +27,6 @@ from engine.layout.arena import (
     F_HAS_DISK,
     F_HAS_VAR,
     F_INDEX_SEED,
-    F_KEY_WORDS,
     F_LCP_ACTIVE,
     F_LCP_COPIED,
     F_LCP_PAGES,
@@ -68,9 +67,9 @@ from engine.layout.arena import (
     ST_PAGE,
     ST_REDO,
     ST_SPACE,
+    ST_SPOOLED,
     STATE_SHIFT,
     TXN_WORDS,
-    VAR_WORDS_MASK,
     X_CHANGES,
     X_COPY_WORDS,
     X_CURSOR,
@@ -209,7 +208,9 @@ def apply_insert(mem, txn, operation, epoch, author):
 
 @helper
 def apply_update(mem, txn, buf, operation, epoch, author, copies):
-    """Replace a row by its after-image."""
+    """Replace a row by its after-image; OK, ST_SPOOLED and nothing done, or ST_INVARIANT."""
+    if is_away(mem, buf, operation):
+        return ST_SPOOLED
     fragment = mem[operation + O_FRAGMENT]
     rowid = mem[operation + O_ROWID] & ROWID_MASK
     row = known_row_address(mem, fragment, rowid)
@@ -257,7 +258,7 @@ def apply_delete(mem, txn, operation, epoch, author, copies):
 
 @helper
 def apply_operations(mem, txn, buf, copies, epoch, budget):
-    """Apply up to about `budget` rows; OK when all are applied, ST_MORE, or ST_INVARIANT."""
+    """Apply up to about `budget` rows; OK when all are applied, ST_MORE, ST_SPOOLED, or ST_INVARIANT."""
     author = (mem[txn + X_TAIL_WORD] >> 32) & 0xFFFF
     done = 0
     operation = mem[txn + X_CURSOR]
@@ -281,6 +282,7 @@ def apply_operations(mem, txn, buf, copies, epoch, budget):
             rowid = mem[operation + O_ROWID] & ROWID_MASK
             release_row(mem, txn, known_row_address(mem, mem[operation + O_FRAGMENT], rowid), operation)
         if status != OK:
+            mem[txn + X_CURSOR] = operation
             return status
         after = mem[operation + O_NEXT]
         drop_operation(mem, operation)
@@ -374,31 +376,24 @@ def commit_begin(mem, txn, buf, txid):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
 def commit_step(mem, txn, buf, copies, epoch, budget):
-    """One slice of a large commit; OK when done, ST_MORE, or ST_INVARIANT."""
+    """One slice of a large commit; OK when done, ST_MORE, ST_SPOOLED, or ST_INVARIANT."""
     return apply_operations(mem, txn, buf, copies, epoch, budget)
 
 
 @helper
-def abort_insert(mem, txn, buf, operation):
-    """Give back what an insert run reserved."""
+def abort_insert(mem, txn, operation):
+    """Give back what an insert run reserved. Keys are those of the slots: its record may be away."""
     fragment = mem[operation + O_FRAGMENT]
     first = mem[operation + O_ROWID] & ROWID_MASK
     count = mem[operation + O_ROWID] >> COUNT_SHIFT
-    fixed = mem[fragment + F_FIXED_WORDS]
-    has_var = mem[fragment + F_HAS_VAR]
-    at = (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
     status = OK
     for rowid in range(first, first + count):
         row = known_row_address(mem, fragment, rowid)
-        start, words = image_key(buf, at, fixed, mem[fragment + F_KEY_WORDS])
-        tag = tag_of(buf, start, words, mem[fragment + F_INDEX_SEED])
+        tag = row_tag(mem, fragment, row, mem[fragment + F_INDEX_SEED])
         if index_remove(mem, fragment, tag, rowid) != OK:
             status = ST_INVARIANT
-        at += image_words(buf, at, fixed, has_var)
-        if mem[fragment + F_HAS_DISK]:
-            at += buf[at] & VAR_WORDS_MASK
         give_inserted(mem, txn, fragment, rowid)
-        if has_var:
+        if mem[fragment + F_HAS_VAR]:
             give_var(mem, fragment, mem[row + mem[fragment + F_ROW_WORDS] - 1])
         release_row(mem, txn, row, operation)
         mem[row] = mem[row] & LCP_BIT
@@ -409,12 +404,17 @@ def abort_insert(mem, txn, buf, operation):
 
 
 @helper
-def abort_one(mem, txn, buf, operation):
-    """Undo the newest operation of a transaction."""
+def abort_one(mem, txn, buf, operation, until):
+    """Undo the newest operation of a transaction; OK, ST_SPOOLED and nothing done, or ST_INVARIANT.
+
+    until: see `undo_until`; if it is 0, no record is needed any more.
+    """
     word = mem[operation + O_RECORD]
     kind = word & OP_KIND_MASK
     if kind == KIND_INSERT:
-        return abort_insert(mem, txn, buf, operation)
+        return abort_insert(mem, txn, operation)
+    if word & OP_REINSERT and until != 0 and is_away(mem, buf, mem[operation + O_PREVIOUS]):
+        return ST_SPOOLED
     fragment = mem[operation + O_FRAGMENT]
     row = known_row_address(mem, fragment, mem[operation + O_ROWID] & ROWID_MASK)
     if kind == KIND_UPDATE:
@@ -424,7 +424,7 @@ def abort_one(mem, txn, buf, operation):
     if kind == KIND_UPDATE:
         return_promises(mem, txn, fragment, 1)
     previous = mem[operation + O_PREVIOUS]
-    if word & OP_REINSERT:
+    if word & OP_REINSERT and until != 0:
         restore_delete(mem, buf, previous)
     if previous != 0:
         set_lock(mem, row, previous)
@@ -437,7 +437,9 @@ def abort_one(mem, txn, buf, operation):
 
 @helper
 def undo_until(mem, txn, buf, until, budget):
-    """Undo operations newer than `until` (0: all), newest first, about `budget` rows. OK, ST_MORE or ST_INVARIANT."""
+    """Undo operations newer than `until` (0: all), newest first, about `budget` rows. OK, ST_MORE, ST_SPOOLED or
+    ST_INVARIANT.
+    """
     status = OK
     done = 0
     while mem[txn + X_LAST] != until:
@@ -447,7 +449,10 @@ def undo_until(mem, txn, buf, until, budget):
         if done >= budget:
             return ST_MORE
         done += 1 + (mem[operation + O_ROWID] >> COUNT_SHIFT)
-        if abort_one(mem, txn, buf, operation) != OK:
+        undone = abort_one(mem, txn, buf, operation, until)
+        if undone == ST_SPOOLED:
+            return ST_SPOOLED
+        if undone != OK:
             status = ST_INVARIANT
         back = mem[operation + O_BACK]
         mem[txn + X_LAST] = back

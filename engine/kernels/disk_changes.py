@@ -25,7 +25,7 @@ from engine.kernels.disk_parts import (
     unplan_part,
 )
 from engine.kernels.operations import busy, cancel_delete, meet_row, refused_status
-from engine.kernels.own_images import lock_owner, newest_operation, own_kind
+from engine.kernels.own_images import is_away, lock_owner, newest_operation, own_kind
 from engine.kernels.partitions import fragment_of
 from engine.kernels.primary import entry_rowid, image_key, index_find, tag_of
 from engine.kernels.rows import known_row_address
@@ -47,6 +47,7 @@ from engine.layout.arena import (
     O_RECORD,
     O_ROWID,
     OK,
+    OP_DISK_KEPT,
     OP_KIND_MASK,
     OP_RECORD_SHIFT,
     OP_REINSERT,
@@ -56,6 +57,7 @@ from engine.layout.arena import (
     ST_MORE,
     ST_PAGE,
     ST_SPACE,
+    ST_SPOOLED,
     T_FIXED_WORDS,
     T_FRAGMENT_LIST,
     T_KEY_WORDS,
@@ -75,7 +77,6 @@ from engine.layout.disk import PIECE_HEADER_WORDS, UNDO_RECORD_WORDS
 from engine.layout.disk_arena import SLOT_BITS, TS_CACHE
 from engine.layout.redo import (
     FLAG_DISK_KEPT,
-    FLAGS_SHIFT,
     KIND_DELETE,
     KIND_INSERT,
     KIND_UPDATE,
@@ -90,26 +91,37 @@ def reference_at(mem, fragment, row):
 
 
 @helper
-def is_disk_kept(buf, record):
-    """Whether an operation's record carries no disk part."""
-    return (buf[record] >> FLAGS_SHIFT) & FLAG_DISK_KEPT
+def is_disk_kept(word):
+    """Whether an operation's record, whose word O_RECORD this is, carries no disk part."""
+    return word & OP_DISK_KEPT
+
+
+@helper
+def disk_operation(mem, row):
+    """Its lock holder's newest operation on a row that has a disk part; 0 if there is none."""
+    operation = newest_operation(mem[row])
+    while operation != 0:
+        word = mem[operation + O_RECORD]
+        kind = word & OP_KIND_MASK
+        if kind == KIND_INSERT or (kind == KIND_UPDATE and not is_disk_kept(word)):
+            return operation
+        operation = mem[operation + O_PREVIOUS]
+    return 0
 
 
 @helper
 def own_disk(mem, buf, fragment, row):
-    """Offset in its lock holder's buffer of a row's newest disk part; -1 if that lies on disk."""
-    fixed = mem[fragment + F_FIXED_WORDS]
-    operation = newest_operation(mem[row])
-    while operation != 0:
-        word = mem[operation + O_RECORD]
-        record = word >> OP_RECORD_SHIFT
-        if word & OP_KIND_MASK == KIND_INSERT:
-            return mem[reference_at(mem, fragment, row)]
-        if word & OP_KIND_MASK == KIND_UPDATE and not is_disk_kept(buf, record):
-            image = record + OPERATION_WORDS
-            return image + image_words(buf, image, fixed, mem[fragment + F_HAS_VAR])
-        operation = mem[operation + O_PREVIOUS]
-    return -1
+    """Offset in its lock holder's buffer of a row's newest disk part; -1 if that lies on disk, or ST_SPOOLED."""
+    operation = disk_operation(mem, row)
+    if operation == 0:
+        return -1
+    if is_away(mem, buf, operation):
+        return ST_SPOOLED
+    word = mem[operation + O_RECORD]
+    if word & OP_KIND_MASK == KIND_INSERT:
+        return mem[reference_at(mem, fragment, row)]
+    image = (word >> OP_RECORD_SHIFT) + OPERATION_WORDS
+    return image + image_words(buf, image, mem[fragment + F_FIXED_WORDS], mem[fragment + F_HAS_VAR])
 
 
 @helper
@@ -121,6 +133,8 @@ def current_part(mem, txn, buf, fragment, rowid, row):
     own = own_disk(mem, buf, fragment, row) if mem[row] & LOCK_MASK else -1
     if own >= 0:
         return OK, buf[own] & VAR_WORDS_MASK, 0
+    if own == ST_SPOOLED:
+        return ST_SPOOLED, 0, 0
     reference = mem[reference_at(mem, fragment, row)]
     page = reference >> SLOT_BITS
     if mem[fragment + F_DISK_WORDS] > 0:
@@ -215,6 +229,8 @@ def put_disk_existing(mem, txn, buf, fragment, rowid, images, at, mode):
     if flags < 0:
         return flags
     head = mem[row]
+    if flags == OP_REINSERT and is_away(mem, buf, newest_operation(head)):
+        return ST_SPOOLED
     status = change_disk_row(mem, txn, buf, fragment, rowid, row, images, at, flags, mode)
     if status == OK and flags == OP_REINSERT:
         cancel_delete(mem, buf, row, head)
@@ -309,13 +325,17 @@ def delete_disk_rows(mem, table, txn, buf, keys, offsets, stride, start, stop):
 
 @helper
 def unplan_operation(mem, buf, operation):
-    """Take back what one operation planned for disk parts; doing it again changes nothing. Rows it stood for."""
+    """Take back what one operation planned for disk parts; doing it again changes nothing. Rows it stood for, or
+    ST_SPOOLED.
+    """
     fragment = mem[operation + O_FRAGMENT]
     word = mem[operation + O_RECORD]
     kind = word & OP_KIND_MASK
     record = word >> OP_RECORD_SHIFT
-    if mem[fragment + F_HAS_DISK] == 0 or (kind != KIND_INSERT and kind != KIND_UPDATE) or is_disk_kept(buf, record):
+    if mem[fragment + F_HAS_DISK] == 0 or (kind != KIND_INSERT and kind != KIND_UPDATE) or is_disk_kept(word):
         return 1
+    if is_away(mem, buf, operation):
+        return ST_SPOOLED
     fixed = mem[fragment + F_FIXED_WORDS]
     count = mem[operation + O_ROWID] >> COUNT_SHIFT if kind == KIND_INSERT else 1
     image = record + OPERATION_WORDS
@@ -333,7 +353,7 @@ def unplan_operation(mem, buf, operation):
 def unplan_step(mem, txn, buf, until, budget):
     """Before a rollback: take back what operations newer than `until` (0: all) planned, about `budget` rows a call.
 
-    OK when done, else ST_MORE; X_CURSOR keeps the place.
+    OK when done, else ST_MORE or ST_SPOOLED; X_CURSOR keeps the place.
     """
     operation = mem[txn + X_CURSOR]
     if operation == 0:
@@ -343,7 +363,11 @@ def unplan_step(mem, txn, buf, until, budget):
         if done >= budget:
             mem[txn + X_CURSOR] = operation
             return ST_MORE
-        done += unplan_operation(mem, buf, operation)
+        rows = unplan_operation(mem, buf, operation)
+        if rows == ST_SPOOLED:
+            mem[txn + X_CURSOR] = operation
+            return ST_SPOOLED
+        done += rows
         operation = mem[operation + O_BACK]
     mem[txn + X_CURSOR] = 0
     return OK

@@ -32,6 +32,7 @@ from engine.kernels.disk_parts import (
     write_first_piece,
 )
 from engine.kernels.disk_space import space_is_fresh, space_word
+from engine.kernels.own_images import is_away
 from engine.kernels.rows import known_row_address
 from engine.kernels.undo import undo_has_room
 from engine.kernels.varparts import var_words
@@ -60,6 +61,7 @@ from engine.layout.arena import (
     ST_INVARIANT,
     ST_MORE,
     ST_PAGE,
+    ST_SPOOLED,
     ST_UNDO,
     STATE_MASK,
     STATE_SHIFT,
@@ -175,7 +177,9 @@ def insert_image(mem, fragment, row):
 
 @helper
 def list_pages(mem, txn, buf, out):
-    """Pages the commit needs next: out[1 : 1 + out[0]]. OK if these are all, ST_MORE if more will be needed."""
+    """Pages the commit needs next: out[1 : 1 + out[0]]. OK if these are all, ST_MORE if more will be needed,
+    ST_SPOOLED if nothing can be told before a record is brought back.
+    """
     out[0] = 0
     is_begun = mem[txn + X_STATE] == 3
     operation = mem[txn + X_CURSOR] if is_begun else mem[txn + X_FIRST]
@@ -187,13 +191,15 @@ def list_pages(mem, txn, buf, out):
         record = word >> OP_RECORD_SHIFT
         more = 0
         if mem[fragment + F_HAS_DISK]:
+            has_part = kind == KIND_INSERT or (kind == KIND_UPDATE and not is_disk_kept(word))
+            if has_part and is_away(mem, buf, operation):
+                # Only the first may ask for its record: bringing one further on could take the first one away again.
+                return ST_SPOOLED if operation == mem[txn + X_CURSOR] else ST_MORE
             if is_first and mem[txn + X_FREEING]:
                 more = add_chunks(mem, fragment, mem[txn + X_LINK], out)
             elif kind == KIND_INSERT:
                 more = add_inserted(mem, txn, buf, operation, mem[txn + X_PIECE] if is_first else 0, out)
-            elif (kind == KIND_UPDATE and not is_disk_kept(buf, record)) or (
-                kind == KIND_DELETE and not word & OP_CANCELLED
-            ):
+            elif (kind == KIND_UPDATE and not is_disk_kept(word)) or (kind == KIND_DELETE and not word & OP_CANCELLED):
                 row = known_row_address(mem, fragment, mem[operation + O_ROWID] & ROWID_MASK)
                 reference = mem[reference_at(mem, fragment, row)]
                 plan = 0
@@ -240,6 +246,8 @@ def is_placed(mem, row):
 @helper
 def apply_disk_insert(mem, txn, buf, operation, epoch, author):
     """Write the disk parts of an insert run and make its rows live, one by one; OK or why it stopped."""
+    if is_away(mem, buf, operation):
+        return ST_SPOOLED
     fragment = mem[operation + O_FRAGMENT]
     fixed = mem[fragment + F_FIXED_WORDS]
     count = mem[operation + O_ROWID] >> COUNT_SHIFT
@@ -323,10 +331,12 @@ def finish_disk_update(mem, txn, buf, operation, epoch):
 @helper
 def apply_disk_update(mem, txn, buf, operation, epoch, author, copies):
     """Replace a row and its disk part; OK or why it stopped."""
-    if is_disk_kept(buf, mem[operation + O_RECORD] >> OP_RECORD_SHIFT):
+    if is_disk_kept(mem[operation + O_RECORD]):
         return apply_update(mem, txn, buf, operation, epoch, author, copies)
     if mem[txn + X_FREEING]:
         return drop_chunks(mem, txn, mem[operation + O_FRAGMENT], epoch)
+    if is_away(mem, buf, operation):
+        return ST_SPOOLED
     status = prepare_disk_update(mem, txn, buf, operation, epoch)
     if status == OK:
         status = apply_update(mem, txn, buf, operation, epoch, author, copies)
@@ -454,5 +464,7 @@ def commit_on_pages(mem, txn, buf, fill, copies, epoch, txid):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
 def commit_disk_step(mem, txn, buf, copies, epoch, budget):
-    """One slice of a large commit with disk parts; OK when done, ST_MORE, ST_PAGE, ST_UNDO, or ST_INVARIANT."""
+    """One slice of a large commit with disk parts; OK when done, ST_MORE, ST_PAGE, ST_UNDO, ST_SPOOLED, or
+    ST_INVARIANT.
+    """
     return apply_disk_operations(mem, txn, buf, copies, epoch, budget)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.disk_cache import frame_of
-from engine.kernels.disk_changes import own_disk, reference_at
+from engine.kernels.disk_changes import disk_operation, own_disk, reference_at
 from engine.kernels.disk_lirs import touch_page
 from engine.kernels.disk_page import page_piece, page_piece_words
 from engine.kernels.disk_parts import LINKED_WORDS, chunk_words, part_on_page
+from engine.kernels.own_images import is_image_away
 from engine.kernels.partitions import fragment_of
 from engine.kernels.primary import entry_rowid, index_find, tag_of
 from engine.kernels.reads import entry_words, visible, write_entry
@@ -33,6 +34,7 @@ from engine.layout.arena import (
     ST_MORE,
     ST_PAGE,
     ST_SPACE,
+    ST_SPOOLED,
     STATE_MASK,
     STATE_SHIFT,
     T_SEED,
@@ -48,20 +50,22 @@ PAGE_OF_OWN = 0  # among wanted pages: nothing has to be brought in
 @helper
 def disk_page_of(mem, buf, fragment, row, mine):
     """Page a reader of the row needs; 0 if its disk part lies in the reader's own buffer."""
-    if mine and own_disk(mem, buf, fragment, row) >= 0:
+    if mine and disk_operation(mem, row) != 0:
         return PAGE_OF_OWN
     return mem[reference_at(mem, fragment, row)] >> SLOT_BITS
 
 
 @helper
 def read_whole(mem, txn, buf, fragment, rowid, row, out, at, state):
-    """Read a row with its disk part into out[at:]; entry words, ST_MISSING, ST_SPACE - words needed, or ST_PAGE or
-    ST_DAMAGED with the page in state[3]. state[4] counts incomplete entries.
+    """Read a row with its disk part into out[at:]; entry words, ST_MISSING, ST_SPACE - words needed, ST_SPOOLED, or
+    ST_PAGE or ST_DAMAGED with the page in state[3]. state[4] counts incomplete entries.
     """
     seen = visible(mem, txn, row)
     if seen == 0:
         return ST_MISSING
     own = own_disk(mem, buf, fragment, row) if seen == 2 else -1
+    if own == ST_SPOOLED or (seen == 2 and is_image_away(mem, buf, row)):
+        return ST_SPOOLED
     before = entry_words(mem, fragment, row, seen == 2)
     if own >= 0:
         words = buf[own] & VAR_WORDS_MASK

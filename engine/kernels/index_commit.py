@@ -35,6 +35,7 @@ from engine.kernels.index_changes import (
     remove_entries,
     return_promises,
 )
+from engine.kernels.own_images import is_away
 from engine.kernels.rows import known_row_address
 from engine.kernels.undo import undo_has_room
 from engine.kernels.unique_changes import leave_deleted, leave_replaced
@@ -54,6 +55,7 @@ from engine.layout.arena import (
     ST_INVARIANT,
     ST_MORE,
     ST_PAGE,
+    ST_SPOOLED,
     ST_UNDO,
     X_CURSOR,
     X_DISK,
@@ -98,10 +100,13 @@ def apply_indexed_update(mem, txn, buf, operation, epoch, author, copies):
     fragment = mem[operation + O_FRAGMENT]
     rowid = mem[operation + O_ROWID] & ROWID_MASK
     record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
-    has_part = mem[fragment + F_HAS_DISK] != 0 and not is_disk_kept(buf, record)
+    has_part = mem[fragment + F_HAS_DISK] != 0 and not is_disk_kept(mem[operation + O_RECORD])
     if has_part:
         if mem[txn + X_FREEING]:
             return drop_chunks(mem, txn, fragment, epoch)
+    if is_away(mem, buf, operation):
+        return ST_SPOOLED
+    if has_part:
         status = prepare_disk_update(mem, txn, buf, operation, epoch)
         if status != OK:
             return status
@@ -184,7 +189,7 @@ def apply_indexed_operations(mem, txn, buf, copies, epoch, budget):
 def commit_indexed(mem, txn, buf, fill, copies, epoch, txid, budget, out):
     """budget 0: `commit_small`, or `commit_disk`, for a transaction that changes ordered indexes; ST_MORE, nothing
     done, if it changes many entries. Else one slice of a large commit, of about so many entries: OK when done, ST_MORE,
-    ST_PAGE, ST_UNDO, or ST_INVARIANT.
+    ST_PAGE, ST_UNDO, ST_SPOOLED, or ST_INVARIANT.
 
     out: empty if the pages that disk parts need are pinned; else as in `commit_at_hand`, and ST_PAGE if one is missing.
     """

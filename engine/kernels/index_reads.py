@@ -9,7 +9,7 @@ from __future__ import annotations
 from engine.kernels import helper, kernel
 from engine.kernels.disk_reads import disk_page_of, read_whole
 from engine.kernels.key_words import encode_row, row_of_place, side_part
-from engine.kernels.own_images import lock_owner, newest_operation
+from engine.kernels.own_images import is_image_away, lock_owner, newest_operation
 from engine.kernels.reads import entry_words, visible, write_entry
 from engine.kernels.rows import known_row_address
 from engine.kernels.tree_scans import entries_before, next_entries
@@ -36,6 +36,7 @@ from engine.layout.arena import (
     ST_MISSING,
     ST_MORE,
     ST_SPACE,
+    ST_SPOOLED,
     X_FIRST,
 )
 from engine.layout.index_arena import (
@@ -163,7 +164,7 @@ def own_rows(mem, table, txn, buf, budget, rowids, out, state):
 
     table: number. Operations from state[0] on (0: the first), about `budget` rows a call. state: [operation to go on
     at, rows found, words used]. rowids gets fragment number, ROWID and image offset of each. OK at the end, ST_MORE,
-    or ST_SPACE - words needed, or ST_SPACE when rowids is full.
+    ST_SPOOLED, or ST_SPACE - words needed, or ST_SPACE when rowids is full.
     """
     operation = state[0] if state[0] != 0 else mem[txn + X_FIRST]
     looked = 0
@@ -179,6 +180,8 @@ def own_rows(mem, table, txn, buf, budget, rowids, out, state):
             words = own_words(mem, txn, buf, fragment, operation, rowids, out, state)
             if words > 0:
                 return ST_SPACE - words
+            if words < 0:
+                return words
         looked += 1 + count
         operation = mem[operation + O_NEXT]
     state[0] = -1
@@ -187,13 +190,17 @@ def own_rows(mem, table, txn, buf, budget, rowids, out, state):
 
 @helper
 def own_words(mem, txn, buf, fragment, operation, rowids, out, state):
-    """Copy the rows whose newest operation this is; 0, or the words `out` lacks for all, and nothing is copied."""
+    """Copy the rows whose newest operation this is; 0, or, and nothing is copied, the words `out` lacks for all or
+    ST_SPOOLED.
+    """
     first = mem[operation + O_ROWID] & ROWID_MASK
     count = max(1, mem[operation + O_ROWID] >> COUNT_SHIFT)
     need = 0
     for rowid in range(first, first + count):
         row = known_row_address(mem, fragment, rowid)
         if stands_for(mem, txn, operation, row):
+            if is_image_away(mem, buf, row):
+                return ST_SPOOLED
             need += entry_words(mem, fragment, row, True)
     if state[2] + need > out.size:
         return need

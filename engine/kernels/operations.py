@@ -19,7 +19,7 @@ from engine.kernels.changes import (
     touch_update,
 )
 from engine.kernels.checksums import xxh64_hash
-from engine.kernels.own_images import lock_owner, own_kind
+from engine.kernels.own_images import is_away, lock_owner, newest_operation, own_kind
 from engine.kernels.partitions import PARTITION_SEED, POSITIVE, fragment_of, partition_of
 from engine.kernels.primary import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
 from engine.kernels.rows import known_row_address, row_address
@@ -44,6 +44,7 @@ from engine.layout.arena import (
     ST_MISSING,
     ST_MORE,
     ST_PARTITION,
+    ST_SPOOLED,
     STATE_MASK,
     STATE_SHIFT,
     T_FIXED_WORDS,
@@ -96,6 +97,8 @@ def put_existing(mem, txn, buf, fragment, rowid, images, at, mode):
     if flags < 0:
         return flags
     head = mem[row]
+    if flags == OP_REINSERT and is_away(mem, buf, newest_operation(head)):
+        return ST_SPOOLED
     status = change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, 0, 0)
     if status == OK and flags == OP_REINSERT:
         cancel_delete(mem, buf, row, head)

@@ -18,6 +18,7 @@ from engine.layout.arena import (
     OP_KIND_MASK,
     OP_RECORD_SHIFT,
     ROW_HEADER_WORDS,
+    X_SPOOLED,
 )
 from engine.layout.redo import KIND_UPDATE, OPERATION_WORDS
 
@@ -63,6 +64,27 @@ def own_fixed(mem, buf, row):
             return 1, (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
         operation = mem[operation + O_PREVIOUS]
     return 0, row + ROW_HEADER_WORDS
+
+
+@helper
+def is_away(mem, buf, operation):
+    """Whether an operation's record is in the spool file only; X_SPOOLED then says where it belongs."""
+    at = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
+    if buf[at] != 0:  # no record begins with 0
+        return False
+    mem[mem[operation + O_TXN] + X_SPOOLED] = at
+    return True
+
+
+@helper
+def is_image_away(mem, buf, row):
+    """Whether the fixed image that a row's lock holder sees is in its spool file only, see `own_fixed`, `is_away`."""
+    operation = newest_operation(mem[row])
+    while operation != 0:
+        if mem[operation + O_RECORD] & OP_KIND_MASK == KIND_UPDATE:
+            return is_away(mem, buf, operation)
+        operation = mem[operation + O_PREVIOUS]
+    return False
 
 
 @helper

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.kernels import helper, kernel
+from engine.kernels.own_images import is_image_away
 from engine.kernels.reads import entry_words, visible, write_entry
 from engine.kernels.rows import known_row_address, map_get
 from engine.kernels.vm_rows import add_wide
@@ -32,6 +33,7 @@ from engine.layout.arena import (
     ST_INVARIANT,
     ST_MORE,
     ST_SPACE,
+    ST_SPOOLED,
     STATE_MASK,
     STATE_SHIFT,
 )
@@ -184,7 +186,7 @@ def scan_program(mem, fragment, txn, buf, limit, is_copied, program, rows, work,
     entries of those it accepts into out unless is_copied is 0.
 
     state: words PS_… of `engine/layout/program_scan.py`. Returns OK at the fragment's end, behind a last row, or at a
-    row with an error, whose entry lies at out[state[PS_WORDS]:]; ST_MORE; or ST_SPACE - words needed.
+    row with an error, whose entry lies at out[state[PS_WORDS]:]; ST_MORE; ST_SPOOLED; or ST_SPACE - words needed.
     """
     state[PS_LOOKED] = 0
     state[PS_END] = 0
@@ -198,6 +200,8 @@ def scan_program(mem, fragment, txn, buf, limit, is_copied, program, rows, work,
         if is_own:
             rowid = state[PS_POSITION]
             row = known_row_address(mem, fragment, rowid)
+            if is_image_away(mem, buf, row):
+                return ST_SPOOLED
             need = entry_words(mem, fragment, row, True)
             if state[PS_WORDS] + need > out.size:
                 return ST_SPACE - need

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.changes import copy_image
-from engine.kernels.own_images import lock_owner, own_kind, own_var
+from engine.kernels.own_images import is_image_away, lock_owner, own_kind, own_var
 from engine.kernels.partitions import fragment_number, fragment_of
 from engine.kernels.primary import (
     AHEAD_ROWS,
@@ -44,6 +44,7 @@ from engine.layout.arena import (
     ST_MISSING,
     ST_MORE,
     ST_SPACE,
+    ST_SPOOLED,
     STATE_MASK,
     STATE_SHIFT,
     T_FRAGMENT_LIST,
@@ -91,7 +92,9 @@ def visible(mem, txn, row):
 
 @helper
 def read_entry(mem, txn, buf, fragment, entry, out, at):
-    """Read the row of an index entry into out[at:]; returns entry words, ST_MISSING, or ST_SPACE - words needed."""
+    """Read the row of an index entry into out[at:]; returns entry words, ST_MISSING, ST_SPOOLED, or ST_SPACE - words
+    needed.
+    """
     if entry == 0:
         return ST_MISSING
     rowid = entry_rowid(mem, entry)
@@ -99,6 +102,8 @@ def read_entry(mem, txn, buf, fragment, entry, out, at):
     seen = visible(mem, txn, row)
     if seen == 0:
         return ST_MISSING
+    if seen == 2 and is_image_away(mem, buf, row):
+        return ST_SPOOLED
     need = entry_words(mem, fragment, row, seen == 2)
     if at + need > out.size:
         return ST_SPACE - need
@@ -165,7 +170,10 @@ def confirmed(mem, table, fragment, entry, keys, first, words):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1])")
 def read_row(mem, table, txn, buf, key, words, out):
-    """Read one row by canonical key; returns entry words, ST_MISSING, or ST_SPACE - words needed. txn 0: committed."""
+    """Read one row by canonical key; entry words, ST_MISSING, ST_SPOOLED or ST_SPACE - words needed.
+
+    txn 0: committed.
+    """
     return read_into(mem, table, txn, buf, key, 0, words, out, 0)
 
 
@@ -183,8 +191,8 @@ def read_int_key(mem, table, key, out):
 def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out, offsets, state):
     """Read rows [start, stop) by key into out; offsets gets the image offset of each row found.
 
-    state: [rows found, words used, next key]. Returns OK, or ST_SPACE - words needed when out is full (state says where
-    to go on).
+    state: [rows found, words used, next key]. Returns OK, or, and state says where to go on, ST_SPOOLED, or ST_SPACE -
+    words needed when out is full.
     """
     fragments = mem[table + T_FRAGMENT_LIST]
     for begin in range(start, stop, AHEAD_ROWS):
@@ -199,7 +207,7 @@ def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out,
                 entry = confirmed(mem, table, fragment, offsets[i] & HINT_MASK, keys, first, words)
                 done = read_entry(mem, txn, buf, fragment, entry, out, state[1])
             state[2] = i
-            if done <= ST_SPACE:
+            if done <= ST_SPACE or done == ST_SPOOLED:
                 return done
             if done > 0:
                 offsets[state[0]] = state[1] + ENTRY_WORDS
@@ -213,8 +221,8 @@ def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out,
 def scan_rows(mem, fragment, txn, buf, limit, out, offsets, state):
     """Copy visible rows from ROWID state[2] on into out, looking at no more than `limit` slots.
 
-    state: [rows found, words used, next ROWID]. Returns OK at the fragment's end, ST_MORE, or ST_SPACE - words
-    needed.
+    state: [rows found, words used, next ROWID]. Returns OK at the fragment's end, ST_MORE, ST_SPOOLED, or ST_SPACE -
+    words needed.
     """
     position = state[2]
     row_words = mem[fragment + F_ROW_WORDS]
@@ -239,6 +247,8 @@ def scan_rows(mem, fragment, txn, buf, limit, out, offsets, state):
             state_now = (mem[row] >> STATE_SHIFT) & STATE_MASK
             if state_now == LIVE or (state_now == RESERVED and txn != 0):
                 seen = visible(mem, txn, row)
+                if seen == 2 and is_image_away(mem, buf, row):
+                    return ST_SPOOLED
                 if seen:
                     need = entry_words(mem, fragment, row, seen == 2)
                     if state[1] + need > out.size or state[0] >= offsets.size:

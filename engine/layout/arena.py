@@ -203,6 +203,7 @@ OP_LOCK = 0  # only a lock; the other kinds are those of REDO records
 OP_CANCELLED = 1 << 8  # a delete that an insert of the same key has taken back
 OP_REINSERT = 1 << 9  # the update that took back a delete
 OP_WAS_SHARED = 1 << 10  # it took the place of the transaction's own shared lock, which comes back if it is undone
+OP_DISK_KEPT = 1 << 11  # an update whose record has no disk part
 OP_KIND_MASK = 0xFF
 OP_FLAG_MASK = 0xFFFF
 OP_RECORD_SHIFT = 16
@@ -249,6 +250,7 @@ X_FREEING = 26  # commit: 1 while chunks of an old disk part are being freed
 X_GENERATION = 28  # S_INDEX_GENERATION when it began: it promises for, and changes, indexes up to this one
 X_UNIQUE = 31  # evidence of the last call: unique index that has the key already
 X_INDEXED = 29  # most entries of ordered indexes its commit adds and removes
+X_SPOOLED = 30  # not 0: its records go to a file; behind ST_SPOOLED, the offset of the record that is away
 
 # --- status codes of kernels --------------------------------------------------------------------
 OK = 0
@@ -269,6 +271,7 @@ ST_DAMAGED = -14  # a disk page has not what its rows say
 ST_PARTITION = -15  # no partition takes the row
 ST_UNIQUE = -18  # another row has the key in a unique index
 ST_INDEXED = -16  # the commit changes ordered indexes: another kernel does that
+ST_SPOOLED = -17  # a record of the transaction is in its spool file only: X_SPOOLED says which
 ST_TOO_OLD = -20  # a snapshot was closed or given up, or has lost a disk part
 
 assert BLOCKS_PER_PAGE * BLOCK_WORDS == PAGE_WORDS
@@ -280,4 +283,4 @@ assert F_MAP + MAP_ROOTS == BLOCK_WORDS
 assert TAG_BITS + 1 + ENTRY_TAG_SHIFT == 63, "an index entry stays non-negative"
 assert SEG_BLOCK + SEG_BLOCKS_MAX == SEG_WORDS
 assert (1 << INDEX_DEPTH_MAX) == DIRECTORY_LEAVES * BLOCK_WORDS
-assert X_UNDO_PAGE < TXN_WORDS and X_INDEXED < TXN_WORDS
+assert X_UNDO_PAGE < TXN_WORDS and X_INDEXED < TXN_WORDS and X_SPOOLED < TXN_WORDS

@@ -22,6 +22,7 @@ from engine.layout.lcp import LCP_BLOCK, LCP_CONTROL
 from engine.layout.log import GROUP
 from engine.layout.notes import NOTES, bit_fields, constants
 from engine.layout.sealed import FORMAT_VERSION, SEAL
+from engine.layout.spool import SPOOL_BLOCK
 from engine.layout.sysfile import SYSFILE
 
 STRUCTURES: dict[str, np.dtype[Any]] = {
@@ -37,6 +38,7 @@ STRUCTURES: dict[str, np.dtype[Any]] = {
     "catalog seal": CATALOG_SEAL,
     "data file": DATA_FILE,
     "extents": EXTENTS,
+    "spool block": SPOOL_BLOCK,
 }
 FOLDER = "docs"
 NAME = "format.md"

@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from engine import ids, schema
-from engine.layout import arena, catalog, disk, disk_arena, lcp, log, redo, row, sealed, sysfile
+from engine.layout import arena, catalog, disk, disk_arena, lcp, log, redo, row, sealed, spool, sysfile
 
 NOTES: dict[str, dict[str, str]] = {
     "seal": {
@@ -51,6 +51,13 @@ NOTES: dict[str, dict[str, str]] = {
         "undo_file_count": "UNDO files; 0: no UNDO log yet",
         "undo_void_sequence": "UNDO groups from here on with a `next_lsn` up to `undo_void_lsn` are void; 0: none",
         "undo_void_lsn": "a floor for the LSNs of the UNDO log too",
+        "reserved": "0",
+    },
+    "spool block": {
+        "txid": "the transaction",
+        "number": "of the block in its file, from 0",
+        "start_word": "word of the transaction's buffer at which its first record stands",
+        "records_words": "words of records behind this header; the rest up to 4 KiB is zero",
         "reserved": "0",
     },
     "undo group": {
@@ -210,6 +217,17 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
             (3, _bits(redo.ANY_VALUE_MASK), "any-value"),
             (3, _bits(redo.AUTHOR_MASK, redo.AUTHOR_SHIFT), "author"),
         ],
+        "files record": [
+            (0, _bits(redo.KIND_MASK), "kind: FILES"),
+            (0, f"{redo.WORDS_SHIFT}–62", "words of the record"),
+            (1, "0–62", f"what the files are: {redo.FILES_SPOOL} the spool file of a transaction"),
+            (2, "0–62", "transaction id, which is the file's name in hexadecimal digits"),
+            (3, "0–62", "blocks in the file"),
+            (4, "0–62", "words of records in them"),
+            (5, "0–62", "bytes of the file"),
+            (6, "0–63", f"XXH3-64 over {spool.DIGEST_PAD_WORDS - 1} zero words and the checksums of all blocks"),
+            (7, "0–63", "0"),
+        ],
         "row entry": [
             (0, _bits(redo.ROWID_MASK), "ROWID"),
             (1, "0–62", "epoch of the last change"),
@@ -227,7 +245,7 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
 
 
 # Constants of these modules are the format; which versions a program still reads is not.
-_FORMAT_MODULES = (catalog, disk, lcp, log, redo, row, sealed, sysfile)
+_FORMAT_MODULES = (catalog, disk, lcp, log, redo, row, sealed, spool, sysfile)
 _NO_FORMAT = frozenset({"FORMAT_VERSION_OLDEST"})
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 GROUP_WORDS = 16  # sealed group header, see `engine/layout/log.py`
 TRANSACTION_WORDS = 4
 OPERATION_WORDS = 4
+FILES_WORDS = 8  # kind, what the files are, number, blocks, words of records, bytes, digest, 0
 
 KIND_TRANSACTION = 1  # leads the records of one transaction: total words, transaction id, operations
 KIND_INSERT = 2  # `count` row images at consecutive slots of one page
@@ -21,6 +22,8 @@ KIND_SCHEMA = 7  # byte length, then JSON of a schema change, zero-padded to wor
 KIND_FILES = 8  # commit by reference: names sealed files
 KIND_NOOP = 9  # an operation the same transaction has taken back
 KIND_MAX = 9
+
+FILES_SPOOL = 1  # of a KIND_FILES record: the spool file of the transaction of this number
 
 FLAG_VAR_KEPT = 1  # the image is only the fixed part; the var part stays
 FLAG_DISK_KEPT = 2  # the image has no disk part; the one on disk stays

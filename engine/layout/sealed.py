@@ -30,6 +30,7 @@ KIND_DATA_FILE = 0x4644  # first page of a data file
 KIND_UNDO_GROUP = 0x5547
 KIND_DOUBLE_WRITE = 0x5744
 KIND_EXTENTS = 0x5845  # block of extent headers in a local checkpoint
+KIND_SPOOL = 0x5053  # block of a spool file
 
 SEAL_FIELDS: list[tuple[str, str]] = [
     ("checksum", "<u8"),  # XXH3-64 over everything behind this field

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import PageDamaged, RedoDamaged
@@ -41,12 +42,15 @@ from engine.layout.redo import (
     WORDS_SHIFT,
 )
 from engine.layout.row import WORD_BYTES
+from engine.log.spool_reader import referred
 from engine.row_format import RowFormat
 from engine.row_part import image_words
 from engine.schema import TableDefinition
+from engine.spool_files import spool_name
 
 if TYPE_CHECKING:
     from engine.log.reader import GroupRead
+    from engine.log.spool_reader import SpoolReader
     from engine.memory.arena import Words
 
 Entry = dict[str, Any]
@@ -113,9 +117,43 @@ def list_group(group: GroupRead, dictionary: Dictionary) -> Iterator[Entry]:
             }
         elif kind == KIND_SCHEMA:
             yield _schema(group, at, size, dictionary)
+        elif kind == KIND_FILES:
+            yield _files(group, at)
         else:
             yield from _operation(group, at, size, dictionary)
         at += size
+
+
+def _files(group: GroupRead, at: int) -> Entry:
+    what = referred(group)
+    if what is None:
+        raise _impossible(group, at)
+    return {
+        "kind": "files",
+        "lsn": group.lsn + at * 8,
+        "file": spool_name(what.txid),
+        "blocks": what.blocks,
+        "words": what.records_words,
+        "bytes": what.size_bytes,
+    }
+
+
+def list_spooled(group: GroupRead, reader: SpoolReader, dictionary: Dictionary) -> Iterator[Entry]:
+    """The operations in the spool file that a group refers to: LSN of the group, file and offset. It was verified.
+
+    Raises: SpoolDamaged, RedoDamaged for impossible sizes.
+    """
+    name = spool_name(reader.what.txid)
+    for words, start, stop, offset in reader.blocks():
+        block = replace(group, words=words, records_words=stop - start)
+        at = start
+        while at < stop:
+            size = int(words[at]) >> WORDS_SHIFT
+            if size < 2 or at + size > stop:
+                raise _impossible(group, at)
+            for entry in _operation(block, at, size, dictionary):
+                yield {**entry, "lsn": group.lsn, "file": name, "offset": offset + at * 8}
+            at += size
 
 
 def _impossible(group: GroupRead, at: int) -> RedoDamaged:

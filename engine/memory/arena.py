@@ -6,6 +6,7 @@ rows need it.
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,32 @@ from engine.layout.arena import (
 Words = NDArray[np.int64]
 NOTHING: Words = np.zeros(0, dtype=np.int64)  # for kernels that ask for an array and will not look into it
 DROP_PAGES_PER_CALL = 256
+
+
+# The system takes account of such memory when it is touched, not when it is reserved. Python 3.11 has no name for it.
+_MAP_NORESERVE = 0x4000
+
+
+class Reservation:
+    """Private anonymous memory outside the arena that costs nothing before it is touched, and can be given back."""
+
+    def __init__(self, words: int) -> None:
+        """Zeroed; `words` are rounded up to whole pages of the system. Raises: MemoryExhausted."""
+        size_bytes = -(-words * 8 // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            self._map = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+        except (OSError, ValueError, OverflowError) as error:
+            raise MemoryExhausted(
+                f"{size_bytes} bytes of address space cannot be reserved; open with a smaller transaction_limit"
+            ) from error
+        self._map.madvise(mmap.MADV_NOHUGEPAGE)  # or what is given back would leave most of 2 MiB behind
+        self.words: Words = np.frombuffer(self._map, dtype=np.int64)
+        self.page_words = mmap.PAGESIZE // 8
+
+    def give_back(self, start: int, stop: int) -> None:
+        """Words [start, stop), whole pages, are zero from here on and cost nothing again."""
+        if start < stop:
+            self._map.madvise(mmap.MADV_DONTNEED, start * 8, (stop - start) * 8)
 
 
 class Arena:

@@ -52,6 +52,10 @@ class CopySink:
             current = self.current = self._fresh(max(BUFFER_WORDS, words + 1))
         return current
 
+    def waiting_words(self) -> int:
+        """Words of the full buffers that `take_full` would give."""
+        return sum(buffer.size for buffer in list(self._full))
+
     def take_full(self) -> list[Words]:
         """The full buffers. Takes the latch only if there are any; give them back with `reuse`."""
         if not self._full:

@@ -258,3 +258,4 @@ class LocalCheckpoint:
             if older.undo is not None:
                 disk.undo.set_tail(older.undo.sequence, older.undo.position)
             disk.space.free_dropped(owner for control in intact[:KEPT] for owner in control.owners())
+        self._store.spools.cut(self._store.log.tail_lsn)

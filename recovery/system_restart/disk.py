@@ -16,17 +16,17 @@ import numpy as np
 
 from engine.disk.columns import DiskColumns
 from engine.disk.double_write import mend
-from engine.errors import InvariantBroken, PageDamaged, RedoDamaged, UndoDamaged
+from engine.errors import InvariantBroken, PageDamaged, UndoDamaged
 from engine.kernels.disk_replay import R_OFFSET, R_PAGE, REPLAY_STATE_WORDS, replay_disk_group, undo_records
 from engine.layout.arena import OK, PAGE_WORDS, ST_DAMAGED, ST_EXTENT, ST_MEMORY, ST_MORE, ST_PAGE, ST_UNDO
 from engine.layout.disk import UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
 from engine.layout.disk_arena import FRESH_PAGE
-from engine.layout.redo import GROUP_WORDS
 from engine.log.geometry import open_files
 from engine.log.undo_reader import UndoReader
 from recovery.local_checkpoint.extents_file import read_extents, restore_extents
 from recovery.sysfile import open_copies, write_sysfile
 from recovery.system_restart.load import EXTENTS, DataFileDamaged, PartsOutOfMemory
+from recovery.system_restart.spool import does_not_fit
 
 if TYPE_CHECKING:
     from engine.clock import Clock
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from engine.store import Store
     from recovery.local_checkpoint.control import Control
     from recovery.sysfile import Sysfile
+    from recovery.system_restart.spool import Records, Spooled
 
 UNDO_FLUSH_WORDS = PAGE_WORDS + 64  # more than one step of a replay needs in the UNDO buffer, with the largest pages
 HELD_MAX = 8  # pages kept for one record that needs several
@@ -229,42 +230,43 @@ class DiskRestart:
         )
 
     # --- REDO ------------------------------------------------------------------------------------
-    def redo(self, groups: list[GroupRead], tables: Words) -> int:
+    def redo(self, groups: list[GroupRead], spooled: Spooled, tables: Words) -> int:
         """Replay the groups' records of tables with disk columns; how many. Raises: RedoDamaged, PageDamaged, …"""
         if tables.any():
-            self._redo(groups, tables)
+            self._redo(groups, spooled, tables)
         if self._has_restart:
             self.columns.undo.made_again()
         return self.replayed
 
-    def _redo(self, groups: list[GroupRead], tables: Words) -> None:
+    def _redo(self, groups: list[GroupRead], spooled: Spooled, tables: Words) -> None:
         txn = self._store.arena.take_descriptor()
         state = np.zeros(REPLAY_STATE_WORDS, dtype=np.int64)
         self._store.mem[txn : txn + 32] = 0
         for group in groups:
-            self._redo_group(group, txn, tables, state)
+            for some in spooled.records(group):
+                self._redo_records(group, some, txn, tables, state)
         self._store.arena.give_descriptor(txn)
         self.replayed = int(state[1])
 
-    def _redo_group(self, group: GroupRead, txn: int, tables: Words, state: Words) -> None:
+    def _redo_records(self, group: GroupRead, some: Records, txn: int, tables: Words, state: Words) -> None:
         columns = self.columns
-        stop = GROUP_WORDS + group.records_words
-        state[R_OFFSET] = GROUP_WORDS
+        stop = some.stop
+        state[R_OFFSET] = some.start
         held: list[int] = []
         try:
             while True:
                 before = int(state[R_OFFSET])
-                status = int(replay_disk_group(columns.mem, txn, tables, group.words, before, stop, group.epoch, state))
+                status = int(replay_disk_group(columns.mem, txn, tables, some.words, before, stop, group.epoch, state))
                 if status == OK:
                     return
                 if int(state[R_OFFSET]) != before or len(held) > HELD_MAX:
                     columns.release(held)
                     held = []
-                held.extend(self._settle(status, group, state))
+                held.extend(self._settle(status, group, some, state))
         finally:
             columns.release(held)
 
-    def _settle(self, status: int, group: GroupRead, state: Words) -> list[int]:
+    def _settle(self, status: int, group: GroupRead, some: Records, state: Words) -> list[int]:
         """Do what a record needs before it can be replayed; pages held for it."""
         columns = self.columns
         if status == ST_PAGE:
@@ -278,19 +280,16 @@ class DiskRestart:
                 columns.drop_undo_records()
             return []
         if status == ST_EXTENT:
-            self._extend(group, int(state[R_OFFSET]))
+            self._extend(some, int(state[R_OFFSET]))
             return []
         if status == ST_MEMORY:
             raise PartsOutOfMemory
         if status == ST_DAMAGED:
             raise self._page_damaged(int(state[R_PAGE]))
-        lsn = group.lsn + int(state[R_OFFSET]) * 8
-        raise RedoDamaged(
-            f"the record at LSN {lsn} does not fit the rows it meets (status {status}); restore from a backup", lsn=lsn
-        )
+        raise does_not_fit(group, some, int(state[R_OFFSET]), status)
 
-    def _extend(self, group: GroupRead, at: int) -> None:
-        table = self._store.by_id[int(group.words[at + 1]) & 0xFFFFFFFF]
+    def _extend(self, some: Records, at: int) -> None:
+        table = self._store.by_id[int(some.words[at + 1]) & 0xFFFFFFFF]
         if not self._can_write:
             raise InvariantBroken("a rehearsal needs more extents than the tablespace has; open the store instead")
         self.columns.extend(table.fragments[0])

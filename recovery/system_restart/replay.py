@@ -22,12 +22,14 @@ from engine.layout.redo import (
 from engine.schema import TableDefinition
 from engine.types_base import is_int
 from recovery.system_restart.load import PartsOutOfMemory, run_parts
+from recovery.system_restart.spool import does_not_fit
 
 if TYPE_CHECKING:
     from engine.log.reader import GroupRead
     from engine.memory.arena import Words
     from engine.store import Store
     from recovery.system_restart.load import Loader
+    from recovery.system_restart.spool import Spooled
 
 
 def schema_changes(groups: list[GroupRead]) -> list[tuple[int, dict[str, Any]]]:
@@ -152,24 +154,20 @@ def table_directory(store: Store) -> Words:
     return directory
 
 
-def replay(store: Store, groups: list[GroupRead], parts: int, directory: Words) -> int:
+def replay(store: Store, groups: list[GroupRead], spooled: Spooled, parts: int, directory: Words) -> int:
     """Replay all groups strictly, the tables in `directory`; returns operations replayed. Raises: RedoDamaged."""
     counts = [0] * parts
 
     def work(part: int) -> None:
         state = np.zeros(3, dtype=np.int64)
         for group in groups:
-            stop = GROUP_WORDS + group.records_words
-            status = replay_group(store.mem, directory, group.words, GROUP_WORDS, stop, group.epoch, part, parts, state)
-            if status == ST_MEMORY:
-                raise PartsOutOfMemory
-            if status != OK:
-                raise RedoDamaged(
-                    f"the record at LSN {group.lsn + int(state[0]) * 8} does not fit the rows it meets"
-                    f" (status {status});"
-                    " restore from a backup",
-                    lsn=group.lsn + int(state[0]) * 8,
-                )
+            for some in spooled.records(group):
+                place = (some.words, some.start, some.stop, group.epoch)
+                status = replay_group(store.mem, directory, *place, part, parts, state)
+                if status == ST_MEMORY:
+                    raise PartsOutOfMemory
+                if status != OK:
+                    raise does_not_fit(group, some, int(state[0]), status)
         counts[part] = int(state[1])
 
     run_parts(parts, work)

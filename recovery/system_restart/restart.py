@@ -30,6 +30,7 @@ from engine.log.redo import Position, RedoLog
 from engine.memory.arena import Arena
 from engine.owner import call_owner
 from engine.snapshot import Snapshots, version_words
+from engine.spool_files import SpoolFiles
 from engine.store import Store
 from recovery.local_checkpoint.control import (
     Control,
@@ -53,6 +54,7 @@ from recovery.system_restart.load import (
     out_of_memory,
 )
 from recovery.system_restart.replay import apply_schema, replay, schema_changes, table_directory
+from recovery.system_restart.spool import Spooled, sweep_unreferred
 
 if TYPE_CHECKING:
     from engine.clock import Clock
@@ -150,7 +152,7 @@ class Restart:
         self._files.read_errors_latch = True
         sysfile, copies = self._firm_up(sysfile, controls, reader, groups)
         keeper = SysfileKeeper(self._files, copies, sysfile)
-        self._attach(store, keeper, controls, reader)
+        self._attach(store, keeper, controls, groups, reader)
         unsound = frozenset(place[0] for place in self._damaged)
         return Opened(store, sysfile, keeper, controls, unsound, self._report)
 
@@ -273,7 +275,10 @@ class Restart:
         try:
             self._apply_schema(store, loader, groups, controls[0].epoch if controls else 0)
             self._check_through(sysfile, store)
-            operations = self._replay(store, loader, groups, disk)
+            spooled = Spooled(self._files, sysfile.store, groups)
+            if len(spooled):
+                self._phase("read spool files", len(spooled), spooled.size_bytes)
+            operations = self._replay(store, loader, groups, spooled, disk)
         except BaseException:
             reader.close()
             raise
@@ -298,16 +303,18 @@ class Restart:
         except MemoryExhausted as error:
             raise PartsOutOfMemory from error  # descriptors come from the one half, the whole may be enough
 
-    def _replay(self, store: Store, loader: Loader, groups: list[GroupRead], disk: DiskRestart) -> int:
+    def _replay(
+        self, store: Store, loader: Loader, groups: list[GroupRead], spooled: Spooled, disk: DiskRestart
+    ) -> int:
         """UNDO of disk pages, then REDO: of tables in memory in parallel, of those with disk columns by one thread."""
         directory = table_directory(store)
         disk.undo(loader.disk_control, directory)
         disk.release()
         if disk.undone:
             self._phase("undo", disk.undone)
-        operations = replay(store, groups, loader.parts, disk_directory(store, directory, False))
+        operations = replay(store, groups, spooled, loader.parts, disk_directory(store, directory, False))
         loader.release()
-        return operations + disk.redo(groups, disk_directory(store, directory, True))
+        return operations + disk.redo(groups, spooled, disk_directory(store, directory, True))
 
     def _check_through(self, sysfile: Sysfile, store: Store) -> None:
         """UNDO of changes up to the filtered epoch may be gone: pages cannot go back before it (U3)."""
@@ -403,7 +410,14 @@ class Restart:
         self._phase("firm up")
         return written, copies
 
-    def _attach(self, store: Store, keeper: SysfileKeeper, controls: list[Control], reader: LogReader) -> None:
+    def _attach(
+        self,
+        store: Store,
+        keeper: SysfileKeeper,
+        controls: list[Control],
+        groups: list[GroupRead],
+        reader: LogReader,
+    ) -> None:
         sysfile = keeper.content
         tail_lsn, tail_sequence = 0, 1
         if len(controls) > 1:
@@ -412,6 +426,8 @@ class Restart:
             tail_lsn, tail_sequence = controls[0].start_lsn, controls[0].start_sequence
         # What this restart needed the next one needs too, until new checkpoints stand (F59).
         tail_lsn, tail_sequence = min((tail_lsn, tail_sequence), self._start)
+        store.spools = SpoolFiles(self._files, (sysfile.store, sysfile.incarnation))
+        store.spools.found(sweep_unreferred(self._files, reader, (tail_lsn, tail_sequence), groups))
         reader.close()
         log = RedoLog(
             self._files,

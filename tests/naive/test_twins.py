@@ -72,6 +72,7 @@ SNAPSHOT_LIFE = (
 UNIQUE = "tests.unique.test_history:test_random_transactions_leave_rows_and_entries_as_the_model"
 UNIQUE_LIFE = "tests.unique.test_life"
 UNIQUE_KEYS = "tests.unique.test_keys"
+SPOOLED = "tests.spool.test_beside:test_random_transactions_that_spool_answer_as_those_that_do_not"
 PARTITIONS = "tests.partition.test_kinds:test_fragment_of_any_key_equals_twin_in_batches_and_alone"
 
 TWINS = {
@@ -132,6 +133,9 @@ TWINS = {
         [f"disk_reads.{name}" for name in ("read_chunks", "read_disk_row", "read_disk_rowids", "scan_pages")], WALK
     ),
     **dict.fromkeys(["disk_reads.pages_of_keys", "disk_reads.read_disk_keys"], SAME),
+    "spool.has_updates": "tests.spool.test_blocks:test_blocks_with_updates_of_some_tables_are_found_as_by_a_loop",
+    "spool.block_end": "tests.spool.test_blocks:test_block_ends_equal_twin_for_any_records",
+    **dict.fromkeys([f"spool.{name}" for name in ("begin_spool", "commit_spooled", "slice_copy_words")], SPOOLED),
     **dict.fromkeys(["disk_replay.replay_disk_group", "disk_replay.undo_records"], WALK),
     "disk_columns.join_parts": JOINED,
     "disk_columns.find_disk_parts": JOINED,

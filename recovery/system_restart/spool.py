@@ -1,0 +1,107 @@
+"""Transactions larger than memory at restart: their files verified, replayed as if they stood in the log, and swept.
+
+Nothing is changed before every file that is needed has been verified whole. Replay holds one block for each thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import RedoDamaged
+from engine.layout.redo import GROUP_WORDS
+from engine.log.spool_reader import SpoolReader, referred
+from engine.spool_files import spool_ids, spool_name, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.file_protocol import Files
+    from engine.log.reader import GroupRead, LogReader
+    from engine.memory.arena import Words
+
+
+class Records:
+    """Some records of a group: words[start:stop], and where they lie."""
+
+    __slots__ = ("base", "file", "start", "stop", "words")
+
+    def __init__(self, words: Words, start: int, stop: int, base: int, file: str | None) -> None:
+        """base: LSN, or offset in the file, of words[0]."""
+        self.words = words
+        self.start = start
+        self.stop = stop
+        self.base = base
+        self.file = file
+
+    def place(self, at: int) -> str:
+        """Where word `at` lies, for people."""
+        where = self.base + at * 8
+        return f"LSN {where}" if self.file is None else f"offset {where} of {self.file}"
+
+
+def does_not_fit(group: GroupRead, some: Records, at: int, status: int) -> RedoDamaged:
+    """The error for a record, at word `at` of some records of a group, that meets rows it was not made for."""
+    evidence: dict[str, Any] = {"lsn": group.lsn + at * 8}
+    if some.file is not None:
+        evidence = {"lsn": group.lsn, "file": some.file, "offset": some.base + at * 8}
+    return RedoDamaged(
+        f"the record at {some.place(at)} does not fit the rows it meets (status {status}); restore from a backup",
+        **evidence,
+    )
+
+
+class Spooled:
+    """The files that the groups to be replayed refer to, each verified."""
+
+    def __init__(self, files: Files, store: bytes, groups: list[GroupRead]) -> None:
+        """Raises: SpoolDamaged, RedoDamaged, VersionTooNew, VersionTooOld."""
+        self._readers: dict[int, SpoolReader] = {}
+        self.size_bytes = 0
+        for group in groups:
+            what = referred(group)
+            if what is not None:
+                reader = self._readers[group.lsn] = SpoolReader(files, store, what)
+                self.size_bytes += reader.verify()
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def records(self, group: GroupRead) -> Iterator[Records]:
+        """All records of a group in order: its own, and those of the file it refers to. Raises: SpoolDamaged."""
+        yield Records(group.words, GROUP_WORDS, GROUP_WORDS + group.records_words, group.lsn, None)
+        reader = self._readers.get(group.lsn)
+        if reader is not None:
+            name = spool_name(reader.what.txid)
+            for words, start, stop, offset in reader.blocks():
+                yield Records(words, start, stop, offset, name)
+
+
+def sweep_unreferred(
+    files: Files, reader: LogReader, tail: tuple[int, int], groups: list[GroupRead]
+) -> dict[int, tuple[int, int]]:
+    """Remove the spool files that no group of the kept log refers to; those that stay: LSN and bytes by transaction.
+
+    tail: LSN and sequence where the kept log begins. groups: those that were replayed, from the tail on or later.
+    """
+    if not spool_ids(files):
+        return {}
+    kept: dict[int, tuple[int, int]] = {}
+    for group in groups:
+        _note(group, kept)
+    # The groups of the kept log before those that were replayed.
+    lsn, sequence = tail
+    stop = groups[0].lsn if groups else reader.end_lsn
+    while lsn < stop:
+        older = reader.group_at(lsn, sequence)
+        if older is None:
+            return kept  # nothing that was needed; but nobody knows which files it refers to, so all stay (W3)
+        _note(older, kept)
+        lsn, sequence = older.end_lsn, older.sequence + 1
+    sweep(files, kept)
+    return kept
+
+
+def _note(group: GroupRead, kept: dict[int, tuple[int, int]]) -> None:
+    what = referred(group)
+    if what is not None:
+        kept[what.txid] = (group.lsn, what.size_bytes)

@@ -1,0 +1,37 @@
+"""Transactions that spool give the answers of transactions that do not, call by call, and the same rows ever after."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.spool.beside import Beside
+
+KINDS = [(kind, is_indexed) for kind in ("fixed", "var", "disk") for is_indexed in (False, True)]
+KINDS.append(("unique", True))
+
+
+@pytest.mark.parametrize(("kind", "is_indexed"), KINDS, ids=lambda value: str(value))
+def test_random_transactions_that_spool_answer_as_those_that_do_not(kind: str, is_indexed: bool) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    both = Beside(seed, kind, is_indexed)
+    spooled = 0
+    for number in range(12):
+        spooled += both.transact(both.rng.choice([5, 40, 90]))
+        both.verify()
+        if number % 4 == 1:
+            both.spooling.checkpoint(lambda *_: spooled_beside(both))
+        if number % 3 == 2:
+            both.crash()
+            both.verify()
+    assert spooled >= 3
+    both.crash()
+    both.verify()
+
+
+def spooled_beside(both: Beside) -> None:
+    """A transaction while a local checkpoint scans."""
+    if both.rng.random() < 0.5:
+        both.transact(60)

@@ -1,0 +1,59 @@
+"""Crashes, faults and signals of a store whose transactions spool."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from engine.file_doubles.memory import MemoryFiles
+from engine.file_doubles.order import OrderMonitor
+from engine.spool_files import FOLDER
+from recovery.crash_harness import spool_history
+from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
+from recovery.crash_harness.crash_states import crash_states, many_crash_states
+from recovery.crash_harness.program import Ledger, Work, open_simulated, whole_state
+
+
+def test_crash_states_of_spooled_transactions_show_what_was_promised() -> None:
+    report = crash_states(spool_history.work, whole_state, seed=5, per_point=1)
+    assert report.points > 400
+    assert report.second_restarts > 300
+
+
+def test_crash_states_of_spooled_transactions_with_disk_columns_show_what_was_promised() -> None:
+    report = crash_states(spool_history.tiny_disk_work, whole_state, seed=3, per_point=1)
+    assert report.points > 200
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "work",
+    [spool_history.work, spool_history.epoch_work, spool_history.disk_work],
+    ids=["memory", "epoch", "disk"],
+)
+def test_thousands_of_crash_states_of_spooled_transactions_show_what_was_promised(work: Work) -> None:
+    assert many_crash_states(work, whole_state, 2_000, 5_000, print).distinct >= 5_000
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("work", [spool_history.tiny_work, spool_history.tiny_disk_work], ids=["memory", "disk"])
+@pytest.mark.parametrize("anomaly", sorted(ANOMALIES))
+def test_anomaly_at_every_call_of_spooled_transactions_has_a_right_outcome(anomaly: str, work: Work) -> None:
+    assert anomaly_loop(work, whole_state, anomaly, 2, 1).points > 0
+
+
+@pytest.mark.parametrize("history", [spool_history.SpoolHistory, spool_history.DiskSpoolHistory])
+def test_program_spools_and_gives_up_and_reads_back(history: type[spool_history.SpoolHistory]) -> None:
+    """Else the enumeration shows less than it says."""
+    ledger, disk, calls = Ledger(), MemoryFiles(), Counter[str]()
+
+    class Watched(OrderMonitor):
+        def pread_into(self, file: object, offset: int, buffer: object) -> int:
+            calls["pread"] += getattr(file, "name", "").startswith(FOLDER)
+            return super().pread_into(file, offset, buffer)  # type: ignore[arg-type]
+
+    run = history(lambda **options: open_simulated(Watched(MemoryFiles(disk.disk)), **options), 2, ledger)
+    run.run(40)
+    assert min(run.spooled) > 0 and calls["pread"] > 50
+    assert whole_state(open_simulated(disk.kill()), ledger) == []
