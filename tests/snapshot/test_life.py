@@ -11,6 +11,7 @@ import pytest
 
 import tidemark as tm
 from engine.errors import LimitExceeded
+from engine.layout import arena as a
 from engine.limits import SNAPSHOTS_OPEN_MAX
 from engine.transaction import Transaction
 from tests.snapshot import walk
@@ -214,6 +215,52 @@ def test_snapshot_waits_for_a_commit_in_slices_and_shows_it_whole(
     late = found[0]["test.t"]
     assert len(late) == 2_200 and late.sum("n") == 1_350 + 4 * 1_900
     assert len(early["test.t"]) == 2_300 and early["test.t"].sum("n") == 1_350 + 6_000
+    db.close()
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_rows_of_pages_given_back_and_made_again_in_part_are_shown(on_disk: bool) -> None:
+    # A page that is made again has slots that were never used since, or held no more than an insert that was undone:
+    # only the page's "emptied through" epoch tells that rows were there.
+    db = open_memory(redo_log="16 MiB", undo_log="16 MiB")
+    columns = [tm.Column("id", tm.Int64), *(tm.Column(f"pad{i}", tm.Binary(255)) for i in range(8))]
+    columns.append(tm.Column("text", tm.VarChar(100), storage="disk" if on_disk else "memory"))
+    table = db.create_table("test.t", columns, "id", tm.HashPartition(1))
+    rows = {i: (i, *[bytes([i]) * 255] * 8, "t" * (i % 90)) for i in range(80)}
+    table.insert_many(list(rows.values()))
+    fragment, mem = db._store.table("test.t").fragments[0], db._store.mem
+    slots = int(mem[fragment + a.F_SLOTS])
+    with db.snapshot() as snapshot:
+        epoch, shown = snapshot.epoch, snapshot["test.t"]
+
+        def look() -> None:
+            assert {row[0]: tuple(row) for row in shown.scan()} == rows and len(shown) == len(rows)
+            assert shown.scan(columns=[tm.ROWID]).to_arrow().num_rows == len(rows)
+            assert [row["id"] for row in shown.get_many(list(rows)).to_pylist()] == list(rows)
+            assert len(walk.shown(mem, snapshot.by_name["test.t"], epoch)) == len(rows)
+
+        table.delete_many(list(range(3 * slots)))
+        released = int(mem[fragment + a.F_RELEASED])
+        assert released >= 2
+        look()
+        table.insert_many([(1_000 + i, *rows[i][1:]) for i in range(slots + slots // 2)])
+        assert int(mem[fragment + a.F_RELEASED]) < released
+        look()
+        with pytest.raises(ZeroDivisionError), db.transaction() as txn:
+            txn.insert_many("test.t", [(2_000 + i, *rows[i][1:]) for i in range(slots)])
+            look()
+            raise ZeroDivisionError
+        look()
+        leaf = int(mem[int(mem[fragment + a.F_MAP])])
+        bases = [int(mem[leaf + i]) << a.PAGE_SHIFT for i in range(int(mem[fragment + a.F_PAGES])) if mem[leaf + i] > 0]
+        emptied = [int(mem[base + a.PG_EMPTIED]) for base in bases]
+        for base in bases:
+            mem[base + a.PG_EMPTIED] = 0
+        assert len(shown) < len(rows), "nothing else tells"
+        for base, each in zip(bases, emptied, strict=True):
+            mem[base + a.PG_EMPTIED] = each
+        table.insert_many([(3_000 + i, *rows[i][1:]) for i in range(4 * slots)])
+        look()
     db.close()
 
 
