@@ -91,6 +91,21 @@ class ReadTransaction(Transaction):
             raise _read_only("no row was locked")
         return super().get(table, key, index=index)
 
+    def get_many(
+        self,
+        table: str,
+        keys: Any,
+        columns: Any = None,
+        *,
+        index: str | None = None,
+        lock: Literal["shared", "exclusive"] | None = None,
+    ) -> pa.RecordBatch:
+        """The rows of the view with these keys, see `Transaction.get_many`. Raises: ReadOnly for a lock."""
+        if lock is not None:
+            self.check()
+            raise _read_only("no row was locked")
+        return super().get_many(table, keys, columns, index=index)
+
     def scan(
         self,
         table: str,
