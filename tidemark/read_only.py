@@ -24,6 +24,8 @@ from tidemark.scans import Scan
 from tidemark.session import Transaction
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from engine.clock import Clock
     from engine.failure import Failure
     from engine.file_protocol import Files
