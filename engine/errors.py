@@ -86,7 +86,7 @@ class TablespaceInUse(Rejected):
 
 
 class DuplicateKey(Rejected):
-    """A row with this key exists, or stands twice in one batch (`row` says which)."""
+    """A row with this key exists, or stands twice in one batch (`row` says which); `index`: of this unique index."""
 
 
 class RowNotFound(Rejected):

@@ -251,33 +251,35 @@ class Table:
 
     def take_definition(self, definition: TableDefinition, built: dict[str, AnyIndex]) -> None:
         """A version with other indexes is seen from now on; `built`, which the list has, are ready. It cannot fail."""
+        indexes, uniques = self._including(built)
+        building = {name: each for name, each in self.building.items() if name not in built}
         for index in built.values():
             publish_index(self.mem, self.address, index.tree.address, definition.version)
         publish_index(self.mem, self.address, 0, definition.version)
+        # No call in between, so no signal either.
         self.definition = definition
-        for name, each in built.items():
-            self._include(name, each)
-        self.building = {name: each for name, each in self.building.items() if name not in built}
+        self.indexes = indexes
+        self.uniques = uniques
+        self.building = building
 
-    def _include(self, name: str, index: AnyIndex) -> None:
-        if isinstance(index, StoredUnique):
-            self.uniques = {**self.uniques, name: index}
-        else:
-            self.indexes = {**self.indexes, name: index}
+    def _including(self, built: dict[str, AnyIndex]) -> tuple[dict[str, StoredIndex], dict[str, StoredUnique]]:
+        ordered = {name: each for name, each in built.items() if isinstance(each, StoredIndex)}
+        unique = {name: each for name, each in built.items() if isinstance(each, StoredUnique)}
+        return {**self.indexes, **ordered}, {**self.uniques, **unique}
 
     def lose_index(self, definition: TableDefinition, index: AnyIndex) -> None:
         """A version without an index is seen from now on; it is in no list any more. It cannot fail."""
         withdraw_index(self.mem, self.address, index.tree.address)
         self.indexes = {name: each for name, each in self.indexes.items() if each is not index}
         self.uniques = {name: each for name, each in self.uniques.items() if each is not index}
-        self._follow_uniques()
         self.take_definition(definition, {})
+        self._follow_uniques()
 
     def adopt_index(self, index: AnyIndex) -> None:
         """Put an index of its definition, filled while nobody used the table, in the list. Raises: MemoryExhausted."""
         if announce_index(self.mem, self.address, index.tree.address) != OK:
             raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
-        self._include(index.name, index)
+        self.indexes, self.uniques = self._including({index.name: index})
         self._follow_uniques()
 
     def listed_indexes(self) -> list[AnyIndex]:

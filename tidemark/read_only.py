@@ -24,6 +24,8 @@ from tidemark.scans import Scan
 from tidemark.session import Transaction
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from engine.clock import Clock
     from engine.failure import Failure
     from engine.file_protocol import Files
@@ -90,6 +92,21 @@ class ReadTransaction(Transaction):
             self.check()
             raise _read_only("no row was locked")
         return super().get(table, key, index=index)
+
+    def get_many(
+        self,
+        table: str,
+        keys: Any,
+        columns: Any = None,
+        *,
+        index: str | None = None,
+        lock: Literal["shared", "exclusive"] | None = None,
+    ) -> pa.RecordBatch:
+        """The rows of the view with these keys, see `Transaction.get_many`. Raises: ReadOnly for a lock."""
+        if lock is not None:
+            self.check()
+            raise _read_only("no row was locked")
+        return super().get_many(table, keys, columns, index=index)
 
     def scan(
         self,

@@ -95,7 +95,6 @@ def test_definitions_that_cannot_be_are_refused_and_leave_nothing() -> None:
         (tm.SchemaInvalid, "x", [], {}),
         (tm.SchemaInvalid, "x", ["n", "n"], {}),
         (tm.InvalidName, "a/b", "n", {}),
-        (tm.Unsupported, "x", "n", {"unique": True}),
     ]
     before = store.db.status()["memory"]["used_bytes"]
     for error, name, names, more in refused:

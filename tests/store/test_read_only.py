@@ -265,6 +265,8 @@ def writing_calls(view: Any, txn: Any) -> dict[str, Callable[[], Any]]:
         "insert_many": ([row],),
         "write_many": ([row],),
         "update_many": ([{"id": 1, "balance": 2.0}],),
+        "upsert": ({"id": 1, "owner": "x", "balance": 2.0},),
+        "upsert_many": ([{"id": 1, "owner": "x", "balance": 2.0}],),
         "delete_many": ([1],),
         "update_where": ({"balance": 1.0}, None),
         "delete_where": (tm.col("id") > 0,),
@@ -309,7 +311,7 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
     assert missing <= {"outcome", "restart_report", "check", "tablespaces", "space_report"}
     writing = {name for name in dir(tm.Transaction) if not name.startswith("_")}
     known = {"insert", "write", "update", "delete", "insert_many", "write_many", "update_many", "delete_many"}
-    known |= {"update_where", "delete_where"}
+    known |= {"update_where", "delete_where", "upsert", "upsert_many"}
     read = {"get", "get_many", "scan", "commit", "rollback", "savepoint", "check"}
     inside = {
         "grow",

@@ -16,6 +16,7 @@ from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
 from engine.layout import arena as a
 from engine.layout import index_arena as ix
 from tests.engine.arena_check import check_arena
+from tests.store.interrupts import interrupt_at
 from tests.store.support import open_memory
 
 NAME = "test.u"
@@ -405,3 +406,54 @@ def test_damage_of_a_unique_index_is_found(damage: str) -> None:
         mem[free] = mem[at]
     problems = db.check()["problems"]
     assert len(problems) == 1 and "by_email" in problems[0], problems
+
+
+def test_view_of_a_local_checkpoint_finds_rows_by_unique_index_and_locks_none(tmp_path: Any) -> None:
+    path = tmp_path / "store"
+    options: dict[str, Any] = {"data_memory": "16 MiB", "redo_log": "2 MiB", "background": False}
+    with tm.open(path, **options) as db:
+        db.create_table(NAME, COLUMNS, "id")
+        db[NAME].insert_many([(number, f"e{number}", number) for number in range(50)])
+        db.create_index(NAME, "by_email", "email", unique=True)
+        db.checkpoint()
+        with tm.open(path, read_only=True, data_memory="16 MiB") as view:
+            assert view.indexes(NAME)[0]["entries"] == 50
+            assert view[NAME].get("e7", index="by_email").id == 7
+            assert view[NAME].get_many(["e7", "e9"], index="by_email").column("id").to_pylist() == [7, 9]
+            with view.transaction() as txn:
+                assert txn.get(NAME, "e8", index="by_email").n == 8
+                for call in (
+                    lambda: txn.get(NAME, "e8", "exclusive", index="by_email"),
+                    lambda: txn.get_many(NAME, ["e8"], index="by_email", lock="exclusive"),
+                    lambda: txn.get_many(NAME, [8], lock="shared"),
+                    lambda: txn.upsert(NAME, (8, "e8", 1)),
+                ):
+                    with pytest.raises(tm.ReadOnly):
+                        call()
+
+
+def test_interrupted_builds_and_upserts_leave_all_or_nothing() -> None:
+    db = made(data_memory="32 MiB")
+    db[NAME].insert_many([(number, f"e{number}", 0) for number in range(300)])
+    rng = random.Random(3)
+    points, nth = 0, 1
+    while points < 60:
+        has = bool(db.indexes(NAME))
+        before = db[NAME].get(1).n
+
+        def call(has: bool = has) -> None:
+            if has:
+                db[NAME].upsert((77_000, "e1", 0), {"n": tm.col("n") + 1}, "by_email")
+                db.drop_index(NAME, "by_email")
+            else:
+                db.create_index(NAME, "by_email", "email", unique=True)
+
+        point = interrupt_at(nth, call)
+        if not point.where:
+            nth = rng.randint(1, 40)
+        points += 1
+        nth += rng.randint(1, 25)
+        assert db[NAME].get(1).n in (before, before + 1), point.where
+        assert db.check()["problems"] == [], point.where
+    assert len(db[NAME]) == 300
+    check_arena(db)
