@@ -1,6 +1,6 @@
 """The grammar of `conflict_fn`: `NAME ( argument )`, blanks anywhere between tokens; and what each function is.
 
-Names are compared by letter case, as prefixes, in the order of `FUNCTIONS`; error texts are the server's, to the letter.
+Names are compared with letter case, as prefixes, in the order of `FUNCTIONS`; error texts are the server's.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Row epochs through a limited number of low bits, as `NDB$EPOCH(n)` sees them (research and server agree).
+"""Row epochs through a limited number of low bits, as `NDB$EPOCH(n)` sees them.
 
-Rows here have the whole epoch. NDB keeps the high word and n low bits: `low = min(low, 2**n - 1)`, and the greatest value
-reads as all ones. Reading the whole epoch so gives the results NDB gives; saturation errs towards "newer", so towards
-conflict.
+Rows here have the whole epoch. NDB keeps the high word and n low bits: `low = min(low, 2**n - 1)`, and the greatest
+value reads as all ones. Reading the whole epoch so gives the results NDB gives; saturation errs towards "newer", so
+towards conflict.
 """
 
 from __future__ import annotations

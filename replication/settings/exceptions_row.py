@@ -54,13 +54,13 @@ def _given(planned: PlannedColumn, column: Any, conflict: Conflict) -> Any:
     if source is Source.TRANSACTION:
         is_told = conflict.cause == Cause.TRANS_IN_CONFLICT and conflict.transaction != INVALID_TRANSACTION
         return conflict.transaction if is_told else None if column.nullable else INVALID_TRANSACTION
-    if source is Source.KEY:
+    position = planned.position
+    if source is Source.KEY and position is not None:
         # Minimal images leave the key out of the after-image.
-        position = planned.position
         images = (_image(Source.IMAGE, conflict), conflict.before or {}, conflict.after or {})
         return next((image[position] for image in images if position in image), None)
-    if planned.position is not None:
-        return _image(source, conflict).get(planned.position)
+    if position is not None:
+        return _image(source, conflict).get(position)
     return {
         Source.SERVER_ID: conflict.server_id,
         Source.SOURCE_SERVER_ID: conflict.source_server_id,
@@ -72,7 +72,7 @@ def _given(planned: PlannedColumn, column: Any, conflict: Conflict) -> Any:
 def exceptions_row(plan: ExceptionsPlan, conflict: Conflict) -> tuple[Any, ...]:
     """Values in the order of the exceptions table's columns; what the event does not bring is the default, or None.
 
-    The transaction id is told for TRANS_IN_CONFLICT alone; otherwise it is None, or the invalid id where None cannot be.
+    The transaction id is told for TRANS_IN_CONFLICT alone; otherwise it is None, or the invalid id if it must be one.
     """
     row = []
     for planned, column in zip(plan.columns, plan.exceptions.columns, strict=True):

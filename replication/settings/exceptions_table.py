@@ -1,8 +1,8 @@
 """Exceptions tables: which definitions are accepted, and which column then gets what.
 
-Two forms. Plain: four columns that are the whole primary key, copies of the main table's key columns in order, others. It
-is extended as soon as a column has the prefix `NDB$` or the copies are not all there in order; then key columns are found
-by name, any subset in any order, and other columns of the main table by `c`, `c$OLD`, `c$NEW`.
+Two forms. Plain: four columns that are the whole primary key, copies of the main table's key columns in order, others.
+It is extended as soon as a column has the prefix `NDB$` or the copies are not all there in order; then key columns are
+found by name, any subset in any order, and other columns of the main table by `c`, `c$OLD`, `c$NEW`.
 
 Columns are looked at from the last to the first, so that the first fault returned is the one the server tells.
 """
@@ -284,7 +284,7 @@ class _Reader:
 def plan_exceptions(
     main: TableDefinition, exceptions: TableDefinition
 ) -> tuple[ExceptionsPlan | None, list[Finding], list[Finding]]:
-    """(plan, faults, notes): no plan if there is a fault. With a fault nothing is recorded, the function stays active."""
+    """(plan, faults, notes): no plan with a fault: nothing is recorded, and the function stays active."""
     reader = _Reader(main, exceptions)
     if not reader.check_first():
         return None, reader.faults, reader.notes

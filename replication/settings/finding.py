@@ -10,7 +10,7 @@ ER_CONFLICT_FN_PARSE = 1626
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault or remark: `rule` names it in fixed words, `text` is the message, in the server's words where it has one.
+    """One fault or remark: `rule` names it in fixed words, `text` is the message, in the server's words if it has any.
 
     `column` is the column it is about; `errno` the server's error number, if it has one.
     """

@@ -1,6 +1,6 @@
 """A table's conflict function made ready for use: what the function asks of the table, the settings and the channel.
 
-A fault leaves the table without a function (the server warns and goes on, and so does this); a remark leaves it with one.
+A fault leaves the table without a function: the server warns and goes on, as this does. A remark leaves it with one.
 """
 
 from __future__ import annotations
