@@ -1,13 +1,13 @@
 """The status variables of replication: one table of name, meaning and where each is counted; and the counters.
 
 Names are the server's without the prefix `Ndb_`, which `shown_name` gives back, so both `conflict_fn_max` and
-`Ndb_conflict_fn_max` find a variable. Counters begin at 0 with the store. What an epoch transaction counts is staged, and
-merged when it commits; a rollback drops it, but for passes whose counts are kept for the next pass.
+`Ndb_conflict_fn_max` find a variable. Counters begin at 0 with the store. What an epoch transaction counts is staged,
+and merged when it commits; a rollback drops it, unless the counts of a pass are kept for the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -153,11 +153,6 @@ class Counters:
     def drop(self) -> None:
         """It was rolled back: nothing of it has happened."""
         self.staged.clear()
-
-    def drop_some(self, names: Iterable[str]) -> None:
-        """Of a pass that is run again these counts go; the others are kept for its next pass."""
-        for name in names:
-            self.staged.pop(name, None)
 
     def seen(self, baseline: Mapping[str, int]) -> dict[str, int]:
         """Totals since `baseline`, an earlier copy of them."""

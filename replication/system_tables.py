@@ -1,9 +1,9 @@
 """The tables of replication in the database `mysql`: their definitions, once, and how a table is compared with one.
 
-Where releases differ: `ndb_binlog_index` has the columns of today (`next_position`, `next_file`; the four counts are INT
-as since 6.3), `ndb_schema` those of 5.1 (`slock` instead of a participant bitmap of its own), `ndb_replication` the five
-columns the manual prints; a newer one's row slice columns are taken if they are there. `binlog_type` and `conflict_fn`
-are nullable, as the manual's examples insert NULL.
+Where releases differ: `ndb_binlog_index` has the columns of today (`next_position`, `next_file`; the four counts are
+INT as since 6.3), `ndb_schema` those of 5.1 (`slock` instead of a participant bitmap of its own), `ndb_replication` the
+five columns the manual prints; a newer one's row slice columns are taken if they are there. `binlog_type` and
+`conflict_fn` are nullable, as the manual's examples insert NULL.
 """
 
 from __future__ import annotations

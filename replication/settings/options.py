@@ -143,7 +143,7 @@ def validated(name: str, value: object) -> Any:
 
 
 def parse_text(name: str, text: str) -> Any:
-    """The value of an option given as text, as on the command line: ON, off, 1, 64 MiB, "1,3". Raises: SchemaInvalid."""
+    """The value of an option given as text, as on a command line: ON, off, 1, 64 MiB, "1,3". Raises: SchemaInvalid."""
     option = BY_NAME.get(name)
     if option is None:
         return validated(name, text)

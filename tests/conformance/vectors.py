@@ -1,0 +1,2 @@
+def run_vectors(case):
+    return ["later"]
