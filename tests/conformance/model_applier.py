@@ -171,9 +171,7 @@ class OnePass:
         function = site.setups[event.table].function
         kind = Kind.READ if event.flag == "READ" else _KINDS[event.kind]
         try:
-            decision = decide(
-                function.definition if function else None, site.case.role, event.flag == "REFLECT", kind
-            )
+            decision = decide(function.definition if function else None, site.case.role, event.flag == "REFLECT", kind)
         except Rejected:
             raise Stopped(CONFIGURATION) from None
         if function is not None:

@@ -116,9 +116,7 @@ def _site(case: Mapping[str, Any], name: str, has_initial: Mapping[str, Any]) ->
 
 def parse_scenario(case: Mapping[str, Any]) -> Scenario:
     """Raises: CaseInvalid, KeyError for what is left out."""
-    sites = {
-        name: _site(case, name, case.get("initial_rows", {}).get(name, {})) for name in case["sites"]
-    }
+    sites = {name: _site(case, name, case.get("initial_rows", {}).get(name, {})) for name in case["sites"]}
     tables = {each["name"] for each in case["tables"]}
     for number, step in enumerate(case["steps"], 1):
         do = step["do"]
@@ -155,9 +153,7 @@ def play(scenario: Scenario, adapter: Adapter) -> list[str]:
     return wrong
 
 
-def check(
-    scenario: Scenario, sites: Mapping[str, Site], name: str, expected: Mapping[str, Any]
-) -> list[str]:
+def check(scenario: Scenario, sites: Mapping[str, Site], name: str, expected: Mapping[str, Any]) -> list[str]:
     """Compare a site with what is expected of it."""
     site = sites[name]
     wrong = []
