@@ -1,7 +1,7 @@
 """Any-values: the 32-bit tag an operation carries to the binlog, and what becomes of it there.
 
-Bit 31 marks the reserved codes; otherwise the low bits are the id of the server a change was applied from, 0 for a change
-made here.
+Bit 31 marks the reserved codes; otherwise the low bits are the id of the server a change was applied from, 0 for a
+change made here.
 """
 
 from __future__ import annotations

@@ -17,13 +17,28 @@ class CaseInvalid(Exception):
 
 
 _PLAIN = {
-    **{"tinyint": t.Int8, "smallint": t.Int16, "mediumint": t.Int32, "int": t.Int32, "integer": t.Int32},
-    **{"bigint": t.Int64, "float": t.Float32, "double": t.Float64, "bool": t.Bool, "boolean": t.Bool},
-    **{"tinyint unsigned": t.UInt8, "smallint unsigned": t.UInt16, "mediumint unsigned": t.UInt32},
-    **{"int unsigned": t.UInt32, "integer unsigned": t.UInt32, "bigint unsigned": t.UInt64},
+    "tinyint": t.Int8,
+    "smallint": t.Int16,
+    "mediumint": t.Int32,
+    "int": t.Int32,
+    "integer": t.Int32,
+    "bigint": t.Int64,
+    "float": t.Float32,
+    "double": t.Float64,
+    "bool": t.Bool,
+    "boolean": t.Bool,
+    "tinyint unsigned": t.UInt8,
+    "smallint unsigned": t.UInt16,
+    "mediumint unsigned": t.UInt32,
+    "int unsigned": t.UInt32,
+    "integer unsigned": t.UInt32,
+    "bigint unsigned": t.UInt64,
     **dict.fromkeys(["text", "tinytext", "mediumtext", "longtext", "json"], t.Text),
     **dict.fromkeys(["blob", "tinyblob", "mediumblob", "longblob"], t.Blob),
-    **{"date": t.Date, "datetime": t.DateTime, "timestamp": t.Timestamp, "time": t.Time},
+    "date": t.Date,
+    "datetime": t.DateTime,
+    "timestamp": t.Timestamp,
+    "time": t.Time,
 }
 _SIZED = {"varchar": VarChar, "char": Char, "varbinary": VarBinary, "binary": Binary}
 _TYPE = re.compile(r"([a-z]+)\s*(?:\(([^)]*)\))?\s*(unsigned)?\s*(not null)?\s*(?:default\s+(.+))?", re.IGNORECASE)

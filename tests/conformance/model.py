@@ -50,7 +50,7 @@ class Event:
 
 @dataclass
 class Epoch:
-    """What was logged in one epoch; `status` has (server id, epoch, id of the server that is said to have logged it)."""
+    """What was logged in one epoch; `status` has (server id, epoch, id of the server named as its logger)."""
 
     number: int
     events: list[Event] = field(default_factory=list)

@@ -153,7 +153,7 @@ def exceptions(case: Case, file: Case) -> list[str]:
         return [] if case.get("column") in (None, fault.column) else [f"fault is of column {fault.column}"]
     if plan is None:
         return [f"refused: {faults[0]}"]
-    ones = {place: 1 for place in range(len(columns))}
+    ones = dict.fromkeys(range(len(columns)), 1)
     conflict = Conflict(1, 2, 3, 1, OperationType.WRITE_ROW, Cause.DATA_IN_CONFLICT, None, ones)
     row = dict(zip([column.name for column in table.columns], exceptions_row(plan, conflict), strict=True))
     return [f"{name} is {row[name]!r}" for name, value in case.get("writes", {}).items() if row[name] != value]
