@@ -158,23 +158,24 @@ class _Reader:
         return True
 
     def check_rest(self) -> None:
-        """From the last column to the first: whether it is extended is known when the first four are reached."""
+        """From the last column to the first, which settles the form; then the names of the first four."""
         for place in range(len(self.table.columns) - 1, -1, -1):
             column = self.table.columns[place]
             upper = column.name.upper()
-            has_prefix = upper.startswith(PREFIX)
-            self.is_extended = self.is_extended or has_prefix
+            self.is_extended = self.is_extended or upper.startswith(PREFIX)
             if place < MANDATORY:
-                if self.is_extended and not has_prefix:
-                    text = (
-                        f"Exceptions table {self.name} is extended, but mandatory column {column.name}  doesn't have"
-                        f" the '{PREFIX}' prefix"
-                    )
-                    self.faults.append(Finding("mandatory column without prefix", text, column.name))
-            elif upper in (OP_TYPE, CFT_CAUSE, ORIG_TRANSID):
+                continue
+            if upper in (OP_TYPE, CFT_CAUSE, ORIG_TRANSID):
                 self._special(place, column, upper)
             else:
                 self._reference(place, column)
+        for column in reversed(self.table.columns[:MANDATORY]):
+            if self.is_extended and not column.name.upper().startswith(PREFIX):
+                text = (
+                    f"Exceptions table {self.name} is extended, but mandatory column {column.name}  doesn't have"
+                    f" the '{PREFIX}' prefix"
+                )
+                self.faults.append(Finding("mandatory column without prefix", text, column.name))
 
     def _special(self, place: int, column: Column, name: str) -> None:
         if name == ORIG_TRANSID:
