@@ -17,15 +17,17 @@ from engine.layout.dependencies import (
     D_KEYS,
     D_MARKED,
     D_TRANSACTIONS,
+    DEPENDENCY_BROKEN,
     DEPENDENCY_REPEATED,
     E_NEXT,
     E_TO,
     EDGE_WORDS,
     INVALID_ID,
     K_DATA,
-    K_LENGTH,
+    K_HEAD,
     K_OWNER,
-    K_TABLE,
+    KEY_LENGTH_MASK,
+    KEY_TABLE_SHIFT,
     T_FIRST,
     T_ID,
     T_MARK,
@@ -62,6 +64,13 @@ def _number_of(id_, names, transactions, state):
 
 
 @helper
+def _is_full(count, names, transactions, state, stack):
+    """Whether so many more transactions might not fit."""
+    total = state[D_TRANSACTIONS] + count
+    return total >= names.size or total * TRANSACTION_WORDS > transactions.size or total > stack.size
+
+
+@helper
 def _mark(number, transactions, edges, state, stack):
     """Mark a transaction and all that come behind it; each goes onto the stack once."""
     if transactions[number * TRANSACTION_WORDS + T_MARK]:
@@ -88,7 +97,8 @@ def _mark(number, transactions, edges, state, stack):
 @helper
 def _key_record(table, data, start, length, slots, keys, state):
     """Word offset of a key's record; a new one has owner -1."""
-    hash_ = _mixed(0x1B873593, table)
+    head = table << KEY_TABLE_SHIFT | length
+    hash_ = _mixed(0x1B873593, head)
     for i in range(length):
         hash_ = _mixed(hash_, data[np.uint64(start + i)])
     mask = slots.size - 1
@@ -98,7 +108,7 @@ def _key_record(table, data, start, length, slots, keys, state):
         if known == 0:
             break
         record = known - 1
-        if keys[record + K_TABLE] == table and keys[record + K_LENGTH] == length:
+        if keys[record + K_HEAD] == head:
             same = 0
             while same < length and keys[record + K_DATA + same] == data[start + same]:
                 same += 1
@@ -107,8 +117,7 @@ def _key_record(table, data, start, length, slots, keys, state):
         at = (at + 1) & mask
     record = state[D_KEY_WORDS]
     slots[at] = record + 1
-    keys[record + K_TABLE] = table
-    keys[record + K_LENGTH] = length
+    keys[record + K_HEAD] = head
     keys[record + K_OWNER] = -1
     for i in range(length):
         keys[record + K_DATA + i] = data[start + i]
@@ -126,9 +135,21 @@ def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edg
     """Take over writes in order: transaction id, table and key (words [offsets[i], offsets[i + 1]) of `data`) of each.
 
     Returns how many were taken: all, or DEPENDENCY_REPEATED - i if write i is the second of its transaction on its key,
-    which only the invalid id may make.
+    which only the invalid id may make; DEPENDENCY_BROKEN, and nothing is taken, if keys lie outside of `data` or a
+    table has too little room.
     """
-    for i in range(ids.size):
+    count = ids.size
+    if tables.size < count or offsets.size <= count or _is_full(count, names, transactions, state, stack):
+        return DEPENDENCY_BROKEN
+    words = state[D_KEY_WORDS]
+    for i in range(count):
+        length = offsets[i + 1] - offsets[i]
+        if offsets[i] < 0 or length < 0 or offsets[i + 1] > data.size:
+            return DEPENDENCY_BROKEN
+        words += K_DATA + length
+    if words > keys.size or state[D_KEYS] + count >= slots.size or (state[D_EDGES] + count) * EDGE_WORDS > edges.size:
+        return DEPENDENCY_BROKEN
+    for i in range(count):
         number = _number_of(ids[i], names, transactions, state)
         start = offsets[i]
         record = _key_record(tables[i], data, start, offsets[i + 1] - start, slots, keys, state)
@@ -149,14 +170,16 @@ def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edg
             state[D_EDGES] = edge + 1
         if transactions[before * TRANSACTION_WORDS + T_MARK]:
             _mark(number, transactions, edges, state, stack)
-    return ids.size
+    return count
 
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def mark_transactions(ids, names, transactions, edges, state, stack):
     """Mark transactions by id, and all that depend on them; those never tracked are marked too. Returns how many are
-    new.
+    new, DEPENDENCY_BROKEN without room.
     """
+    if _is_full(ids.size, names, transactions, state, stack):
+        return DEPENDENCY_BROKEN
     marked = 0
     for i in range(ids.size):
         number = _number_of(ids[i], names, transactions, state)
@@ -194,8 +217,8 @@ def rehash_dependencies(names, transactions, slots, keys, state):
     mask = slots.size - 1
     record = 0
     while record < state[D_KEY_WORDS]:
-        length = keys[record + K_LENGTH]
-        hash_ = _mixed(0x1B873593, keys[record + K_TABLE])
+        length = keys[record + K_HEAD] & KEY_LENGTH_MASK
+        hash_ = _mixed(0x1B873593, keys[record + K_HEAD])
         for i in range(length):
             hash_ = _mixed(hash_, keys[record + K_DATA + i])
         at = hash_ & mask

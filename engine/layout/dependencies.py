@@ -22,13 +22,15 @@ E_TO = 0
 E_NEXT = 1
 
 # --- a key ----------------------------------------------------------------------------------------------
-K_TABLE = 0
-K_LENGTH = 1  # words of the key behind the header
-K_OWNER = 2  # number of the transaction that wrote it last
-K_DATA = 3
+K_HEAD = 0  # table << KEY_TABLE_SHIFT | words of the key behind these two
+K_OWNER = 1  # number of the transaction that wrote it last
+K_DATA = 2
+KEY_TABLE_SHIFT = 32
+KEY_LENGTH_MASK = (1 << KEY_TABLE_SHIFT) - 1
 
 INVALID_ID = -1  # as a signed word
-DEPENDENCY_REPEATED = -1
+DEPENDENCY_REPEATED = -1  # less the place in the batch
+DEPENDENCY_BROKEN = -(1 << 40)  # sizes that contradict each other
 
 assert D_MARKED < DEPENDENCY_STATE_WORDS
 assert T_MARK + 1 == TRANSACTION_WORDS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import PeerError, TransactionTooLarge
+from engine.errors import InvariantBroken, PeerError, TransactionTooLarge
 from engine.kernels.dependencies import mark_transactions, read_marks, rehash_dependencies, track_keys
 from engine.layout.dependencies import (
     D_EDGES,
@@ -19,6 +19,7 @@ from engine.layout.dependencies import (
     D_KEYS,
     D_MARKED,
     D_TRANSACTIONS,
+    DEPENDENCY_BROKEN,
     DEPENDENCY_REPEATED,
     DEPENDENCY_STATE_WORDS,
     EDGE_WORDS,
@@ -58,8 +59,9 @@ def pack_keys(parts: Sequence[tuple[NDArray[np.uint8], Words]]) -> tuple[Words, 
     return packed, np.concatenate([np.zeros(1, dtype=np.int64), starts[1:, 0], ends[-1:]]).astype(np.int64)
 
 
-def _power(least: int) -> int:
-    return max(_SLOTS_MIN, 1 << (least - 1).bit_length())
+def _slots_for(entries: int) -> int:
+    """Slots of a hash table that is at most two thirds full."""
+    return max(_SLOTS_MIN, 1 << (entries * 3 // 2).bit_length())
 
 
 class DependencyTracker:
@@ -104,7 +106,7 @@ class DependencyTracker:
     def _grown(self, array: Words, words: int) -> Words:
         if array.size >= words:
             return array
-        grown = np.zeros(max(words, array.size * 3 // 2), dtype=np.int64)
+        grown = np.zeros(max(words, array.size * 5 // 4), dtype=np.int64)
         grown[: array.size] = array
         return grown
 
@@ -112,7 +114,7 @@ class DependencyTracker:
         """Room for so many more writes, whatever they are."""
         transactions = self.transactions + writes
         keys = self.keys + writes
-        names, slots = _power(2 * transactions), _power(2 * keys)
+        names, slots = _slots_for(transactions), _slots_for(keys)
         needed = int(self._state[D_KEY_WORDS]) + writes * K_DATA + key_words
         words = (
             max(names, self._names.size)
@@ -156,6 +158,8 @@ class DependencyTracker:
             self._state,
             self._stack,
         )
+        if taken == DEPENDENCY_BROKEN:
+            raise InvariantBroken("keys given to the dependency tracker lie outside of their data; report this")
         if taken < 0:
             row = DEPENDENCY_REPEATED - taken
             raise PeerError(

@@ -16,7 +16,7 @@ from replication.conflict.max_replicated_epoch import starting_epoch
 from replication.settings.binlog_type import DELETE_ROW, UPDATE_ROW, WRITE_ROW, Image
 from replication.settings.match import find_row
 from replication.settings.setup import SiteSettings, TableSetup, set_up
-from tests.conformance.model_applier import Applier
+from tests.conformance.model_applier import Applier, Judge, judge_in_words
 from tests.conformance.scenario import SiteCase
 
 HISTORY = 1 << 32
@@ -61,7 +61,7 @@ class Epoch:
 class ModelSite:
     """One site."""
 
-    def __init__(self, case: SiteCase) -> None:
+    def __init__(self, case: SiteCase, judge: Judge = judge_in_words) -> None:
         self.case = case
         self.server_id = case.server_id
         self.definitions = case.tables
@@ -74,7 +74,7 @@ class ModelSite:
         self.next_transaction = case.server_id << 32
         self.status = {case.server_id: HISTORY_END}
         self.peer_id = 0
-        self.applier = Applier(self, starting_epoch(self.status.items(), case.server_id))
+        self.applier = Applier(self, starting_epoch(self.status.items(), case.server_id), judge)
 
     def _set_up(self, name: str) -> TableSetup:
         table = self.case.tables[name]
@@ -222,9 +222,9 @@ def row_of(definition: TableDefinition, given: Mapping[str, Any]) -> Values:
     }
 
 
-def model_sites(cases: Mapping[str, SiteCase]) -> Mapping[str, ModelSite]:
+def model_sites(cases: Mapping[str, SiteCase], judge: Judge = judge_in_words) -> Mapping[str, ModelSite]:
     """The adapter."""
-    sites = {name: ModelSite(case) for name, case in cases.items()}
+    sites = {name: ModelSite(case, judge) for name, case in cases.items()}
     for name, site in sites.items():
         site.fill(next((other.server_id for key, other in sites.items() if key != name), 0))
     return sites

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +43,10 @@ OTHER = "OTHER"
 _KINDS = {"WRITE_ROW": Kind.WRITE, "UPDATE_ROW": Kind.UPDATE, "DELETE_ROW": Kind.DELETE}
 
 
+# Whether the row that is there lets the event pass.
+Judge = Callable[["OnePass", "Event", "ModelRow", Check], bool]
+
+
 class Stopped(Exception):
     """The applier stops with a class of error."""
 
@@ -49,8 +54,9 @@ class Stopped(Exception):
 class Applier:
     """Of one site, for one source."""
 
-    def __init__(self, site: ModelSite, max_replicated_epoch: int) -> None:
+    def __init__(self, site: ModelSite, max_replicated_epoch: int, judge: Judge) -> None:
         self.site = site
+        self.judge = judge
         self.mre = MaxReplicatedEpoch(site.server_id, value=max_replicated_epoch)
         self.counters = Counters()
         self.last_conflict = LastConflict()
@@ -214,7 +220,7 @@ class OnePass:
             return None
         if decision.operation is Operation.INSERT:
             return Failure.EXISTS
-        if not self._accepts(event, row, decision.check):
+        if decision.check is not Check.NONE and not self.applier.judge(self, event, row, decision.check):
             return Failure.REFUSED
         if decision.operation is Operation.DELETE:
             del rows[event.key]
@@ -223,26 +229,6 @@ class OnePass:
             row.values.update(event.after or {})
         row.author, row.epoch = self.source_id, self.site.open.number
         return None
-
-    def _accepts(self, event: Event, row: ModelRow, check: Check) -> bool:
-        """The programs, in plain words."""
-        setup = self.site.setups[event.table]
-        if check is Check.NONE or setup.function is None:
-            return True
-        if check is Check.AUTHOR:
-            return row.author != 0
-        if check is Check.EPOCH:
-            return not is_in_conflict(row.author, row.epoch, self.applier.mre.frozen, setup.function.bits)
-        name = setup.function.column
-        current = row.values[name] or 0
-        if check is Check.EQUAL:
-            return bool((event.before or {})[name] == current)
-        given = (event.after or {})[name] or 0
-        if check is Check.GREATER or given != current:
-            return bool(given > current)
-        names = [column.name for column in self.site.definitions[event.table].columns]
-        images = image_order([(event.after or {})[each] for each in names], [row.values[each] for each in names])
-        return images > 0 or (images == 0 and order(self.source_id, row.author or self.site.server_id) >= 0)
 
     def _handle(self, event: Event, failure: Failure, handling: Handling) -> None:
         applier, setup = self.applier, self.site.setups[event.table]
@@ -311,3 +297,28 @@ def _id(event: Event) -> int:
 
 def _ids(values: Any) -> np.ndarray:
     return np.array(list(values), dtype=np.int64)
+
+
+def judge_in_words(run: OnePass, event: Event, row: ModelRow, check: Check) -> bool:
+    """The programs, in plain words."""
+    function = run.site.setups[event.table].function
+    assert function is not None
+    if check is Check.AUTHOR:
+        return row.author != 0
+    if check is Check.EPOCH:
+        return not is_in_conflict(row.author, row.epoch, run.applier.mre.frozen, function.bits)
+    current = row.values[function.column] or 0
+    if check is Check.EQUAL:
+        return bool((event.before or {})[function.column] == current)
+    given = (event.after or {})[function.column] or 0
+    if check is Check.GREATER or given != current:
+        return bool(given > current)
+    images, sites = orders(run, event, row)
+    return images > 0 or (images == 0 and sites >= 0)
+
+
+def orders(run: OnePass, event: Event, row: ModelRow) -> tuple[int, int]:
+    """Order of the event's after-image and the row, and of the sites that wrote them."""
+    names = [column.name for column in run.site.definitions[event.table].columns]
+    images = image_order([(event.after or {})[each] for each in names], [row.values[each] for each in names])
+    return images, order(run.source_id, row.author or run.site.server_id)

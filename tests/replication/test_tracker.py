@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import PeerError, TransactionTooLarge
+from engine.errors import InvariantBroken, PeerError, TransactionTooLarge
 from replication.conflict.tracker import DependencyTracker, pack_keys
 from tests.naive import dependencies as naive
 
@@ -116,3 +116,11 @@ def test_many_keys_in_many_batches_keep_their_owners_through_growth() -> None:
     assert (tracker.keys, tracker.edges) == (200_000, 200)
     tracker.mark(np.array([1], dtype=np.int64))
     assert tracker.is_marked(words([1, -2, -1_002])).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("offsets", [[0, 3], [-1, 2], [2, 1], [0]])
+def test_keys_outside_of_their_data_are_refused_and_nothing_is_taken(offsets: list[int]) -> None:
+    tracker = DependencyTracker()
+    with pytest.raises(InvariantBroken):
+        tracker.track(words([1]), words([1]), words([8, 5]), words(offsets))
+    assert (tracker.transactions, tracker.keys) == (0, 0)
