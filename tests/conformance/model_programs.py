@@ -1,4 +1,4 @@
-"""The reference model with its judgements made by the interpreted programs, run by the engine's machine over one row."""
+"""The reference model with its judgements made by the interpreted programs, in the engine's machine, row by row."""
 
 from __future__ import annotations
 

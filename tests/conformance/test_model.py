@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from replication.settings.conflict_function import FUNCTIONS, FunctionDefinition
 from tests.conformance.model import ModelSite, model_sites
+from tests.conformance.model_applier import Judge, judge_in_words
+from tests.conformance.model_programs import judge_by_program
 from tests.conformance.scenario import parse_scenario
 
 INT = {"name": "a", "type": "int", "nullable": False}
@@ -22,6 +25,7 @@ def sites(
     binlog_type: int | None = 7,
     columns: tuple[Any, ...] = (INT, TEXT),
     rows: tuple[Any, ...] = (),
+    judge: Judge = judge_in_words,
     **more: Any,
 ) -> dict[str, ModelSite]:
     def settings(is_active: bool) -> list[dict[str, Any]]:
@@ -40,7 +44,7 @@ def sites(
     case.update(more)
     if roles:
         case["sites"]["A"]["conflict_role"], case["sites"]["B"]["conflict_role"] = "PRIMARY", "SECONDARY"
-    return dict(model_sites(parse_scenario(case).sites))
+    return dict(model_sites(parse_scenario(case).sites, judge))
 
 
 def update(key: int, **values: Any) -> dict[str, Any]:
@@ -209,3 +213,23 @@ def test_greatest_column_makes_sites_equal_though_stamps_are() -> None:
         assert found[0], f"seed {seed}"
         different += not found[1]
     assert different > 30
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.name)
+def test_words_and_programs_judge_random_histories_alike(function: FunctionDefinition) -> None:
+    argument = "X" if function.argument == "column" else "2"
+    is_sided = function.is_epoch and not function.has_roles
+    for seed in range(12):
+        found = []
+        for judge in (judge_in_words, judge_by_program):
+            pair = sites(
+                f"{function.name}({argument})",
+                on_both=not is_sided,
+                roles=function.has_roles,
+                columns=(INT, TEXT, STAMP),
+                rows=((0, "v", 1), (1, "v", 2)),
+                judge=judge,
+            )
+            history(pair, random.Random(seed), 50, deletes=True, stamps=True)
+            found.append([(sorted(site.rows("t1")), dict(site.counters())) for site in pair.values()])
+        assert found[0] == found[1], f"seed {seed}"
