@@ -5,7 +5,7 @@ A fault leaves the table without a function: the server warns and goes on, as th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.errors import SchemaInvalid
@@ -188,3 +188,14 @@ def check_pair(
         f" their site the primary of {table}; keep one of them"
     )
     return Finding("both sides detect", text)
+
+
+def check_channels(table: str, setup: TableSetup, channels: Sequence[str]) -> Finding | None:
+    """Why a table's function cannot be active with these channels: those of epochs compare with one peer's."""
+    if setup.function is None or not setup.function.definition.is_epoch or len(channels) <= 1:
+        return None
+    text = (
+        f"{setup.function.name} of {table} compares epochs with one peer, but channels {', '.join(sorted(channels))}"
+        " apply it; keep one of them"
+    )
+    return Finding("several channels", text)

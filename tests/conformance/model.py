@@ -106,11 +106,11 @@ class ModelSite:
         touched: dict[tuple[str, Key], None] = {}
         for operation in operations:
             name = operation["table"]
-            key = self._run(name, operation)
+            keys = self._run(name, operation)
             if operation["op"] != "read_exclusive":
-                touched[name, key] = None
-            elif operation["tracked"] and key in self.tables[name]:
-                read[name, key] = None
+                touched.update(dict.fromkeys((name, key) for key in keys))
+            elif operation["tracked"]:
+                read.update(dict.fromkeys((name, key) for key in keys if key in self.tables[name]))
         number = self.new_transaction()
         for name, key in [*touched, *(each for each in read if each not in touched)]:
             row = self.tables[name].get(key)
@@ -118,26 +118,32 @@ class ModelSite:
                 row.author, row.epoch = 0, self.open.number
             is_read = (name, key) not in touched
             old = before[name].get(key)
+            if old is None and row is None:
+                continue  # made and deleted again
             if is_read or old is None or row is None or old.values != row.values:
                 self.log_change(name, key, old, row, number, "READ" if is_read else "")
 
-    def _run(self, name: str, operation: Mapping[str, Any]) -> Key:
+    def _run(self, name: str, operation: Mapping[str, Any]) -> list[Key]:
+        """Run one operation; returns the keys it touched. A change of the key is a delete and an insert."""
         rows, columns = self.tables[name], self.definitions[name].columns
         if operation["op"] == "insert":
             values = dict(zip([column.name for column in columns], operation["row"], strict=True))
             key = self.key_of(name, values)
             assert key not in rows, f"{name} {key} exists at {self.case.name}"
             rows[key] = ModelRow(values, 0, self.open.number)
-            return key
+            return [key]
         key = self.key_of(name, operation["key"])
         if operation["op"] == "read_exclusive":
-            return key
+            return [key]
         assert key in rows, f"{name} {key} does not exist at {self.case.name}"
         if operation["op"] == "delete":
             del rows[key]
-        else:
-            rows[key].values.update(operation["set"])
-        return key
+            return [key]
+        values = rows.pop(key).values | operation["set"]
+        moved = self.key_of(name, values)
+        assert moved not in rows, f"{name} {moved} exists at {self.case.name}"
+        rows[moved] = ModelRow(values, 0, self.open.number)
+        return [key] if moved == key else [key, moved]
 
     # --- the binlog -----------------------------------------------------------------------------------------
     def log_change(

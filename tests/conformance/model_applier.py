@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.errors import PeerError, Rejected
+from replication.conflict.batches import APPLIED, FAILURES, outcomes
 from replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
 from replication.conflict.functions import IMPLICATED, Check, Decision, Failure, Handling, Kind, Operation, decide
 from replication.conflict.last_conflict import LastConflict
@@ -209,19 +210,18 @@ class OnePass:
 
         rows = self.site.tables[event.table]
         row = rows.get(event.key)
-        if (event.table, event.key) in self.refreshed:
-            return Failure.REFRESHED
+        accepted = True
+        if row is not None and decision.check is not Check.NONE:
+            accepted = self.applier.judge(self, event, row, decision.check)
+        facts = (row is not None, accepted, (event.table, event.key) in self.refreshed)
+        (code,) = outcomes(decision, *(np.array([each]) for each in facts)).tolist()
+        if code != APPLIED:
+            return FAILURES[code]
         if row is None:
-            if decision.operation in (Operation.UPDATE, Operation.DELETE):
-                return Failure.MISSING
-            given = {**dict(zip(self.site.definitions[event.table].primary_key, event.key, strict=True))}
+            given = dict(zip(self.site.definitions[event.table].primary_key, event.key, strict=True))
             values = row_of(self.site.definitions[event.table], given | (event.after or {}))
             rows[event.key] = ModelRow(values, self.source_id, self.site.open.number)
             return None
-        if decision.operation is Operation.INSERT:
-            return Failure.EXISTS
-        if decision.check is not Check.NONE and not self.applier.judge(self, event, row, decision.check):
-            return Failure.REFUSED
         if decision.operation is Operation.DELETE:
             del rows[event.key]
             return None

@@ -128,6 +128,19 @@ def test_partial_images_leave_what_the_other_site_changed(binlog_type: int | Non
     assert b.rows("t1") == [(1, found, "a")]
 
 
+def test_transaction_is_logged_as_what_it_did_to_each_row() -> None:
+    pair = sites(None, rows=((1, "v"), (2, "v")))
+    a, b = pair["A"], pair["B"]
+    a.commit("A1", [insert(3, "x"), delete(3), update(1, b="w"), update(1, b="u"), update(2, a=4), update(4, b="k")])
+    assert [(event.kind, event.key) for event in a.open.events] == [
+        ("UPDATE_ROW", (1,)),
+        ("DELETE_ROW", (2,)),
+        ("WRITE_ROW", (4,)),
+    ]
+    send(a, b)
+    assert sorted(b.rows("t1")) == [(1, "u"), (4, "k")]
+
+
 def test_tracked_reads_of_both_sites_conflict() -> None:
     pair = sites("NDB$EPOCH_TRANS()", rows=((1, "v"),))
     read = {"op": "read_exclusive", "table": "t1", "key": {"a": 1}, "tracked": True}

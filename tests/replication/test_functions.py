@@ -17,6 +17,7 @@ from engine.kernels.vm_batch import run_batch
 from engine.layout import program as p
 from engine.row_format import RowFormat
 from engine.schema import Column, TableDefinition
+from replication.conflict.batches import APPLIED, FAILURES, outcomes, rows_with, tally, unhandled
 from replication.conflict.causes import REFUSED_CODE, Cause
 from replication.conflict.functions import Check, Failure, Kind, Operation, decide
 from replication.conflict.programs import (
@@ -207,3 +208,38 @@ def test_order_of_images_is_total_and_equal_on_both_sites(rows: list[Any]) -> No
     assert (image_order(a, b) == 0) == (a == b)
     if image_order(a, b) <= 0 and image_order(b, c) <= 0:
         assert image_order(a, c) <= 0
+
+
+@given(
+    st.sampled_from([*FUNCTIONS, None]),
+    st.sampled_from(ROLES),
+    st.booleans(),
+    st.sampled_from(list(Kind)),
+    st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), max_size=12),
+)
+def test_batch_comes_out_as_its_rows_one_by_one(
+    function: Any, role: Role, is_reflected: bool, kind: Kind, rows: list[tuple[bool, bool, bool]]
+) -> None:
+    decision = decide(function, role, is_reflected, kind)
+    found, accepted, refreshed = (np.array([row[each] for row in rows], dtype=bool) for each in range(3))
+    codes = outcomes(decision, found, accepted, refreshed)
+    counts: dict[str, int] = {}
+    for (is_there, is_fine, is_refreshed), code in zip(rows, codes.tolist(), strict=True):
+        if is_refreshed:
+            assert FAILURES[code] is Failure.REFRESHED
+        else:
+            told, handling = outcome(function.name if function else "", role, is_reflected, kind, is_there, is_fine)
+            assert (code == APPLIED) == (told == "apply")
+            assert code == APPLIED or decision.failures[FAILURES[code]] == handling
+        handling = decision.failures.get(FAILURES.get(code))
+        for name, flag in (("", "is_counted"), ("epoch_delete_delete_count", "is_delete_delete")):
+            if handling is not None and getattr(handling, flag):
+                name = name or function.counter
+                counts[name] = counts.get(name, 0) + 1
+    if function is not None:
+        told_counts = tally(function, decision, codes)
+        assert {name: told_counts.get(name, 0) for name in counts} == counts
+        marks = int(rows_with(decision, codes, "marks").sum())
+        assert told_counts.get("trans_row_conflict_count", 0) == marks
+    is_known = Failure.REFRESHED in decision.failures
+    assert unhandled(decision, codes).tolist() == [row[2] and not is_known for row in rows]

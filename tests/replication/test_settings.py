@@ -17,7 +17,14 @@ from replication.settings.conflict_function import FUNCTIONS, parse
 from replication.settings.epoch_bits import bits_needed, read_epoch, read_epochs, saturated_from, sizing_warning
 from replication.settings.match import ReplicationRow, find_row, quality_of
 from replication.settings.pattern import has_wildcard, matches
-from replication.settings.setup import SiteSettings, check_pair, exceptions_of, is_exceptions_name, set_up
+from replication.settings.setup import (
+    SiteSettings,
+    check_channels,
+    check_pair,
+    exceptions_of,
+    is_exceptions_name,
+    set_up,
+)
 
 SITE = SiteSettings(1, Role.PRIMARY)
 
@@ -253,3 +260,11 @@ def test_pair_with_two_primaries_is_refused_naming_both_rows() -> None:
     assert check_pair("test.t1", both, 1, both, 3) is None
     by_value = [ReplicationRow("test", "t1", 0, 7, "NDB$MAX(X)")]
     assert check_pair("test.t1", by_value, 1, by_value, 3) is None
+
+
+def test_function_of_epochs_is_refused_on_several_channels() -> None:
+    by_epoch, by_value = (set_up(TABLE, row(each), SITE) for each in ("NDB$EPOCH()", "NDB$MAX(X)"))
+    found = check_channels("test.t1", by_epoch, ["b", "a"])
+    assert found is not None and "channels a, b" in found.text
+    assert check_channels("test.t1", by_epoch, ["a"]) is None
+    assert check_channels("test.t1", by_value, ["a", "b"]) is None
