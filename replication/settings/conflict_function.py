@@ -60,7 +60,8 @@ TOO_MANY_BITS = "Too many extra Gci bits"
 NO_NUMBER = "extra Gci bits are no number"  # ours: the server takes what is no number for 0
 GARBAGE = "garbage in the end"
 
-_NUMBER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|[0-9]+)")
+_NUMBER = re.compile(r"([+-]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|(?P<octal>0[0-7]*)|(?P<decimal>[1-9][0-9]*))")
+_DIGITS_MAX = 20  # Python refuses to read numbers of thousands of digits
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,14 @@ def _refuse(spec: str, reason: str, rest: str) -> SchemaInvalid:
 
 
 def _number(spec: str, argument: str, rest: str) -> int:
-    if not _NUMBER.fullmatch(argument):
+    """The argument as C reads numbers: 0x is hexadecimal, 0 octal; a negative one wraps and is too many."""
+    matched = _NUMBER.fullmatch(argument)
+    if matched is None:
         raise _refuse(spec, NO_NUMBER, rest)
-    digits = argument.lstrip("+-")
-    value = int(digits, 16) if digits[:2].lower() == "0x" else int(digits, 8 if digits.startswith("0") else 10)
-    if value > BITS_MAX or argument.startswith("-") and value:
+    base = {"hex": 16, "octal": 8, "decimal": 10}.get(matched.lastgroup or "", 10)
+    digits = matched[matched.lastgroup or 0].lstrip("0")
+    value = int(digits or "0", base) if len(digits) <= _DIGITS_MAX else BITS_MAX + 1
+    if value > BITS_MAX or (matched[1] == "-" and value):
         raise _refuse(spec, TOO_MANY_BITS, rest)
     return value
 

@@ -5,8 +5,9 @@ Names are compared without letter case, as the server's system collation does. O
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from replication.settings.finding import Finding
 from replication.settings.pattern import matches
@@ -35,6 +36,23 @@ class ReplicationRow:
     def key(self) -> str:
         """How messages name the row."""
         return f"{self.database}.{self.table}:{self.server_id}"
+
+
+def _text(value: bytes | str) -> str:
+    """Names are bytes in the table; what is not UTF-8 keeps its bytes and matches nothing else."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+def row_of(values: Mapping[str, Any]) -> ReplicationRow:
+    """The row with these values by column name; columns a table may lack may be left out."""
+    function = values.get("conflict_fn")
+    return ReplicationRow(
+        _text(values["db"]),
+        _text(values["table_name"]),
+        values["server_id"],
+        values["binlog_type"],
+        None if function is None else _text(function),
+    )
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, Final
 
 from engine.errors import SchemaInvalid
+from engine.layout.redo import AUTHOR_MASK
 from engine.options import format_size, parse_size
 from replication.conflict.roles import Role
 
@@ -56,7 +57,7 @@ class Option:
 _SIZE = "size"
 _IDS = "ids"
 _S, _C, _T = Scope.STORE, Scope.CHANNEL, Scope.TRANSACTION
-SERVER_ID_MAX = 65_535  # what the author of a row has room for
+SERVER_ID_MAX = AUTHOR_MASK  # applied rows carry the id of their source as author
 
 OPTIONS: Final = (
     Option("server_id", int, 0, _S, Effect.OPEN, "who this site is; 0 does not replicate", 0, SERVER_ID_MAX),

@@ -32,8 +32,8 @@ def has_wildcard(pattern: str) -> bool:
 
 def matches(pattern: str, name: str) -> bool:
     """Whether the whole name matches, letter case aside, in time of at most pattern times name."""
-    tokens = _tokens(pattern.casefold())
-    text = name.casefold()
+    tokens = [(is_wildcard, character.casefold()) for is_wildcard, character in _tokens(pattern)]
+    text = [character.casefold() for character in name]  # one by one: folding may lengthen what `_` stands for
     token = at = 0
     retry_token, retry_at = -1, 0  # behind the last % and how much it has taken
     while at < len(text):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from engine.errors import SchemaInvalid
 from engine.schema import EXCEPTIONS_SUFFIX, TableDefinition
@@ -34,6 +35,20 @@ class SiteSettings:
     use_v1_row_events: bool = False
     gcp_interval_ms: int = 2_000
     epoch_interval_ms: int = 100
+
+    @classmethod
+    def from_options(cls, values: Mapping[str, Any], gcp_interval_ms: int, epoch_interval_ms: int) -> SiteSettings:
+        """By the values of `options.settings` and the intervals of the store."""
+        return cls(
+            values["server_id"],
+            values["conflict_role"],
+            values["log_updated_only"],
+            values["log_update_as_write"],
+            values["log_update_as_minimal"],
+            values["log_bin_use_v1_row_events"],
+            gcp_interval_ms,
+            epoch_interval_ms,
+        )
 
 
 @dataclass(frozen=True)

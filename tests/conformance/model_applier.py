@@ -309,7 +309,7 @@ def judge_in_words(run: OnePass, event: Event, row: ModelRow, check: Check) -> b
         return not is_in_conflict(row.author, row.epoch, run.applier.mre.frozen, function.bits)
     current = row.values[function.column] or 0
     if check is Check.EQUAL:
-        return bool((event.before or {})[function.column] == current)
+        return bool(((event.before or {})[function.column] or 0) == current)
     given = (event.after or {})[function.column] or 0
     if check is Check.GREATER or given != current:
         return bool(given > current)

@@ -15,7 +15,8 @@ from replication.conflict.roles import Role
 from replication.settings.binlog_type import binlog_type
 from replication.settings.conflict_function import FUNCTIONS, parse
 from replication.settings.epoch_bits import bits_needed, read_epoch, read_epochs, saturated_from, sizing_warning
-from replication.settings.match import ReplicationRow, find_row, quality_of
+from replication.settings.match import ReplicationRow, find_row, quality_of, row_of
+from replication.settings.options import settings
 from replication.settings.pattern import has_wildcard, matches
 from replication.settings.setup import (
     SiteSettings,
@@ -88,6 +89,26 @@ def test_quality_climbs_from_one_to_eight() -> None:
     assert quality_of(ReplicationRow("TEST", "T1", 1), "test", "t1", 1) == 8, "letter case does not count"
 
 
+@pytest.mark.parametrize(("text", "bits"), [("+7", 7), ("-0", 0), ("010", 8), ("0x1F", 31), ("00", 0), ("31", 31)])
+def test_bits_are_read_as_the_server_reads_numbers(text: str, bits: int) -> None:
+    assert parse(f"NDB$EPOCH_TRANS({text})").bits == bits
+
+
+def test_stored_row_becomes_a_setting_though_its_names_are_bytes() -> None:
+    values = {"db": b"test", "table_name": "tä".encode(), "server_id": 1, "binlog_type": None}
+    assert row_of(values) == ReplicationRow("test", "tä", 1)
+    found = row_of(values | {"conflict_fn": b"NDB$OLD(X)", "table_name": b"\xff", "binlog_type": 7})
+    assert (found.conflict_fn, found.binlog_type) == ("NDB$OLD(X)", 7)
+    assert quality_of(found, "test", "tä", 1) == -1
+
+
+def test_site_settings_follow_the_options() -> None:
+    values = settings({"server_id": 4, "conflict_role": "PRIMARY", "log_update_as_write": False})
+    site = SiteSettings.from_options(values, 1_000, 50)
+    assert site == SiteSettings(4, Role.PRIMARY, log_update_as_write=False, gcp_interval_ms=1_000, epoch_interval_ms=50)
+    assert set_up(TABLE, ReplicationRow("test", "t1"), site).binlog.is_update
+
+
 def test_tie_below_the_best_level_does_not_matter_and_one_at_it_names_the_rows() -> None:
     tied = [ReplicationRow("test", "t%"), ReplicationRow("test", "%1")]
     found = find_row([*tied, ReplicationRow("test", "t1")], "test", "t1", 1)
@@ -140,6 +161,9 @@ def test_binlog_type_without_number_follows_the_options() -> None:
         ("NDB$MAX(X", "NDB$MAX(X, missing ')' at ''"),
         (" NDB$OLD( )", " NDB$OLD( ), missing function argument at ')'"),
         ("NDB$EPOCH(x)", "NDB$EPOCH(x), extra Gci bits are no number at ')'"),
+        ("NDB$EPOCH(08)", "NDB$EPOCH(08), extra Gci bits are no number at ')'"),
+        ("NDB$EPOCH(-0x1)", "NDB$EPOCH(-0x1), Too many extra Gci bits at ')'"),
+        ("NDB$EPOCH(" + "9" * 5000 + ")", "NDB$EPOCH(" + "9" * 5000 + "), Too many extra Gci bits at ')'"),
         ("NDB$EPOCH(0x20)", "NDB$EPOCH(0x20), Too many extra Gci bits at ')'"),
         ("NDB$EPOCHS()", "NDB$EPOCHS(), missing '(' at 'S()'"),
     ],
