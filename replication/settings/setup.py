@@ -85,6 +85,17 @@ def exceptions_of(name: str, tables: Mapping[str, TableDefinition]) -> TableDefi
     return None
 
 
+def check_exceptions(exceptions: TableDefinition, main: TableDefinition | None) -> list[Finding]:
+    """What to tell when an exceptions table is made: its faults now rather than at the first conflict, and, if its main
+    table is there already, that it counts from that table's next set-up.
+    """
+    if main is None:
+        return []
+    _, faults, notes = plan_exceptions(main, exceptions)
+    text = f"exceptions table {exceptions.name} counts from the next set-up of {main.name}: when the store is opened"
+    return [*faults, *notes, Finding("counts from the next set-up", text)]
+
+
 def find_faults(
     function: ConflictFunction, table: TableDefinition, binlog: b.BinlogType, site: SiteSettings, has_author: bool
 ) -> list[Finding]:

@@ -21,6 +21,7 @@ from replication.settings.pattern import has_wildcard, matches
 from replication.settings.setup import (
     SiteSettings,
     check_channels,
+    check_exceptions,
     check_pair,
     exceptions_of,
     is_exceptions_name,
@@ -292,3 +293,10 @@ def test_function_of_epochs_is_refused_on_several_channels() -> None:
     assert found is not None and "channels a, b" in found.text
     assert check_channels("test.t1", by_epoch, ["a"]) is None
     assert check_channels("test.t1", by_value, ["a", "b"]) is None
+
+
+def test_exceptions_table_made_after_its_table_is_checked_at_once_and_says_when_it_counts() -> None:
+    assert rules(tuple(check_exceptions(EXCEPTIONS, TABLE))) == ["counts from the next set-up"]
+    assert check_exceptions(EXCEPTIONS, None) == []
+    bad = TableDefinition(0, 1, "test.t1$EX", EXCEPTIONS.columns[:4], ("s",))
+    assert rules(tuple(check_exceptions(bad, TABLE)))[0] == "wrong definition (initial 4 columns)"
