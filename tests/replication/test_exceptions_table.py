@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine import types as t
 from engine.schema import Column, TableDefinition
 from replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
+from replication.settings.exceptions_batch import ConflictBatch, exceptions_columns
 from replication.settings.exceptions_row import Conflict, exceptions_row
 from replication.settings.exceptions_table import Source, plan_exceptions
 
@@ -200,3 +204,57 @@ def test_numbers_stand_where_the_columns_are_numbers_and_null_for_no_transaction
     assert plan is not None, faults
     conflict = Conflict(1, 3, 77, 4, OperationType.READ_ROW, Cause.ROW_DOES_NOT_EXIST, BEFORE, AFTER)
     assert exceptions_row(plan, conflict)[4:] == (5, 1, None)
+
+
+NULLABLE_ID = table(
+    *first("NDB$"), Column("NDB$ORIG_TRANSID", t.UInt64, **NULLABLE), Column("mycol$NEW", t.UInt32, default=7)
+)
+TABLES = [FULL, NULLABLE_ID, table(*first(), *KEYS, Column("d", t.Int32, **NULLABLE))]
+CONFLICTS = st.tuples(
+    st.sampled_from(list(Cause)),
+    st.sampled_from([INVALID_TRANSACTION, 5, 2**63 + 1]),
+    st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.none() | st.integers(0, 9), st.none() | st.integers(-9, 9)),
+    st.tuples(st.integers(0, 9), st.sampled_from("abc"), st.none() | st.integers(0, 9), st.none() | st.integers(-9, 9)),
+)
+
+
+@given(
+    st.sampled_from(TABLES),
+    st.sampled_from(list(OperationType)),
+    st.lists(CONFLICTS, max_size=6),
+    st.sets(st.integers(0, 3)),
+    st.sets(st.integers(0, 3)),
+)
+def test_batch_makes_the_rows_that_are_made_one_by_one(
+    exceptions: TableDefinition, operation: OperationType, conflicts: list[Any], old: set[int], new: set[int]
+) -> None:
+    plan, _, _ = plan_exceptions(T2, exceptions)
+    assert plan is not None
+    old |= {0, 1}  # keys are in one image at least
+
+    def image(at: int, places: set[int]) -> dict[int, np.ndarray]:
+        return {place: np.array([each[at][place] for each in conflicts], dtype=object) for place in places}
+
+    causes = np.array([each[0] for each in conflicts], dtype=np.int64)
+    ids = np.array([each[1] for each in conflicts], dtype=np.uint64)
+    batch = ConflictBatch(1, 3, 77, 4, operation, causes, ids, image(2, old), image(3, new))
+    found = exceptions_columns(plan, batch)
+    rows = [
+        exceptions_row(
+            plan,
+            Conflict(
+                1,
+                3,
+                77,
+                4 + number,
+                operation,
+                cause,
+                {place: before[place] for place in old},
+                {place: after[place] for place in new},
+                transaction,
+            ),
+        )
+        for number, (cause, transaction, before, after) in enumerate(conflicts)
+    ]
+    assert list(found) == [column.name for column in exceptions.columns]
+    assert [tuple(row) for row in zip(*(values.tolist() for values in found.values()), strict=True)] == rows
