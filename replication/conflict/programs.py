@@ -151,6 +151,19 @@ def image_order(image: Sequence[Any], row: Sequence[Any]) -> int:
         if one is None or other is None:
             if (one is None) != (other is None):
                 return -1 if one is None else 1
-        elif one != other:
-            return order(one, other)
+        elif result := order(one, other):
+            return result
     return 0
+
+
+def image_orders(images: Sequence[NDArray[Any]], rows: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    """`image_order` of many rows, given by column; None stands for NULL in arrays of objects."""
+    none = np.array(None, dtype=object)
+    result = np.zeros(len(images[0]), dtype=np.int64)
+    for one, other in zip(images, rows, strict=True):
+        has_one, has_other = np.not_equal(one, none), np.not_equal(other, none)
+        part = has_one.astype(np.int64) - has_other
+        both = has_one & has_other
+        part[both] = np.greater(one[both], other[both]).astype(np.int64) - np.less(one[both], other[both])
+        result = np.where(result == 0, part, result)
+    return result

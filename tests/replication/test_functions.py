@@ -23,6 +23,7 @@ from replication.conflict.functions import Check, Failure, Kind, Operation, deci
 from replication.conflict.programs import (
     PARAMETERS,
     image_order,
+    image_orders,
     parameter_words,
     program_of,
 )
@@ -208,6 +209,11 @@ def test_order_of_images_is_total_and_equal_on_both_sites(rows: list[Any]) -> No
     assert (image_order(a, b) == 0) == (a == b)
     if image_order(a, b) <= 0 and image_order(b, c) <= 0:
         assert image_order(a, c) <= 0
+    columns = [np.array([row[each] for row in rows], dtype=object) for each in range(2)]
+    turned = [np.roll(column, 1) for column in columns]
+    assert image_orders(columns, turned).tolist() == [image_order(a, c), image_order(b, a), image_order(c, b)]
+    numbers = [np.array([1, 2, 2]), np.array([0.5, 0.5, 1.5])]
+    assert image_orders(numbers, [np.roll(each, 1) for each in numbers]).tolist() == [-1, 1, 1]
 
 
 @given(
