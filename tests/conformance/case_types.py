@@ -44,6 +44,11 @@ _SIZED = {"varchar": VarChar, "char": Char, "varbinary": VarBinary, "binary": Bi
 _TYPE = re.compile(r"([a-z]+)\s*(?:\(([^)]*)\))?\s*(unsigned)?\s*(not null)?\s*(?:default\s+(.+))?", re.IGNORECASE)
 
 
+def _length(length: int) -> int:
+    """Characters of a column. There they take a byte, here up to four, so long columns are made shorter, in order."""
+    return length if length <= 255 else min(256 + (length - 255) // 7, 1_000)
+
+
 def type_of(text: str, name: str = "") -> tuple[ColumnType, Any]:
     """(type, default) of a column; a bare `enum` is the one the manual gives the column of that name."""
     matched = _TYPE.fullmatch(text.strip())
@@ -57,7 +62,7 @@ def type_of(text: str, name: str = "") -> tuple[ColumnType, Any]:
         known = Cause if name.upper().endswith("CFT_CAUSE") else OperationType
         kind = t.Enum(*(members or [each.name for each in known]))
     elif base in _SIZED:
-        kind = _SIZED[base](int(arguments or 1))
+        kind = _SIZED[base](_length(int(arguments or 1)))
     elif base == "decimal":
         kind = t.Decimal(*(int(piece) for piece in (arguments or "10").split(",")))
     elif base in _PLAIN:
@@ -81,7 +86,12 @@ def table_of(database: str, name: str, columns: list[Column], key: list[str]) ->
 def table_of_case(database: str, case: dict[str, Any]) -> TableDefinition:
     """A table of a scenario: {name, columns: [{name, type, nullable}], pk}."""
     columns = [
-        column_of(each["name"], each["type"], each.get("nullable", False) and each["name"] not in case["pk"])
+        column_of(
+            each["name"],
+            each["type"],
+            each.get("nullable", False) and each["name"] not in case["pk"],
+            each.get("default", ABSENT),
+        )
         for each in case["columns"]
     ]
     return table_of(database, case["name"], columns, case["pk"])

@@ -109,7 +109,7 @@ class ModelSite:
             keys = self._run(name, operation)
             if operation["op"] != "read_exclusive":
                 touched.update(dict.fromkeys((name, key) for key in keys))
-            elif operation["tracked"]:
+            elif operation.get("tracked"):
                 read.update(dict.fromkeys((name, key) for key in keys if key in self.tables[name]))
         number = self.new_transaction()
         for name, key in [*touched, *(each for each in read if each not in touched)]:

@@ -75,7 +75,7 @@ _OPERATIONS = {
     "insert": {"row"},
     "update": {"key", "set"},
     "delete": {"key"},
-    "read_exclusive": {"key", "tracked"},
+    "read_exclusive": {"key"},
 }
 _STEPS = {"commit": {"site", "txn", "ops"}, "epoch": {"site"}, "replicate": {"from", "to"}, "expect": {"site"}}
 _CHECKS = ("rows", "exceptions", "counters", "applier_error")
@@ -90,7 +90,7 @@ def _site(case: Mapping[str, Any], name: str, has_initial: Mapping[str, Any]) ->
         for each in case.get("exceptions_tables", {}).get(name, [])
     }
     replication = [
-        ReplicationRow(row["db"], row["table_name"], row["server_id"], row["binlog_type"], row["conflict_fn"])
+        ReplicationRow(row["db"], row["table_name"], row["server_id"], row.get("binlog_type"), row.get("conflict_fn"))
         for row in case.get("ndb_replication", {}).get(name, [])
     ]
     rows = {table: [tuple(row) for row in has_initial.get(table, [])] for table in tables}
@@ -129,7 +129,7 @@ def parse_scenario(case: Mapping[str, Any]) -> Scenario:
             kind = operation["op"]
             if kind not in _OPERATIONS or not _OPERATIONS[kind] <= set(operation) or operation["table"] not in tables:
                 raise CaseInvalid(f"step {number} has an operation that is not understood: {operation}")
-    return Scenario(sites, list(case["steps"]), dict(case["final"]))
+    return Scenario(sites, list(case["steps"]), dict(case.get("final", {})))
 
 
 def play(scenario: Scenario, adapter: Adapter) -> list[str]:
