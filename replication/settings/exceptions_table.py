@@ -158,7 +158,7 @@ class _Reader:
         return True
 
     def check_rest(self) -> None:
-        """From the last column to the first, which settles the form; then the names of the first four."""
+        """From the last column to the first, which settles the form."""
         for place in range(len(self.table.columns) - 1, -1, -1):
             column = self.table.columns[place]
             upper = column.name.upper()
@@ -169,6 +169,9 @@ class _Reader:
                 self._special(place, column, upper)
             else:
                 self._reference(place, column)
+
+    def check_prefixes(self) -> None:
+        """All of the first four have the prefix, or none."""
         for column in reversed(self.table.columns[:MANDATORY]):
             if self.is_extended and not column.name.upper().startswith(PREFIX):
                 text = (
@@ -258,7 +261,7 @@ class _Reader:
 
     def finished(self) -> tuple[PlannedColumn, ...]:
         """What each column gets, when the form is known: a plain table takes nothing but the key."""
-        for number, target in enumerate(self.key):
+        for number, target in reversed(list(enumerate(self.key))):
             place = MANDATORY + number
             if not self.has_copies or self.plan[place] is not None:
                 continue
@@ -291,6 +294,7 @@ def plan_exceptions(
         return None, reader.faults, reader.notes
     reader.check_rest()
     columns = reader.finished()
+    reader.check_prefixes()
     if reader.faults:
         return None, reader.faults, reader.notes
     return ExceptionsPlan(main, exceptions, columns, reader.is_extended), [], reader.notes

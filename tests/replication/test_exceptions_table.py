@@ -147,6 +147,24 @@ def test_extended_table_needs_the_prefix_on_all_four() -> None:
     )
 
 
+def test_key_columns_out_of_order_make_a_table_extended_though_their_types_are_alike() -> None:
+    main = TableDefinition(0, 1, "test.t2", (Column("x", t.Int32), Column("y", t.Int32)), ("x", "y"))
+    swapped = (Column("y", t.Int32), Column("x", t.Int32))
+    plan, faults, _ = plan_exceptions(main, table(*first(), *swapped))
+    assert plan is None and {fault.rule for fault in faults} == {"mandatory column without prefix"}
+    plan, _, _ = plan_exceptions(main, table(*first("NDB$"), *swapped))
+    assert plan is not None and [each.position for each in plan.columns[4:]] == [1, 0]
+
+
+def test_copies_under_names_of_their_own_are_unknown_columns_in_an_extended_table() -> None:
+    copies = (Column("one", t.UInt32), Column("two", t.Char(25)))
+    _, faults, _ = plan_exceptions(T2, table(*first("NDB$"), *copies))
+    assert [(fault.rule, fault.column) for fault in faults] == [
+        ("extra column is not nullable and has no default", "two"),
+        ("extra column is not nullable and has no default", "one"),
+    ]
+
+
 def test_unknown_nullable_column_is_suspicious_only() -> None:
     plan, faults, notes = plan_exceptions(T2, table(*first(), *KEYS, Column("note", t.VarChar(9), **NULLABLE)))
     assert plan is not None and not faults
