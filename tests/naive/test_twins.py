@@ -256,6 +256,13 @@ TWINS = {
     "program_scan.scan_program": (
         "tests.access.test_conditions:test_scan_in_place_and_over_copies_find_what_the_rows_say_own_changes_included"
     ),
+    **dict.fromkeys(
+        [f"dependencies.{name}" for name in ("mark_transactions", "read_marks", "track_keys")],
+        "tests.replication.test_tracker:test_any_stream_of_writes_and_marks_equals_twin",
+    ),
+    "dependencies.rehash_dependencies": (
+        "tests.replication.test_tracker:test_many_keys_in_many_batches_keep_their_owners_through_growth"
+    ),
     "vm_batch.run_batch": MACHINE,
     "vm_run.run_program": ADDRESSES,
 }

@@ -1,0 +1,64 @@
+"""A decision applied to a batch: which rows are applied, how the others fail, and what is counted. No Python per row.
+
+A batch has changes of one table and kind, none of a key twice, so that its rows do not see each other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from replication.conflict.functions import Check, Decision, Failure, Operation
+from replication.status import DELETE_DELETE, REFLECTED_DISCARDED, ROW_CONFLICTS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from replication.settings.conflict_function import FunctionDefinition
+
+    Mask = NDArray[np.bool_]
+    Codes = NDArray[np.int8]
+
+APPLIED: Final = 0
+CODES: Final = {failure: code for code, failure in enumerate(Failure, 1)}
+FAILURES: Final = {code: failure for failure, code in CODES.items()}
+
+
+def outcomes(decision: Decision, found: Mask, accepted: Mask, refreshed: Mask) -> Codes:
+    """For each row APPLIED or the code of its failure. `found`: the key is there; `accepted`: the program took the row,
+    of no matter where none was run; `refreshed`: earlier in the same epoch transaction.
+    """
+    codes = np.zeros(len(found), dtype=np.int8)
+    if decision.check is not Check.NONE:
+        codes[found & ~accepted] = CODES[Failure.REFUSED]
+    if decision.operation is Operation.INSERT:
+        codes[found] = CODES[Failure.EXISTS]
+    elif decision.operation is not Operation.UPSERT:
+        codes[~found] = CODES[Failure.MISSING]
+    codes[refreshed] = CODES[Failure.REFRESHED]
+    return codes
+
+
+def rows_with(decision: Decision, codes: Codes, what: str) -> Mask:
+    """Rows whose failure's handling has `what`, one of its flags, such as `is_refreshed`."""
+    wanted = [CODES[failure] for failure, handling in decision.failures.items() if getattr(handling, what)]
+    return np.isin(codes, np.array(wanted, dtype=np.int8))
+
+
+def unhandled(decision: Decision, codes: Codes) -> Mask:
+    """Rows that fail in a way the decision does not know: the applier stops."""
+    known = [APPLIED, *(CODES[failure] for failure in decision.failures)]
+    return ~np.isin(codes, np.array(known, dtype=np.int8))
+
+
+def tally(function: FunctionDefinition, decision: Decision, codes: Codes) -> dict[str, int]:
+    """What a batch adds to the counters, by their names; nothing that is 0."""
+    counted = {
+        function.counter: "is_counted",
+        DELETE_DELETE: "is_delete_delete",
+        REFLECTED_DISCARDED: "is_discard",
+        ROW_CONFLICTS: "marks",
+    }
+    found = {name: int(rows_with(decision, codes, what).sum()) for name, what in counted.items()}
+    return {name: count for name, count in found.items() if count}

@@ -1,0 +1,28 @@
+"""Names and numbers of conflicts, as exceptions tables hold them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+REFUSED_CODE = 9999  # a program of a conflict function refused the row
+REFRESHED_CODE = 920  # the row was refreshed earlier in the same epoch transaction
+INVALID_TRANSACTION = 0xFFFF_FFFF_FFFF_FFFF
+
+
+class OperationType(IntEnum):
+    """NDB$OP_TYPE: the operation in conflict."""
+
+    WRITE_ROW = 1
+    UPDATE_ROW = 2
+    DELETE_ROW = 3
+    REFRESH_ROW = 4
+    READ_ROW = 5
+
+
+class Cause(IntEnum):
+    """NDB$CFT_CAUSE. Releases up to 8.0 stored the first two exchanged; labels mean what they say here."""
+
+    ROW_DOES_NOT_EXIST = 1
+    ROW_ALREADY_EXISTS = 2
+    DATA_IN_CONFLICT = 3
+    TRANS_IN_CONFLICT = 4

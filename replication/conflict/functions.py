@@ -1,0 +1,213 @@
+"""What each conflict function makes of an incoming change: one table of decisions.
+
+A function is a choice of the natural operation, an optional program that looks at the row that is there, and a mapping
+of what can fail to a cause and its handling. `decide` gives the line for (function, role, reflected, kind); who applies
+runs the operation and looks the failure up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache
+from typing import Final
+
+from engine.errors import Rejected
+from replication.conflict.causes import Cause
+from replication.conflict.roles import Role
+from replication.settings.conflict_function import FunctionDefinition
+
+
+class Kind(Enum):
+    """Kind of an incoming row event."""
+
+    WRITE = "write"
+    UPDATE = "update"
+    DELETE = "delete"
+    READ = "read"  # an update that sets nothing: a tracked read
+
+
+class Operation(Enum):
+    """Natural operation."""
+
+    INSERT = "insert"  # EXISTS if the key is there
+    UPSERT = "upsert"
+    UPDATE = "update"  # MISSING if it is not
+    DELETE = "delete"
+
+
+class Check(Enum):
+    """Program run over the row that is there; REFUSED if it does not accept."""
+
+    NONE = "none"
+    EQUAL = "event's before-value = column"
+    GREATER = "event's after-value > column"
+    EPOCH = "author is a replica, or row epoch <= max replicated epoch"
+    AUTHOR = "author is a replica"
+    GREATEST = "event's after-value, then after-image, then site is greater"
+
+
+class Failure(Enum):
+    """How an operation can fail without stopping the applier."""
+
+    REFUSED = "the program refused the row"
+    REFRESHED = "the row was refreshed earlier in the same epoch transaction"
+    EXISTS = "the key, or a unique key, exists"
+    MISSING = "no row has the key"
+
+
+@dataclass(frozen=True)
+class Handling:
+    """What is done about a failure; all False is: ignore it.
+
+    `is_counted`: by the function's counter. `is_refreshed`: the row's present state, or absence, travels back.
+    `is_logged`: an exceptions row. `is_delete_delete`, `is_discard`: counted so. `marks`: its transaction is rejected.
+    """
+
+    cause: Cause | None = None
+    is_counted: bool = False
+    is_refreshed: bool = False
+    is_logged: bool = False
+    is_delete_delete: bool = False
+    is_discard: bool = False
+    marks: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One line of the table. `reflects`: what was applied is tagged, so that it returns to the secondary."""
+
+    operation: Operation
+    check: Check
+    failures: Mapping[Failure, Handling]
+    reflects: bool = False
+
+    @property
+    def needs_before(self) -> bool:
+        """Whether the resolve column must be in the before-image."""
+        return self.check is Check.EQUAL
+
+    @property
+    def needs_after(self) -> bool:
+        """Whether it must be in the after-image."""
+        return self.check in (Check.GREATER, Check.GREATEST)
+
+
+IGNORED: Final = Handling()
+DISCARDED: Final = Handling(is_discard=True)
+CAUSES: Final = {
+    Failure.REFUSED: Cause.DATA_IN_CONFLICT,
+    Failure.REFRESHED: Cause.DATA_IN_CONFLICT,
+    Failure.EXISTS: Cause.ROW_ALREADY_EXISTS,
+    Failure.MISSING: Cause.ROW_DOES_NOT_EXIST,
+}
+NATURAL: Final = {
+    Kind.WRITE: Operation.INSERT,
+    Kind.UPDATE: Operation.UPDATE,
+    Kind.DELETE: Operation.DELETE,
+    Kind.READ: Operation.UPDATE,
+}
+# What a rejected transaction's operations get, on any table.
+IMPLICATED: Final = Handling(Cause.TRANS_IN_CONFLICT, is_refreshed=True, is_logged=True)
+
+_VALUE_CHECKS: Final[dict[str, dict[Kind, tuple[Operation, Check]]]] = {
+    "NDB$OLD": {
+        Kind.WRITE: (Operation.INSERT, Check.NONE),
+        Kind.UPDATE: (Operation.UPDATE, Check.EQUAL),
+        Kind.DELETE: (Operation.DELETE, Check.EQUAL),
+    },
+    "NDB$MAX": {
+        Kind.WRITE: (Operation.INSERT, Check.NONE),
+        Kind.UPDATE: (Operation.UPDATE, Check.GREATER),
+        Kind.DELETE: (Operation.DELETE, Check.EQUAL),
+    },
+    "NDB$MAX_DELETE_WIN": {
+        Kind.WRITE: (Operation.INSERT, Check.NONE),
+        Kind.UPDATE: (Operation.UPDATE, Check.GREATER),
+        Kind.DELETE: (Operation.DELETE, Check.NONE),
+    },
+    "NDB$MAX_INS": {
+        Kind.WRITE: (Operation.UPSERT, Check.GREATER),
+        Kind.UPDATE: (Operation.UPDATE, Check.GREATER),
+        Kind.DELETE: (Operation.DELETE, Check.EQUAL),
+    },
+    "NDB$MAX_DEL_WIN_INS": {
+        Kind.WRITE: (Operation.UPSERT, Check.GREATER),
+        Kind.UPDATE: (Operation.UPDATE, Check.GREATER),
+        Kind.DELETE: (Operation.DELETE, Check.NONE),
+    },
+    "TM$GREATEST": {
+        Kind.WRITE: (Operation.UPSERT, Check.GREATEST),
+        Kind.UPDATE: (Operation.UPDATE, Check.GREATEST),
+        Kind.DELETE: (Operation.DELETE, Check.NONE),
+    },
+}
+
+
+def _failures(operation: Operation, check: Check, handling: Handling) -> dict[Failure, Handling]:
+    """The failures an operation with a program can have, each with its cause."""
+    possible = {
+        Failure.REFUSED: check is not Check.NONE,
+        Failure.REFRESHED: True,
+        Failure.EXISTS: True,  # of an update or delete too: by a unique key
+        Failure.MISSING: operation in (Operation.UPDATE, Operation.DELETE),
+    }
+    return {each: replace(handling, cause=CAUSES[each]) for each, can_be in possible.items() if can_be}
+
+
+def _by_value(definition: FunctionDefinition, kind: Kind) -> Decision:
+    # A tracked read changes no column, so there is no value to compare; it is applied as without a function.
+    if kind is Kind.READ:
+        return plain(kind)
+    operation, check = _VALUE_CHECKS[definition.name][kind]
+    return Decision(operation, check, _failures(operation, check, Handling(is_counted=True, is_logged=True)))
+
+
+def _by_epoch(definition: FunctionDefinition, kind: Kind) -> Decision:
+    operation = NATURAL[kind]
+    check = Check.NONE if kind is Kind.WRITE else Check.EPOCH
+    handling = Handling(is_counted=True, is_refreshed=True, is_logged=True, marks=definition.is_transactional)
+    failures = _failures(operation, check, handling)
+    failures[Failure.REFRESHED] = replace(failures[Failure.REFRESHED], is_refreshed=False)
+    if kind is Kind.DELETE:
+        failures[Failure.MISSING] = replace(
+            failures[Failure.MISSING],
+            is_refreshed=False,
+            is_delete_delete=True,
+            marks=definition.is_transactional and definition.is_delete_delete_conflict,
+        )
+    return Decision(operation, check, failures, reflects=definition.has_roles)
+
+
+def _on_secondary(kind: Kind, is_reflected: bool) -> Decision:
+    if not is_reflected:
+        operation = Operation.DELETE if kind is Kind.DELETE else Operation.UPSERT
+        return Decision(operation, Check.NONE, {Failure.MISSING: IGNORED} if kind is Kind.DELETE else {})
+    operation = NATURAL[kind]
+    check = Check.NONE if kind is Kind.WRITE else Check.AUTHOR
+    return Decision(operation, check, dict.fromkeys(Failure, DISCARDED))
+
+
+@cache
+def plain(kind: Kind) -> Decision:
+    """Without a function: writes replace, what is missing is no matter."""
+    if kind is Kind.WRITE:
+        return Decision(Operation.UPSERT, Check.NONE, {})
+    return Decision(NATURAL[kind], Check.NONE, {Failure.MISSING: IGNORED})
+
+
+@cache
+def decide(definition: FunctionDefinition | None, role: Role, is_reflected: bool, kind: Kind) -> Decision:
+    """The line for a change. Raises: Rejected if the function needs a role and the site has none."""
+    if definition is None:
+        return plain(kind)
+    if not definition.is_epoch:
+        return _by_value(definition, kind)
+    if not definition.has_roles:
+        return _by_epoch(definition, kind)
+    if role == Role.NONE:
+        raise Rejected(f"{definition.name} needs a conflict role and this site has NONE; set PRIMARY or SECONDARY")
+    if role == Role.PASS:
+        return plain(kind)
+    return _by_epoch(definition, kind) if role == Role.PRIMARY else _on_secondary(kind, is_reflected)

@@ -1,0 +1,169 @@
+"""The interpreted programs of the conflict functions.
+
+Values differ by row and come as parameters, so that one program serves a table for good. Columns and epochs are
+compared without sign: `BIGINT UNSIGNED` from 2**63 on orders as users think, which it does not in NDB. NULL in the
+resolve column counts as 0, as it does there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import SchemaInvalid
+from engine.instruction_set import INTEGER, WIDE
+from engine.interpreter import Assembler
+from engine.types import UInt32, UInt64
+from replication.conflict.causes import REFUSED_CODE
+from replication.conflict.functions import Check
+from replication.settings.epoch_bits import LOW_MASK, saturated_from
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from engine.interpreter import Program
+    from engine.schema import TableDefinition
+
+# Parameters by check: what each stands for.
+VALUE = 0  # the event's value of the resolve column, as a signed word; EPOCH: max replicated epoch
+IMAGE_ORDER = 1  # GREATEST: event's after-image compared with the row, -1, 0 or 1
+SITE_ORDER = 2  # GREATEST: site the event comes from compared with the row's author, -1, 0 or 1
+PARAMETERS = {Check.EQUAL: 1, Check.GREATER: 1, Check.EPOCH: 1, Check.AUTHOR: 0, Check.GREATEST: 3}
+
+_SIGN = -(1 << 63)
+_WORD = 1 << 64
+_EVENT, _ROW, _SPARE = 1, 2, 3
+
+
+def parameter_words(values: Sequence[Any]) -> NDArray[np.int64]:
+    """Words of unsigned values; None counts as 0."""
+    return np.array([each or 0 for each in values], dtype=np.uint64).view(np.int64)
+
+
+def _exits(assembler: Assembler) -> Program:
+    assembler.label("refuse")
+    assembler.exit_refuse(REFUSED_CODE)
+    assembler.label("accept")
+    assembler.exit_ok()
+    return assembler.finish()
+
+
+def _load_compared(assembler: Assembler, table: TableDefinition, column: str) -> str:
+    """Event's value and row's value into registers of one type, which is returned; they order as unsigned numbers."""
+    kind = table.columns[table.position(column)].type
+    if kind not in (UInt32, UInt64):
+        raise SchemaInvalid(f"resolve column {column!r} must be UInt32 or UInt64, it is {kind!r}")
+    assembler.load_parameter(_EVENT, VALUE)
+    if kind == UInt32:
+        assembler.read(_ROW, column)
+        assembler.branch_not_null(_ROW, "known")
+        assembler.load_const(_ROW, 0)
+        assembler.label("known")
+        return INTEGER
+    # A word from 2**63 on came as a negative one.
+    assembler.load_const(_SPARE, 0)
+    assembler.branch_registers("ge", _EVENT, _SPARE, "small")
+    assembler.operate("integer_to_wide", _EVENT, _EVENT)
+    assembler.load_wide(_SPARE, _WORD)
+    assembler.operate("wide_add_exact", _EVENT, _EVENT, _SPARE)
+    assembler.branch("widened")
+    assembler.label("small")
+    assembler.operate("integer_to_wide", _EVENT, _EVENT)
+    assembler.label("widened")
+    assembler.read(_ROW, column)
+    assembler.branch_not_null(_ROW, "known")
+    assembler.load_wide(_ROW, 0)
+    assembler.label("known")
+    return WIDE
+
+
+def value_program(table: TableDefinition, column: str, check: Check) -> Program:
+    """EQUAL, GREATER or GREATEST over the resolve column."""
+    assembler = Assembler(table)
+    kind = _load_compared(assembler, table, column)
+    assembler.branch_registers("eq" if check is Check.EQUAL else "gt", _EVENT, _ROW, "accept", kind=kind)
+    if check is Check.GREATEST:
+        assembler.branch_registers("lt", _EVENT, _ROW, "refuse", kind=kind)
+        assembler.load_const(4, 0)
+        assembler.load_parameter(5, IMAGE_ORDER)
+        assembler.branch_registers("gt", 5, 4, "accept")
+        assembler.branch_registers("lt", 5, 4, "refuse")
+        assembler.load_parameter(6, SITE_ORDER)
+        assembler.branch_registers("ge", 6, 4, "accept")
+    return _exits(assembler)
+
+
+def epoch_program(table: TableDefinition, bits: int) -> Program:
+    """EPOCH: a replica wrote the row, or its epoch, read through `bits` bits, is confirmed (parameter VALUE)."""
+    assembler = Assembler(table)
+    assembler.load_const(_EVENT, 0)
+    assembler.read_pseudo(_ROW, "author")
+    assembler.branch_registers("ne", _ROW, _EVENT, "accept")
+    assembler.read_pseudo(_ROW, "epoch")
+    assembler.load_const(_SPARE, LOW_MASK)
+    assembler.operate("and", 4, _ROW, _SPARE)
+    assembler.load_const(5, saturated_from(bits))
+    assembler.branch_registers("lt", 4, 5, "read")
+    assembler.operate("or", _ROW, _ROW, _SPARE)
+    assembler.label("read")
+    assembler.load_parameter(_EVENT, VALUE)
+    assembler.load_const(_SPARE, _SIGN)
+    assembler.operate("xor", _EVENT, _EVENT, _SPARE)
+    assembler.operate("xor", _ROW, _ROW, _SPARE)
+    assembler.branch_registers("le", _ROW, _EVENT, "accept")
+    return _exits(assembler)
+
+
+def author_program(table: TableDefinition) -> Program:
+    """AUTHOR: a replica wrote the row."""
+    assembler = Assembler(table)
+    assembler.load_const(_EVENT, 0)
+    assembler.read_pseudo(_ROW, "author")
+    assembler.branch_registers("ne", _ROW, _EVENT, "accept")
+    return _exits(assembler)
+
+
+def program_of(check: Check, table: TableDefinition, column: str | None = None, bits: int = 0) -> Program | None:
+    """The program of a check, None for Check.NONE; `column` for checks of values, `bits` for EPOCH."""
+    if check is Check.NONE:
+        return None
+    if check is Check.EPOCH:
+        return epoch_program(table, bits)
+    if check is Check.AUTHOR:
+        return author_program(table)
+    if column is None:
+        raise SchemaInvalid("a check of values needs the resolve column")
+    return value_program(table, column, check)
+
+
+def order(first: Any, second: Any) -> int:
+    """-1, 0 or 1."""
+    return int(first > second) - int(first < second)
+
+
+def image_order(image: Sequence[Any], row: Sequence[Any]) -> int:
+    """Order of two rows of one table by stored values, column by column, None first: equal on every site."""
+    for one, other in zip(image, row, strict=True):
+        if one is None or other is None:
+            if (one is None) != (other is None):
+                return -1 if one is None else 1
+        elif result := order(one, other):
+            return result
+    return 0
+
+
+def image_orders(images: Sequence[NDArray[Any]], rows: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    """`image_order` of many rows, given by column; None stands for NULL in arrays of objects."""
+    none = np.array(None, dtype=object)
+    result = np.zeros(len(images[0]), dtype=np.int64)
+    for one, other in zip(images, rows, strict=True):
+        has_one, has_other = np.not_equal(one, none), np.not_equal(other, none)
+        part = has_one.astype(np.int64) - has_other
+        both = has_one & has_other
+        part[both] = np.greater(one[both], other[both]).astype(np.int64) - np.less(one[both], other[both])
+        result = np.where(result == 0, part, result)
+    return result

@@ -1,0 +1,39 @@
+"""The conflict role of a site, and how it may change."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from engine.errors import Rejected
+
+
+class Role(IntEnum):
+    """What a site does with changes of tables that have NDB$EPOCH2 or NDB$EPOCH2_TRANS."""
+
+    NONE = 0  # not decided: the applier stops at the first such change
+    SECONDARY = 1  # follows
+    PRIMARY = 2  # detects, and its own changes win
+    PASS = 3  # applies everything, without detection
+
+
+# A change of what a site decides goes through NONE; primary and secondary may be exchanged.
+_CHANGES = {
+    Role.NONE: frozenset({Role.SECONDARY, Role.PRIMARY, Role.PASS}),
+    Role.SECONDARY: frozenset({Role.NONE, Role.PRIMARY}),
+    Role.PRIMARY: frozenset({Role.NONE, Role.SECONDARY}),
+    Role.PASS: frozenset({Role.NONE}),
+}
+
+
+def change_role(current: Role, wanted: Role, is_running: bool) -> Role:
+    """The role after the change; the one it is can always be set. Raises: Rejected."""
+    if current == wanted:
+        return wanted
+    if is_running:
+        raise Rejected(
+            f"Cannot change conflict role from {current.name} to {wanted.name} while the applier is running; stop it",
+            role=current.name,
+        )
+    if wanted not in _CHANGES[current]:
+        raise Rejected(f"Invalid role change from {current.name} to {wanted.name}; go through NONE", role=current.name)
+    return wanted

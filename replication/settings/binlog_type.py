@@ -1,0 +1,93 @@
+"""What `binlog_type` makes of a table's changes: whether they are logged, as which event, with which columns.
+
+The row at the site that logs decides. 4 behaves as 6; 5 is not used and, like any other number, leaves the options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from replication.settings.finding import Finding
+
+DEFAULT = 0
+NO_LOGGING = 1
+UPDATED_ONLY = 2
+FULL = 3
+USE_UPDATE = 4
+UPDATED_ONLY_USE_UPDATE = 6
+FULL_USE_UPDATE = 7
+UPDATED_ONLY_MINIMAL = 8
+FULL_MINIMAL = 9
+
+Event = Literal["WRITE_ROW", "UPDATE_ROW", "DELETE_ROW"]
+WRITE_ROW: Final = "WRITE_ROW"
+UPDATE_ROW: Final = "UPDATE_ROW"
+DELETE_ROW: Final = "DELETE_ROW"
+
+
+class Image(NamedTuple):
+    """An event and the columns of its images, None where it has no such image; columns are in table order."""
+
+    event: Event
+    before: tuple[str, ...] | None
+    after: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class BinlogType:
+    """How a table is logged: all columns or key and changed ones, updates as updates or as writes, minimal images."""
+
+    is_logged: bool
+    is_full: bool
+    is_update: bool
+    is_minimal: bool
+
+    def insert(self, columns: Sequence[str], key: Collection[str]) -> Image:
+        """A new row: always whole."""
+        return Image(WRITE_ROW, None, tuple(columns))
+
+    def update(self, columns: Sequence[str], key: Collection[str], changed: Collection[str]) -> Image:
+        """A changed row; a reader of minimal images must not ask for the key in the after-image."""
+        keys = tuple(name for name in columns if name in key)
+        if self.is_full:
+            wide = tuple(columns)
+        elif self.is_update and self.is_minimal:
+            wide = tuple(name for name in columns if name in changed)
+        else:
+            wide = tuple(name for name in columns if name in key or name in changed)
+        if not self.is_update:
+            return Image(WRITE_ROW, None, wide)
+        return Image(UPDATE_ROW, keys if self.is_minimal else wide, wide)
+
+    def delete(self, columns: Sequence[str], key: Collection[str]) -> Image:
+        """A row that is gone: whole, or its key."""
+        is_whole = self.is_full and not (self.is_minimal and self.is_update)
+        return Image(DELETE_ROW, tuple(name for name in columns if is_whole or name in key), None)
+
+
+_TYPES: Final = {
+    NO_LOGGING: BinlogType(False, False, False, False),
+    UPDATED_ONLY: BinlogType(True, False, False, False),
+    FULL: BinlogType(True, True, False, False),
+    USE_UPDATE: BinlogType(True, False, True, False),
+    UPDATED_ONLY_USE_UPDATE: BinlogType(True, False, True, False),
+    FULL_USE_UPDATE: BinlogType(True, True, True, False),
+    UPDATED_ONLY_MINIMAL: BinlogType(True, False, True, True),
+    FULL_MINIMAL: BinlogType(True, True, True, True),
+}
+
+
+def binlog_type(
+    number: int | None, updated_only: bool = True, update_as_write: bool = True, update_as_minimal: bool = False
+) -> tuple[BinlogType, Finding | None]:
+    """The type of that number; None, 0 and numbers that are none follow the options, the last with a remark."""
+    known = _TYPES.get(number or DEFAULT)
+    if known is not None:
+        return known, None
+    by_options = BinlogType(True, not updated_only, not update_as_write, update_as_minimal)
+    if not number:
+        return by_options, None
+    text = f"binlog_type {number} is not used; the table is logged by the options, give 0 to 4 or 6 to 9"
+    return by_options, Finding("unknown binlog_type", text, "binlog_type")

@@ -1,0 +1,134 @@
+"""The grammar of `conflict_fn`: `NAME ( argument )`, blanks anywhere between tokens; and what each function is.
+
+Names are compared with letter case, as prefixes, in the order of `FUNCTIONS`; error texts are the server's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from engine.errors import SchemaInvalid
+from replication.settings.epoch_bits import BITS_DEFAULT, BITS_MAX
+from replication.settings.finding import ER_CONFLICT_FN_PARSE
+
+COLUMN: Final = "column"
+BITS: Final = "bits"
+
+
+@dataclass(frozen=True)
+class FunctionDefinition:
+    """What a conflict function is by its name.
+
+    `argument`: a column name, or a number of extra GCI bits, which may be left out. `counter`: the status variable of
+    its row conflicts. `is_epoch`: compares epochs, and realigns the source by refreshing rejected rows.
+    `is_transactional`: rejects whole transactions. `has_roles`: works by the conflict role of the site.
+    `is_delete_delete_conflict`: deleting a missing row rejects the transaction.
+    """
+
+    name: str
+    argument: Literal["column", "bits"]
+    counter: str
+    is_epoch: bool = False
+    is_transactional: bool = False
+    has_roles: bool = False
+    is_delete_delete_conflict: bool = False
+    wants_exceptions_table: bool = False
+
+
+# In the order in which names are tried: a name stands before each of its own prefixes.
+FUNCTIONS: Final = (
+    FunctionDefinition("NDB$MAX_INS", COLUMN, "conflict_fn_max_ins"),
+    FunctionDefinition("NDB$MAX_DEL_WIN_INS", COLUMN, "conflict_fn_max_del_win_ins"),
+    FunctionDefinition("NDB$MAX_DELETE_WIN", COLUMN, "conflict_fn_max_del_win"),
+    FunctionDefinition("NDB$MAX", COLUMN, "conflict_fn_max"),
+    FunctionDefinition("NDB$OLD", COLUMN, "conflict_fn_old", wants_exceptions_table=True),
+    FunctionDefinition("NDB$EPOCH2_TRANS", BITS, "conflict_fn_epoch2_trans", True, True, True, True, True),
+    FunctionDefinition("NDB$EPOCH2", BITS, "conflict_fn_epoch2", True, False, True, False, True),
+    FunctionDefinition("NDB$EPOCH_TRANS", BITS, "conflict_fn_epoch_trans", True, True, False, False, True),
+    FunctionDefinition("NDB$EPOCH", BITS, "conflict_fn_epoch", True, False, False, False, True),
+    FunctionDefinition("TM$GREATEST", COLUMN, "conflict_fn_greatest"),
+)
+BY_NAME: Final = {function.name: function for function in FUNCTIONS}
+
+UNKNOWN = "unknown conflict resolution function"
+NO_OPENING = "missing '('"
+NO_ARGUMENT = "missing function argument"
+NO_CLOSING = "missing ')'"
+TOO_MANY_BITS = "Too many extra Gci bits"
+NO_NUMBER = "extra Gci bits are no number"  # ours: the server takes what is no number for 0
+GARBAGE = "garbage in the end"
+
+_NUMBER = re.compile(r"([+-]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|(?P<octal>0[0-7]*)|(?P<decimal>[1-9][0-9]*))")
+_DIGITS_MAX = 20  # Python refuses to read numbers of thousands of digits
+
+
+@dataclass(frozen=True)
+class ConflictFunction:
+    """A parsed `conflict_fn`; `argument` is a column name, a number of bits, or None where it was left out."""
+
+    definition: FunctionDefinition
+    argument: str | int | None
+
+    @property
+    def name(self) -> str:
+        """Such as NDB$MAX."""
+        return self.definition.name
+
+    @property
+    def column(self) -> str:
+        """The resolve column. SchemaInvalid for a function of epochs."""
+        if not isinstance(self.argument, str):
+            raise SchemaInvalid(f"{self.name} has no resolve column")
+        return self.argument
+
+    @property
+    def bits(self) -> int:
+        """Extra GCI bits, the default if none were given. SchemaInvalid for a function of a column."""
+        if isinstance(self.argument, str):
+            raise SchemaInvalid(f"{self.name} compares a column and has no extra GCI bits")
+        return BITS_DEFAULT if self.argument is None else self.argument
+
+
+def _refuse(spec: str, reason: str, rest: str) -> SchemaInvalid:
+    return SchemaInvalid(f"{spec}, {reason} at '{rest}'", reason=reason, at=rest, errno=ER_CONFLICT_FN_PARSE)
+
+
+def _number(spec: str, argument: str, rest: str) -> int:
+    """The argument as C reads numbers: 0x is hexadecimal, 0 octal; a negative one wraps and is too many."""
+    matched = _NUMBER.fullmatch(argument)
+    if matched is None:
+        raise _refuse(spec, NO_NUMBER, rest)
+    base = {"hex": 16, "octal": 8, "decimal": 10}.get(matched.lastgroup or "", 10)
+    digits = matched[matched.lastgroup or 0].lstrip("0")
+    value = int(digits or "0", base) if len(digits) <= _DIGITS_MAX else BITS_MAX + 1
+    if value > BITS_MAX or (matched[1] == "-" and value):
+        raise _refuse(spec, TOO_MANY_BITS, rest)
+    return value
+
+
+def parse(spec: str) -> ConflictFunction:
+    """The function a `conflict_fn` names. Raises: SchemaInvalid with `reason`, `at` and `errno` 1626."""
+    rest = spec.lstrip(" ")
+    definition = next((each for each in FUNCTIONS if rest.startswith(each.name)), None)
+    if definition is None:
+        raise _refuse(spec, UNKNOWN, rest)
+    rest = rest[len(definition.name) :].lstrip(" ")
+    if not rest.startswith("("):
+        raise _refuse(spec, NO_OPENING, rest)
+    rest = rest[1:].lstrip(" ")
+    end = min(at for at in (rest.find(")"), rest.find(" "), len(rest)) if at >= 0)
+    text, rest = rest[:end], rest[end:]
+    argument: str | int | None = None
+    if text:
+        argument = text if definition.argument == COLUMN else _number(spec, text, rest)
+    elif definition.argument == COLUMN:
+        raise _refuse(spec, NO_ARGUMENT, rest)
+    rest = rest.lstrip(" ")
+    if not rest.startswith(")"):
+        raise _refuse(spec, NO_CLOSING, rest)
+    rest = rest[1:].lstrip(" ")
+    if rest:
+        raise _refuse(spec, GARBAGE, rest)
+    return ConflictFunction(definition, argument)

@@ -1,0 +1,113 @@
+"""Rows of an exceptions table for a batch of conflicts, as columns: as `exceptions_row` makes them, no Python per row.
+
+The changes of a batch are of one table and kind, with the same columns in their images, as a row event has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.schema import ABSENT
+from engine.types import Enum as EnumType
+from replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationType
+from replication.settings.exceptions_table import ExceptionsPlan, PlannedColumn, Source
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from engine.schema import Column
+
+    # Values of a column of the main table, one for each conflict; None stands for NULL in arrays of objects.
+    Images = Mapping[int, NDArray[Any]]
+
+_NONE = np.array(None, dtype=object)
+
+
+@dataclass(frozen=True)
+class ConflictBatch:
+    """Conflicts in order; `first_count` is the running number of the first. `causes` are numbers of `Cause`, one for
+    each; `transactions` ids at the source, INVALID_TRANSACTION where none is known.
+    """
+
+    server_id: int
+    source_server_id: int
+    source_epoch: int
+    first_count: int
+    operation: OperationType
+    causes: NDArray[np.int64]
+    transactions: NDArray[np.uint64]
+    before: Images | None
+    after: Images | None
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return len(self.causes)
+
+
+def _labels(column: Column, numbers: NDArray[np.int64]) -> NDArray[Any]:
+    if not isinstance(column.type, EnumType):
+        return numbers
+    return np.array(column.type.members, dtype=object)[numbers - 1]
+
+
+def _transactions(column: Column, batch: ConflictBatch) -> NDArray[Any]:
+    is_told = (batch.causes == Cause.TRANS_IN_CONFLICT) & (batch.transactions != INVALID_TRANSACTION)
+    if not column.nullable:
+        return np.where(is_told, batch.transactions, np.uint64(INVALID_TRANSACTION))
+    ids = batch.transactions.astype(object)
+    ids[~is_told] = None
+    return ids
+
+
+def _image(source: Source, batch: ConflictBatch) -> Images:
+    is_delete = batch.operation == OperationType.DELETE_ROW
+    if source is Source.OLD:
+        image = None if batch.operation == OperationType.WRITE_ROW else batch.before
+    elif source is Source.NEW:
+        image = None if is_delete else batch.after
+    else:
+        image = batch.before if is_delete else batch.after
+    return image if image is not None else {}
+
+
+def _given(planned: PlannedColumn, column: Column, batch: ConflictBatch) -> NDArray[Any] | None:
+    """A column's values, None if the events bring none."""
+    source, position, rows = planned.source, planned.position, batch.rows
+    if source is Source.OP_TYPE:
+        return _labels(column, np.full(rows, int(batch.operation), dtype=np.int64))
+    if source is Source.CAUSE:
+        return _labels(column, batch.causes)
+    if source is Source.TRANSACTION:
+        return _transactions(column, batch)
+    if source is Source.COUNT:
+        return np.arange(batch.first_count, batch.first_count + rows, dtype=np.uint64)
+    if position is not None:
+        images = [_image(source, batch)]
+        if source is Source.KEY:  # minimal images leave the key out of the after-image
+            images += [batch.before or {}, batch.after or {}]
+        return next((image[position] for image in images if position in image), None)
+    number = {
+        Source.SERVER_ID: batch.server_id,
+        Source.SOURCE_SERVER_ID: batch.source_server_id,
+        Source.SOURCE_EPOCH: batch.source_epoch,
+    }.get(source)
+    return None if number is None else np.full(rows, number, dtype=np.uint64)
+
+
+def exceptions_columns(plan: ExceptionsPlan, batch: ConflictBatch) -> dict[str, NDArray[Any]]:
+    """Values by column name, in the order of the exceptions table's columns. Shapes: `batch.rows` each."""
+    columns = {}
+    for planned, column in zip(plan.columns, plan.exceptions.columns, strict=True):
+        values = _given(planned, column, batch)
+        missing = None if column.missing is ABSENT else column.missing
+        if values is None:
+            values = np.full(batch.rows, missing, dtype=object)
+        elif values.dtype == object and missing is not None and planned.source is not Source.TRANSACTION:
+            values = np.where(np.equal(values, _NONE), missing, values)
+        columns[column.name] = values
+    return columns

@@ -1,0 +1,300 @@
+"""Exceptions tables: which definitions are accepted, and which column then gets what.
+
+Two forms. Plain: four columns that are the whole primary key, copies of the main table's key columns in order, others.
+It is extended as soon as a column has the prefix `NDB$` or the copies are not all there in order; then key columns are
+found by name, any subset in any order, and other columns of the main table by `c`, `c$OLD`, `c$NEW`.
+
+Columns are looked at from the last to the first, so that the first fault returned is the one the server tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from engine.schema import ABSENT
+from engine.types import Decimal, Floating, Integer, UInt16, UInt32, UInt64
+from engine.types import Enum as EnumType
+from engine.types_text import Binary, Char, VarBinary, VarChar
+from replication.conflict.causes import Cause, OperationType
+from replication.settings.finding import Finding
+
+if TYPE_CHECKING:
+    from engine.schema import Column, TableDefinition
+    from engine.types_base import ColumnType
+
+PREFIX = "NDB$"
+OLD_SUFFIX = "$OLD"
+NEW_SUFFIX = "$NEW"
+OP_TYPE = "NDB$OP_TYPE"
+CFT_CAUSE = "NDB$CFT_CAUSE"
+ORIG_TRANSID = "NDB$ORIG_TRANSID"
+MANDATORY = 4
+
+
+class Source(Enum):
+    """What a column of an exceptions row is filled with."""
+
+    SERVER_ID = "server id of the site that applies"
+    SOURCE_SERVER_ID = "server id the change came from"
+    SOURCE_EPOCH = "epoch of the source"
+    COUNT = "running number"
+    OP_TYPE = "operation"
+    CAUSE = "cause"
+    TRANSACTION = "transaction id at the source"
+    KEY = "key column of the change"
+    IMAGE = "after-image, of a delete the before-image"
+    OLD = "before-image"
+    NEW = "after-image"
+    DEFAULT = "nothing: default or NULL"
+
+
+_FIRST = (Source.SERVER_ID, Source.SOURCE_SERVER_ID, Source.SOURCE_EPOCH, Source.COUNT)
+# The manual prints tables with SMALLINT server ids and with BIGINT counts; both are taken.
+_FIRST_TYPES = ((UInt16, UInt32, UInt64), (UInt16, UInt32, UInt64), (UInt64,), (UInt32, UInt64))
+
+
+@dataclass(frozen=True)
+class PlannedColumn:
+    """What one column gets; `position` is the place of the main table's column, for sources that have one."""
+
+    source: Source
+    position: int | None = None
+
+
+@dataclass(frozen=True)
+class ExceptionsPlan:
+    """How a row of an exceptions table is made: `columns` in the order of the table's own."""
+
+    main: TableDefinition
+    exceptions: TableDefinition
+    columns: tuple[PlannedColumn, ...]
+    is_extended: bool
+
+
+def _base(kind: ColumnType) -> tuple[object, ...]:
+    """What must be equal for a type to be called the same or larger."""
+    if isinstance(kind, Integer):
+        return ("integer", kind.signed)
+    if isinstance(kind, Floating):
+        return ("float",)
+    if isinstance(kind, Decimal):
+        return ("decimal", kind.scale)
+    if isinstance(kind, (Char, VarChar, Binary, VarBinary)):
+        return (type(kind),)
+    return (kind,)
+
+
+def _size(kind: ColumnType) -> int:
+    if isinstance(kind, (Integer, Floating)):
+        return kind.bits
+    if isinstance(kind, Decimal):
+        return kind.precision
+    return kind.length if isinstance(kind, (Char, VarChar, Binary, VarBinary)) else 0
+
+
+def is_same_or_larger(kind: ColumnType, other: ColumnType) -> bool:
+    """Whether every value of `kind` can stand in a column of type `other` as itself."""
+    return _base(kind) == _base(other) and _size(kind) <= _size(other)
+
+
+def _is_same(kind: ColumnType, other: ColumnType) -> bool:
+    """Like that for columns outside the key, whose numbers must be of equal size."""
+    return is_same_or_larger(kind, other) and (_size(kind) == _size(other) or not isinstance(kind, Integer))
+
+
+def _can_be_empty(column: Column) -> bool:
+    return column.missing is not ABSENT
+
+
+class _Reader:
+    """One look at an exceptions table; `faults` and `notes` in the order found."""
+
+    def __init__(self, main: TableDefinition, exceptions: TableDefinition) -> None:
+        self.main = main
+        self.table = exceptions
+        self.name = exceptions.name.partition(".")[2]
+        self.main_name = main.name.partition(".")[2]
+        self.places = {column.name.lower(): place for place, column in enumerate(main.columns)}
+        self.key = tuple(sorted(main.key_positions))  # in the order of columns, as the server goes through them
+        self.faults: list[Finding] = []
+        self.notes: list[Finding] = []
+        self.plan: list[PlannedColumn | None] = [None] * len(exceptions.columns)
+        self.referenced: set[int] = set()
+        self.has_copies = self._has_copies()
+        self.is_extended = not self.has_copies
+
+    def _has_copies(self) -> bool:
+        """Whether the key columns are all copied, in order, behind the first four; their names do not count."""
+        copies = self.table.columns[MANDATORY : MANDATORY + len(self.key)]
+        originals = [self.main.columns[place] for place in self.key]
+        return len(copies) == len(originals) and all(
+            is_same_or_larger(original.type, copy.type) and not copy.nullable
+            for original, copy in zip(originals, copies, strict=True)
+        )
+
+    def fault(self, place: int, rule: str, details: str) -> None:
+        text = f"exceptions table {self.name} has wrong definition (column {place}): {details}"
+        self.faults.append(Finding(rule, text, self.table.columns[place].name))
+
+    def check_first(self) -> bool:
+        """The first four columns, which alone are the primary key."""
+        columns = self.table.columns[:MANDATORY]
+        is_fine = (
+            len(columns) == MANDATORY
+            and set(self.table.primary_key) == {column.name for column in columns}
+            and all(column.type in kinds for column, kinds in zip(columns, _FIRST_TYPES, strict=True))
+        )
+        if not is_fine:
+            text = f"exceptions table {self.name} has wrong definition (initial {MANDATORY} columns)"
+            self.faults.append(Finding(f"wrong definition (initial {MANDATORY} columns)", text))
+            return False
+        for place, source in enumerate(_FIRST):
+            self.plan[place] = PlannedColumn(source)
+            if source in _FIRST[:2] and columns[place].type == UInt16:
+                text = f"column {columns[place].name} of exceptions table {self.name} holds server ids to 65535 only"
+                self.notes.append(Finding("narrow server id", text, columns[place].name))
+        return True
+
+    def check_rest(self) -> None:
+        """From the last column to the first, which settles the form."""
+        for place in range(len(self.table.columns) - 1, -1, -1):
+            column = self.table.columns[place]
+            upper = column.name.upper()
+            self.is_extended = self.is_extended or upper.startswith(PREFIX)
+            if place < MANDATORY:
+                continue
+            if upper in (OP_TYPE, CFT_CAUSE, ORIG_TRANSID):
+                self._special(place, column, upper)
+            else:
+                self._reference(place, column)
+
+    def check_prefixes(self) -> None:
+        """All of the first four have the prefix, or none."""
+        for column in reversed(self.table.columns[:MANDATORY]):
+            if self.is_extended and not column.name.upper().startswith(PREFIX):
+                text = (
+                    f"Exceptions table {self.name} is extended, but mandatory column {column.name}  doesn't have"
+                    f" the '{PREFIX}' prefix"
+                )
+                self.faults.append(Finding("mandatory column without prefix", text, column.name))
+
+    def _special(self, place: int, column: Column, name: str) -> None:
+        if name == ORIG_TRANSID:
+            is_fine = column.type == UInt64
+            source = Source.TRANSACTION
+        else:
+            members = len(OperationType) if name == OP_TYPE else len(Cause)
+            is_fine = column.type == UInt32 or (
+                isinstance(column.type, EnumType) and len(column.type.members) >= members
+            )
+            source = Source.OP_TYPE if name == OP_TYPE else Source.CAUSE
+        if not is_fine:
+            self.fault(place, f"incorrect type for {name}", f"Table {self.name} has incorrect type for {name}")
+        self.plan[place] = PlannedColumn(source)
+
+    def _reference(self, place: int, column: Column) -> None:
+        lower = column.name.lower()
+        source, target = Source.IMAGE, self.places.get(lower)
+        for suffix, meant in ((OLD_SUFFIX, Source.OLD), (NEW_SUFFIX, Source.NEW)):
+            if lower.endswith(suffix.lower()) and lower[: -len(suffix)] in self.places:
+                source, target = meant, self.places[lower[: -len(suffix)]]
+        if target is None:
+            self._extra(place, column)
+            return
+        original = self.main.columns[target]
+        is_key = target in self.key
+        fits = is_same_or_larger if is_key else _is_same
+        is_reference = source is not Source.IMAGE
+        if is_reference and not _can_be_empty(column):
+            details = (
+                f"Old or new column reference {column.name} in table {self.name} is not nullable and doesn't have a"
+                " default value"
+            )
+            self.fault(place, "old or new column reference is not nullable and has no default", details)
+        elif not fits(original.type, column.type):
+            details = (
+                f"Column {column.name} has matching name to column {original.name} for table {self.main_name}, but"
+                f" wrong type, {column.type!r} versus {original.type!r}"
+            )
+            self.fault(place, "matching name but wrong type", details)
+        elif is_key:
+            self._key_column(place, column, target, is_reference)
+        elif not _can_be_empty(column):
+            details = f"Data column {column.name} in table {self.name} is not nullable and doesn't have a default value"
+            self.fault(place, "data column is not nullable and has no default", details)
+        else:
+            self.plan[place] = PlannedColumn(source, target)
+
+    def _key_column(self, place: int, column: Column, target: int, is_reference: bool) -> None:
+        if is_reference:
+            details = (
+                "Old or new values of primary key columns cannot be referenced since primary keys cannot be updated,"
+                f" column {column.name} in table {self.name}"
+            )
+            self.fault(place, "old or new values of primary key columns cannot be referenced", details)
+        elif column.nullable:
+            details = f"Pk column {column.name} not declared not null in both tables"
+            self.fault(place, "key column is nullable", details)
+        elif target in self.referenced:
+            details = f"Multiple references to the same key column {column.name} in table {self.name}"
+            self.fault(place, "multiple references to the same key column", details)
+        else:
+            self.referenced.add(target)
+            self.plan[place] = PlannedColumn(Source.KEY, target)
+            if place != MANDATORY + self.key.index(target):
+                self.is_extended = True
+
+    def _extra(self, place: int, column: Column) -> None:
+        if self.has_copies and MANDATORY <= place < MANDATORY + len(self.key):
+            return  # a copy by position under a name of its own; settled when the form is known
+        if not _can_be_empty(column):
+            details = (
+                f"Extra column {column.name} in table {self.name} is not nullable and doesn't have a default value"
+            )
+            self.fault(place, "extra column is not nullable and has no default", details)
+            return
+        details = f"Column {column.name} in extension table {self.name} not found in {self.main_name}"
+        text = f"exceptions table {self.name} has suspicious definition ((column {place}): {details}"
+        self.notes.append(Finding("suspicious definition", text, column.name))
+
+    def finished(self) -> tuple[PlannedColumn, ...]:
+        """What each column gets, when the form is known: a plain table takes nothing but the key."""
+        for number, target in reversed(list(enumerate(self.key))):
+            place = MANDATORY + number
+            if not self.has_copies or self.plan[place] is not None:
+                continue
+            if not self.is_extended:
+                self.plan[place] = PlannedColumn(Source.KEY, target)
+            elif not _can_be_empty(self.table.columns[place]):
+                self._named_differently(place)
+        nothing = PlannedColumn(Source.DEFAULT)
+        return tuple(
+            nothing
+            if each is None or (not self.is_extended and each.source in (Source.IMAGE, Source.OLD, Source.NEW))
+            else each
+            for each in self.plan
+        )
+
+    def _named_differently(self, place: int) -> None:
+        column = self.table.columns[place]
+        if any(fault.column == column.name for fault in self.faults):
+            return
+        details = f"Extra column {column.name} in table {self.name} is not nullable and doesn't have a default value"
+        self.fault(place, "extra column is not nullable and has no default", details)
+
+
+def plan_exceptions(
+    main: TableDefinition, exceptions: TableDefinition
+) -> tuple[ExceptionsPlan | None, list[Finding], list[Finding]]:
+    """(plan, faults, notes): no plan with a fault: nothing is recorded, and the function stays active."""
+    reader = _Reader(main, exceptions)
+    if not reader.check_first():
+        return None, reader.faults, reader.notes
+    reader.check_rest()
+    columns = reader.finished()
+    reader.check_prefixes()
+    if reader.faults:
+        return None, reader.faults, reader.notes
+    return ExceptionsPlan(main, exceptions, columns, reader.is_extended), [], reader.notes

@@ -1,0 +1,94 @@
+"""Which row of `mysql.ndb_replication` is a table's: the one that names it most exactly.
+
+Names are compared without letter case, as the server's system collation does. Order of rows never matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from replication.settings.finding import Finding
+from replication.settings.pattern import matches
+
+ALL_SERVERS = 0
+NO_QUALITY = -1
+
+# Every match has 1; exactness of the database outranks that of the table, which outranks that of the server id.
+MATCHED = 1
+EXACT_DATABASE = 4
+EXACT_TABLE = 2
+EXACT_SERVER = 1
+
+
+@dataclass(frozen=True)
+class ReplicationRow:
+    """A row of `mysql.ndb_replication`; `binlog_type` None is 0, `conflict_fn` None is no function."""
+
+    database: str
+    table: str
+    server_id: int = ALL_SERVERS
+    binlog_type: int | None = None
+    conflict_fn: str | None = None
+
+    @property
+    def key(self) -> str:
+        """How messages name the row."""
+        return f"{self.database}.{self.table}:{self.server_id}"
+
+
+def _text(value: bytes | str) -> str:
+    """Names are bytes in the table; what is not UTF-8 keeps its bytes and matches nothing else."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+def row_of(values: Mapping[str, Any]) -> ReplicationRow:
+    """The row with these values by column name; columns a table may lack may be left out."""
+    function = values.get("conflict_fn")
+    return ReplicationRow(
+        _text(values["db"]),
+        _text(values["table_name"]),
+        values["server_id"],
+        values["binlog_type"],
+        None if function is None else _text(function),
+    )
+
+
+@dataclass(frozen=True)
+class Match:
+    """The row found: None, with quality -1, stands for the defaults. `warning` is set if rows were ambiguous."""
+
+    row: ReplicationRow | None
+    quality: int
+    warning: Finding | None = None
+
+
+def quality_of(row: ReplicationRow, database: str, table: str, server_id: int) -> int:
+    """1 (all wild) to 8 (all exact), or -1 if the row is not about that table on that server."""
+    if row.server_id not in (ALL_SERVERS, server_id):
+        return NO_QUALITY
+    quality = MATCHED
+    for pattern, name, exact in ((row.database, database, EXACT_DATABASE), (row.table, table, EXACT_TABLE)):
+        if pattern.casefold() == name.casefold():
+            quality += exact
+        elif not matches(pattern, name):
+            return NO_QUALITY
+    return quality + (EXACT_SERVER if row.server_id != ALL_SERVERS else 0)
+
+
+def find_row(rows: Iterable[ReplicationRow], database: str, table: str, server_id: int) -> Match:
+    """The row of highest quality; several of that quality are ambiguous and leave the defaults, with a warning."""
+    found = [(quality_of(row, database, table, server_id), row) for row in rows]
+    best = max((quality for quality, _ in found), default=NO_QUALITY)
+    if best == NO_QUALITY:
+        return Match(None, NO_QUALITY)
+    candidates = [row for quality, row in found if quality == best]
+    if len(candidates) == 1:
+        return Match(candidates[0], best)
+    named = ", ".join(sorted(row.key for row in candidates))
+    text = (
+        f"Ambiguous matches in mysql.ndb_replication for {database}.{table} on server {server_id}: {named};"
+        " the defaults are used, make one of them more exact"
+    )
+    return Match(None, NO_QUALITY, Finding("ambiguous", text))

@@ -1,0 +1,177 @@
+"""The options of replication: one table with name, type, default, scope and the moment a new value takes effect.
+
+Options of the server have its names without the prefix `ndb_`; a value that is given by another name of a release
+(`slave` for `replica`) is not taken. Nothing here acts: the rooms of binlog, channels and applier read what they need.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from engine.errors import SchemaInvalid
+from engine.layout.redo import AUTHOR_MASK
+from engine.options import format_size, parse_size
+from replication.conflict.roles import Role
+
+
+class Scope(Enum):
+    """Whose value it is."""
+
+    STORE = "store"
+    TRANSACTION = "transaction"  # of the store, and any transaction may have its own
+    CHANNEL = "channel"
+
+
+class Effect(Enum):
+    """When a new value is acted upon."""
+
+    OPEN = "when the store is opened"
+    SET_UP = "when a table is set up: made, opened, or first used by a channel"
+    EPOCH = "with the next epoch"
+    TRANSACTION = "with the next transaction"
+    ROTATION = "with the next file"
+    START = "when the channel is started"
+    AT_ONCE = "at once"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option. `kind` is bool, int, str, "size" (bytes, or text with a unit), "ids" (server ids) or Role; `minimum`
+    and `maximum` bound numbers and sizes, both included; None as default means that None may be given.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+    scope: Scope
+    effect: Effect
+    meaning: str
+    minimum: int = 0
+    maximum: int = 0
+
+
+_SIZE = "size"
+_IDS = "ids"
+_S, _C, _T = Scope.STORE, Scope.CHANNEL, Scope.TRANSACTION
+SERVER_ID_MAX = AUTHOR_MASK  # applied rows carry the id of their source as author
+
+OPTIONS: Final = (
+    Option("server_id", int, 0, _S, Effect.OPEN, "who this site is; 0 does not replicate", 0, SERVER_ID_MAX),
+    Option("log_bin", str, None, _S, Effect.OPEN, "base name of binlog files; None: no binlog"),
+    Option("log_rows", bool, True, _S, Effect.EPOCH, "off: the binlog has schema statements only"),
+    Option("sync_binlog", int, 1, _S, Effect.AT_ONCE, "sync after so many epochs; 0: never", 0, 1 << 31),
+    Option("binlog_cache_size", _SIZE, "1 MiB", _S, Effect.EPOCH, "memory for one epoch", 4 << 10, 1 << 40),
+    Option("event_buffer", _SIZE, "64 MiB", _S, Effect.OPEN, "memory for events not yet taken", 1 << 20, 1 << 40),
+    Option("max_binlog_size", _SIZE, "1 GiB", _S, Effect.ROTATION, "size a file is left at", 4 << 10, 1 << 30),
+    Option("binlog_expire_s", int, 2_592_000, _S, Effect.ROTATION, "age files are purged at; 0: never", 0, 1 << 32),
+    Option("log_updated_only", bool, True, _S, Effect.SET_UP, "images hold key and changed columns only"),
+    Option("log_update_as_write", bool, True, _S, Effect.SET_UP, "updates are logged as writes"),
+    Option("log_update_as_minimal", bool, False, _S, Effect.SET_UP, "updates have minimal images"),
+    Option("log_apply_status", bool, False, _S, Effect.EPOCH, "positions applied from a source are logged"),
+    Option("log_orig", bool, False, _S, Effect.EPOCH, "ndb_binlog_index tells origins"),
+    Option("log_binlog_index", bool, True, _S, Effect.EPOCH, "ndb_binlog_index is written"),
+    Option("log_transaction_id", bool, False, _S, Effect.EPOCH, "row events carry transaction ids"),
+    Option("log_empty_epochs", bool, False, _S, Effect.EPOCH, "epochs without logged rows are written"),
+    Option("log_empty_update", bool, False, _S, Effect.EPOCH, "updates that change nothing are logged"),
+    Option("log_exclusive_reads", bool, False, _T, Effect.TRANSACTION, "reads with exclusive lock are tracked"),
+    Option("log_replica_updates", bool, False, _S, Effect.EPOCH, "applied changes are logged again"),
+    Option("log_bin_use_v1_row_events", bool, False, _S, Effect.ROTATION, "row events without transaction ids"),
+    Option("row_slice_count", int, 1, _S, Effect.SET_UP, "slices the rows of a table are logged in", 1, 1 << 16),
+    Option("row_slice_id", int, 0, _S, Effect.SET_UP, "slice this site logs", 0, (1 << 16) - 1),
+    Option("extra_logging", int, 1, _S, Effect.AT_ONCE, "how much is told in the log", 0, 99),
+    Option("conflict_role", Role, Role.NONE, _S, Effect.AT_ONCE, "role for NDB$EPOCH2; the applier must be stopped"),
+    Option("ignore_server_ids", _IDS, (), _C, Effect.START, "servers whose events are skipped"),
+    Option("skip_start", bool, False, _C, Effect.OPEN, "the channel is not started with the store"),
+    Option("replica_allow_batching", bool, True, _C, Effect.START, "changes are applied in batches"),
+    Option("replica_batch_size", _SIZE, "2 MiB", _C, Effect.START, "bytes of rows in a batch", 1, 1 << 30),
+    Option("replica_transaction_retries", int, 10, _C, Effect.START, "tries after temporary errors", 0, 1 << 31),
+    Option("clear_apply_status", bool, True, _C, Effect.AT_ONCE, "a reset empties ndb_apply_status"),
+    Option("allow_skip_epoch", bool, False, _C, Effect.START, "an epoch left out is told, not refused"),
+)
+BY_NAME: Final = {option.name: option for option in OPTIONS}
+
+
+def _refuse(option: Option, value: object, wanted: str) -> SchemaInvalid:
+    return SchemaInvalid(f"option {option.name} is {value!r}; give {wanted}", option=option.name)
+
+
+def _ids(option: Option, value: object) -> tuple[int, ...]:
+    values = value if isinstance(value, (tuple, list, set, frozenset)) else (value,)
+    is_fine = all(isinstance(each, int) and not isinstance(each, bool) and 0 < each <= SERVER_ID_MAX for each in values)
+    if not is_fine:
+        raise _refuse(option, value, f"server ids, each 1 to {SERVER_ID_MAX}")
+    return tuple(sorted(set(values)))
+
+
+def _role(option: Option, value: object) -> Role:
+    if isinstance(value, str) and value.upper() in Role.__members__:
+        return Role[value.upper()]
+    if isinstance(value, int) and not isinstance(value, bool) and value in list(Role):
+        return Role(value)
+    raise _refuse(option, value, "one of " + ", ".join(Role.__members__))
+
+
+def validated(name: str, value: object) -> Any:
+    """The value as it is kept: sizes as the shortest text, ids sorted. Raises: SchemaInvalid, naming what is near."""
+    option = BY_NAME.get(name)
+    if option is None:
+        near = difflib.get_close_matches(str(name), BY_NAME, n=1, cutoff=0.5)
+        advice = f"did you mean {near[0]}?" if near else f"the options are {', '.join(BY_NAME)}"
+        raise SchemaInvalid(f"there is no option {name!r}; {advice}", option=name)
+    if value is None and option.default is None:
+        return None
+    if option.kind is bool:
+        if not isinstance(value, bool):
+            raise _refuse(option, value, "True or False")
+        return value
+    if option.kind is str:
+        if not isinstance(value, str) or not value or "/" in value or "\0" in value:
+            raise _refuse(option, value, "a file name without directory")
+        return value
+    if option.kind is Role:
+        return _role(option, value)
+    if option.kind == _IDS:
+        return _ids(option, value)
+    number = parse_size(name, value) if option.kind == _SIZE else value
+    if not isinstance(number, int) or isinstance(number, bool) or not option.minimum <= number <= option.maximum:
+        shown = format_size if option.kind == _SIZE else "{:,}".format
+        raise _refuse(option, value, f"{shown(option.minimum)} to {shown(option.maximum)}")
+    return format_size(number) if option.kind == _SIZE else number
+
+
+def parse_text(name: str, text: str) -> Any:
+    """The value of an option given as text, as on a command line: ON, off, 1, 64 MiB, "1,3". Raises: SchemaInvalid."""
+    option = BY_NAME.get(name)
+    if option is None:
+        return validated(name, text)
+    value: object = text.strip()
+    upper = text.strip().upper()
+    if option.default is None and upper in ("", "NONE"):
+        value = None
+    elif option.kind is bool and upper in ("ON", "OFF", "1", "0", "TRUE", "FALSE"):
+        value = upper in ("ON", "1", "TRUE")
+    elif option.kind == _IDS:
+        pieces = [piece.strip() for piece in text.split(",") if piece.strip()]
+        value = [int(piece) if piece.isascii() and piece.isdigit() else piece for piece in pieces]
+    elif option.kind in (int, Role, _SIZE) and upper.isascii() and upper.isdigit():
+        value = int(upper)
+    return validated(name, value)
+
+
+def settings(given: Mapping[str, object]) -> dict[str, Any]:
+    """Every option with its value, given or default, in the order of the table. Raises: SchemaInvalid."""
+    values = {option.name: validated(option.name, option.default) for option in OPTIONS}
+    values.update({name: validated(name, value) for name, value in given.items()})
+    if values["row_slice_id"] >= values["row_slice_count"]:
+        raise _refuse(BY_NAME["row_slice_id"], values["row_slice_id"], "a slice below row_slice_count")
+    if values["log_transaction_id"] and values["log_bin_use_v1_row_events"]:
+        raise SchemaInvalid(
+            "row events of version 1 cannot carry transaction ids; turn log_transaction_id or"
+            " log_bin_use_v1_row_events off",
+            option="log_transaction_id",
+        )
+    return values

@@ -1,0 +1,51 @@
+"""Wildcards of `mysql.ndb_replication`: `%` stands for any number of characters, `_` for one, a backslash escapes.
+
+The prose of the server's manual has the two exchanged; the server does what stands here. `?` is a literal.
+"""
+
+from __future__ import annotations
+
+ANY_NUMBER = "%"
+ANY_ONE = "_"
+ESCAPE = "\\"
+
+
+def _tokens(pattern: str) -> list[tuple[bool, str]]:
+    """(is a wildcard, character) for each step; a backslash at the end stands for itself."""
+    tokens = []
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        if character == ESCAPE and at + 1 < len(pattern):
+            at += 1
+            tokens.append((False, pattern[at]))
+        else:
+            tokens.append((character in (ANY_NUMBER, ANY_ONE), character))
+        at += 1
+    return tokens
+
+
+def has_wildcard(pattern: str) -> bool:
+    """Whether it can match more than one name."""
+    return any(is_wildcard for is_wildcard, _ in _tokens(pattern))
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether the whole name matches, letter case aside, in time of at most pattern times name."""
+    tokens = [(is_wildcard, character.casefold()) for is_wildcard, character in _tokens(pattern)]
+    text = [character.casefold() for character in name]  # one by one: folding may lengthen what `_` stands for
+    token = at = 0
+    retry_token, retry_at = -1, 0  # behind the last % and how much it has taken
+    while at < len(text):
+        if token < len(tokens) and tokens[token] == (True, ANY_NUMBER):
+            token += 1
+            retry_token, retry_at = token, at
+        elif token < len(tokens) and (tokens[token] == (True, ANY_ONE) or tokens[token] == (False, text[at])):
+            token += 1
+            at += 1
+        elif retry_token >= 0:
+            retry_at += 1
+            token, at = retry_token, retry_at
+        else:
+            return False
+    return all(each == (True, ANY_NUMBER) for each in tokens[token:])

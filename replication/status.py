@@ -1,0 +1,159 @@
+"""The status variables of replication: one table of name, meaning and where each is counted; and the counters.
+
+Names are the server's without the prefix `Ndb_`, which `shown_name` gives back, so both `conflict_fn_max` and
+`Ndb_conflict_fn_max` find a variable. Counters begin at 0 with the store. What an epoch transaction counts is staged,
+and merged when it commits; a rollback drops it, unless the counts of a pass are kept for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from replication.settings.conflict_function import FUNCTIONS
+
+
+class Source(Enum):
+    """Where a variable's value comes from."""
+
+    APPLIER = "counted by the applier, merged at commit of an epoch transaction"
+    RECEIVED = "counted by the applier for each operation received"
+    MRE = "max replicated epoch"
+    LAST_CONFLICT = "last conflict"
+    BINLOG = "binlog writer"
+    STORE = "store"
+    API = "activity of the applier on the store"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One status variable; `is_counter` tells counts from values that are set."""
+
+    name: str
+    meaning: str
+    source: Source
+    is_counter: bool = True
+    aliases: tuple[str, ...] = ()
+
+
+def _applier(name: str, meaning: str, *aliases: str) -> Variable:
+    return Variable(name, meaning, Source.APPLIER, True, aliases)
+
+
+def _value(name: str, meaning: str, source: Source, *aliases: str) -> Variable:
+    return Variable(name, meaning, source, False, aliases)
+
+
+DELETE_DELETE: Final = "epoch_delete_delete_count"
+REFLECTED_PREPARED: Final = "reflected_op_prepare_count"
+REFLECTED_DISCARDED: Final = "reflected_op_discard_count"
+REFRESHED: Final = "refresh_op_count"
+ROW_CONFLICTS: Final = "trans_row_conflict_count"
+ROW_REJECTS: Final = "trans_row_reject_count"
+REJECTS: Final = "trans_reject_count"
+DETECT_ITERATIONS: Final = "trans_detect_iter_count"
+CONFLICT_COMMITS: Final = "trans_conflict_commit_count"
+
+_API = (
+    ("wait_exec_complete_count", "waits for operations"),
+    ("wait_scan_result_count", "waits for scans"),
+    ("wait_meta_request_count", "waits for definitions"),
+    ("wait_nanos_count", "nanoseconds waited"),
+    ("bytes_sent_count", "bytes given to the store"),
+    ("bytes_received_count", "bytes taken from the store"),
+    ("trans_start_count", "transactions begun"),
+    ("trans_commit_count", "transactions committed"),
+    ("trans_abort_count", "transactions rolled back"),
+    ("trans_close_count", "transactions ended"),
+    ("pk_op_count", "operations by primary key"),
+    ("uk_op_count", "operations by unique key"),
+    ("table_scan_count", "scans of tables"),
+    ("range_scan_count", "scans of indexes"),
+    ("pruned_scan_count", "scans of one partition"),
+    ("scan_batch_count", "batches of scans"),
+    ("read_row_count", "rows read"),
+    ("trans_local_read_row_count", "rows read in the own process"),
+    ("adaptive_send_forced_count", "sends that did not wait for more"),
+    ("adaptive_send_unforced_count", "sends that did"),
+    ("adaptive_send_deferred_count", "sends put off"),
+)
+
+VARIABLES: Final = (
+    *(_applier(each.counter, f"rows found in conflict by {each.name}") for each in FUNCTIONS),
+    _applier(ROW_CONFLICTS, "rows found in conflict by transactional functions", "conflict_" + ROW_CONFLICTS),
+    _applier(ROW_REJECTS, "rows not applied because their transaction was rejected", "conflict_" + ROW_REJECTS),
+    _applier(REJECTS, "transactions rejected", "conflict_" + REJECTS),
+    _applier(DETECT_ITERATIONS, "passes made again over epoch transactions", "conflict_" + DETECT_ITERATIONS),
+    _applier(
+        CONFLICT_COMMITS, "epoch transactions committed after transactional handling", "conflict_" + CONFLICT_COMMITS
+    ),
+    _applier(DELETE_DELETE, "deletes of rows already missing, EPOCH family", "conflict_" + DELETE_DELETE),
+    Variable(
+        REFLECTED_PREPARED,
+        "reflected operations received",
+        Source.RECEIVED,
+        aliases=("conflict_" + REFLECTED_PREPARED,),
+    ),
+    _applier(REFLECTED_DISCARDED, "reflected operations not applied", "conflict_" + REFLECTED_DISCARDED),
+    Variable(REFRESHED, "refresh operations received", Source.RECEIVED, aliases=("conflict_" + REFRESHED,)),
+    _value("conflict_last_conflict_epoch", "own epoch of the last conflict", Source.LAST_CONFLICT),
+    _value("conflict_last_stable_epoch", "own epoch up to which the peer is realigned", Source.LAST_CONFLICT),
+    _value(
+        "replica_max_replicated_epoch",
+        "highest own epoch known to be applied at the peer",
+        Source.MRE,
+        "slave_max_replicated_epoch",
+    ),
+    _value("epoch", "newest epoch of the store", Source.STORE),
+    _value("latest_epoch", "newest epoch of the store, as the binlog writer knows it", Source.BINLOG),
+    _value("latest_trans_epoch", "newest epoch with transactions", Source.BINLOG),
+    _value("latest_received_binlog_epoch", "newest epoch taken from the event ring", Source.BINLOG),
+    _value("latest_handled_binlog_epoch", "newest epoch written", Source.BINLOG),
+    _value("latest_applied_binlog_epoch", "newest epoch applied from a source", Source.BINLOG),
+    *(Variable(f"api_{name}_replica", text, Source.API, True, (f"api_{name}_slave",)) for name, text in _API),
+)
+PREFIX: Final = "Ndb_"
+BY_NAME: Final = {name: each for each in VARIABLES for name in (each.name, *each.aliases)}
+COUNTERS: Final = tuple(each.name for each in VARIABLES if each.source in (Source.APPLIER, Source.RECEIVED))
+
+
+def find(name: str) -> Variable | None:
+    """A variable by any of its names, with or without the prefix, whatever the letter case; None if there is none."""
+    lower = name.lower()
+    return BY_NAME.get(lower) or BY_NAME.get(lower.removeprefix(PREFIX.lower()))
+
+
+def shown_name(variable: Variable) -> str:
+    """The name the server shows: `Ndb_` and, for those of conflicts, `conflict_`."""
+    long = next((alias for alias in variable.aliases if alias.startswith("conflict_")), variable.name)
+    return PREFIX + long
+
+
+@dataclass
+class Counters:
+    """Counts of one site; `totals` is what status shows."""
+
+    totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
+    staged: dict[str, int] = field(default_factory=dict)
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Stage a count of the running epoch transaction. Raises: KeyError for what is no counter."""
+        if name not in self.totals:
+            raise KeyError(name)
+        self.staged[name] = self.staged.get(name, 0) + count
+
+    def commit(self) -> None:
+        """The epoch transaction has committed: everything staged counts."""
+        for name, count in self.staged.items():
+            self.totals[name] += count
+        self.staged.clear()
+
+    def drop(self) -> None:
+        """It was rolled back: nothing of it has happened."""
+        self.staged.clear()
+
+    def seen(self, baseline: Mapping[str, int]) -> dict[str, int]:
+        """Totals since `baseline`, an earlier copy of them."""
+        return {name: total - baseline.get(name, 0) for name, total in self.totals.items()}

@@ -1,0 +1,128 @@
+"""The tables of replication in the database `mysql`: their definitions, once, and how a table is compared with one.
+
+Where releases differ: `ndb_binlog_index` has the columns of today (`next_position`, `next_file`; the four counts are
+INT as since 6.3), `ndb_schema` those of 5.1 (`slock` instead of a participant bitmap of its own), `ndb_replication` the
+five columns the manual prints; a newer one's row slice columns are taken if they are there. `binlog_type` and
+`conflict_fn` are nullable, as the manual's examples insert NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from engine.schema import Column, TableDefinition
+from engine.types import Blob, UInt32, UInt64
+from engine.types_base import ColumnType
+from engine.types_text import Binary, VarBinary, VarChar
+from replication.settings.finding import ER_REPLICATION_SCHEMA, Finding
+
+NDB_REPLICATION = "mysql.ndb_replication"
+NDB_APPLY_STATUS = "mysql.ndb_apply_status"
+NDB_BINLOG_INDEX = "mysql.ndb_binlog_index"
+NDB_SCHEMA = "mysql.ndb_schema"
+
+_NAME = VarBinary(63)
+_FILE = VarChar(255)
+
+
+def _table(name: str, key: Iterable[str], *columns: Column) -> TableDefinition:
+    return TableDefinition(0, 1, name, columns, tuple(key))
+
+
+def _columns(kind: ColumnType, *names: str) -> tuple[Column, ...]:
+    return tuple(Column(name, kind) for name in names)
+
+
+NDB_REPLICATION_TABLE: Final = _table(
+    NDB_REPLICATION,
+    ("db", "table_name", "server_id"),
+    *_columns(_NAME, "db", "table_name"),
+    Column("server_id", UInt32),
+    Column("binlog_type", UInt32, nullable=True),
+    Column("conflict_fn", VarBinary(128), nullable=True),
+)
+NDB_APPLY_STATUS_TABLE: Final = _table(
+    NDB_APPLY_STATUS,
+    ("server_id",),
+    Column("server_id", UInt32),
+    Column("epoch", UInt64),
+    Column("log_name", _FILE),
+    *_columns(UInt64, "start_pos", "end_pos"),
+)
+NDB_BINLOG_INDEX_TABLE: Final = _table(
+    NDB_BINLOG_INDEX,
+    ("epoch", "orig_server_id", "orig_epoch"),
+    Column("Position", UInt64),
+    Column("File", _FILE),
+    Column("epoch", UInt64),
+    *_columns(UInt32, "inserts", "updates", "deletes", "schemaops", "orig_server_id"),
+    Column("orig_epoch", UInt64),
+    Column("gci", UInt32),
+    Column("next_position", UInt64),
+    Column("next_file", _FILE),
+)
+NDB_SCHEMA_TABLE: Final = _table(
+    NDB_SCHEMA,
+    ("db", "name"),
+    *_columns(_NAME, "db", "name"),
+    Column("slock", Binary(32)),
+    Column("query", Blob),
+    Column("node_id", UInt32),
+    Column("epoch", UInt64),
+    *_columns(UInt32, "id", "version", "type"),
+)
+# Made with the store; `ndb_replication` is made by the user.
+MADE_WITH_STORE: Final = (NDB_APPLY_STATUS_TABLE, NDB_BINLOG_INDEX_TABLE, NDB_SCHEMA_TABLE)
+SYSTEM_TABLES: Final = {table.name: table for table in (NDB_REPLICATION_TABLE, *MADE_WITH_STORE)}
+
+# Columns a table may have beside those it must have, and those it may lack.
+OPTIONAL: Final[dict[str, dict[str, ColumnType]]] = {
+    NDB_REPLICATION: {"binlog_row_slice_count": UInt32, "binlog_row_slice_id": UInt32}
+}
+MAY_LACK: Final = {NDB_REPLICATION: frozenset({"conflict_fn"})}
+
+
+def verify(definition: TableDefinition) -> list[Finding]:
+    """What is wrong with a system table, in the server's words; empty if nothing. Unknown columns must be nullable or
+    have a default, so that rows can be written without them.
+
+    Raises: KeyError for a table that is none of them.
+    """
+    expected = SYSTEM_TABLES[definition.name]
+    parts = len(expected.primary_key)
+
+    def fault(rule: str, column: str | None = None) -> Finding:
+        text = f"Bad schema for {definition.name} table. Message: {rule}"
+        return Finding(rule, text, column, ER_REPLICATION_SCHEMA)
+
+    faults = []
+    if len(definition.primary_key) != parts:
+        faults.append(fault(f"Wrong number of primary key parts, expected {parts}"))
+    elif definition.primary_key != expected.primary_key:
+        faults.append(fault(f"Wrong primary key, expected {', '.join(expected.primary_key)}"))
+    found = {column.name: column for column in definition.columns}
+    for column in expected.columns:
+        there = found.pop(column.name, None)
+        if there is None and column.name in MAY_LACK.get(definition.name, ()):
+            continue
+        if there is None or not _holds(there.type, column.type) or (column.nullable and not there.nullable):
+            faults.append(fault(f"Missing or wrong type for column '{column.name}'", column.name))
+    optional = OPTIONAL.get(definition.name, {})
+    for column in found.values():
+        if column.name in optional:
+            if column.type != optional[column.name]:
+                faults.append(fault(f"Missing or wrong type for column '{column.name}'", column.name))
+        elif not column.nullable and not column.has_default:
+            faults.append(fault(f"Extra column '{column.name}' is not nullable and has no default", column.name))
+    return faults
+
+
+def _holds(kind: ColumnType, wanted: ColumnType) -> bool:
+    """Equal types; names, functions and files may have more room, or counts more bits."""
+    if kind == wanted:
+        return True
+    for sized in (VarBinary, VarChar):
+        if isinstance(kind, sized) and isinstance(wanted, sized):
+            return kind.length >= wanted.length
+    return kind == UInt64 and wanted == UInt32

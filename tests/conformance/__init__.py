@@ -1,0 +1,1 @@
+"""Conformance cases of replication, and the runner: `python -m tests.conformance PATH...`"""

@@ -1,0 +1,236 @@
+"""A reference model of a site: dicts, no store, no network, straight on the rooms of replication.
+
+It is what the cases were read against first, and what stores are compared with. One epoch is closed after the other
+within one GCI; what a case calls history lies in the GCI before it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.schema import ABSENT, TableDefinition
+from replication.conflict.max_replicated_epoch import starting_epoch
+from replication.settings.binlog_type import DELETE_ROW, UPDATE_ROW, WRITE_ROW, Image
+from replication.settings.match import find_row
+from replication.settings.setup import SiteSettings, TableSetup, set_up
+from tests.conformance.model_applier import Applier, Judge, judge_in_words
+from tests.conformance.scenario import SiteCase
+
+HISTORY = 1 << 32
+HISTORY_END = HISTORY | 0xFFFF_FFFF
+Values = dict[str, Any]
+Key = tuple[Any, ...]
+
+
+@dataclass
+class ModelRow:
+    """A row and what is hidden in it."""
+
+    values: Values
+    author: int
+    epoch: int
+
+
+@dataclass
+class Event:
+    """A row event as the binlog has it; `flag` is "", REFRESH, REFLECT or READ."""
+
+    table: str
+    kind: str
+    key: Key
+    before: Values | None
+    after: Values | None
+    transaction: int | None
+    server_id: int
+    flag: str = ""
+
+
+@dataclass
+class Epoch:
+    """What was logged in one epoch; `status` has (server id, epoch, id of the server named as its logger)."""
+
+    number: int
+    events: list[Event] = field(default_factory=list)
+    status: list[tuple[int, int, int]] = field(default_factory=list)
+    replicated_rows: int = 0
+
+
+class ModelSite:
+    """One site."""
+
+    def __init__(self, case: SiteCase, judge: Judge = judge_in_words) -> None:
+        self.case = case
+        self.server_id = case.server_id
+        self.definitions = case.tables
+        self.settings = SiteSettings(case.server_id, case.role)
+        self.setups = {name: self._set_up(name) for name in case.tables}
+        self.tables: dict[str, dict[Key, ModelRow]] = {name: {} for name in case.tables}
+        self.exception_rows: list[tuple[str, dict[str, Any]]] = []
+        self.epochs: list[Epoch] = []
+        self.open = Epoch(2 << 32)
+        self.next_transaction = case.server_id << 32
+        self.status = {case.server_id: HISTORY_END}
+        self.peer_id = 0
+        self.applier = Applier(self, starting_epoch(self.status.items(), case.server_id), judge)
+
+    def _set_up(self, name: str) -> TableSetup:
+        table = self.case.tables[name]
+        database, _, plain = table.name.partition(".")
+        row = find_row(self.case.replication, database, plain, self.case.server_id).row
+        return set_up(table, row, self.settings, self.case.exceptions.get(name))
+
+    def fill(self, peer_id: int) -> None:
+        """The history of a scenario."""
+        self.peer_id = peer_id
+        for name, rows in self.case.rows.items():
+            for row in rows:
+                values = dict(zip([column.name for column in self.definitions[name].columns], row, strict=True))
+                key = self.key_of(name, values)
+                author = peer_id if key in self.case.from_peer[name] else 0
+                self.tables[name][key] = ModelRow(values, author, HISTORY)
+
+    def key_of(self, table: str, values: Mapping[str, Any]) -> Key:
+        return tuple(values[name] for name in self.definitions[table].primary_key)
+
+    def new_transaction(self) -> int:
+        self.next_transaction += 1
+        return self.next_transaction
+
+    # --- a user's transaction ---------------------------------------------------------------------------
+    def commit(self, transaction: str, operations: Sequence[Mapping[str, Any]]) -> None:
+        before = copy.deepcopy(self.tables)
+        read: dict[tuple[str, Key], None] = {}
+        touched: dict[tuple[str, Key], None] = {}
+        for operation in operations:
+            name = operation["table"]
+            keys = self._run(name, operation)
+            if operation["op"] != "read_exclusive":
+                touched.update(dict.fromkeys((name, key) for key in keys))
+            elif operation.get("tracked"):
+                read.update(dict.fromkeys((name, key) for key in keys if key in self.tables[name]))
+        number = self.new_transaction()
+        for name, key in [*touched, *(each for each in read if each not in touched)]:
+            row = self.tables[name].get(key)
+            if row is not None:
+                row.author, row.epoch = 0, self.open.number
+            is_read = (name, key) not in touched
+            old = before[name].get(key)
+            if old is None and row is None:
+                continue  # made and deleted again
+            if is_read or old is None or row is None or old.values != row.values:
+                self.log_change(name, key, old, row, number, "READ" if is_read else "")
+
+    def _run(self, name: str, operation: Mapping[str, Any]) -> list[Key]:
+        """Run one operation; returns the keys it touched. A change of the key is a delete and an insert."""
+        rows, columns = self.tables[name], self.definitions[name].columns
+        if operation["op"] == "insert":
+            values = dict(zip([column.name for column in columns], operation["row"], strict=True))
+            key = self.key_of(name, values)
+            assert key not in rows, f"{name} {key} exists at {self.case.name}"
+            rows[key] = ModelRow(values, 0, self.open.number)
+            return [key]
+        key = self.key_of(name, operation["key"])
+        if operation["op"] == "read_exclusive":
+            return [key]
+        assert key in rows, f"{name} {key} does not exist at {self.case.name}"
+        if operation["op"] == "delete":
+            del rows[key]
+            return [key]
+        values = rows.pop(key).values | operation["set"]
+        moved = self.key_of(name, values)
+        assert moved not in rows, f"{name} {moved} exists at {self.case.name}"
+        rows[moved] = ModelRow(values, 0, self.open.number)
+        return [key] if moved == key else [key, moved]
+
+    # --- the binlog -----------------------------------------------------------------------------------------
+    def log_change(
+        self, name: str, key: Key, old: ModelRow | None, new: ModelRow | None, transaction: int, flag: str
+    ) -> None:
+        """The event of a change from one row to another, by the table's binlog_type."""
+        binlog = self.setups[name].binlog
+        definition = self.definitions[name]
+        columns, keys = [column.name for column in definition.columns], definition.primary_key
+        if not binlog.is_logged:
+            return
+        if old is None:
+            image = binlog.insert(columns, keys)
+        elif new is None:
+            image = binlog.delete(columns, keys)
+        else:
+            changed = [each for each in columns if old.values[each] != new.values[each]]
+            image = binlog.update(columns, keys, changed)
+            if flag == "READ" and image.event == WRITE_ROW:
+                image = Image(UPDATE_ROW, tuple(keys), tuple(keys))
+        self.log(
+            Event(
+                name,
+                image.event,
+                key,
+                _part(old, image.before),
+                _part(new, image.after),
+                transaction,
+                self.server_id,
+                flag,
+            )
+        )
+
+    def log_refresh(self, name: str, key: Key, row: ModelRow | None, transaction: int) -> None:
+        """A row as it is, or its absence, to be applied as it stands."""
+        if not self.setups[name].binlog.is_logged:
+            return
+        if row is None:
+            keys = dict(zip(self.definitions[name].primary_key, key, strict=True))
+            event = Event(name, DELETE_ROW, key, keys, None, transaction, self.server_id, "REFRESH")
+        else:
+            event = Event(name, WRITE_ROW, key, None, dict(row.values), transaction, self.server_id, "REFRESH")
+        self.log(event)
+
+    def log(self, event: Event) -> None:
+        if not self.case.log_transaction_ids:
+            event.transaction = None
+        self.open.events.append(event)
+
+    def epoch(self) -> None:
+        closed, self.open = self.open, Epoch(self.open.number + 1)
+        if closed.events or (self.case.is_circular and closed.replicated_rows):
+            self.epochs.append(closed)
+
+    def replicate(self, source: ModelSite, keep_epoch_open: bool) -> None:
+        self.applier.take(source, keep_epoch_open)
+
+    # --- what is looked at ------------------------------------------------------------------------------------
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        names = [column.name for column in self.definitions[table].columns]
+        return [tuple(row.values[name] for name in names) for row in self.tables[table].values()]
+
+    def exceptions(self) -> list[tuple[str, dict[str, Any]]]:
+        return list(self.exception_rows)
+
+    def counters(self) -> Mapping[str, int]:
+        return self.applier.counters.totals
+
+    def applier_error(self) -> str | None:
+        return self.applier.error
+
+
+def _part(row: ModelRow | None, names: tuple[str, ...] | None) -> Values | None:
+    return None if names is None or row is None else {name: row.values[name] for name in names}
+
+
+def row_of(definition: TableDefinition, given: Mapping[str, Any]) -> Values:
+    """A new row from the columns an event brings."""
+    return {
+        column.name: given.get(column.name, None if column.missing is ABSENT else column.missing)
+        for column in definition.columns
+    }
+
+
+def model_sites(cases: Mapping[str, SiteCase], judge: Judge = judge_in_words) -> Mapping[str, ModelSite]:
+    """The adapter."""
+    sites = {name: ModelSite(case, judge) for name, case in cases.items()}
+    for name, site in sites.items():
+        site.fill(next((other.server_id for key, other in sites.items() if key != name), 0))
+    return sites

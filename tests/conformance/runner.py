@@ -1,0 +1,47 @@
+"""Runs files of cases: one line each, and a closing count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from engine.errors import Error
+from tests.conformance.case_types import CaseInvalid
+from tests.conformance.model import model_sites
+from tests.conformance.model_programs import program_sites
+from tests.conformance.scenario import Adapter, parse_scenario, play
+from tests.conformance.vectors import run_vectors
+
+# What scenarios can be played on.
+ADAPTERS: Mapping[str, Adapter] = {"model": model_sites, "model-programs": program_sites}
+FORMAT = 1
+# What a file that is not as its README says can lead to.
+NOT_RUN = (Error, AssertionError, LookupError, TypeError, ValueError, AttributeError, StopIteration)
+
+
+def files_of(paths: Iterable[Path]) -> list[Path]:
+    """Files as given, and all `*.json` below folders, sorted."""
+    found: list[Path] = []
+    for path in paths:
+        found += sorted(path.rglob("*.json")) if path.is_dir() else [path]
+    return found
+
+
+def run_file(path: Path, sites: str = "model") -> list[str]:
+    """What is wrong, one line each; empty if the case passes. A file that cannot be read or run fails as well."""
+    try:
+        case = json.loads(path.read_text(encoding="utf-8"))
+        if case.get("format") != FORMAT:
+            return [f"format is {case.get('format')!r}, this runs {FORMAT}"]
+        if case["kind"] == "scenario":
+            return play(parse_scenario(case), ADAPTERS[sites])
+        if case["kind"] == "vectors":
+            return run_vectors(case)
+        return [f"kind {case['kind']!r} is not known"]
+    except CaseInvalid as error:
+        return [str(error)]
+    except OSError as error:
+        return [f"cannot be read: {error}"]
+    except NOT_RUN as error:  # the case has failed; the next one is run
+        return [f"{type(error).__name__}: {error}"]

@@ -1,0 +1,320 @@
+"""Vectors: lists of independent cases for one rule. What rule it is, the field names of its cases tell."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from engine.errors import PeerError, Rejected, SchemaInvalid
+from engine.schema import ABSENT, Column, TableDefinition
+from replication.any_value import meaning_of
+from replication.conflict.causes import Cause, OperationType
+from replication.conflict.last_conflict import LastConflict
+from replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, starting_epoch
+from replication.conflict.roles import Role, change_role
+from replication.conflict.verify import EpochVerifier
+from replication.settings.binlog_type import binlog_type
+from replication.settings.conflict_function import parse
+from replication.settings.epoch_bits import is_in_conflict, read_epoch
+from replication.settings.exceptions_row import Conflict, exceptions_row
+from replication.settings.exceptions_table import plan_exceptions
+from replication.settings.match import ReplicationRow, find_row
+from replication.settings.setup import SiteSettings, set_up
+from replication.system_tables import NDB_REPLICATION, NDB_REPLICATION_TABLE, verify
+from tests.conformance.case_types import CaseInvalid, column_of, table_of
+from tests.naive.extra_row_info import variable_header
+
+Case = Mapping[str, Any]
+BINLOG_EVENTS = "replication.binlog.events"
+
+
+def _epoch(pair: Any) -> int:
+    """[high, low] as one number."""
+    return int(pair[0]) << 32 | int(pair[1])
+
+
+def images(case: Case, file: Case) -> list[str]:
+    """Row event images by binlog_type, for the operations the notes name."""
+    columns, key = file["table"]["columns"], file["table"]["pk"]
+    how, _ = binlog_type(case["binlog_type"])
+    values = {"insert": (4, 4, 4), "update": (4, 4, 40), "delete": (2, 2, 2)}
+    before = {"update": (4, 4, 4), "delete": (2, 2, 2)}
+    found = {
+        "insert": how.insert(columns, key),
+        "update": how.update(columns, key, ["lp"]),
+        "delete": how.delete(columns, key),
+    }
+
+    def shown(names: Any, row: Any) -> Any:
+        return None if names is None else {name: row[columns.index(name)] for name in names}
+
+    wrong = []
+    for kind, image in found.items():
+        event = [image.event, shown(image.before, before.get(kind)), shown(image.after, values[kind])]
+        if kind in case and event != case[kind]:
+            wrong.append(f"{kind} is {event}")
+    event, old, new = found["update"].event, shown(found["update"].before, before["update"]), None
+    new = shown(found["update"].after, values["update"]) or {}
+    if event != case.get("update_event", event):
+        wrong.append(f"update is {event}")
+    if old != case.get("update_before", old):
+        wrong.append(f"before-image is {old}")
+    if not case.get("update_after_includes", {}).items() <= new.items():
+        wrong.append(f"after-image is {new}")
+    wrong += [f"after-image has {name}" for name in case.get("update_after_excludes", []) if name in new]
+    return wrong
+
+
+def match(case: Case, file: Case) -> list[str]:
+    """Which row of ndb_replication is a table's; whatever the order of rows."""
+    lookup = file["lookup"]
+    rows = [ReplicationRow(row[0], row[1], row[2], None, row[3]) for row in case["rows"]]
+    wrong = []
+    for order in (rows, rows[::-1]):
+        found = find_row(order, lookup["db"], lookup["table_name"], lookup["server_id"])
+        chosen = found.row.conflict_fn if found.row else None
+        warning = found.warning.rule if found.warning else None
+        if (chosen, found.quality, warning) != (case["chosen"], case["quality"], case.get("warning")):
+            wrong.append(f"found {chosen}, quality {found.quality}, warning {warning}")
+    return wrong
+
+
+def grammar(case: Case, file: Case) -> list[str]:
+    """conflict_fn."""
+    try:
+        function = parse(case["spec"])
+    except SchemaInvalid as error:
+        wanted = f"{case['spec']}, {case.get('reason')} at '{case.get('at')}'"
+        return [] if error.message == wanted else [error.message]
+    found = {"fn": function.name, "arg": function.argument}
+    return [] if found == case.get("ok") else [f"parsed as {found}"]
+
+
+def _without_remark(text: str) -> str:
+    """A message of a case without what it adds in brackets."""
+    return text.partition(" (")[0]
+
+
+def suitable(case: Case, file: Case) -> list[str]:
+    """Set-up of a parsed function on a table."""
+    columns = [column_of(name, text, False) for name, text in case["columns"]]
+    table = table_of("test", "t1", columns, [case["columns"][0][0]])
+    row = ReplicationRow("test", "t1", 0, case.get("binlog_type", 7), case["fn"])
+    setup = set_up(table, row, SiteSettings(1, Role.PRIMARY), None, "no author bits" not in str(case))
+    if case.get("ok"):
+        return [] if setup.function is not None else [f"refused: {setup.faults[0]}"]
+    wanted = _without_remark(case.get("message") or case["error"]).lower()
+    told = [f"{fault.rule} {fault.column} {fault.text}".lower() for fault in setup.faults]
+    if setup.function is None and any(wanted in text for text in told):
+        return []
+    return [f"set-up tells {told}"]
+
+
+def replication_table(case: Case, file: Case) -> list[str]:
+    """mysql.ndb_replication as users make it, and tables that get no function."""
+    columns, key = list(NDB_REPLICATION_TABLE.columns), NDB_REPLICATION_TABLE.primary_key
+    if "row" in case:
+        table = table_of("test", case["table"], [column_of("a", "int", False)], ["a"])
+        row = ReplicationRow(*case["row"])
+        found = find_row([row], "test", case["table"], row.server_id).row
+        setup = set_up(table, found, SiteSettings(row.server_id))
+        return [] if found == row and setup.function is None else ["a function was set up"]
+    if case.get("ndb_replication_table_absent"):
+        found_match = find_row([], "test", "t1", 1)
+        return [] if found_match.row is None and found_match.warning is None else ["a warning is told"]
+    if "ndb_replication_pk" in case:
+        key = tuple(case["ndb_replication_pk"])
+    missing = case.get("ndb_replication_missing")
+    kept = tuple(column for column in columns if column.name != missing)
+    faults = verify(TableDefinition(0, 1, NDB_REPLICATION, kept, key))
+    told = [fault.rule for fault in faults]
+    return [] if case["warning"] in told else [f"told {told}"]
+
+
+def _exceptions_column(given: Any) -> Column:
+    name, text, *rest = given
+    return column_of(name, text, bool(rest and rest[0]), rest[1] if len(rest) > 1 else ABSENT)
+
+
+def exceptions(case: Case, file: Case) -> list[str]:
+    """Definitions of exceptions tables, and what is written for a first conflict on a row of ones."""
+    columns = [column_of(*text.split(" ", 1), False) for text in case["main"]["cols"]]
+    main = table_of("test", "t1", columns, case["main"]["pk"])
+    names = [each[0] for each in case["ex"]]
+    # Cases do not tell the key: it is the four columns that must be there, wherever they stand.
+    first = next((at for at, name in enumerate(names) if name.upper().removeprefix("NDB$") == "SERVER_ID"), 0)
+    table = table_of("test", "t1$EX", [_exceptions_column(each) for each in case["ex"]], names[first : first + 4])
+    plan, faults, _ = plan_exceptions(main, table)
+    if not case["ok"]:
+        fault = faults[0] if faults else None
+        if fault is None or case["message"] not in f"{fault.rule} {fault.text}":
+            return [f"first fault is {fault}"]
+        return [] if case.get("column") in (None, fault.column) else [f"fault is of column {fault.column}"]
+    if plan is None:
+        return [f"refused: {faults[0]}"]
+    ones = dict.fromkeys(range(len(columns)), 1)
+    conflict = Conflict(1, 2, 3, 1, OperationType.WRITE_ROW, Cause.DATA_IN_CONFLICT, None, ones)
+    row = dict(zip([column.name for column in table.columns], exceptions_row(plan, conflict), strict=True))
+    return [f"{name} is {row[name]!r}" for name, value in case.get("writes", {}).items() if row[name] != value]
+
+
+def row_epochs(case: Case, file: Case) -> list[str]:
+    """Row epochs through few bits."""
+    commit, bits = _epoch(case["commit"]), case["bits"]
+    wrong = []
+    if read_epoch(commit, bits) != _epoch(case["reads_as"]):
+        wrong.append(f"reads as {read_epoch(commit, bits):#x}")
+    found = is_in_conflict(0, commit, _epoch(case["mre"]), bits)
+    if found != case["conflict_if_author_0"]:
+        wrong.append(f"conflict is {found}")
+    return wrong
+
+
+def max_replicated(case: Case, file: Case) -> list[str]:
+    """Where MRE starts and when it rises; the own id is 2 if a case does not say."""
+    if "start_mre" in case:
+        found = starting_epoch([tuple(row) for row in case["apply_status"]], case["own"], case["ignore"])
+        return [] if found == case["start_mre"] else [f"starts at {found}"]
+    mre = MaxReplicatedEpoch(case.get("own", 2), frozenset(case.get("ignore", ())), case["mre_before"])
+    transaction = case["epoch_transaction"]
+    frozen = mre.begin()
+    mre.see(transaction["source"], transaction["epoch"])
+    for server_id, epoch in transaction["reflected"]:
+        mre.see(server_id, epoch)
+    wrong = [] if mre.frozen == frozen == case["mre_before"] else ["not frozen while the transaction runs"]
+    if case["committed"]:
+        mre.commit()
+    else:
+        mre.roll_back()
+    return wrong if mre.value == case["mre_after"] else [*wrong, f"ends at {mre.value}"]
+
+
+def verification(case: Case, file: Case) -> list[str]:
+    """Incoming epochs."""
+    verifier = EpochVerifier(case["apply_status_epoch"])
+    for step in case["sequence"]:
+        if step == ["commit"]:
+            verifier.commit()
+        elif step == ["abort"]:
+            verifier.roll_back()
+        else:
+            try:
+                found = verifier.begin(step[0]).value
+            except PeerError:
+                found = "stop"
+            if found != step[1]:
+                return [f"epoch {step[0]}: {found}"]
+    return []
+
+
+def roles(case: Case, file: Case) -> list[str]:
+    """Changes of the conflict role."""
+    try:
+        change_role(Role[case["frm"]], Role[case["to"]], case["running"])
+    except Rejected as error:
+        return [] if not case["ok"] and case["error"] in error.message else [error.message]
+    return [] if case["ok"] else ["the change is allowed"]
+
+
+def _states_of_last_conflict(when: str) -> list[dict[str, int]]:
+    """Status as it is in the situations the cases name; A's own conflicting change has epoch 10."""
+    status = LastConflict()
+    epochs = {"max_replicated_epoch": 5, "local commit epoch": 12}
+    if when.startswith("conflict handled"):
+        status.commit(12, 5, conflicts=1, reflected_applied=0, refreshed=0)
+    elif when.startswith("a later clean"):
+        status.commit(12, 5, conflicts=1, reflected_applied=0, refreshed=0)
+        status.commit(13, 11, 0, 0, 0)  # not confirmed yet: nothing is stable
+        if status.last_stable:
+            return [{"last_stable_epoch": status.last_stable, "max_replicated_epoch": -1}]
+        epochs["max_replicated_epoch"] = 12
+        status.commit(14, 12, 0, 0, 0)
+    elif when.startswith("secondary applies"):
+        states = []
+        for reflected, refreshed in ((1, 0), (0, 1)):
+            one = LastConflict()
+            one.commit(12, 5, 0, reflected, refreshed)
+            states.append(epochs | {"last_conflict_epoch": one.last_conflict, "last_stable_epoch": one.last_stable})
+        return states
+    elif not when.startswith("before any"):
+        raise CaseInvalid(f"situation {when!r} is not known")
+    return [epochs | {"last_conflict_epoch": status.last_conflict, "last_stable_epoch": status.last_stable}]
+
+
+def last_conflict(case: Case, file: Case) -> list[str]:
+    """Relations between status variables in a situation."""
+    tests: dict[str, Callable[[int, int], bool]] = {
+        " != ": lambda a, b: a != b,
+        " >= ": lambda a, b: a >= b,
+        " > ": lambda a, b: a > b,
+        " = ": lambda a, b: a == b,
+    }
+    wrong = []
+    for status in _states_of_last_conflict(case["when"]):
+        if status["last_conflict_epoch"] != case.get("last_conflict_epoch", status["last_conflict_epoch"]):
+            wrong.append(f"last_conflict_epoch is {status['last_conflict_epoch']}")
+        for relation in case.get("relations", []):
+            sign = next(each for each in tests if each in relation)
+            left, right = relation.split(sign)
+            values = [status[each] if each in status else int(each) for each in (left, right)]
+            if not tests[sign](*values):
+                wrong.append(f"{relation} is not so: {values}")
+    return wrong
+
+
+def _header(transaction_id: int | None, flags: int | None) -> list[bytes]:
+    """The variable header as it should be, and as the binlog writes it."""
+    made = [variable_header(transaction_id, flags)]
+    try:
+        events: Any = importlib.import_module(BINLOG_EVENTS)
+    except ModuleNotFoundError:
+        return made
+    head = events.Rows(0, 1, 1, None, b"\1", b"", 0, transaction_id, flags or 0).parts()[0]
+    return [*made, bytes(head[8:-1])]  # behind table and flags, before the number of columns
+
+
+def encodings(case: Case, file: Case) -> list[str]:
+    """Any-values and the extra data of row events."""
+    if "any_value" in case:
+        found = meaning_of(int(case["any_value"], 16), 1).name
+        return [] if found == case["meaning"] else [f"means {found}"]
+    given = case["transaction_id"]
+    headers = _header(int(given, 16) if given else None, case["conflict_flags"])
+    return [f"header is {header.hex()}" for header in headers if header.hex() != case["var_header_hex"]]
+
+
+# By a field that only cases of this rule have.
+RULES: dict[str, Callable[[Case, Case], list[str]]] = {
+    "binlog_type_table": images,
+    "chosen": match,
+    "spec": grammar,
+    "fn": suitable,
+    "ndb_replication_pk": replication_table,
+    "ndb_replication_missing": replication_table,
+    "ndb_replication_table_absent": replication_table,
+    "row": replication_table,
+    "ex": exceptions,
+    "bits": row_epochs,
+    "start_mre": max_replicated,
+    "mre_before": max_replicated,
+    "sequence": verification,
+    "frm": roles,
+    "when": last_conflict,
+    "var_header_hex": encodings,
+    "any_value": encodings,
+}
+
+
+def run_vectors(case: Case) -> list[str]:
+    """What is wrong with each case of a file, by number. Raises: CaseInvalid for a rule nobody knows."""
+    wrong = []
+    if not case["cases"]:
+        raise CaseInvalid("there is no case")
+    for number, each in enumerate(case["cases"], 1):
+        names = [*each, *(["binlog_type_table"] if "binlog_type" in each and "fn" not in each else [])]
+        rule = next((RULES[name] for name in names if name in RULES), None)
+        if rule is None:
+            raise CaseInvalid(f"case {number} has no field that tells its rule: {sorted(each)}")
+        wrong += [f"case {number}: {told}" for told in rule(each, case)]
+    return wrong

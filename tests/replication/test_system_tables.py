@@ -1,0 +1,173 @@
+"""System tables beside the statements of the manuals, and the options of replication."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine import types as t
+from engine.errors import SchemaInvalid
+from engine.options import Options
+from engine.schema import Column, TableDefinition, is_system_table
+from replication.conflict.roles import Role
+from replication.settings.options import OPTIONS, parse_text, settings, validated
+from replication.system_tables import MADE_WITH_STORE, NDB_REPLICATION_TABLE, SYSTEM_TABLES, verify
+from tests.conformance.case_types import column_of
+
+STATEMENTS = {
+    "mysql.ndb_replication": (
+        "db VARBINARY(63), table_name VARBINARY(63), server_id INT UNSIGNED, binlog_type INT UNSIGNED?,"
+        " conflict_fn VARBINARY(128)?",
+        "db, table_name, server_id",
+    ),
+    "mysql.ndb_apply_status": (
+        "server_id INT UNSIGNED, epoch BIGINT UNSIGNED, log_name VARCHAR(255), start_pos BIGINT UNSIGNED,"
+        " end_pos BIGINT UNSIGNED",
+        "server_id",
+    ),
+    "mysql.ndb_binlog_index": (
+        "Position bigint unsigned, File varchar(255), epoch bigint unsigned, inserts int unsigned,"
+        " updates int unsigned,"
+        " deletes int unsigned, schemaops int unsigned, orig_server_id int unsigned, orig_epoch bigint unsigned,"
+        " gci int unsigned, next_position bigint unsigned, next_file varchar(255)",
+        "epoch, orig_server_id, orig_epoch",
+    ),
+    "mysql.ndb_schema": (
+        "db VARBINARY(63), name VARBINARY(63), slock BINARY(32), query BLOB, node_id INT UNSIGNED,"
+        " epoch BIGINT UNSIGNED, id INT UNSIGNED, version INT UNSIGNED, type INT UNSIGNED",
+        "db, name",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(STATEMENTS))
+def test_definition_is_the_printed_one_and_verifies(name: str) -> None:
+    columns, key = STATEMENTS[name]
+    expected = []
+    for piece in columns.split(","):
+        column, _, kind = piece.strip().partition(" ")
+        expected.append(column_of(column, kind.rstrip("?"), kind.endswith("?")))
+    table = SYSTEM_TABLES[name]
+    assert table.columns == tuple(expected)
+    assert table.primary_key == tuple(each.strip() for each in key.split(","))
+    assert is_system_table(name) and verify(table) == []
+
+
+def test_three_are_made_with_the_store() -> None:
+    assert sorted({*SYSTEM_TABLES} - {table.name for table in MADE_WITH_STORE}) == ["mysql.ndb_replication"]
+
+
+def changed(table: TableDefinition, **columns: Column | None) -> TableDefinition:
+    kept = [columns.pop(column.name, column) for column in table.columns]
+    return replace(table, columns=tuple(column for column in [*kept, *columns.values()] if column is not None))
+
+
+def test_wrong_definitions_are_told_in_the_servers_words() -> None:
+    table = NDB_REPLICATION_TABLE
+    texts = [fault.text for fault in verify(replace(table, primary_key=("db", "table_name")))]
+    assert texts == [
+        "Bad schema for mysql.ndb_replication table. Message: Wrong number of primary key parts, expected 3"
+    ]
+    assert verify(replace(table, primary_key=("db", "server_id", "table_name")))[0].errno == 1625
+    for wrong in (None, Column("binlog_type", t.Int32, nullable=True)):
+        faults = verify(changed(table, binlog_type=wrong))
+        assert [fault.rule for fault in faults] == ["Missing or wrong type for column 'binlog_type'"]
+    assert verify(changed(table, binlog_type=Column("binlog_type", t.UInt32)))[0].column == "binlog_type"
+    assert verify(changed(table, extra=Column("extra", t.Int32)))[0].column == "extra"
+
+
+def test_what_releases_differ_in_is_accepted() -> None:
+    table = NDB_REPLICATION_TABLE
+    assert verify(changed(table, conflict_fn=None)) == []
+    assert verify(changed(table, conflict_fn=Column("conflict_fn", t.VarBinary(255), nullable=True))) == []
+    assert verify(changed(table, binlog_row_slice_count=Column("binlog_row_slice_count", t.UInt32, True))) == []
+    assert verify(changed(table, binlog_row_slice_id=Column("binlog_row_slice_id", t.Int32, True))) != []
+    index = SYSTEM_TABLES["mysql.ndb_binlog_index"]
+    assert verify(changed(index, inserts=Column("inserts", t.UInt64))) == [], "BIGINT before 6.3"
+    assert verify(changed(table, db=Column("db", t.VarBinary(30)))) != []
+
+
+def test_every_option_has_a_valid_default_and_a_name_of_its_own() -> None:
+    names = [option.name for option in OPTIONS]
+    assert len(set(names)) == len(names)
+    values = settings({})
+    assert list(values) == names
+    assert values["log_update_as_write"] is True and values["log_bin"] is None
+    assert Options().epoch_interval_ms == 100, "what the sizing of extra bits assumes"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        ("binlog_cache_size", 1 << 20, "1 MiB"),
+        ("ignore_server_ids", [3, 2, 3], (2, 3)),
+        ("ignore_server_ids", 9, (9,)),
+        ("conflict_role", "primary", Role.PRIMARY),
+        ("conflict_role", 3, Role.PASS),
+        ("log_bin", "mysql-bin", "mysql-bin"),
+        ("sync_binlog", 0, 0),
+    ],
+)
+def test_values_are_kept_in_one_form(name: str, value: object, kept: object) -> None:
+    assert validated(name, value) == kept
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("log_rows", 1),
+        ("sync_binlog", True),
+        ("sync_binlog", -1),
+        ("server_id", 70_000),
+        ("binlog_cache_size", "1 kB"),
+        ("binlog_cache_size", 10),
+        ("ignore_server_ids", [0]),
+        ("ignore_server_ids", "2"),
+        ("conflict_role", "BOTH"),
+        ("conflict_role", True),
+        ("log_bin", "a/b"),
+        ("log_bin", ""),
+        ("log_rows", None),
+    ],
+)
+def test_bad_value_is_refused_naming_the_option(name: str, value: object) -> None:
+    with pytest.raises(SchemaInvalid) as caught:
+        validated(name, value)
+    assert name in caught.value.message and caught.value.evidence["option"] == name
+
+
+def test_unknown_option_names_the_nearest() -> None:
+    with pytest.raises(SchemaInvalid, match="did you mean sync_binlog"):
+        validated("sync_binlogs", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("log_rows", "off", False),
+        ("log_rows", "1", True),
+        ("binlog_cache_size", "4 MiB", "4 MiB"),
+        ("binlog_cache_size", "8192", "8 KiB"),
+        ("ignore_server_ids", "3, 2", (2, 3)),
+        ("ignore_server_ids", "", ()),
+        ("log_bin", "none", None),
+        ("conflict_role", "1", Role.SECONDARY),
+        ("row_slice_count", "4", 4),
+    ],
+)
+def test_text_of_a_command_line_becomes_the_value(name: str, text: str, value: object) -> None:
+    assert parse_text(name, text) == value
+
+
+@pytest.mark.parametrize(("name", "text"), [("log_rows", "yes"), ("sync_binlog", "-1"), ("ignore_server_ids", "a")])
+def test_text_that_is_no_value_is_refused(name: str, text: str) -> None:
+    with pytest.raises(SchemaInvalid):
+        parse_text(name, text)
+
+
+def test_options_that_exclude_each_other_are_refused_together() -> None:
+    with pytest.raises(SchemaInvalid, match="version 1"):
+        settings({"log_transaction_id": True, "log_bin_use_v1_row_events": True})
+    with pytest.raises(SchemaInvalid, match="row_slice_id"):
+        settings({"row_slice_count": 2, "row_slice_id": 2})
