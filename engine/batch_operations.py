@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.column_input import rows_expected, to_columns
+from engine.column_input import Batch, rows_expected, to_columns
 from engine.column_output import decode_rows
 from engine.column_patch import encode_columns_patch
 from engine.columnar import EncodedKeys, encode_keys, encode_rows
@@ -31,6 +31,7 @@ from engine.layout.arena import (
     MODE_UPDATE_KEPT,
     MODE_WRITE,
     OK,
+    ST_ALTERED,
     ST_DUPLICATE,
     ST_MISSING,
     ST_MORE,
@@ -43,7 +44,7 @@ from engine.layout.lcp import ENTRY_AUTHOR_MASK, ENTRY_FRAGMENT_MASK, ENTRY_FRAG
 from engine.layout.partitions import HH_PARTITION
 from engine.layout.redo import OPERATION_WORDS
 from engine.row_operations import NOTHING, check_table, is_new, no_partition, settle
-from engine.table import KEY_ROOM_WORDS
+from engine.table import KEY_ROOM_WORDS, TableAltered
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,16 +79,30 @@ def _put_many(txn: Transaction, table: Table, data: Any, mode: int, progress: Pr
     expected = rows_expected(data)
     with txn.savepoint():
         for batch in to_columns(data, table.definition):
-            encoded = encode_rows(table.format, batch)
-            ahead = max(expected - total, encoded.count)
-            if mode == MODE_INSERT:
-                _reserve_index(table, ahead)
-            offsets = NOTHING if encoded.stride_words else encoded.offsets
-            put_images(txn, table, encoded.images, offsets, encoded.count, mode, batch.first_row, ahead)
-            total += encoded.count
+            total += again_if_altered(txn, table, _put_batch, batch, mode, expected - total)
             if progress is not None:
                 progress(total, -1, "rows")
     return total
+
+
+def _put_batch(txn: Transaction, table: Table, batch: Batch, mode: int, ahead: int) -> int:
+    encoded = encode_rows(table.format, batch)
+    ahead = max(ahead, encoded.count)
+    if mode == MODE_INSERT:
+        _reserve_index(table, ahead)
+    offsets = NOTHING if encoded.stride_words else encoded.offsets
+    put_images(txn, table, encoded.images, offsets, encoded.count, mode, batch.first_row, ahead)
+    return encoded.count
+
+
+def again_if_altered(txn: Transaction, table: Table, call: Callable[..., int], *arguments: Any) -> int:
+    """A call, made again for the newest version of the table if columns were added while it went on."""
+    while True:
+        try:
+            with txn.savepoint():
+                return call(txn, table, *arguments)
+        except TableAltered:
+            table = table.newest
 
 
 def _reserve_index(table: Table, rows: int) -> None:
@@ -114,7 +129,8 @@ def put_images(
 ) -> None:
     """Insert, write or update encoded rows, sorted by fragment so that inserts become runs.
 
-    rows_ahead: rows of this call that are still to come, these included, as far as known.
+    rows_ahead: rows of this call that are still to come, these included, as far as known. Raises: TableAltered, which
+    callers settle.
     """
     if count == 0:
         return
@@ -143,8 +159,20 @@ def put_images(
     while position < count:
         stop = min(position + PUT_SLICE_ROWS, count)
         status = put_kernel(
-            txn.mem, table.address, txn.desc, txn.buf, images, offsets, order, hashes, position, stop, mode
+            txn.mem,
+            table.address,
+            txn.desc,
+            txn.buf,
+            images,
+            offsets,
+            order,
+            hashes,
+            position,
+            stop,
+            mode | table.stamp,
         )
+        if status == ST_ALTERED:
+            raise TableAltered
         position = int(txn.mem[txn.desc + X_ROW])
         if status in (OK, ST_MORE):
             deadline = None
@@ -233,24 +261,27 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
     """
     txn.check()
     check_table(table)
-    key_names = list(table.definition.primary_key)
     total = 0
     with txn.savepoint():
         for batch in to_columns(data, table.definition, fill_in=False):
-            columns = batch.columns
-            names = [name for name in columns.schema.names if name not in key_names]
-            keys = encode_keys(table.format, columns, batch.first_row)
-            touch_many(txn, table, keys, MODE_LOCK, batch.first_row)
-            with_disk = table.format.touches_disk(names)
-            images, offsets, _ = read_keys(table, keys, txn, with_disk)
-            mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
-            patched = encode_columns_patch(table.format, columns.select(names), images, offsets, batch.first_row)
-            new_offsets = NOTHING if patched.stride_words else patched.offsets
-            put_images(txn, table, patched.images, new_offsets, patched.count, mode, batch.first_row)
-            total += patched.count
+            total += again_if_altered(txn, table, _update_batch, batch)
             if progress is not None:
                 progress(total, -1, "rows")
     return total
+
+
+def _update_batch(txn: Transaction, table: Table, batch: Batch) -> int:
+    columns, key_names = batch.columns, table.definition.primary_key
+    names = [name for name in columns.schema.names if name not in key_names]
+    keys = encode_keys(table.format, columns, batch.first_row)
+    touch_many(txn, table, keys, MODE_LOCK, batch.first_row)
+    with_disk = table.format.touches_disk(names)
+    images, offsets, _ = read_keys(table, keys, txn, with_disk)
+    mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
+    patched = encode_columns_patch(table.format, columns.select(names), images, offsets, batch.first_row)
+    new_offsets = NOTHING if patched.stride_words else patched.offsets
+    put_images(txn, table, patched.images, new_offsets, patched.count, mode, batch.first_row)
+    return patched.count
 
 
 def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_disk: bool) -> tuple[Words, Words, int]:

@@ -9,7 +9,7 @@ import numpy as np
 from engine.layout import columns as c
 from engine.layout.row import WORD_BYTES, words_for
 from engine.row_layout import FIXED, KEY, Place, RowLayout
-from engine.schema import ABSENT
+from engine.row_part import var_default
 from engine.types import Boolean, Decimal, Enum, Floating, Integer
 from engine.types_calendar import Calendar
 
@@ -80,9 +80,8 @@ def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[n
             at[c.CW_MISSING_BYTES] = len(path)
             constants += path
             continue
-        default = place.column.missing
-        if not is_fixed and default is not None and default is not ABSENT:
-            value = kind.stored(default)
+        value = None if is_fixed else var_default(place)
+        if value is not None:
             at[c.CW_MISSING] = len(constants)
             at[c.CW_MISSING_BYTES] = len(value)
             constants += value.ljust(words_for(len(value)) * WORD_BYTES, b"\0")

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.added_columns import to_var
 from engine.errors import (
     InvariantBroken,
     NoSuchColumn,
@@ -71,6 +72,7 @@ class RowFormat:
         self.has_var = self.layout.has_var
         self.key_in_var = self.layout.key_in_var
         self.names = tuple(column.name for column in definition.columns)
+        self._places = len(definition.physical)
         self.key_columns = tuple(place.column for place in self.layout.key_places)
         key_type = self.key_columns[0].type
         self.single_int_key = (
@@ -96,7 +98,7 @@ class RowFormat:
         self._quick: dict[str, tuple[type, Any, Any, int, Callable[..., None]]] = {}
         for place in layout.fixed_places:
             kind = place.column.type
-            if place.is_key or place.null_mask:
+            if place.is_key or place.null_mask or place.is_dropped:
                 continue
             pack = self.memory.packers[place.position].pack_into
             if isinstance(kind, Integer):
@@ -115,7 +117,7 @@ class RowFormat:
             place.column.type.direct is not None and not (place.is_key and isinstance(place.column.type, Floating))
             for place in layout.places
         )
-        if direct and not layout.has_var and not self.has_disk:
+        if direct and not layout.has_var and not self.has_disk and not layout.dropped:
             self._direct_types = tuple(place.column.type.direct for place in layout.places)  # type: ignore[misc]
             self._direct_lengths = [
                 (place.position, place.width) for place in layout.places if place.column.type.direct is bytes
@@ -140,7 +142,7 @@ class RowFormat:
     def _decode_direct(self) -> Callable[..., Any] | None:
         """A decoder of one struct call for tables without nulls, var part and conversions."""
         layout = self.layout
-        if layout.has_var or layout.null_bytes or self.has_disk or any(self._converters):
+        if layout.has_var or layout.null_bytes or self.has_disk or layout.dropped or any(self._converters):
             return None
         unpack = self._packer.unpack_from
         make = partial(tuple.__new__, self.Row)
@@ -327,7 +329,7 @@ class RowFormat:
 
     def _decode_general(self, buffer: Any, word_offset: int, var_buffer: Any = None, var_word_offset: int = 0) -> Any:
         """The row at a word offset as a named tuple; what is not fixed follows its fixed image unless given apart."""
-        values: list[Any] = [None] * len(self.names)
+        values: list[Any] = [None] * self._places
         self.memory.unpack_fixed(buffer, word_offset * WORD_BYTES, values)
         if self.has_var or self.has_disk:
             if var_buffer is None:
@@ -357,7 +359,7 @@ class RowFormat:
         }
 
     def _present(self, buffer: Any, word_offset: int, has_var: bool, has_disk: bool) -> list[Any]:
-        values: list[Any] = [None] * len(self.names)
+        values: list[Any] = [None] * self._places
         self.memory.unpack_fixed(buffer, word_offset * WORD_BYTES, values)
         rest = (word_offset + self.fixed_words) * WORD_BYTES
         self._decode_rest(memoryview(buffer).cast("B"), rest, values, has_var, has_disk)
@@ -382,6 +384,7 @@ class RowFormat:
 
     def _loaded(self, values: list[Any]) -> list[Any]:
         try:
+            del values[len(self.names) :]
             for position, convert in enumerate(self._converters):
                 if convert is not None and values[position] is not None:
                     values[position] = convert(values[position])
@@ -422,7 +425,7 @@ class RowFormat:
                 target, part = result.disk or Changes(), self.disk
                 result.disk = target
             if place.part == VAR:
-                target.var[place.ordinal] = stored
+                target.var[place.ordinal] = None if stored is None else to_var(place.column.type, stored)
                 continue
             if place.null_mask:
                 target.nulls.append((place.null_offset, place.null_mask, stored is None))

@@ -1,11 +1,15 @@
 """A table in memory: its definition, its row format and where its fragments lie in the arena.
 
+A `Table` is one version of the columns (`engine/schema_changes.py`): whoever holds an older one goes on with its format
+and names, `newest` leads to the one that is in force, and all of them share what is not of the columns.
+
 A change of its partitions is prepared, logged, and then made seen by one kernel call (D13, D15): what can fail for lack
 of memory fails before the log knows.
 """
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +21,8 @@ from engine.kernels.disk_extents import drop_fragment_extents, join_new_fragment
 from engine.kernels.index_lists import announce_index, publish_index, withdraw_index
 from engine.kernels.partitions import drop_partition_words, fragments_of_keys
 from engine.kernels.setup import change_partitions, set_partition_words
-from engine.layout.arena import F_ROWS, OK, ST_MORE
+from engine.kernels.side_pages import change_format
+from engine.layout.arena import F_ROWS, MODE_BITS, OK, ST_MORE
 from engine.layout.disk import PIECE_HEADER_WORDS
 from engine.layout.disk_arena import TS_PAYLOAD
 from engine.layout.partitions import HH_PARTITION
@@ -38,6 +43,10 @@ if TYPE_CHECKING:
 EXTENTS_PER_CALL = 64
 # Where a kernel gathers the words of a key it hashes.
 KEY_ROOM_WORDS = KEY_BYTES_MAX // WORD_BYTES + KEY_COLUMNS_MAX
+
+
+class TableAltered(Exception):
+    """Rows were encoded for an older version of the table: nothing was done, encode them for the newest."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +92,13 @@ class Table:
         "indexes",
         "is_dropped",
         "mem",
+        "newest",
         "opened",
         "seed",
+        "stamp",
         "tablespace",
+        "_views",
+        "__weakref__",
     )
 
     def __init__(
@@ -111,7 +124,7 @@ class Table:
                 definition.table_id,
                 definition.partition.next_number,
                 self.format.fixed_words,
-                int(self.format.has_var),
+                int(self.format.has_var and not self.format.layout.var_since),
                 0 if self.format.key_in_var else self.format.key_words,
                 seed,
                 definition.version,
@@ -122,6 +135,9 @@ class Table:
         # Descriptors by fragment number; `fragments` has them in the same order. Both are replaced, never changed.
         self.by_number = dict(zip(numbers, self.fragments, strict=True))
         self.is_dropped = False
+        self.newest = self
+        self._views = [weakref.ref(self)]
+        self._set_format()
         # By name: those that scans may use, and those under way. Replaced, never changed.
         self.indexes: dict[str, StoredIndex] = {}
         self.building: dict[str, StoredIndex] = {}
@@ -132,6 +148,40 @@ class Table:
             raise
         if tablespace is not None:
             join_tablespace(self.mem, self.address, tablespace, *self._piece_words(tablespace))
+
+    def _set_format(self) -> None:
+        """Let kernels take images of this version, and no others."""
+        layout = self.format.layout
+        added = max((column.added for _, column in self.definition.physical), default=0)
+        self.stamp = added << MODE_BITS  # beside the mode of a call that brings images
+        change_format(self.mem, self.address, int(layout.has_var), layout.var_since, added, self.definition.version)
+
+    def _share(self, **values: Any) -> None:
+        """Set attributes that are the same in all versions of the table."""
+        for each in self._views:
+            view = each()
+            if view is not None:
+                for name, value in values.items():
+                    setattr(view, name, value)
+
+    def altered(self, definition: TableDefinition) -> Table:
+        """This table with other columns, or another name; nobody sees it before `take_over`. Raises: SchemaInvalid."""
+        view = object.__new__(Table)
+        for name in Table.__slots__:
+            if name != "__weakref__":
+                setattr(view, name, getattr(self, name))
+        view.definition = definition
+        view.format = RowFormat(definition)
+        return view
+
+    def take_over(self) -> None:
+        """Be the version in force. It cannot fail; done again, as after Ctrl-C, it changes nothing."""
+        self._set_format()
+        self._views[:] = [each for each in self._views if each() not in (None, self)] + [weakref.ref(self)]
+        for definition in self.definition.indexes:
+            self.indexes[definition.name].definition = definition
+            self.indexes[definition.name].table_name = self.name
+        self._share(newest=self)
 
     def _put_words(self, header: Words) -> int:
         """Address of the partition words of a hash header in the arena, 0 if it has none. Raises: MemoryExhausted."""
@@ -175,8 +225,8 @@ class Table:
 
     def drop(self) -> None:
         """Give back all memory; the caller has made sure that nobody reads or writes the table."""
-        self.is_dropped = True
-        indexes, self.indexes = self.indexes, {}
+        indexes = self.indexes
+        self._share(is_dropped=True, indexes={})
         for index in indexes.values():
             index.drop()
         if self.format.has_disk:
@@ -187,6 +237,14 @@ class Table:
     def _drop_extents(self, fragment: int) -> None:
         while drop_fragment_extents(self.mem, fragment, EXTENTS_PER_CALL) == ST_MORE:
             pass
+
+    def mark_dropped(self) -> None:
+        """Nobody may begin to use any version of it."""
+        self._share(is_dropped=True)
+
+    def set_building(self, building: dict[str, StoredIndex]) -> None:
+        """Which indexes are being built."""
+        self._share(building=building)
 
     # --- indexes ---------------------------------------------------------------------------------
     def index(self, name: str) -> StoredIndex:
@@ -209,20 +267,20 @@ class Table:
             publish_index(self.mem, self.address, index.tree.address, definition.version)
         publish_index(self.mem, self.address, 0, definition.version)
         self.definition = definition
-        self.indexes = {**self.indexes, **built}
-        self.building = {name: each for name, each in self.building.items() if name not in built}
+        building = {name: each for name, each in self.building.items() if name not in built}
+        self._share(indexes={**self.indexes, **built}, building=building)
 
     def lose_index(self, definition: TableDefinition, index: StoredIndex) -> None:
         """A version without an index is seen from now on; it is in no list any more. It cannot fail."""
         withdraw_index(self.mem, self.address, index.tree.address)
-        self.indexes = {name: each for name, each in self.indexes.items() if each is not index}
+        self._share(indexes={name: each for name, each in self.indexes.items() if each is not index})
         self.take_definition(definition, {})
 
     def adopt_index(self, index: StoredIndex) -> None:
         """Put an index of its definition, filled while nobody used the table, in the list. Raises: MemoryExhausted."""
         if announce_index(self.mem, self.address, index.tree.address) != OK:
             raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
-        self.indexes = {**self.indexes, index.name: index}
+        self._share(indexes={**self.indexes, index.name: index})
 
     # --- partitions ------------------------------------------------------------------------------
     def numbers_of(self, partitions: Sequence[str] | None) -> list[int]:
@@ -292,8 +350,8 @@ class Table:
         by_number = {**self.by_number, change.number: change.fragment}
         if not change.fragment:
             del by_number[change.number]
-        self.by_number, self.fragments = by_number, list(by_number.values())
-        self.definition, self.hash_header = change.definition, change.header
+        self._share(by_number=by_number, fragments=list(by_number.values()), hash_header=change.header)
+        self.definition = change.definition
 
     def drop_fragment(self, fragment: int) -> None:
         """Give back all memory of a fragment that is none of the table's, once nobody looks at it any more."""

@@ -81,7 +81,7 @@ class IndexBuild:
             self._index = index = StoredIndex(
                 store.arena, before, table.format.layout, definition, table.fragments, ix.INDEX_ANNOUNCED
             )
-            table.building = {**table.building, definition.name: index}
+            table.set_building({**table.building, definition.name: index})
             if announce_index(store.mem, table.address, index.tree.address) != OK:
                 raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
             store.index_generation += 1
@@ -159,6 +159,7 @@ class IndexBuild:
         store.await_schema_room()
         with store.schema_latch:
             self._check(table)
+            table = table.newest
             if any(number > self._walked for number in table.by_number):
                 return False
             before = table.definition
@@ -186,7 +187,7 @@ class IndexBuild:
                 return
             withdraw_index(self._store.mem, table.address, index.tree.address)
             if table.building.get(index.name) is index:
-                table.building = {name: each for name, each in table.building.items() if each is not index}
+                table.set_building({name: each for name, each in table.building.items() if each is not index})
             index.drop()
 
 
