@@ -179,8 +179,9 @@ class Table:
         self._set_format()
         self._views[:] = [each for each in self._views if each() not in (None, self)] + [weakref.ref(self)]
         for definition in self.definition.indexes:
-            self.indexes[definition.name].definition = definition
-            self.indexes[definition.name].table_name = self.name
+            index = self.indexes.get(definition.name)  # at restart they are built when everything else is there
+            if index is not None:
+                index.definition, index.table_name = definition, self.name
         self._share(newest=self)
 
     def _put_words(self, header: Words) -> int:

@@ -56,11 +56,11 @@ def index_counters(table: Table) -> dict[str, Any]:
 class TableHandle:
     """One table of an open store. Every writing call is a transaction: durable on return with `durability="commit"`."""
 
-    __slots__ = ("_begin", "_failure", "_made")
+    __slots__ = ("_begin", "_failure", "_table")
 
     def __init__(self, store: Store, table: Table) -> None:
         self._failure = store.failure
-        self._made = table
+        self._table = table
         self._begin: Callable[[], Transaction] = store.begin
 
     def _check_usable(self) -> None:
@@ -70,18 +70,18 @@ class TableHandle:
     @property
     def name(self) -> str:
         """Qualified name, "database.table"."""
-        return self._made.newest.name
+        return self._table.newest.name
 
     @property
     def definition(self) -> TableDefinition:
         """The table's definition."""
-        return self._made.newest.definition
+        return self._table.newest.definition
 
     def _alone(self, call: Callable[..., R], *arguments: Any) -> R:
         """One call as a transaction. Not by `with`: a signal on the way into `__exit__` would leave it open (F117)."""
         txn = self._begin()
         try:
-            result = call(txn, self._made.newest, *arguments)
+            result = call(txn, self._table.newest, *arguments)
             txn.commit(txn.store.waits_for_disk)
         except BaseException:
             # Interrupted before the hand-over it is rolled back; behind it, committed: outcome(txid) tells.
@@ -102,7 +102,7 @@ class TableHandle:
         """The committed row with this key as a named tuple, or None."""
         if self._failure.first is not None:
             self._failure.check()
-        return row_operations.get_committed(self._made.newest, key)
+        return row_operations.get_committed(self._table.newest, key)
 
     def update(self, key: Any, changes: Mapping[str, Any], where: Where = None) -> bool:
         """Change some columns of one row; see `Transaction.update`. Raises: RowNotFound."""
@@ -142,7 +142,7 @@ class TableHandle:
     def get_many(self, keys: Any, columns: Sequence[str] | None = None) -> pa.RecordBatch:
         """The committed rows with these keys, in their order; keys without a row are left out."""
         self._check_usable()
-        return batch_operations.get_many(self._made.newest, keys, columns, None)
+        return batch_operations.get_many(self._table.newest, keys, columns, None)
 
     def scan(
         self,
@@ -169,17 +169,17 @@ class TableHandle:
         """
         self._check_usable()
         by = ByIndex(index, lower, upper, prefix, reverse)
-        return Scan(self._made.newest, None, columns, limit, None, partitions, where, by)
+        return Scan(self._table.newest, None, columns, limit, None, partitions, where, by)
 
     def indexes(self) -> list[dict[str, Any]]:
         """The indexes: `name`, `columns`, `unique`, `entries`."""
         self._check_usable()
-        return [index.to_dict() for index in self._made.newest.indexes.values()]
+        return [index.to_dict() for index in self._table.newest.indexes.values()]
 
     def partitions(self) -> list[dict[str, Any]]:
         """The partitions: `name`, `fragment` (its number), `rows`, and of ranges `upper`, of lists `values`."""
         self._check_usable()
-        return partitions_of(self._made.newest)
+        return partitions_of(self._table.newest)
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: Where = None) -> pa.Table:
         """All committed rows as an Arrow table, or those a condition accepts."""
@@ -198,7 +198,7 @@ class TableHandle:
 
     def __len__(self) -> int:
         self._check_usable()
-        return self._made.newest.count()
+        return self._table.newest.count()
 
     def __contains__(self, key: Any) -> bool:
         return self.get(key) is not None
