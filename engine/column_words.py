@@ -72,7 +72,7 @@ def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[n
         at[c.CW_BYTES] = place.width if is_fixed else kind.width or kind.bytes_max
         at[c.CW_CLASS] = column_class(kind)
         at[c.CW_NULL_BYTE] = place.null_offset
-        at[c.CW_NULL_MASK] = place.null_mask
+        at[c.CW_NULL_MASK] = place.null_mask if is_fixed else int(place.column.nullable)
         at[c.CW_MISSING] = -1
         if place.part == KEY:
             path = _key_path(layout, place.ordinal)

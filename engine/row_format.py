@@ -31,10 +31,10 @@ from engine.errors import (
     RowTooLarge,
     TypeMismatch,
 )
-from engine.layout.row import DISK_REFERENCE_WORDS, WORD_BYTES, words_for
+from engine.layout.row import DISK_REFERENCE_WORDS, WORD_BYTES
 from engine.row_layout import FIXED, VAR, RowLayout, compute_layout
 from engine.row_part import Changes, RowPart, image_words, key_pieces
-from engine.row_var import disk_part_words, split_var_part, var_part_words
+from engine.row_var import disk_part_words, split_var_part, unexpected_var_words, var_part_words
 from engine.schema import ABSENT, TableDefinition
 from engine.types import Floating, Integer
 from engine.types_base import shown
@@ -207,19 +207,8 @@ class RowFormat:
 
     def decode_key(self, words: Any, word_offset: int = 0) -> Any:
         """The key value (a tuple if there are several key columns) of canonical key words."""
-        view = words.data.cast("B")
-        offset = word_offset * WORD_BYTES
-        values = []
-        for column, packer in zip(self.key_columns, self._key_packers, strict=True):
-            if packer is None:
-                (length,) = _WORD.unpack_from(view, offset)
-                offset += WORD_BYTES
-                stored: Any = bytes(view[offset : offset + length])
-                offset += words_for(length) * WORD_BYTES
-            else:
-                (stored,) = packer.unpack_from(view, offset)
-                offset += packer.size
-            values.append(column.type.loaded(stored))
+        stored = key_pieces(words.data.cast("B")[word_offset * WORD_BYTES :].tobytes(), self._key_packers)
+        values = [column.type.loaded(value) for column, value in zip(self.key_columns, stored, strict=True)]
         return values[0] if len(values) == 1 else tuple(values)
 
     def image_key(self, image: Words) -> Words:
@@ -323,6 +312,8 @@ class RowFormat:
         memory = whole = image_words(self.layout, view, 0, has_var=True, has_disk=False)
         if self.has_disk and memory < len(image):
             whole = image_words(self.layout, view, 0, has_var=True, has_disk=True)
+            if not self.has_var:
+                memory += unexpected_var_words(view, memory * WORD_BYTES)
         if whole != len(image):
             raise self._damaged("has lengths that contradict each other")
         return memory, whole - memory
@@ -375,6 +366,8 @@ class RowFormat:
                     values[place.position] = value
             if self.has_disk and has_disk:
                 offset += var_part_words(view, offset) * WORD_BYTES
+        elif has_disk and self.has_disk and not self.has_var:
+            offset += unexpected_var_words(view, offset) * WORD_BYTES
         if has_disk and self.disk is not None:
             layout = self.disk.layout
             disk_part_words(view, offset, layout.fixed_words, layout.has_var)

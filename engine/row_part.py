@@ -19,6 +19,7 @@ from engine.row_var import (
     disk_part_words,
     put_var_values,
     split_var_part,
+    unexpected_var_words,
     var_part_words,
 )
 from engine.schema import ABSENT
@@ -162,6 +163,8 @@ def image_words(layout: RowLayout, view: memoryview, byte_offset: int, has_var: 
         raise PageDamaged("a row image ends beyond its memory; run `tidemark check`", offset=byte_offset)
     if has_var and layout.has_var:
         words += var_part_words(view, byte_offset + words * WORD_BYTES)
+    elif has_disk and not layout.has_var and layout.disk is not None:
+        words += unexpected_var_words(view, byte_offset + words * WORD_BYTES)
     if has_disk and layout.disk is not None:
         disk = layout.disk
         words += disk_part_words(view, byte_offset + words * WORD_BYTES, disk.fixed_words, disk.has_var)

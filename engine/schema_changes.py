@@ -176,7 +176,8 @@ def is_change_of_columns(before: TableDefinition, after: TableDefinition) -> boo
     if not 0 <= grown <= 1 or any(column.added != after.version for column in news[len(olds) :]):
         return False
     return all(
-        (old.nullable, old.storage, old.added, old.before) == (new.nullable, new.storage, new.added, new.before)
+        (old.nullable, old.storage, old.added, old.to_json().get("before"))
+        == (new.nullable, new.storage, new.added, new.to_json().get("before"))
         and (old.type == new.type or is_wider(old.type, new.type))
         for old, new in zip(olds, news, strict=False)
     )

@@ -45,6 +45,11 @@ EXTENTS_PER_CALL = 64
 KEY_ROOM_WORDS = KEY_BYTES_MAX // WORD_BYTES + KEY_COLUMNS_MAX
 
 
+def is_same(one: TableDefinition, other: TableDefinition) -> bool:
+    """Whether two definitions say the same. By their bytes: a default may be NaN, which equals nothing."""
+    return one.to_json() == other.to_json()
+
+
 class TableAltered(Exception):
     """Rows were encoded for an older version of the table: nothing was done, encode them for the newest."""
 
@@ -259,7 +264,7 @@ class Table:
         """Whether a definition differs from this table's in its indexes only."""
         before = self.definition
         return before.indexes != definition.indexes and (
-            replace(before, version=definition.version, indexes=definition.indexes) == definition
+            is_same(replace(before, version=definition.version, indexes=definition.indexes), definition)
         )
 
     def take_definition(self, definition: TableDefinition, built: dict[str, StoredIndex]) -> None:
@@ -314,7 +319,7 @@ class Table:
         """Whether a definition has one partition more or less than this table's, and differs in nothing else."""
         before, after = self.definition, definition
         numbers = set(before.partition.numbers) ^ set(after.partition.numbers)
-        return len(numbers) == 1 and replace(before, version=after.version, partition=after.partition) == after
+        return len(numbers) == 1 and is_same(replace(before, version=after.version, partition=after.partition), after)
 
     def prepare(self, definition: TableDefinition) -> PartitionChange:
         """Take all memory that a version of the definition with one partition more or less needs, and change nothing.

@@ -90,6 +90,14 @@ def var_part_words(data, part):
 
 
 @helper
+def is_var_part(data, part):
+    """Whether a var part stands where a table without any has its disk part, because it got var parts since."""
+    if part <= 0 or part >= data.size:
+        return False
+    return (data[part] >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK != 0 or data[part] & VAR_WORDS_MASK == 1
+
+
+@helper
 def _end_at(data, ends, ordinal):
     return (data[np.uint64(ends + (ordinal >> 1))] >> ((ordinal & 1) << 5)) & 0xFFFFFFFF
 

@@ -335,7 +335,7 @@ def _step(data, rows, program, work, at, k, begin, end):
         add_up(work, opcode, a, place, kind, k, begin, end)
     elif opcode == p.OP_WRITE_ATTR:
         column = column_at(place)
-        nullable = program[column + c.CW_NULL_BYTE] >= 0
+        nullable = program[column + c.CW_NULL_MASK] != 0
         output = program[at + p.I_VALUE]
         limits = constants_at(program) + target
         width = program[column + c.CW_BYTES]
