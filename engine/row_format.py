@@ -297,7 +297,7 @@ class RowFormat:
     # --- rows out -------------------------------------------------------------------------------
     def needs_disk(self, columns: Sequence[str] | None) -> bool:
         """Whether these columns (all if None) cannot be decoded from images without their disk part."""
-        return self.has_disk if columns is None else self.touches_disk(columns)
+        return bool(self._disk_names) if columns is None else self.touches_disk(columns)
 
     def touches_disk(self, names: Iterable[str]) -> bool:
         """Whether any of the names is a disk column's."""
@@ -325,7 +325,9 @@ class RowFormat:
         if self.has_var or self.has_disk:
             if var_buffer is None:
                 var_buffer, var_word_offset = buffer, word_offset + self.fixed_words
-            self._decode_rest(memoryview(var_buffer).cast("B"), var_word_offset * WORD_BYTES, values, True, True)
+            # Without a disk column that is left, images come without their disk part at times.
+            with_disk = bool(self._disk_names)
+            self._decode_rest(memoryview(var_buffer).cast("B"), var_word_offset * WORD_BYTES, values, True, with_disk)
         return self.Row._make(self._loaded(values))
 
     def decode_columns(self, buffer: Any, word_offset: int, columns: Sequence[str]) -> tuple[Any, ...]:

@@ -173,6 +173,8 @@ def is_change_of_columns(before: TableDefinition, after: TableDefinition) -> boo
         return False
     olds, news = [column for _, column in before.physical], [column for _, column in after.physical]
     grown = len(news) - len(olds)
+    if not {at for at, _ in before.dropped} <= {at for at, _ in after.dropped}:
+        return False
     if not 0 <= grown <= 1 or any(column.added != after.version for column in news[len(olds) :]):
         return False
     return all(

@@ -104,14 +104,14 @@ class SchemaHistory(History):
         draw = rng.random()
         at = rng.randrange(1, len(columns)) if len(columns) > 1 else 0
         column = columns[at]
-        if draw < 0.4 and len(columns) < COLUMNS_MAX:
+        if not at or (draw < 0.4 and len(columns) < COLUMNS_MAX):
             added = self._column()
             call = functools.partial(self.db.add_column, name, added)
             return call, [*columns, added], lambda row: (*row, added.missing)
-        if draw < 0.6 and at:
+        if draw < 0.6:
             call = functools.partial(self.db.drop_column, name, column.name)
             return call, [*columns[:at], *columns[at + 1 :]], lambda row: (*row[:at], *row[at + 1 :])
-        if draw < 0.7 and at:
+        if draw < 0.7:
             self.made += 1
             to = f"r{self.made}"
             columns[at] = Column(to, column.type, column.nullable, column.default, column.storage)
@@ -143,7 +143,7 @@ class SchemaHistory(History):
         if kind == Bool:
             return number > 0
         if isinstance(kind, Decimal):
-            return PythonDecimal(number) * 10**20
+            return kind.loaded(kind.stored(PythonDecimal(number) * 10**20))
         if isinstance(kind, Binary):
             return bytes([number % 7 + 1]) * 6
         if isinstance(kind, (Char, VarChar)):
@@ -262,6 +262,11 @@ def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 def disk_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
     """The program with disk columns, for crash states: 30 steps."""
     DiskSchemaHistory(open_store, seed, ledger).run(30)
+
+
+def tiny_disk_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program with disk columns, for a look at every point in seconds: 14 steps, some of them local checkpoints."""
+    DiskSchemaHistory(open_store, seed, ledger, lcp_every=4).run(14)
 
 
 def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
