@@ -97,11 +97,11 @@ class Table:
         "indexes",
         "is_dropped",
         "mem",
-        "newest",
         "opened",
         "seed",
         "stamp",
         "tablespace",
+        "_newest",
         "_views",
         "__weakref__",
     )
@@ -140,7 +140,7 @@ class Table:
         # Descriptors by fragment number; `fragments` has them in the same order. Both are replaced, never changed.
         self.by_number = dict(zip(numbers, self.fragments, strict=True))
         self.is_dropped = False
-        self.newest = self
+        self._newest: Table | None = None  # None, not itself: a view's memory must go when nobody holds it
         self._views = [weakref.ref(self)]
         self._set_format()
         # By name: those that scans may use, and those under way. Replaced, never changed.
@@ -160,6 +160,11 @@ class Table:
         added = max((column.added for _, column in self.definition.physical), default=0)
         self.stamp = added << MODE_BITS  # beside the mode of a call that brings images
         change_format(self.mem, self.address, int(layout.has_var), layout.var_since, added, self.definition.version)
+
+    @property
+    def newest(self) -> Table:
+        """The version in force."""
+        return self if self._newest is None else self._newest
 
     def _share(self, **values: Any) -> None:
         """Set attributes that are the same in all versions of the table."""
@@ -187,7 +192,11 @@ class Table:
             index = self.indexes.get(definition.name)  # at restart they are built when everything else is there
             if index is not None:
                 index.definition, index.table_name = definition, self.name
-        self._share(newest=self)
+        self._newest = None
+        for each in self._views:
+            view = each()
+            if view is not None and view is not self:
+                view._newest = self
 
     def _put_words(self, header: Words) -> int:
         """Address of the partition words of a hash header in the arena, 0 if it has none. Raises: MemoryExhausted."""
