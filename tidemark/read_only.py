@@ -291,5 +291,6 @@ class ReadOnlyDatabase:
         raise _read_only("nothing was written")
 
     create_table = drop_table = add_partition = drop_partition = create_index = drop_index = _refuse
+    add_column = drop_column = rename = rename_column = set_default = widen_column = _refuse
     create_tablespace = add_datafile = drop_tablespace = _refuse
     sync = advance_epoch = advance_gci = checkpoint = _refuse
