@@ -337,7 +337,7 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "old-row-not-copied",
         "engine.kernels.commit",
-        "        copies[0] += write_entry(mem, copies, fragment, rowid, row, False, copies, copies[0])",
+        "        copies[0] += write_lcp_entry(mem, fragment, rowid, row, copies, copies[0])",
         "        copies[0] += 0",
         "states",
     ),
