@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.batch_operations import PUT_SLICE_ROWS, put_images, read_keys, touch_many
+from engine.batch_operations import PUT_SLICE_ROWS, again_if_altered, put_images, read_keys, touch_many
 from engine.column_patch import encode_columns_patch
 from engine.columnar import EncodedKeys, encode_keys, encode_rows
 from engine.conditions import Running, failed
@@ -68,17 +68,19 @@ def apply_inserts(txn: Transaction, table: Table, rows: pa.RecordBatch) -> Words
 
     Columns not given take their defaults. Raises: what validation finds; Retryable errors roll the transaction back.
     """
-    outcomes = np.full(rows.num_rows, EXISTS, dtype=np.int64)
-    found = _lock(txn, table, _keys(table, rows))
-    _insert(txn, table, rows, np.flatnonzero(found == 0), outcomes)
-    return outcomes
+    return again_if_altered(txn, table, _upserts, rows, False, None)
 
 
 def apply_upserts(txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None) -> Words:
     """Insert rows, or give those that are there the columns given, if `judge` accepts them; returns the outcomes."""
+    return again_if_altered(txn, table, _upserts, rows, True, judge)
+
+
+def _upserts(txn: Transaction, table: Table, rows: pa.RecordBatch, updates: bool, judge: Judge | None) -> Words:
     outcomes = np.full(rows.num_rows, EXISTS, dtype=np.int64)
     found = _lock(txn, table, _keys(table, rows))
-    _update(txn, table, rows, np.flatnonzero(found), judge, outcomes)
+    if updates:
+        _update(txn, table, rows, np.flatnonzero(found), judge, outcomes)
     _insert(txn, table, rows, np.flatnonzero(found == 0), outcomes)
     return outcomes
 
@@ -88,6 +90,10 @@ def apply_updates(txn: Transaction, table: Table, rows: pa.RecordBatch, judge: J
 
     No column besides the key is a change too: the row is touched, as by a read that the other site has tracked.
     """
+    return again_if_altered(txn, table, _updates, rows, judge)
+
+
+def _updates(txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None) -> Words:
     outcomes = np.full(rows.num_rows, MISSING, dtype=np.int64)
     found = _lock(txn, table, _keys(table, rows))
     _update(txn, table, rows, np.flatnonzero(found), judge, outcomes)

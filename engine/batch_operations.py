@@ -6,11 +6,11 @@ Batches are validated and encoded whole before the first row is touched; kernels
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from engine.column_input import rows_expected, to_columns
+from engine.column_input import Batch, rows_expected, to_columns
 from engine.column_output import decode_rows
 from engine.column_patch import encode_columns_patch
 from engine.columnar import EncodedKeys, encode_keys, encode_rows
@@ -32,6 +32,7 @@ from engine.layout.arena import (
     MODE_UPDATE_KEPT,
     MODE_WRITE,
     OK,
+    ST_ALTERED,
     ST_DUPLICATE,
     ST_MISSING,
     ST_MORE,
@@ -47,7 +48,7 @@ from engine.layout.partitions import HH_PARTITION
 from engine.layout.redo import OPERATION_WORDS
 from engine.memory.arena import NOTHING
 from engine.row_operations import check_table, is_new, lock_shared, no_partition, settle
-from engine.table import KEY_ROOM_WORDS
+from engine.table import KEY_ROOM_WORDS, TableAltered
 from engine.transaction import PAD_WORDS
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from engine.transaction import Transaction
 
 Progress = Callable[[int, int, str], None]
+R = TypeVar("R")
 RESERVE_ROWS_MIN = 4_096  # per fragment
 PUT_SLICE_ROWS = 1_000  # about 200 µs of one kernel call that holds the GIL
 UNIQUE_SHARE = 2  # a row's entry of a unique index takes as long as so many rows
@@ -84,16 +86,30 @@ def _put_many(txn: Transaction, table: Table, data: Any, mode: int, progress: Pr
     expected = rows_expected(data)
     with txn.savepoint():
         for batch in to_columns(data, table.definition):
-            encoded = encode_rows(table.format, batch)
-            ahead = max(expected - total, encoded.count)
-            if mode == MODE_INSERT:
-                _reserve_index(table, ahead)
-            offsets = NOTHING if encoded.stride_words else encoded.offsets
-            put_images(txn, table, encoded.images, offsets, encoded.count, mode, batch.first_row, ahead)
-            total += encoded.count
+            total += again_if_altered(txn, table, _put_batch, batch, mode, expected - total)
             if progress is not None:
                 progress(total, -1, "rows")
     return total
+
+
+def _put_batch(txn: Transaction, table: Table, batch: Batch, mode: int, ahead: int) -> int:
+    encoded = encode_rows(table.format, batch)
+    ahead = max(ahead, encoded.count)
+    if mode == MODE_INSERT:
+        _reserve_index(table, ahead)
+    offsets = NOTHING if encoded.stride_words else encoded.offsets
+    put_images(txn, table, encoded.images, offsets, encoded.count, mode, batch.first_row, ahead)
+    return encoded.count
+
+
+def again_if_altered(txn: Transaction, table: Table, call: Callable[..., R], *arguments: Any) -> R:
+    """A call, made again for the newest version of the table if columns were added while it went on."""
+    while True:
+        try:
+            with txn.savepoint():
+                return call(txn, table, *arguments)
+        except TableAltered:
+            table = table.newest
 
 
 def _reserve_index(table: Table, rows: int) -> None:
@@ -120,7 +136,8 @@ def put_images(
 ) -> None:
     """Insert, write or update encoded rows, sorted by fragment so that inserts become runs.
 
-    rows_ahead: rows of this call that are still to come, these included, as far as known.
+    rows_ahead: rows of this call that are still to come, these included, as far as known. Raises: TableAltered, which
+    callers settle.
     """
     if count == 0:
         return
@@ -152,8 +169,20 @@ def put_images(
     while position < count:
         stop = min(position + slice_rows, count)
         status = put_kernel(
-            txn.mem, table.address, txn.desc, txn.buf, images, offsets, order, hashes, position, stop, mode
+            txn.mem,
+            table.address,
+            txn.desc,
+            txn.buf,
+            images,
+            offsets,
+            order,
+            hashes,
+            position,
+            stop,
+            mode | table.stamp,
         )
+        if status == ST_ALTERED:
+            raise TableAltered
         position = int(txn.mem[txn.desc + X_ROW])
         if status in (OK, ST_MORE):
             deadline = None
@@ -245,18 +274,21 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
     """
     txn.check()
     check_table(table)
-    key_names = list(table.definition.primary_key)
     total = 0
     with txn.savepoint():
         for batch in to_columns(data, table.definition, fill_in=False):
-            columns = batch.columns
-            names = [name for name in columns.schema.names if name not in key_names]
-            keys = encode_keys(table.format, columns, batch.first_row)
-            touch_many(txn, table, keys, MODE_LOCK, batch.first_row)
-            total += change_columns(txn, table, keys, columns.select(names), batch.first_row)
+            total += again_if_altered(txn, table, _update_batch, batch)
             if progress is not None:
                 progress(total, -1, "rows")
     return total
+
+
+def _update_batch(txn: Transaction, table: Table, batch: Batch) -> int:
+    columns, key_names = batch.columns, table.definition.primary_key
+    names = [name for name in columns.schema.names if name not in key_names]
+    keys = encode_keys(table.format, columns, batch.first_row)
+    touch_many(txn, table, keys, MODE_LOCK, batch.first_row)
+    return change_columns(txn, table, keys, columns.select(names), batch.first_row)
 
 
 def change_columns(txn: Transaction, table: Table, keys: EncodedKeys, columns: pa.RecordBatch, first_row: int) -> int:

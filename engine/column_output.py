@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.added_columns import is_plain, pad_rows
 from engine.column_buffers import NO_BYTES, build_fixed, build_variable
 from engine.columnar import check_status
 from engine.errors import LimitExceeded, PageDamaged, SchemaInvalid
@@ -20,7 +21,8 @@ from engine.kernels import var_columns as var_kernels
 from engine.layout.row import WORD_BYTES, words_for
 from engine.row_format import RowFormat, Words
 from engine.row_layout import FIXED, KEY, VAR, PartLayout, Place
-from engine.schema import ABSENT, Column, TableDefinition
+from engine.row_part import var_default
+from engine.schema import Column, TableDefinition
 from engine.types import Boolean, Decimal, Enum
 from engine.types_text import Binary, Char
 
@@ -280,9 +282,9 @@ def _decode_var(
     row_format: RowFormat, layout: PartLayout, images: Words, positions: Words, place: Place, count: int
 ) -> Any:
     column = place.column
-    missing = column.missing
-    absent = missing is None or missing is ABSENT
-    default = NO_BYTES if absent else np.frombuffer(column.type.stored(missing), np.uint8)
+    held = var_default(place)
+    absent = held is None
+    default = NO_BYTES if held is None else np.frombuffer(held, np.uint8)
     ends = np.zeros(count + 1, np.int64)
     bitmap = np.zeros((count + 7) // 8, np.uint8)
     words = layout.fixed_words
@@ -297,7 +299,29 @@ def _decode_var(
         data, ends, images, images.view(np.uint8), positions, default, words, place.ordinal, count
     )
     check_status(status)
-    return build_variable(column.type.arrow_type(), count, ends, data, bitmap, nulls)
+    if is_plain(column.type):
+        return build_variable(column.type.arrow_type(), count, ends, data, bitmap, nulls)
+    return _decode_added(row_format, column, data, ends, bitmap, nulls)
+
+
+def _decode_added(
+    row_format: RowFormat, column: Column, data: NDArray[np.uint8], ends: Words, bitmap: Any, nulls: int
+) -> Any:
+    """An added column of fixed size, whose bytes came out of var parts."""
+    kind, count = column.type, ends.size - 1
+    width = kind.width
+    sizes = np.diff(ends)
+    valid = np.unpackbits(bitmap, count=count, bitorder="little") != 0
+    if isinstance(kind, Binary):
+        if count and int(sizes.max()) > width:
+            raise _damaged(row_format)
+        return build_fixed(kind.arrow_type(), count, pad_rows(data, ends, width).reshape(-1), bitmap, nulls)
+    if not np.array_equal(sizes, valid * width):
+        raise _damaged(row_format)
+    unit = min(width, WORD_BYTES)
+    values = np.zeros((count, width // unit), f"i{unit}")
+    values[valid] = data.view(f"i{unit}").reshape(-1, width // unit)
+    return _to_arrow(values.reshape(-1), column, count, bitmap, nulls)
 
 
 # --- other forms --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 from engine.layout import columns as c
 from engine.layout.row import WORD_BYTES, words_for
 from engine.row_layout import FIXED, KEY, Place, RowLayout
-from engine.schema import ABSENT
+from engine.row_part import var_default
 from engine.types import Boolean, Decimal, Enum, Floating, Integer
 from engine.types_calendar import Calendar
 
@@ -72,7 +72,7 @@ def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[n
         at[c.CW_BYTES] = place.width if is_fixed else kind.width or kind.bytes_max
         at[c.CW_CLASS] = column_class(kind)
         at[c.CW_NULL_BYTE] = place.null_offset
-        at[c.CW_NULL_MASK] = place.null_mask
+        at[c.CW_NULL_MASK] = place.null_mask if is_fixed else int(place.column.nullable)
         at[c.CW_MISSING] = -1
         if place.part == KEY:
             path = _key_path(layout, place.ordinal)
@@ -80,9 +80,8 @@ def column_words(layout: RowLayout, positions: Sequence[int]) -> tuple[NDArray[n
             at[c.CW_MISSING_BYTES] = len(path)
             constants += path
             continue
-        default = place.column.missing
-        if not is_fixed and default is not None and default is not ABSENT:
-            value = kind.stored(default)
+        value = None if is_fixed else var_default(place)
+        if value is not None:
             at[c.CW_MISSING] = len(constants)
             at[c.CW_MISSING_BYTES] = len(value)
             constants += value.ljust(words_for(len(value)) * WORD_BYTES, b"\0")

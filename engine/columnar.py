@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine import limits
-from engine.column_buffers import NO_WORDS, primitive, validity, variable
+from engine.added_columns import is_plain, pad_rows, strip_rows
+from engine.column_buffers import NO_BYTES, NO_WORDS, primitive, validity, variable
 from engine.column_input import Batch
 from engine.column_values import conform, from_python, input_type
 from engine.errors import InvariantBroken, NotNullViolation, RowTooLarge, TypeMismatch
@@ -151,7 +152,7 @@ def encode_arrays(
 
 def _fixed_part(layout: PartLayout, arrays: Mapping[int, pa.Array], count: int) -> Words:
     fixed = np.zeros(count * layout.fixed_words, np.int64)
-    places = [(place, arrays[place.position]) for place in layout.fixed_places]
+    places = [(place, arrays[place.position]) for place in layout.fixed_places if not place.is_dropped]
     write_fixed(fixed, layout.fixed_words, places, count)
     for place, array in places:
         if array.null_count:
@@ -358,6 +359,29 @@ def _one_key_column(values: Any, column: Any, table: str, first_row: int) -> Any
 
 
 # --- var parts ------------------------------------------------------------------------------------
+def _var_validity(place: Place, arrays: Mapping[int, pa.Array], count: int) -> tuple[NDArray[np.uint8], int]:
+    if place.is_dropped:
+        return np.zeros((count + 7) // 8, np.uint8), 0
+    return validity(arrays[place.position])
+
+
+def _var_bytes(place: Place, arrays: Mapping[int, pa.Array], count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Bytes and ends (count + 1) of a column of the var part: of an added one of any type, or of a dropped one."""
+    if place.is_dropped:
+        return NO_BYTES, np.zeros(count + 1, np.int64)
+    kind, array = place.column.type, arrays[place.position]
+    if is_plain(kind):
+        return variable(array)
+    numbers = _numbers(array, kind, False)
+    if isinstance(kind, Binary):
+        if numbers is None:
+            return strip_rows(pad_rows(*variable(array.fill_null(b"")), kind.length))
+        return strip_rows(numbers.reshape(count, kind.length))
+    if numbers is None:
+        raise InvariantBroken(f"{kind!r} has no bytes of fixed size; report this")
+    return np.ascontiguousarray(numbers).view(np.uint8), np.arange(count + 1, dtype=np.int64) * kind.width
+
+
 def _encode_var(
     row_format: RowFormat,
     layout: PartLayout,
@@ -367,8 +391,8 @@ def _encode_var(
     count: int,
     first_row: int,
 ) -> tuple[Words, Words]:
-    columns = [(place, *variable(arrays[place.position])) for place in layout.var_places]
-    nulls = [validity(arrays[place.position]) for place in layout.var_places]
+    columns = [(place, *_var_bytes(place, arrays, count)) for place in layout.var_places]
+    nulls = [_var_validity(place, arrays, count) for place in layout.var_places]
     totals = np.zeros(count, np.int64)
     for (_, _, ends), (bitmap, bit_offset) in zip(columns, nulls, strict=True):
         if check_status(var_kernels.add_lengths(totals, ends, bitmap, bit_offset, count)) > limits.VAR_PART_BYTES_MAX:

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine import row_operations
 from engine.batch_operations import (
+    again_if_altered,
     decode_entries,
     put_images,
     read_keys,
@@ -32,6 +33,7 @@ from engine.layout import program as p
 from engine.layout.arena import ENTRY_WORDS, MODE_DELETE, MODE_LOCK, MODE_UPDATE, MODE_UPDATE_KEPT
 from engine.memory.arena import NOTHING
 from engine.program_scans import scan_where
+from engine.table import TableAltered
 from engine.types import Decimal, Floating, Integer
 
 if TYPE_CHECKING:
@@ -154,8 +156,15 @@ def update(
         row_operations.update(txn, table, key, changes)
         return True
     txn.check()
-    row_format = table.format
     change = Change(table, changes, where)
+    try:
+        return _update_one(txn, table, key, changes, change)
+    except TableAltered:
+        return update(txn, table.newest, key, changes, where)
+
+
+def _update_one(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any], change: Change) -> bool:
+    row_format = table.format
     with txn.savepoint():
         with_disk = row_format.touches_disk([*changes, *change.names])
         entry = _locked(txn, table, key, with_disk)
@@ -205,23 +214,28 @@ def update_where(
     txn.check()
     if not changes:
         raise SchemaInvalid(f"{table.name}: no column to change was given")
+    return again_if_altered(txn, table, _update_where, changes, where)
+
+
+def _update_where(
+    txn: Transaction, table: Table, changes: Mapping[str, Any], where: Expression | Program | None
+) -> int:
     change = Change(table, changes, where)
     row_format = table.format
     touches_disk = row_format.touches_disk(changes)
     mode = MODE_UPDATE_KEPT if row_format.has_disk and not touches_disk else MODE_UPDATE
     total = 0
-    with txn.savepoint():
-        with_disk = row_format.touches_disk([*changes, *change.names])
-        for entries, offsets in _lock_found(txn, table, change.condition, with_disk):
-            places, planes, is_last = change.judge(table, entries, offsets)
-            if places.size:
-                batch = change.batch(table.definition, planes)
-                patched = encode_columns_patch(row_format, batch, entries, offsets[places])
-                new_offsets = NOTHING if patched.stride_words else patched.offsets
-                put_images(txn, table, patched.images, new_offsets, patched.count, mode, 0)
-                total += int(places.size)
-            if is_last:
-                break
+    with_disk = row_format.touches_disk([*changes, *change.names])
+    for entries, offsets in _lock_found(txn, table, change.condition, with_disk):
+        places, planes, is_last = change.judge(table, entries, offsets)
+        if places.size:
+            batch = change.batch(table.definition, planes)
+            patched = encode_columns_patch(row_format, batch, entries, offsets[places])
+            new_offsets = NOTHING if patched.stride_words else patched.offsets
+            put_images(txn, table, patched.images, new_offsets, patched.count, mode, 0)
+            total += int(places.size)
+        if is_last:
+            break
     return total
 
 

@@ -34,7 +34,10 @@ from engine.layout.arena import (
 )
 from engine.layout.disk_arena import TS_PAYLOAD
 from engine.layout.lcp import entry_fragment
+from engine.layout.row import WORD_BYTES
 from engine.memory.arena import NOTHING, Words
+from engine.row_part import image_words
+from engine.row_var import unexpected_var_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,9 +117,10 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
     fragment = _fragment_of(table, out, image)
     if not fragment:
         return False
-    part = image + table.format.fixed_words
-    if table.format.has_var:
-        part += int(out[part]) & VAR_WORDS_MASK
+    view = out.data.cast("B")
+    part = image_words(table.format.layout, view, image * WORD_BYTES, has_var=True, has_disk=False) + image
+    if not table.format.has_var:
+        part += unexpected_var_words(view, part * WORD_BYTES)
     words = int(out[part]) & VAR_WORDS_MASK
     chunk = int(table.mem[int(table.mem[fragment + F_TABLESPACE]) + TS_PAYLOAD]) - 4
     here = words - (words - 1) // chunk * chunk

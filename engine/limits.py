@@ -34,6 +34,8 @@ ENUM_MEMBERS_MAX = 65_535
 FRAGMENTS_MAX = 4_096
 # Values in all lists of a table: searched in main memory, and written whole into every schema record.
 PARTITION_VALUES_MAX = 16_384
+# Schema changes of a table: REDO records name the version they were made by in 16 bits.
+SCHEMA_VERSION_MAX = 65_535
 # Tables ever made: table numbers are never reused and take 31 bits in a REDO record.
 TABLE_ID_MAX = (1 << 31) - 1
 # Indexes of a table: a commit remembers in one word which of them a change touches.

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.added_columns import to_var
 from engine.errors import (
     InvariantBroken,
     NoSuchColumn,
@@ -30,10 +31,10 @@ from engine.errors import (
     RowTooLarge,
     TypeMismatch,
 )
-from engine.layout.row import DISK_REFERENCE_WORDS, WORD_BYTES, words_for
+from engine.layout.row import DISK_REFERENCE_WORDS, WORD_BYTES
 from engine.row_layout import FIXED, VAR, RowLayout, compute_layout
 from engine.row_part import Changes, RowPart, image_words, key_pieces
-from engine.row_var import disk_part_words, split_var_part, var_part_words
+from engine.row_var import disk_part_words, split_var_part, unexpected_var_words, var_part_words
 from engine.schema import ABSENT, TableDefinition
 from engine.types import Floating, Integer
 from engine.types_base import shown
@@ -71,6 +72,7 @@ class RowFormat:
         self.has_var = self.layout.has_var
         self.key_in_var = self.layout.key_in_var
         self.names = tuple(column.name for column in definition.columns)
+        self._places = len(definition.physical)
         self.key_columns = tuple(place.column for place in self.layout.key_places)
         key_type = self.key_columns[0].type
         self.single_int_key = (
@@ -96,7 +98,7 @@ class RowFormat:
         self._quick: dict[str, tuple[type, Any, Any, int, Callable[..., None]]] = {}
         for place in layout.fixed_places:
             kind = place.column.type
-            if place.is_key or place.null_mask:
+            if place.is_key or place.null_mask or place.is_dropped:
                 continue
             pack = self.memory.packers[place.position].pack_into
             if isinstance(kind, Integer):
@@ -115,7 +117,7 @@ class RowFormat:
             place.column.type.direct is not None and not (place.is_key and isinstance(place.column.type, Floating))
             for place in layout.places
         )
-        if direct and not layout.has_var and not self.has_disk:
+        if direct and not layout.has_var and not self.has_disk and not layout.dropped:
             self._direct_types = tuple(place.column.type.direct for place in layout.places)  # type: ignore[misc]
             self._direct_lengths = [
                 (place.position, place.width) for place in layout.places if place.column.type.direct is bytes
@@ -140,7 +142,7 @@ class RowFormat:
     def _decode_direct(self) -> Callable[..., Any] | None:
         """A decoder of one struct call for tables without nulls, var part and conversions."""
         layout = self.layout
-        if layout.has_var or layout.null_bytes or self.has_disk or any(self._converters):
+        if layout.has_var or layout.null_bytes or self.has_disk or layout.dropped or any(self._converters):
             return None
         unpack = self._packer.unpack_from
         make = partial(tuple.__new__, self.Row)
@@ -205,19 +207,8 @@ class RowFormat:
 
     def decode_key(self, words: Any, word_offset: int = 0) -> Any:
         """The key value (a tuple if there are several key columns) of canonical key words."""
-        view = words.data.cast("B")
-        offset = word_offset * WORD_BYTES
-        values = []
-        for column, packer in zip(self.key_columns, self._key_packers, strict=True):
-            if packer is None:
-                (length,) = _WORD.unpack_from(view, offset)
-                offset += WORD_BYTES
-                stored: Any = bytes(view[offset : offset + length])
-                offset += words_for(length) * WORD_BYTES
-            else:
-                (stored,) = packer.unpack_from(view, offset)
-                offset += packer.size
-            values.append(column.type.loaded(stored))
+        stored = key_pieces(words.data.cast("B")[word_offset * WORD_BYTES :].tobytes(), self._key_packers)
+        values = [column.type.loaded(value) for column, value in zip(self.key_columns, stored, strict=True)]
         return values[0] if len(values) == 1 else tuple(values)
 
     def image_key(self, image: Words) -> Words:
@@ -306,7 +297,7 @@ class RowFormat:
     # --- rows out -------------------------------------------------------------------------------
     def needs_disk(self, columns: Sequence[str] | None) -> bool:
         """Whether these columns (all if None) cannot be decoded from images without their disk part."""
-        return self.has_disk if columns is None else self.touches_disk(columns)
+        return bool(self._disk_names) if columns is None else self.touches_disk(columns)
 
     def touches_disk(self, names: Iterable[str]) -> bool:
         """Whether any of the names is a disk column's."""
@@ -321,18 +312,22 @@ class RowFormat:
         memory = whole = image_words(self.layout, view, 0, has_var=True, has_disk=False)
         if self.has_disk and memory < len(image):
             whole = image_words(self.layout, view, 0, has_var=True, has_disk=True)
+            if not self.has_var:
+                memory += unexpected_var_words(view, memory * WORD_BYTES)
         if whole != len(image):
             raise self._damaged("has lengths that contradict each other")
         return memory, whole - memory
 
     def _decode_general(self, buffer: Any, word_offset: int, var_buffer: Any = None, var_word_offset: int = 0) -> Any:
         """The row at a word offset as a named tuple; what is not fixed follows its fixed image unless given apart."""
-        values: list[Any] = [None] * len(self.names)
+        values: list[Any] = [None] * self._places
         self.memory.unpack_fixed(buffer, word_offset * WORD_BYTES, values)
         if self.has_var or self.has_disk:
             if var_buffer is None:
                 var_buffer, var_word_offset = buffer, word_offset + self.fixed_words
-            self._decode_rest(memoryview(var_buffer).cast("B"), var_word_offset * WORD_BYTES, values, True, True)
+            # Without a disk column that is left, images come without their disk part at times.
+            with_disk = bool(self._disk_names)
+            self._decode_rest(memoryview(var_buffer).cast("B"), var_word_offset * WORD_BYTES, values, True, with_disk)
         return self.Row._make(self._loaded(values))
 
     def decode_columns(self, buffer: Any, word_offset: int, columns: Sequence[str]) -> tuple[Any, ...]:
@@ -357,7 +352,7 @@ class RowFormat:
         }
 
     def _present(self, buffer: Any, word_offset: int, has_var: bool, has_disk: bool) -> list[Any]:
-        values: list[Any] = [None] * len(self.names)
+        values: list[Any] = [None] * self._places
         self.memory.unpack_fixed(buffer, word_offset * WORD_BYTES, values)
         rest = (word_offset + self.fixed_words) * WORD_BYTES
         self._decode_rest(memoryview(buffer).cast("B"), rest, values, has_var, has_disk)
@@ -373,6 +368,8 @@ class RowFormat:
                     values[place.position] = value
             if self.has_disk and has_disk:
                 offset += var_part_words(view, offset) * WORD_BYTES
+        elif has_disk and self.has_disk and not self.has_var:
+            offset += unexpected_var_words(view, offset) * WORD_BYTES
         if has_disk and self.disk is not None:
             layout = self.disk.layout
             disk_part_words(view, offset, layout.fixed_words, layout.has_var)
@@ -382,6 +379,7 @@ class RowFormat:
 
     def _loaded(self, values: list[Any]) -> list[Any]:
         try:
+            del values[len(self.names) :]
             for position, convert in enumerate(self._converters):
                 if convert is not None and values[position] is not None:
                     values[position] = convert(values[position])
@@ -422,7 +420,7 @@ class RowFormat:
                 target, part = result.disk or Changes(), self.disk
                 result.disk = target
             if place.part == VAR:
-                target.var[place.ordinal] = stored
+                target.var[place.ordinal] = None if stored is None else to_var(place.column.type, stored)
                 continue
             if place.null_mask:
                 target.nulls.append((place.null_offset, place.null_mask, stored is None))

@@ -3,13 +3,15 @@
 Invariant: pieces tile the fixed image without overlap. Key columns come first, each in whole words; the others follow,
 naturally aligned and widest first, so that no gap arises; then one bit per nullable one; then zero bytes to a word;
 then, in tables with disk columns, the disk reference. A disk part is laid out in the same way, with its header word in
-the place of the key. The layout is a function of the definition alone: it never changes while rows exist.
+the place of the key. The layout is a function of the definition alone: it never changes while rows exist. A column
+added to a table with rows lies in the var part, whatever its type, behind those that are there; a dropped one keeps its
+place, where new rows have zeros or NULL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine import limits
@@ -51,13 +53,15 @@ class Place:
     null_offset: int = -1
     null_mask: int = 0
     is_disk: bool = False
+    is_dropped: bool = False
 
 
 @dataclass(frozen=True)
 class PartLayout:
     """The geometry of one part of an image, that in memory or the disk part: fixed words, then maybe a var part.
 
-    `fixed_places` are in the order of their offsets, `var_places` in that of their ordinals.
+    `fixed_places` are in the order of their offsets, `var_places` in that of their ordinals; those of dropped columns
+    are among them, with positions behind the last column's.
     """
 
     fixed_places: tuple[Place, ...]
@@ -72,7 +76,9 @@ class PartLayout:
 class RowLayout(PartLayout):
     """The geometry of a table's row image: its part in memory, and `disk` for the disk part, if there is one.
 
-    `places` are all columns' in column order, `key_places` in key order.
+    `places` are all columns' in column order, `key_places` in key order; `dropped` counts the columns that are gone.
+    `var_since` is the schema version that gave rows of a table without var part one, which then is found through side
+    pages; 0: they have had it from the beginning, or have none.
     """
 
     places: tuple[Place, ...]
@@ -80,6 +86,8 @@ class RowLayout(PartLayout):
     key_words: int
     key_in_var: bool
     disk: PartLayout | None
+    dropped: int
+    var_since: int
 
 
 def _key_in_var(definition: TableDefinition) -> bool:
@@ -88,23 +96,23 @@ def _key_in_var(definition: TableDefinition) -> bool:
 
 
 def _columns_outside_the_key(definition: TableDefinition, is_disk: bool) -> list[tuple[int, Column]]:
-    names = set(definition.primary_key)
+    names, count = set(definition.primary_key), len(definition.columns)
     return [
         (position, column)
-        for position, column in enumerate(definition.columns)
-        if column.name not in names and column.is_disk == is_disk
+        for position, column in definition.physical
+        if column.is_disk == is_disk and (position >= count or column.name not in names)
     ]
 
 
 def _fixed_columns(columns: Sequence[tuple[int, Column]]) -> list[tuple[int, Column]]:
     """Those of fixed size, in the order they lie in."""
-    fixed = [item for item in columns if not item[1].type.is_var]
+    fixed = [item for item in columns if not item[1].in_var]
     return sorted(fixed, key=lambda item: (-item[1].type.alignment, -item[1].type.width, item[0]))
 
 
 def _fixed_words(columns: Sequence[tuple[int, Column]], start: int) -> int:
     """Words of `start` bytes and the fixed-size ones among the columns behind them."""
-    fixed = [column for _, column in columns if not column.type.is_var]
+    fixed = [column for _, column in columns if not column.in_var]
     nullable = sum(column.nullable for column in fixed)
     return words_for(start + sum(column.type.width for column in fixed) + (nullable + 7) // 8)
 
@@ -120,7 +128,8 @@ def fixed_image_bytes(definition: TableDefinition) -> int:
 
 def var_part_bytes(definition: TableDefinition) -> int:
     """Most bytes of values in the var part in memory, Text and Blob not counted."""
-    size = sum(column.type.bytes_max for _, column in _columns_outside_the_key(definition, False))
+    columns = _columns_outside_the_key(definition, False)
+    size = sum(column.type.bytes_max or column.type.width for _, column in columns if column.in_var)
     if _key_in_var(definition):
         size += sum(definition.columns[position].type.key_bytes_max for position in definition.key_positions)
     return size
@@ -132,7 +141,7 @@ def disk_part_words(definition: TableDefinition) -> int:
     if not columns:
         return 0
     words = _fixed_words(columns, DISK_HEADER_WORDS * WORD_BYTES)
-    var = [column.type for _, column in columns if column.type.is_var]
+    var = [column.type for _, column in columns if column.in_var]
     if var:
         words += VAR_HEADER_WORDS + words_for(len(var) * VAR_END_BYTES) + words_for(sum(kind.bytes_max for kind in var))
     return words
@@ -152,9 +161,14 @@ def check_disk_part_fits(definition: TableDefinition, page_bytes: int) -> None:
 
 
 def _part_layout(
-    columns: Sequence[tuple[int, Column]], key_places: Sequence[Place], start: int, key_in_var: bool, is_disk: bool
+    columns: Sequence[tuple[int, Column]],
+    key_places: Sequence[Place],
+    start: int,
+    key_in_var: bool,
+    is_disk: bool,
+    live: int,
 ) -> PartLayout:
-    """The part that has these columns behind `start` bytes of key or header."""
+    """The part that has these columns behind `start` bytes of key or header; positions from `live` on are dropped."""
     fixed_columns = _fixed_columns(columns)
     null_offset = start + sum(column.type.width for _, column in fixed_columns)
     fixed = [place for place in key_places if place.part == FIXED]
@@ -166,13 +180,12 @@ def _part_layout(
             null_at, mask = null_offset + nullable // 8, 1 << nullable % 8
             nullable += 1
         width = column.type.width
-        fixed.append(
-            Place(position, column, FIXED, False, offset, width, null_offset=null_at, null_mask=mask, is_disk=is_disk)
-        )
+        place = Place(position, column, FIXED, False, offset, width, null_offset=null_at, null_mask=mask)
+        fixed.append(replace(place, is_disk=is_disk, is_dropped=position >= live))
         offset += width
-    var_columns = [item for item in columns if item[1].type.is_var]
+    var_columns = [item for item in columns if item[1].in_var]
     var = tuple(
-        Place(position, column, VAR, False, ordinal=ordinal, is_disk=is_disk)
+        Place(position, column, VAR, False, ordinal=ordinal, is_disk=is_disk, is_dropped=position >= live)
         for ordinal, (position, column) in enumerate(var_columns)
     )
     return PartLayout(
@@ -198,9 +211,13 @@ def compute_layout(definition: TableDefinition) -> RowLayout:
         else:
             key_places.append(Place(position, column, FIXED, True, offset=offset, width=column.type.width))
             offset += column.type.key_bytes_max
-    memory = _part_layout(_columns_outside_the_key(definition, False), key_places, offset, key_in_var, False)
+    in_memory, live = _columns_outside_the_key(definition, False), len(columns)
+    memory = _part_layout(in_memory, key_places, offset, key_in_var, False, live)
     on_disk = _columns_outside_the_key(definition, True)
-    disk = _part_layout(on_disk, (), DISK_HEADER_WORDS * WORD_BYTES, False, True) if on_disk else None
+    disk = _part_layout(on_disk, (), DISK_HEADER_WORDS * WORD_BYTES, False, True, live) if on_disk else None
+    var_since = 0
+    if memory.has_var and not key_in_var and all(place.column.added for place in memory.var_places):
+        var_since = min(place.column.added for place in memory.var_places)
     parts = (memory,) if disk is None else (memory, disk)
     places = {place.position: place for part in parts for place in (*part.fixed_places, *part.var_places)}
     places |= {place.position: place for place in key_places}
@@ -216,4 +233,6 @@ def compute_layout(definition: TableDefinition) -> RowLayout:
         key_words=offset // WORD_BYTES,
         key_in_var=key_in_var,
         disk=disk,
+        dropped=len(definition.dropped),
+        var_since=var_since,
     )

@@ -39,6 +39,7 @@ from engine.layout.arena import (
     MODE_UPDATE_KEPT,
     MODE_WRITE,
     OK,
+    ST_ALTERED,
     ST_BUSY,
     ST_COPIES,
     ST_DAMAGED,
@@ -60,6 +61,7 @@ from engine.layout.arena import (
     X_USED,
 )
 from engine.memory.arena import NOTHING, Words
+from engine.table import TableAltered
 
 if TYPE_CHECKING:
     from engine.table import Table
@@ -159,19 +161,27 @@ def check_table(table: Table) -> None:
 def put(txn: Transaction, table: Table, row: Mapping[str, Any] | Any, mode: int) -> None:
     """Insert or write one row given as a mapping or a sequence in column order."""
     txn.check()
-    put_image(txn, table, table.format.encode_row(row), mode, row)
+    while True:
+        try:
+            return put_image(txn, table, table.format.encode_row(row), mode, row)
+        except TableAltered:
+            table = table.newest
 
 
 def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any) -> None:
-    """Insert, write or update one row given as its image."""
+    """Insert, write or update one row given as its image. Raises: TableAltered, which callers settle."""
     check_table(table)
     deadline: float | None = None
     put_kernel: Any
     put_kernel, offsets = (put_disk_rows, _FIRST) if table.format.has_disk else (put_rows, NOTHING)
     while True:
-        status = put_kernel(txn.mem, table.address, txn.desc, txn.buf, image, offsets, NOTHING, NOTHING, 0, 1, mode)
+        status = put_kernel(
+            txn.mem, table.address, txn.desc, txn.buf, image, offsets, NOTHING, NOTHING, 0, 1, mode | table.stamp
+        )
         if status == OK:
             return
+        if status == ST_ALTERED:
+            raise TableAltered
         if status == ST_DUPLICATE:
             key = table.format.decode_key(table.format.image_key(image))
             raise DuplicateKey(
@@ -267,8 +277,10 @@ def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any])
         if image is None:
             raise missing(table, key)
         mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
-        put_image(txn, table, table.format.apply_changes(image, encoded), mode, changes)
-        return
+        try:
+            return put_image(txn, table, table.format.apply_changes(image, encoded), mode, changes)
+        except TableAltered:
+            return update(txn, table.newest, key, changes)
     used = touch(txn, table, key, MODE_UPDATE)
     if not used:
         raise missing(table, key)

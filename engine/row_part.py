@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from engine.added_columns import from_var, is_plain, to_var
 from engine.errors import PageDamaged
 from engine.layout.row import DISK_HEADER_WORDS, WORD_BYTES, disk_header, words_for
 from engine.row_layout import PartLayout, Place, RowLayout
@@ -18,6 +19,7 @@ from engine.row_var import (
     disk_part_words,
     put_var_values,
     split_var_part,
+    unexpected_var_words,
     var_part_words,
 )
 from engine.schema import ABSENT
@@ -55,15 +57,17 @@ def _code(place: Place) -> str:
     return place.column.type.key_code if place.is_key else place.column.type.code
 
 
-def _var_default(place: Place) -> bytes | None:
-    default = place.column.missing
-    return None if default is None or default is ABSENT else place.column.type.stored(default)
+def var_default(place: Place) -> bytes | None:
+    """Bytes of a var column that a var part has none of."""
+    default, kind = place.column.when_absent, place.column.type
+    return None if default is None or default is ABSENT else to_var(kind, kind.stored(default))
 
 
 class RowPart:
     """Packs and unpacks one part; `packer` takes its fixed columns in the order of their offsets.
 
-    Lists of stored values are of the whole row, in column order, None for NULL.
+    Lists of stored values are of the whole row, in column order, None for NULL; those that are filled have room for
+    dropped columns behind them.
     """
 
     def __init__(self, layout: PartLayout, is_disk: bool) -> None:
@@ -77,7 +81,9 @@ class RowPart:
         self.unpacker = struct.Struct(f"{codes}{layout.null_bytes}s{tail}x")
         self.packers = {place.position: struct.Struct("<" + _code(place)) for place in layout.fixed_places}
         self.zeros = {position: each.unpack(bytes(each.size))[0] for position, each in self.packers.items()}
-        self.var_defaults = [_var_default(place) for place in layout.var_places]
+        self.var_defaults = [var_default(place) for place in layout.var_places]
+        # Of added columns whose stored values are no bytes.
+        self._converted = [place for place in layout.var_places if not is_plain(place.column.type)]
 
     def pack(self, stored: Sequence[Any], key: bytes = b"") -> bytearray:
         """The bytes of the part; `key` is what lies in its var part before the columns. Raises: RowTooLarge."""
@@ -86,16 +92,21 @@ class RowPart:
         nulls = []
         fixed = []
         for place in layout.fixed_places:
-            value = stored[place.position]
+            value = None if place.is_dropped else stored[place.position]
             if value is None:
-                nulls.append(place)
+                if not place.is_dropped:
+                    nulls.append(place)
                 value = self.zeros[place.position]
             fixed.append(value)
         self.packer.pack_into(buffer, 0, *fixed)
         for place in nulls:
             buffer[place.null_offset] |= place.null_mask
         if layout.has_var:
-            buffer += build_var_part(key, [stored[place.position] for place in layout.var_places])
+            values = [None if place.is_dropped else stored[place.position] for place in layout.var_places]
+            for place in self._converted:
+                value = values[place.ordinal]
+                values[place.ordinal] = None if value is None else to_var(place.column.type, value)
+            buffer += build_var_part(key, values)
         if self.is_disk:
             _WORD.pack_into(buffer, 0, disk_header(len(buffer) // WORD_BYTES))
         return buffer
@@ -113,7 +124,11 @@ class RowPart:
 
     def unpack_var(self, part: VarPart, values: list[Any]) -> None:
         """Put the stored values of the var columns into `values`."""
-        for place, value in zip(self.layout.var_places, self._padded(part.values), strict=False):
+        padded = self._padded(part.values)
+        for place in self._converted:
+            value = padded[place.ordinal]
+            padded[place.ordinal] = None if value is None else from_var(place.column.type, value)
+        for place, value in zip(self.layout.var_places, padded, strict=False):
             values[place.position] = value
 
     def _padded(self, values: list[bytes | None]) -> list[bytes | None]:
@@ -148,6 +163,8 @@ def image_words(layout: RowLayout, view: memoryview, byte_offset: int, has_var: 
         raise PageDamaged("a row image ends beyond its memory; run `tidemark check`", offset=byte_offset)
     if has_var and layout.has_var:
         words += var_part_words(view, byte_offset + words * WORD_BYTES)
+    elif has_disk and not layout.has_var and layout.disk is not None:
+        words += unexpected_var_words(view, byte_offset + words * WORD_BYTES)
     if has_disk and layout.disk is not None:
         disk = layout.disk
         words += disk_part_words(view, byte_offset + words * WORD_BYTES, disk.fixed_words, disk.has_var)

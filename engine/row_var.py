@@ -100,6 +100,18 @@ def disk_part_words(buffer: memoryview, offset: int, fixed_words: int, has_var: 
     return needed
 
 
+def unexpected_var_words(buffer: memoryview, offset: int) -> int:
+    """Words of a var part that stands before a disk part although the format has none: its table got var parts since.
+
+    A disk part has no count of columns, and two words at least. Shapes: `buffer` is a view of bytes.
+    """
+    if len(buffer) - offset < WORD_BYTES:
+        return 0
+    (header,) = _WORD.unpack_from(buffer, offset)
+    is_var = header >> VAR_COUNT_SHIFT & VAR_COUNT_MASK or header & VAR_WORDS_MASK == VAR_HEADER_WORDS
+    return var_part_words(buffer, offset) if is_var else 0
+
+
 def split_var_part(buffer: memoryview, offset: int) -> VarPart:
     """Take apart the var part at a byte offset; PageDamaged if its lengths contradict each other.
 

@@ -21,6 +21,7 @@ from engine.types import from_json, value_from_json, value_to_json
 from engine.types_base import ColumnType, is_int, shown
 
 JSON_VERSION = 1
+ALTERED_JSON_VERSION = 2  # of tables that had a column added or dropped, so that older readers refuse them
 DEFAULT_DATABASE = "main"
 SYSTEM_DATABASE = "mysql"  # as in MySQL, whose names the tables of replication have
 EXCEPTIONS_SUFFIX = "$EX"
@@ -68,6 +69,10 @@ class Column:
     nullable: bool = False
     default: Any = field(default=ABSENT)
     storage: str = MEMORY
+    # Set by the store: the schema version that added it to a table with rows (0: it was there from the beginning), and
+    # the value rows from before have, which stays when the default is changed.
+    added: int = field(default=0, kw_only=True, repr=False)
+    before: Any = field(default=ABSENT, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         check_name(self.name, "column")
@@ -98,6 +103,16 @@ class Column:
         return self.storage == DISK
 
     @property
+    def in_var(self) -> bool:
+        """True if its values lie in a var part: by its type, or because it was added (D1)."""
+        return self.added > 0 or self.type.is_var
+
+    @property
+    def when_absent(self) -> Any:
+        """The value of rows whose var part ends before the column."""
+        return self.before if self.added else self.missing
+
+    @property
     def missing(self) -> Any:
         """The value of a column that is left out: its default, None if nullable, ABSENT if it must be given."""
         return None if self.default is ABSENT and self.nullable else self.default
@@ -112,6 +127,9 @@ class Column:
         }
         if self.has_default:
             value["default"] = None if self.default is None else value_to_json(self.type.stored(self.default))
+        if self.added:
+            value["added"] = self.added
+            value["before"] = None if self.before is None else value_to_json(self.type.stored(self.before))
         return value
 
 
@@ -120,7 +138,9 @@ def column_from_json(value: Any) -> Column:
     try:
         kind = from_json(value["type"])
         default = value_from_json(kind, value["default"]) if "default" in value else ABSENT
-        return Column(value["name"], kind, value["nullable"], default, value["storage"])
+        added = value.get("added", 0)
+        before = value_from_json(kind, value["before"]) if added else ABSENT
+        return Column(value["name"], kind, value["nullable"], default, value["storage"], added=added, before=before)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise SchemaInvalid(f"not a column: {shown(value)}") from error
 
@@ -131,7 +151,8 @@ class TableDefinition:
 
     `table_id` is 0 until the store numbers the table; `version` is raised by every change of the schema. `tablespace`
     names where the disk columns lie; None without disk columns, or until the store fills in DEFAULT_TABLESPACE.
-    `indexes`: those that are built, in the order they were made.
+    `indexes`: those that are built, in the order they were made. `dropped`: columns whose bytes rows may still have,
+    each with its place among all columns there ever were, ascending.
     """
 
     table_id: int
@@ -142,6 +163,7 @@ class TableDefinition:
     partition: Partition = field(default_factory=HashPartition)
     tablespace: str | None = None
     indexes: tuple[IndexDefinition, ...] = ()
+    dropped: tuple[tuple[int, Column], ...] = ()
 
     def __post_init__(self) -> None:
         key: Sequence[str] = (self.primary_key,) if isinstance(self.primary_key, str) else self.primary_key
@@ -149,10 +171,11 @@ class TableDefinition:
         object.__setattr__(self, "columns", tuple(self.columns))
         object.__setattr__(self, "primary_key", tuple(key))
         object.__setattr__(self, "indexes", tuple(self.indexes))
+        object.__setattr__(self, "dropped", tuple(self.dropped))
         if not is_int(self.table_id) or not 0 <= self.table_id <= limits.TABLE_ID_MAX:
             raise SchemaInvalid(f"table id must be 0 to {limits.TABLE_ID_MAX}, got {self.table_id!r}")
-        if not is_int(self.version) or self.version < 1:
-            raise SchemaInvalid(f"schema version must be positive, got {self.version!r}")
+        if not is_int(self.version) or not 1 <= self.version <= limits.SCHEMA_VERSION_MAX:
+            raise SchemaInvalid(f"schema version must be 1 to {limits.SCHEMA_VERSION_MAX}, got {self.version!r}")
         if not isinstance(self.partition, Partition):
             hint = "; call it with its parameters" if isinstance(self.partition, type) else ""
             raise SchemaInvalid(f"partition must be a HashPartition or the like, got {shown(self.partition)}{hint}")
@@ -166,8 +189,10 @@ class TableDefinition:
         return SchemaInvalid(f"table {self.name}: {message}", table=self.name)
 
     def _check_columns(self) -> None:
-        if not 1 <= len(self.columns) <= limits.COLUMNS_MAX:
-            raise self._wrong(f"a table has 1 to {limits.COLUMNS_MAX} columns, got {len(self.columns)}")
+        count = len(self.columns) + len(self.dropped)
+        if not self.columns or count > limits.COLUMNS_MAX:
+            hint = f" and {len(self.dropped)} dropped ones" if self.dropped else ""
+            raise self._wrong(f"a table has 1 to {limits.COLUMNS_MAX} columns, got {len(self.columns)}{hint}")
         seen: set[str] = set()
         for column in self.columns:
             if not isinstance(column, Column):
@@ -175,6 +200,14 @@ class TableDefinition:
             if column.name in seen:
                 raise self._wrong(f"column {column.name!r} stands twice")
             seen.add(column.name)
+        places = [at for at, _ in self.dropped]
+        if not all(is_int(at) and 0 <= at < count for at in places) or sorted(set(places)) != places:
+            raise self._wrong(f"dropped columns have places from 0 to {count - 1}, each its own, got {shown(places)}")
+        for _, column in self.physical:
+            if not is_int(column.added) or not 0 <= column.added <= self.version:
+                raise self._wrong(f"column {column.name!r} was added by version {shown(column.added)}")
+            if column.added and (column.is_disk or column.before is ABSENT):
+                raise self._wrong(f"added column {column.name!r} lies in memory, and rows from before have a value")
         if self.tablespace is not None:
             check_name(self.tablespace, "tablespace")
             if not self.has_disk:
@@ -234,9 +267,25 @@ class TableDefinition:
             )
 
     @property
+    def physical(self) -> tuple[tuple[int, Column], ...]:
+        """All columns rows have bytes of, in the order they were made, each with its position in `columns`; dropped
+        ones have positions behind the last.
+        """
+        if not self.dropped:
+            return tuple(enumerate(self.columns))
+        gone = {at: (len(self.columns) + number, column) for number, (at, column) in enumerate(self.dropped)}
+        live = iter(enumerate(self.columns))
+        return tuple(gone[at] if at in gone else next(live) for at in range(len(self.columns) + len(self.dropped)))
+
+    @property
     def has_disk(self) -> bool:
-        """True if a column lies on disk."""
-        return any(column.is_disk for column in self.columns)
+        """True if a column lies on disk, or did: rows have a disk part for good."""
+        return any(column.is_disk for _, column in self.physical)
+
+    @property
+    def is_altered(self) -> bool:
+        """True if columns were added or dropped."""
+        return bool(self.dropped) or any(column.added for column in self.columns)
 
     @property
     def key_positions(self) -> tuple[int, ...]:
@@ -251,7 +300,7 @@ class TableDefinition:
         """Canonical JSON: equal definitions give equal bytes."""
         value: dict[str, Any] = {
             "columns": [column.to_json() for column in self.columns],
-            "format": JSON_VERSION,
+            "format": ALTERED_JSON_VERSION if self.is_altered else JSON_VERSION,
             "name": self.name,
             "partition": self.partition.to_json({column.name: column.type for column in self.columns}),
             "primary_key": list(self.primary_key),
@@ -262,6 +311,8 @@ class TableDefinition:
             value["tablespace"] = self.tablespace
         if self.indexes:  # likewise those without
             value["indexes"] = [index.to_json() for index in self.indexes]
+        if self.dropped:
+            value["dropped"] = [{"at": at, "column": column.to_json()} for at, column in self.dropped]
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
     @classmethod
@@ -269,8 +320,10 @@ class TableDefinition:
         """The definition that `to_json` wrote; SchemaInvalid if the bytes are none."""
         try:
             value = json.loads(data)
-            if value["format"] != JSON_VERSION:
-                raise SchemaInvalid(f"table definition has format {shown(value['format'])}, this reads {JSON_VERSION}")
+            if value["format"] not in (JSON_VERSION, ALTERED_JSON_VERSION):
+                raise SchemaInvalid(
+                    f"table definition has format {shown(value['format'])}, this reads up to {ALTERED_JSON_VERSION}"
+                )
             columns = tuple(column_from_json(each) for each in value["columns"])
             return cls(
                 value["table_id"],
@@ -281,6 +334,7 @@ class TableDefinition:
                 partition_from_json(value["partition"], {column.name: column.type for column in columns}),
                 value.get("tablespace"),
                 tuple(index_from_json(each) for each in value.get("indexes", ())),
+                tuple((each["at"], column_from_json(each["column"])) for each in value.get("dropped", ())),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise SchemaInvalid(f"not a table definition: {shown(data)}") from error

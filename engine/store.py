@@ -110,7 +110,7 @@ class Store(Transactions):
             def forget() -> None:
                 del self.tables[table.name]
                 del self.by_id[table.table_id]
-                table.is_dropped = True
+                table.mark_dropped()
 
             mark = (lambda: self.disk.undo.record_drop(table.table_id)) if table.format.has_disk else None
             self.log_schema({"drop": table.table_id, "name": table.name}, forget, mark)

@@ -1,11 +1,15 @@
 """A table in memory: its definition, its row format and where its fragments lie in the arena.
 
+A `Table` is one version of the columns (`engine/schema_changes.py`): whoever holds an older one goes on with its format
+and names, `newest` leads to the one that is in force, and all of them share what is not of the columns.
+
 A change of its partitions is prepared, logged, and then made seen by one kernel call (D13, D15): what can fail for lack
 of memory fails before the log knows.
 """
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +22,8 @@ from engine.kernels.disk_extents import drop_fragment_extents, join_new_fragment
 from engine.kernels.index_lists import announce_index, publish_index, withdraw_index
 from engine.kernels.partitions import drop_partition_words, fragments_of_keys
 from engine.kernels.setup import change_partitions, set_partition_words
-from engine.layout.arena import F_ROWS, OK, ST_MORE
+from engine.kernels.side_pages import change_format
+from engine.layout.arena import F_ROWS, MODE_BITS, OK, ST_MORE
 from engine.layout.disk import PIECE_HEADER_WORDS
 from engine.layout.disk_arena import TS_PAYLOAD
 from engine.layout.partitions import HH_PARTITION
@@ -40,6 +45,15 @@ AnyIndex = StoredIndex | StoredUnique
 EXTENTS_PER_CALL = 64
 # Where a kernel gathers the words of a key it hashes.
 KEY_ROOM_WORDS = KEY_BYTES_MAX // WORD_BYTES + KEY_COLUMNS_MAX
+
+
+def is_same(one: TableDefinition, other: TableDefinition) -> bool:
+    """Whether two definitions say the same. By their bytes: a default may be NaN, which equals nothing."""
+    return one.to_json() == other.to_json()
+
+
+class TableAltered(Exception):
+    """Rows were encoded for an older version of the table: nothing was done, encode them for the newest."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +79,7 @@ class DroppedFragment:
 
     def drop(self) -> None:
         """Give back all its memory; entries of its rows go first."""
-        for index in self.table.listed_indexes():
+        for index in self.table.newest.listed_indexes():
             index.forget(self.fragment)
         self.table.drop_fragment(self.fragment)
 
@@ -87,9 +101,13 @@ class Table:
         "mem",
         "opened",
         "seed",
+        "stamp",
         "tablespace",
         "unique_columns",
         "uniques",
+        "_newest",
+        "_views",
+        "__weakref__",
     )
 
     def __init__(
@@ -115,7 +133,7 @@ class Table:
                 definition.table_id,
                 definition.partition.next_number,
                 self.format.fixed_words,
-                int(self.format.has_var),
+                int(self.format.has_var and not self.format.layout.var_since),
                 0 if self.format.key_in_var else self.format.key_words,
                 seed,
                 definition.version,
@@ -126,6 +144,9 @@ class Table:
         # Descriptors by fragment number; `fragments` has them in the same order. Both are replaced, never changed.
         self.by_number = dict(zip(numbers, self.fragments, strict=True))
         self.is_dropped = False
+        self._newest: Table | None = None  # None, not itself: a view's memory must go when nobody holds it
+        self._views = [weakref.ref(self)]
+        self._set_format()
         # By name: those that scans may use, and those under way. Replaced, never changed.
         self.indexes: dict[str, StoredIndex] = {}
         self.uniques: dict[str, StoredUnique] = {}
@@ -139,6 +160,52 @@ class Table:
             raise
         if tablespace is not None:
             join_tablespace(self.mem, self.address, tablespace, *self._piece_words(tablespace))
+
+    def _set_format(self) -> None:
+        """Let kernels take images of this version, and no others."""
+        layout = self.format.layout
+        added = max((column.added for _, column in self.definition.physical), default=0)
+        self.stamp = added << MODE_BITS  # beside the mode of a call that brings images
+        change_format(self.mem, self.address, int(layout.has_var), layout.var_since, added, self.definition.version)
+
+    @property
+    def newest(self) -> Table:
+        """The version in force."""
+        return self if self._newest is None else self._newest
+
+    def _share(self, **values: Any) -> None:
+        """Set attributes that are the same in all versions of the table."""
+        for each in self._views:
+            view = each()
+            if view is not None:
+                for name, value in values.items():
+                    setattr(view, name, value)
+
+    def altered(self, definition: TableDefinition) -> Table:
+        """This table with other columns, or another name; nobody sees it before `take_over`. Raises: SchemaInvalid."""
+        view = object.__new__(Table)
+        for name in Table.__slots__:
+            if name != "__weakref__":
+                setattr(view, name, getattr(self, name))
+        view.definition = definition
+        view.format = RowFormat(definition)
+        return view
+
+    def take_over(self) -> None:
+        """Be the version in force. It cannot fail; done again, as after Ctrl-C, it changes nothing."""
+        self._set_format()
+        self._views[:] = [each for each in self._views if each() not in (None, self)] + [weakref.ref(self)]
+        for definition in self.definition.indexes:
+            # At restart they are built when everything else is there.
+            index = self.indexes.get(definition.name) or self.uniques.get(definition.name)
+            if index is not None:
+                index.definition, index.table_name = definition, self.name
+        self._newest = None
+        self._follow_uniques()
+        for each in self._views:
+            view = each()
+            if view is not None and view is not self:
+                view._newest = self
 
     def _put_words(self, header: Words) -> int:
         """Address of the partition words of a hash header in the arena, 0 if it has none. Raises: MemoryExhausted."""
@@ -182,9 +249,8 @@ class Table:
 
     def drop(self) -> None:
         """Give back all memory; the caller has made sure that nobody reads or writes the table."""
-        self.is_dropped = True
-        indexes = self.listed_indexes()
-        self.indexes, self.uniques = {}, {}
+        indexes = self.newest.listed_indexes()
+        self._share(is_dropped=True, indexes={}, uniques={})
         for index in indexes:
             index.drop()
         if self.format.has_disk:
@@ -195,6 +261,10 @@ class Table:
     def _drop_extents(self, fragment: int) -> None:
         while drop_fragment_extents(self.mem, fragment, EXTENTS_PER_CALL) == ST_MORE:
             pass
+
+    def mark_dropped(self) -> None:
+        """Nobody may begin to use any version of it."""
+        self._share(is_dropped=True)
 
     # --- indexes ---------------------------------------------------------------------------------
     def any_index(self, name: str) -> AnyIndex:
@@ -229,24 +299,29 @@ class Table:
 
     def announce(self, index: AnyIndex) -> None:
         """An index is under way; before the kernel that announces it."""
-        self.building = {**self.building, index.name: index}
+        self._share(building={**self.building, index.name: index})
         self._follow_uniques()
 
     def withdraw(self, index: AnyIndex) -> None:
         """An index under way is no more."""
-        self.building = {name: each for name, each in self.building.items() if each is not index}
+        self._share(building={name: each for name, each in self.building.items() if each is not index})
         self._follow_uniques()
 
     def _follow_uniques(self) -> None:
         every = (*self.uniques.values(), *self.building.values())
-        names = (each.definition.columns for each in every if each.definition.is_unique)
-        self.unique_columns = frozenset().union(*names)
+        columns = (each.definition.columns for each in every if each.definition.is_unique)
+        names = frozenset().union(*columns)
+        for each in self._views:
+            view = each()
+            if view is not None:
+                # Older versions may have other names: theirs stay, for to bring the whole image is always right.
+                view.unique_columns = names if view is self else view.unique_columns | names
 
     def is_change_of_indexes(self, definition: TableDefinition) -> bool:
         """Whether a definition differs from this table's in its indexes only."""
         before = self.definition
         return before.indexes != definition.indexes and (
-            replace(before, version=definition.version, indexes=definition.indexes) == definition
+            is_same(replace(before, version=definition.version, indexes=definition.indexes), definition)
         )
 
     def take_definition(self, definition: TableDefinition, built: dict[str, AnyIndex]) -> None:
@@ -256,11 +331,8 @@ class Table:
         for index in built.values():
             publish_index(self.mem, self.address, index.tree.address, definition.version)
         publish_index(self.mem, self.address, 0, definition.version)
-        # No call in between, so no signal either.
         self.definition = definition
-        self.indexes = indexes
-        self.uniques = uniques
-        self.building = building
+        self._share(indexes=indexes, uniques=uniques, building=building)
 
     def _including(self, built: dict[str, AnyIndex]) -> tuple[dict[str, StoredIndex], dict[str, StoredUnique]]:
         ordered = {name: each for name, each in built.items() if isinstance(each, StoredIndex)}
@@ -270,8 +342,10 @@ class Table:
     def lose_index(self, definition: TableDefinition, index: AnyIndex) -> None:
         """A version without an index is seen from now on; it is in no list any more. It cannot fail."""
         withdraw_index(self.mem, self.address, index.tree.address)
-        self.indexes = {name: each for name, each in self.indexes.items() if each is not index}
-        self.uniques = {name: each for name, each in self.uniques.items() if each is not index}
+        self._share(
+            indexes={name: each for name, each in self.indexes.items() if each is not index},
+            uniques={name: each for name, each in self.uniques.items() if each is not index},
+        )
         self.take_definition(definition, {})
         self._follow_uniques()
 
@@ -279,7 +353,8 @@ class Table:
         """Put an index of its definition, filled while nobody used the table, in the list. Raises: MemoryExhausted."""
         if announce_index(self.mem, self.address, index.tree.address) != OK:
             raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
-        self.indexes, self.uniques = self._including({index.name: index})
+        indexes, uniques = self._including({index.name: index})
+        self._share(indexes=indexes, uniques=uniques)
         self._follow_uniques()
 
     def listed_indexes(self) -> list[AnyIndex]:
@@ -318,7 +393,7 @@ class Table:
         """Whether a definition has one partition more or less than this table's, and differs in nothing else."""
         before, after = self.definition, definition
         numbers = set(before.partition.numbers) ^ set(after.partition.numbers)
-        return len(numbers) == 1 and replace(before, version=after.version, partition=after.partition) == after
+        return len(numbers) == 1 and is_same(replace(before, version=after.version, partition=after.partition), after)
 
     def prepare(self, definition: TableDefinition) -> PartitionChange:
         """Take all memory that a version of the definition with one partition more or less needs, and change nothing.
@@ -355,8 +430,8 @@ class Table:
         by_number = {**self.by_number, change.number: change.fragment}
         if not change.fragment:
             del by_number[change.number]
-        self.by_number, self.fragments = by_number, list(by_number.values())
-        self.definition, self.hash_header = change.definition, change.header
+        self._share(by_number=by_number, fragments=list(by_number.values()), hash_header=change.header)
+        self.definition = change.definition
 
     def drop_fragment(self, fragment: int) -> None:
         """Give back all memory of a fragment that is none of the table's, once nobody looks at it any more."""

@@ -57,12 +57,11 @@ def index_counters(table: Table) -> dict[str, Any]:
 class TableHandle:
     """One table of an open store. Every writing call is a transaction: durable on return with `durability="commit"`."""
 
-    __slots__ = ("_begin", "_failure", "_name", "_table")
+    __slots__ = ("_begin", "_failure", "_table")
 
     def __init__(self, store: Store, table: Table) -> None:
         self._failure = store.failure
         self._table = table
-        self._name = table.name
         self._begin: Callable[[], Transaction] = store.begin
 
     def _check_usable(self) -> None:
@@ -72,18 +71,18 @@ class TableHandle:
     @property
     def name(self) -> str:
         """Qualified name, "database.table"."""
-        return self._name
+        return self._table.newest.name
 
     @property
     def definition(self) -> TableDefinition:
         """The table's definition."""
-        return self._table.definition
+        return self._table.newest.definition
 
     def _alone(self, call: Callable[..., R], *arguments: Any) -> R:
         """One call as a transaction. Not by `with`: a signal on the way into `__exit__` would leave it open (F117)."""
         txn = self._begin()
         try:
-            result = call(txn, self._table, *arguments)
+            result = call(txn, self._table.newest, *arguments)
             txn.commit(txn.store.waits_for_disk)
         except BaseException:
             # Interrupted before the hand-over it is rolled back; behind it, committed: outcome(txid) tells.
@@ -105,8 +104,8 @@ class TableHandle:
         if self._failure.first is not None:
             self._failure.check()
         if index is not None:
-            return unique_calls.get(None, self._table, key, index)
-        return row_operations.get_committed(self._table, key)
+            return unique_calls.get(None, self._table.newest, key, index)
+        return row_operations.get_committed(self._table.newest, key)
 
     def update(self, key: Any, changes: Mapping[str, Any], where: Where = None, *, index: str | None = None) -> bool:
         """Change some columns of one row; see `Transaction.update`. Raises: RowNotFound."""
@@ -176,8 +175,8 @@ class TableHandle:
         """
         self._check_usable()
         if index is not None:
-            return unique_calls.get_many(None, self._table, keys, columns, index)
-        return batch_operations.get_many(self._table, keys, columns, None)
+            return unique_calls.get_many(None, self._table.newest, keys, columns, index)
+        return batch_operations.get_many(self._table.newest, keys, columns, None)
 
     def scan(
         self,
@@ -205,7 +204,7 @@ class TableHandle:
         """
         self._check_usable()
         by = ByIndex(index, lower, upper, prefix, reverse)
-        return Scan(self._table, None, columns, limit, None, partitions, where, by)
+        return Scan(self._table.newest, None, columns, limit, None, partitions, where, by)
 
     def explain(self, columns: Sequence[str] | None = None, where: Where = None, **options: Any) -> dict[str, Any]:
         """How a scan with these arguments would find its rows now; see `Scan.explain`. Arguments and errors as
@@ -216,12 +215,12 @@ class TableHandle:
     def indexes(self) -> list[dict[str, Any]]:
         """The indexes: `name`, `columns`, `unique`, `entries`."""
         self._check_usable()
-        return [index.to_dict() for index in self._table.listed_indexes()]
+        return [index.to_dict() for index in self._table.newest.listed_indexes()]
 
     def partitions(self) -> list[dict[str, Any]]:
         """The partitions: `name`, `fragment` (its number), `rows`, and of ranges `upper`, of lists `values`."""
         self._check_usable()
-        return partitions_of(self._table)
+        return partitions_of(self._table.newest)
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: Where = None) -> pa.Table:
         """All committed rows as an Arrow table, or those a condition accepts."""
@@ -240,7 +239,7 @@ class TableHandle:
 
     def __len__(self) -> int:
         self._check_usable()
-        return self._table.count()
+        return self._table.newest.count()
 
     def __contains__(self, key: Any) -> bool:
         return self.get(key) is not None
@@ -248,11 +247,11 @@ class TableHandle:
     def __getitem__(self, key: Any) -> Any:
         row = self.get(key)
         if row is None:
-            raise RowNotFound(f"{self._name} has no row with key {key!r}", table=self._name, key=key)
+            raise RowNotFound(f"{self.name} has no row with key {key!r}", table=self.name, key=key)
         return row
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.scan())
 
     def __repr__(self) -> str:
-        return f"<tidemark table {self._name}>"
+        return f"<tidemark table {self.name}>"

@@ -143,7 +143,7 @@ class ReadTransaction(Transaction):
 class ReadOnlyTable(TableHandle):
     """One table of the current view: a handle follows `refresh`; scans under way do not."""
 
-    __slots__ = ("_db", "_table_id")
+    __slots__ = ("_db", "_name", "_table_id")
 
     def __init__(self, db: ReadOnlyDatabase, table: Table) -> None:
         # Nothing of a view is held here, or its memory would live as long as the handle.
@@ -152,6 +152,11 @@ class ReadOnlyTable(TableHandle):
         self._name = table.name
         self._table_id = table.table_id
         self._begin: Callable[[], NoReturn] = db._refuse
+
+    @property
+    def name(self) -> str:
+        """Qualified name in the view the handle was made from."""
+        return self._name
 
     @property
     def _table(self) -> Table:  # type: ignore[override]
@@ -311,5 +316,6 @@ class ReadOnlyDatabase:
         raise _read_only("nothing was written")
 
     create_table = drop_table = add_partition = drop_partition = create_index = drop_index = _refuse
+    add_column = drop_column = rename = rename_column = set_default = widen_column = _refuse
     create_tablespace = add_datafile = drop_tablespace = _refuse
     sync = advance_epoch = advance_gci = checkpoint = _refuse

@@ -91,6 +91,7 @@ class Scan:
         self._read = [name for name in self._columns if name not in _FROM_PLACES]
         self._by = by
         self._index = None if by.name is None else table.index(by.name)
+        self._index_columns = () if self._index is None else self._index.definition.columns
         self._keys = None if self._index is None else KeyRange(self._index.tree.shape, by.lower, by.upper, by.prefix)
         self._condition = None if where is None else Condition(table.definition, where)
         self._rows: Iterator[Any] | None = None
@@ -314,7 +315,7 @@ class Scan:
         if self._index is None or self._keys is None:
             return True
         names = self._table.format.names
-        return self._keys.holds([row[names.index(name)] for name in self._index.definition.columns])
+        return self._keys.holds([row[names.index(name)] for name in self._index_columns])
 
     def _lock_row(self, txn: Transaction, key: Any) -> tuple[Any, bool]:
         """(the row under its lock, None if it is gone or no longer wanted; whether it is the last one)."""

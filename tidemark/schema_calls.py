@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.catalog import Catalog
@@ -18,13 +18,24 @@ from engine.errors import (
 from engine.index_definition import IndexDefinition
 from engine.options import Size, parse_size
 from engine.partition import HashPartition, Partition
-from engine.schema import Column, TableDefinition, is_system_table
+from engine.schema import ABSENT, Column, TableDefinition, is_system_table
+from engine.schema_changes import (
+    change_columns,
+    fresh,
+    with_column,
+    with_default,
+    with_name,
+    with_renamed_column,
+    with_wider_column,
+    without_column,
+)
 from recovery.local_checkpoint.writer import Progress
 from tidemark.handles import TableHandle
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
     from engine.store import Store
+    from engine.types_base import ColumnType
     from recovery.system_restart.restart import Opened
 
 _log = logging.getLogger("tidemark")
@@ -57,7 +68,8 @@ class SchemaCalls:
         tablespace: where columns with storage="disk" lie, "main" if None; only for tables that have such columns.
         """
         key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
-        definition = TableDefinition(0, 1, name, tuple(columns), key, partition or HashPartition(), tablespace)
+        made = tuple(fresh(column) for column in columns)
+        definition = TableDefinition(0, 1, name, made, key, partition or HashPartition(), tablespace)
         table = self._store.create_table(definition)
         self._refresh_catalog()
         return TableHandle(self._store, table)
@@ -66,6 +78,59 @@ class SchemaCalls:
         """Drop a table. Durable on return; its memory is free once no transaction looks at it. Raises: NoSuchTable."""
         self._store.drop_table(name)
         self._refresh_catalog()
+
+    # --- columns and names -----------------------------------------------------------------------
+    def _alter(self, table: str, change: Callable[[TableDefinition], TableDefinition], column: str | None) -> None:
+        self.check_usable()
+        change_columns(self._store, table, change, column)
+        self._refresh_catalog()
+
+    def add_column(self, table: str, column: Column) -> None:
+        """Give a table another column, behind the others, while it is in use; no row is rewritten. Durable on return.
+
+        Rows that are there have its default, or NULL, and keep that when the default is changed. It is kept in memory;
+        it may be indexed. Raises: NoSuchTable, SchemaInvalid (the name is taken, neither default nor nullable, or the
+        rows may grow too long), Unsupported with storage="disk".
+        """
+        self._alter(table, lambda before: with_column(before, column), None)
+
+    def drop_column(self, table: str, name: str) -> None:
+        """Drop a column while the table is in use; no row is rewritten. The name may be used again. Durable on return.
+
+        Raises: NoSuchTable, NoSuchColumn, SchemaInvalid for columns of the primary key or an index.
+        """
+        self._alter(table, lambda before: without_column(before, name), name)
+
+    def rename(self, table: str, to: str) -> None:
+        """Give a table another name, "database.table" to move it to another database. Durable on return.
+
+        Raises: NoSuchTable, TableExists, InvalidName.
+        """
+        self._alter(table, lambda before: with_name(before, to), None)
+
+    def rename_column(self, table: str, old: str, new: str) -> None:
+        """Give a column another name; keys, partitions and indexes follow. Durable on return.
+
+        Raises: NoSuchTable, NoSuchColumn, InvalidName, SchemaInvalid if the table has a column of that name.
+        """
+        self._alter(table, lambda before: with_renamed_column(before, old, new), old)
+
+    def set_default(self, table: str, column: str, default: Any = ABSENT) -> None:
+        """Let a column that is left out have this value from now on; without `default` it must be given, or is NULL.
+        Rows that are there keep what they have. Durable on return.
+
+        Raises: NoSuchTable, NoSuchColumn, SchemaInvalid for what the column cannot hold.
+        """
+        self._alter(table, lambda before: with_default(before, column, default), None)
+
+    def widen_column(self, table: str, column: str, type: ColumnType) -> None:
+        """Let a column take more values, stored as before: a longer VarChar or VarBinary, or Text or Blob instead, more
+        members of an Enum, more digits of a Decimal before the point. Durable on return.
+
+        Raises: NoSuchTable, NoSuchColumn, SchemaInvalid for other types and columns of an index; Unsupported for those
+        of the primary key and disk columns.
+        """
+        self._alter(table, lambda before: with_wider_column(before, column, type), column)
 
     def add_partition(self, table: str, name: str, bound: Any) -> None:
         """Give a table another partition: of ranges one behind the last, with its upper bound; of lists one with its

@@ -173,6 +173,7 @@ class IndexBuild:
         store.await_schema_room()
         with store.schema_latch:
             self._check(table)
+            table = table.newest
             if any(number > self._walked for number in table.by_number):
                 return False
             before = table.definition

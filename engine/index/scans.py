@@ -287,9 +287,9 @@ class IndexScan:
         order = sorted_order(both)
         entries = np.concatenate([batch.entries, own_entries])
         offsets = np.concatenate([batch.offsets, own_offsets + batch.entries.size])[order]
-        if not self._table.format.has_var and not self._table.format.has_disk:
+        size = ENTRY_WORDS + fixed
+        if not self._table.format.has_var and not self._table.format.has_disk and entries.size == size * len(order):
             # Rows of one size lie one behind the other in their order.
-            size = ENTRY_WORDS + fixed
             entries = entries.reshape(-1, size)[order].ravel()
             offsets = np.arange(len(order), dtype=np.int64) * size + ENTRY_WORDS
         return ScanBatch(entries, offsets, len(order))

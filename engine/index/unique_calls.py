@@ -14,6 +14,7 @@ import numpy as np
 from engine import conditional_changes, row_operations
 from engine.batch_operations import (
     Progress,
+    again_if_altered,
     change_columns,
     decode_entries,
     read_keys,
@@ -35,6 +36,7 @@ from engine.row_operations import check_table, settle
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from engine.column_input import Batch
     from engine.memory.arena import Words
     from engine.table import Table
     from engine.transaction import Transaction
@@ -284,18 +286,20 @@ def update_many(txn: Transaction, table: Table, data: Any, name: str, progress: 
     """
     txn.check()
     check_table(table)
-    index = table.unique(name)
     total = 0
     with txn.savepoint():
         for batch in to_columns(data, table.definition, fill_in=False):
-            columns = batch.columns
-            names = [each for each in columns.schema.names if each not in index.definition.columns]
-            lookups = many_keys(table, index, columns)
-            primary, found = find(txn, table, index, lookups, locks=True)
-            if found.size != lookups.count:
-                raise _first_missing(table, index, columns, found, batch.first_row)
-            change_columns(txn, table, primary, columns.select(names), batch.first_row)
-            total += lookups.count
+            total += again_if_altered(txn, table, _update_batch, batch, name)
             if progress is not None:
                 progress(total, -1, "rows")
     return total
+
+
+def _update_batch(txn: Transaction, table: Table, batch: Batch, name: str) -> int:
+    index, columns = table.unique(name), batch.columns
+    names = [each for each in columns.schema.names if each not in index.definition.columns]
+    lookups = many_keys(table, index, columns)
+    primary, found = find(txn, table, index, lookups, locks=True)
+    if found.size != lookups.count:
+        raise _first_missing(table, index, columns, found, batch.first_row)
+    return change_columns(txn, table, primary, columns.select(names), batch.first_row)

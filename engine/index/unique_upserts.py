@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import conditional_changes, row_operations
-from engine.batch_operations import PUT_SLICE_ROWS, Progress, change_columns, put_images, read_keys
+from engine.batch_operations import (
+    PUT_SLICE_ROWS,
+    Progress,
+    again_if_altered,
+    change_columns,
+    put_images,
+    read_keys,
+)
 from engine.column_buffers import NO_WORDS
 from engine.column_input import to_columns
 from engine.column_patch import encode_columns_patch
@@ -28,6 +35,7 @@ from engine.row_operations import settle
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from engine.column_input import Batch
     from engine.index.unique import StoredUnique
     from engine.memory.arena import Words
     from engine.table import Table
@@ -49,23 +57,32 @@ def upsert(
     Raises: DuplicateKey for another key than the one asked for, and what validation finds.
     """
     txn.check()
+    return again_if_altered(txn, table, _upsert, row, changes, name)
+
+
+def _upsert(
+    txn: Transaction,
+    table: Table,
+    row: Mapping[str, Any] | Sequence[Any],
+    changes: Mapping[str, Any] | None,
+    name: str | None,
+) -> bool:
     row_operations.check_table(table)
     image = table.format.encode_row(row)
     index = None if name is None else table.unique(name)
     plan = _given(table, row) if changes is None else changes
-    with txn.savepoint():
-        while True:
-            key = _locked(txn, table, image, index)
-            if key is not None:
-                if plan:
-                    conditional_changes.update(txn, table, key[0], plan)
-                return False
-            try:
-                row_operations.put_image(txn, table, image, MODE_INSERT, row)
-                return True
-            except DuplicateKey as error:
-                if error.evidence.get("index") != name:
-                    raise
+    while True:
+        key = _locked(txn, table, image, index)
+        if key is not None:
+            if plan:
+                conditional_changes.update(txn, table, key[0], plan)
+            return False
+        try:
+            row_operations.put_image(txn, table, image, MODE_INSERT, row)
+            return True
+        except DuplicateKey as error:
+            if error.evidence.get("index") != name:
+                raise
 
 
 def _given(table: Table, row: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
@@ -102,19 +119,27 @@ def upsert_many(
     """
     txn.check()
     row_operations.check_table(table)
-    batches = _Upserts(txn, table, changes, name)
     total = 0
+    inserted = 0
     with txn.savepoint():
         for batch in to_columns(data, table.definition, fill_in=False):
-            batches.take(batch.columns, batch.first_row)
+            inserted += again_if_altered(txn, table, _upsert_batch, batch, changes, name)
             total += batch.columns.num_rows
             if progress is not None:
                 progress(total, -1, "rows")
-    return batches.inserted
+    return inserted
+
+
+def _upsert_batch(
+    txn: Transaction, table: Table, batch: Batch, changes: Mapping[str, Any] | None, name: str | None
+) -> int:
+    upserts = _Upserts(txn, table, changes, name)
+    upserts.take(batch.columns, batch.first_row)
+    return upserts.inserted
 
 
 class _Upserts:
-    """The batches of one call."""
+    """One batch of a call."""
 
     def __init__(self, txn: Transaction, table: Table, changes: Mapping[str, Any] | None, name: str | None) -> None:
         self.txn = txn

@@ -12,8 +12,9 @@ from engine.kernels.own_images import is_image_away, newest_operation, own_fixed
 from engine.kernels.pool import give_cell, take_cell
 from engine.kernels.primary import index_insert, index_remove
 from engine.kernels.rows import give_slot, known_row_address, take_slot
+from engine.kernels.side_pages import is_empty_var, make_side, put_var, set_var, var_of, words_of_var
 from engine.kernels.unique_changes import give_taken, lead_taken, row_place, take_entries, uniques_of
-from engine.kernels.varparts import copy_var, give_var, take_var, var_words
+from engine.kernels.varparts import give_var, take_var
 from engine.kernels.words import move_words
 from engine.layout.arena import (
     COUNT_SHIFT,
@@ -24,7 +25,6 @@ from engine.layout.arena import (
     F_INDEXES,
     F_NUMBER,
     F_RESERVED_ROWS,
-    F_ROW_WORDS,
     F_SCHEMA_VERSION,
     F_TABLE,
     LCP_BIT,
@@ -76,6 +76,8 @@ from engine.layout.redo import (
     KIND_NOOP,
     KIND_UPDATE,
     OPERATION_WORDS,
+    SCHEMA_VERSION_MASK,
+    SCHEMA_VERSION_SHIFT,
     pack_identity,
     pack_kind,
     pack_rows,
@@ -166,6 +168,9 @@ def extend_run(mem, txn, buf, fragment, rowid, words):
         return 0
     if mem[fragment + F_INDEXES] != 0 and mem[operation + O_ROWID] >> COUNT_SHIFT >= INDEXED_RUN_MAX:
         return 0
+    made_by = buf[(mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + 1] >> SCHEMA_VERSION_SHIFT
+    if made_by & SCHEMA_VERSION_MASK != mem[fragment + F_SCHEMA_VERSION]:
+        return 0  # its images may have another form
     first = mem[operation + O_ROWID] & ROWID_MASK
     count = mem[operation + O_ROWID] >> COUNT_SHIFT
     if count >= RUN_MAX or first + count != rowid or first >> 16 != rowid >> 16:
@@ -211,7 +216,7 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
     if mem[txn + X_USED] + OPERATION_WORDS + words > buf.size:
         return ST_SPACE
     reference = 0
-    if has_var:
+    if has_var and not is_empty_var(mem, fragment, words - disk - fixed):
         reference = take_var(mem, fragment, images, at + fixed, words - disk - fixed)
         if reference == 0:
             return ST_MEMORY
@@ -220,7 +225,9 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
         give_var(mem, fragment, reference)
         return rowid
     row = known_row_address(mem, fragment, rowid)
-    status = index_insert(mem, fragment, tag, rowid)
+    status = OK if reference == 0 else make_side(mem, fragment, row)
+    if status == OK:
+        status = index_insert(mem, fragment, tag, rowid)
     if status != OK:
         give_slot(mem, fragment, rowid, row)
         give_var(mem, fragment, reference)
@@ -244,7 +251,7 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
     # The image goes into the slot at once: nobody sees a RESERVED row, and the index compares keys in rows.
     move_words(images, at, mem, row + ROW_HEADER_WORDS, fixed)
     if has_var:
-        mem[row + mem[fragment + F_ROW_WORDS] - 1] = reference
+        set_var(mem, fragment, row, reference)
     mem[fragment + F_RESERVED_ROWS] += 1
     return OK
 
@@ -284,7 +291,9 @@ def put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, reco
     if status != OK:
         return status
     reference = 0
-    if has_var:
+    if has_var and not is_empty_var(mem, fragment, words - disk - fixed):
+        if make_side(mem, fragment, row) != OK:
+            return ST_MEMORY
         reference = take_var(mem, fragment, images, at + fixed, words - disk - fixed)
         if reference == 0:
             return ST_MEMORY
@@ -310,8 +319,8 @@ def copy_words(mem, fragment, row):
         return 0
     words = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
     if mem[fragment + F_HAS_VAR]:
-        words += var_words(mem, mem[row + mem[fragment + F_ROW_WORDS] - 1])
-    return words
+        return words + words_of_var(mem, var_of(mem, fragment, row))
+    return words + 1  # a header, should a local checkpoint begin behind the change that gives the table var parts
 
 
 @helper
@@ -420,9 +429,9 @@ def copy_image(mem, buf, fragment, row, mine, out, at):
     else:
         move_words(mem, row + ROW_HEADER_WORDS, out, at, fixed)
         if mem[fragment + F_HAS_VAR]:
-            reference = mem[row + mem[fragment + F_ROW_WORDS] - 1]
-    if reference != 0:
-        return fixed + copy_var(mem, reference, out, at + fixed)
+            reference = var_of(mem, fragment, row)
+    if mem[fragment + F_HAS_VAR]:
+        return fixed + put_var(mem, reference, out, at + fixed)
     return fixed
 
 

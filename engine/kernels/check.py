@@ -11,6 +11,7 @@ from engine.kernels import helper, kernel
 from engine.kernels.primary import row_tag
 from engine.kernels.rows import compact_rowid, map_get
 from engine.kernels.segments import bucket_address, first_bucket, second_bucket, segment_of
+from engine.kernels.side_pages import var_of
 from engine.layout.arena import (
     BLOCK_WORDS,
     BUCKET_WORDS,
@@ -28,6 +29,7 @@ from engine.layout.arena import (
     F_ROWS,
     F_SEGMENTS,
     F_SLOTS,
+    F_VAR_SINCE,
     FREE,
     LIVE,
     LOCK_MASK,
@@ -52,9 +54,11 @@ from engine.layout.arena import (
     SEG_DEPTH,
     SEG_OVERFLOW,
     SEG_OVERFLOW_COUNT,
+    SIDE_SHIFT,
     ST_MORE,
     STATE_MASK,
     STATE_SHIFT,
+    USED_MASK,
     VAR_CHAINED,
     VAR_ENTRY_FREE,
     VAR_HEADER_WORDS,
@@ -95,7 +99,10 @@ def page_is_sound(mem, fragment, page, logical):
     for slot in range(fresh):
         head = mem[base + PAGE_HEADER_WORDS + slot * mem[fragment + F_ROW_WORDS]]
         used += 1 if (head >> STATE_SHIFT) & STATE_MASK != FREE else 0
-    return used == mem[base + PG_USED]
+    side = mem[base + PG_USED] >> SIDE_SHIFT
+    if side != 0 and (mem[fragment + F_VAR_SINCE] == 0 or side < 0 or side >= mem.size >> PAGE_SHIFT):
+        return False
+    return used == mem[base + PG_USED] & USED_MASK
 
 
 @helper
@@ -205,8 +212,11 @@ def row_fault(mem, fragment, rowid, row, newest_epoch):
         return OK
     if state == LIVE and (mem[row + 1] < 0 or mem[row + 1] > newest_epoch):
         return FAULT_EPOCH
-    if mem[fragment + F_HAS_VAR] and not var_is_sound(mem, fragment, mem[row + mem[fragment + F_ROW_WORDS] - 1]):
-        return FAULT_VAR
+    if mem[fragment + F_HAS_VAR]:
+        reference = var_of(mem, fragment, row)
+        may_be_none = reference == 0 and mem[fragment + F_VAR_SINCE] != 0
+        if not may_be_none and not var_is_sound(mem, fragment, reference):
+            return FAULT_VAR
     if entries_of(mem, fragment, row_tag(mem, fragment, row, mem[fragment + F_INDEX_SEED]), rowid) != 1:
         return FAULT_INDEX
     return OK

@@ -12,11 +12,12 @@ from engine.kernels.changes import drop_operation, restore_delete, set_lock
 from engine.kernels.index_changes import return_promises
 from engine.kernels.own_images import is_away, newest_operation
 from engine.kernels.primary import index_remove, row_tag
-from engine.kernels.reads import write_entry
+from engine.kernels.reads import write_lcp_entry
 from engine.kernels.rows import give_slot, known_row_address
+from engine.kernels.side_pages import set_var, var_of, words_of_var
 from engine.kernels.undo import undo_unpromise
 from engine.kernels.unique_changes import give_inserted, give_updated
-from engine.kernels.varparts import give_var, var_words
+from engine.kernels.varparts import give_var
 from engine.kernels.versions import keep_version
 from engine.kernels.words import move_words
 from engine.layout.arena import (
@@ -29,6 +30,7 @@ from engine.layout.arena import (
     F_INDEX_SEED,
     F_LCP_ACTIVE,
     F_LCP_COPIED,
+    F_LCP_HAS_VAR,
     F_LCP_PAGES,
     F_LCP_POSITION,
     F_RESERVED_ROWS,
@@ -162,11 +164,11 @@ def keep_old(mem, fragment, rowid, row, copies):
         return OK
     if mem[fragment + F_LCP_ACTIVE] == 1:
         need = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
-        if mem[fragment + F_HAS_VAR]:
-            need += var_words(mem, mem[row + mem[fragment + F_ROW_WORDS] - 1])
+        if mem[fragment + F_LCP_HAS_VAR]:
+            need += words_of_var(mem, var_of(mem, fragment, row))
         if copies[0] + need > copies.size:
             return ST_INVARIANT
-        copies[0] += write_entry(mem, copies, fragment, rowid, row, False, copies, copies[0])
+        copies[0] += write_lcp_entry(mem, fragment, rowid, row, copies, copies[0])
         mem[fragment + F_LCP_COPIED] += 1
     mem[row] |= LCP_BIT
     return OK
@@ -224,9 +226,7 @@ def apply_update(mem, txn, buf, operation, epoch, author, copies):
     # Its disk reference, the last word, stays.
     move_words(buf, at, mem, row + ROW_HEADER_WORDS, mem[fragment + F_FIXED_WORDS] - mem[fragment + F_HAS_DISK])
     if mem[operation + O_VAR] != 0:
-        where = row + mem[fragment + F_ROW_WORDS] - 1
-        give_var(mem, fragment, mem[where])
-        mem[where] = mem[operation + O_VAR]
+        give_var(mem, fragment, set_var(mem, fragment, row, mem[operation + O_VAR]))
     stamp(mem, txn, row, LIVE, epoch, author)
     release_row(mem, txn, row, operation)
     return OK
@@ -248,7 +248,7 @@ def apply_delete(mem, txn, operation, epoch, author, copies):
     if status != OK:
         return ST_INVARIANT
     if mem[fragment + F_HAS_VAR]:
-        give_var(mem, fragment, mem[row + mem[fragment + F_ROW_WORDS] - 1])
+        give_var(mem, fragment, set_var(mem, fragment, row, 0))
     release_row(mem, txn, row, operation)
     stamp(mem, txn, row, FREE, epoch, author)
     give_slot(mem, fragment, rowid, row)
@@ -394,7 +394,7 @@ def abort_insert(mem, txn, operation):
             status = ST_INVARIANT
         give_inserted(mem, txn, fragment, rowid)
         if mem[fragment + F_HAS_VAR]:
-            give_var(mem, fragment, mem[row + mem[fragment + F_ROW_WORDS] - 1])
+            give_var(mem, fragment, set_var(mem, fragment, row, 0))
         release_row(mem, txn, row, operation)
         mem[row] = mem[row] & LCP_BIT
         give_slot(mem, fragment, rowid, row)

@@ -29,6 +29,7 @@ from engine.kernels.own_images import is_away, lock_owner, newest_operation, own
 from engine.kernels.partitions import fragment_of
 from engine.kernels.primary import entry_rowid, image_key, index_find, tag_of
 from engine.kernels.rows import known_row_address
+from engine.kernels.side_pages import record_has_var
 from engine.kernels.undo import undo_promise
 from engine.layout.arena import (
     COUNT_SHIFT,
@@ -39,6 +40,8 @@ from engine.layout.arena import (
     F_INDEX_BLOCKS,
     F_TABLESPACE,
     LOCK_MASK,
+    MODE_BITS,
+    MODE_MASK,
     MODE_UPDATE,
     MODE_UPDATE_KEPT,
     O_BACK,
@@ -52,6 +55,7 @@ from engine.layout.arena import (
     OP_RECORD_SHIFT,
     OP_REINSERT,
     ROW_HEADER_WORDS,
+    ST_ALTERED,
     ST_DAMAGED,
     ST_MISSING,
     ST_MORE,
@@ -59,6 +63,7 @@ from engine.layout.arena import (
     ST_SPACE,
     ST_SPOOLED,
     T_FIXED_WORDS,
+    T_FORMAT,
     T_FRAGMENT_LIST,
     T_KEY_WORDS,
     T_SEED,
@@ -121,7 +126,9 @@ def own_disk(mem, buf, fragment, row):
     if word & OP_KIND_MASK == KIND_INSERT:
         return mem[reference_at(mem, fragment, row)]
     image = (word >> OP_RECORD_SHIFT) + OPERATION_WORDS
-    return image + image_words(buf, image, mem[fragment + F_FIXED_WORDS], mem[fragment + F_HAS_VAR])
+    return image + image_words(
+        buf, image, mem[fragment + F_FIXED_WORDS], record_has_var(mem, fragment, buf[image - OPERATION_WORDS + 1])
+    )
 
 
 @helper
@@ -242,6 +249,10 @@ def put_disk_existing(mem, txn, buf, fragment, rowid, images, at, mode):
 )
 def put_disk_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode):
     """`put_rows` for a table with disk columns; `offsets` is never empty. X_PAGE is the page of ST_PAGE, ST_DAMAGED."""
+    if mode >> MODE_BITS != mem[table + T_FORMAT]:
+        mem[txn + X_ROW] = start
+        return ST_ALTERED
+    mode &= MODE_MASK
     fixed = mem[table + T_FIXED_WORDS]
     held = mem[table + T_KEY_WORDS]
     fragments = mem[table + T_FRAGMENT_LIST]
@@ -340,7 +351,7 @@ def unplan_operation(mem, buf, operation):
     count = mem[operation + O_ROWID] >> COUNT_SHIFT if kind == KIND_INSERT else 1
     image = record + OPERATION_WORDS
     for _ in range(count):
-        part = image + image_words(buf, image, fixed, mem[fragment + F_HAS_VAR])
+        part = image + image_words(buf, image, fixed, record_has_var(mem, fragment, buf[record + 1]))
         disk = buf[part] & VAR_WORDS_MASK
         plan = buf[image + fixed - 1]
         buf[image + fixed - 1] = 0

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.words import move_words
-from engine.layout.row import DISK_VERSION, DISK_VERSION_SHIFT, VAR_HEADER_WORDS, VAR_WORDS_MASK
+from engine.layout.row import (
+    DISK_VERSION,
+    DISK_VERSION_SHIFT,
+    VAR_COUNT_MASK,
+    VAR_COUNT_SHIFT,
+    VAR_HEADER_WORDS,
+    VAR_WORDS_MASK,
+)
 
 
 @kernel(
@@ -53,6 +60,14 @@ def _var_words(images, at):
     return words
 
 
+@helper
+def _is_var(images, at):
+    """Whether a var part stands at word `at` instead of a disk part, which has no columns to count and two words."""
+    if at >= images.size:
+        return False
+    return (images[at] >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK != 0 or images[at] & VAR_WORDS_MASK == VAR_HEADER_WORDS
+
+
 @kernel(
     "int64(int64[::1], Array(int64, 1, 'C', readonly=True), Array(int64, 1, 'C', readonly=True), int64, int64, int64,"
     " int64, int64)",
@@ -61,7 +76,8 @@ def _var_words(images, at):
 def find_disk_parts(starts, images, offsets, fixed_words, has_var, disk_fixed_words, disk_has_var, count):
     """Where the disk part of each image starts; returns count, or -1 - row if an image's lengths contradict each other.
 
-    `fixed_words` and `has_var` describe the part in memory, the other two the disk part.
+    `fixed_words` and `has_var` describe the part in memory, the other two the disk part. Rows of a table that got var
+    parts since have one although has_var is 0.
     """
     if count > starts.size or count > offsets.size:
         return -1
@@ -70,7 +86,7 @@ def find_disk_parts(starts, images, offsets, fixed_words, has_var, disk_fixed_wo
         if at < 0 or at > images.size - fixed_words:
             return -1 - row
         at += fixed_words
-        if has_var:
+        if has_var or _is_var(images, at):
             words = _var_words(images, at)
             if words < 0:
                 return -1 - row

@@ -34,6 +34,7 @@ from engine.kernels.disk_parts import (
 from engine.kernels.disk_space import space_is_fresh, space_word
 from engine.kernels.own_images import is_away
 from engine.kernels.rows import known_row_address
+from engine.kernels.side_pages import record_has_var, var_of
 from engine.kernels.undo import undo_has_room
 from engine.kernels.varparts import var_words
 from engine.kernels.versions import await_part
@@ -170,8 +171,9 @@ def add_inserted(mem, txn, buf, operation, begun, out):
 def insert_image(mem, fragment, row):
     """Offset in the buffer of the image of a RESERVED row, whose reference word leads to its disk part."""
     part = mem[reference_at(mem, fragment, row)]
-    if mem[fragment + F_HAS_VAR]:
-        part -= var_words(mem, mem[row + mem[fragment + F_ROW_WORDS] - 1])
+    reference = var_of(mem, fragment, row) if mem[fragment + F_HAS_VAR] else 0
+    if reference != 0:
+        part -= var_words(mem, reference)
     return part - mem[fragment + F_FIXED_WORDS]
 
 
@@ -293,7 +295,7 @@ def prepare_disk_update(mem, txn, buf, operation, epoch):
     image = record + OPERATION_WORDS
     plan = buf[image + fixed - 1]
     if plan < 0:
-        at = image + image_words(buf, image, fixed, mem[fragment + F_HAS_VAR])
+        at = image + image_words(buf, image, fixed, record_has_var(mem, fragment, buf[record + 1]))
         status = write_chunks(mem, txn, fragment, rowid, plan, buf, at, buf[at] & VAR_WORDS_MASK, epoch)
         if status != OK:
             return status
@@ -316,7 +318,8 @@ def finish_disk_update(mem, txn, buf, operation, epoch):
     where = reference_at(mem, fragment, known_row_address(mem, fragment, rowid))
     old = mem[where]
     image = (mem[operation + O_RECORD] >> OP_RECORD_SHIFT) + OPERATION_WORDS
-    at = image + image_words(buf, image, fixed, mem[fragment + F_HAS_VAR])
+    has_var = record_has_var(mem, fragment, buf[image - OPERATION_WORDS + 1])
+    at = image + image_words(buf, image, fixed, has_var)
     words = buf[at] & VAR_WORDS_MASK
     plan = buf[image + fixed - 1]
     mem[txn + X_CHUNK] = 0

@@ -26,11 +26,11 @@ from engine.kernels.disk_parts import (
 from engine.kernels.disk_space import extent_of
 from engine.kernels.lcp import checked_image_words, place_row
 from engine.kernels.replay import live_row, replay_delete, replay_update
+from engine.kernels.side_pages import record_has_var
 from engine.kernels.words import move_words
 from engine.layout.arena import (
     COUNT_SHIFT,
     F_FIXED_WORDS,
-    F_HAS_VAR,
     F_REPLAY_EPOCH,
     F_TABLESPACE,
     OK,
@@ -213,7 +213,8 @@ def replay_disk_insert(mem, txn, fragment, words, at, size, epoch, state):
     while state[R_ROW] < count:
         image = state[R_IMAGE]
         rowid = first + state[R_ROW]
-        part = checked_image_words(mem[fragment + F_FIXED_WORDS], mem[fragment + F_HAS_VAR], words, image, stop)
+        has_var = record_has_var(mem, fragment, words[at + 1])
+        part = checked_image_words(mem[fragment + F_FIXED_WORDS], has_var, words, image, stop)
         if part < 0:
             return ST_INVARIANT
         disk = checked_disk_words(words, image + part, stop)
@@ -244,7 +245,8 @@ def replay_disk_update(mem, txn, fragment, words, at, size, epoch, state):
         return drop_chunks(mem, txn, fragment, epoch)
     space = mem[fragment + F_TABLESPACE]
     image = at + OPERATION_WORDS
-    part = checked_image_words(mem[fragment + F_FIXED_WORDS], mem[fragment + F_HAS_VAR], words, image, at + size)
+    has_var = record_has_var(mem, fragment, words[at + 1])
+    part = checked_image_words(mem[fragment + F_FIXED_WORDS], has_var, words, image, at + size)
     if part < 0:
         return ST_INVARIANT
     disk = checked_disk_words(words, image + part, at + size)

@@ -8,8 +8,9 @@ partition lose entries as they change and get no new ones; the rest goes before 
 from __future__ import annotations
 
 from engine.kernels import helper
-from engine.kernels.key_words import encode_here, encode_key, side_part
+from engine.kernels.key_words import NO_VAR_PART, encode_here, encode_key, is_chained, side_part
 from engine.kernels.rows import map_get
+from engine.kernels.side_pages import var_of
 from engine.kernels.tree_changes import add_row, delete_entry, remove_row
 from engine.kernels.tree_promises import promise_entries, return_promise
 from engine.kernels.varparts import chunk_address
@@ -19,14 +20,10 @@ from engine.layout.arena import (
     F_HAS_VAR,
     F_INDEXES,
     F_NUMBER,
-    F_ROW_WORDS,
     OK,
-    PAGE_SHIFT,
-    PAGE_WORDS,
     ST_INVARIANT,
     ST_MEMORY,
     ST_MISSING,
-    VAR_CHAINED,
     X_GENERATION,
     X_INDEXED,
 )
@@ -149,10 +146,9 @@ def encode_image(mem, tree, fragment, row, buf, at, is_var_kept):
     if not is_var_kept:
         var_at = at + mem[fragment + F_FIXED_WORDS]
         return encode_key(mem, tree, buf, at, buf, var_at, 0, mem, value, mem, out, limit)
-    reference = mem[row + mem[fragment + F_ROW_WORDS] - 1]
-    var_at = chunk_address(mem, reference)
-    chunk = mem[((reference >> 16) << PAGE_SHIFT) + PAGE_WORDS - 1 - (reference & 0xFFFF)]
-    if chunk & VAR_CHAINED == 0:
+    reference = var_of(mem, fragment, row)
+    var_at = chunk_address(mem, reference) if reference != 0 else NO_VAR_PART
+    if reference != 0 and not is_chained(mem, reference):
         reference = 0
     return encode_key(mem, tree, buf, at, mem, var_at, reference, mem, value, mem, out, limit)
 

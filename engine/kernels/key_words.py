@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.checksums import shift_right
+from engine.kernels.side_pages import var_of
 from engine.kernels.varparts import chunk_address
 from engine.kernels.words import move_words, word_at
 from engine.layout.arena import (
@@ -71,6 +72,7 @@ INFINITY32 = 0xFF << 23
 ONES = 0x0101010101010101
 HIGHS = 0x8080808080808080 - (1 << 64)
 PAIRS = 0x00FF00FF00FF00FF
+NO_VAR_PART = 0  # instead of its address: every column is absent
 QUADS = 0x0000FFFF0000FFFF
 
 
@@ -156,15 +158,23 @@ def ordered_float(value, bits, infinity):
 
 @helper
 def put_number(words, byte, kind, width, out, base, bit):
-    """Put a value of fixed size down: in its own width, big end first, its sign bit turned."""
+    """Put a value of fixed size down, which does not lie across words."""
     at = byte >> 3
     if kind == CLASS_WIDE:
-        bit = put_bits(out, base, bit, word_at(words, at + 1) ^ LOWEST, 64)
-        return put_bits(out, base, bit, word_at(words, at), 64)
+        return put_words(word_at(words, at), word_at(words, at + 1), kind, width, out, base, bit)
+    return put_words(word_at(words, at) >> ((byte & 7) << 3), 0, kind, width, out, base, bit)
+
+
+@helper
+def put_words(low, high, kind, width, out, base, bit):
+    """Put a number down, given its words: in its own width, big end first, its sign bit turned."""
+    if kind == CLASS_WIDE:
+        bit = put_bits(out, base, bit, high ^ LOWEST, 64)
+        return put_bits(out, base, bit, low, 64)
     bits = width << 3
-    value = word_at(words, at)
+    value = low
     if bits < 64:
-        value = (value >> ((byte & 7) << 3)) & ((1 << bits) - 1)
+        value &= (1 << bits) - 1
     if kind == CLASS_FLOAT64:
         value = ordered_float(value, 64, INFINITY64)
     elif kind == CLASS_FLOAT32:
@@ -197,7 +207,7 @@ def copy_chained(mem, reference, first, count, target, at):
 @helper
 def put_var(mem, tree, column, nullable, parts, var_at, reference, side, side_at, out, base, bit, limit):
     """Put a var column down, NULL bit included. Of a chained part parts[var_at:] is the first chunk."""
-    header = parts[var_at]
+    header = parts[var_at] if var_at != NO_VAR_PART else 0
     ends = var_at + 1 + ((header >> VAR_KEY_WORDS_SHIFT) & VAR_KEY_WORDS_MASK)
     columns = (header >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK
     ordinal = mem[column + CW_AT]
@@ -208,6 +218,8 @@ def put_var(mem, tree, column, nullable, parts, var_at, reference, side, side_at
             bit = put_bits(out, base, bit, 1, 1)
         constants = mem[tree + I_SIDE] + SIDE_CONSTANTS * mem[tree + I_SIDE_STRIDE]
         byte = (constants << 3) + mem[column + CW_MISSING]
+        if mem[column + CW_CLASS] != CLASS_BYTES:
+            return put_number(mem, byte, mem[column + CW_CLASS], mem[column + CW_BYTES], out, base, bit)
         return put_bytes(mem, byte, mem[column + CW_MISSING_BYTES], out, base, bit, limit)
     end = parts[ends + (ordinal >> 1)] >> ((ordinal & 1) << 5)
     if nullable:
@@ -220,10 +232,23 @@ def put_var(mem, tree, column, nullable, parts, var_at, reference, side, side_at
     count = (end & VAR_END_MASK) - begin
     byte = ((ends - var_at + ((columns + 1) >> 1)) << 3) + begin
     if reference == 0:
-        return put_bytes(parts, (var_at << 3) + byte, count, out, base, bit, limit)
+        return put_var_value(mem, column, parts, (var_at << 3) + byte, count, out, base, bit, limit)
     if count > 0:
         copy_chained(mem, reference, byte >> 3, ((byte & 7) + count + 7) >> 3, side, side_at)
-    return put_bytes(side, (side_at << 3) + (byte & 7), count, out, base, bit, limit)
+    return put_var_value(mem, column, side, (side_at << 3) + (byte & 7), count, out, base, bit, limit)
+
+
+@helper
+def put_var_value(mem, column, parts, byte, count, out, base, bit, limit):
+    """Put the value at a byte address of a var part down: bytes, or a number of an added column, wherever it begins."""
+    kind = mem[column + CW_CLASS]
+    if kind == CLASS_BYTES:
+        return put_bytes(parts, byte, count, out, base, bit, limit)
+    width = mem[column + CW_BYTES]
+    size = min(width, 8)
+    low = shift_right(big_end_first(bytes_at(parts, byte, size)), 64 - (size << 3))
+    high = big_end_first(bytes_at(parts, byte + 8, 8)) if width > 8 else 0
+    return put_words(low, high, kind, width, out, base, bit)
 
 
 @helper
@@ -292,11 +317,11 @@ def row_of_place(mem, place):
 
 @helper
 def var_of_place(mem, place):
-    """Var reference of the row at a place; 0 if its table has no var parts."""
+    """Var reference of the row at a place; 0 if it has no var part."""
     fragment = mem[((place >> PLACE_SHIFT) << PAGE_SHIFT) + PG_FRAGMENT]
     if mem[fragment + F_HAS_VAR] == 0:
         return 0
-    return mem[row_of_place(mem, place) + mem[fragment + F_ROW_WORDS] - 1]
+    return var_of(mem, fragment, row_of_place(mem, place))
 
 
 @helper
@@ -310,7 +335,7 @@ def is_chained(mem, reference):
 def encode_beside(mem, tree, place, fixed, at, side, side_at, out, base, limit):
     """`encode_key` of a fixed image fixed[at:] beside the var part of the row at a place."""
     reference = var_of_place(mem, place)
-    var_at = chunk_address(mem, reference) if reference else 0
+    var_at = chunk_address(mem, reference) if reference else NO_VAR_PART
     if reference and not is_chained(mem, reference):
         reference = 0
     return encode_key(mem, tree, fixed, at, mem, var_at, reference, side, side_at, out, base, limit)

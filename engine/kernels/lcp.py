@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.primary import image_key, index_find, index_insert, index_pile_up, order_index, tag_of
-from engine.kernels.reads import entry_words, write_entry
+from engine.kernels.reads import lcp_entry_words, write_lcp_entry
 from engine.kernels.rows import known_row_address, map_get, map_leaf, take_given_slot
+from engine.kernels.side_pages import is_empty_var, make_side, set_var
 from engine.kernels.varparts import take_var
 from engine.kernels.words import move_words
 from engine.layout.arena import (
@@ -24,6 +25,7 @@ from engine.layout.arena import (
     F_LCP_ACTIVE,
     F_LCP_COPIED,
     F_LCP_EPOCH,
+    F_LCP_HAS_VAR,
     F_LCP_PAGES,
     F_LCP_POSITION,
     F_LCP_SCANNED,
@@ -72,6 +74,7 @@ def start_lcp(mem, fragment, epoch):
     mem[fragment + F_LCP_SCANNED] = 0
     mem[fragment + F_LCP_COPIED] = 0
     mem[fragment + F_LCP_SKIPPED] = 0
+    mem[fragment + F_LCP_HAS_VAR] = mem[fragment + F_HAS_VAR]
     return OK
 
 
@@ -116,10 +119,10 @@ def scan_lcp(mem, fragment, out, limit, state):
             if changed:
                 mem[fragment + F_LCP_SKIPPED] += 1
             elif writing:
-                need = entry_words(mem, fragment, row, False)
+                need = lcp_entry_words(mem, fragment, row)
                 if state[0] + need > out.size:
                     return ST_SPACE - need
-                state[0] += write_entry(mem, out, fragment, position, row, False, out, state[0])
+                state[0] += write_lcp_entry(mem, fragment, position, row, out, state[0])
                 state[1] += 1
                 mem[fragment + F_LCP_SCANNED] += 1
         mem[row] = head & ~LCP_BIT
@@ -152,7 +155,7 @@ def place_image(mem, fragment, rowid, epoch, author, images, at, words):
     """`place_row` without the index."""
     fixed = mem[fragment + F_FIXED_WORDS]
     reference = 0
-    if mem[fragment + F_HAS_VAR]:
+    if words > fixed and not is_empty_var(mem, fragment, words - fixed):
         reference = take_var(mem, fragment, images, at + fixed, words - fixed)
         if reference == 0:
             return ST_MEMORY
@@ -162,7 +165,9 @@ def place_image(mem, fragment, rowid, epoch, author, images, at, words):
     row = known_row_address(mem, fragment, rowid)
     move_words(images, at, mem, row + ROW_HEADER_WORDS, fixed)
     if reference != 0:
-        mem[row + mem[fragment + F_ROW_WORDS] - 1] = reference
+        if make_side(mem, fragment, row) != OK:
+            return ST_MEMORY
+        set_var(mem, fragment, row, reference)
     mem[row] = LIVE << STATE_SHIFT | (author & AUTHOR_MASK) << AUTHOR_SHIFT
     mem[row + 1] = epoch
     mem[fragment + F_ROWS] += 1
@@ -204,11 +209,11 @@ def place_entry(mem, fragment, words, at, size):
 def load_entries(mem, fragment, words, start, stop, state):
     """Load entries words[start:stop] of a data file into its fragment, on private memory; `finish_entries` ends it.
 
-    state: [offset reached, rows loaded]. Returns OK or the status of the entry at state[0]; an entry of another
-    fragment is ST_INVARIANT.
+    F_LCP_HAS_VAR says whether entries have a var part. state: [offset reached, rows loaded]. Returns OK or the status
+    of the entry at state[0]; an entry of another fragment is ST_INVARIANT.
     """
     fixed = mem[fragment + F_FIXED_WORDS]
-    has_var = mem[fragment + F_HAS_VAR]
+    has_var = mem[fragment + F_LCP_HAS_VAR]
     held = mem[fragment + F_KEY_WORDS]
     seed = mem[fragment + F_INDEX_SEED]
     table = mem[fragment + F_TABLE]

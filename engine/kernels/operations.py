@@ -29,15 +29,18 @@ from engine.layout.arena import (
     LOCK_MASK,
     LOCK_SHARED,
     LOCK_WAITED,
+    MODE_BITS,
     MODE_DELETE,
     MODE_FIND,
     MODE_INSERT,
+    MODE_MASK,
     MODE_UPDATE,
     MODE_WRITE,
     OK,
     OP_REINSERT,
     OP_WAS_SHARED,
     S_TOUCHED,
+    ST_ALTERED,
     ST_BUSY,
     ST_DUPLICATE,
     ST_MEMORY,
@@ -48,6 +51,7 @@ from engine.layout.arena import (
     STATE_MASK,
     STATE_SHIFT,
     T_FIXED_WORDS,
+    T_FORMAT,
     T_FRAGMENT_LIST,
     T_KEY_WORDS,
     T_SEED,
@@ -122,8 +126,13 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
 
     offsets: image offsets, or empty for images of equal size. order: positions sorted by fragment, or empty.
     hashes: fragment << 29 | tag per image, or empty to compute them here. Returns OK, the status of row X_ROW, or
-    ST_MORE (X_ROW is the next row): a segment of the index was rebuilt, which is enough for one call.
+    ST_MORE (X_ROW is the next row): a segment of the index was rebuilt, which is enough for one call; or ST_ALTERED:
+    the images are not of the version that mode names beside itself.
     """
+    if mode >> MODE_BITS != mem[table + T_FORMAT]:
+        mem[txn + X_ROW] = start
+        return ST_ALTERED
+    mode &= MODE_MASK
     fixed = mem[table + T_FIXED_WORDS]
     held = mem[table + T_KEY_WORDS]
     fragments = mem[table + T_FRAGMENT_LIST]

@@ -6,8 +6,8 @@ A row's lock word leads to its newest operation, an operation to the one before 
 from __future__ import annotations
 
 from engine.kernels import helper
+from engine.kernels.side_pages import var_of
 from engine.layout.arena import (
-    F_ROW_WORDS,
     LOCK_MASK,
     LOCK_OP_MASK,
     LOCK_SHARED,
@@ -45,7 +45,7 @@ def var_as_of(mem, fragment, row, operation):
         if mem[operation + O_VAR] != 0:
             return mem[operation + O_VAR]
         operation = mem[operation + O_PREVIOUS]
-    return mem[row + mem[fragment + F_ROW_WORDS] - 1]
+    return var_of(mem, fragment, row)
 
 
 @helper

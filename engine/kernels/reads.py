@@ -20,8 +20,8 @@ from engine.kernels.primary import (
 )
 from engine.kernels.rows import known_row_address, map_get
 from engine.kernels.segments import segment_of
-from engine.kernels.varparts import var_words
-from engine.kernels.words import word_at
+from engine.kernels.side_pages import put_var, var_of, words_of_var
+from engine.kernels.words import move_words, word_at
 from engine.layout.arena import (
     AUTHOR_MASK,
     AUTHOR_SHIFT,
@@ -29,6 +29,7 @@ from engine.layout.arena import (
     F_FIXED_WORDS,
     F_HAS_VAR,
     F_INDEX_COUNT,
+    F_LCP_HAS_VAR,
     F_NUMBER,
     F_PAGES,
     F_ROW_WORDS,
@@ -40,6 +41,7 @@ from engine.layout.arena import (
     PAGE_SHIFT,
     PG_FRESH,
     RESERVED,
+    ROW_HEADER_WORDS,
     S_TOUCHED,
     ST_MISSING,
     ST_MORE,
@@ -66,8 +68,33 @@ def entry_words(mem, fragment, row, mine):
     """Words of the entry of a row."""
     words = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
     if mem[fragment + F_HAS_VAR]:
-        words += var_words(mem, own_var(mem, fragment, row) if mine else mem[row + mem[fragment + F_ROW_WORDS] - 1])
+        words += words_of_var(mem, own_var(mem, fragment, row) if mine else var_of(mem, fragment, row))
     return words
+
+
+@helper
+def lcp_entry_words(mem, fragment, row):
+    """Words of the entry of a committed row in the local checkpoint that runs."""
+    words = ENTRY_WORDS + mem[fragment + F_FIXED_WORDS]
+    if mem[fragment + F_LCP_HAS_VAR]:
+        words += words_of_var(mem, var_of(mem, fragment, row))
+    return words
+
+
+@helper
+def write_lcp_entry(mem, fragment, rowid, row, out, at):
+    """Write the entry of a committed row for the local checkpoint that runs, in the form rows had when that began;
+    returns its words. The caller has made room.
+    """
+    out[at] = rowid
+    out[at + 1] = mem[row + 1]
+    author = (mem[row] >> AUTHOR_SHIFT) & AUTHOR_MASK
+    out[at + 2] = _pack_entry_place(author, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
+    fixed = mem[fragment + F_FIXED_WORDS]
+    move_words(mem, row + ROW_HEADER_WORDS, out, at + ENTRY_WORDS, fixed)
+    if mem[fragment + F_LCP_HAS_VAR]:
+        return ENTRY_WORDS + fixed + put_var(mem, var_of(mem, fragment, row), out, at + ENTRY_WORDS + fixed)
+    return ENTRY_WORDS + fixed
 
 
 @helper

@@ -9,6 +9,7 @@ from engine.kernels import helper, kernel
 from engine.kernels.lcp import checked_image_words, place_row
 from engine.kernels.primary import AHEAD_ROWS, image_key, index_remove, key_equals, row_tag
 from engine.kernels.rows import give_slot, row_address
+from engine.kernels.side_pages import is_empty_var, make_side, record_has_var, set_var
 from engine.kernels.varparts import give_var, take_var
 from engine.kernels.words import move_words, word_at
 from engine.layout.arena import (
@@ -61,8 +62,9 @@ def replay_insert(mem, fragment, words, at, size, epoch):
     author = words[at + 3] >> AUTHOR_SHIFT
     image = at + OPERATION_WORDS
     fixed = mem[fragment + F_FIXED_WORDS]
+    has_var = record_has_var(mem, fragment, words[at + 1])
     for number in range(count):
-        image_size = checked_image_words(fixed, mem[fragment + F_HAS_VAR], words, image, at + size)
+        image_size = checked_image_words(fixed, has_var, words, image, at + size)
         if image_size < 0:
             return ST_INVARIANT
         status = place_row(mem, fragment, rowid + number, epoch, author, words, image, image_size)
@@ -89,23 +91,26 @@ def replay_update(mem, fragment, words, at, size, epoch):
         return ST_MISSING
     fixed = mem[fragment + F_FIXED_WORDS]
     image = at + OPERATION_WORDS
+    has_var = record_has_var(mem, fragment, words[at + 1])
     kept = (words[at] >> FLAGS_SHIFT) & FLAGS_MASK & FLAG_VAR_KEPT
     if kept:
         if size != OPERATION_WORDS + fixed:
             return ST_INVARIANT
-    elif checked_image_words(fixed, mem[fragment + F_HAS_VAR], words, image, at + size) != size - OPERATION_WORDS:
+    elif checked_image_words(fixed, has_var, words, image, at + size) != size - OPERATION_WORDS:
         return ST_INVARIANT
     if not kept or mem[fragment + F_KEY_WORDS] > 0:
         first, key_words = image_key(words, image, fixed, mem[fragment + F_KEY_WORDS])
         if first + key_words > at + size or not key_equals(mem, fragment, row, words, first, key_words):
             return ST_INVARIANT
-    if mem[fragment + F_HAS_VAR] and not kept:
-        reference = take_var(mem, fragment, words, image + fixed, size - OPERATION_WORDS - fixed)
-        if reference == 0:
-            return ST_MEMORY
-        where = row + mem[fragment + F_ROW_WORDS] - 1
-        give_var(mem, fragment, mem[where])
-        mem[where] = reference
+    if has_var and not kept:
+        reference = 0
+        if not is_empty_var(mem, fragment, size - OPERATION_WORDS - fixed):
+            if make_side(mem, fragment, row) != OK:
+                return ST_MEMORY
+            reference = take_var(mem, fragment, words, image + fixed, size - OPERATION_WORDS - fixed)
+            if reference == 0:
+                return ST_MEMORY
+        give_var(mem, fragment, set_var(mem, fragment, row, reference))
     # Its disk reference, the last word, stays.
     move_words(words, image, mem, row + ROW_HEADER_WORDS, fixed - mem[fragment + F_HAS_DISK])
     mem[row] = LIVE << STATE_SHIFT | (words[at + 3] >> AUTHOR_SHIFT) << AUTHOR_SHIFT
@@ -124,7 +129,7 @@ def replay_delete(mem, fragment, words, at, epoch):
     if index_remove(mem, fragment, tag, rowid) != OK:
         return ST_INVARIANT
     if mem[fragment + F_HAS_VAR]:
-        give_var(mem, fragment, mem[row + mem[fragment + F_ROW_WORDS] - 1])
+        give_var(mem, fragment, set_var(mem, fragment, row, 0))
     mem[row] = FREE << STATE_SHIFT | (words[at + 3] >> AUTHOR_SHIFT) << AUTHOR_SHIFT
     mem[row + 1] = epoch
     give_slot(mem, fragment, rowid, row)

@@ -33,11 +33,13 @@ from engine.layout.arena import (
     PG_NEXT,
     PG_PREVIOUS,
     PG_USED,
+    SIDE_SHIFT,
     ST_INVARIANT,
     ST_MEMORY,
     ST_PAGES,
     STATE_MASK,
     STATE_SHIFT,
+    USED_MASK,
 )
 
 
@@ -288,7 +290,7 @@ def give_slot(mem, fragment, rowid, at):
         list_append(mem, fragment, page)
     chain_slot(mem, base, words, rowid & 0xFFFF)
     mem[base + PG_USED] -= 1
-    if mem[base + PG_USED] > 0:
+    if mem[base + PG_USED] & USED_MASK:
         return
     if mem[fragment + F_FREE_HEAD] == page and mem[fragment + F_FREE_TAIL] == page:
         return  # the only page with room stays, or a lone row coming and going would make and drop it each time
@@ -304,4 +306,6 @@ def give_slot(mem, fragment, rowid, at):
     if logical < mem[fragment + F_RELEASED_HINT]:
         mem[fragment + F_RELEASED_HINT] = logical
     mem[fragment + F_FIXED_PAGES] -= 1
+    if mem[base + PG_USED] != 0:
+        give_page(mem, mem[fragment + F_POOL], mem[base + PG_USED] >> SIDE_SHIFT)
     give_page(mem, mem[fragment + F_POOL], page)

@@ -37,6 +37,7 @@ from engine.layout.arena import (
     F_TABLE,
     F_VAR_LISTS,
     F_VAR_PAGES,
+    F_VAR_SINCE,
     MAP_ROOTS,
     OK,
     P_DOWNWARDS,
@@ -51,6 +52,7 @@ from engine.layout.arena import (
     PAGE_HEADER_WORDS,
     PAGE_SHIFT,
     PAGE_WORDS,
+    PG_USED,
     POOL_WORDS,
     S_POOL,
     S_POOL_TOP,
@@ -58,6 +60,7 @@ from engine.layout.arena import (
     SEG_BLOCKS,
     SEG_OVERFLOW,
     SEG_WORDS,
+    SIDE_SHIFT,
     ST_MEMORY,
     ST_MORE,
     T_FIXED_WORDS,
@@ -73,6 +76,7 @@ from engine.layout.arena import (
     T_ROW_WORDS,
     T_SCHEMA_VERSION,
     T_SEED,
+    T_VAR_SINCE,
     TXN_WORDS,
     VAR_CLASSES,
     VP_NEXT,
@@ -163,6 +167,7 @@ def make_fragment(mem, table, number):
     mem[fragment + F_ROW_WORDS] = mem[table + T_ROW_WORDS]
     mem[fragment + F_FIXED_WORDS] = mem[table + T_FIXED_WORDS]
     mem[fragment + F_HAS_VAR] = mem[table + T_HAS_VAR]
+    mem[fragment + F_VAR_SINCE] = mem[table + T_VAR_SINCE]
     mem[fragment + F_KEY_WORDS] = mem[table + T_KEY_WORDS]
     mem[fragment + F_SLOTS] = (PAGE_WORDS - PAGE_HEADER_WORDS) // mem[table + T_ROW_WORDS]
     mem[fragment + F_POOL] = S_POOL
@@ -284,6 +289,8 @@ def drop_fragment_pages(mem, fragment, budget):
         logical = mem[fragment + F_PAGES] - 1
         page = map_get(mem, fragment, logical)
         if page > 0:
+            if mem[(page << PAGE_SHIFT) + PG_USED] >> SIDE_SHIFT != 0:
+                give_page(mem, pool, mem[(page << PAGE_SHIFT) + PG_USED] >> SIDE_SHIFT)
             give_page(mem, pool, page)
         mem[fragment + F_PAGES] = logical
         done += 1

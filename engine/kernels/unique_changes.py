@@ -9,13 +9,13 @@ from __future__ import annotations
 from engine.kernels import helper
 from engine.kernels.own_images import newest_operation, var_as_of
 from engine.kernels.rows import map_get
+from engine.kernels.side_pages import var_of
 from engine.kernels.unique_entries import entry_at, meet_others, remove_entry, take_entry
 from engine.kernels.unique_keys import NO_TAG, image_key_words, parted_tag, slot_tag, tag_in
 from engine.layout.arena import (
     COUNT_SHIFT,
     F_HAS_VAR,
     F_INDEXES,
-    F_ROW_WORDS,
     O_PREVIOUS,
     O_RECORD,
     O_ROWID,
@@ -146,7 +146,7 @@ def applied_var(mem, fragment, row, newest, operation):
         each = mem[each + O_PREVIOUS]
     if mem[operation + O_VAR] != 0:
         return mem[operation + O_VAR]
-    return mem[row + mem[fragment + F_ROW_WORDS] - 1]
+    return var_of(mem, fragment, row)
 
 
 @helper

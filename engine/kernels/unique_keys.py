@@ -6,7 +6,7 @@ Key words are those of ordered indexes, made by the same encoder; a key with a N
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
-from engine.kernels.key_words import encode_key, is_chained, row_of_place, side_part, var_of_place
+from engine.kernels.key_words import NO_VAR_PART, encode_key, is_chained, row_of_place, side_part, var_of_place
 from engine.kernels.own_images import own_fixed, own_var
 from engine.kernels.primary import tag_of
 from engine.kernels.varparts import chunk_address
@@ -38,7 +38,7 @@ NO_TAG = -1
 @helper
 def is_null_in_var(mem, column, parts, var_at):
     """Whether a var column is NULL in the var part parts[var_at:]."""
-    header = parts[var_at]
+    header = parts[var_at] if var_at != NO_VAR_PART else 0
     ordinal = mem[column + CW_AT]
     if ordinal >= (header >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK:
         return mem[column + CW_MISSING] < 0
@@ -80,7 +80,7 @@ def image_key_words(mem, index, fragment, images, at, number):
 @helper
 def parted_key_words(mem, index, fixed, at, reference, number):
     """`image_key_words` of the fixed image fixed[at:] with the var part `reference` (0: none) leads to."""
-    var_at = chunk_address(mem, reference) if reference else 0
+    var_at = chunk_address(mem, reference) if reference else NO_VAR_PART
     if has_null(mem, index, fixed, at, mem, var_at):
         return 0
     if reference and not is_chained(mem, reference):

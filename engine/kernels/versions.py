@@ -53,7 +53,9 @@ from engine.layout.versions import (
     DISK_WHOLE,
     SNAPSHOTS_LISTED,
     V_DISK,
+    V_DISK_MASK,
     V_ENDED,
+    V_ENTRY_SHIFT,
     V_FRAGMENT,
     V_KEY_LINK,
     V_PLACE,
@@ -244,7 +246,7 @@ def find_version(mem, fragment, rowid, epoch):
     while position >= mem[S_VERSION_TAIL]:
         at = version_at(mem, position)
         if mem[at + V_FRAGMENT] == fragment and mem[at + V_ROW] == rowid:
-            if mem[at + V_DISK] != DISK_KEPT:
+            if mem[at + V_DISK] & V_DISK_MASK != DISK_KEPT:
                 source = at
             if mem[at + V_ROW + 1] <= epoch:
                 return (at, source) if epoch < mem[at + V_ENDED] else (0, 0)
@@ -309,7 +311,7 @@ def is_to_keep(mem, fragment, rowid, row, keeps_disk):
     if keeps_disk or not mem[fragment + F_HAS_DISK]:
         return False
     newest = newest_version(mem, fragment, rowid)
-    return newest != 0 and mem[newest + V_DISK] == DISK_KEPT
+    return newest != 0 and mem[newest + V_DISK] & V_DISK_MASK == DISK_KEPT
 
 
 @helper
@@ -367,7 +369,8 @@ def keep_version(mem, fragment, rowid, row, ended, keeps_disk):
     mem[at + V_KEY_LINK] = mem[by_key]
     mem[at + V_FRAGMENT] = fragment
     mem[at + V_PLACE] = map_get(mem, fragment, rowid >> 16) << COMPACT_SLOT_BITS | rowid & 0xFFFF
-    mem[at + V_DISK] = disk
+    # Its words, for the table may get var parts later.
+    mem[at + V_DISK] = disk | words << V_ENTRY_SHIFT
     mem[at + V_TAG] = tag
     write_entry(mem, mem, fragment, rowid, row, False, mem, at + V_ROW)
     if more > 0:

@@ -98,7 +98,7 @@ def gather_versions(mem, table, epoch, until, limit, places, out, offsets, state
         if is_shown and mem[fragment + F_TABLE] == table:
             if state[0] >= places.size:
                 return ST_SPACE
-            words = write_version(mem, fragment, at, out, state[1])
+            words = write_version(mem, at, out, state[1])
             if words < 0:
                 return words
             places[state[0]] = mem[at + V_PLACE]

@@ -7,7 +7,6 @@ of `reads.py` and `disk_reads.py`.
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
-from engine.kernels.changes import image_words
 from engine.kernels.disk_changes import reference_at
 from engine.kernels.disk_lirs import touch_page
 from engine.kernels.disk_parts import part_on_page
@@ -20,7 +19,6 @@ from engine.kernels.words import move_words
 from engine.layout.arena import (
     ENTRY_WORDS,
     F_FIXED_WORDS,
-    F_HAS_VAR,
     F_KEY_WORDS,
     F_PAGES,
     F_ROW_WORDS,
@@ -44,7 +42,17 @@ from engine.layout.arena import (
     VAR_WORDS_MASK,
 )
 from engine.layout.disk_arena import SLOT_BITS, TS_CACHE
-from engine.layout.versions import DISK_LOST, V_DISK, V_ENDED, V_FRAGMENT, V_KEY_LINK, V_ROW, V_TAG
+from engine.layout.versions import (
+    DISK_LOST,
+    V_DISK,
+    V_DISK_MASK,
+    V_ENDED,
+    V_ENTRY_SHIFT,
+    V_FRAGMENT,
+    V_KEY_LINK,
+    V_ROW,
+    V_TAG,
+)
 
 ASKED_SLOTS = 8  # a look into the version store counts as so many slots
 
@@ -71,16 +79,15 @@ def slot_since(mem, row, emptied, epoch):
 
 
 @helper
-def version_words(mem, fragment, at):
+def version_words(mem, at):
     """Words of the row's entry in a version, without its disk part."""
-    image = at + V_ROW + ENTRY_WORDS
-    return ENTRY_WORDS + image_words(mem, image, mem[fragment + F_FIXED_WORDS], mem[fragment + F_HAS_VAR])
+    return mem[at + V_DISK] >> V_ENTRY_SHIFT
 
 
 @helper
-def write_version(mem, fragment, at, out, place):
+def write_version(mem, at, out, place):
     """Copy the row's entry of a version to out[place:] without its disk part; its words, or ST_SPACE - words needed."""
-    words = version_words(mem, fragment, at)
+    words = version_words(mem, at)
     if place + words > out.size:
         return ST_SPACE - words
     move_words(mem, at + V_ROW, out, place, words)
@@ -90,13 +97,13 @@ def write_version(mem, fragment, at, out, place):
 @helper
 def write_version_whole(mem, fragment, rowid, at, source, out, place, state):
     """Copy a version with its disk part, which `source` has (0: the live row); words or status as `read_whole`."""
-    before = version_words(mem, fragment, at)
+    before = version_words(mem, at)
     link = 0
     stamp = 0
     if source != 0:
-        if mem[source + V_DISK] == DISK_LOST:
+        if mem[source + V_DISK] & V_DISK_MASK == DISK_LOST:
             return ST_TOO_OLD
-        address = source + V_ROW + version_words(mem, fragment, source)
+        address = source + V_ROW + version_words(mem, source)
         words = mem[address] & VAR_WORDS_MASK
         here = words
     else:
@@ -144,7 +151,7 @@ def read_at(mem, epoch, with_disk, fragment, rowid, out, place, state):
         return ST_MISSING
     if with_disk:
         return write_version_whole(mem, fragment, rowid, at, source, out, place, state)
-    return write_version(mem, fragment, at, out, place)
+    return write_version(mem, at, out, place)
 
 
 @helper
@@ -210,7 +217,7 @@ def scan_snapshot(mem, fragment, epoch, is_copied, limit, out, offsets, state):
                     if state[0] >= offsets.size:
                         return ST_SPACE
                     if at != 0:
-                        words = write_version(mem, fragment, at, out, state[1])
+                        words = write_version(mem, at, out, state[1])
                     else:
                         words = write_row(mem, fragment, rowid, row, out, state[1])
                     if words < 0:

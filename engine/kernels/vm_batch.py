@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.kernels import helper, kernel
-from engine.kernels.vm_columns import var_part_words
+from engine.kernels.vm_columns import is_var_part, var_part_words
 from engine.kernels.vm_run import run_rows
 from engine.layout import program as p
 from engine.layout.arena import ENTRY_WORDS
@@ -43,7 +43,7 @@ def _fill_planes(entries, offsets, first, count, total, parameters, program, row
             rows[p.R_VAR * p.VECTOR_ROWS + i] = var if program[p.H_HAS_VAR] else 0
             if needs & p.NEED_DISK:
                 disk = var
-                if program[p.H_HAS_VAR]:
+                if program[p.H_HAS_VAR] or is_var_part(entries, var):
                     words = var_part_words(entries, var)
                     disk = var + words if words else 0
                 rows[p.R_DISK * p.VECTOR_ROWS + i] = disk

@@ -90,6 +90,14 @@ def var_part_words(data, part):
 
 
 @helper
+def is_var_part(data, part):
+    """Whether a var part stands where a table without any has its disk part, because it got var parts since."""
+    if part <= 0 or part >= data.size:
+        return False
+    return (data[part] >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK != 0 or data[part] & VAR_WORDS_MASK == 1
+
+
+@helper
 def _end_at(data, ends, ordinal):
     return (data[np.uint64(ends + (ordinal >> 1))] >> ((ordinal & 1) << 5)) & 0xFFFFFFFF
 
@@ -183,6 +191,17 @@ def bytes_value(data, rows, program, column, row):
     while length > 0 and byte_at(data, at + length - 1) == 0:
         length -= 1
     return at, length
+
+
+@helper
+def read_bytes(data, rows, program, column, row):
+    """(whether the value lies in the program, byte address, length): absent columns have their default there."""
+    at, length = bytes_value(data, rows, program, column, row)
+    if length != IS_ABSENT:
+        return False, at, length
+    if program[column + CW_MISSING] < 0:
+        return False, 0, IS_NULL
+    return True, (constants_at(program) << 3) + program[column + CW_MISSING], program[column + CW_MISSING_BYTES]
 
 
 @helper
@@ -285,6 +304,60 @@ def read_key_numbers(data, rows, program, work, column, target, k, begin, end):
 
 
 @helper
+def number_anywhere(words, at, kind, size):
+    """(low, high) of a number that may begin at any byte, as those of added columns do. It lies in the array."""
+    index = at >> 3
+    shift = (at & 7) << 3
+    low = words[np.uint64(index)]
+    high = 0
+    if shift:
+        low = (low >> shift) & ((1 << (64 - shift)) - 1)
+        if shift + (min(size, 8) << 3) > 64:
+            low |= words[np.uint64(index + 1)] << (64 - shift)
+    if kind == CLASS_WIDE:
+        high = words[np.uint64(index + 1)]
+        if shift:
+            high = (high >> shift) & ((1 << (64 - shift)) - 1) | words[np.uint64(index + 2)] << (64 - shift)
+    elif kind == CLASS_FLOAT32:
+        low = bits_of(single_of(low))
+    elif size < 8:
+        left = 64 - (size << 3)
+        low = (low << left) >> left
+        if kind != CLASS_SIGNED:
+            low &= (1 << (size << 3)) - 1
+    return low, high
+
+
+@helper
+def read_var_numbers(data, rows, program, work, column, target, k, begin, end):
+    """Put a number of an added column into a register of the rows that are due; returns rows damaged, marked in the
+    null plane by 2.
+    """
+    damaged = 0
+    seen = 0
+    size = program[column + CW_BYTES]
+    kind = program[column + CW_CLASS]
+    for row in range(begin, end):
+        work[W_NULL + target * VECTOR_ROWS + row] = 0
+        if work[W_RESUME + row] > k:
+            continue
+        in_program, at, length = read_bytes(data, rows, program, column, row)
+        if length == IS_NULL:
+            work[W_NULL + target * VECTOR_ROWS + row] = 1
+            seen = 1
+            continue
+        if length != size:
+            work[W_NULL + target * VECTOR_ROWS + row] = 2
+            damaged += 1
+            continue
+        low, high = number_anywhere(program, at, kind, size) if in_program else number_anywhere(data, at, kind, size)
+        work[W_LOW + target * VECTOR_ROWS + row] = low
+        work[W_HIGH + target * VECTOR_ROWS + row] = high
+    work[W_NULLS_SEEN + target] = seen
+    return damaged
+
+
+@helper
 def _read_narrow(data, rows, work, plane, word, left, right, target, begin, end):
     """Columns of up to 64 bits, sign-extended: shifted left to the top, then right."""
     first = np.uint64(W_LOW + target * VECTOR_ROWS + begin)
@@ -333,17 +406,6 @@ def read_fixed_numbers(data, rows, program, work, column, plane, target, begin, 
             work[nulls + step] = is_null
             seen |= is_null
     work[W_NULLS_SEEN + target] = seen
-
-
-@helper
-def read_bytes(data, rows, program, column, row):
-    """(whether the value lies in the program, byte address, length): absent columns have their default there."""
-    at, length = bytes_value(data, rows, program, column, row)
-    if length != IS_ABSENT:
-        return False, at, length
-    if program[column + CW_MISSING] < 0:
-        return False, 0, IS_NULL
-    return True, (constants_at(program) << 3) + program[column + CW_MISSING], program[column + CW_MISSING_BYTES]
 
 
 @helper

@@ -22,6 +22,7 @@ from engine.kernels.vm_columns import (
     read_bytes,
     read_fixed_numbers,
     read_key_numbers,
+    read_var_numbers,
 )
 from engine.kernels.vm_rows import (
     add_up,
@@ -68,8 +69,12 @@ def _copy_plane(rows, work, plane, target, shift, begin, end):
 def _read_number(data, rows, program, work, column, target, k, begin, end):
     """A number column into a register; rows whose image is damaged end here."""
     part = program[column + c.CW_PART]
-    if part == c.PART_KEY:
-        if read_key_numbers(data, rows, program, work, column, target, k, begin, end):
+    if part == c.PART_KEY or part == c.PART_VAR:
+        if part == c.PART_KEY:
+            damaged = read_key_numbers(data, rows, program, work, column, target, k, begin, end)
+        else:
+            damaged = read_var_numbers(data, rows, program, work, column, target, k, begin, end)
+        if damaged:
             for i in range(begin, end):
                 is_damaged = work[p.W_NULL + target * p.VECTOR_ROWS + i] == 2
                 work[p.W_COMPARED + i] = p.PE_DAMAGED if is_damaged else 0
@@ -330,7 +335,7 @@ def _step(data, rows, program, work, at, k, begin, end):
         add_up(work, opcode, a, place, kind, k, begin, end)
     elif opcode == p.OP_WRITE_ATTR:
         column = column_at(place)
-        nullable = program[column + c.CW_NULL_BYTE] >= 0
+        nullable = program[column + c.CW_NULL_MASK] != 0
         output = program[at + p.I_VALUE]
         limits = constants_at(program) + target
         width = program[column + c.CW_BYTES]

@@ -65,6 +65,8 @@ T_HAS_DISK = 9
 T_PARTITION = 10  # address of its partition words; 0: by hash of the whole key
 T_LIST_WORDS = 11  # size of the array of fragment descriptors: a block, or a page
 T_INDEXES = 12  # its list of ordered indexes, a block; 0 before the first one
+T_FORMAT = 20  # schema version of the newest added column: of images that are put; 0: none was added
+T_VAR_SINCE = 21  # as F_VAR_SINCE
 
 # --- fragment descriptor (a block) --------------------------------------------------------------
 F_TABLE = 0
@@ -110,6 +112,8 @@ F_SEGMENTS = 45
 F_INDEX_BLOCKS = 46
 F_INDEXES = 47  # the table's list of ordered indexes; 0: there is none
 F_DROPPED = 48  # 1: its partition was dropped; whoever finds a row of it by an index passes it over
+F_VAR_SINCE = 53  # schema version that gave rows a var part, found through side pages; 0: they have no such pages
+F_LCP_HAS_VAR = 54  # 1: entries of the local checkpoint that runs, or is being loaded, have a var part
 F_VAR_LISTS = 64  # 16 lists of var pages by free space
 VAR_CLASSES = 16
 F_DISK_DIRTY = 80  # 4 lists of open pages that are dirty, by class
@@ -128,11 +132,14 @@ PAGE_HEADER_WORDS = 8
 PG_FRAGMENT = 0
 PG_LOGICAL = 1
 PG_FREE = 2  # first free slot + 1, 0 none
-PG_USED = 3
+PG_USED = 3  # used slots | side page << 16: a page with a word for each slot, its var reference; 0: none has one
 PG_PREVIOUS = 4
 PG_NEXT = 5
 PG_EMPTIED = 6  # "emptied through" epoch
 PG_FRESH = 7  # first never-used slot
+
+SIDE_SHIFT = 16
+USED_MASK = (1 << SIDE_SHIFT) - 1
 
 # --- row ----------------------------------------------------------------------------------------
 ROW_HEADER_WORDS = 2
@@ -214,6 +221,8 @@ MODE_UPDATE = 2
 MODE_DELETE = 3
 MODE_LOCK = 4
 MODE_UPDATE_KEPT = 6  # the images have no disk part, the one on disk stays
+MODE_BITS = 8  # behind them: T_FORMAT of the images a call brings
+MODE_MASK = (1 << MODE_BITS) - 1
 MODE_FIND = 5  # leave the row's place and lock word as evidence
 ENTRY_WORDS = 3  # words before the image in scan, read and local-checkpoint entries
 
@@ -270,6 +279,7 @@ ST_EXTENT = -13  # the tablespace has no free extent
 ST_DAMAGED = -14  # a disk page has not what its rows say
 ST_PARTITION = -15  # no partition takes the row
 ST_UNIQUE = -18  # another row has the key in a unique index
+ST_ALTERED = -21  # the images are of an older version of the table
 ST_INDEXED = -16  # the commit changes ordered indexes: another kernel does that
 ST_SPOOLED = -17  # a record of the transaction is in its spool file only: X_SPOOLED says which
 ST_TOO_OLD = -20  # a snapshot was closed or given up, or has lost a disk part
@@ -280,6 +290,7 @@ assert F_VAR_LISTS + VAR_CLASSES <= F_DISK_DIRTY
 assert F_DISK_MATRIX + MATRIX_ROWS * DISK_CLASSES <= F_DIRECTORY
 assert F_DIRECTORY + DIRECTORY_LEAVES <= F_MAP
 assert F_MAP + MAP_ROOTS == BLOCK_WORDS
+assert PAGE_WORDS <= 1 << SIDE_SHIFT and F_VAR_LISTS > F_LCP_HAS_VAR
 assert TAG_BITS + 1 + ENTRY_TAG_SHIFT == 63, "an index entry stays non-negative"
 assert SEG_BLOCK + SEG_BLOCKS_MAX == SEG_WORDS
 assert (1 << INDEX_DEPTH_MAX) == DIRECTORY_LEAVES * BLOCK_WORDS

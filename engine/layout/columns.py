@@ -11,7 +11,7 @@ CW_AT = 1  # fixed parts: byte offset in the part; else ordinal of the var colum
 CW_BYTES = 2  # width of fixed-size types; else most bytes
 CW_CLASS = 3
 CW_NULL_BYTE = 4  # byte of the fixed words of its part; -1 if there is no null bit
-CW_NULL_MASK = 5
+CW_NULL_MASK = 5  # the bit; of a column in a var part 1 if it is nullable
 # Offset of the default of an absent var column among the constants, -1 for NULL; of a piece of a key: of the words of
 # each piece up to itself, -1 for those of variable size, which begin with a word of their length.
 CW_MISSING = 6

@@ -266,5 +266,6 @@ def constants() -> dict[str, int]:
         "disk_arena.SLOT_BITS": disk_arena.SLOT_BITS,
         "arena.ENTRY_WORDS": arena.ENTRY_WORDS,
         "schema.JSON_VERSION": schema.JSON_VERSION,
+        "schema.ALTERED_JSON_VERSION": schema.ALTERED_JSON_VERSION,
     }
     return {**found, **elsewhere}

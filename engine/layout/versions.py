@@ -13,10 +13,13 @@ V_ROW_LINK = 2  # position of the entry before in the same bucket by ROWID; belo
 V_KEY_LINK = 3  # the same by key
 V_FRAGMENT = 4  # fragment descriptor; 0: only fills the ring to its end
 V_PLACE = 5  # arena page << 11 | slot: how an ordered index tells equal keys apart
-V_DISK = 6
+V_DISK = 6  # state of the disk part | words of the row's entry without it << V_ENTRY_SHIFT
 V_TAG = 7  # of its key
 V_ROW = 8  # the row's entry begins here
 V_UNIT_WORDS = 8
+
+V_DISK_MASK = 0xFF
+V_ENTRY_SHIFT = 8
 
 # --- what V_DISK says ---------------------------------------------------------------------------
 DISK_WHOLE = 0  # the disk part stands behind the image, or the table has none

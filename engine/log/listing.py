@@ -37,6 +37,8 @@ from engine.layout.redo import (
     KIND_UPDATE,
     OPERATION_WORDS,
     ROWID_MASK,
+    SCHEMA_VERSION_MASK,
+    SCHEMA_VERSION_SHIFT,
     TABLE_MASK,
     TRANSACTION_WORDS,
     WORDS_SHIFT,
@@ -198,7 +200,10 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
         return
     image, stop = at + OPERATION_WORDS, at + size
     kept = int(words[at]) >> FLAGS_SHIFT & FLAGS_MASK if kind == KIND_UPDATE else 0
+    made_by = identity >> SCHEMA_VERSION_SHIFT & SCHEMA_VERSION_MASK
     has_var, has_disk = not kept & FLAG_VAR_KEPT, not kept & FLAG_DISK_KEPT
+    if made_by < row_format.layout.var_since:
+        has_var = False  # from before the table had var parts
     for number in range(place >> COUNT_SHIFT & COUNT_MASK if kind == KIND_INSERT else 1):
         taken = image_size(row_format, words, image, stop, has_var, has_disk)
         if taken < 0 or (kept and image + taken != stop):

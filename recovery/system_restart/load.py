@@ -18,7 +18,7 @@ from engine.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDama
 from engine.kernels.growth import reserve_index
 from engine.kernels.lcp import SHAPE_WORDS, finish_entries, finish_load, load_copies, load_entries
 from engine.kernels.setup import join_pools, set_pool, split_pool
-from engine.layout.arena import F_REPLAY_EPOCH, OK, S_POOL, S_POOL_TOP, ST_MEMORY
+from engine.layout.arena import F_LCP_HAS_VAR, F_REPLAY_EPOCH, OK, S_POOL, S_POOL_TOP, ST_MEMORY
 from engine.layout.lcp import (
     BLOCK_HEADER_WORDS,
     COPIES_FRAGMENT,
@@ -224,6 +224,7 @@ class Loader:
 
     def _load_data(self, fragment: int, control: Control, place: tuple[int, int]) -> Loaded:
         name = data_name(control.lcp_id, *place)
+        self._store.mem[fragment + F_LCP_HAS_VAR] = int(self._has_var(control, place[0]))
         entries, blocks, size_bytes = control.fragments[place]
         at = 0
         while at >= 0:
@@ -243,6 +244,12 @@ class Loader:
         check_load_status(finish_entries(self._store.mem, fragment), name, state)
         check_counts(name, (int(state[1]), *seen), (entries, blocks, size_bytes))
         return Loaded(int(state[1]), size_bytes)
+
+    @staticmethod
+    def _has_var(control: Control, table_id: int) -> bool:
+        """Whether a checkpoint's entries of a table have a var part: they are of the definition it names."""
+        definition = next(each for each in control.tables if each.table_id == table_id)
+        return compute_layout(definition).has_var
 
     def _load_copies(self, control: Control) -> Loaded:
         """Old rows copied by commits: entries of all tables in one file."""

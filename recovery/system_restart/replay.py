@@ -20,6 +20,7 @@ from engine.layout.redo import (
     WORDS_SHIFT,
 )
 from engine.schema import TableDefinition
+from engine.schema_changes import is_change_of_columns, take_view
 from engine.types_base import is_int
 from recovery.system_restart.load import PartsOutOfMemory, run_parts
 from recovery.system_restart.spool import does_not_fit
@@ -112,6 +113,9 @@ def _alter(store: Store, loader: Loader, definition: TableDefinition) -> None:
     is_next = table is not None and definition.version == table.definition.version + 1
     if table is not None and is_next and table.is_change_of_indexes(definition):
         table.take_definition(definition, {})  # its trees are built behind the last operation
+        return
+    if table is not None and is_next and is_change_of_columns(table.definition, definition):
+        take_view(store, table, table.altered(definition))
         return
     if table is None or not is_next or not table.is_change_of_partitions(definition):
         raise RedoDamaged(

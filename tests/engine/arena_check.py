@@ -258,6 +258,9 @@ class ArenaCheck:
         assert self.word(base + a.PG_FRAGMENT) == f and self.word(base + a.PG_LOGICAL) == logical
         assert 0 <= fresh <= slots
         free, used = set(), 0
+        side = self.word(base + a.PG_USED) >> a.SIDE_SHIFT
+        held = self.page(side, "side page") if side else 0
+        assert not side or self.word(f + a.F_VAR_SINCE), "a table without such var parts has a side page"
         for slot in range(fresh):
             row = base + a.PAGE_HEADER_WORDS + slot * words
             state = self.word(row) >> a.STATE_SHIFT & a.STATE_MASK
@@ -269,9 +272,14 @@ class ArenaCheck:
             states[state] += 1
             rows[logical << 16 | slot] = row
             self.lock(f, row, logical << 16 | slot, state)
-            if self.word(f + a.F_HAS_VAR):
+            if self.word(f + a.F_VAR_SINCE):
+                if side and self.word(held + slot):
+                    self.chain(self.word(held + slot))
+            elif self.word(f + a.F_HAS_VAR):
                 self.chain(self.word(row + words - 1))
-        assert used == self.word(base + a.PG_USED)
+        assert used == self.word(base + a.PG_USED) & a.USED_MASK
+        unused = [*free, *range(fresh, a.PAGE_WORDS)]
+        assert not side or not any(self.word(held + slot) for slot in unused), "a free slot has a var part"
         chained, link, before = set(), self.word(base + a.PG_FREE), 0
         while link:
             assert link - 1 in free and link - 1 not in chained, "the chain of free slots is wrong"

@@ -17,7 +17,7 @@ from engine.interpreter import Assembler, Program
 from engine.layout import program as p
 from engine.program_verifier import CLASS_TYPES
 from engine.row_format import RowFormat
-from engine.schema import Column, TableDefinition
+from engine.schema import ABSENT, Column, TableDefinition
 from tests.interpreter.machine import ARITHMETIC, DIVISIONS, ONE_OPERAND, Row
 
 KINDS: list[Any] = [
@@ -77,10 +77,15 @@ def definition_of(r: random.Random) -> TableDefinition:
         others.append(Column(f"c{n}", kind, nullable, storage=r.choice(["memory", "memory", "disk"]), **default))
     columns = keys + others
     r.shuffle(columns)
+    for n in range(r.choice([0, 0, 1, 3])):  # added later: in the var part, whatever the type
+        kind = r.choice(KINDS)
+        held = value_of(kind, r) if r.random() < 0.7 else None
+        default = {} if held is None else {"default": held}
+        columns.append(Column(f"a{n}", kind, held is None or r.random() < 0.5, added=2, before=held, **default))
     names = [column.name for column in keys]
     r.shuffle(names)
     has_disk = any(column.is_disk for column in columns)
-    return TableDefinition(1, 1, "t", tuple(columns), tuple(names), tablespace="main" if has_disk else None)
+    return TableDefinition(1, 2, "t", tuple(columns), tuple(names), tablespace="main" if has_disk else None)
 
 
 class Batch:
@@ -124,12 +129,10 @@ class Batch:
         cut = row_format.fixed_words
         part = split_var_part(memoryview(image).cast("B"), cut * 8)
         last = row_format.layout.var_places[-1]
-        default = last.column.missing
-        row.values[last.position] = (
-            default if not isinstance(default, (str, bytes)) else last.column.type.stored(default)
-        )
-        if row.values[last.position] is not None and not isinstance(row.values[last.position], bytes):
-            row.values[last.position] = None  # without a default it reads as NULL
+        default, kind = last.column.when_absent, last.column.type
+        row.values[last.position] = None if default is None or default is ABSENT else kind.stored(default)
+        if isinstance(kind, t.Float32.__class__) and row.values[last.position] is not None and kind.bits == 32:
+            row.values[last.position] = struct.unpack("<f", struct.pack("<f", row.values[last.position]))[0]
         shorter = build_var_part(part.key, part.values[:-1])
         return np.concatenate([image[:cut], np.frombuffer(shorter, dtype=np.int64)])
 

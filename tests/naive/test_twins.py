@@ -73,6 +73,7 @@ UNIQUE = "tests.unique.test_history:test_random_transactions_leave_rows_and_entr
 UNIQUE_LIFE = "tests.unique.test_life"
 UNIQUE_KEYS = "tests.unique.test_keys"
 SPOOLED = "tests.spool.test_beside:test_random_transactions_that_spool_answer_as_those_that_do_not"
+SCHEMA_CHANGES = "tests.schema.test_history:test_every_step_of_a_random_history_leaves_the_rows_of_the_model"
 PARTITIONS = "tests.partition.test_kinds:test_fragment_of_any_key_equals_twin_in_batches_and_alone"
 
 TWINS = {
@@ -178,6 +179,7 @@ TWINS = {
     "setup.setup_pool": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "setup.take_transaction_block": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "partitions.fragments_of_keys": PARTITIONS,
+    "side_pages.change_format": SCHEMA_CHANGES,
     **dict.fromkeys(
         [
             "partitions.put_partition_words",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from engine import types as t
 from engine.schema import STORAGES, Column, TableDefinition
+from engine.schema_changes import without_column
 
 _TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 _FIXED_TYPES = [
@@ -61,7 +62,16 @@ def definitions(draw):
     columns = [Column(f"k{place}", kind) for place, kind in enumerate(keys)]
     columns += [Column(f"c{place}", kind, nullable) for place, (kind, nullable) in enumerate(others)]
     names = tuple(column.name for column in columns if column.name[0] == "k")
-    return TableDefinition(1, 1, "t", tuple(draw(st.permutations(columns))), tuple(draw(st.permutations(names))))
+    columns = draw(st.permutations(columns))
+    kinds = st.sampled_from(_FIXED_TYPES + _VAR_TYPES + _LOB_TYPES)
+    added = draw(st.lists(st.tuples(kinds, st.booleans()), max_size=3))
+    for place, (kind, nullable) in enumerate(added):
+        before = None if nullable else kind.loaded(kind.stored(draw(values(kind))))
+        columns.append(Column(f"a{place}", kind, nullable, added=2, before=before))
+    definition = TableDefinition(1, 2, "t", tuple(columns), tuple(draw(st.permutations(names))))
+    for name in draw(st.sets(st.sampled_from([column.name for column in columns]))) - set(names):
+        definition = without_column(definition, name)
+    return definition
 
 
 @st.composite
@@ -70,7 +80,7 @@ def disk_definitions(draw):
     definition = draw(definitions())
     columns = [
         dataclasses.replace(column, storage=draw(st.sampled_from(STORAGES)))
-        if column.name not in definition.primary_key
+        if column.name not in definition.primary_key and not column.added
         else column
         for column in definition.columns
     ]

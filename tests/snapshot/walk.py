@@ -48,7 +48,7 @@ def versions(mem: Any) -> Iterator[Version]:
                 (place >> ENTRY_FRAGMENT_SHIFT) & ENTRY_FRAGMENT_MASK,
                 int(mem[row]),
                 int(mem[row + 1]),
-                int(mem[at + v.V_DISK]),
+                int(mem[at + v.V_DISK]) & v.V_DISK_MASK,
             )
         position += words
     assert position == head

@@ -1,0 +1,130 @@
+"""Definitions of tables whose columns change: what they say, what is refused, and that older ones are still read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import tidemark as tm
+from engine.row_layout import compute_layout
+from engine.schema import ABSENT, TableDefinition
+from engine.schema_changes import (
+    is_change_of_columns,
+    is_wider,
+    with_column,
+    with_default,
+    with_name,
+    with_renamed_column,
+    with_wider_column,
+    without_column,
+)
+
+
+def plain() -> TableDefinition:
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32, nullable=True), tm.Column("x", tm.Float64)]
+    return TableDefinition(3, 1, "t", tuple(columns), ("id",))
+
+
+def test_layout_of_what_was_there_is_the_same_after_any_change() -> None:
+    before = plain()
+    after = with_column(before, tm.Column("a", tm.Int64, default=5))
+    after = without_column(after, "n")
+    after = with_renamed_column(after, "x", "id2")
+    after = with_column(after, tm.Column("n", tm.VarChar(3), nullable=True))
+    old, new = compute_layout(before), compute_layout(after)
+    places = {place.column.name: place for place in new.places}
+    assert (new.fixed_words, new.null_bytes, new.key_words) == (old.fixed_words, old.null_bytes, old.key_words)
+    assert places["id2"].offset == old.places[2].offset
+    assert [places[name].ordinal for name in ("a", "n")] == [0, 1]
+    assert (old.has_var, old.var_since) == (False, 0) and (new.has_var, new.var_since) == (True, 2)
+    assert after.version == 5 and [column.name for column in after.columns] == ["id", "id2", "a", "n"]
+
+
+def test_definition_after_any_change_comes_back_equal_from_json() -> None:
+    definition = without_column(with_column(plain(), tm.Column("a", tm.Decimal(30, 2), default=7)), "n")
+    again = TableDefinition.from_json(definition.to_json())
+    assert again == definition and again.to_json() == definition.to_json()
+    assert json.loads(definition.to_json())["format"] == 2
+
+
+def test_json_from_before_there_were_changes_is_read_and_stays_as_it_was() -> None:
+    definition = plain()
+    value = json.loads(definition.to_json())
+    assert value["format"] == 1 and "dropped" not in value and "added" not in value["columns"][0]
+    assert TableDefinition.from_json(definition.to_json()) == definition
+    with pytest.raises(tm.SchemaInvalid):
+        TableDefinition.from_json(json.dumps({**value, "format": 3}).encode())
+
+
+@pytest.mark.parametrize("at", [-1, 4, "0", None])
+def test_dropped_column_at_an_impossible_place_is_refused(at: object) -> None:
+    definition = without_column(plain(), "n")
+    value = json.loads(definition.to_json())
+    value["dropped"][0]["at"] = at
+    with pytest.raises(tm.SchemaInvalid):
+        TableDefinition.from_json(json.dumps(value).encode())
+
+
+def test_default_of_rows_that_are_there_stays_when_the_default_is_changed() -> None:
+    added = with_column(plain(), tm.Column("a", tm.Int64, default=5))
+    changed = with_default(added, "a", 6)
+    assert (changed.columns[3].missing, changed.columns[3].when_absent) == (6, 5)
+    assert with_default(changed, "a", ABSENT).columns[3].missing is ABSENT
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "expected"),
+    [
+        (tm.VarChar(3), tm.VarChar(4), True),
+        (tm.VarChar(3), tm.Text, True),
+        (tm.VarChar(3), tm.VarChar(2), False),
+        (tm.VarChar(3), tm.VarBinary(12), False),
+        (tm.VarBinary(3), tm.Blob, True),
+        (tm.VarBinary(3), tm.VarBinary(9), True),
+        (tm.Enum("a"), tm.Enum("a", "b"), True),
+        (tm.Enum("a", "b"), tm.Enum("b", "a"), False),
+        (tm.Decimal(9, 2), tm.Decimal(18, 2), True),
+        (tm.Decimal(9, 2), tm.Decimal(19, 2), False),
+        (tm.Decimal(20, 2), tm.Decimal(38, 2), True),
+        (tm.Decimal(9, 2), tm.Decimal(10, 3), False),
+        (tm.Int32, tm.Int64, False),
+        (tm.Text, tm.VarChar(9), False),
+    ],
+)
+def test_only_types_with_the_same_stored_bytes_are_wider(narrow: object, wide: object, expected: bool) -> None:
+    assert is_wider(narrow, wide) is expected  # type: ignore[arg-type]
+
+
+def test_renamed_column_is_followed_by_key_partition_and_indexes() -> None:
+    columns = (tm.Column("a", tm.Int64), tm.Column("b", tm.VarChar(5)))
+    index = TableDefinition(1, 1, "t", columns, ("a",)).indexes
+    definition = TableDefinition(
+        1, 1, "t", columns, ("a", "b"), tm.RangePartition("a", [("p", 5), ("q", 9)]), None, index
+    )
+    after = with_renamed_column(definition, "a", "c")
+    assert after.primary_key == ("c", "b") and after.partition.columns == ("c",)  # type: ignore[attr-defined]
+    assert after.partition.names == ("p", "q") and after.partition.numbers == definition.partition.numbers
+    hashed = TableDefinition(1, 1, "t", columns, ("a",), tm.HashPartition(3, modulo="a"))
+    assert with_renamed_column(hashed, "a", "z").partition.modulo == "z"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("default", [float("nan"), 1.5])
+def test_every_change_is_told_from_one_that_rows_would_not_survive(default: float) -> None:
+    """A restart takes only steps that leave rows readable; NaN equals nothing, but its bytes do."""
+    before = with_column(plain(), tm.Column("f", tm.Float64, default=default))
+    before = TableDefinition.from_json(before.to_json())
+    steps = [
+        with_column(before, tm.Column("s", tm.VarChar(3), nullable=True)),
+        without_column(before, "f"),
+        with_renamed_column(before, "f", "g"),
+        with_name(before, "other.t"),
+        with_default(before, "f", 3.5),
+    ]
+    for after in steps:
+        assert is_change_of_columns(before, TableDefinition.from_json(after.to_json()))
+    wide = with_column(before, tm.Column("s", tm.VarChar(3), nullable=True))
+    assert is_change_of_columns(wide, with_wider_column(wide, "s", tm.VarChar(9)))
+    other = TableDefinition(3, 3, "t", (*before.columns[:2], tm.Column("x", tm.Int64), before.columns[3]), ("id",))
+    assert not is_change_of_columns(before, other)
+    assert not is_change_of_columns(without_column(before, "f"), before)
