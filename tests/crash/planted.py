@@ -284,6 +284,35 @@ DEFECTS: tuple[Defect, ...] = (
 )
 
 # These change compiled code, which takes minutes each time, or need many crash states: only in the long runs.
+SPOOL_DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        "spool-file-not-synced", "engine.spool", "self._files.files.fdatasync(self._file)", "pass", "spool-order"
+    ),
+    Defect("spool-name-not-durable", "engine.spool", "self._files.sync_names()", "pass", "spool-order"),
+    Defect("spool-file-goes-too-early", "engine.spool_files", "if lsn < tail_lsn:", "if tail_lsn >= 0:", "spool-order"),
+    Defect(
+        "changed-block-not-written-again",
+        "engine.spool",
+        "if checksum == block.checksum:",
+        "if block.checksum is not None:",
+        "spool-states",
+    ),
+    Defect(
+        "every-spool-file-swept",
+        "recovery.system_restart.spool",
+        "    sweep(files, kept)",
+        "    sweep(files, {})",
+        "spool-states",
+    ),
+    Defect(
+        "savepoint-leaves-its-blocks",
+        "engine.spool",
+        "while self.blocks and self.blocks[-1].stop > used:",
+        "while self.blocks and self.blocks[-1].start > used + (1 << 40):",
+        "spool-states",
+    ),
+)
+
 KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "torn-pages-not-mended",
@@ -387,7 +416,7 @@ def part(name: str) -> Callable[[], object]:
     """A part of the harness, small; an anomaly loop by the name of its anomaly."""
     from hypothesis import Phase
 
-    from recovery.crash_harness import disk_history, history
+    from recovery.crash_harness import disk_history, history, spool_history
     from recovery.crash_harness.anomaly_loop import anomaly_loop
     from recovery.crash_harness.crash_states import crash_states, record
     from recovery.crash_harness.program import whole_state
@@ -412,6 +441,10 @@ def part(name: str) -> Callable[[], object]:
         return lambda: [crash_states(disk_history.work, whole_state, seed, 2) for seed in (1, 2, 3)]
     if name == "disk-epoch":
         return lambda: [crash_states(disk_history.epoch_work, whole_state, seed, 2) for seed in (1, 2, 3)]
+    if name == "spool-order":
+        return lambda: record(spool_history.work, 1)
+    if name == "spool-states":
+        return lambda: [crash_states(spool_history.tiny_work, whole_state, seed, 1) for seed in (1, 2)]
     if name == "stateful":
         return lambda: run(300, 40, phases=[Phase.generate], derandomize=True)
     return lambda: anomaly_loop(history.short_work, whole_state, name, 5)
@@ -432,7 +465,7 @@ SEEN = (AssertionError, Error, ValueError, LookupError, BaseExceptionGroup, pyte
 
 def main(name: str) -> int:
     """Plant it, look."""
-    defect = next(each for each in (*DEFECTS, *KERNEL_DEFECTS) if each.name == name)
+    defect = next(each for each in (*DEFECTS, *SPOOL_DEFECTS, *KERNEL_DEFECTS) if each.name == name)
     sys.meta_path.insert(0, _Finder(defect))
     harness = part(defect.part)
     try:

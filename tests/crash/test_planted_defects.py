@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.planted import DEFECTS, KERNEL_DEFECTS, Defect
+from tests.crash.planted import DEFECTS, KERNEL_DEFECTS, SPOOL_DEFECTS, Defect
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +29,7 @@ def look(defect: Defect, **environment: str) -> None:
     assert found.stdout.startswith(defect.name)
 
 
-@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+@pytest.mark.parametrize("defect", [*DEFECTS, *SPOOL_DEFECTS], ids=lambda defect: defect.name)
 def test_planted_defect_is_seen(defect: Defect) -> None:
     look(defect)
 
