@@ -285,9 +285,7 @@ DEFECTS: tuple[Defect, ...] = (
 
 # These change compiled code, which takes minutes each time, or need many crash states: only in the long runs.
 SPOOL_DEFECTS: tuple[Defect, ...] = (
-    Defect(
-        "spool-file-not-synced", "engine.spool", "self._files.files.fdatasync(self._file)", "pass", "spool-order"
-    ),
+    Defect("spool-file-not-synced", "engine.spool", "self._files.files.fdatasync(self._file)", "pass", "spool-order"),
     Defect("spool-name-not-durable", "engine.spool", "self._files.sync_names()", "pass", "spool-order"),
     Defect("spool-file-goes-too-early", "engine.spool_files", "if lsn < tail_lsn:", "if tail_lsn >= 0:", "spool-order"),
     Defect(
