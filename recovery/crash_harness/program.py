@@ -39,6 +39,7 @@ SIMULATED: dict[str, Any] = {
     "undo_log": "1 MiB",
     "page_buffer": "64 KiB",  # 25 frames, the fewest there are
     "transaction_memory": "256 KiB",
+    "transaction_limit": "256 KiB",  # none spools, but in `spool_history`
     "lock_timeout_ms": 0,
 }
 PROBE = "crash_harness.probe"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from engine.errors import RowNotFound
 from recovery.crash_harness.disk_history import DiskHistory
 from recovery.crash_harness.history import History, Model, Row
 from recovery.crash_harness.program import Ledger, OpenStore
@@ -18,6 +19,7 @@ MEMORY = "64 KiB"
 LIMIT = "1 MiB"
 NOTE_BYTES = 5_000
 CHANGES = (20, 45)  # calls of a large transaction
+UNDONE_ROWS = 20
 
 
 class SpoolHistory(History):
@@ -65,6 +67,19 @@ class SpoolHistory(History):
             txn.rollback()
         if is_kept:
             self.done(after, line, self.waits_for_disk)
+
+    def undone(self, txn: Any, name: str, key: int) -> None:
+        """Changes within a savepoint that is given up, large enough that blocks of it are in the file."""
+        if not self.is_large:
+            super().undone(txn, name, key)
+            return
+        try:
+            with txn.savepoint():
+                for _ in range(UNDONE_ROWS):
+                    txn.write(name, self.row(self.rng.randrange(2 * self.keys)))
+                txn.delete(name, 3 * self.keys)
+        except RowNotFound:
+            return
 
 
 class DiskSpoolHistory(SpoolHistory, DiskHistory):

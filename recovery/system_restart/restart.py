@@ -427,7 +427,9 @@ class Restart:
         # What this restart needed the next one needs too, until new checkpoints stand (F59).
         tail_lsn, tail_sequence = min((tail_lsn, tail_sequence), self._start)
         store.spools = SpoolFiles(self._files, (sysfile.store, sysfile.incarnation))
-        store.spools.found(sweep_unreferred(self._files, reader, (tail_lsn, tail_sequence), groups))
+        # With one local checkpoint the log counts from its beginning: a second one may have been lost half made.
+        kept_from = (tail_lsn, tail_sequence) if len(controls) > 1 else (0, 1)
+        store.spools.found(sweep_unreferred(self._files, reader, kept_from, groups))
         reader.close()
         log = RedoLog(
             self._files,

@@ -25,6 +25,31 @@ DEFECTS: tuple[Defect, ...] = (
         "        pass",
         "unique-build",
     ),
+    # --- spooled transactions ------------------------------------------------------------------------
+    Defect("spool-file-not-synced", "engine.spool", "self._files.files.fdatasync(self._file)", "pass", "spool-order"),
+    Defect("spool-name-not-durable", "engine.spool", "self._files.sync_names()", "pass", "spool-order"),
+    Defect("spool-file-goes-too-early", "engine.spool_files", "if lsn < tail_lsn:", "if tail_lsn >= 0:", "spool-order"),
+    Defect(
+        "changed-block-not-written-again",
+        "engine.spool",
+        "if checksum == block.checksum:",
+        "if block.checksum is not None:",
+        "spool-states",
+    ),
+    Defect(
+        "every-spool-file-swept",
+        "recovery.system_restart.spool",
+        "    sweep(files, kept)",
+        "    sweep(files, {})",
+        "spool-states",
+    ),
+    Defect(
+        "savepoint-leaves-its-blocks",
+        "engine.spool",
+        "while self.blocks and self.blocks[-1].stop > used:",
+        "while self.blocks and self.blocks[-1].start > used + (1 << 40):",
+        "spool-states",
+    ),
     # --- the log -------------------------------------------------------------------------------------
     Defect(
         "group-not-synced",
@@ -396,7 +421,7 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "old-row-not-copied",
         "engine.kernels.commit",
-        "        copies[0] += write_entry(mem, copies, fragment, rowid, row, False, copies, copies[0])",
+        "        copies[0] += write_lcp_entry(mem, fragment, rowid, row, copies, copies[0])",
         "        copies[0] += 0",
         "states",
     ),

@@ -33,7 +33,7 @@ COLUMNS = [
     tm.Column("balance", tm.Float64),
     tm.Column("note", tm.Text, nullable=True),
 ]
-TRANSACTION_BYTES = parse_size("transaction_memory", SIMULATED["transaction_memory"])
+TRANSACTION_BYTES = parse_size("transaction_limit", SIMULATED["transaction_limit"])
 Row = tuple[Any, ...]
 
 

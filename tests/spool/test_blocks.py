@@ -151,7 +151,8 @@ def check_file(both: Beside) -> None:
     reference = both.spool.finish(len(both.model))
     content = both.files.snapshot()[spool_name(TXID)]
     assert reference.size_bytes <= len(content)
-    offset, found = 0, []
+    offset = 0
+    found: list[int] = []
     for number in range(reference.blocks):
         _, kind, version, words, low, high, incarnation, txid, own_number, start_word, used = struct.unpack_from(
             "<QHHIQQQQQQQ", content, offset

@@ -16,11 +16,13 @@ from recovery.crash_harness.program import Ledger, Work, open_simulated, whole_s
 
 
 def test_crash_states_of_spooled_transactions_show_what_was_promised() -> None:
-    report = crash_states(spool_history.work, whole_state, seed=5, per_point=1)
-    assert report.points > 400
-    assert report.second_restarts > 300
+    report = crash_states(spool_history.tiny_work, whole_state, seed=1, per_point=1)
+    assert report.points > 150
+    assert report.second_restarts > 150
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(3_000)
 def test_crash_states_of_spooled_transactions_with_disk_columns_show_what_was_promised() -> None:
     report = crash_states(spool_history.tiny_disk_work, whole_state, seed=3, per_point=1)
     assert report.points > 200

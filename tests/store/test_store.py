@@ -333,7 +333,7 @@ def test_large_transaction_becomes_a_group_of_its_own() -> None:
 
 
 def test_transaction_past_its_memory_is_too_large_and_leaves_no_trace() -> None:
-    db = open_memory(transaction_memory="128 KiB")
+    db = open_memory(transaction_memory="128 KiB", transaction_limit="128 KiB")
     account = make_account(db)
     with pytest.raises(tm.TransactionTooLarge):
         account.insert_many([(number, "x" * 40, 1.0, "y" * 400) for number in range(2_000)])

@@ -299,7 +299,7 @@ def test_transaction_too_large_for_the_log_left_is_overloaded_and_rolled_back() 
 
 
 def test_transaction_past_its_memory_is_refused_in_every_form() -> None:
-    options = {"transaction_memory": "128 KiB"}
+    options = {"transaction_memory": "128 KiB", "transaction_limit": "128 KiB"}
     db = account_store(**options)
     rows = [(number, "x" * 40, 1.0, "y" * 400) for number in range(1_000)]
     for form in FORMS.values():
