@@ -7,6 +7,7 @@ The public names and nothing else; no mechanism lives here.
 from tidemark import _preflight as _preflight  # isort: skip
 
 from engine.errors import (
+    BinlogDamaged,
     CatalogDamaged,
     CheckpointMemoryExhausted,
     CommitInterrupted,
@@ -151,6 +152,7 @@ __all__ = [
     "ROWID",
     "Scan",
     "Transaction",
+    "BinlogDamaged",
     "CatalogDamaged",
     "CheckpointMemoryExhausted",
     "CommitInterrupted",
