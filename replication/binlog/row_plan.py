@@ -28,7 +28,7 @@ from engine.types import Boolean, Decimal, Enum, Floating
 from engine.types_base import ColumnType
 from engine.types_text import Char, LongText, VarChar
 from replication.binlog.errors import Origin
-from replication.binlog.types import MySqlType, OutgoingType, RowCode, incoming, outgoing, row_code
+from replication.binlog.types import MySqlType, OutgoingType, incoming, outgoing, row_code
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -342,8 +342,3 @@ def _strings(
         except pa.ArrowInvalid as error:
             raise origin.damaged(f"has text in column {position} that is no UTF-8") from error
     return array
-
-
-def column_codes(types: Sequence[MySqlType]) -> list[RowCode]:
-    """The row codes of columns, for tools that walk bodies. Raises: Unsupported."""
-    return [row_code(mysql) for mysql in types]
