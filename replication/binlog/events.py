@@ -227,7 +227,7 @@ class Incident:
 
     def parts(self) -> list[Buffer]:
         """The body."""
-        message = self.message.encode()[:255]
+        message = self.message.encode()[:255].decode(errors="ignore").encode()
         return [_INCIDENT.pack(self.number, len(message)), message]
 
 
@@ -244,17 +244,7 @@ class Other:
 
 
 Event: TypeAlias = (
-    FormatDescription
-    | PreviousGtids
-    | Gtid
-    | Query
-    | TableMap
-    | Rows
-    | Xid
-    | Rotate
-    | Stop
-    | Incident
-    | Other
+    FormatDescription | PreviousGtids | Gtid | Query | TableMap | Rows | Xid | Rotate | Stop | Incident | Other
 )
 
 
@@ -283,8 +273,8 @@ def parse_header(data: Buffer, origin: Origin) -> EventHeader:
     return header
 
 
-def parse(data: Buffer, origin: Origin, has_checksum: bool = True) -> tuple[EventHeader, Event]:
-    """The event whose bytes `data` is, all of them. Raises: BinlogDamaged, Unsupported never."""
+def verify(data: Buffer, origin: Origin, has_checksum: bool = True) -> tuple[EventHeader, memoryview]:
+    """(header, body) of the event whose bytes `data` is, all of them. Raises: BinlogDamaged."""
     header = parse_header(data, origin)
     if header.event_bytes != len(data):
         raise origin.damaged(f"claims to have {header.event_bytes} bytes and has {len(data)}")
@@ -296,7 +286,13 @@ def parse(data: Buffer, origin: Origin, has_checksum: bool = True) -> tuple[Even
         view, stored = view[: -b.CHECKSUM_BYTES], bytes(view[-b.CHECKSUM_BYTES :])
         if checksum_of(header, view) != int.from_bytes(stored, "little"):
             raise origin.damaged("fails its checksum")
-    return header, _parse_body(header.type, Cursor(view[b.HEADER_BYTES :], origin))
+    return header, view[b.HEADER_BYTES :]
+
+
+def parse(data: Buffer, origin: Origin, has_checksum: bool = True) -> tuple[EventHeader, Event]:
+    """(header, event) of the event whose bytes `data` is, all of them. Raises: BinlogDamaged."""
+    header, body = verify(data, origin, has_checksum)
+    return header, _parse_body(header.type, Cursor(body, origin))
 
 
 def checksum_of(header: EventHeader, view: memoryview) -> int:

@@ -180,7 +180,9 @@ class BodyWriter:
 
 def damaged_image(table: str, row: int) -> PageDamaged:
     """The error of an image that contradicts itself."""
-    return PageDamaged(f"{table}: the lengths in a row contradict each other; run `tidemark check`", table=table, row=row)
+    return PageDamaged(
+        f"{table}: the lengths in a row contradict each other; run `tidemark check`", table=table, row=row
+    )
 
 
 # --- coming in ------------------------------------------------------------------------------------

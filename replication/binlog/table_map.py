@@ -104,9 +104,7 @@ def _charsets(types: Sequence[MySqlType], default_tag: int, column_tag: int) -> 
         return
     ((default, _),) = Counter(known).most_common(1)
     short = packed_length(default) + b"".join(
-        packed_length(place) + packed_length(collation)
-        for place, collation in enumerate(known)
-        if collation != default
+        packed_length(place) + packed_length(collation) for place, collation in enumerate(known) if collation != default
     )
     long = b"".join(map(packed_length, known))
     yield (default_tag, short) if len(short) <= len(long) else (column_tag, long)
@@ -143,9 +141,7 @@ def parse_table_map(cursor: Cursor) -> TableMap:
             raise cursor.origin.damaged(f"has a column of type {code} with impossible metadata")
         types.append(mysql)
     bitmap = cursor.take((count + 7) // 8)
-    columns = [
-        MapColumn(mysql, bool(bitmap[place // 8] >> place % 8 & 1)) for place, mysql in enumerate(types)
-    ]
+    columns = [MapColumn(mysql, bool(bitmap[place // 8] >> place % 8 & 1)) for place, mysql in enumerate(types)]
     primary_key = _parse_optional(cursor, columns)
     return TableMap(low | high << 32, database, table, tuple(columns), primary_key, flags)
 

@@ -141,9 +141,7 @@ def outgoing(kind: ColumnType) -> OutgoingType:
         sql = _SQL_INTEGERS[kind.width] + ("" if kind.signed else " UNSIGNED")
         return OutgoingType(mysql, RowCode(code, kind.width, width=kind.width), sql)
     if isinstance(kind, Boolean):
-        return OutgoingType(
-            MySqlType(b.TYPE_TINY, is_unsigned=False), RowCode(r.ROW_SIGNED, 1, width=1), "TINYINT(1)"
-        )
+        return OutgoingType(MySqlType(b.TYPE_TINY, is_unsigned=False), RowCode(r.ROW_SIGNED, 1, width=1), "TINYINT(1)")
     if isinstance(kind, Floating):
         code = b.TYPE_FLOAT if kind.bits == 32 else b.TYPE_DOUBLE
         mysql = MySqlType(code, bytes((kind.width,)), is_unsigned=False)
@@ -159,9 +157,7 @@ def outgoing(kind: ColumnType) -> OutgoingType:
             b.TYPE_STRING, bytes((b.TYPE_ENUM, size)), collation=b.COLLATION_UTF8MB4_BIN, members=kind.members
         )
         members = ",".join(map(_quoted, kind.members))
-        return OutgoingType(
-            mysql, RowCode(r.ROW_ENUM, size, len(kind.members), kind.width), f"ENUM({members}) {_TEXT}"
-        )
+        return OutgoingType(mysql, RowCode(r.ROW_ENUM, size, len(kind.members), kind.width), f"ENUM({members}) {_TEXT}")
     if isinstance(kind, Calendar):
         return _outgoing_calendar(kind)
     return _outgoing_string(kind)

@@ -14,7 +14,7 @@ from engine.row_format import RowFormat
 from engine.schema import Column, TableDefinition
 
 MEMBERS = tuple(f"m{number}" for number in range(300))
-_TEXTS = ["", "a", "ü" * 7, "\U0001f40b" * 7, "it's \\ \"q\"\n\t"]
+_TEXTS = ["", "a", "ü" * 7, "\U0001f40b" * 7, 'it\'s \\ "q"\n\t']
 _MICROSECOND = datetime.timedelta(microseconds=1)
 EXTREMES = {
     **{kind: [kind.minimum, 0, 1, kind.maximum] for kind in (t.Int8, t.Int16, t.Int32, t.Int64)},

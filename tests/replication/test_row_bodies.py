@@ -49,8 +49,7 @@ def types_of(plans):
 def written(plans, rows, before, after):
     """All rows of a batch as one body."""
     return b"".join(
-        bytes(octets)
-        for octets, _ in BodyWriter().bodies(plans.definition.name, rows, before, after, 0, rows.count)
+        bytes(octets) for octets, _ in BodyWriter().bodies(plans.definition.name, rows, before, after, 0, rows.count)
     )
 
 
