@@ -59,7 +59,6 @@ from engine.layout.columns import (
 from engine.layout.program import (
     H_COLUMNS,
     H_DISK_FIXED_WORDS,
-    H_DISK_HAS_VAR,
     H_FIXED_WORDS,
     H_HAS_VAR,
     PROGRAM_HEADER_WORDS,

@@ -1,4 +1,4 @@
-"""The bytes of MySQL's binlog, version 4: event header and the fixed part of each body (docs/replication.md, section 3).
+"""MySQL's binlog, version 4: event header and the fixed part of each body (docs/replication.md, section 3).
 
 These are MySQL's structures, not the store's: fields lie where MySQL has them, unaligned. What follows a fixed part is
 of varying size and is known to `replication/binlog/events.py` and `table_map.py`; row bodies to

@@ -10,7 +10,7 @@ The checksum of a format description is that without its in-use flag, which is c
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
@@ -253,11 +253,12 @@ def frame(event: Event, position: int, *, timestamp_s: int, server_id: int, flag
     parts: Sequence[Buffer] = event.parts()
     size = b.HEADER_BYTES + sum(map(len, parts)) + b.CHECKSUM_BYTES
     end = position + size & _POSITION_MASK
-    header = _HEADER.pack(timestamp_s, event.type, server_id, size, end, flags & ~b.FLAG_IN_USE)
+    in_use = flags & b.FLAG_IN_USE if event.type == b.FORMAT_DESCRIPTION_EVENT else 0
+    header = _HEADER.pack(timestamp_s, event.type, server_id, size, end, flags & ~in_use)
     checksum = zlib.crc32(header)
     for part in parts:
         checksum = zlib.crc32(part, checksum)
-    if flags & b.FLAG_IN_USE:
+    if in_use:
         header = header[: b.FLAGS_OFFSET] + flags.to_bytes(2, "little")
     return b"".join((header, *parts, checksum.to_bytes(b.CHECKSUM_BYTES, "little")))
 
@@ -399,7 +400,7 @@ def _parse_previous(cursor: Cursor) -> PreviousGtids:
     return PreviousGtids(cursor.take(cursor.left))
 
 
-_PARSERS = {
+_PARSERS: dict[int, Callable[[Cursor], Event]] = {
     b.FORMAT_DESCRIPTION_EVENT: _parse_format,
     b.PREVIOUS_GTIDS_EVENT: _parse_previous,
     b.GTID_EVENT: _parse_gtid,

@@ -151,7 +151,7 @@ class Run(NamedTuple):
     conflict_flags: int
     server_id: int
     first: int
-    count: int
+    rows: int
 
 
 def _of(plans: TablePlans, present: Present, changed: tuple[int, ...]) -> ImagePlan:
@@ -215,7 +215,7 @@ def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
         masks = _changed(batch, first, count) if compares else np.zeros(0, np.uint8)
         if compares and not batch.rule.needs_changed:
             # Only whether anything changed divides rows that are logged with all their columns.
-            masks = masks.reshape(count, mask_bytes).any(axis=1).astype(np.uint8)
+            masks = np.asarray(masks.reshape(count, mask_bytes).any(axis=1), np.uint8)
         width = len(masks) // count
         marks = _marks(batch, options, first, count)
         found = kernels.find_runs(ends, masks, marks.reshape(-1), width, marks.shape[1], count)

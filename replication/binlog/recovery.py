@@ -2,8 +2,9 @@
 
 Of the files the index names the newest can be torn, and the one before it in its last event, ROTATE: all else was made
 durable before the next file was named. What is marked as in use is cut behind its last whole transaction, made durable,
-and then marked as whole, in this order; doing it again does no harm. A file that was ended (its in-use flag is clear) was durable then, so whatever is wrong in it is damage; so is an
-end before a place the store knows to be durable. Files that nobody names are the halves of a rotation or a purge.
+and then marked as whole, in this order; doing it again does no harm. A file that was ended (its in-use flag is clear)
+was durable then, so whatever is wrong in it is damage; so is an end before a place the store knows to be durable. Files
+that nobody names are the halves of a rotation or a purge.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class RowImages:
 
 
 class BodyWriter:
-    """Writes row bodies, as many rows at once as its buffer takes; it grows for a single larger row and shrinks again."""
+    """Writes row bodies, as many rows at once as its buffer takes; it grows for a larger row and shrinks again."""
 
     def __init__(self) -> None:
         self._buffer: Octets = np.empty(BUFFER_BYTES, np.uint8)
@@ -236,17 +236,14 @@ class BodyReader:
             mysql, kind = types[position], self._kinds.get(position)
             if isinstance(kind, Enum) and mysql.members is None:
                 mysql = mysql._replace(members=kind.members)
-            codes.append(outgoing(kind).row if self._is_unsigned_by_target(mysql, kind) else row_code(mysql))
+            says_sign = mysql.is_unsigned is not None or mysql.code not in b.NUMERIC_TYPES
+            codes.append(row_code(mysql) if says_sign or kind is None else outgoing(kind).row)
         self._codes = np.array(codes, np.int64).reshape(-1, r.ROW_CODE_WORDS)
         self._columns = len(codes)
         if not codes:
             raise LimitExceeded("a row event without columns cannot be read: there would be no end of its rows")
 
-    @staticmethod
-    def _is_unsigned_by_target(mysql: MySqlType, kind: ColumnType | None) -> bool:
-        return kind is not None and mysql.is_unsigned is None and mysql.code in b.NUMERIC_TYPES
-
-    def chunks(self, body: bytes | memoryview, origin: Origin) -> Iterator[DecodedRows]:
+    def chunks(self, body: bytes | bytearray | memoryview, origin: Origin) -> Iterator[DecodedRows]:
         """The rows of a body, so many at a time as there is room for cells.
 
         Raises: BinlogDamaged, ValueOutOfRange for a value the store has no twin of (`row` counts from 0 in the body).

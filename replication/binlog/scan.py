@@ -22,7 +22,7 @@ _PARSED_BYTES = 64 << 10
 
 
 class Walked(NamedTuple):
-    """An event passed; `event` is None for rows and other long ones. `is_boundary`: no transaction is open behind it."""
+    """An event passed; `event` is None for long ones. `is_boundary`: no transaction is open behind it."""
 
     position: int
     end: int

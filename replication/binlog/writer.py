@@ -73,7 +73,8 @@ class BinlogWriter:
     ) -> None:
         """Recover what is there and begin a new file. `durable` is a place the store knows to be in the binlog.
 
-        Durable: the cut of a torn transaction and the new file, on return. Raises: BinlogDamaged, FileMissing, Rejected.
+        Durable: the cut of a torn transaction and the new file, on return.
+        Raises: BinlogDamaged, FileMissing, Rejected, StorageFull.
         """
         self._files = files
         self._clock = clock
@@ -88,6 +89,7 @@ class BinlogWriter:
         self._unsynced = 0
         self._start: int | None = None  # of the open transaction
         self._begin_file(created_s=self._now_s())
+        self.end = self.synced = Position(self._name, self._written)
 
     # --- files ------------------------------------------------------------------------------------
     def _now_s(self) -> int:
@@ -116,7 +118,6 @@ class BinlogWriter:
             raise
         self._file, self._name = file, name
         self._written, self._sequence, self._unsynced = len(head), 0, 0
-        self.end = self.synced = Position(name, self._written)
 
     def _end_file(self, last: e.Event) -> None:
         """Durable: the whole file, and that it is whole, on return."""
@@ -146,6 +147,8 @@ class BinlogWriter:
         self._file, self._written = old, written
         self._end_file(e.Rotate(self._name))
         self._file, self._written = new, begun
+        # Last: whoever reads up to here reads the old file to its end.
+        self.end = self.synced = Position(self._name, begun)
 
     def close(self) -> None:
         """End the file with STOP. Durable: everything, on return."""
@@ -219,13 +222,13 @@ class BinlogWriter:
         logged = 0
         for run in runs(batch, self.options.images):
             self._write_run(batch, run)
-            logged += run.count
+            logged += run.rows
         return logged
 
     def _write_run(self, batch: RowBatch, run: Run) -> None:
         definition = batch.plans.definition
         before, after = plans_of(run)
-        for octets, ends in self._bodies.bodies(definition.name, batch.rows, before, after, run.first, run.count):
+        for octets, ends in self._bodies.bodies(definition.name, batch.rows, before, after, run.first, run.rows):
             begin = first = 0
             while first < len(ends):
                 # As many rows as fit, one at least.
