@@ -133,6 +133,8 @@ class BinlogIndex:
             raise
         self._files.fdatasync(file)
         self._files.close(file)
+        # A crash may take the old index away and not have renamed the new one: then that must have its name.
+        self._files.sync_directory(self.folder)
         self._files.rename(fresh, self._index_path)
         self._files.sync_directory(self.folder)
         self.names = names

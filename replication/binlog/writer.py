@@ -127,7 +127,7 @@ class BinlogWriter:
             self._flush()
         except StorageFull:
             # The last event is a courtesy; without it the file ends at a transaction all the same.
-            self._buffer.clear()
+            self._buffer = bytearray()
             self._files.truncate(self._file, end)
         self._files.fdatasync(self._file)
         end_use(self._files, self._file)
@@ -316,7 +316,7 @@ class BinlogWriter:
         """Take back the open transaction. Durable: nothing; a crash leaves the torn transaction or none of it."""
         if self._start is None:
             return
-        self._buffer.clear()
+        self._buffer = bytearray()
         self._held = None
         if self._files.size(self._file) > self._start:
             self._files.truncate(self._file, self._start)
