@@ -58,11 +58,10 @@ NO_PLAN = ImagePlan((), b"", NO_WORDS, NO_BYTES)
 
 
 def bitmap_of(positions: Sequence[int], columns: int) -> bytes:
-    """The bitmap of columns present: bit c of byte c // 8, lowest first; bits behind the last column are 1, as MySQL
-    leaves them.
+    """The bitmap of columns present: bit c of byte c // 8, lowest first; bits behind the last column are 0, other than in
+    the NULL bitmaps of rows.
     """
-    bits = np.ones((columns + 7) // 8 * 8, np.uint8)
-    bits[:columns] = 0
+    bits = np.zeros((columns + 7) // 8 * 8, np.uint8)
     bits[list(positions)] = 1
     return np.packbits(bits, bitorder="little").tobytes()
 

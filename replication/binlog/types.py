@@ -290,7 +290,7 @@ def incoming(mysql: MySqlType) -> ColumnType:
         if not mysql.members:
             raise _refused("an ENUM of unknown members", "set binlog_row_metadata=FULL at the source")
         return Enum(*mysql.members)
-    if code in b.CHARACTER_TYPES:
+    if code in b.CHARACTER_TYPES and code != b.TYPE_GEOMETRY:
         return _incoming_string(mysql)
     plain: dict[int, ColumnType] = {
         b.TYPE_FLOAT: Float32,

@@ -132,13 +132,13 @@ class Server:
             *("--skip-grant-tables", "--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=0"),
             *("--max-allowed-packet=64M", "--default-time-zone=+00:00", "--sql-mode="),
         )
-        log = (self.folder / "log").open("wb")
-        self._process = subprocess.Popen(
-            [self.root / "usr/sbin/mariadbd", "--no-defaults", *options],
-            env=environment(self.root),
-            stdout=log,
-            stderr=log,
-        )
+        with (self.folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [self.root / "usr/sbin/mariadbd", "--no-defaults", *options],
+                env=environment(self.root),
+                stdout=log,
+                stderr=log,
+            )
         for _ in range(_START_ATTEMPTS):
             if self._process.poll() is not None:
                 break
