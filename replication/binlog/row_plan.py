@@ -58,8 +58,8 @@ NO_PLAN = ImagePlan((), b"", NO_WORDS, NO_BYTES)
 
 
 def bitmap_of(positions: Sequence[int], columns: int) -> bytes:
-    """The bitmap of columns present: bit c of byte c // 8, lowest first; bits behind the last column are 0, other than in
-    the NULL bitmaps of rows.
+    """The bitmap of columns present: bit c of byte c // 8, lowest first. Bits behind the last column are 0, other than
+    in the NULL bitmaps of rows.
     """
     bits = np.zeros((columns + 7) // 8 * 8, np.uint8)
     bits[list(positions)] = 1

@@ -66,7 +66,18 @@ SPACE_GIVEN_BACK = "tests.disk.test_space:test_tablespace_given_back_leaves_ever
 
 PARTITIONS = "tests.partition.test_kinds:test_fragment_of_any_key_equals_twin_in_batches_and_alone"
 
+BODIES = "tests.replication.test_row_bodies"
+
 TWINS = {
+    **dict.fromkeys(
+        [
+            "binlog_rows.encode_images",
+            *(f"binlog_bodies.{name}" for name in ("find_cells", "read_numbers", "measure_strings", "copy_strings")),
+        ],
+        f"{BODIES}:test_any_rows_of_any_table_equal_twin_and_come_back",
+    ),
+    "binlog_rows.changed_columns": f"{BODIES}:test_changed_columns_of_any_pairs_equal_twin",
+    "binlog_rows.find_runs": f"{BODIES}:test_runs_of_rows_alike_equal_twin",
     **dict.fromkeys(["check.check_rows", "check.check_index"], "tests.check.test_live:test_damage_in_memory_is_found"),
     "checksums.xxh3_lanes": XXH3,
     "checksums.xxh3_lanes_of_units": "tests.engine.test_checksums:test_xxh3_of_several_ranges_equals_that_of_each",

@@ -1,7 +1,7 @@
 """MariaDB for tests: found, or unpacked from Debian's packages into a cache directory; nothing is installed.
 
-`TIDEMARK_MARIADB` names a directory in which the packages are unpacked. Without it the cache is looked at, and filled by
-`apt-get download` and `dpkg -x` where these work. Servers listen on a socket file only and end with their test.
+`TIDEMARK_MARIADB` names a directory in which the packages are unpacked. Without it the cache is looked at, and filled
+by `apt-get download` and `dpkg -x` where these work. Servers listen on a socket file only and end with their test.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def _unpack(root: Path) -> str | None:
             ["apt-get", "-q", "download", *PACKAGES], cwd=work, capture_output=True, text=True, timeout=_LIMIT_S
         )
         if fetched.returncode:
-            return "apt-get cannot download MariaDB: " + (fetched.stderr.strip().splitlines() or ["no reason given"])[-1]
+            return (
+                "apt-get cannot download MariaDB: " + (fetched.stderr.strip().splitlines() or ["no reason given"])[-1]
+            )
         for package in sorted(work.glob("*.deb")):
             subprocess.run(["dpkg", "-x", str(package), str(work / "root")], check=True, timeout=_LIMIT_S)
         if not root.exists():

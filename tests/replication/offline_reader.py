@@ -48,7 +48,21 @@ def events_of(content: bytes) -> Iterator[Any]:
         packet = MysqlPacket(b"\0" + content[at : at + size], "utf8")
         at += size
         wrapped = BinLogPacketWrapper(
-            packet, tables, _Connection, (8, 0, 36), True, wanted, None, None, None, None, False, False, True, True, False
+            packet,
+            tables,
+            _Connection,
+            (8, 0, 36),
+            True,
+            wanted,
+            None,
+            None,
+            None,
+            None,
+            False,
+            False,
+            True,
+            True,
+            False,
         )
         if wrapped.event is None:
             continue

@@ -38,7 +38,9 @@ STATUS = TablePlans(
 )
 TABLE = TablePlans(
     RowFormat(
-        TableDefinition(2, 1, "d.t", (Column("id", t.Int64), Column("a", t.VarChar(9), True), Column("b", t.Blob)), "id")
+        TableDefinition(
+            2, 1, "d.t", (Column("id", t.Int64), Column("a", t.VarChar(9), True), Column("b", t.Blob)), "id"
+        )
     )
 )
 

@@ -115,9 +115,14 @@ def test_table_that_was_not_announced_begins_a_statement_with_its_map():
     writer.append(batch_of(TABLE, e.WRITE, new=rows_of(8)))
     writer.commit()
     reads = [read.event for read in events_of(files)]
-    assert [type(each).__name__ for each in reads[3:]] == ["Query", "TableMap", "Rows", "TableMap", "TableMap", "Rows"] + [
-        "Query"
-    ]
+    assert [type(each).__name__ for each in reads[3:]] == [
+        "Query",
+        "TableMap",
+        "Rows",
+        "TableMap",
+        "TableMap",
+        "Rows",
+    ] + ["Query"]
     assert reads[5].is_statement_end
     assert epochs_in(files) == [(8, ids(rows_of(8)))]
 

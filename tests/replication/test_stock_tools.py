@@ -27,8 +27,8 @@ from tests.replication.stage import batch_of, status_of, writer_on
 from tests.replication.support import every_type, extreme_rows
 
 STATUS_SQL = (
-    "CREATE TABLE IF NOT EXISTS mysql.ndb_apply_status (server_id INT UNSIGNED PRIMARY KEY, epoch BIGINT UNSIGNED NOT NULL,"
-    " log_name VARCHAR(255) COLLATE utf8mb4_bin NOT NULL, start_pos BIGINT UNSIGNED NOT NULL,"
+    "CREATE TABLE IF NOT EXISTS mysql.ndb_apply_status (server_id INT UNSIGNED PRIMARY KEY,"
+    " epoch BIGINT UNSIGNED NOT NULL, log_name VARCHAR(255) COLLATE utf8mb4_bin NOT NULL, start_pos BIGINT UNSIGNED NOT NULL,"
     " end_pos BIGINT UNSIGNED NOT NULL) CHARSET utf8mb4;"
 )
 
@@ -77,7 +77,13 @@ def insert_sql(definition, row):
 def changed_rows(rows):
     """Rows for updates: every second column takes the value of the next row."""
     return [
-        (row[0], *(other if place % 2 else value for place, (value, other) in enumerate(zip(row[1:], after[1:], strict=True))))
+        (
+            row[0],
+            *(
+                other if place % 2 else value
+                for place, (value, other) in enumerate(zip(row[1:], after[1:], strict=True))
+            ),
+        )
         for row, after in zip(rows, [*rows[1:], rows[0]], strict=True)
     ]
 
@@ -96,7 +102,16 @@ def write_history(plans, binlog_type, statements=(), rows=None):
     writer.commit()
     after = changed_rows(rows)
     writer.begin([plans], status_of(2))
-    writer.append(batch_of(plans, e.UPDATE, old=rows, new=after, binlog_type=binlog_type, conflict_flags=[number % 2 * 4 for number in range(count)]))
+    writer.append(
+        batch_of(
+            plans,
+            e.UPDATE,
+            old=rows,
+            new=after,
+            binlog_type=binlog_type,
+            conflict_flags=[number % 2 * 4 for number in range(count)],
+        )
+    )
     writer.append(batch_of(plans, e.DELETE, old=after[-2:], binlog_type=binlog_type))
     writer.commit()
     writer.close()
@@ -128,7 +143,9 @@ def test_mysqlbinlog_reads_every_event_with_its_checksum_and_values(tmp_path):
     files, rows, _ = write_history(plans, 7, ["CREATE TABLE d.ü (a INT)"])
     paths = save(files, tmp_path)
     assert len(paths) > 1
-    said = "".join(mysqlbinlog("--verify-binlog-checksum", "-vv", "--base64-output=DECODE-ROWS", path) for path in paths)
+    said = "".join(
+        mysqlbinlog("--verify-binlog-checksum", "-vv", "--base64-output=DECODE-ROWS", path) for path in paths
+    )
     assert said.count("### INSERT INTO `d`.`every`") == len(rows)
     assert said.count("### UPDATE `d`.`every`") == len(rows)
     assert said.count("### DELETE FROM `d`.`every`") == 2
@@ -196,8 +213,8 @@ def test_mysql_replication_reads_the_same_values(binlog_type):
                 epochs += [row["values"]["epoch"] for row in event.rows]
     assert epochs == [1, 2]
 
-    def expected(row, positions=range(len(columns))):
-        return {columns[place].name: library_value(columns[place].type, row[place]) for place in positions}
+    def expected(row):
+        return {column.name: library_value(column.type, value) for column, value in zip(columns, row, strict=True)}
 
     def given(values):
         return {
@@ -288,12 +305,12 @@ def test_server_fed_with_our_files_ends_with_equal_tables(server, tmp_path, binl
 
 def test_server_s_own_file_is_read_with_types_the_store_has_no_twin_of(server):
     server.sql(
-        "FLUSH BINARY LOGS; CREATE TABLE d.foreign_types (id INT PRIMARY KEY, m MEDIUMINT, u MEDIUMINT UNSIGNED, y YEAR,"
-        " b BIT(11), s SET('x','y','z') CHARACTER SET utf8mb4, ts TIMESTAMP(3) NULL, t2 TIME(2), d1 DATETIME(1),"
+        "FLUSH BINARY LOGS; CREATE TABLE d.foreign_types (id INT PRIMARY KEY, m MEDIUMINT, u MEDIUMINT UNSIGNED,"
+        " y YEAR, b BIT(11), s SET('x','y','z') CHARACTER SET utf8mb4, ts TIMESTAMP(3) NULL, t2 TIME(2), d1 DATETIME(1),"
         " g POINT, c3 CHAR(9) CHARACTER SET utf8mb3, e ENUM('a','b') CHARACTER SET utf8mb4, tt TINYTEXT CHARACTER SET"
         " utf8mb4, lat VARCHAR(5) CHARACTER SET latin1);"
-        "SET time_zone='+00:00'; INSERT INTO d.foreign_types VALUES (1, -8388608, 16777215, 2155, b'10000000001', 'x,z',"
-        " '2038-01-19 03:14:07.999', '23:59:59.99', '2024-02-29 00:00:00.1', POINT(1, 2), 'äöü', 'b', 'tiny', 'x'),"
+        "SET time_zone='+00:00'; INSERT INTO d.foreign_types VALUES (1, -8388608, 16777215, 2155, b'10000000001',"
+        " 'x,z', '2038-01-19 03:14:07.999', '23:59:59.99', '2024-02-29 00:00:00.1', POINT(1, 2), 'äöü', 'b', 'tiny', 'x'),"
         " (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
     )
     ((event, found, _),) = server_rows(server, "d.foreign_types")
