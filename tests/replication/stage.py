@@ -6,14 +6,13 @@ import numpy as np
 
 from engine import types as t
 from engine.clock import ManualClock
-from engine.file_doubles.memory import MemoryFiles
 from engine.row_format import RowFormat
 from engine.schema import Column, TableDefinition
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.images import BinlogOptions, RowBatch, image_rule
 from replication.binlog.index import Position
-from replication.binlog.reader import BinlogReader, StatementMaps, find_epoch
+from replication.binlog.reader import BinlogReader, StatementMaps
 from replication.binlog.row_plan import RowImages, TablePlans
 from replication.binlog.writer import BinlogWriter, WriterOptions
 from tests.replication.support import entries_of
@@ -22,7 +21,7 @@ OPTIONS = BinlogOptions()
 STATUS = TablePlans(
     RowFormat(
         TableDefinition(
-            1,
+            9_999,
             1,
             "mysql.ndb_apply_status",
             (
@@ -109,6 +108,3 @@ def end_of(files) -> Position:
     """The end of the newest file, as found on disk."""
     names = [name for name in files.list("binlog") if name[-1].isdigit()]
     return Position(names[-1], files.size(f"binlog/{names[-1]}"))
-
-
-__all__ = ["BinlogReader", "MemoryFiles", "find_epoch"]

@@ -307,8 +307,8 @@ def test_server_s_own_file_is_read_with_types_the_store_has_no_twin_of(server):
     server.sql(
         "FLUSH BINARY LOGS; CREATE TABLE d.foreign_types (id INT PRIMARY KEY, m MEDIUMINT, u MEDIUMINT UNSIGNED,"
         " y YEAR, b BIT(11), s SET('x','y','z') CHARACTER SET utf8mb4, ts TIMESTAMP(3) NULL, t2 TIME(2),"
-        " d1 DATETIME(1), g POINT, c3 CHAR(9) CHARACTER SET utf8mb3, e ENUM('a','b') CHARACTER SET utf8mb4, tt TINYTEXT CHARACTER SET"
-        " utf8mb4, lat VARCHAR(5) CHARACTER SET latin1);"
+        " d1 DATETIME(1), g POINT, c3 CHAR(9) CHARACTER SET utf8mb3, e ENUM('a','b') CHARACTER SET utf8mb4,"
+        " tt TINYTEXT CHARACTER SET utf8mb4, lat VARCHAR(5) CHARACTER SET latin1);"
         "SET time_zone='+00:00'; INSERT INTO d.foreign_types VALUES (1, -8388608, 16777215, 2155, b'10000000001',"
         " 'x,z', '2038-01-19 03:14:07.999', '23:59:59.99', '2024-02-29 00:00:00.1', POINT(1, 2), 'äöü', 'b',"
         " 'tiny', 'x'), (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
