@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from engine.errors import FileTruncated, LimitExceeded, Rejected
 from engine.file_protocol import File, Files
 from engine.layout import binlog as b
@@ -25,9 +23,10 @@ from replication.binlog.table_map import TableMap
 
 EVENT_BYTES_MAX = BODY_BYTES_MAX
 STATUS_TABLE = "mysql.ndb_apply_status"
-_EPOCH_COLUMN = 1
+_SERVER_COLUMN, _EPOCH_COLUMN = 0, 1
 # Table maps kept between statements, so that one that comes again is not taken apart again.
 _MAPS_MAX = 1_024
+STATEMENT_TABLES_MAX = 1 << 16
 
 
 class ReadEvent(NamedTuple):
@@ -163,15 +162,22 @@ class StatementMaps:
 
     def __init__(self) -> None:
         self._maps: dict[int, TableMap] = {}
-        self._readers: dict[tuple[int, int, bytes | None, bytes | None], BodyReader] = {}
+        self._has_ended = False
+        self._readers: dict[tuple[int, int, bytes | None, bytes | None], tuple[TableMap, BodyReader]] = {}
 
     def step(self, event: e.Event) -> None:
-        """Follow an event; call it behind the use of row events."""
+        """Follow an event, before its use. Raises: LimitExceeded for a statement of too many tables."""
         if isinstance(event, TableMap):
-            known = self._maps.get(event.table_id)
-            if known is not event and known != event:
-                self._readers.clear()
+            if self._has_ended:
+                self._maps = {}
+                self._has_ended = False
+            if len(self._maps) >= STATEMENT_TABLES_MAX:
+                raise LimitExceeded(
+                    f"a statement announces over {STATEMENT_TABLES_MAX} tables; the source is not sound"
+                )
             self._maps[event.table_id] = event
+        elif isinstance(event, e.Rows) and event.is_statement_end:
+            self._has_ended = True
 
     def of(self, rows: e.Rows, origin: Origin) -> TableMap:
         """The map of a row event. Raises: BinlogDamaged without one, or of another number of columns."""
@@ -188,13 +194,13 @@ class StatementMaps:
         """
         found = self.of(rows, origin)
         key = (rows.table_id, rows.kind, rows.before, rows.after)
-        reader = self._readers.get(key)
-        if reader is None:
-            types = [column.type for column in found.columns]
-            before, after = present(rows)
-            if len(self._readers) >= _MAPS_MAX:
-                self._readers.clear()
-            reader = self._readers[key] = BodyReader(types, before, after)
+        known = self._readers.get(key)
+        if known is not None and (known[0] is found or known[0] == found):
+            return known[1]
+        reader = BodyReader([column.type for column in found.columns], *present(rows))
+        if len(self._readers) >= _MAPS_MAX:
+            self._readers.clear()
+        self._readers[key] = (found, reader)
         return reader
 
 
@@ -252,9 +258,10 @@ def _epoch_of(maps: StatementMaps, read: ReadEvent, server_id: int | None) -> in
     if rows.kind != e.WRITE or maps.of(rows, origin).name != STATUS_TABLE:
         return None
     for chunk in maps.reader(rows, origin).chunks(rows.body, origin):
-        servers = np.asarray(chunk.after[0].to_numpy(zero_copy_only=False))
-        epochs = np.asarray(chunk.after[_EPOCH_COLUMN].to_numpy(zero_copy_only=False))
-        own = epochs if server_id is None else epochs[servers == server_id]
-        if len(own):
-            return int(own[0])
+        if not {_SERVER_COLUMN, _EPOCH_COLUMN} <= set(chunk.after):
+            continue
+        servers, epochs = (chunk.after[column].to_pylist() for column in (_SERVER_COLUMN, _EPOCH_COLUMN))
+        for server, epoch in zip(servers, epochs, strict=True):
+            if isinstance(epoch, int) and server_id in (None, server):
+                return epoch
     return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from engine import limits
-from engine.errors import Unsupported
+from engine.errors import SchemaInvalid, Unsupported
 from engine.layout import binlog as b
 from engine.layout import binlog_rows as r
 from engine.types import (
@@ -84,7 +84,7 @@ class MySqlType(NamedTuple):
         if self.real_code == b.TYPE_STRING:
             # Lengths from 256 on have their two highest bits in the first byte, inverted.
             return ((self.metadata[0] & 0x30) ^ 0x30) << 4 | self.metadata[1]
-        if self.code == b.TYPE_STRING:
+        if self.real_code in (b.TYPE_ENUM, b.TYPE_SET):
             return self.metadata[1]
         return int.from_bytes(self.metadata[:2], "little")
 
@@ -289,7 +289,10 @@ def incoming(mysql: MySqlType) -> ColumnType:
     if code == b.TYPE_ENUM:
         if not mysql.members:
             raise _refused("an ENUM of unknown members", "set binlog_row_metadata=FULL at the source")
-        return Enum(*mysql.members)
+        try:
+            return Enum(*mysql.members)
+        except SchemaInvalid as error:
+            raise _refused(f"an ENUM of {len(mysql.members)} members", error.message) from error
     if code in b.CHARACTER_TYPES and code != b.TYPE_GEOMETRY:
         return _incoming_string(mysql)
     plain: dict[int, ColumnType] = {

@@ -316,6 +316,7 @@ def test_types_the_store_has_no_twin_of_are_refused():
         MySqlType(b.TYPE_VARCHAR, b"\x20\0"),
         MySqlType(b.TYPE_LONG),
         MySqlType(b.TYPE_STRING, bytes((b.TYPE_ENUM, 1))),
+        MySqlType(b.TYPE_STRING, bytes((b.TYPE_ENUM, 1)), members=("a", "a")),
     ):
         with pytest.raises(Unsupported):
             BodyReader([mysql], (), (0,))
