@@ -195,6 +195,7 @@ class BinlogWriter:
         commit_us = self._clock.wall_us()
         self._timestamp_s = commit_us // 1_000_000
         self._start = self._position
+        self._sequence_before = self._sequence
         self._held: tuple[e.Rows, int] | None = None
         self._announced: set[int] = set()
         self._statement_bytes = 0
@@ -321,7 +322,7 @@ class BinlogWriter:
         if self._files.size(self._file) > self._start:
             self._files.truncate(self._file, self._start)
         self._written = self._start
-        self._sequence -= 1
+        self._sequence = self._sequence_before
         self._start = None
 
     def statement(self, text: str, database: str = "") -> Written:
@@ -332,6 +333,7 @@ class BinlogWriter:
         """Write that something is missing from here on; a replica stops there. Durable: as for `commit`."""
         self._need_no_transaction("write an incident")
         self._start = self._position
+        self._sequence_before = self._sequence
         self._timestamp_s = self._now_s()
         return self._guarded(e.Incident(message))
 

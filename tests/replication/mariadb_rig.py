@@ -1,7 +1,8 @@
 """MariaDB for tests: found, or unpacked from Debian's packages into a cache directory; nothing is installed.
 
-`TIDEMARK_MARIADB` names a directory in which the packages are unpacked. Without it the cache is looked at, and filled
-by `apt-get download` and `dpkg -x` where these work. Servers listen on a socket file only and end with their test.
+`TIDEMARK_MARIADB` names a directory in which the packages are unpacked. Without it an installed server is taken, or the
+cache, which is filled by `apt-get download` and `dpkg -x` where these work. Servers listen on a socket file only and end
+with their test.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ def _find() -> tuple[Path, str]:
     """(root of the packages, why there is none)."""
     named = os.environ.get("TIDEMARK_MARIADB")
     root = Path(named) if named else cache_folder()
-    if _is_whole(root):
-        return root, ""
+    for each in (root,) if named else (Path("/"), root):
+        if _is_whole(each):
+            return each, ""
     if named:
         return root, f"TIDEMARK_MARIADB={named} has no MariaDB"
     try:
@@ -118,6 +120,7 @@ class Server:
 
     def start(self) -> None:
         share = self.root / "usr"
+        user = ["--user=root"] if os.geteuid() == 0 else []
         self._call(
             self.root / "usr/bin/mariadb-install-db",
             "--no-defaults",
@@ -125,11 +128,11 @@ class Server:
             f"--datadir={self.data}",
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
-            f"--user={os.environ.get('USER', 'root')}",
+            *user,
         )
         options = (
             *(f"--basedir={share}", f"--datadir={self.data}", f"--socket={self._socket}", "--skip-networking"),
-            *(f"--lc-messages-dir={share}/share/mysql", f"--plugin-dir={share}/lib/mysql/plugin", "--user=root"),
+            *(f"--lc-messages-dir={share}/share/mysql", f"--plugin-dir={share}/lib/mysql/plugin", *user),
             *("--log-bin=master", "--binlog-format=ROW", "--binlog-row-metadata=FULL", "--server-id=77"),
             *("--skip-grant-tables", "--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=0"),
             *("--max-allowed-packet=64M", "--default-time-zone=+00:00", "--sql-mode="),

@@ -14,6 +14,7 @@ from engine.file_doubles.memory import MemoryFiles
 from engine.file_doubles.trace import Replay, TraceFiles
 from recovery.crash_harness.crash_states import CHANGES, choices, crash_points, image_of
 from replication.binlog import events as e
+from replication.binlog.reader import BinlogReader
 from tests.replication.stage import TABLE, batch_of, epochs_in, rows_of, status_of, write_epoch, writer_on
 
 SEED = 5_310_877
@@ -137,3 +138,16 @@ def test_failed_disk_kills_the_writer_and_the_next_opening_has_what_was_synced(o
         assert (found[-1] if found else 0) >= synced[-1]
     else:
         assert not files.fired
+
+
+def test_incident_on_a_full_disk_leaves_the_count_of_transactions():
+    disk = MemoryFiles()
+    writer = writer_on(disk)
+    write_epoch(writer, 1, rows_of(1))
+    writer._files = FaultFiles(disk, [Rule("pwrite", error=errno.ENOSPC)])
+    with pytest.raises(StorageFull):
+        writer.incident("lost")
+    writer._files = disk
+    write_epoch(writer, 2, rows_of(2))
+    reads = BinlogReader(disk).events(writer.end)
+    assert [read.event.sequence_number for read in reads if isinstance(read.event, e.Gtid)] == [1, 2]

@@ -119,9 +119,16 @@ def test_any_columns_of_two_images_equal_twin_and_come_back(data):
         for present in ((old, new)[number % 2],)
     )
     assert body == twin
-    reader = BodyReader(types_of(plans), old, new, kinds)
-    count = sum(chunk.count for chunk in reader.chunks(body, ORIGIN))
-    assert count == len(pairs)
+    found = {}
+    for chunk in BodyReader(types_of(plans), old, new, kinds).chunks(body, ORIGIN):
+        for image, columns in enumerate((chunk.before, chunk.after)):
+            for position, array in columns.items():
+                found.setdefault((image, position), []).extend(array.to_pylist())
+    for (image, position), values in found.items():
+        wanted = [row[position] for row in flat[image::2]]
+        kind = [kinds[position]]
+        assert [naive.image(kind, [value]) for value in values] == [naive.image(kind, [value]) for value in wanted]
+    assert set(found) == ({(0, position) for position in old} | {(1, position) for position in new} if pairs else set())
 
 
 def test_rows_larger_than_the_buffer_and_many_rows_pass_in_pieces():
