@@ -1,8 +1,8 @@
 """MariaDB for tests: found, or unpacked from Debian's packages into a cache directory; nothing is installed.
 
 `TIDEMARK_MARIADB` names a directory in which the packages are unpacked. Without it an installed server is taken, or the
-cache, which is filled by `apt-get download` and `dpkg -x` where these work. Servers listen on a socket file only and end
-with their test.
+cache, which is filled by `apt-get download` and `dpkg -x` where these work. Servers listen on a socket file only and
+end with their test.
 """
 
 from __future__ import annotations
