@@ -255,6 +255,10 @@ class PageDamaged(Damaged):
     """A page fails its checksum or its structure is impossible."""
 
 
+class BinlogDamaged(Damaged):
+    """An event of a binlog or relay file, or the index of the files, cannot be (`file`, `position`)."""
+
+
 class FileMissing(Damaged):
     """A file the store needs is missing."""
 

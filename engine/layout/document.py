@@ -15,7 +15,7 @@ import numpy as np
 from engine.errors import SchemaInvalid
 from engine.file_protocol import Files
 from engine.files import PosixFiles
-from engine.layout import disk, redo, row
+from engine.layout import binlog, disk, redo, row
 from engine.layout.catalog import CATALOG_SEAL, CATALOG_VALUE
 from engine.layout.disk import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
 from engine.layout.lcp import LCP_BLOCK, LCP_CONTROL
@@ -39,6 +39,7 @@ STRUCTURES: dict[str, np.dtype[Any]] = {
     "data file": DATA_FILE,
     "extents": EXTENTS,
     "spool block": SPOOL_BLOCK,
+    **binlog.STRUCTURES,
 }
 FOLDER = "docs"
 NAME = "format.md"
@@ -101,6 +102,8 @@ def fingerprint() -> str:
     for name, value in sorted(constants().items()):
         digest.update(f"{name}={value};".encode())
     for name, lines in sorted(sections().items()):
+        if name in binlog.STRUCTURES:
+            continue  # MySQL's format, which no version of the store's changes
         digest.update(name.encode())
         for line in lines:
             # Words may be improved without changing the format; offsets, sizes and types may not.

@@ -141,6 +141,49 @@ NOTES: dict[str, dict[str, str]] = {
         "used_words": "words of extent headers behind this header",
         "reserved": "0",
     },
+    "binlog event header": {
+        "timestamp_s": "when, seconds since 1970",
+        "type": "type of event",
+        "server_id": "where the change was made first",
+        "event_bytes": "bytes of the event, this header and the CRC32 behind it included",
+        "end_position": "position behind the event, modulo 2³²",
+        "flags": "1: the file is being written (format description only); 0x40: relay log; 0x80: may be ignored",
+    },
+    "binlog format description": {
+        "binlog_version": "4",
+        "server_version": "text, zero-padded",
+        "created_s": "when the writer was opened; 0 in files a rotation began",
+        "header_bytes": "19; behind it the length of the fixed part of each type of event, the checksum algorithm (1)",
+    },
+    "binlog query": {
+        "thread_id": "0",
+        "duration_s": "0",
+        "database_bytes": "bytes of the database's name, without its zero byte",
+        "error_code": "0",
+        "status_bytes": "bytes of status variables; they, the name and the statement follow",
+    },
+    "binlog gtid": {
+        "gtid_flags": "0",
+        "source": "zero: anonymous",
+        "number": "0",
+        "clock": "2",
+        "last_committed": "transaction of the file before it",
+        "sequence_number": "transaction of the file, from 1; behind it 7 bytes of commit time, µs since 1970",
+    },
+    "binlog table": {
+        "table_low": "number of the table in this statement: table << 16 | version, low part",
+        "table_high": "high part",
+        "table_flags": "TABLE_MAP: 1; rows: 1 if the statement ends here",
+    },
+    "binlog rotate": {"position": "4; the next file's name follows"},
+    "binlog xid": {"xid": "not written by the store"},
+    "binlog incident": {"number": "1: events were lost", "message_bytes": "bytes of the text that follows"},
+    "binlog extra row info": {
+        "tag": "0: of NDB",
+        "block_bytes": "bytes of the block behind the tag, this one included",
+        "format": "0",
+        "info_flags": "1: u64 transaction id follows; 2: then u16 conflict flags (1 reflect, 2 refresh, 4 read)",
+    },
 }
 
 

@@ -58,7 +58,15 @@ def part(name: str) -> Callable[[], object]:
     """A part of the harness, small; an anomaly loop by the name of its anomaly."""
     from hypothesis import Phase
 
-    from recovery.crash_harness import disk_history, history, index_history, partition_history, stress, stress_verify
+    from recovery.crash_harness import (
+        disk_history,
+        history,
+        index_history,
+        partition_history,
+        spool_history,
+        stress,
+        stress_verify,
+    )
     from recovery.crash_harness.anomaly_loop import anomaly_loop
     from recovery.crash_harness.crash_states import crash_states, record
     from recovery.crash_harness.power_loop import power_loop
@@ -89,6 +97,10 @@ def part(name: str) -> Callable[[], object]:
         return lambda: [crash_states(disk_history.work, whole_state, seed, 2) for seed in (1, 2, 3)]
     if name == "disk-epoch":
         return lambda: [crash_states(disk_history.epoch_work, whole_state, seed, 2) for seed in (1, 2, 3)]
+    if name == "spool-order":
+        return lambda: record(spool_history.work, 1)
+    if name == "spool-states":
+        return lambda: [crash_states(spool_history.tiny_work, whole_state, seed, 1) for seed in (1, 2)]
     if name == "index-states":
         return lambda: crash_states(index_history.work, index_history.verify, 1, 1)
     if name == "partition-states":

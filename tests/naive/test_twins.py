@@ -76,6 +76,8 @@ SPOOLED = "tests.spool.test_beside:test_random_transactions_that_spool_answer_as
 SCHEMA_CHANGES = "tests.schema.test_history:test_every_step_of_a_random_history_leaves_the_rows_of_the_model"
 PARTITIONS = "tests.partition.test_kinds:test_fragment_of_any_key_equals_twin_in_batches_and_alone"
 
+BODIES = "tests.replication.test_row_bodies"
+
 TWINS = {
     "applied.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
     **dict.fromkeys(
@@ -93,6 +95,11 @@ TWINS = {
     **dict.fromkeys([f"versions.{name}_snapshot" for name in ("close", "find", "open")], SNAPSHOT_LIFE),
     "versions.cut_versions": SNAPSHOT_LIFE,
     "versions.setup_versions": "tests.snapshot.test_life:test_snapshot_memory_is_checked_and_named",
+            "binlog_rows.encode_images",
+            *(f"binlog_bodies.{name}" for name in ("find_cells", "read_numbers", "measure_strings", "copy_strings")),
+        f"{BODIES}:test_any_rows_of_any_table_equal_twin_and_come_back",
+    "binlog_rows.changed_columns": f"{BODIES}:test_changed_columns_of_any_pairs_equal_twin",
+    "binlog_rows.find_runs": f"{BODIES}:test_runs_of_rows_alike_equal_twin",
     **dict.fromkeys(["check.check_rows", "check.check_index"], "tests.check.test_live:test_damage_in_memory_is_found"),
     "checksums.xxh3_lanes": XXH3,
     "checksums.xxh3_lanes_of_units": "tests.engine.test_checksums:test_xxh3_of_several_ranges_equals_that_of_each",

@@ -1,0 +1,414 @@
+"""The events of MySQL's binlog, one class each: to bytes and back.
+
+An event is header, body and CRC32 over both. `frame` makes the bytes of one, always with checksum; `parse` takes them
+apart and refuses with BinlogDamaged what cannot be: wrong length, wrong checksum, fields that end beyond the event.
+Bodies are made and taken apart as lists of buffers, so that a large row is copied once.
+
+The checksum of a format description is that without its in-use flag, which is changed in place.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, TypeAlias
+
+from engine.layout import binlog as b
+from replication.binlog.cursor import Cursor, packed_length
+from replication.binlog.errors import Origin
+from replication.binlog.table_map import TableMap, parse_table_map
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_HEADER = b.packer(b.EVENT_HEADER)
+_FORMAT = b.packer(b.FORMAT_DESCRIPTION)
+_QUERY = b.packer(b.QUERY)
+_GTID = b.packer(b.GTID)
+_TABLE = b.packer(b.TABLE)
+_ROTATE = b.packer(b.ROTATE)
+_XID = b.packer(b.XID)
+_INCIDENT = b.packer(b.INCIDENT)
+_EXTRA = b.packer(b.EXTRA_INFO)
+_POSITION_MASK = (1 << 32) - 1
+# Row events say what they do by their distance from WRITE.
+WRITE, UPDATE, DELETE = 0, 1, 2
+_V1_FIRST, _V2_FIRST = b.WRITE_ROWS_V1, b.WRITE_ROWS
+# What post-header lengths of a file may say of the types read here: MySQL's own, or none.
+_READ_TYPES = (
+    *(b.QUERY_EVENT, b.ROTATE_EVENT, b.TABLE_MAP_EVENT, b.INCIDENT_EVENT, b.GTID_EVENT, b.ANONYMOUS_GTID_EVENT),
+    *(b.WRITE_ROWS_V1, b.UPDATE_ROWS_V1, b.DELETE_ROWS_V1, b.WRITE_ROWS, b.UPDATE_ROWS, b.DELETE_ROWS),
+)
+
+
+class EventHeader(NamedTuple):
+    """The 19 bytes before every body; `event_bytes` counts header, body and CRC32."""
+
+    timestamp_s: int
+    type: int
+    server_id: int
+    event_bytes: int
+    end_position: int
+    flags: int
+
+
+@dataclass(frozen=True)
+class FormatDescription:
+    """The first event of a file."""
+
+    type: ClassVar[int] = b.FORMAT_DESCRIPTION_EVENT
+    server_version: bytes = b.SERVER_VERSION
+    created_s: int = 0
+    post_header_bytes: bytes = b.POST_HEADER_BYTES
+    checksum: int = b.CHECKSUM_CRC32
+
+    def parts(self) -> list[Buffer]:
+        """The body, algorithm of the checksum included."""
+        fixed = _FORMAT.pack(b.VERSION, self.server_version, self.created_s, b.HEADER_BYTES)
+        return [fixed, self.post_header_bytes, bytes((self.checksum,))]
+
+
+@dataclass(frozen=True)
+class PreviousGtids:
+    """GTIDs of earlier files; the store has none of its own and writes an empty set."""
+
+    type: ClassVar[int] = b.PREVIOUS_GTIDS_EVENT
+    sets: bytes = bytes(8)
+
+    def parts(self) -> list[Buffer]:
+        """The body."""
+        return [self.sets]
+
+
+@dataclass(frozen=True)
+class Gtid:
+    """The event before a transaction; without `source` it is anonymous. `last_committed` names the transaction of the
+    same file it had to wait for, `sequence_number` itself; `commit_us` is when it committed, None if nobody says.
+    """
+
+    sequence_number: int
+    last_committed: int
+    commit_us: int | None = None
+    source: bytes = bytes(16)
+    number: int = 0
+    flags: int = 0
+
+    @property
+    def type(self) -> int:
+        """Of two, by whether there is a source."""
+        return b.GTID_EVENT if self.number else b.ANONYMOUS_GTID_EVENT
+
+    def parts(self) -> list[Buffer]:
+        """The body."""
+        fixed = _GTID.pack(
+            self.flags, self.source, self.number, b.GTID_CLOCK, self.last_committed, self.sequence_number
+        )
+        if self.commit_us is None:
+            return [fixed]
+        return [fixed, self.commit_us.to_bytes(b.COMMIT_TIME_BYTES, "little")]
+
+
+@dataclass(frozen=True)
+class Query:
+    """A statement: BEGIN, COMMIT, or a change of the schema."""
+
+    type: ClassVar[int] = b.QUERY_EVENT
+    statement: str
+    database: str = ""
+    status: bytes = b""
+    thread_id: int = 0
+    duration_s: int = 0
+    error_code: int = 0
+
+    def parts(self) -> list[Buffer]:
+        """The body."""
+        database = self.database.encode()
+        fixed = _QUERY.pack(self.thread_id, self.duration_s, len(database), self.error_code, len(self.status))
+        return [fixed, self.status, database + b"\0", self.statement.encode("utf-8", "surrogateescape")]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one table, all changed in one way, with the same columns, transaction id and conflict flags.
+
+    `kind` is WRITE, UPDATE or DELETE; `before` and `after` are the bitmaps of columns present, None for an image that
+    the kind does not have; `body` the rows. `transaction_id` is None where none was written. Version 1 has neither it
+    nor `conflict_flags`.
+    """
+
+    kind: int
+    table_id: int
+    columns: int
+    before: bytes | None
+    after: bytes | None
+    body: Buffer
+    flags: int = 0
+    transaction_id: int | None = None
+    conflict_flags: int = 0
+    version: int = 2
+
+    @property
+    def type(self) -> int:
+        """Of six."""
+        return (_V1_FIRST if self.version == 1 else _V2_FIRST) + self.kind
+
+    @property
+    def is_statement_end(self) -> bool:
+        """Whether table maps end here."""
+        return bool(self.flags & b.ROWS_STATEMENT_END)
+
+    def parts(self) -> list[Buffer]:
+        """The body."""
+        head = _TABLE.pack(self.table_id & 0xFFFFFFFF, self.table_id >> 32, self.flags)
+        if self.version != 1:
+            extra = self._extra()
+            head += (b.EXTRA_LENGTH_BYTES + len(extra)).to_bytes(b.EXTRA_LENGTH_BYTES, "little") + extra
+        return [head + packed_length(self.columns), self.before or b"", self.after or b"", self.body]
+
+    def _extra(self) -> bytes:
+        info = 0
+        fields = b""
+        if self.transaction_id is not None:
+            info |= b.EXTRA_HAS_TRANSACTION_ID
+            fields += self.transaction_id.to_bytes(b.TRANSACTION_ID_BYTES, "little")
+        if self.conflict_flags:
+            info |= b.EXTRA_HAS_CONFLICT_FLAGS
+            fields += self.conflict_flags.to_bytes(b.CONFLICT_FLAGS_BYTES, "little")
+        if not info:
+            return b""
+        # The block's length counts everything behind the tag.
+        size = _EXTRA.size - 1 + len(fields)
+        return _EXTRA.pack(b.EXTRA_TAG_NDB, size, b.EXTRA_FORMAT_NDB, info) + fields
+
+
+@dataclass(frozen=True)
+class Xid:
+    """The end of a transaction of a transactional engine of MySQL."""
+
+    type: ClassVar[int] = b.XID_EVENT
+    xid: int
+
+    def parts(self) -> list[Buffer]:
+        """The body."""
+        return [_XID.pack(self.xid)]
+
+
+@dataclass(frozen=True)
+class Rotate:
+    """The last event of a file that another one follows."""
+
+    type: ClassVar[int] = b.ROTATE_EVENT
+    name: str
+    position: int = b.FIRST_POSITION
+
+    def parts(self) -> list[Buffer]:
+        """The body."""
+        return [_ROTATE.pack(self.position), self.name.encode()]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The last event of a file whose writer was closed."""
+
+    type: ClassVar[int] = b.STOP_EVENT
+
+    def parts(self) -> list[Buffer]:
+        """The body."""
+        return []
+
+
+@dataclass(frozen=True)
+class Incident:
+    """Something is missing from here on."""
+
+    type: ClassVar[int] = b.INCIDENT_EVENT
+    message: str
+    number: int = b.INCIDENT_LOST_EVENTS
+
+    def parts(self) -> list[Buffer]:
+        """The body."""
+        message = self.message.encode()[:255].decode(errors="ignore").encode()
+        return [_INCIDENT.pack(self.number, len(message)), message]
+
+
+@dataclass(frozen=True)
+class Other:
+    """An event of a type that is not read here."""
+
+    type: int
+    body: Buffer
+
+    def parts(self) -> list[Buffer]:
+        """The body."""
+        return [self.body]
+
+
+Event: TypeAlias = (
+    FormatDescription | PreviousGtids | Gtid | Query | TableMap | Rows | Xid | Rotate | Stop | Incident | Other
+)
+
+
+def frame(event: Event, position: int, *, timestamp_s: int, server_id: int, flags: int = 0) -> bytes:
+    """The bytes of an event that will stand at `position` of its file."""
+    parts: Sequence[Buffer] = event.parts()
+    size = b.HEADER_BYTES + sum(map(len, parts)) + b.CHECKSUM_BYTES
+    end = position + size & _POSITION_MASK
+    in_use = flags & b.FLAG_IN_USE if event.type == b.FORMAT_DESCRIPTION_EVENT else 0
+    header = _HEADER.pack(timestamp_s, event.type, server_id, size, end, flags & ~in_use)
+    checksum = zlib.crc32(header)
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    if in_use:
+        header = header[: b.FLAGS_OFFSET] + flags.to_bytes(2, "little")
+    return b"".join((header, *parts, checksum.to_bytes(b.CHECKSUM_BYTES, "little")))
+
+
+# --- reading ----------------------------------------------------------------------------------------
+def parse_header(data: Buffer, origin: Origin) -> EventHeader:
+    """The header at the start of `data`. Raises: BinlogDamaged if it cannot be one."""
+    if len(data) < b.HEADER_BYTES:
+        raise origin.damaged("ends within its header")
+    header = EventHeader._make(_HEADER.unpack_from(data))
+    if header.event_bytes < b.HEADER_BYTES:
+        raise origin.damaged(f"claims to have {header.event_bytes} bytes")
+    return header
+
+
+def verify(data: Buffer, origin: Origin, has_checksum: bool = True) -> tuple[EventHeader, memoryview]:
+    """(header, body) of the event whose bytes `data` is, all of them. Raises: BinlogDamaged."""
+    header = parse_header(data, origin)
+    if header.event_bytes != len(data):
+        raise origin.damaged(f"claims to have {header.event_bytes} bytes and has {len(data)}")
+    view = memoryview(data)
+    # A format description always has a checksum.
+    if has_checksum or header.type == b.FORMAT_DESCRIPTION_EVENT:
+        if len(view) < b.HEADER_BYTES + b.CHECKSUM_BYTES:
+            raise origin.damaged("is too short for its checksum")
+        view, stored = view[: -b.CHECKSUM_BYTES], bytes(view[-b.CHECKSUM_BYTES :])
+        if checksum_of(header, view) != int.from_bytes(stored, "little"):
+            raise origin.damaged("fails its checksum")
+    return header, view[b.HEADER_BYTES :]
+
+
+def parse(data: Buffer, origin: Origin, has_checksum: bool = True) -> tuple[EventHeader, Event]:
+    """(header, event) of the event whose bytes `data` is, all of them. Raises: BinlogDamaged."""
+    header, body = verify(data, origin, has_checksum)
+    return header, _parse_body(header.type, Cursor(body, origin))
+
+
+def checksum_of(header: EventHeader, view: memoryview) -> int:
+    """The CRC32 of an event's bytes without it."""
+    if header.type == b.FORMAT_DESCRIPTION_EVENT and header.flags & b.FLAG_IN_USE:
+        flags = (header.flags & ~b.FLAG_IN_USE).to_bytes(2, "little")
+        return zlib.crc32(view[b.HEADER_BYTES :], zlib.crc32(bytes(view[: b.FLAGS_OFFSET]) + flags))
+    return zlib.crc32(view)
+
+
+def _parse_body(kind: int, cursor: Cursor) -> Event:
+    if _V2_FIRST <= kind <= _V2_FIRST + DELETE:
+        return _parse_rows(cursor, kind - _V2_FIRST, 2)
+    if _V1_FIRST <= kind <= _V1_FIRST + DELETE:
+        return _parse_rows(cursor, kind - _V1_FIRST, 1)
+    parser = _PARSERS.get(kind)
+    return Other(kind, cursor.take(cursor.left)) if parser is None else parser(cursor)
+
+
+def _parse_format(cursor: Cursor) -> FormatDescription:
+    version, server, created_s, header_bytes = cursor.unpack(_FORMAT)
+    if version != b.VERSION or header_bytes != b.HEADER_BYTES or not cursor.left:
+        raise cursor.origin.damaged("describes another format than version 4")
+    lengths = cursor.take(cursor.left - 1)
+    checksum = cursor.byte()
+    if checksum not in (b.CHECKSUM_NONE, b.CHECKSUM_CRC32):
+        raise cursor.origin.damaged(f"names checksum algorithm {checksum}")
+    for kind in _READ_TYPES:
+        if kind <= len(lengths) and lengths[kind - 1] not in (0, b.POST_HEADER_BYTES[kind - 1]):
+            raise cursor.origin.damaged(f"describes events of type {kind} as nobody writes them")
+    return FormatDescription(server.rstrip(b"\0"), created_s, lengths, checksum)
+
+
+def _parse_gtid(cursor: Cursor) -> Gtid:
+    flags, source, number, clock, last_committed, sequence_number = cursor.unpack(_GTID)
+    if clock != b.GTID_CLOCK:
+        last_committed = sequence_number = 0
+    commit_us = None
+    if cursor.left >= b.COMMIT_TIME_BYTES:
+        # Behind it are only the first commit's time, a length and a version, which nothing here depends on.
+        commit_us = int.from_bytes(cursor.view(b.COMMIT_TIME_BYTES), "little") & ~b.COMMIT_TIME_ORIGINAL
+    return Gtid(sequence_number, last_committed, commit_us, source, number, flags)
+
+
+def _parse_query(cursor: Cursor) -> Query:
+    thread_id, duration_s, database_bytes, error_code, status_bytes = cursor.unpack(_QUERY)
+    status = cursor.take(status_bytes)
+    database = cursor.terminated(database_bytes)
+    statement = str(cursor.rest(), "utf-8", "surrogateescape")
+    return Query(statement, database, status, thread_id, duration_s, error_code)
+
+
+def _parse_rows(cursor: Cursor, kind: int, version: int) -> Rows:
+    low, high, flags = cursor.unpack(_TABLE)
+    transaction_id, conflict_flags = None, 0
+    if version == 2:
+        size = int.from_bytes(cursor.view(b.EXTRA_LENGTH_BYTES), "little") - b.EXTRA_LENGTH_BYTES
+        transaction_id, conflict_flags = _parse_extra(Cursor(cursor.view(size), cursor.origin))
+    columns = cursor.length()
+    bitmap_bytes = (columns + 7) // 8
+    before = cursor.take(bitmap_bytes) if kind != WRITE else None
+    after = cursor.take(bitmap_bytes) if kind != DELETE else None
+    return Rows(
+        kind, low | high << 32, columns, before, after, cursor.rest(), flags, transaction_id, conflict_flags, version
+    )
+
+
+def _parse_extra(extra: Cursor) -> tuple[int | None, int]:
+    """(transaction id, conflict flags) of NDB's extra row info; MySQL's own tags end what can be read."""
+    transaction_id, conflict_flags = None, 0
+    if extra.left < _EXTRA.size:
+        return transaction_id, conflict_flags
+    tag, block_bytes, form, info = extra.unpack(_EXTRA)
+    if tag != b.EXTRA_TAG_NDB or form != b.EXTRA_FORMAT_NDB:
+        return transaction_id, conflict_flags
+    size = block_bytes - (_EXTRA.size - 1)
+    fields = Cursor(extra.view(size), extra.origin)
+    if info & b.EXTRA_HAS_TRANSACTION_ID:
+        transaction_id = int.from_bytes(fields.view(b.TRANSACTION_ID_BYTES), "little")
+    if info & b.EXTRA_HAS_CONFLICT_FLAGS:
+        conflict_flags = int.from_bytes(fields.view(b.CONFLICT_FLAGS_BYTES), "little")
+    return transaction_id, conflict_flags
+
+
+def _parse_rotate(cursor: Cursor) -> Rotate:
+    (position,) = cursor.unpack(_ROTATE)
+    return Rotate(cursor.text(cursor.left), position)
+
+
+def _parse_incident(cursor: Cursor) -> Incident:
+    number, message_bytes = cursor.unpack(_INCIDENT)
+    return Incident(cursor.text(message_bytes), number)
+
+
+def _parse_stop(cursor: Cursor) -> Stop:
+    return Stop()
+
+
+def _parse_xid(cursor: Cursor) -> Xid:
+    return Xid(cursor.unpack(_XID)[0])
+
+
+def _parse_previous(cursor: Cursor) -> PreviousGtids:
+    return PreviousGtids(cursor.take(cursor.left))
+
+
+_PARSERS: dict[int, Callable[[Cursor], Event]] = {
+    b.FORMAT_DESCRIPTION_EVENT: _parse_format,
+    b.PREVIOUS_GTIDS_EVENT: _parse_previous,
+    b.GTID_EVENT: _parse_gtid,
+    b.ANONYMOUS_GTID_EVENT: _parse_gtid,
+    b.QUERY_EVENT: _parse_query,
+    b.TABLE_MAP_EVENT: parse_table_map,
+    b.XID_EVENT: _parse_xid,
+    b.ROTATE_EVENT: _parse_rotate,
+    b.STOP_EVENT: _parse_stop,
+    b.INCIDENT_EVENT: _parse_incident,
+}

@@ -1,0 +1,169 @@
+"""The files of a binlog and the index that names them.
+
+`<base>.index` lists the files, one a line, oldest first, without a gap in their numbers; a file counts from the moment
+the index names it. Order of writes: a new file is written, synced and its directory synced before the index names it;
+the index is replaced by a rename; files leave the index before they are removed. What a crash leaves between these
+steps is a file that nobody names, which holds no transaction (new) or is not wanted any more (old).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from engine.errors import BinlogDamaged, FileMissing, Rejected, StorageFull
+from engine.file_protocol import Files
+
+_DIGITS = 6
+_INDEX_BYTES_MAX = 16 << 20
+
+
+class Position(NamedTuple):
+    """A place between two events: file, as the index names it, and byte."""
+
+    file: str
+    position: int
+
+
+class BinlogIndex:
+    """The files named `<folder>/<base>.NNNNNN`, and their index. `names` are those it lists, oldest first."""
+
+    def __init__(self, files: Files, folder: str, base: str) -> None:
+        """Reads the index; `exists` says whether there is one. Raises: BinlogDamaged, FileMissing, Rejected."""
+        if not re.fullmatch(r"[A-Za-z0-9_\-]{1,64}", base):
+            raise Rejected(f"log_bin must be 1 to 64 letters, digits, _ or -, got {base!r}", option="log_bin")
+        self._files = files
+        self.folder = folder
+        self.base = base
+        self.exists = files.exists(self._index_path)
+        self.names: list[str] = self._read(self._index_path) if self.exists else self._unfinished()
+        for name in self.names:
+            if not files.exists(self.path(name)):
+                raise FileMissing(
+                    f"{name} is missing, though {self.base}.index names it; restore it from a backup", file=name
+                )
+
+    @property
+    def _index_path(self) -> str:
+        return f"{self.folder}/{self.base}.index"
+
+    @property
+    def _fresh_path(self) -> str:
+        return f"{self.folder}/{self.base}.index_new"
+
+    def _unfinished(self) -> list[str]:
+        """What the new index of a replacement says that lost its target's name; nothing if it was not whole yet."""
+        if not self._files.exists(self._fresh_path):
+            return []
+        try:
+            names = self._read(self._fresh_path)
+        except BinlogDamaged:
+            return []
+        return names if all(self._files.exists(self.path(name)) for name in names) else []
+
+    def settle(self) -> None:
+        """Finish a replacement that a crash divided. Durable: on return."""
+        if not self.exists and self.names:
+            self._files.rename(self._fresh_path, self._index_path)
+            self._files.sync_directory(self.folder)
+            self.exists = True
+
+    def path(self, name: str) -> str:
+        """The path of a file of the binlog."""
+        return f"{self.folder}/{name}"
+
+    def number_of(self, name: str) -> int | None:
+        """The number of a file, None if it is none of this binlog's."""
+        found = re.fullmatch(re.escape(self.base) + r"\.([0-9]{6,10})", name)
+        return int(found.group(1)) if found else None
+
+    def name_of(self, number: int) -> str:
+        """The name of a file by its number."""
+        return f"{self.base}.{number:0{_DIGITS}d}"
+
+    @property
+    def next_name(self) -> str:
+        """The name of the file behind the last one."""
+        return self.name_of(1 if not self.names else (self.number_of(self.names[-1]) or 0) + 1)
+
+    def following(self, name: str) -> str | None:
+        """The file behind a file, None behind the last. Raises: Rejected if the index does not name it."""
+        place = self.place_of(name)
+        return self.names[place + 1] if place + 1 < len(self.names) else None
+
+    def place_of(self, name: str) -> int:
+        """How many files are older. Raises: Rejected if the index does not name it."""
+        if name not in self.names:
+            raise Rejected(f"{name} is no file of the binlog {self.base}; it may have been purged", file=name)
+        return self.names.index(name)
+
+    def refresh(self) -> None:
+        """Read the index again: another handle writes it."""
+        self.names = self._read(self._index_path)
+
+    def _read(self, path: str) -> list[str]:
+        file = self._files.open(path)
+        size = self._files.size(file)
+        text = self._files.pread(file, 0, min(size, _INDEX_BYTES_MAX))
+        self._files.close(file)
+        names = [line.removeprefix(b"./").decode("ascii", "replace") for line in text.splitlines()]
+        numbers = [self.number_of(name) for name in names]
+        first = numbers[0] if numbers else 0
+        if size > _INDEX_BYTES_MAX or first is None or numbers != [first + place for place in range(len(names))]:
+            raise BinlogDamaged(
+                f"{path} does not list consecutive files of {self.base}; write their names into it, one a line",
+                file=path,
+                position=0,
+            )
+        return names
+
+    def replace(self, names: Iterable[str]) -> None:
+        """Make these the files. Durable: the new index, on return."""
+        names = list(names)
+        fresh = self._fresh_path
+        if self._files.exists(fresh):
+            self._files.unlink(fresh)
+        file = self._files.create(fresh)
+        try:
+            self._files.pwrite(file, 0, "".join(f"./{name}\n" for name in names).encode())
+        except StorageFull:
+            self._files.close(file)
+            self._files.unlink(fresh)
+            raise
+        self._files.fdatasync(file)
+        self._files.close(file)
+        # A crash may take the old index away and not have renamed the new one: then that must have its name.
+        self._files.sync_directory(self.folder)
+        self._files.rename(fresh, self._index_path)
+        self._files.sync_directory(self.folder)
+        self.names = names
+        self.exists = True
+
+    def add(self, name: str) -> None:
+        """Name a file that is durable already. Durable: the new index, on return."""
+        self.replace([*self.names, name])
+
+    def strangers(self) -> list[str]:
+        """Files of this binlog that the index does not name."""
+        known = set(self.names)
+        return [
+            name for name in self._files.list(self.folder) if self.number_of(name) is not None and name not in known
+        ]
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files that the index does not name (any more)."""
+        for name in names:
+            self._files.unlink(self.path(name))
+        self._files.sync_directory(self.folder)
+
+    def purge_to(self, name: str) -> list[str]:
+        """Forget and remove all files before `name`, oldest first; returns their names.
+
+        Durable: on return. A crash between leaves files the next opening removes.
+        """
+        gone = self.names[: self.place_of(name)]
+        if gone:
+            self.replace(self.names[len(gone) :])
+            self.remove(gone)
+        return gone

@@ -1,0 +1,267 @@
+"""Reading a binlog: from a position or an epoch, file after file, whole or as it grows.
+
+A reader never reads past what it is told is there: of a file that is being written that is the writer's `end`. Every
+event is verified. Memory is one event and the table maps of one statement; an event is held only if its file has all of
+it, and at most `event_bytes_max`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from engine.errors import FileTruncated, LimitExceeded, Rejected
+from engine.file_protocol import File, Files
+from engine.layout import binlog as b
+from engine.layout.binlog_rows import BODY_BYTES_MAX
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.index import BinlogIndex, Position
+from replication.binlog.row_plan import BodyReader, positions_of
+from replication.binlog.scan import Boundaries, check_magic, header_at, read_format
+from replication.binlog.table_map import TableMap
+
+EVENT_BYTES_MAX = BODY_BYTES_MAX
+STATUS_TABLE = "mysql.ndb_apply_status"
+_SERVER_COLUMN, _EPOCH_COLUMN = 0, 1
+# Table maps kept between statements, so that one that comes again is not taken apart again.
+_MAPS_MAX = 1_024
+STATEMENT_TABLES_MAX = 1 << 16
+
+
+class ReadEvent(NamedTuple):
+    """An event, its bytes, where it stands, and the position to go on from. `is_boundary`: no transaction is open
+    behind it.
+    """
+
+    at: Position
+    next: Position
+    header: e.EventHeader
+    event: e.Event
+    raw: bytes
+    is_boundary: bool
+
+
+class BinlogReader:
+    """A place in a binlog that moves forward. One thread at a time may call it."""
+
+    def __init__(
+        self,
+        files: Files,
+        folder: str = "binlog",
+        base: str = "binlog",
+        start: Position | None = None,
+        event_bytes_max: int = EVENT_BYTES_MAX,
+    ) -> None:
+        """`start` lies between transactions; None is the oldest file's beginning.
+
+        Raises: Rejected for a file the index does not name, BinlogDamaged, FileMissing.
+        """
+        self._files = files
+        self._index = BinlogIndex(files, folder, base)
+        self._event_bytes_max = event_bytes_max
+        if start is None:
+            if not self._index.names:
+                raise Rejected(f"the binlog {base} has no files yet; write to it first", file=base)
+            start = Position(self._index.names[0], b.FIRST_POSITION)
+        self._index.place_of(start.file)
+        self.position = start
+        self._file: File | None = None
+        self._has_checksum = True
+        self._boundaries = Boundaries()
+        self._maps: dict[bytes, e.Event] = {}
+
+    def close(self) -> None:
+        """Close the file it is in; harmless twice."""
+        if self._file is not None:
+            self._files.close(self._file)
+            self._file = None
+
+    def events(self, end: Position) -> Iterator[ReadEvent]:
+        """The events from where the reader is up to `end`, over as many files as lie between.
+
+        Raises: BinlogDamaged, FileTruncated, FileMissing, LimitExceeded; the reader stays before the event.
+        """
+        while self.position.file != end.file:
+            size = self._files.size(self._opened())
+            yield from self._events_to(size)
+            following = self._following()
+            self.close()
+            self._boundaries = Boundaries()
+            self.position = Position(following, b.FIRST_POSITION)
+        yield from self._events_to(end.position)
+
+    def _following(self) -> str:
+        following = self._index.following(self.position.file)
+        if following is None:
+            # The writer has gone on since the index was read.
+            self._index.refresh()
+            following = self._index.following(self.position.file)
+        if following is None:
+            raise Rejected(f"{self.position.file} is the newest file and is not where reading ends; report this")
+        return following
+
+    def _opened(self) -> File:
+        if self._file is None:
+            name = self.position.file
+            file = self._files.open(self._index.path(name))
+            try:
+                check_magic(self._files, file, name)
+                described = read_format(self._files, file, name)[1]
+            except BaseException:
+                self._files.close(file)
+                raise
+            self._has_checksum = described.checksum == b.CHECKSUM_CRC32
+            self._file = file
+        return self._file
+
+    def _events_to(self, end: int) -> Iterator[ReadEvent]:
+        file = self._opened()
+        name = self.position.file
+        if not self.position.position <= end <= self._files.size(file):
+            raise FileTruncated(
+                f"{name} is read from {self.position.position} to {end} and has {self._files.size(file)} bytes;"
+                " restore it from a backup",
+                file=name,
+                position=self.position.position,
+            )
+        while self.position.position < end:
+            at = self.position
+            origin = Origin(name, at.position)
+            header = header_at(self._files, file, name, at.position, end)
+            if header.event_bytes > self._event_bytes_max:
+                raise LimitExceeded(
+                    f"{origin.shown}: an event of {header.event_bytes} bytes is larger than {self._event_bytes_max}",
+                    file=name,
+                    position=at.position,
+                )
+            raw = self._files.pread(file, at.position, header.event_bytes)
+            event = self._parse(header, raw, origin)
+            following = Position(name, at.position + header.event_bytes)
+            is_boundary = self._boundaries.step(header.type, event)
+            self.position = following
+            yield ReadEvent(at, following, header, event, raw, is_boundary)
+
+    def _parse(self, header: e.EventHeader, raw: bytes, origin: Origin) -> e.Event:
+        if header.type != b.TABLE_MAP_EVENT:
+            return e.parse(raw, origin, self._has_checksum)[1]
+        # The same table's map has the same body; its checksum is other, and is looked at all the same.
+        e.verify(raw, origin, self._has_checksum)
+        body = raw[b.HEADER_BYTES : -b.CHECKSUM_BYTES if self._has_checksum else len(raw)]
+        event = self._maps.get(body)
+        if event is None:
+            event = e.parse(raw, origin, self._has_checksum)[1]
+            if len(self._maps) >= _MAPS_MAX:
+                self._maps.clear()
+            self._maps[body] = event
+        return event
+
+
+class StatementMaps:
+    """The table maps of the statement under way, by number; what row events are read with."""
+
+    def __init__(self) -> None:
+        self._maps: dict[int, TableMap] = {}
+        self._has_ended = False
+        self._readers: dict[tuple[int, int, bytes | None, bytes | None], tuple[TableMap, BodyReader]] = {}
+
+    def step(self, event: e.Event) -> None:
+        """Follow an event, before its use. Raises: LimitExceeded for a statement of too many tables."""
+        if isinstance(event, TableMap):
+            if self._has_ended:
+                self._maps = {}
+                self._has_ended = False
+            if len(self._maps) >= STATEMENT_TABLES_MAX:
+                raise LimitExceeded(
+                    f"a statement announces over {STATEMENT_TABLES_MAX} tables; the source is not sound"
+                )
+            self._maps[event.table_id] = event
+        elif isinstance(event, e.Rows) and event.is_statement_end:
+            self._has_ended = True
+
+    def of(self, rows: e.Rows, origin: Origin) -> TableMap:
+        """The map of a row event. Raises: BinlogDamaged without one, or of another number of columns."""
+        found = self._maps.get(rows.table_id)
+        if found is None:
+            raise origin.damaged(f"has rows of table {rows.table_id}, which no TABLE_MAP announced")
+        if rows.columns != len(found.columns):
+            raise origin.damaged(f"has rows of {rows.columns} columns of a table of {len(found.columns)}")
+        return found
+
+    def reader(self, rows: e.Rows, origin: Origin) -> BodyReader:
+        """What reads the rows of an event as the twins of its own types. Raises: BinlogDamaged, Unsupported,
+        LimitExceeded.
+        """
+        found = self.of(rows, origin)
+        key = (rows.table_id, rows.kind, rows.before, rows.after)
+        known = self._readers.get(key)
+        if known is not None and (known[0] is found or known[0] == found):
+            return known[1]
+        reader = BodyReader([column.type for column in found.columns], *present(rows))
+        if len(self._readers) >= _MAPS_MAX:
+            self._readers.clear()
+        self._readers[key] = (found, reader)
+        return reader
+
+
+def present(rows: e.Rows) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The columns of the image before and of the image after of a row event, none for one that is not there."""
+    return (
+        () if rows.before is None else positions_of(rows.before, rows.columns),
+        () if rows.after is None else positions_of(rows.after, rows.columns),
+    )
+
+
+def find_epoch(
+    files: Files, epoch: int, end: Position, folder: str = "binlog", base: str = "binlog", server_id: int | None = None
+) -> Position | None:
+    """Where to go on behind an epoch: the end of the last transaction of an epoch up to it that `ndb_apply_status` says
+    is its own (of `server_id`, None for any); None if the binlog begins later.
+
+    Goes back file by file from the newest. Raises: BinlogDamaged, FileMissing.
+    """
+    index = BinlogIndex(files, folder, base)
+    for name in reversed(index.names[: index.place_of(end.file) + 1]):
+        stop = end if name == end.file else Position(name, files.size(index.path(name)))
+        reader = BinlogReader(files, folder, base, Position(name, b.FIRST_POSITION))
+        try:
+            found = _last_through(reader, epoch, stop, server_id)
+        finally:
+            reader.close()
+        if found is not None:
+            return found
+    return None
+
+
+def _last_through(reader: BinlogReader, epoch: int, stop: Position, server_id: int | None) -> Position | None:
+    found = None
+    maps = StatementMaps()
+    own: int | None = None
+    for read in reader.events(stop):
+        maps.step(read.event)
+        if isinstance(read.event, e.Rows) and own is None:
+            own = _epoch_of(maps, read, server_id)
+            if own is not None and own > epoch:
+                return found
+        if read.is_boundary:
+            if own is not None:
+                found = read.next
+            own = None
+    return found
+
+
+def _epoch_of(maps: StatementMaps, read: ReadEvent, server_id: int | None) -> int | None:
+    """The epoch an event's first row of `ndb_apply_status` names, None if it has none of the server's."""
+    rows = read.event
+    assert isinstance(rows, e.Rows)
+    origin = Origin(read.at.file, read.at.position)
+    if rows.kind != e.WRITE or maps.of(rows, origin).name != STATUS_TABLE:
+        return None
+    for chunk in maps.reader(rows, origin).chunks(rows.body, origin):
+        if not {_SERVER_COLUMN, _EPOCH_COLUMN} <= set(chunk.after):
+            continue
+        servers, epochs = (chunk.after[column].to_pylist() for column in (_SERVER_COLUMN, _EPOCH_COLUMN))
+        for server, epoch in zip(servers, epochs, strict=True):
+            if isinstance(epoch, int) and server_id in (None, server):
+                return epoch
+    return None

@@ -1,0 +1,115 @@
+"""What an opening does with the binlog a crash may have left.
+
+Of the files the index names the newest can be torn, and the one before it in its last event, ROTATE: all else was made
+durable before the next file was named. What is marked as in use is cut behind its last whole transaction, made durable,
+and then marked as whole, in this order; doing it again does no harm. A file that was ended (its in-use flag is clear)
+was durable then, so whatever is wrong in it is damage; so is an end before a place the store knows to be durable. Files
+that nobody names are the halves of a rotation or a purge.
+"""
+
+from __future__ import annotations
+
+from engine.errors import BinlogDamaged, FileMissing
+from engine.file_protocol import File, Files
+from engine.layout import binlog as b
+from replication.binlog.errors import Origin
+from replication.binlog.file_end import end_use
+from replication.binlog.index import BinlogIndex, Position
+from replication.binlog.scan import read_format, walk
+
+
+def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -> Position | None:
+    """Make the binlog end at a transaction; returns that end, None if there is no file yet.
+
+    Durable: on return. Raises: BinlogDamaged, FileMissing.
+    """
+    if not files.exists(index.folder):
+        files.make_directory(index.folder)
+        files.sync_directory("")
+    index.settle()
+    _sweep(files, index)
+    if not index.names:
+        if durable is not None:
+            raise FileMissing(f"{index.base}.index is missing or empty; restore it from a backup", file=durable.file)
+        return None
+    newest = index.names[-1]
+    end = _end_of(files, index.path(newest), newest)
+    if durable is not None and (index.place_of(durable.file), durable.position) > (index.place_of(newest), end):
+        raise BinlogDamaged(
+            f"{newest} is whole only up to {end}, and was durable up to {durable.file} {durable.position}; restore it"
+            " from a backup",
+            file=newest,
+            position=end,
+        )
+    # Oldest first: a file is marked as whole only when those before it are.
+    for name in index.names[-2:]:
+        _end(files, index.path(name), name)
+    return Position(newest, end)
+
+
+def _end_of(files: Files, path: str, name: str) -> int:
+    file = files.open(path)
+    try:
+        return _cut(files, file, name)
+    finally:
+        files.close(file)
+
+
+def _end(files: Files, path: str, name: str) -> None:
+    """Cut a file that is marked as in use, and mark it as whole. Durable: on return."""
+    file = files.open(path, writable=True)
+    try:
+        if read_format(files, file, name)[0].flags & b.FLAG_IN_USE:
+            end = _cut(files, file, name)
+            if files.size(file) > end:
+                files.truncate(file, end)
+            # Also what a process that died had written and not synced: the flag below says that it is there.
+            files.fdatasync(file)
+            end_use(files, file)
+    finally:
+        files.close(file)
+
+
+def _sweep(files: Files, index: BinlogIndex) -> None:
+    """Remove files the index does not name. Raises: BinlogDamaged if one behind the newest has a transaction."""
+    strangers = index.strangers()
+    newest = index.number_of(index.names[-1]) or 0 if index.names else 0
+    for name in strangers:
+        if (index.number_of(name) or 0) > newest and _has_transactions(files, index.path(name), name):
+            raise BinlogDamaged(
+                f"{name} has transactions and {index.base}.index does not name it; add its name to the index",
+                file=name,
+                position=0,
+            )
+    if strangers:
+        index.remove(strangers)
+
+
+def _has_transactions(files: Files, path: str, name: str) -> bool:
+    file = files.open(path)
+    try:
+        return any(
+            walked.is_boundary and walked.header.type in (b.QUERY_EVENT, b.XID_EVENT, b.INCIDENT_EVENT)
+            for walked in walk(files, file, name)
+        )
+    except BinlogDamaged:
+        # Torn before its first transaction was whole, by the crash that kept it out of the index.
+        return False
+    finally:
+        files.close(file)
+
+
+def _cut(files: Files, file: File, name: str) -> int:
+    """Where the last whole transaction of a file ends. Raises: BinlogDamaged."""
+    header, _, end = read_format(files, file, name)
+    in_use = bool(header.flags & b.FLAG_IN_USE)
+    try:
+        for walked in walk(files, file, name):
+            if walked.is_boundary:
+                end = walked.end
+    except BinlogDamaged:
+        if not in_use:
+            raise
+    if not in_use and end != files.size(file):
+        raise Origin(name, end).damaged("begins a transaction that does not end, though the file was closed")
+    return end

@@ -1,0 +1,342 @@
+"""Row images into MySQL's row bodies and back, in batches: which kernel calls, with which plans.
+
+Going out, images are found by word position in one array of words: entries as reads, scans and local checkpoints make
+them, behind their own header words, with the disk part if a disk column is asked for. Coming in, a body is read in
+chunks of bounded memory into Arrow columns, which `engine/columnar.py` takes as any other input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.column_buffers import NO_BYTES, NO_WORDS, build_fixed, build_variable
+from engine.column_words import column_words
+from engine.errors import InvariantBroken, LimitExceeded, PageDamaged, ValueOutOfRange
+from engine.kernels import binlog_bodies as bodies
+from engine.kernels import binlog_rows as kernels
+from engine.layout import binlog as b
+from engine.layout import binlog_rows as r
+from engine.layout import program as p
+from engine.layout.row import words_for
+from engine.row_format import RowFormat, Words
+from engine.types import Boolean, Decimal, Enum, Floating
+from engine.types_base import ColumnType
+from engine.types_text import Char, LongText, VarChar
+from replication.binlog.errors import Origin
+from replication.binlog.types import MySqlType, OutgoingType, incoming, outgoing, row_code
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Octets = NDArray[np.uint8]
+
+# Bodies are written into a buffer of this size, which grows for rows larger than that.
+BUFFER_BYTES = 256 << 10
+BUFFER_ROWS = 4_096
+# Plans of sets of columns a table remembers; updates that log changed columns only may name any.
+PLANS_MAX = 256
+# Cells of a body found at once.
+_CELLS = 1 << 16
+
+
+@dataclass(frozen=True)
+class ImagePlan:
+    """How an image with the columns at `positions` is written; `bitmap` is what a row event says of them."""
+
+    positions: tuple[int, ...]
+    bitmap: bytes
+    words: Words
+    octets: Octets
+
+
+NO_PLAN = ImagePlan((), b"", NO_WORDS, NO_BYTES)
+
+
+def bitmap_of(positions: Sequence[int], columns: int) -> bytes:
+    """The bitmap of columns present: bit c of byte c // 8, lowest first. Bits behind the last column are 0, other than
+    in the NULL bitmaps of rows.
+    """
+    bits = np.zeros((columns + 7) // 8 * 8, np.uint8)
+    bits[list(positions)] = 1
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def positions_of(bitmap: bytes, columns: int) -> tuple[int, ...]:
+    """The columns of a bitmap."""
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")[:columns]
+    return tuple(np.flatnonzero(bits).tolist())
+
+
+class TablePlans:
+    """The plans of one version of a table: by set of columns, made when first asked for."""
+
+    def __init__(self, row_format: RowFormat) -> None:
+        """Raises: Unsupported if a column has a type without MySQL type."""
+        self.row_format = row_format
+        self.definition = row_format.definition
+        self.types: tuple[OutgoingType, ...] = tuple(outgoing(column.type) for column in self.definition.columns)
+        self._plans: dict[tuple[int, ...], ImagePlan] = {}
+        self.every = self.of(tuple(range(len(self.types))))
+        self.key_positions = tuple(sorted(self.definition.key_positions))
+        self.key = self.of(self.key_positions)
+
+    def of(self, positions: tuple[int, ...]) -> ImagePlan:
+        """The plan of the columns at these positions, ascending."""
+        plan = self._plans.get(positions)
+        if plan is None:
+            if len(self._plans) >= PLANS_MAX:
+                self._plans = {each.positions: each for each in (self.every, self.key)}
+            plan = self._plans[positions] = self._make(positions)
+        return plan
+
+    def _make(self, positions: tuple[int, ...]) -> ImagePlan:
+        layout = self.row_format.layout
+        words, constants = column_words(layout, positions)
+        # Of an image whose disk part nobody asks for, none is needed.
+        disk = layout.disk if any(layout.places[position].is_disk for position in positions) else None
+        header = np.zeros(p.PROGRAM_HEADER_WORDS, np.int64)
+        header[p.H_COLUMNS] = header[p.H_INSTRUCTIONS] = len(positions)
+        header[p.H_FIXED_WORDS] = layout.fixed_words
+        header[p.H_HAS_VAR] = layout.has_var
+        header[p.H_DISK_FIXED_WORDS] = 0 if disk is None else disk.fixed_words
+        header[p.H_DISK_HAS_VAR] = 0 if disk is None else disk.has_var
+        header[p.H_CONSTANTS] = words_for(len(constants))
+        codes = np.array([self.types[position].row for position in positions], np.int64).reshape(-1)
+        plan = np.concatenate([header, words, codes, np.frombuffer(constants, np.int64)])
+        return ImagePlan(positions, bitmap_of(positions, len(self.types)), plan, plan.view(np.uint8))
+
+
+@dataclass(frozen=True)
+class RowImages:
+    """Rows of one table: `words` has the images, `before` and `after` (rows,) the word each begins at, None if the kind
+    of event has no such image.
+    """
+
+    words: Words
+    before: Words | None
+    after: Words | None
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        positions = self.after if self.before is None else self.before
+        return 0 if positions is None else len(positions)
+
+
+class BodyWriter:
+    """Writes row bodies, as many rows at once as its buffer takes; it grows for a larger row and shrinks again."""
+
+    def __init__(self) -> None:
+        self._buffer: Octets = np.empty(BUFFER_BYTES, np.uint8)
+        self._ends = np.empty(BUFFER_ROWS, np.int64)
+
+    def bodies(
+        self, table: str, rows: RowImages, before: ImagePlan, after: ImagePlan, first: int, count: int
+    ) -> Iterator[tuple[Octets, Words]]:
+        """Rows first … first + count: (bytes, where each row ends in them), both valid until the next step.
+
+        Raises: PageDamaged, LimitExceeded for a row past BODY_BYTES_MAX.
+        """
+        octets = rows.words.view(np.uint8)
+        before_at = NO_WORDS if rows.before is None else rows.before
+        after_at = NO_WORDS if rows.after is None else rows.after
+        end = first + count
+        while first < end:
+            status = kernels.encode_images(
+                self._buffer,
+                self._ends,
+                rows.words,
+                octets,
+                before_at,
+                after_at,
+                before.words,
+                before.octets,
+                after.words,
+                after.octets,
+                first,
+                min(end - first, BUFFER_ROWS),
+            )
+            if status < 0:
+                raise damaged_image(table, first - 1 - status)
+            if status == 0:
+                self._grow(table)
+                continue
+            yield self._buffer[: self._ends[status - 1]], self._ends[:status]
+            first += status
+            if len(self._buffer) > BUFFER_BYTES:
+                self._buffer = np.empty(BUFFER_BYTES, np.uint8)
+
+    def _grow(self, table: str) -> None:
+        if len(self._buffer) >= r.BODY_BYTES_MAX:
+            raise LimitExceeded(f"{table}: a row of over 2 GiB cannot be written to the binlog", table=table)
+        self._buffer = np.empty(min(4 * len(self._buffer), r.BODY_BYTES_MAX), np.uint8)
+
+
+def damaged_image(table: str, row: int) -> PageDamaged:
+    """The error of an image that contradicts itself."""
+    return PageDamaged(
+        f"{table}: the lengths in a row contradict each other; run `tidemark check`", table=table, row=row
+    )
+
+
+# --- coming in ------------------------------------------------------------------------------------
+def kind_of(mysql: MySqlType, target: ColumnType | None) -> ColumnType:
+    """The type a column is read as: the target's own if the source writes exactly that, else the twin of what it
+    writes. Raises: Unsupported.
+    """
+    if target is not None:
+        wanted = outgoing(target).mysql
+        same = (mysql.code, mysql.metadata) == (wanted.code, wanted.metadata)
+        if same and mysql.is_unsigned in (None, wanted.is_unsigned) and mysql.members in (None, wanted.members):
+            if mysql.collation is None or wanted.collation is None:
+                return target
+            if (mysql.collation == b.COLLATION_BINARY) == (wanted.collation == b.COLLATION_BINARY):
+                return target
+    return incoming(mysql)
+
+
+@dataclass(frozen=True)
+class DecodedRows:
+    """Some rows of a body: Arrow columns by position, of the images that are there, in the order of the body."""
+
+    count: int
+    before: dict[int, pa.Array]
+    after: dict[int, pa.Array]
+
+
+class BodyReader:
+    """Reads row bodies of one table, one kind of event and one set of columns.
+
+    `types` are all columns' of the table as its TABLE_MAP says; `before` and `after` the positions present in each
+    image; `targets` types of the store by position, for columns that are read as exactly those. Only positions in
+    `wanted` (all if None) are turned into columns; the others need no twin.
+    """
+
+    def __init__(
+        self,
+        types: Sequence[MySqlType],
+        before: Sequence[int],
+        after: Sequence[int],
+        targets: Mapping[int, ColumnType] | None = None,
+        wanted: frozenset[int] | None = None,
+    ) -> None:
+        """Raises: Unsupported, LimitExceeded if there is no column at all."""
+        self._before, self._after = tuple(before), tuple(after)
+        targets = targets or {}
+        read = {position for position in (*before, *after) if wanted is None or position in wanted}
+        self._kinds = {position: kind_of(types[position], targets.get(position)) for position in sorted(read)}
+        codes = []
+        for position in (*before, *after):
+            mysql, kind = types[position], self._kinds.get(position)
+            if isinstance(kind, Enum) and mysql.members is None:
+                mysql = mysql._replace(members=kind.members)
+            says_sign = mysql.is_unsigned is not None or mysql.code not in b.NUMERIC_TYPES
+            codes.append(row_code(mysql) if says_sign or kind is None else outgoing(kind).row)
+        self._codes = np.array(codes, np.int64).reshape(-1, r.ROW_CODE_WORDS)
+        self._columns = len(codes)
+        if not codes:
+            raise LimitExceeded("a row event without columns cannot be read: there would be no end of its rows")
+
+    def chunks(self, body: bytes | bytearray | memoryview, origin: Origin) -> Iterator[DecodedRows]:
+        """The rows of a body, so many at a time as there is room for cells.
+
+        Raises: BinlogDamaged, ValueOutOfRange for a value the store has no twin of (`row` counts from 0 in the body).
+        """
+        octets = np.frombuffer(body, np.uint8)
+        if len(octets) > r.BODY_BYTES_MAX:
+            raise origin.damaged(f"has a row body of {len(octets)} bytes")
+        rows_max = max(1, _CELLS // self._columns)
+        cells = np.empty(rows_max * self._columns, np.int64)
+        ends = np.empty(rows_max, np.int64)
+        codes = self._codes.reshape(-1)
+        start = first = 0
+        while start < len(octets):
+            count = bodies.find_cells(cells, ends, octets, start, codes, len(self._before), len(self._after))
+            if count < 0:
+                raise origin.damaged(f"has a row {first - 1 - count} that is not whole")
+            yield self._decode(octets, cells, count, first, origin)
+            start = int(ends[count - 1])
+            first += count
+
+    def _decode(self, octets: Octets, cells: Words, count: int, first: int, origin: Origin) -> DecodedRows:
+        before: dict[int, pa.Array] = {}
+        after: dict[int, pa.Array] = {}
+        for cell, position in enumerate((*self._before, *self._after)):
+            if position not in self._kinds:
+                continue
+            into = before if cell < len(self._before) else after
+            into[position] = self._column(octets, cells, cell, position, count, first, origin)
+        return DecodedRows(count, before, after)
+
+    def _column(
+        self, octets: Octets, cells: Words, cell: int, position: int, count: int, first: int, origin: Origin
+    ) -> pa.Array:
+        kind, code = self._kinds[position], self._codes[cell]
+        bitmap = np.zeros((count + 7) // 8, np.uint8)
+        if code[r.RW_CODE] == r.ROW_STRING:
+            offsets = np.empty(count + 1, np.int64)
+            nulls = _checked(bodies.measure_strings(offsets, bitmap, cells, cell, self._columns, count))
+            data = np.empty(int(offsets[count]), np.uint8)
+            _checked(bodies.copy_strings(data, octets, offsets, cells, cell, self._columns, count))
+            return _strings(kind, count, offsets, data, bitmap, nulls, position, origin)
+        target = np.empty(count * (2 if code[r.RW_CODE] == r.ROW_DECIMAL else 1), np.int64)
+        nulls = bodies.read_numbers(target, bitmap, octets, cells, cell, self._columns, code, count)
+        if nulls < 0:
+            row = first - 1 - nulls
+            raise ValueOutOfRange(
+                f"{origin.shown}: column {position} of row {row} has a value that {kind!r} does not hold",
+                file=origin.file,
+                position=origin.position,
+                column=position,
+                row=row,
+            )
+        return _numbers(kind, count, target, bitmap, nulls)
+
+
+def _checked(status: int) -> int:
+    if status < 0:
+        raise InvariantBroken("a kernel of row bodies was called with bounds that do not hold; report this")
+    return status
+
+
+def _numbers(kind: ColumnType, count: int, values: Words, bitmap: Octets, nulls: int) -> pa.Array:
+    import pyarrow as pa
+
+    if isinstance(kind, Boolean):
+        return build_fixed(pa.bool_(), count, np.packbits(values != 0, bitorder="little"), bitmap, nulls)
+    if isinstance(kind, Enum):
+        places = build_fixed(pa.int32(), count, values.astype(np.int32), bitmap, nulls)
+        return pa.DictionaryArray.from_arrays(places, pa.array(kind.members, pa.string()), safe=False)
+    if isinstance(kind, Decimal):
+        return build_fixed(pa.decimal128(kind.precision, kind.scale), count, values, bitmap, nulls)
+    if isinstance(kind, Floating):
+        bits: NDArray[Any] = values if kind.bits == 64 else values.astype(np.int32)
+        return build_fixed(kind.arrow_type(), count, bits, bitmap, nulls)
+    return build_fixed(kind.arrow_type(), count, values.astype(f"i{kind.width}"), bitmap, nulls)
+
+
+def _strings(
+    kind: ColumnType,
+    count: int,
+    offsets: Words,
+    data: Octets,
+    bitmap: Octets,
+    nulls: int,
+    position: int,
+    origin: Origin,
+) -> pa.Array:
+    import pyarrow as pa
+
+    is_text = isinstance(kind, (Char, VarChar, LongText))
+    array = build_variable(pa.large_string() if is_text else pa.large_binary(), count, offsets, data, bitmap, nulls)
+    if is_text:
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise origin.damaged(f"has text in column {position} that is no UTF-8") from error
+    return array

@@ -1,0 +1,131 @@
+"""Walking over the events of one file: whole, verified, in bounded memory; and where its transactions end.
+
+An event that is not whole ends the walk with BinlogDamaged; whether that is a torn tail or damage is for the caller to
+say. Large events are verified piece by piece: nothing larger than `PIECE_BYTES` is held for them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from engine.errors import FileTruncated
+from engine.file_protocol import File, Files
+from engine.layout import binlog as b
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+
+PIECE_BYTES = 1 << 20
+# Events longer than this are not parsed while a file is walked over, unless they are statements: rows, mostly.
+_PARSED_BYTES = 64 << 10
+
+
+class Walked(NamedTuple):
+    """An event passed; `event` is None for long ones. `is_boundary`: no transaction is open behind it."""
+
+    position: int
+    end: int
+    header: e.EventHeader
+    event: e.Event | None
+    is_boundary: bool
+
+
+class Boundaries:
+    """Follows events and knows when a transaction is open."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._has_begun = False
+
+    def step(self, kind: int, event: e.Event | None) -> bool:
+        """Whether no transaction is open behind this event."""
+        if kind in (b.GTID_EVENT, b.ANONYMOUS_GTID_EVENT):
+            self.is_open, self._has_begun = True, False
+        elif isinstance(event, e.Query):
+            word = event.statement.strip().upper()
+            if word == "BEGIN":
+                self.is_open = self._has_begun = True
+            elif word in ("COMMIT", "ROLLBACK") or not self._has_begun:
+                # Without BEGIN a statement is a transaction of its own.
+                self.is_open = self._has_begun = False
+        elif kind == b.XID_EVENT:
+            self.is_open = self._has_begun = False
+        return not self.is_open
+
+
+def check_magic(files: Files, file: File, name: str) -> None:
+    """Raises: BinlogDamaged unless the file begins as a binlog does."""
+    if files.pread(file, 0, b.FIRST_POSITION) != b.MAGIC:
+        raise Origin(name, 0).damaged("file does not begin as a binlog does")
+
+
+def read_format(files: Files, file: File, name: str) -> tuple[e.EventHeader, e.FormatDescription, int]:
+    """(header, format description, position behind it) of a file. Raises: BinlogDamaged."""
+    check_magic(files, file, name)
+    origin = Origin(name, b.FIRST_POSITION)
+    size = files.size(file)
+    header = e.parse_header(files.pread(file, b.FIRST_POSITION, b.HEADER_BYTES), origin)
+    if header.type != b.FORMAT_DESCRIPTION_EVENT or header.event_bytes > min(_PARSED_BYTES, size - origin.position):
+        raise origin.damaged("is no format description")
+    header, event = e.parse(files.pread(file, origin.position, header.event_bytes), origin)
+    assert isinstance(event, e.FormatDescription)
+    return header, event, origin.position + header.event_bytes
+
+
+def header_at(files: Files, file: File, name: str, position: int, end: int) -> e.EventHeader:
+    """The header of the event at a position, which lies within `end`. Raises: BinlogDamaged."""
+    origin = Origin(name, position)
+    header = e.parse_header(files.pread(file, position, min(b.HEADER_BYTES, end - position)), origin)
+    if header.event_bytes > end - position:
+        raise origin.damaged(f"claims {header.event_bytes} bytes, of which {end - position} are there")
+    if header.end_position != position + header.event_bytes & 0xFFFFFFFF:
+        raise origin.damaged(f"claims to end at {header.end_position}")
+    return header
+
+
+def walk(
+    files: Files, file: File, name: str, start: int = b.FIRST_POSITION, end: int | None = None
+) -> Iterator[Walked]:
+    """The events between two positions of a file, `end` None for its size; `start` lies between transactions.
+
+    Raises: BinlogDamaged at the first event that is not whole.
+    """
+    header, described, behind = read_format(files, file, name)
+    size = files.size(file)
+    end = size if end is None else end
+    if not b.FIRST_POSITION <= start <= end <= size:
+        raise FileTruncated(f"{name} has {size} bytes and is read from {start} to {end}", file=name, position=start)
+    boundaries = Boundaries()
+    position = start
+    if position == b.FIRST_POSITION:
+        yield Walked(position, behind, header, described, True)
+        position = behind
+    has_checksum = described.checksum == b.CHECKSUM_CRC32
+    while position < end:
+        header = header_at(files, file, name, position, end)
+        origin = Origin(name, position)
+        event = None
+        if header.event_bytes <= _PARSED_BYTES or header.type == b.QUERY_EVENT:
+            event = e.parse(files.pread(file, position, header.event_bytes), origin, has_checksum)[1]
+        elif has_checksum:
+            _verify(files, file, header, origin)
+        is_boundary = boundaries.step(header.type, event)
+        position += header.event_bytes
+        yield Walked(origin.position, position, header, event, is_boundary)
+
+
+def _verify(files: Files, file: File, header: e.EventHeader, origin: Origin) -> None:
+    """Check the checksum of a long event piece by piece."""
+    position, left = origin.position, header.event_bytes - b.CHECKSUM_BYTES
+    checksum = 0
+    while left > 0:
+        piece = files.pread(file, position, min(left, PIECE_BYTES))
+        if not piece:
+            raise origin.damaged("ends within its body")
+        checksum = zlib.crc32(piece, checksum)
+        position += len(piece)
+        left -= len(piece)
+    stored = files.pread(file, position, b.CHECKSUM_BYTES)
+    if checksum != int.from_bytes(stored, "little") or len(stored) < b.CHECKSUM_BYTES:
+        raise origin.damaged("fails its checksum")

@@ -1,0 +1,215 @@
+"""TABLE_MAP: the event that says which columns the row events behind it have, with all optional metadata."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from engine.layout import binlog as b
+from engine.schema import TableDefinition
+from replication.binlog.cursor import Cursor, packed_length, packed_text
+from replication.binlog.types import MySqlType, is_sound, outgoing
+
+# MySQL's own limit; the store's is lower.
+COLUMNS_MAX = 4_096
+_TABLE = b.packer(b.TABLE)
+
+
+@dataclass(frozen=True)
+class MapColumn:
+    """One column; `name` is None if the source does not say."""
+
+    type: MySqlType
+    nullable: bool
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class TableMap:
+    """A table under a number that holds until the end of the statement. `primary_key` are positions in key order."""
+
+    type: ClassVar[int] = b.TABLE_MAP_EVENT
+    table_id: int
+    database: str
+    table: str
+    columns: tuple[MapColumn, ...]
+    primary_key: tuple[int, ...] = ()
+    flags: int = b.TABLE_BIT_LENGTH_EXACT
+
+    @property
+    def name(self) -> str:
+        """Database and table."""
+        return f"{self.database}.{self.table}"
+
+    def parts(self) -> list[bytes]:
+        """The body."""
+        database, table = self.database.encode(), self.table.encode()
+        codes = bytes(column.type.code for column in self.columns)
+        metadata = b"".join(column.type.metadata for column in self.columns)
+        nullable = _bits_low_first([column.nullable for column in self.columns])
+        return [
+            _TABLE.pack(self.table_id & 0xFFFFFFFF, self.table_id >> 32, self.flags),
+            bytes((len(database),)) + database + b"\0",
+            bytes((len(table),)) + table + b"\0",
+            packed_length(len(codes)) + codes,
+            packed_text(metadata),
+            nullable,
+            b"".join(bytes((tag,)) + packed_text(value) for tag, value in self._optional()),
+        ]
+
+    def _optional(self) -> Iterable[tuple[int, bytes]]:
+        """Optional metadata in the order MySQL writes it."""
+        types = [column.type for column in self.columns]
+        numeric = [mysql for mysql in types if mysql.code in b.NUMERIC_TYPES]
+        if numeric and all(mysql.is_unsigned is not None for mysql in numeric):
+            yield b.META_SIGNEDNESS, _bits_high_first([bool(mysql.is_unsigned) for mysql in numeric])
+        lists = [mysql for mysql in types if mysql.real_code in (b.TYPE_ENUM, b.TYPE_SET)]
+        yield from _charsets(
+            [mysql for mysql in types if mysql.real_code in b.CHARACTER_TYPES],
+            b.META_DEFAULT_CHARSET,
+            b.META_COLUMN_CHARSET,
+        )
+        if all(column.name is not None for column in self.columns):
+            names = [(column.name or "").encode() for column in self.columns]
+            yield b.META_COLUMN_NAME, b"".join(map(packed_text, names))
+        for code, tag in ((b.TYPE_SET, b.META_SET_MEMBERS), (b.TYPE_ENUM, b.META_ENUM_MEMBERS)):
+            those = [mysql.members for mysql in lists if mysql.real_code == code]
+            if those and None not in those:
+                yield tag, b"".join(_members(members or ()) for members in those)
+        if self.primary_key:
+            yield b.META_PRIMARY_KEY, b"".join(map(packed_length, self.primary_key))
+        yield from _charsets(lists, b.META_ENUM_DEFAULT_CHARSET, b.META_ENUM_COLUMN_CHARSET)
+
+
+def table_map(definition: TableDefinition, table_id: int) -> TableMap:
+    """The event of a version of a table of the store. Raises: Unsupported for a type without MySQL type."""
+    database, _, table = definition.name.rpartition(".")
+    columns = tuple(
+        MapColumn(outgoing(column.type).mysql, column.nullable, column.name) for column in definition.columns
+    )
+    return TableMap(table_id, database, table, columns, tuple(definition.key_positions))
+
+
+def _members(members: Sequence[str]) -> bytes:
+    return packed_length(len(members)) + b"".join(packed_text(member.encode()) for member in members)
+
+
+def _charsets(types: Sequence[MySqlType], default_tag: int, column_tag: int) -> Iterable[tuple[int, bytes]]:
+    """Collations in the shorter of the two forms: a default with exceptions, or all of them."""
+    found = [mysql.collation for mysql in types]
+    known = [collation for collation in found if collation is not None]
+    if not known or len(known) < len(found):
+        return
+    ((default, _),) = Counter(known).most_common(1)
+    short = packed_length(default) + b"".join(
+        packed_length(place) + packed_length(collation) for place, collation in enumerate(known) if collation != default
+    )
+    long = b"".join(map(packed_length, known))
+    yield (default_tag, short) if len(short) <= len(long) else (column_tag, long)
+
+
+def _bits_low_first(flags: Sequence[bool]) -> bytes:
+    number = sum(flag << place for place, flag in enumerate(flags))
+    return number.to_bytes((len(flags) + 7) // 8, "little")
+
+
+def _bits_high_first(flags: Sequence[bool]) -> bytes:
+    return bytes(
+        sum(flag << (7 - place) for place, flag in enumerate(flags[at : at + 8])) for at in range(0, len(flags), 8)
+    )
+
+
+# --- reading ----------------------------------------------------------------------------------------
+def parse_table_map(cursor: Cursor) -> TableMap:
+    """The event of a body. Raises: BinlogDamaged."""
+    low, high, flags = cursor.unpack(_TABLE)
+    database = cursor.terminated(cursor.byte())
+    table = cursor.terminated(cursor.byte())
+    count = cursor.length()
+    if not 1 <= count <= COLUMNS_MAX:
+        raise cursor.origin.damaged(f"has a table of {count} columns")
+    codes = cursor.take(count)
+    metadata = Cursor(cursor.view(cursor.length()), cursor.origin)
+    types = []
+    for code in codes:
+        if code not in b.COLUMN_TYPES:
+            raise cursor.origin.damaged(f"has a column of type {code}, which MySQL does not have")
+        mysql = MySqlType(code, metadata.take(b.METADATA_BYTES.get(code, 0)))
+        if not is_sound(mysql):
+            raise cursor.origin.damaged(f"has a column of type {code} with impossible metadata")
+        types.append(mysql)
+    bitmap = cursor.take((count + 7) // 8)
+    columns = [MapColumn(mysql, bool(bitmap[place // 8] >> place % 8 & 1)) for place, mysql in enumerate(types)]
+    primary_key = _parse_optional(cursor, columns)
+    return TableMap(low | high << 32, database, table, tuple(columns), primary_key, flags)
+
+
+def _parse_optional(cursor: Cursor, columns: list[MapColumn]) -> tuple[int, ...]:
+    """Put what the optional metadata says into the columns; returns the primary key."""
+    key: tuple[int, ...] = ()
+    reals = [column.type.real_code for column in columns]
+    numeric = [place for place, column in enumerate(columns) if column.type.code in b.NUMERIC_TYPES]
+    text = [place for place, code in enumerate(reals) if code in b.CHARACTER_TYPES]
+    lists = [place for place, code in enumerate(reals) if code in (b.TYPE_ENUM, b.TYPE_SET)]
+    while cursor.left:
+        tag = cursor.byte()
+        value = Cursor(cursor.view(cursor.length()), cursor.origin)
+        if tag == b.META_SIGNEDNESS:
+            bits = value.take((len(numeric) + 7) // 8)
+            for number, place in enumerate(numeric):
+                _set(columns, place, is_unsigned=bool(bits[number // 8] >> (7 - number % 8) & 1))
+        elif tag in (b.META_DEFAULT_CHARSET, b.META_ENUM_DEFAULT_CHARSET):
+            _default_charset(value, columns, text if tag == b.META_DEFAULT_CHARSET else lists)
+        elif tag in (b.META_COLUMN_CHARSET, b.META_ENUM_COLUMN_CHARSET):
+            for place in text if tag == b.META_COLUMN_CHARSET else lists:
+                _set(columns, place, collation=value.length())
+        elif tag == b.META_COLUMN_NAME:
+            for place, column in enumerate(columns):
+                columns[place] = replace(column, name=value.text(value.length()))
+        elif tag in (b.META_SET_MEMBERS, b.META_ENUM_MEMBERS):
+            wanted = b.TYPE_SET if tag == b.META_SET_MEMBERS else b.TYPE_ENUM
+            for place in lists:
+                if reals[place] == wanted:
+                    _set(columns, place, members=_parse_members(value))
+        elif tag in (b.META_PRIMARY_KEY, b.META_PRIMARY_KEY_PREFIX):
+            key = _parse_key(value, len(columns), tag == b.META_PRIMARY_KEY_PREFIX)
+        else:
+            continue  # geometry types, visibility, and what later releases add
+        if value.left:
+            raise cursor.origin.damaged(f"has {value.left} bytes too many in its metadata {tag}")
+    return key
+
+
+def _set(columns: list[MapColumn], place: int, **fields: object) -> None:
+    columns[place] = replace(columns[place], type=columns[place].type._replace(**fields))  # type: ignore[arg-type]
+
+
+def _default_charset(value: Cursor, columns: list[MapColumn], places: Sequence[int]) -> None:
+    default = value.length()
+    for place in places:
+        _set(columns, place, collation=default)
+    while value.left:
+        number, collation = value.length(), value.length()
+        if number >= len(places):
+            raise value.origin.damaged(f"has a character set for column {number} of {len(places)}")
+        _set(columns, places[number], collation=collation)
+
+
+def _parse_members(value: Cursor) -> tuple[str, ...]:
+    count = value.length()
+    if count > value.left:
+        raise value.origin.damaged(f"has a list of {count} members in {value.left} bytes")
+    return tuple(value.text(value.length()) for _ in range(count))
+
+
+def _parse_key(value: Cursor, columns: int, has_prefixes: bool) -> tuple[int, ...]:
+    key = []
+    while value.left:
+        key.append(value.length())
+        if has_prefixes:
+            value.length()
+        if key[-1] >= columns:
+            raise value.origin.damaged(f"has column {key[-1]} of {columns} in its primary key")
+    return tuple(key)

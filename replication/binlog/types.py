@@ -1,0 +1,326 @@
+"""Column types of the store and of MySQL: type code, metadata, signedness, character set, SQL text, and back.
+
+Going out, every type of the store has one MySQL type that holds all its values; `Timestamp` has a wider range than
+MySQL's TIMESTAMP (years 1 to 9999 against 1970 to 2106), so it travels as DATETIME(6) in UTC. Text is utf8mb4 with the
+binary collation, bytes are binary. Trailing spaces of a Char are written; a MySQL server compares CHAR without them.
+
+Coming in, MySQL has types the store has no twin of: YEAR becomes UInt16, BIT and SET UInt64 (a SET its bits), MEDIUMINT
+Int32 or UInt32, GEOMETRY Blob (SRID and WKB). JSON in MySQL's binary form, the calendar types of before 5.6, decimals
+of more than 38 digits and character sets other than utf8mb4, utf8mb3, ascii and binary are refused: Unsupported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine import limits
+from engine.errors import SchemaInvalid, Unsupported
+from engine.layout import binlog as b
+from engine.layout import binlog_rows as r
+from engine.types import (
+    Blob,
+    Boolean,
+    Date,
+    DateTime,
+    Decimal,
+    Enum,
+    Float32,
+    Float64,
+    Floating,
+    Integer,
+    Text,
+    Time,
+    Timestamp,
+)
+from engine.types_base import ColumnType
+from engine.types_calendar import Calendar
+from engine.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+
+FRACTION_DIGITS = 6
+_LONG_LENGTH_BYTES = 4  # of LONGTEXT and LONGBLOB
+_SHORT_LENGTH_MAX = 255  # longer strings have two bytes of length
+_ENUM_SHORT_MAX = 255
+_UTF8MB4_BYTES = 4
+_INTEGERS = {1: b.TYPE_TINY, 2: b.TYPE_SHORT, 3: b.TYPE_INT24, 4: b.TYPE_LONG, 8: b.TYPE_LONGLONG}
+_INTEGER_BYTES = {code: size for size, code in _INTEGERS.items()}
+_CALENDAR = {
+    "Time": (b.TYPE_TIME, r.ROW_TIME),
+    "DateTime": (b.TYPE_DATETIME, r.ROW_DATETIME),
+    "Timestamp": (b.TYPE_DATETIME, r.ROW_DATETIME),
+}
+_SQL_INTEGERS = {1: "TINYINT", 2: "SMALLINT", 4: "INT", 8: "BIGINT"}
+# Bytes of the longest character of each collation that is read. MariaDB's collations without padding are 1024 higher;
+# its newer ones have the character set in bits 8 to 10.
+_MARIADB_NO_PAD = 1024
+_MARIADB_UCA1400 = range(2048, 4096)
+_MARIADB_CHARSETS = {0: 3, 1: 4}
+_ASCII = frozenset((11, 65))
+_UTF8MB3 = frozenset((33, 76, 83, 223, *range(192, 216)))
+_UTF8MB4 = frozenset((45, 46, *range(224, 248), *range(255, 324)))
+
+
+class MySqlType(NamedTuple):
+    """A column's type as TABLE_MAP tells it: `code` and `metadata` as on the wire; the rest is from the optional
+    metadata, None where it does not say. `members` are of ENUM and SET.
+    """
+
+    code: int
+    metadata: bytes = b""
+    is_unsigned: bool | None = None
+    collation: int | None = None
+    members: tuple[str, ...] | None = None
+
+    @property
+    def real_code(self) -> int:
+        """The type code; of ENUM and SET, which come as strings, their own."""
+        if self.code == b.TYPE_STRING and self.metadata[0] in (b.TYPE_ENUM, b.TYPE_SET):
+            return self.metadata[0]
+        return self.code
+
+    @property
+    def bytes_max(self) -> int:
+        """Most bytes of a CHAR, BINARY, VARCHAR or VARBINARY; pack size of ENUM and SET."""
+        if self.real_code == b.TYPE_STRING:
+            # Lengths from 256 on have their two highest bits in the first byte, inverted.
+            return ((self.metadata[0] & 0x30) ^ 0x30) << 4 | self.metadata[1]
+        if self.real_code in (b.TYPE_ENUM, b.TYPE_SET):
+            return self.metadata[1]
+        return int.from_bytes(self.metadata[:2], "little")
+
+
+class RowCode(NamedTuple):
+    """The four words of a column in a row plan (`engine/layout/binlog_rows.py`)."""
+
+    code: int
+    size: int
+    scale: int = 0
+    width: int = 0
+
+
+@dataclass(frozen=True)
+class OutgoingType:
+    """What a type of the store is in the binlog and in SQL."""
+
+    mysql: MySqlType
+    row: RowCode
+    sql: str
+
+
+def _length_bytes(bytes_max: int) -> int:
+    return 1 if bytes_max <= _SHORT_LENGTH_MAX else 2
+
+
+def _padded(kind: Char | Binary, collation: int, sql: str) -> OutgoingType:
+    size = kind.width
+    metadata = bytes((b.TYPE_STRING ^ (size & 0x300) >> 4, size & 0xFF))
+    row = RowCode(r.ROW_STRING, _length_bytes(size), width=size)
+    return OutgoingType(MySqlType(b.TYPE_STRING, metadata, collation=collation), row, sql)
+
+
+def _variable(kind: VarChar | VarBinary, collation: int, sql: str) -> OutgoingType:
+    size = kind.bytes_max
+    row = RowCode(r.ROW_STRING, _length_bytes(size))
+    return OutgoingType(MySqlType(b.TYPE_VARCHAR, size.to_bytes(2, "little"), collation=collation), row, sql)
+
+
+def _long(collation: int, sql: str) -> OutgoingType:
+    row = RowCode(r.ROW_STRING, _LONG_LENGTH_BYTES)
+    return OutgoingType(MySqlType(b.TYPE_BLOB, bytes((_LONG_LENGTH_BYTES,)), collation=collation), row, sql)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def outgoing(kind: ColumnType) -> OutgoingType:
+    """The MySQL type that holds every value of a type of the store."""
+    if isinstance(kind, Integer):
+        mysql = MySqlType(_INTEGERS[kind.width], is_unsigned=not kind.signed)
+        code = r.ROW_SIGNED if kind.signed else r.ROW_UNSIGNED
+        sql = _SQL_INTEGERS[kind.width] + ("" if kind.signed else " UNSIGNED")
+        return OutgoingType(mysql, RowCode(code, kind.width, width=kind.width), sql)
+    if isinstance(kind, Boolean):
+        return OutgoingType(MySqlType(b.TYPE_TINY, is_unsigned=False), RowCode(r.ROW_SIGNED, 1, width=1), "TINYINT(1)")
+    if isinstance(kind, Floating):
+        code = b.TYPE_FLOAT if kind.bits == 32 else b.TYPE_DOUBLE
+        mysql = MySqlType(code, bytes((kind.width,)), is_unsigned=False)
+        sql = "FLOAT" if kind.bits == 32 else "DOUBLE"
+        return OutgoingType(mysql, RowCode(r.ROW_UNSIGNED, kind.width, width=kind.width), sql)
+    if isinstance(kind, Decimal):
+        mysql = MySqlType(b.TYPE_NEWDECIMAL, bytes((kind.precision, kind.scale)), is_unsigned=False)
+        row = RowCode(r.ROW_DECIMAL, kind.precision, kind.scale, kind.width)
+        return OutgoingType(mysql, row, f"DECIMAL({kind.precision},{kind.scale})")
+    if isinstance(kind, Enum):
+        size = 1 if len(kind.members) <= _ENUM_SHORT_MAX else 2
+        mysql = MySqlType(
+            b.TYPE_STRING, bytes((b.TYPE_ENUM, size)), collation=b.COLLATION_UTF8MB4_BIN, members=kind.members
+        )
+        members = ",".join(map(_quoted, kind.members))
+        return OutgoingType(mysql, RowCode(r.ROW_ENUM, size, len(kind.members), kind.width), f"ENUM({members}) {_TEXT}")
+    if isinstance(kind, Calendar):
+        return _outgoing_calendar(kind)
+    return _outgoing_string(kind)
+
+
+_TEXT = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+
+
+def _outgoing_calendar(kind: Calendar) -> OutgoingType:
+    if kind == Date:
+        return OutgoingType(MySqlType(b.TYPE_DATE), RowCode(r.ROW_DATE, 3, width=kind.width), "DATE")
+    code, row = _CALENDAR[kind.name]
+    sql = "TIME" if kind == Time else "DATETIME"
+    return OutgoingType(
+        MySqlType(code, bytes((FRACTION_DIGITS,))),
+        RowCode(row, kind.width, FRACTION_DIGITS, kind.width),
+        f"{sql}({FRACTION_DIGITS})",
+    )
+
+
+def _outgoing_string(kind: ColumnType) -> OutgoingType:
+    text, octets = b.COLLATION_UTF8MB4_BIN, b.COLLATION_BINARY
+    if isinstance(kind, Char):
+        return _padded(kind, text, f"CHAR({kind.length}) {_TEXT}")
+    if isinstance(kind, Binary):
+        return _padded(kind, octets, f"BINARY({kind.length})")
+    if isinstance(kind, VarChar):
+        return _variable(kind, text, f"VARCHAR({kind.length}) {_TEXT}")
+    if isinstance(kind, VarBinary):
+        return _variable(kind, octets, f"VARBINARY({kind.length})")
+    if isinstance(kind, LongText):
+        return _long(text, f"LONGTEXT {_TEXT}")
+    if isinstance(kind, LongBinary):
+        return _long(octets, "LONGBLOB")
+    raise Unsupported(f"{kind!r} has no MySQL type; a column of it cannot be replicated", type=repr(kind))
+
+
+# --- coming in ------------------------------------------------------------------------------------
+def _refused(what: str, hint: str) -> Unsupported:
+    return Unsupported(f"{what} cannot be taken in; {hint}")
+
+
+def row_code(mysql: MySqlType) -> RowCode:
+    """How values of a MySQL type are found in a row body and read. Raises: Unsupported for types that no row has."""
+    code = mysql.real_code
+    if code in _INTEGER_BYTES:
+        return RowCode(r.ROW_UNSIGNED if mysql.is_unsigned else r.ROW_SIGNED, _INTEGER_BYTES[code])
+    if code in (b.TYPE_FLOAT, b.TYPE_DOUBLE):
+        return RowCode(r.ROW_UNSIGNED, 4 if code == b.TYPE_FLOAT else 8)
+    if code == b.TYPE_NEWDECIMAL:
+        return RowCode(r.ROW_DECIMAL, mysql.metadata[0], mysql.metadata[1])
+    if code in (b.TYPE_STRING, b.TYPE_VARCHAR, b.TYPE_VAR_STRING):
+        return RowCode(r.ROW_STRING, _length_bytes(mysql.bytes_max))
+    if code in (b.TYPE_BLOB, b.TYPE_JSON, b.TYPE_GEOMETRY):
+        return RowCode(r.ROW_STRING, mysql.metadata[0])
+    if code == b.TYPE_ENUM:
+        return RowCode(r.ROW_ENUM, mysql.bytes_max, len(mysql.members or ()))
+    if code == b.TYPE_SET:
+        return RowCode(r.ROW_UNSIGNED, mysql.bytes_max)
+    if code == b.TYPE_BIT:
+        return RowCode(r.ROW_BIT, mysql.metadata[1] + (mysql.metadata[0] > 0))
+    calendar = {b.TYPE_TIME: r.ROW_TIME, b.TYPE_DATETIME: r.ROW_DATETIME, b.TYPE_TIMESTAMP: r.ROW_TIMESTAMP}
+    if code in calendar:
+        return RowCode(calendar[code], 0, mysql.metadata[0])
+    plain = {
+        b.TYPE_DATE: RowCode(r.ROW_DATE, 3),
+        b.TYPE_YEAR: RowCode(r.ROW_YEAR, 1),
+        # Walked over, never read: `incoming` refuses them.
+        b.TYPE_TIMESTAMP_OLD: RowCode(r.ROW_UNSIGNED, 4),
+        b.TYPE_TIME_OLD: RowCode(r.ROW_UNSIGNED, 3),
+        b.TYPE_DATETIME_OLD: RowCode(r.ROW_UNSIGNED, 8),
+    }
+    if code not in plain:
+        raise _refused(f"MySQL type {code}", "it is older than MySQL 5.0")
+    return plain[code]
+
+
+def is_sound(mysql: MySqlType) -> bool:
+    """Whether the metadata of a type is one that MySQL writes; kernels take lengths and digits from it."""
+    code, metadata = mysql.real_code, mysql.metadata
+    if len(metadata) != b.METADATA_BYTES.get(mysql.code, 0):
+        return False
+    if code == b.TYPE_NEWDECIMAL:
+        return 1 <= metadata[0] <= 65 and metadata[1] <= min(38, metadata[0])
+    if code in (b.TYPE_BLOB, b.TYPE_JSON, b.TYPE_GEOMETRY):
+        return 1 <= metadata[0] <= 4
+    if code in (b.TYPE_TIME, b.TYPE_DATETIME, b.TYPE_TIMESTAMP):
+        return metadata[0] <= FRACTION_DIGITS
+    if code == b.TYPE_ENUM:
+        return metadata[1] in (1, 2)
+    if code == b.TYPE_SET:
+        return metadata[1] in (1, 2, 3, 4, 8)
+    if code == b.TYPE_BIT:
+        return metadata[0] <= 7 and 1 <= metadata[1] + (metadata[0] > 0) <= 8
+    if code == b.TYPE_STRING:
+        return metadata[0] | 0x30 == b.TYPE_STRING
+    return True
+
+
+def character_bytes(collation: int | None) -> int:
+    """Bytes of the longest character of a collation, 0 for binary. Raises: Unsupported."""
+    if collation is None:
+        raise _refused("a column of unknown character set", "set binlog_row_metadata=FULL at the source")
+    if collation in _MARIADB_UCA1400:
+        size = _MARIADB_CHARSETS.get(collation >> 8 & 7)
+        if size is not None:
+            return size
+    plain = collation - _MARIADB_NO_PAD if _MARIADB_NO_PAD <= collation < 2 * _MARIADB_NO_PAD else collation
+    if plain == b.COLLATION_BINARY:
+        return 0
+    for known, size in ((_UTF8MB4, _UTF8MB4_BYTES), (_UTF8MB3, 3), (_ASCII, 1)):
+        if plain in known:
+            return size
+    raise _refused(f"text of collation {collation}", "convert the column to utf8mb4 at the source")
+
+
+def incoming(mysql: MySqlType) -> ColumnType:
+    """The type of the store that takes every value of a MySQL type it has a twin of. Raises: Unsupported."""
+    code = mysql.real_code
+    if code in _INTEGER_BYTES:
+        if mysql.is_unsigned is None:
+            raise _refused("an integer of unknown sign", "set binlog_row_metadata=FULL at the source")
+        size = _INTEGER_BYTES[code]
+        return Integer(32 if size == 3 else size * 8, not mysql.is_unsigned)
+    if code == b.TYPE_NEWDECIMAL:
+        if mysql.metadata[0] > limits.DECIMAL_PRECISION_MAX:
+            raise _refused(f"DECIMAL({mysql.metadata[0]})", f"{limits.DECIMAL_PRECISION_MAX} digits are the most")
+        return Decimal(*mysql.metadata)
+    if code == b.TYPE_ENUM:
+        if not mysql.members:
+            raise _refused("an ENUM of unknown members", "set binlog_row_metadata=FULL at the source")
+        try:
+            return Enum(*mysql.members)
+        except SchemaInvalid as error:
+            raise _refused(f"an ENUM of {len(mysql.members)} members", error.message) from error
+    if code in b.CHARACTER_TYPES and code != b.TYPE_GEOMETRY:
+        return _incoming_string(mysql)
+    plain: dict[int, ColumnType] = {
+        b.TYPE_FLOAT: Float32,
+        b.TYPE_DOUBLE: Float64,
+        b.TYPE_DATE: Date,
+        b.TYPE_TIME: Time,
+        b.TYPE_DATETIME: DateTime,
+        b.TYPE_TIMESTAMP: Timestamp,
+        b.TYPE_YEAR: Integer(16, False),
+        b.TYPE_BIT: Integer(64, False),
+        b.TYPE_SET: Integer(64, False),
+        b.TYPE_GEOMETRY: Blob,
+    }
+    if code == b.TYPE_JSON:
+        raise _refused("JSON in MySQL's binary form", "keep it in a LONGTEXT column at the source")
+    if code not in plain:
+        raise _refused(f"MySQL type {code}", "rebuild the table at the source (ALTER TABLE … FORCE)")
+    return plain[code]
+
+
+def _incoming_string(mysql: MySqlType) -> ColumnType:
+    size = character_bytes(mysql.collation)
+    if mysql.code == b.TYPE_BLOB:
+        return Text if size else Blob
+    length = mysql.bytes_max // (size or 1)
+    if mysql.code == b.TYPE_STRING and 1 <= length <= limits.CHAR_LENGTH_MAX:
+        return Char(length) if size else Binary(length)
+    if size:
+        return VarChar(max(1, length)) if length <= limits.VARCHAR_LENGTH_MAX else Text
+    return VarBinary(max(1, length)) if length <= limits.VARBINARY_LENGTH_MAX else Blob

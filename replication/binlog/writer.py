@@ -1,0 +1,356 @@
+"""Writing a binlog: epoch transactions of any size through a buffer of bounded size, files that follow one another.
+
+Order of writes of a transaction: its events, in order, in pieces as the buffer fills; behind its COMMIT the rest of the
+buffer; a sync after every `sync_binlog` transactions. Until the COMMIT is written whole the file ends in a torn
+transaction, which the next opening cuts off; `end` and `synced` only ever name ends of transactions.
+Order of writes of a rotation: sync; new file, sync, its directory; index; ROTATE into the old file, sync; its in-use
+flag cleared, sync. A crash between leaves two files marked as in use, and the older one is whole but for ROTATE.
+
+Row events of one statement share the table maps before them, and the last of them says so (ROWS_STATEMENT_END), for
+which one event is held back. A statement ends early when it grows long, or a table appears that it did not announce:
+tools keep a whole statement in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from engine.clock import Clock
+from engine.errors import InvariantBroken, StorageFull
+from engine.file_protocol import File, Files
+from engine.layout import binlog as b
+from replication.binlog import events as e
+from replication.binlog.file_end import end_use
+from replication.binlog.images import BinlogOptions, RowBatch, Run, plans_of, runs
+from replication.binlog.index import BinlogIndex, Position
+from replication.binlog.recovery import recover
+from replication.binlog.row_plan import BodyWriter, TablePlans
+from replication.binlog.table_map import TableMap, table_map
+
+_log = logging.getLogger("tidemark.binlog")
+
+# Rows of one event; a single larger row has an event of its own.
+EVENT_ROWS_BYTES = 8 << 10
+STATEMENT_BYTES = 1 << 20
+FILE_BYTES = 1 << 30
+_BUFFER_BYTES = 1 << 20
+_UTF8MB4 = 45  # utf8mb4_general_ci, for the text of statements
+STATEMENT_STATUS = struct.pack("<BHHH", b.STATUS_CHARSET, _UTF8MB4, _UTF8MB4, _UTF8MB4)
+
+
+@dataclass(frozen=True)
+class WriterOptions:
+    """How files are written. `sync_binlog`: transactions between syncs, 0 for none but those of rotations."""
+
+    server_id: int = 1
+    sync_binlog: int = 1
+    file_bytes: int = FILE_BYTES
+    images: BinlogOptions = BinlogOptions()
+
+
+class Written(NamedTuple):
+    """Where a transaction stands: its first byte, and the byte behind it."""
+
+    start: Position
+    end: Position
+
+
+class BinlogWriter:
+    """The open end of a binlog. One thread at a time may call it."""
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        folder: str = "binlog",
+        base: str = "binlog",
+        options: WriterOptions | None = None,
+        durable: Position | None = None,
+    ) -> None:
+        """Recover what is there and begin a new file. `durable` is a place the store knows to be in the binlog.
+
+        Durable: the cut of a torn transaction and the new file, on return.
+        Raises: BinlogDamaged, FileMissing, Rejected, StorageFull.
+        """
+        self._files = files
+        self._clock = clock
+        self.options = options or WriterOptions()
+        self.index = BinlogIndex(files, folder, base)
+        self.recovered: Position | None = recover(files, self.index, durable)
+        self._bodies = BodyWriter()
+        self._maps: dict[int, TableMap] = {}
+        self._file: File
+        self._name: str
+        self._buffer = bytearray()
+        self._unsynced = 0
+        self._start: int | None = None  # of the open transaction
+        self._begin_file(created_s=self._now_s())
+        self.end = self.synced = Position(self._name, self._written)
+
+    # --- files ------------------------------------------------------------------------------------
+    def _now_s(self) -> int:
+        return self._clock.wall_us() // 1_000_000
+
+    def _begin_file(self, created_s: int) -> None:
+        """Make the next file and go on in it. Durable: the file and its name in the index, on return.
+
+        Raises: StorageFull, and nothing has changed.
+        """
+        name = self.index.next_name
+        path = self.index.path(name)
+        head = bytearray(b.MAGIC)
+        stamp = {"timestamp_s": self._now_s(), "server_id": self.options.server_id}
+        head += e.frame(e.FormatDescription(created_s=created_s), len(head), flags=b.FLAG_IN_USE, **stamp)
+        head += e.frame(e.PreviousGtids(), len(head), flags=b.FLAG_IGNORABLE, **stamp)
+        file = self._files.create(path)
+        try:
+            self._files.pwrite(file, 0, head)
+            self._files.fdatasync(file)
+            self._files.sync_directory(self.index.folder)
+            self.index.add(name)
+        except StorageFull:
+            self._files.close(file)
+            self._files.unlink(path)
+            raise
+        self._file, self._name = file, name
+        self._written, self._sequence, self._unsynced = len(head), 0, 0
+
+    def _end_file(self, last: e.Event) -> None:
+        """Durable: the whole file, and that it is whole, on return."""
+        end = self._written
+        try:
+            self._append(last)
+            self._flush()
+        except StorageFull:
+            # The last event is a courtesy; without it the file ends at a transaction all the same.
+            self._buffer = bytearray()
+            self._files.truncate(self._file, end)
+        self._files.fdatasync(self._file)
+        end_use(self._files, self._file)
+        self._files.close(self._file)
+
+    def rotate(self) -> None:
+        """End the file and begin the next. Durable: everything, on return.
+
+        Raises: StorageFull, and the file is gone on with.
+        """
+        self._need_no_transaction("rotate")
+        self.sync()
+        old, written = self._file, self._written
+        self._begin_file(created_s=0)
+        # Behind the index: a crash until here leaves an old file without ROTATE, which the next opening ends.
+        new, begun = self._file, self._written
+        self._file, self._written = old, written
+        self._end_file(e.Rotate(self._name))
+        self._file, self._written = new, begun
+        # Last: whoever reads up to here reads the old file to its end.
+        self.end = self.synced = Position(self._name, begun)
+
+    def close(self) -> None:
+        """End the file with STOP. Durable: everything, on return."""
+        self._need_no_transaction("close")
+        self._end_file(e.Stop())
+        self.synced = self.end
+
+    def sync(self) -> None:
+        """Durable: all transactions so far, on return."""
+        if self.synced != self.end:
+            self._files.fdatasync(self._file)
+            self._unsynced = 0
+            self.synced = self.end
+
+    # --- bytes ------------------------------------------------------------------------------------
+    @property
+    def _position(self) -> int:
+        return self._written + len(self._buffer)
+
+    def _append(self, event: e.Event, *, server_id: int = 0, flags: int = 0) -> int:
+        """Frame an event and buffer it; returns its bytes."""
+        timestamp_s = self._now_s() if self._start is None else self._timestamp_s
+        raw = e.frame(
+            event, self._position, timestamp_s=timestamp_s, server_id=server_id or self.options.server_id, flags=flags
+        )
+        self._buffer += raw
+        if len(self._buffer) >= _BUFFER_BYTES:
+            self._flush()
+        return len(raw)
+
+    def _flush(self) -> None:
+        if self._buffer:
+            self._files.pwrite(self._file, self._written, self._buffer)
+            self._written += len(self._buffer)
+            self._buffer = bytearray()
+
+    # --- transactions -----------------------------------------------------------------------------
+    def _need_no_transaction(self, what: str) -> None:
+        if self._start is not None:
+            raise InvariantBroken(f"the binlog cannot {what} within a transaction; report this")
+
+    def _open(self) -> None:
+        self._need_no_transaction("begin a transaction")
+        commit_us = self._clock.wall_us()
+        self._timestamp_s = commit_us // 1_000_000
+        self._start = self._position
+        self._sequence_before = self._sequence
+        self._held: tuple[e.Rows, int] | None = None
+        self._announced: set[int] = set()
+        self._statement_bytes = 0
+        self._sequence += 1
+        self._append(e.Gtid(self._sequence, self._sequence - 1, commit_us))
+
+    def begin(self, tables: Iterable[TablePlans] = (), status: RowBatch | None = None) -> None:
+        """Begin an epoch transaction. `tables` are those whose rows will come, as far as known; `status` is the row of
+        `ndb_apply_status`, written first. Durable: nothing.
+        """
+        self._open()
+        self._append(e.Query("BEGIN"))
+        self._tables = {id(each): each for each in tables}
+        if status is not None:
+            self._tables[id(status.plans)] = status.plans
+            self.append(status)
+
+    def append(self, batch: RowBatch) -> int:
+        """Write the rows of a batch; returns how many are logged. Memory: one buffer, and the largest row.
+
+        Durable: nothing. Raises: StorageFull (call `roll_back`), PageDamaged, LimitExceeded, IoFailed.
+        """
+        if self._start is None:
+            raise InvariantBroken("rows were given to a binlog without an open transaction; report this")
+        logged = 0
+        for run in runs(batch, self.options.images):
+            self._write_run(batch, run)
+            logged += run.rows
+        return logged
+
+    def _write_run(self, batch: RowBatch, run: Run) -> None:
+        definition = batch.plans.definition
+        before, after = plans_of(run)
+        for octets, ends in self._bodies.bodies(definition.name, batch.rows, before, after, run.first, run.rows):
+            begin = first = 0
+            while first < len(ends):
+                # As many rows as fit, one at least.
+                last = max(first + 1, int(ends.searchsorted(begin + EVENT_ROWS_BYTES, "right")))
+                end = int(ends[last - 1])
+                self._write_rows(batch.plans, run, bytes(octets[begin:end]))
+                begin, first = end, last
+
+    def _write_rows(self, plans: TablePlans, run: Run, body: bytes) -> None:
+        if self._statement_bytes >= STATEMENT_BYTES or id(plans) not in self._announced:
+            self._announce(plans)
+        images = self.options.images
+        event = e.Rows(
+            run.kind,
+            map_id(plans),
+            len(plans.types),
+            None if run.before is None else run.before.bitmap,
+            None if run.after is None else run.after.bitmap,
+            body,
+            transaction_id=run.transaction_id if images.transaction_id and run.transaction_id else None,
+            conflict_flags=run.conflict_flags,
+            version=1 if images.v1_row_events else 2,
+        )
+        self._release(is_statement_end=False)
+        self._held = (event, run.server_id)
+
+    def _announce(self, plans: TablePlans) -> None:
+        """End the statement, and begin the next with the maps of all tables known."""
+        self._release(is_statement_end=True)
+        self._tables.setdefault(id(plans), plans)
+        for each in self._tables.values():
+            self._append(self._map_of(each))
+        self._announced = set(self._tables)
+        self._statement_bytes = 0
+
+    def _map_of(self, plans: TablePlans) -> TableMap:
+        number = map_id(plans)
+        made = self._maps.get(number)
+        if made is None:
+            if len(self._maps) >= 4_096:
+                self._maps.clear()
+            made = self._maps[number] = table_map(plans.definition, number)
+        return made
+
+    def _release(self, is_statement_end: bool) -> None:
+        """Write the event held back."""
+        if self._held is None:
+            return
+        event, server_id = self._held
+        self._held = None
+        if is_statement_end:
+            event = replace(event, flags=event.flags | b.ROWS_STATEMENT_END)
+        self._statement_bytes += self._append(event, server_id=server_id)
+
+    def commit(self) -> Written:
+        """End the transaction; returns where it stands. Durable: as `sync_binlog` says; all of it after `sync`.
+
+        Raises: StorageFull (call `roll_back`), IoFailed, SyncFailed.
+        """
+        if self._start is None:
+            raise InvariantBroken("a binlog without an open transaction cannot commit; report this")
+        self._release(is_statement_end=True)
+        self._append(e.Query("COMMIT"))
+        return self._ended()
+
+    def _ended(self) -> Written:
+        assert self._start is not None
+        start = Position(self._name, self._start)
+        self._flush()
+        self._start = None
+        self.end = Position(self._name, self._written)
+        written = Written(start, self.end)
+        self._unsynced += 1
+        if self.options.sync_binlog and self._unsynced >= self.options.sync_binlog:
+            self.sync()
+        if self._written >= self.options.file_bytes:
+            try:
+                self.rotate()
+            except StorageFull as error:
+                # The transaction stands; the next one tries again.
+                _log.warning("the binlog cannot begin its next file: %s", error)
+        return written
+
+    def roll_back(self) -> None:
+        """Take back the open transaction. Durable: nothing; a crash leaves the torn transaction or none of it."""
+        if self._start is None:
+            return
+        self._buffer = bytearray()
+        self._held = None
+        if self._files.size(self._file) > self._start:
+            self._files.truncate(self._file, self._start)
+        self._written = self._start
+        self._sequence = self._sequence_before
+        self._start = None
+
+    def statement(self, text: str, database: str = "") -> Written:
+        """Write a change of the schema as a transaction of its own. Durable: as for `commit`."""
+        return self._single(e.Query(text, database, STATEMENT_STATUS))
+
+    def incident(self, message: str) -> Written:
+        """Write that something is missing from here on; a replica stops there. Durable: as for `commit`."""
+        self._need_no_transaction("write an incident")
+        self._start = self._position
+        self._sequence_before = self._sequence
+        self._timestamp_s = self._now_s()
+        return self._guarded(e.Incident(message))
+
+    def _single(self, event: e.Event) -> Written:
+        self._held = None
+        self._open()
+        return self._guarded(event)
+
+    def _guarded(self, event: e.Event) -> Written:
+        try:
+            self._append(event)
+            return self._ended()
+        except StorageFull:
+            self.roll_back()
+            raise
+
+
+def map_id(plans: TablePlans) -> int:
+    """The number of a version of a table in table maps: 31 bits of table, 16 of version."""
+    return plans.definition.table_id << 16 | plans.definition.version & 0xFFFF

@@ -1,0 +1,350 @@
+"""What tools of others make of our files: mysqlbinlog, a MariaDB server, and mysql-replication."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import struct
+
+import pytest
+
+from engine import types as t
+from engine.file_doubles.memory import MemoryFiles
+from engine.layout import binlog as b
+from engine.row_format import RowFormat
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.images import BinlogOptions
+from replication.binlog.index import Position
+from replication.binlog.reader import StatementMaps
+from replication.binlog.row_plan import BodyReader, TablePlans
+from replication.binlog.scan import read_format
+from replication.binlog.table_map import table_map
+from replication.binlog.types import outgoing
+from tests.replication.mariadb_rig import mysqlbinlog, running_server
+from tests.replication.offline_reader import events_of
+from tests.replication.stage import batch_of, status_of, writer_on
+from tests.replication.support import every_type, extreme_rows
+
+STATUS_SQL = (
+    "CREATE TABLE IF NOT EXISTS mysql.ndb_apply_status (server_id INT UNSIGNED PRIMARY KEY,"
+    " epoch BIGINT UNSIGNED NOT NULL, log_name VARCHAR(255) COLLATE utf8mb4_bin NOT NULL,"
+    " start_pos BIGINT UNSIGNED NOT NULL, end_pos BIGINT UNSIGNED NOT NULL) CHARSET utf8mb4;"
+)
+
+
+def plans_of(name):
+    return TablePlans(RowFormat(every_type(name=name)))
+
+
+def create_sql(definition):
+    columns = ", ".join(
+        f"`{column.name}` {outgoing(column.type).sql} {'NULL' if column.nullable else 'NOT NULL'}"
+        for column in definition.columns
+    )
+    return f"CREATE TABLE {definition.name} ({columns}, PRIMARY KEY ({', '.join(definition.primary_key)}));\n"
+
+
+def literal(kind, value):
+    """A value in SQL."""
+    if value is None:
+        return "NULL"
+    if isinstance(kind, (t.Char, t.VarChar)) or kind == t.Text or isinstance(kind, t.Enum):
+        return f"CONVERT(x'{value.encode().hex()}' USING utf8mb4)"
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'"
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float):
+        return f"{value!r}e0" if "e" not in repr(value) else repr(value)
+    if isinstance(value, datetime.datetime):
+        return f"'{value.replace(tzinfo=None).isoformat(sep=' ')}'"
+    if isinstance(value, (datetime.date, datetime.time)):
+        return f"'{value.isoformat()}'"
+    return f"{value:f}" if isinstance(value, decimal.Decimal) else str(value)
+
+
+def sql_rows():
+    """Rows of every type that SQL can say: it has no zero with a sign."""
+    return [tuple(0.0 if str(value) == "-0.0" else value for value in row) for row in extreme_rows()]
+
+
+def insert_sql(definition, row):
+    values = (literal(column.type, value) for column, value in zip(definition.columns, row, strict=True))
+    return f"INSERT INTO {definition.name} VALUES ({', '.join(values)});\n"
+
+
+def changed_rows(rows):
+    """Rows for updates: every second column takes the value of the next row."""
+    return [
+        (
+            row[0],
+            *(
+                other if place % 2 else value
+                for place, (value, other) in enumerate(zip(row[1:], after[1:], strict=True))
+            ),
+        )
+        for row, after in zip(rows, [*rows[1:], rows[0]], strict=True)
+    ]
+
+
+def write_history(plans, binlog_type, statements=(), rows=None):
+    """Inserts, updates and deletes of rows of every type; returns the files and the rows there are in the end."""
+    files = MemoryFiles()
+    writer = writer_on(files, file_bytes=600_000, images=BinlogOptions(transaction_id=True))
+    for text in statements:
+        writer.statement(text, "d")
+    rows = extreme_rows() if rows is None else rows
+    count = len(rows)
+    ids = list(range(100, 100 + count))
+    writer.begin([plans], status_of(1))
+    writer.append(batch_of(plans, e.WRITE, new=rows, binlog_type=binlog_type, transaction_ids=ids))
+    writer.commit()
+    after = changed_rows(rows)
+    writer.begin([plans], status_of(2))
+    writer.append(
+        batch_of(
+            plans,
+            e.UPDATE,
+            old=rows,
+            new=after,
+            binlog_type=binlog_type,
+            conflict_flags=[number % 2 * 4 for number in range(count)],
+        )
+    )
+    writer.append(batch_of(plans, e.DELETE, old=after[-2:], binlog_type=binlog_type))
+    writer.commit()
+    writer.close()
+    return files, rows, after
+
+
+def contents(files, writer_names=None):
+    return {name: content for name, content in files.snapshot().items() if name[-1].isdigit()}
+
+
+def save(files, folder):
+    paths = []
+    for name, content in sorted(contents(files).items()):
+        path = folder / name.rpartition("/")[2]
+        path.write_bytes(content)
+        paths.append(path)
+    return paths
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running_server() as running:
+        running.sql("CREATE DATABASE d; " + STATUS_SQL)
+        yield running
+
+
+def test_mysqlbinlog_reads_every_event_with_its_checksum_and_values(tmp_path):
+    plans = plans_of("d.every")
+    files, rows, _ = write_history(plans, 7, ["CREATE TABLE d.ü (a INT)"])
+    paths = save(files, tmp_path)
+    assert len(paths) > 1
+    said = "".join(
+        mysqlbinlog("--verify-binlog-checksum", "-vv", "--base64-output=DECODE-ROWS", path) for path in paths
+    )
+    assert said.count("### INSERT INTO `d`.`every`") == len(rows)
+    assert said.count("### UPDATE `d`.`every`") == len(rows)
+    assert said.count("### DELETE FROM `d`.`every`") == 2
+    assert said.count("### INSERT INTO `mysql`.`ndb_apply_status`") == 2
+    assert said.count("COMMIT") >= 2 and "CREATE TABLE d.ü (a INT)" in said
+    assert "Extra row data format: 0" in said or "Extra row ndb info" in said
+    for text in (
+        "-99999999.99 /* DECIMAL(10,2) meta=2562",
+        "'9999-12-31 23:59:59.999999' /* DATETIME(6) meta=6",
+        "'0001:01:01' /* DATE",
+        "'12:34:56.000789' /* TIME(6) meta=6",
+        "-9223372036854775808 (9223372036854775808) /* LONGINT",
+        "=255 /* ENUM(1 byte)",
+        "=300 /* ENUM(2 bytes)",
+        "VARSTRING(256) meta=256",
+        "/* STRING(1020) meta=",
+    ):
+        assert text in said, text
+
+
+def test_mysqlbinlog_finds_a_flipped_bit(tmp_path):
+    files, _, _ = write_history(plans_of("d.every"), 7)
+    path = save(files, tmp_path)[0]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(AssertionError):
+        mysqlbinlog("--verify-binlog-checksum", path)
+
+
+TEXTS = (t.Char, t.VarChar, type(t.Text), t.Enum)
+
+
+def library_value(kind, value):
+    """What mysql-replication makes of a value."""
+    if value is None:
+        return None
+    if isinstance(kind, t.Binary):
+        return value.rstrip(b"\0")
+    if isinstance(kind, t.Boolean):
+        return int(value)
+    if isinstance(kind, t.Floating) and kind.bits == 32:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    if kind == t.Time:
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        return datetime.timedelta(seconds=seconds, microseconds=value.microsecond)
+    if kind == t.Timestamp:
+        return value.replace(tzinfo=None)
+    return value
+
+
+@pytest.mark.parametrize("binlog_type", [7, 6, 2])
+def test_mysql_replication_reads_the_same_values(binlog_type):
+    plans = plans_of("d.every")
+    columns = plans.definition.columns
+    files, rows, after = write_history(plans, binlog_type)
+    found = {"WriteRowsEvent": [], "UpdateRowsEvent": [], "DeleteRowsEvent": []}
+    epochs = []
+    for content in (content for _, content in sorted(contents(files).items())):
+        for event in events_of(content):
+            name = type(event).__name__
+            if name in found and event.table == "every":
+                found[name] += event.rows
+            elif name == "WriteRowsEvent":
+                epochs += [row["values"]["epoch"] for row in event.rows]
+    assert epochs == [1, 2]
+
+    def expected(row):
+        return {column.name: library_value(column.type, value) for column, value in zip(columns, row, strict=True)}
+
+    def given(values):
+        return {
+            name: value.encode() if isinstance(value, str) and not isinstance(kinds[name], TEXTS) else value
+            for name, value in values.items()
+        }
+
+    kinds = {column.name: column.type for column in columns}
+    inserted = [given(row["values"]) for row in found["WriteRowsEvent"][: len(rows)]]
+    assert inserted == [expected(row) for row in rows]
+    if binlog_type == 7:
+        updates = [(given(row["before_values"]), given(row["after_values"])) for row in found["UpdateRowsEvent"]]
+        assert updates == [(expected(old), expected(new)) for old, new in zip(rows, after, strict=True)]
+        assert [given(row["values"]) for row in found["DeleteRowsEvent"]] == [expected(row) for row in after[-2:]]
+
+
+def rows_events(files, name, table):
+    """(kind, body) of the row events of a table in a file, read as ours are."""
+    from replication.binlog.scan import header_at
+
+    file = files.open(name)
+    described, position = read_format(files, file, name)[1:]
+    maps = StatementMaps()
+    found = []
+    end = files.size(file)
+    while position < end:
+        header = header_at(files, file, name, position, end)
+        origin = Origin(name, position)
+        event = e.parse(
+            files.pread(file, position, header.event_bytes), origin, described.checksum == b.CHECKSUM_CRC32
+        )[1]
+        maps.step(event)
+        if isinstance(event, e.Rows) and maps.of(event, origin).name == table:
+            found.append((event, maps.of(event, origin), maps))
+        position += header.event_bytes
+    return found
+
+
+def server_rows(server, table):
+    """Row events of a table in the server's own binlog, from the last FLUSH LOGS on."""
+    server.sql("FLUSH BINARY LOGS")
+    path = server.binlogs()[-2]
+    files = MemoryFiles.from_snapshot({"master.1": path.read_bytes()})
+    return rows_events(files, "master.1", table)
+
+
+def test_row_bodies_and_table_map_are_the_server_s_byte_by_byte(server):
+    definition = every_type(name="d.bodies")
+    plans = TablePlans(RowFormat(definition))
+    rows = sql_rows()
+    server.sql(create_sql(definition) + "FLUSH BINARY LOGS;")
+    server.sql("".join(insert_sql(definition, row) for row in rows))
+    theirs = server_rows(server, "d.bodies")
+    files, _, _ = write_history(plans, 7, rows=rows)
+    ours = [
+        event
+        for name in sorted(contents(files))
+        for event, _, _ in rows_events(files, name, "d.bodies")
+        if event.kind == e.WRITE
+    ]
+    assert b"".join(bytes(event.body) for event in ours) == b"".join(bytes(event.body) for event, _, _ in theirs)
+    assert {event.after for event in ours} == {event.after for event, _, _ in theirs}
+    their_map, our_map = theirs[0][1], table_map(definition, theirs[0][1].table_id)
+    assert our_map.columns == their_map.columns
+    assert our_map.primary_key == their_map.primary_key
+    assert b"".join(our_map.parts()) == b"".join(their_map.parts())
+
+
+@pytest.mark.parametrize("binlog_type", [6, 7, 2, 3, 8, 9])
+def test_server_fed_with_our_files_ends_with_equal_tables(server, tmp_path, binlog_type):
+    table = f"d.fed{binlog_type}"
+    plans = plans_of(table)
+    definition = plans.definition
+    files, _, after = write_history(plans, binlog_type, [create_sql(definition).rstrip(";\n")], sql_rows())
+    paths = save(files, tmp_path)
+    wanted = every_type(name=f"{table}_wanted")
+    server.sql(create_sql(wanted) + "".join(insert_sql(wanted, row) for row in after[:-2]))
+    # Updates logged as writes write rows that are there; so does the row of ndb_apply_status with each epoch.
+    is_idempotent = binlog_type in (2, 3)
+    mode, only = ("IDEMPOTENT", []) if is_idempotent else ("STRICT", ["--database=d"])
+    server.sql("DELETE FROM mysql.ndb_apply_status;")
+    server.sql(f"SET GLOBAL slave_exec_mode='{mode}';" + mysqlbinlog("--verify-binlog-checksum", *only, *paths))
+    differing = f"SELECT COUNT(*) FROM (SELECT * FROM {table} EXCEPT SELECT * FROM {table}_wanted) x;"
+    missing = f"SELECT COUNT(*) FROM (SELECT * FROM {table}_wanted EXCEPT SELECT * FROM {table}) x;"
+    assert server.sql(differing + missing + f"SELECT COUNT(*) FROM {table};").split() == ["0", "0", str(len(after) - 2)]
+    assert server.sql("SELECT epoch FROM mysql.ndb_apply_status").split() == (["2"] if is_idempotent else [])
+
+
+def test_server_s_own_file_is_read_with_types_the_store_has_no_twin_of(server):
+    server.sql(
+        "FLUSH BINARY LOGS; CREATE TABLE d.foreign_types (id INT PRIMARY KEY, m MEDIUMINT, u MEDIUMINT UNSIGNED,"
+        " y YEAR, b BIT(11), s SET('x','y','z') CHARACTER SET utf8mb4, ts TIMESTAMP(3) NULL, t2 TIME(2),"
+        " d1 DATETIME(1), g POINT, c3 CHAR(9) CHARACTER SET utf8mb3, e ENUM('a','b') CHARACTER SET utf8mb4,"
+        " tt TINYTEXT CHARACTER SET utf8mb4, lat VARCHAR(5) CHARACTER SET latin1);"
+        "SET time_zone='+00:00'; INSERT INTO d.foreign_types VALUES (1, -8388608, 16777215, 2155, b'10000000001',"
+        " 'x,z', '2038-01-19 03:14:07.999', '23:59:59.99', '2024-02-29 00:00:00.1', POINT(1, 2), 'äöü', 'b',"
+        " 'tiny', 'x'), (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
+    )
+    ((event, found, _),) = server_rows(server, "d.foreign_types")
+    types = [column.type for column in found.columns]
+    reader = BodyReader(types, (), range(len(types)), wanted=frozenset(range(len(types) - 1)))
+    (chunk,) = reader.chunks(event.body, Origin("master.1", 0))
+    values = {found.columns[place].name: array.to_pylist() for place, array in chunk.after.items()}
+    point = values.pop("g")
+    assert point[0][4:5] == b"\1" and point[0][-16:] == struct.pack("<dd", 1, 2)
+    assert values == {
+        "id": [1, 2],
+        "m": [-8388608, None],
+        "u": [16777215, None],
+        "y": [2155, None],
+        "b": [0b10000000001, None],
+        "s": [0b101, None],
+        "ts": [datetime.datetime(2038, 1, 19, 3, 14, 7, 999_000, datetime.UTC), None],
+        "t2": [datetime.time(23, 59, 59, 990_000), None],
+        "d1": [datetime.datetime(2024, 2, 29, 0, 0, 0, 100_000), None],
+        "c3": ["äöü", None],
+        "e": ["b", None],
+        "tt": ["tiny", None],
+    }
+    assert found.columns[5].type.members == ("x", "y", "z")
+
+
+def test_position_of_files_for_tools_is_that_of_the_events(tmp_path):
+    files, _, _ = write_history(plans_of("d.every"), 7)
+    path = save(files, tmp_path)[0]
+    start = Position(path.name, 4)
+    said = mysqlbinlog("--base64-output=DECODE-ROWS", path)
+    places = [int(line.split()[2]) for line in said.splitlines() if line.startswith("# at ")]
+    from replication.binlog.reader import BinlogReader
+
+    reader = BinlogReader(files, start=start)
+    ours = [read.at.position for read in reader.events(Position(path.name, files.size(f"binlog/{path.name}")))]
+    assert places == ours

@@ -1,0 +1,93 @@
+"""Rows of a real store, in memory and on disk: through the binlog and into another store."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from engine import batch_operations
+from engine.errors import PageDamaged
+from engine.file_doubles.memory import MemoryFiles
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.images import RowBatch, image_rule
+from replication.binlog.reader import BinlogReader, StatementMaps, present
+from replication.binlog.row_plan import BodyReader, RowImages, TablePlans
+from tests.replication.stage import OPTIONS, epochs_in, status_of, writer_on
+from tests.replication.support import EXTREMES, every_type, extreme_rows
+from tests.rows.strategies import expected_row
+from tests.store.support import open_memory
+
+LARGE = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB", "transaction_memory": "4 MiB"}
+
+
+def store_with(storage):
+    db = open_memory(MemoryFiles(), **LARGE)
+    if storage == "disk":
+        db.create_tablespace("main", size="4 MiB", page_size="8 KiB", extent="64 KiB")
+    table = db.create_table("d.every", every_type(storage).columns, "id")
+    return db, table
+
+
+def write_scan(table, binlog_type=7, columns=None):
+    """All rows of a table, as a scan finds them, as one epoch transaction."""
+    files = MemoryFiles()
+    writer = writer_on(files)
+    plans = TablePlans(table._table.format)
+    writer.begin([plans], status_of(1))
+    for batch in batch_operations.scan(table._table, None, columns=columns):
+        rows = RowImages(batch.entries, None, batch.offsets[: batch.count].copy())
+        writer.append(RowBatch(plans, image_rule(binlog_type, OPTIONS), e.WRITE, rows))
+    writer.commit()
+    return files, writer.end
+
+
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_scanned_rows_go_through_the_binlog_into_another_store(storage):
+    source, table = store_with(storage)
+    rows = extreme_rows()
+    with source.transaction() as txn:
+        for row in rows:
+            txn.insert("d.every", row)
+    files, end = write_scan(table)
+    target, copy = store_with(storage)
+    maps = StatementMaps()
+    kinds = dict(enumerate([column.type for column in copy.definition.columns]))
+    for read in BinlogReader(files).events(end):
+        maps.step(read.event)
+        origin = Origin(*read.at)
+        if isinstance(read.event, e.Rows) and maps.of(read.event, origin).name == "d.every":
+            types = [column.type for column in maps.of(read.event, origin).columns]
+            reader = BodyReader(types, *present(read.event), targets=kinds)
+            for chunk in reader.chunks(read.event.body, origin):
+                batch = pa.RecordBatch.from_arrays(list(chunk.after.values()), names())
+                with target.transaction() as txn:
+                    txn.insert_many("d.every", batch)
+    definition = copy.definition
+    for row in rows:
+        assert expected_row(tuple(copy.get(row[0])), definition) == expected_row(tuple(table.get(row[0])), definition)
+    assert len(copy) == len(rows)
+    source.close()
+    target.close()
+
+
+def names():
+    return ["id", *(f"c{place}" for place in range(len(EXTREMES)))]
+
+
+def test_entries_without_disk_parts_give_their_memory_columns_and_are_refused_for_the_others():
+    source, table = store_with("disk")
+    with source.transaction() as txn:
+        txn.insert("d.every", extreme_rows()[0])
+    with pytest.raises(PageDamaged):
+        write_scan(table, columns=["id"])
+    files, _ = write_scan(table, binlog_type=1, columns=["id"])
+    assert epochs_in(files) == [(1, [])]
+    (batch,) = batch_operations.scan(table._table, None, columns=["id"])
+    plans = TablePlans(table._table.format)
+    writer = writer_on(MemoryFiles())
+    writer.begin([plans])
+    rows = RowImages(batch.entries, batch.offsets[:1].copy(), None)
+    assert writer.append(RowBatch(plans, image_rule(2, OPTIONS), e.DELETE, rows)) == 1
+    writer.commit()
+    source.close()
