@@ -95,9 +95,13 @@ TWINS = {
     **dict.fromkeys([f"versions.{name}_snapshot" for name in ("close", "find", "open")], SNAPSHOT_LIFE),
     "versions.cut_versions": SNAPSHOT_LIFE,
     "versions.setup_versions": "tests.snapshot.test_life:test_snapshot_memory_is_checked_and_named",
+    **dict.fromkeys(
+        [
             "binlog_rows.encode_images",
             *(f"binlog_bodies.{name}" for name in ("find_cells", "read_numbers", "measure_strings", "copy_strings")),
+        ],
         f"{BODIES}:test_any_rows_of_any_table_equal_twin_and_come_back",
+    ),
     "binlog_rows.changed_columns": f"{BODIES}:test_changed_columns_of_any_pairs_equal_twin",
     "binlog_rows.find_runs": f"{BODIES}:test_runs_of_rows_alike_equal_twin",
     **dict.fromkeys(["check.check_rows", "check.check_index"], "tests.check.test_live:test_damage_in_memory_is_found"),
