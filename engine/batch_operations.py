@@ -146,18 +146,7 @@ def put_images(
         put_kernel = put_disk_rows
         if not offsets.size:
             offsets = np.arange(count + 1, dtype=np.int64) * table.format.fixed_words
-    header = table.hash_header
-    hashes = np.empty(count + (KEY_ROOM_WORDS if header[HH_PARTITION] else 0), dtype=np.int64)
-    key_words = 0 if table.format.key_in_var else table.format.key_words
-    found = int(hash_images(header, key_words, images, offsets, count, hashes))
-    if found != count:
-        raise _refused(table, images, offsets, found, first_row, ST_PARTITION if is_new(mode) else ST_MISSING)
-    order = NOTHING
-    fragments = int(header[0])
-    # Rows that may take the key another row of the batch leaves are put in their own order.
-    if fragments > 1 and (mode == MODE_INSERT or not table.unique_columns):
-        order = np.empty(count, dtype=np.int64)
-        sort_by_fragment(hashes, count, fragments, order, np.empty(fragments + 1, dtype=np.int64))
+    hashes, order = _hashed(table, images, offsets, count, mode, first_row)
     # One growth instead of many doublings: every row may need a record header of its own only if runs break at each.
     room = images.size + (count // 64 + 16) * OPERATION_WORDS
     used = int(txn.mem[txn.desc + X_USED])
@@ -168,19 +157,8 @@ def put_images(
     slice_rows = PUT_SLICE_ROWS // (1 + UNIQUE_SHARE * len(table.uniques))
     while position < count:
         stop = min(position + slice_rows, count)
-        status = put_kernel(
-            txn.mem,
-            table.address,
-            txn.desc,
-            txn.buf,
-            images,
-            offsets,
-            order,
-            hashes,
-            position,
-            stop,
-            mode | table.stamp,
-        )
+        rows = (images, offsets, order, hashes, position, stop, mode | table.stamp)
+        status = put_kernel(txn.mem, table.address, txn.desc, txn.buf, *rows)
         if status == ST_ALTERED:
             raise TableAltered
         position = int(txn.mem[txn.desc + X_ROW])
@@ -194,6 +172,23 @@ def put_images(
                 raise refused(txn, table, images[at:], first_row + row)
             raise _refused(table, images, offsets, row, first_row, status)
         deadline = settle(txn, table, status, images.size // count + 4_096, deadline)
+
+
+def _hashed(table: Table, images: Words, offsets: Words, count: int, mode: int, first_row: int) -> tuple[Words, Words]:
+    """(hash of each image's key, order in which the rows are put: by fragment, or as given)."""
+    header = table.hash_header
+    hashes = np.empty(count + (KEY_ROOM_WORDS if header[HH_PARTITION] else 0), dtype=np.int64)
+    key_words = 0 if table.format.key_in_var else table.format.key_words
+    found = int(hash_images(header, key_words, images, offsets, count, hashes))
+    if found != count:
+        raise _refused(table, images, offsets, found, first_row, ST_PARTITION if is_new(mode) else ST_MISSING)
+    fragments = int(header[0])
+    # Rows that may take the key another row of the batch leaves are put in their own order.
+    if fragments == 1 or (mode != MODE_INSERT and table.unique_columns):
+        return hashes, NOTHING
+    order = np.empty(count, dtype=np.int64)
+    sort_by_fragment(hashes, count, fragments, order, np.empty(fragments + 1, dtype=np.int64))
+    return hashes, order
 
 
 def _refused(table: Table, images: Words, offsets: Words, row: int, first_row: int, status: int) -> Rejected:
