@@ -1,0 +1,165 @@
+"""Columns that come while other rooms are at work: snapshots, unique indexes, transactions that spool, batches."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidemark as tm
+from engine import applied_rows
+from engine.file_doubles.memory import MemoryFiles
+from tests.store.support import open_memory
+
+FIXED = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)]
+DISK = [*FIXED, tm.Column("cold", tm.VarBinary(200), storage="disk")]
+VAR = [*FIXED, tm.Column("text", tm.VarChar(60), nullable=True)]
+
+
+def value(column: tm.Column, key: int) -> Any:
+    if column.name == "cold":
+        return bytes([key % 256]) * (key % 190)
+    return "t" * (key % 50) if column.name == "text" else key * 3
+
+
+def rows_of(columns: list[tm.Column], keys: Any) -> list[tuple[Any, ...]]:
+    return [(key, *[value(each, key) for each in columns[1:]]) for key in keys]
+
+
+def opened(columns: list[tm.Column], files: MemoryFiles | None = None, **options: Any) -> Any:
+    db = open_memory(files, **{"redo_log": "16 MiB", "undo_log": "16 MiB", **options})
+    if columns is DISK:
+        db.create_tablespace("main", "1 MiB", page_size="4 KiB", extent="64 KiB")
+    db.create_table("t", columns, "id", tm.HashPartition(3))
+    db["t"].insert_many(rows_of(columns, range(300)))
+    return db
+
+
+@pytest.mark.parametrize("columns", [FIXED, DISK, VAR], ids=["fixed", "disk", "var"])
+def test_snapshot_shows_rows_without_a_column_added_since(columns: list[tm.Column]) -> None:
+    """Rows kept before the table had var parts have none, rows changed behind that have one."""
+    db = opened(columns)
+    before = rows_of(columns, range(300))
+    with db.snapshot() as snapshot:
+        shown = snapshot["t"]
+        db["t"].update(5, {"n": -5})
+        db["t"].delete(6)
+        db.add_column("t", tm.Column("extra", tm.VarChar(40), nullable=True, default="old"))
+        db["t"].update_many([{"id": key, "extra": "x" * (key % 30), "n": -key} for key in range(5, 200, 5)])
+        db["t"].delete_many(list(range(100, 120)))
+        db["t"].insert_many([(*row, "new") for row in rows_of(columns, range(300, 340))])
+        assert sorted(shown.scan()) == before
+        assert sorted(shown.get_many(range(340)).to_pylist(), key=lambda row: row["id"]) == [
+            dict(zip([each.name for each in columns], row, strict=True)) for row in before
+        ]
+        assert [shown.get(key) for key in (5, 6, 110, 299)] == [before[key] for key in (5, 6, 110, 299)]
+        assert shown.get(300) is None
+        with db.snapshot() as later:
+            db["t"].update_where({"extra": "again"})
+            names = [*[each.name for each in columns], "extra"]
+            found = {row.id: row.extra for row in later["t"].scan()}
+            assert list(later["t"].to_arrow().schema.names) == names
+            assert found[5] == "x" * 5 and found[7] == "old" and found[330] == "new"
+    db.close()
+
+
+@pytest.mark.parametrize("columns", [FIXED, DISK, VAR], ids=["fixed", "disk", "var"])
+def test_unique_index_over_an_added_column_holds_through_changes_and_a_restart(columns: list[tm.Column]) -> None:
+    seed = 20_261_121
+    print("seed", seed)
+    draw = random.Random(seed)
+    files = MemoryFiles()
+    db = opened(columns, files)
+    db.add_column("t", tm.Column("code", tm.Int32, nullable=True))
+    db.create_index("t", "by_code", "code", unique=True)
+    model: dict[int, int | None] = dict.fromkeys(range(300))
+    for step in range(400):
+        key, code = draw.randrange(300), draw.choice([None, draw.randrange(400)])
+        holder = next((each for each, held in model.items() if held == code and code is not None), None)
+        with db.transaction() as txn:
+            try:
+                if draw.random() < 0.3:
+                    with txn.savepoint():
+                        txn.update("t", key, {"code": code})
+                        if draw.random() < 0.5:
+                            raise LookupError
+                elif draw.random() < 0.3:
+                    txn.delete("t", key)
+                    txn.insert("t", {"id": key, **{e.name: value(e, key) for e in columns[1:]}, "code": code})
+                else:
+                    txn.update("t", key, {"code": code, "n": step})
+            except LookupError:
+                continue
+            except tm.DuplicateKey:
+                assert holder not in (None, key)
+                txn.rollback()
+                continue
+            assert holder in (None, key)
+        model[key] = code
+    for store in (db, open_memory(files.kill(), redo_log="16 MiB", undo_log="16 MiB")):
+        assert {row.id: row.code for row in store["t"].scan()} == model
+        codes = list(range(400))
+        found = store["t"].get_many(codes, columns=["id", "code"], index="by_code").to_pylist()
+        assert {row["code"]: row["id"] for row in found} == {c: key for key, c in model.items() if c is not None}
+        assert store.check()["problems"] == []
+    db.close()
+
+
+@pytest.mark.parametrize("columns", [FIXED, DISK], ids=["fixed", "disk"])
+def test_column_added_in_the_middle_of_a_transaction_that_spools(columns: list[tm.Column]) -> None:
+    """Its records of before have no var part, those of behind have one; commit, replay and rollback tell them apart."""
+    files = MemoryFiles()
+    options: dict[str, Any] = {"transaction_memory": "64 KiB", "transaction_limit": "64 MiB"}
+    db = opened(columns, files, **options)
+    kept = db.transaction()
+    undone = db.transaction()
+    kept.update_many("t", [{"id": key, "n": 1} for key in range(100)])
+    kept.insert_many("t", rows_of(columns, range(1_000, 4_000)))
+    undone.insert_many("t", rows_of(columns, range(10_000, 13_000)))
+    undone.delete_many("t", list(range(200, 210)))
+    db.add_column("t", tm.Column("extra", tm.Text, nullable=True, default="old"))
+    kept.update_many("t", [{"id": key, "extra": "e" * key} for key in range(50, 150)])
+    kept.insert_many(
+        "t", [(key, key, *[value(each, key) for each in columns[2:]], "new") for key in range(5_000, 7_000)]
+    )
+    undone.update_many("t", [{"id": key, "extra": "gone"} for key in range(11_000, 12_000)])
+    assert kept.spool is not None and undone.spool is not None
+    undone.rollback()
+    kept.commit(True)
+    wanted = dict.fromkeys([*range(300), *range(1000, 4000)], "old")
+    wanted |= {key: "e" * key for key in range(50, 150)} | dict.fromkeys(range(5_000, 7_000), "new")
+    again = open_memory(files.kill(), redo_log="16 MiB", undo_log="16 MiB")
+    for store in (db, again):
+        assert {row.id: row.extra for row in store["t"].scan()} == wanted
+        assert {row.n for row in store["t"].scan(where=tm.col("id") < 50)} == {1}
+        assert store.check()["problems"] == []
+    db.close()
+
+
+def test_upserts_and_batches_of_another_site_go_on_across_an_added_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column is added between the encoding of a batch and its first kernel call: it is encoded again."""
+    db = opened(VAR)
+    from engine import batch_operations
+
+    put, added = batch_operations.put_rows, iter(["a", "b", "c", "d"])
+    pending = [True]
+
+    def late(*arguments: Any) -> int:
+        if pending[0]:
+            pending[0] = False
+            db.add_column("t", tm.Column(next(added), tm.VarChar(9), nullable=True, default="was"))
+        return int(put(*arguments))
+
+    monkeypatch.setattr(batch_operations, "put_rows", late)
+    assert db["t"].upsert_many([(key, 7, "up") for key in range(290, 310)]) == 10
+    pending[0] = True
+    with db.transaction() as txn:
+        rows = pa.record_batch({"id": pa.array([1, 900]), "n": pa.array([-1, -2]), "text": pa.array(["x", "y"])})
+        outcomes = applied_rows.apply_upserts(txn, db._store.table("t"), rows)
+    assert outcomes.tolist() == [applied_rows.APPLIED] * 2 and not pending[0]
+    found = {row.id: row for row in db["t"].scan()}
+    assert len(found) == 311 and found[900][:3] == (900, -2, "y") and found[1].a == "was" and found[305].b == "was"
+    assert db.check()["problems"] == []
+    db.close()
