@@ -190,6 +190,7 @@ class TableHandle:
         upper: Any = None,
         prefix: Any = None,
         reverse: bool = False,
+        progress: Progress | None = None,
     ) -> Scan:
         """A scan of the table: iterate it for named tuples, use `batches`, `to_arrow`, `to_pandas`, `to_numpy`, or add
         rows up with `count`, `sum`, `min`, `max`, `mean`, `aggregate`.
@@ -199,12 +200,13 @@ class TableHandle:
         have an order with `index` only. index: rows in the order of this index (`reverse`: descending),
         from `lower` on and before `upper`, as Python's ranges have it; values of the leading columns as a tuple, of one
         column also by itself; fewer than all stand for every key that begins with them. prefix: keys that begin with
-        it; of a str or bytes, values of the first column that do. Raises: NoSuchPartition, NoSuchColumn, NoSuchIndex,
-        ProgramInvalid, TypeMismatch, SchemaInvalid.
+        it; of a str or bytes, values of the first column that do. progress: called behind each batch with (rows so far,
+        rows in all or -1, "rows"). Raises: NoSuchPartition, NoSuchColumn, NoSuchIndex, ProgramInvalid, TypeMismatch,
+        SchemaInvalid.
         """
         self._check_usable()
         by = ByIndex(index, lower, upper, prefix, reverse)
-        return Scan(self._table.newest, None, columns, limit, None, partitions, where, by)
+        return Scan(self._table.newest, None, columns, limit, None, partitions, where, by, progress)
 
     def explain(self, columns: Sequence[str] | None = None, where: Where = None, **options: Any) -> dict[str, Any]:
         """How a scan with these arguments would find its rows now; see `Scan.explain`. Arguments and errors as
@@ -222,17 +224,21 @@ class TableHandle:
         self._check_usable()
         return partitions_of(self._table.newest)
 
-    def to_arrow(self, columns: Sequence[str] | None = None, where: Where = None) -> pa.Table:
-        """All committed rows as an Arrow table, or those a condition accepts."""
-        return self.scan(columns, where=where).to_arrow()
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
+    ) -> pa.Table:
+        """All committed rows as an Arrow table, or those a condition accepts. progress: as in `scan`."""
+        return self.scan(columns, where=where, progress=progress).to_arrow()
 
-    def to_pandas(self, columns: Sequence[str] | None = None, where: Where = None) -> Any:
-        """All committed rows as a pandas DataFrame, or those a condition accepts."""
-        return self.scan(columns, where=where).to_pandas()
+    def to_pandas(
+        self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
+    ) -> Any:
+        """All committed rows as a pandas DataFrame, or those a condition accepts. progress: as in `scan`."""
+        return self.scan(columns, where=where, progress=progress).to_pandas()
 
-    def to_numpy(self, where: Where = None) -> Any:
-        """All committed rows as a structured NumPy array, or those a condition accepts."""
-        return self.scan(where=where).to_numpy()
+    def to_numpy(self, where: Where = None, progress: Progress | None = None) -> Any:
+        """All committed rows as a structured NumPy array, or those a condition accepts. progress: as in `scan`."""
+        return self.scan(where=where, progress=progress).to_numpy()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.scan().__arrow_c_stream__(requested_schema)

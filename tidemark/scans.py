@@ -56,6 +56,7 @@ class ByIndex:
 
 
 NO_INDEX = ByIndex()
+Progress = Callable[[int, int, str], None]
 
 
 class Scan:
@@ -76,6 +77,7 @@ class Scan:
         partitions: Sequence[str] | None = None,
         where: Expression | Program | None = None,
         by: ByIndex = NO_INDEX,
+        progress: Progress | None = None,
     ) -> None:
         by.check()
         table.numbers_of(partitions)  # Raises: NoSuchPartition
@@ -95,6 +97,21 @@ class Scan:
         self._keys = None if self._index is None else KeyRange(self._index.tree.shape, by.lower, by.upper, by.prefix)
         self._condition = None if where is None else Condition(table.definition, where)
         self._rows: Iterator[Any] | None = None
+        self._on_rows = progress
+
+    def _batches_found(self) -> Iterator[ScanBatch]:
+        """`_found` of all that was asked for, with a word to the progress callback behind each batch."""
+        found = self._found(self._read, self._limit)
+        return found if self._on_rows is None else self._told(found, self._on_rows)
+
+    def _told(self, found: Iterator[ScanBatch], progress: Progress) -> Iterator[ScanBatch]:
+        is_whole = self._condition is None and self._index is None and self._limit is None
+        total = self._table.count() if is_whole and self._partitions is None else -1
+        done = 0
+        for batch in found:
+            yield batch
+            done += batch.count
+            progress(done, total, "rows")
 
     def _found(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
         """The rows as they come; disk parts are there if one of the columns is on disk."""
@@ -137,7 +154,7 @@ class Scan:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow record batches."""
-        for batch in self._found(self._read, self._limit):
+        for batch in self._batches_found():
             yield self._decoded(batch)
 
     def _decoded(self, batch: ScanBatch) -> pa.RecordBatch:
@@ -277,7 +294,7 @@ class Scan:
         whole = self._columns == list(self._table.format.names)
         # Making a class takes longer than a small scan.
         row_class: Any = None if whole else namedtuple("Row", self._columns, rename=True)
-        for batch in self._found(self._read, self._limit):
+        for batch in self._batches_found():
             if whole:
                 decode = self._table.format.decode_row
                 view = batch.entries.data.cast("B")

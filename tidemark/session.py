@@ -176,6 +176,7 @@ class Transaction(EngineTransaction):
         upper: Any = None,
         prefix: Any = None,
         reverse: bool = False,
+        progress: Progress | None = None,
     ) -> Scan:
         """The rows of a table, each as committed when reached or as this transaction has changed it: iterate it for
         named tuples, or use what else a `Scan` has.
@@ -188,4 +189,4 @@ class Transaction(EngineTransaction):
         check_lock(lock)
         self.check()
         by = ByIndex(index, lower, upper, prefix, reverse)
-        return Scan(self._table(table), self, columns, limit, lock, partitions, where, by)
+        return Scan(self._table(table), self, columns, limit, lock, partitions, where, by, progress)

@@ -81,7 +81,11 @@ class KeyEncoder:
         number = "number"
         while number in names:
             number += "_"
-        own: dict[str, Any] = {"default": ABSENT, "added": 0, "before": ABSENT}  # here every column is there from the beginning
+        own: dict[str, Any] = {
+            "default": ABSENT,
+            "added": 0,
+            "before": ABSENT,
+        }  # here every column is there from the beginning
         columns = tuple(replace(definition.columns[definition.position(name)], **own) for name in names)
         wanted = (Column(number, Int64), *columns)
         self.definition = TableDefinition(0, 1, definition.name, wanted, (number,), HashPartition())

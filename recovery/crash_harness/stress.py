@@ -45,7 +45,8 @@ from recovery.crash_harness.stress_verify import index_problems, shape_of, shown
 OPTIONS: dict[str, Any] = {
     "data_memory": "32 MiB",
     "redo_log": "4 MiB",
-    "transaction_memory": "4 MiB",
+    "transaction_memory": "64 KiB",  # batches of some hundred rows spool
+    "transaction_limit": "16 MiB",
     "lock_timeout_ms": 1_000,
     "epoch_interval_ms": 5,
     "gcp_interval_ms": 20,

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from engine.errors import LockTimeout, RedoOverloaded
 from engine.schema import Column
 from engine.types import Int64
+from engine.types_text import VarChar
 from recovery.crash_harness.program import Ledger, Violation
-from recovery.crash_harness.stress_rows import INDEX_KEYS, MAIN, SCRATCH, WIDTH
+from recovery.crash_harness.stress_rows import EXTRA, INDEX_KEYS, MAIN, SCRATCH, UNIQUE_KEYS, WIDTH
 from recovery.crash_harness.stress_threads import Worker
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ WINDOW_RANGES = 4  # keys are written in the last ranges only, so that there are
 SCRATCH_MAX = 3
 SCRATCH_ROWS = 300
 SCRATCH_INDEX = "by_turn"
+COLUMNS_MAX = 4  # of those that come and go, at a time
+COLUMNS_EVER = 900  # of a table, those dropped included: it may have 1,024
 # What a change may end with that did not happen: others held locks or the log too long.
 REFUSED = (LockTimeout, RedoOverloaded)
 
@@ -95,14 +98,16 @@ Actions = Sequence[tuple[Action, int]]
 
 
 def build_or_drop_index(changer: Changer) -> bool:
-    """An index of the main table, built while the writers go on, or dropped."""
-    name = changer.rng.choice(sorted(INDEX_KEYS))
+    """An index of the main table, ordered or unique, built while the writers go on, or dropped."""
+    keys = {**INDEX_KEYS, **UNIQUE_KEYS}
+    name = changer.rng.choice(sorted(keys))
     after = copy.deepcopy(changer.shape)
     if name in after["indexes"]:
         after["indexes"].remove(name)
         return changer.change(after, lambda: changer.db.drop_index(MAIN, name))
     after["indexes"] = sorted([*after["indexes"], name])
-    return changer.change(after, lambda: changer.db.create_index(MAIN, name, INDEX_KEYS[name]))
+    is_unique = name in UNIQUE_KEYS
+    return changer.change(after, lambda: changer.db.create_index(MAIN, name, keys[name], is_unique))
 
 
 def give_up_a_build(changer: Changer) -> bool:
@@ -180,6 +185,37 @@ def make_or_drop_table(changer: Changer) -> bool:
     return changer.change(after, lambda: db.drop_table(gone))
 
 
+def add_or_drop_column(changer: Changer) -> bool:
+    """A column whose default every row has at once, in whose place comes another one some day; or one of them goes."""
+    after = copy.deepcopy(changer.shape)
+    columns = after["columns"]
+    if len(columns) >= COLUMNS_MAX or (columns and changer.rng.random() < 0.4):
+        name, _ = columns.pop(changer.rng.randrange(len(columns)))
+        return changer.change(after, lambda: changer.db.drop_column(MAIN, name))
+    if len(changer.db[MAIN].definition.physical) > COLUMNS_EVER:
+        return False
+    name, default = f"{EXTRA}_{changer.label}_{changer.steps}", f"of step {changer.steps}"
+    columns.append([name, default])
+    column = Column(name, VarChar(40), changer.rng.random() < 0.5, default)
+    return changer.change(after, lambda: changer.db.add_column(MAIN, column))
+
+
+def rename_or_widen_column(changer: Changer) -> bool:
+    """Another name, or more room, for a column that was added."""
+    after = copy.deepcopy(changer.shape)
+    columns = after["columns"]
+    if not columns:
+        return False
+    place = changer.rng.randrange(len(columns))
+    name = columns[place][0]
+    if changer.rng.random() < 0.5:
+        length = changer.db[MAIN].definition.columns[changer.db[MAIN].definition.position(name)].type.length
+        wider = VarChar(min(length + 10, 400))
+        return changer.change(after, lambda: changer.db.widen_column(MAIN, name, wider))
+    columns[place][0] = to = f"{EXTRA}_{changer.label}_{changer.steps}"
+    return changer.change(after, lambda: changer.db.rename_column(MAIN, name, to))
+
+
 def verify_beside_writers(changer: Changer) -> bool:
     """`check` finds nothing wrong while everybody works."""
     found = changer.db.check()["problems"]
@@ -195,5 +231,7 @@ ACTIONS: Actions = (
     (add_range, 3),
     (drop_range, 2),
     (make_or_drop_table, 3),
+    (add_or_drop_column, 3),
+    (rename_or_widen_column, 2),
     (verify_beside_writers, 1),
 )

@@ -25,13 +25,18 @@ LONG_NAME = "a name that begins as many others do, "
 Stamps = tuple[int, int]
 Held = dict[int, Stamps]
 
-# (columns, whether unique) by name; the changer builds and drops them.
+# Columns of ordered indexes and of unique ones, by name; the changer builds and drops them.
 INDEX_KEYS: dict[str, tuple[str, ...]] = {
     "by_name": ("name",),
     "by_grade": ("grade", "price"),
     "by_price": ("price",),
     "by_token": ("token", "id"),
 }
+UNIQUE_KEYS: dict[str, tuple[str, ...]] = {
+    "once_token": ("token",),
+    "once_grade": ("grade", "first", "id"),  # no entry where the grade is NULL
+}
+EXTRA = "extra"  # columns that come and go begin with it; every row has the default in them
 FIRST_HALF = ("first", "name", "grade")
 SECOND_HALF = ("second", "price", "token", "note", "weight")
 BASE = ("id", *FIRST_HALF, *SECOND_HALF)

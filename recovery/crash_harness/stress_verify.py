@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from recovery.crash_harness.program import Ledger
 from recovery.crash_harness.stress_rows import (
+    EXTRA,
     MAIN,
     PROGRESS,
     SCRATCH,
@@ -43,6 +44,10 @@ class Change(NamedTuple):
     rows: dict[int, Stamps | None]
 
 
+def _is_extra(name: str) -> bool:
+    return name.startswith(EXTRA)
+
+
 def _tables(db: Any) -> dict[str, Any]:
     names = [name for name in db.tables() if name.startswith(SCRATCH)]
     return {name: [len(db[name]), [each["name"] for each in db.indexes(name)]] for name in names}
@@ -53,6 +58,7 @@ ASPECTS: dict[str, Callable[[Any], Any]] = {
     "partitions": lambda db: [[each["name"], each["upper"]] for each in db.partitions(MAIN)],
     "indexes": lambda db: sorted(each["name"] for each in db.indexes(MAIN)),
     "tables": _tables,
+    "columns": lambda db: [[each.name, each.default] for each in db[MAIN].definition.columns if _is_extra(each.name)],
 }
 
 
@@ -168,6 +174,11 @@ def index_problems(db: Any, table: str) -> list[str]:
     rows = [tuple(row) for row in db[table].scan()]
     for index in db.indexes(table):
         places = [db[table].definition.position(name) for name in index["columns"]]
+        if index["unique"]:
+            found = _unique_problems(db, table, index, rows, places)
+            if found:
+                return found
+            continue
 
         def key_of(row: tuple[Any, ...], places: Sequence[int] = places) -> tuple[tuple[bool, Any], ...]:
             return order_of([row[place] for place in places])
@@ -181,6 +192,30 @@ def index_problems(db: Any, table: str) -> list[str]:
                 return [f"{where}: leads to {len(by_index)} rows, the table has {len(rows)}, or others"]
             if (keys[::-1] if is_reverse else keys) != expected:
                 return [f"{where}: out of order"]
+    return []
+
+
+def _unique_problems(
+    db: Any, table: str, index: dict[str, Any], rows: Sequence[tuple[Any, ...]], places: Sequence[int]
+) -> list[str]:
+    """Every row whose key has no NULL is found by its key, and no others are."""
+    keys = [tuple(row[place] for place in places) for row in rows]
+    there = [(key, row) for key, row in zip(keys, rows, strict=True) if None not in key]
+    found = db[table].get_many([key[0] if len(key) == 1 else key for key, _ in there], index=index["name"])
+    columns = [column.to_pylist() for column in found.columns]
+    if list(zip(*columns, strict=True)) != [row for _, row in there]:
+        return [f"{table}, unique index {index['name']}: {found.num_rows} of {len(there)} rows found by key, or others"]
+    if index["entries"] != len(there):
+        return [f"{table}, unique index {index['name']}: {index['entries']} entries for {len(there)} rows"]
+    return []
+
+
+def _extra_problems(db: Any, shape: Shape) -> list[str]:
+    """Columns that come and go have their default in every row."""
+    for name, default in shape["columns"]:
+        wrong = [row for row in db[MAIN].scan(columns=["id", name]) if row[1] != default]
+        if wrong:
+            return [f"row {wrong[0].id} has {wrong[0][1]!r} in column {name}, not {default!r} ({len(wrong)} rows)"]
     return []
 
 
@@ -198,6 +233,7 @@ def verify(db: Any, ledger: Ledger) -> list[str]:
     found = life.take_shape(shape_of(db))
     found = found or _verify_sequences(life, sequences)
     found = found or _verify_rows(life, list(db[MAIN].scan()), sequences)
+    found = found or _extra_problems(db, shape_of(db))
     for name in [MAIN, *_tables(db)]:
         found = found or index_problems(db, name)
     found = found or db.check()["problems"]
