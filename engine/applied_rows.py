@@ -15,12 +15,13 @@ from engine.batch_operations import PUT_SLICE_ROWS, again_if_altered, put_images
 from engine.column_patch import encode_columns_patch
 from engine.columnar import EncodedKeys, encode_keys, encode_rows
 from engine.conditions import Running, failed
-from engine.errors import DuplicateKey
+from engine.errors import DuplicateKey, RowNotFound
 from engine.kernels.applied import lock_found
 from engine.layout import program as p
 from engine.layout.arena import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_UPDATE_KEPT, OK, X_ROW
 from engine.memory.arena import NOTHING
 from engine.row_operations import check_table, settle
+from engine.table import TableAltered
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,6 +103,10 @@ def _updates(txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge 
 
 def apply_deletes(txn: Transaction, table: Table, keys: pa.RecordBatch, judge: Judge | None = None) -> Words:
     """Delete the rows that have these keys, if `judge` accepts them; returns the outcome of each."""
+    return again_if_altered(txn, table, _deletes, keys, judge)
+
+
+def _deletes(txn: Transaction, table: Table, keys: pa.RecordBatch, judge: Judge | None) -> Words:
     outcomes = np.full(keys.num_rows, MISSING, dtype=np.int64)
     places = np.flatnonzero(_lock(txn, table, _keys(table, keys)))
     if judge is not None and places.size:
@@ -110,7 +115,10 @@ def apply_deletes(txn: Transaction, table: Table, keys: pa.RecordBatch, judge: J
         outcomes[places[~accepted]] = REFUSED
         places = places[accepted]
     if places.size:
-        touch_many(txn, table, _keys(table, keys, places), MODE_DELETE, 0)
+        try:
+            touch_many(txn, table, _keys(table, keys, places), MODE_DELETE, 0)
+        except RowNotFound:
+            raise TableAltered from None
         outcomes[places] = APPLIED
     return outcomes
 
@@ -142,8 +150,13 @@ def _lock(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
 
 
 def _read(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words, with_disk: bool) -> tuple[Words, Words]:
-    """Entries and image offsets of rows that are locked, in the order of `places`."""
-    entries, offsets, _ = read_keys(table, _keys(table, rows, places), txn, with_disk)
+    """Entries and image offsets of rows that are locked, in the order of `places`.
+
+    Raises: TableAltered if a partition was dropped since, and with it some of them: the batch is begun again.
+    """
+    entries, offsets, found = read_keys(table, _keys(table, rows, places), txn, with_disk)
+    if found != places.size:
+        raise TableAltered
     return entries, offsets
 
 
@@ -170,7 +183,10 @@ def _update(
         row_format, changes if places.size == rows.num_rows else changes.take(places), entries, offsets
     )
     image_offsets = NOTHING if patched.stride_words else patched.offsets
-    put_images(txn, table, patched.images, image_offsets, patched.count, mode, 0)
+    try:
+        put_images(txn, table, patched.images, image_offsets, patched.count, mode, 0)
+    except RowNotFound:
+        raise TableAltered from None
     outcomes[places] = APPLIED
 
 

@@ -278,18 +278,30 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
     return total
 
 
+def read_locked(
+    txn: Transaction, table: Table, keys: EncodedKeys, first_row: int, with_disk: bool
+) -> tuple[Words, Words]:
+    """Lock rows and read them: (entries, image offset of each). Raises: RowNotFound, also for rows whose partition is
+    dropped before they were read.
+    """
+    while True:
+        touch_many(txn, table, keys, MODE_LOCK, first_row)
+        images, offsets, found = read_keys(table, keys, txn, with_disk)
+        if found == keys.count:
+            return images, offsets
+
+
 def _update_batch(txn: Transaction, table: Table, batch: Batch) -> int:
     columns, key_names = batch.columns, table.definition.primary_key
     names = [name for name in columns.schema.names if name not in key_names]
     keys = encode_keys(table.format, columns, batch.first_row)
-    touch_many(txn, table, keys, MODE_LOCK, batch.first_row)
     return change_columns(txn, table, keys, columns.select(names), batch.first_row)
 
 
 def change_columns(txn: Transaction, table: Table, keys: EncodedKeys, columns: pa.RecordBatch, first_row: int) -> int:
-    """Change the given columns of locked rows; how many."""
+    """Lock rows and change the given columns of them; how many. Raises: RowNotFound."""
     with_disk = table.format.touches_disk(columns.schema.names)
-    images, offsets, _ = read_keys(table, keys, txn, with_disk)
+    images, offsets = read_locked(txn, table, keys, first_row, with_disk)
     mode = MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else MODE_UPDATE
     patched = encode_columns_patch(table.format, columns, images, offsets, first_row)
     new_offsets = NOTHING if patched.stride_words else patched.offsets

@@ -27,10 +27,13 @@ BATCH_ROWS = 65_536
 
 
 class Batch(NamedTuple):
-    """Some rows of an input: a record batch with any of the table's columns, and the number of its first row."""
+    """Some rows of an input: a record batch with any of the table's columns, the number of its first row, and which of
+    the columns nobody gave, which have their default in all rows.
+    """
 
     columns: pa.RecordBatch
     first_row: int
+    filled: frozenset[str] = frozenset()
 
 
 def rows_expected(data: Any) -> int:
@@ -190,8 +193,15 @@ def _from_rows(rows: Iterable[Any], definition: TableDefinition, chunk_rows: int
             from_python(values, column, definition.name, first_row, column.name in definition.primary_key)
             for values, column in zip(columns, known, strict=True)
         ]
-        yield Batch(pa.RecordBatch.from_arrays(arrays, names=names), first_row)
+        yield Batch(pa.RecordBatch.from_arrays(arrays, names=names), first_row, _filled(chunk, names))
         first_row += len(chunk)
+
+
+def _filled(chunk: list[Any], names: list[str]) -> frozenset[str]:
+    """Columns that none of some rows gives."""
+    if not all(isinstance(row, Mapping) for row in chunk) or len(chunk[0]) == len(names):
+        return frozenset()
+    return frozenset(names).difference(*chunk)
 
 
 def _given_names(row: Any, definition: TableDefinition) -> list[str]:

@@ -91,7 +91,9 @@ def encode_rows(row_format: RowFormat, batch: Batch | pa.RecordBatch, first_row:
     Raises: NoSuchColumn, TypeMismatch, ValueOutOfRange, NotNullViolation, RowTooLarge; `row` counts from `first_row`.
     """
     if isinstance(batch, Batch):
-        batch, first_row = batch.columns, batch.first_row
+        # A column nobody gave may have been dropped or renamed since the batch was made.
+        gone = batch.filled.difference(row_format.names)
+        batch, first_row = batch.columns.drop_columns(list(gone)) if gone else batch.columns, batch.first_row
     arrays = _conformed(row_format, batch, first_row)
     return encode_arrays(row_format, arrays, batch.num_rows, first_row)
 

@@ -165,6 +165,8 @@ def put(txn: Transaction, table: Table, row: Mapping[str, Any] | Any, mode: int)
         try:
             return put_image(txn, table, table.format.encode_row(row), mode, row)
         except TableAltered:
+            if not isinstance(row, Mapping):
+                row = dict(zip(table.format.names, row, strict=True))  # in the order there was when the call began
             table = table.newest
 
 

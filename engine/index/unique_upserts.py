@@ -18,7 +18,7 @@ from engine.batch_operations import (
     again_if_altered,
     change_columns,
     put_images,
-    read_keys,
+    read_locked,
 )
 from engine.column_buffers import NO_WORDS
 from engine.column_input import to_columns
@@ -240,7 +240,7 @@ class _Upserts:
             return
         touches_disk = table.format.touches_disk([each.name for each in self.change.columns] + [*self.change.plain])
         with_disk = touches_disk or table.format.touches_disk(self.change.names)
-        entries, offsets, _ = read_keys(table, keys, txn, with_disk)
+        entries, offsets = read_locked(txn, table, keys, 0, with_disk)
         places, planes, _ = self.change.judge(table, entries, offsets)
         batch = self.change.batch(table.definition, planes)
         patched = encode_columns_patch(table.format, batch, entries, offsets[places])

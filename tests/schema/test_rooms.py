@@ -163,3 +163,94 @@ def test_upserts_and_batches_of_another_site_go_on_across_an_added_column(monkey
     assert len(found) == 311 and found[900][:3] == (900, -2, "y") and found[1].a == "was" and found[305].b == "was"
     assert db.check()["problems"] == []
     db.close()
+
+
+def test_rows_that_do_not_name_a_column_dropped_meanwhile_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of dicts were filled up with the defaults of all columns there were when the call began; a column that
+    was dropped before they were put, and another one added, made them NoSuchColumn though nobody had named it.
+    """
+    db = opened(VAR)
+    db.add_column("t", tm.Column("a", tm.VarChar(9), nullable=True, default="was"))
+    from engine import batch_operations
+
+    put, pending = batch_operations.put_rows, [True]
+
+    def late(*arguments: Any) -> int:
+        if pending[0]:
+            pending[0] = False
+            db.drop_column("t", "a")
+            db.add_column("t", tm.Column("b", tm.VarChar(9), nullable=True, default="is"))
+        return int(put(*arguments))
+
+    monkeypatch.setattr(batch_operations, "put_rows", late)
+    assert db["t"].write_many([{"id": key, "n": 1} for key in range(295, 305)]) == 10
+    assert not pending[0] and [db["t"][key].b for key in (1, 304)] == ["is", "is"]
+    db.close()
+
+
+def test_row_given_as_a_tuple_is_taken_in_the_order_there_was_when_the_call_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    db = opened(VAR)
+    from engine import row_operations
+
+    put, pending = row_operations.put_rows, [True]
+
+    def late(*arguments: Any) -> int:
+        if pending[0]:
+            pending[0] = False
+            db.add_column("t", tm.Column("b", tm.VarChar(9), default="is"))
+        return int(put(*arguments))
+
+    monkeypatch.setattr(row_operations, "put_rows", late)
+    db["t"].insert((900, 1, "x"))
+    assert not pending[0] and db["t"][900] == (900, 1, "x", "is")
+    db.close()
+
+
+def test_rows_of_a_partition_dropped_between_lock_and_reading_are_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`update_many` locked its rows, a partition went with some of them, and the fewer rows it then read were taken for
+    rows with broken lengths: PageDamaged on a sound store.
+    """
+    db = open_memory(redo_log="16 MiB")
+    ranges = tm.RangePartition("id", [("low", 100), ("high", tm.MAXVALUE)])
+    db.create_table("t", VAR, "id", ranges)
+    db["t"].insert_many(rows_of(VAR, range(200)))
+    from engine import batch_operations
+
+    read, pending = batch_operations.read_keys, [True]
+
+    def late(*arguments: Any) -> Any:
+        if pending[0]:
+            pending[0] = False
+            db.drop_partition("t", "low")
+        return read(*arguments)
+
+    monkeypatch.setattr(batch_operations, "read_keys", late)
+    with pytest.raises(tm.RowNotFound, match="no row has key 90"):
+        db["t"].update_many([{"id": key, "n": 0} for key in range(90, 110)])
+    assert not pending[0] and len(db["t"]) == 100 and db["t"][105].n == 315
+    db.close()
+
+
+def test_batch_of_another_site_misses_rows_whose_partition_is_dropped_while_it_is_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    db = open_memory(redo_log="16 MiB")
+    db.create_table("t", VAR, "id", tm.RangePartition("id", [("low", 100), ("high", tm.MAXVALUE)]))
+    db["t"].insert_many(rows_of(VAR, range(200)))
+    read, pending = applied_rows.read_keys, [True]
+
+    def late(*arguments: Any) -> Any:
+        if pending[0]:
+            pending[0] = False
+            db.drop_partition("t", "low")
+        return read(*arguments)
+
+    monkeypatch.setattr(applied_rows, "read_keys", late)
+    with db.transaction() as txn:
+        rows = pa.record_batch({"id": pa.array(range(90, 110)), "n": pa.array([0] * 20)})
+        outcomes = applied_rows.apply_updates(txn, db._store.table("t"), rows)
+    assert outcomes.tolist() == [applied_rows.MISSING] * 10 + [applied_rows.APPLIED] * 10
+    assert len(db["t"]) == 100 and db["t"][105].n == 0
+    db.close()
