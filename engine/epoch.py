@@ -14,7 +14,11 @@ from engine.ids import gci_of, make_epoch, micro_of
 from engine.limits import GCI_MAX
 
 if TYPE_CHECKING:
+    from engine.failure import Failure
     from engine.log.redo import RedoLog
+
+# Who waits for a large commit looks this often whether the store has failed: a thread that died tells nobody.
+HOLDERS_POLL_SECONDS = 0.1
 
 
 class EpochClock:
@@ -22,8 +26,9 @@ class EpochClock:
     included.
     """
 
-    def __init__(self, latch: threading.Lock, log: RedoLog, gci: int) -> None:
+    def __init__(self, latch: threading.Lock, log: RedoLog, gci: int, failure: Failure) -> None:
         self._settled = threading.Condition(latch)
+        self._failure = failure
         self._log = log
         self.current = int(make_epoch(gci, 0))
         self.newest_closed = 0
@@ -50,10 +55,11 @@ class EpochClock:
     def close(self, next_gci: bool = False) -> tuple[int, int, int]:
         """Close the open epoch; returns (closed epoch, LSN and sequence where the next one begins).
 
-        The latch is let go only while a large commit is being applied.
+        The latch is let go only while a large commit is being applied. Raises: StoreFailed if that will never end.
         """
         while self._holders:
-            self._settled.wait()
+            self._failure.check()
+            self._settled.wait(HOLDERS_POLL_SECONDS)
         closed = self.current
         gci = int(gci_of(closed))
         if next_gci:

@@ -107,6 +107,9 @@ def commit_by_reference(txn: Transaction, spool: Spool) -> None:
     except CommitOnFailedStore as error:
         error.evidence["txid"] = txn.txid
         raise
+    except BaseException:
+        txn.broke_off()
+        raise
     txn.apply_slices(group)
     txn.ended(1)
     if interrupt is not None:

@@ -306,11 +306,19 @@ class Transaction:
                 # The kernel keeps its place in the descriptor, so going on is right wherever the signal fell.
                 interrupt = error
                 status = OK if int(self.mem[self.desc + X_STATE]) == APPLIED else ST_MORE
-        store.epochs.unhold(self)
+            except BaseException:
+                self.broke_off()
+                raise
         if status != OK:
             raise store.fail(InvariantBroken(f"commit met a broken invariant (status {status}); reopen the store"))
+        store.epochs.unhold(self)
         if interrupt is not None:
             raise self.interrupted() from interrupt
+
+    def broke_off(self) -> None:
+        """A commit that holds its epoch will not come to its end: nobody may wait for it, only a restart goes on."""
+        if self.store.failure.first is None:
+            self.store.fail(InvariantBroken(f"commit of {self.txid} broke off in the middle; reopen the store"))
 
     def _copies(self) -> Words:
         """Room for what the next slice copies for a running local checkpoint. The latch is held."""

@@ -442,7 +442,7 @@ class Restart:
             call_owner(store.txid_limit),
         )
         log.extend_reach = keeper.extend_reach
-        store.attach(log, EpochClock(store.latch, log, sysfile.gci), sysfile.incarnation)
+        store.attach(log, EpochClock(store.latch, log, sysfile.gci, store.failure), sysfile.incarnation)
         store.disk.restorable_epoch = lambda: keeper.restorable_epoch
         store.disk.declare_undo = lambda geometry: keeper.write(undo_geometry=geometry)
         report = self._report

@@ -163,8 +163,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "replay-begins-a-group-late",
         "recovery.system_restart.replay",
-        "        for group in groups:\n            stop",
-        "        for group in groups[1:]:\n            stop",
+        "        for group in groups:\n            for some",
+        "        for group in groups[1:]:\n            for some",
         "states",
     ),
     Defect(

@@ -307,22 +307,29 @@ def test_every_writing_call_raises_read_only_and_changes_nothing(writer: Any) ->
 
 def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
     missing = {name for name in dir(tm.Database) if not name.startswith("_") and not hasattr(tm.ReadOnlyDatabase, name)}
-    # What the log, a restart and the writer's memory tell.
-    assert missing <= {"outcome", "restart_report", "check", "tablespaces", "space_report"}
+    # What the log, a restart and the writer's memory tell; a view of a local checkpoint is a snapshot by itself.
+    assert missing <= {"outcome", "restart_report", "check", "tablespaces", "space_report", "snapshot"}
     writing = {name for name in dir(tm.Transaction) if not name.startswith("_")}
     known = {"insert", "write", "update", "delete", "insert_many", "write_many", "update_many", "delete_many"}
     known |= {"update_where", "delete_where", "upsert", "upsert_many"}
     read = {"get", "get_many", "scan", "commit", "rollback", "savepoint", "check"}
     inside = {
         "grow",
+        "apply_slices",
+        "bring",
+        "bring_to_end",
+        "broke_off",
         "buf",
         "buf_bytes",
         "desc",
+        "ended",
         "group",
+        "interrupted",
         "is_ended",
         "mem",
         "place",
         "shared",
+        "spool",
         "store",
         "thread",
         "txid",
