@@ -14,15 +14,19 @@ def rows_of(lines: list[dict[str, Any]]) -> list[str]:
     """One row per line: goal, work, ours (smallest … largest round), peers and their ratio to ours, goals."""
     out = ["| goal | work | ours | beside it | wanted: reached |", "|---|---|---|---|---|"]
     for line in lines:
-        ours = line["figures"][OURS]
+        # A line about parts of ours has no peers: the first part stands for it.
+        name_of_ours = OURS if OURS in line["figures"] else next(iter(line["figures"]))
+        ours = line["figures"][name_of_ours]
         beside = ", ".join(
-            f"{name} {short(value)} ({value / ours:.2g}×)" for name, value in line["figures"].items() if name != OURS
+            f"{name} {short(value)} ({value / ours:.2g}×)"
+            for name, value in line["figures"].items()
+            if name != name_of_ours
         )
         judged = "; ".join(
             f"{goal['wanted']}: {short(goal['reached'])}, {'met' if goal['met'] else '**missed**'}"
             for goal in line["goals"]
         )
-        rounds = line["rounds"].get(OURS, [])
+        rounds = line["rounds"].get(name_of_ours, [])
         spread = f" ({short(min(rounds))} … {short(max(rounds))})" if rounds else ""
         unit = "" if line["unit"] == "ratio" else f" {line['unit']}"
         figure = f"{short(ours)}{unit}{spread}"
