@@ -17,6 +17,8 @@ from recovery.crash_harness.program import Ledger, OpenStore
 
 MEMORY = "64 KiB"
 LIMIT = "1 MiB"
+# Long notes on pages: what a few large transactions change between two local checkpoints has to find room in it.
+UNDO_LOG = "4 MiB"
 NOTE_BYTES = 5_000
 CHANGES = (20, 45)  # calls of a large transaction
 UNDONE_ROWS = 20
@@ -84,6 +86,9 @@ class SpoolHistory(History):
 
 class DiskSpoolHistory(SpoolHistory, DiskHistory):
     """The same over disk columns."""
+
+    def __init__(self, open_store: OpenStore, *arguments: Any, **options: Any) -> None:
+        super().__init__(functools.partial(open_store, undo_log=UNDO_LOG), *arguments, **options)
 
 
 def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
