@@ -101,6 +101,9 @@ class Transactions:
         self.next_table_id = 1
         self.sink: BeforeImages = NoBeforeImages()
         self.on_redo_full: Callable[[], None] = lambda: None
+        # Tables that are made when they are first named; not asked with `schema_latch` held.
+        self.make_named: Callable[[str], Table | None] = lambda name: None
+        self.schema_authors: dict[int, int] = {}  # by thread: site its schema changes come from
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
         self._spare_places: list[Place] = []
