@@ -78,8 +78,8 @@ def check(
     channels: Sequence[str] = (),
     peer: Peer | None = None,
 ) -> ReplicationReport:
-    """Look at a site. `tables` are all definitions by name, `rows` those of `mysql.ndb_replication`, `channels` the names
-    of the channels that apply here, `peer` the other side of a pair.
+    """Look at a site. `tables` are all definitions by name, `rows` those of `mysql.ndb_replication`, `channels` the
+    names of the channels that apply here, `peer` the other side of a pair.
     """
     report = ReplicationReport(site.server_id)
     problems, notes = check_definitions(tables)

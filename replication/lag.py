@@ -1,7 +1,7 @@
 """How far somebody is behind: epochs on their way, where they are, and since when.
 
-Epochs are no consecutive numbers, so they are counted, not subtracted: a trail keeps those that set out and by whom each
-was passed. At a source epochs set out when they are in the binlog, and come back around the circle as the max
+Epochs are no consecutive numbers, so they are counted, not subtracted: a trail keeps those that set out and which
+stations they passed. At a source epochs set out when they are in the binlog, and come back around the circle as the max
 replicated epoch; at a replica they set out when the relay log has them. Memory is bounded: of a trail that grows too
 long the oldest epochs are forgotten, and counts become "at least".
 """

@@ -1,8 +1,8 @@
 """Schema changes on their way in: statements of a binlog made changes of the store, in the order they come.
 
-A statement may be executed again: a crash between its last change and the position that is kept behind it begins there
-once more. So what is there already, and equal, is passed over, and so is what is gone already; what is there and differs
-stops the applier. Each change is durable when the next begins; indexes are whole when the call returns.
+A statement may be executed again: behind a crash between its last change and the keeping of the position behind it. So
+what is there already, and equal, is passed over, and so is what is gone already; what is there and differs stops the
+applier. Each change is durable when the next begins; indexes are whole when the call returns.
 
 What is a site's own stays: tables of the database `mysql` are not touched, tablespaces are not made.
 """
@@ -25,7 +25,7 @@ from engine.errors import (
 )
 from engine.index_definition import IndexDefinition
 from engine.partition import ListPartition, RangePartition
-from engine.schema import ABSENT, Column, TableDefinition
+from engine.schema import ABSENT, DEFAULT_TABLESPACE, Column, TableDefinition
 from engine.schema_changes import (
     change_columns,
     fresh,
@@ -114,12 +114,13 @@ def _definition(store: Store, name: str) -> TableDefinition:
 
 # --- tables ---------------------------------------------------------------------------------------
 def as_new(definition: TableDefinition) -> TableDefinition:
-    """A definition as for a table just made, without indexes: what its history at another site left is no part of it."""
+    """A definition as for a table just made, without indexes: the history it has at another site is no part of it."""
     partition = definition.partition
     if isinstance(partition, (RangePartition, ListPartition)):
         partition = type(partition)(partition.columns, partition.partitions)
     columns = tuple(fresh(column) for column in definition.columns)
-    has_disk = any(column.is_disk for column in columns)
+    # The one every site has is made with the first table that wants it.
+    has_own = any(column.is_disk for column in columns) and definition.tablespace != DEFAULT_TABLESPACE
     return TableDefinition(
         0,
         1,
@@ -127,7 +128,7 @@ def as_new(definition: TableDefinition) -> TableDefinition:
         columns,
         definition.primary_key,
         partition,
-        definition.tablespace if has_disk else None,
+        definition.tablespace if has_own else None,
     )
 
 

@@ -19,7 +19,10 @@ class ReplicationStatus:
         self._gauges: dict[str, Callable[[], int]] = {}
 
     def gauge(self, name: str, value: Callable[[], int]) -> None:
-        """Let a variable, by any of its names, be what `value` returns from now on. Raises: KeyError if there is none."""
+        """Let a variable, by any of its names, be what `value` returns from now on.
+
+        Raises: KeyError if there is none of this name.
+        """
         self._gauges[BY_NAME[name].name] = value
 
     def value(self, name: str) -> int:

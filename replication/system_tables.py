@@ -2,7 +2,7 @@
 they come to be.
 
 Three belong to every store. They are made when they are first named, by a call or by a channel: a store that does not
-replicate writes nothing for them, and users' tables have the numbers they always had. They cannot be dropped or altered.
+replicate writes nothing for them, and its tables have the numbers they always had. They cannot be dropped or altered.
 Order: a schema record of its own for each, as for any table; a crash between them leaves some, the others are made when
 they are named.
 
