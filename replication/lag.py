@@ -19,7 +19,7 @@ EPOCHS_MAX = 1 << 16
 class Stretch(NamedTuple):
     """The epochs between two stations: behind the first, and up to the second. 0 if there are none."""
 
-    count: int
+    epochs: int
     oldest: int
     newest: int
 
@@ -95,7 +95,7 @@ class EpochTrail:
                 "lag_epochs": len(self._epochs) + self._forgotten,
                 "lag_seconds": seconds,
                 "stations": {
-                    station: {"passed_epoch": self._passed[station], "epochs_on_the_way": stretches[station].count}
+                    station: {"passed_epoch": self._passed[station], "epochs_on_the_way": stretches[station].epochs}
                     for station in self.stations
                 },
             }

@@ -27,6 +27,7 @@ from replication.system_tables import NAME_BYTES, NDB_SCHEMA
 
 if TYPE_CHECKING:
     from engine.store import Store
+    from engine.transaction import Transaction
 
 SLOCK_BYTES: Final = 32
 
@@ -236,7 +237,7 @@ def write_schema_row(store: Store, row: SchemaRow) -> bool:
     if max(len(row.db), len(row.name)) > NAME_BYTES:
         return False
     table = store.table(NDB_SCHEMA)
-    txn = store.begin(NO_LOGGING)
+    txn: Transaction = store.begin(NO_LOGGING)
     try:
         row_operations.write(txn, table, vars(row))
         txn.commit(store.waits_for_disk)

@@ -109,7 +109,8 @@ class BinlogListing:
 
     def _ended(self, name: str, error: BinlogDamaged) -> Entry:
         is_torn = name == self.index.names[-1] and self._is_in_use(name)
-        place = {"file": name, "position": int(error.evidence.get("position", 0))}
+        position = error.evidence.get("position")
+        place = {"file": name, "position": position if isinstance(position, int) else 0}
         if is_torn:
             text = "the file ends here within an event: it is being written, or a crash left it so"
             return {"kind": "torn end", **place, "info": text}

@@ -40,7 +40,7 @@ BINLOG_FOLDER = "binlog"
 RELAY_FOLDER = "relay"  # a folder for each channel
 
 
-@click.command("log", short_help="Print the REDO log, the UNDO log, local checkpoints, binlog or relay log.")
+@click.command("log", short_help="Print a log, or the local checkpoints.")
 @store_argument
 @click.option("--redo", "what", flag_value="redo", help="Groups, transactions and operations of the REDO log.")
 @click.option("--undo", "what", flag_value="undo", help="Groups and records of the UNDO log of disk columns.")

@@ -292,7 +292,7 @@ def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
 
 
 # --- verification ---------------------------------------------------------------------------------
-@click.command(short_help="Verify every file and every row, or the settings of replication.")
+@click.command(short_help="Verify files and rows, or replication.")
 @store_argument
 @click.option("--replication", is_flag=True, help="Look at the settings of replication instead.")
 @click.option(
@@ -343,7 +343,7 @@ def _check_replication(
     from replication.check import Peer
     from replication.settings.options import parse_text
 
-    options: dict[str, object] = {}
+    options: dict[str, Any] = {}
     for each in given:
         name, equals, text = each.partition("=")
         if not equals:
