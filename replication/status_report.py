@@ -7,15 +7,20 @@ replicate. Reading costs nobody a lock: values are of about the same instant.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from replication.lag import EpochTrail
 from replication.status import BY_NAME, VARIABLES, Counters, find, shown_name
 
 
 class ReplicationStatus:
-    """`counters` are the applier's; everything else is a gauge, asked when status is."""
+    """`counters` are the applier's; everything else is a gauge, asked when status is. `trails` tell of epochs on their
+    way, by the name of who follows them: a channel, or the binlog.
+    """
 
     def __init__(self) -> None:
         self.counters = Counters()
+        self.trails: dict[str, EpochTrail] = {}
         self._gauges: dict[str, Callable[[], int]] = {}
 
     def gauge(self, name: str, value: Callable[[], int]) -> None:
@@ -36,3 +41,10 @@ class ReplicationStatus:
     def variables(self) -> dict[str, int]:
         """Every variable by the name the server shows."""
         return {shown_name(each): self.value(each.name) for each in VARIABLES}
+
+    def to_dict(self, now_us: int) -> dict[str, Any]:
+        """Every variable, and the lag of every trail."""
+        return {
+            "variables": self.variables(),
+            "lag": {name: trail.to_dict(now_us) for name, trail in list(self.trails.items())},
+        }

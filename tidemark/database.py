@@ -277,7 +277,7 @@ class Database(SchemaCalls):
             "tablespaces": store.space.counters(),
             "transactions": {"open": len(store.locks.by_slot)},
             "spool": store.spools.counters(),
-            "replication": {"variables": self._replication.variables()},
+            "replication": self._replication.to_dict(store.clock.wall_us()),
         }
 
     def _replication_status(self) -> ReplicationStatus:

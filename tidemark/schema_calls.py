@@ -18,7 +18,7 @@ from engine.errors import (
 from engine.index_definition import IndexDefinition
 from engine.options import Size, parse_size
 from engine.partition import HashPartition, Partition
-from engine.schema import ABSENT, Column, TableDefinition, is_system_table
+from engine.schema import ABSENT, EXCEPTIONS_SUFFIX, Column, TableDefinition, is_system_table
 from engine.schema_changes import (
     change_columns,
     fresh,
@@ -85,7 +85,17 @@ class SchemaCalls:
         system_tables.refuse_wrong(definition)
         table = self._store.create_table(definition)
         self._refresh_catalog()
+        if definition.name.endswith(EXCEPTIONS_SUFFIX):
+            self._tell_of_exceptions(definition)
         return TableHandle(self._store, table)
+
+    def _tell_of_exceptions(self, definition: TableDefinition) -> None:
+        """What is wrong with an exceptions table is told now, and not at the first conflict; and when it counts."""
+        from replication.settings.setup import check_exceptions
+
+        main = self._store.tables.get(definition.name.removesuffix(EXCEPTIONS_SUFFIX))
+        for finding in check_exceptions(definition, None if main is None else main.definition):
+            _log.warning("%s", finding.text)
 
     def drop_table(self, name: str) -> None:
         """Drop a table. Durable on return; its memory is free once no transaction looks at it.

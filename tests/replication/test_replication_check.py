@@ -145,6 +145,16 @@ def test_open_store_is_looked_at_with_its_own_rows_and_given_options() -> None:
             db.check_replication(server_di=4)
 
 
+def test_exceptions_table_says_when_it_is_made_what_is_wrong_with_it_and_from_when_it_counts(caplog: Any) -> None:
+    with open_memory() as db:
+        db.create_table(EXCEPTIONS.name, EXCEPTIONS.columns, EXCEPTIONS.primary_key)
+        assert caplog.messages == []
+        db.create_table("d.u", MAIN.columns, MAIN.primary_key)
+        db.create_table("d.u$EX", EXCEPTIONS.columns[:4], EXCEPTIONS.primary_key)
+        assert "mandatory column count  doesn't have the 'NDB$' prefix" in caplog.messages[0]
+        assert "counts from the next set-up of d.u" in caplog.messages[-1]
+
+
 def test_command_line_looks_at_a_closed_store_at_an_open_one_and_at_its_peer(tmp_path: Path) -> None:
     for name in ("a", "b"):
         with tm.open(tmp_path / name, **SMALL) as db:
