@@ -105,6 +105,9 @@ class Transactions:
         # A local checkpoint of an epoch is about to be published: returns when who follows the log has read up to it.
         self.on_publish: Callable[[int], None] = lambda epoch: None
         self.follows_log = False  # whether somebody does; then a schema change has an epoch of its own
+        # Tables that are made when they are first named; not asked with `schema_latch` held.
+        self.make_named: Callable[[str], Table | None] = lambda name: None
+        self.schema_authors: dict[int, int] = {}  # by thread: site its schema changes come from
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
         self._spare_places: list[Place] = []

@@ -24,7 +24,7 @@ OPEN_EVERY = 40
 
 def expected(db: Any) -> list[TableDefinition]:
     """The truth: what the restart found in checkpoints and log."""
-    return sorted((db[name].definition for name in db.tables(system=True)), key=lambda each: each.table_id)
+    return sorted((db[name].definition for name in db.status()["tables"]), key=lambda each: each.table_id)
 
 
 def served(directory: Path, identity: tuple[bytes, int]) -> list[TableDefinition] | None:
