@@ -80,8 +80,6 @@ class AttachedBinlog:
 
         Durable: the epochs the binlog lacked, on return. Raises: Rejected, BinlogDamaged, FileMissing, StorageFull.
         """
-        if not values["server_id"]:
-            raise Rejected("log_bin needs a server_id of 1 or more, by which other sites know this one", option="log_bin")
         self._store = store
         self._files = files
         self._values = dict(values)
