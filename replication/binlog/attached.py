@@ -30,7 +30,7 @@ from replication.binlog.found_epochs import Tail, epochs_between, last_epoch
 from replication.binlog.images import BinlogOptions
 from replication.binlog.index import Position
 from replication.binlog.index_table import IndexTable, system_table
-from replication.binlog.injector import Injector, InjectorOptions, Statement, WrittenEpoch
+from replication.binlog.injector import Injector, InjectorOptions, WrittenEpoch
 from replication.binlog.purge import expired, oversized
 from replication.binlog.row_plan import TablePlans
 from replication.binlog.table_rules import TableRules, replication_rows
@@ -39,11 +39,10 @@ from replication.settings.options import BY_NAME, Effect, settings
 from replication.system_tables import NDB_APPLY_STATUS_TABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from engine.file_protocol import Files
     from engine.log.follower import EpochChanges, LogFollower
-    from engine.log.row_changes import SchemaChange
     from engine.schema import TableDefinition
     from engine.store import Store
     from replication.binlog.epoch_counts import IndexRow
@@ -71,7 +70,6 @@ class AttachedBinlog:
         files: Files,
         values: Mapping[str, Any],
         follower: LogFollower,
-        statements_of: Callable[[SchemaChange], Iterable[Statement]],
         lcp_epoch: int = 0,
         is_new: bool = False,
     ) -> None:
@@ -97,7 +95,7 @@ class AttachedBinlog:
         self.rules = TableRules(self._values, lambda: replication_rows(store))
         self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], self._writer_options())
         plans = TablePlans(RowFormat(status.definition))
-        self._injector = Injector(self.writer, self._injector_options(), self.rules, plans, statements_of)
+        self._injector = Injector(self.writer, self._injector_options(), self.rules, plans)
         self._indexed = self.writer.end
         self._epoch_file = self.writer.end.file
         self._catch_up(is_apart)

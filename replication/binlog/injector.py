@@ -13,7 +13,7 @@ section 3).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +28,7 @@ from replication.binlog.epoch_counts import EpochCounts
 from replication.binlog.events import DELETE, UPDATE, WRITE
 from replication.binlog.images import Present, RowBatch, image_rule
 from replication.binlog.row_plan import RowImages
+from replication.schema_events import statements_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from replication.binlog.table_rules import LoggedTable, TableRules
     from replication.binlog.writer import BinlogWriter
 
-Statement = tuple[str, str]  # database, text
 _ANY_VALUE_MASK = 0xFFFF_FFFF
 _EVENTS = {KIND_INSERT: WRITE, KIND_UPDATE: UPDATE, KIND_READ: UPDATE, KIND_DELETE: DELETE, KIND_REFRESH: DELETE}
 
@@ -137,14 +137,12 @@ class Injector:
         options: InjectorOptions,
         rules: TableRules,
         status: TablePlans,
-        statements_of: Callable[[SchemaChange], Iterable[Statement]],
     ) -> None:
-        """`status` are the plans of `ndb_apply_status`; `statements_of` the statements of a schema change."""
+        """`status` are the plans of `ndb_apply_status`."""
         self._writer = writer
         self.options = options
         self._rules = rules
         self._status = status
-        self._statements_of = statements_of
         # Statements a crash cut off from the epoch transaction behind them: they are in the binlog already.
         self.passed_over: deque[str] = deque()
 
@@ -187,7 +185,7 @@ class Injector:
         if epoch.has_begun or epoch.held:
             raise InvariantBroken(f"epoch {epoch.changes.epoch} has rows before a schema change; report this")
         self._rules.changed(part.before, part.after)
-        for database, text in self._statements_of(part):
+        for database, text in statements_of(part, self.options.replica_updates):
             epoch.counts.statements += 1
             if self.passed_over and self.passed_over[0] == text:
                 self.passed_over.popleft()
