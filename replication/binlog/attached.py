@@ -35,8 +35,9 @@ from replication.binlog.purge import expired, oversized
 from replication.binlog.row_plan import TablePlans
 from replication.binlog.table_rules import TableRules, replication_rows
 from replication.binlog.writer import BinlogWriter, WriterOptions
+from replication.schema_events import SchemaRow, schema_row, write_schema_row
 from replication.settings.options import BY_NAME, Effect, settings
-from replication.system_tables import NDB_APPLY_STATUS_TABLE
+from replication.system_tables import NDB_APPLY_STATUS_TABLE, NDB_SCHEMA_TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,9 +89,11 @@ class AttachedBinlog:
         self._counters = dict.fromkeys(("epochs", "incidents", "statements", "rows"), 0)
         self._written = self._handled = self._latest_rows = 0
         self._pending: list[WrittenEpoch] = []  # epochs without rows in the index
+        self._schema_rows: dict[str, SchemaRow] = {}  # of `ndb_schema`, by table, not yet written
         self._index_lags = False  # there are more of them in the files
         is_apart = self._prepare(is_new)
         status = system_table(store, NDB_APPLY_STATUS_TABLE)
+        system_table(store, NDB_SCHEMA_TABLE)
         self._index = IndexTable(store) if self._values["log_binlog_index"] else None
         self.rules = TableRules(self._values, lambda: replication_rows(store))
         self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], self._writer_options())
@@ -241,6 +244,7 @@ class AttachedBinlog:
         with self._turn:
             self._follow()
             self._write_index()
+            self._write_schema_rows()
             return self._handled
 
     def reach(self, epoch: int) -> None:
@@ -282,6 +286,8 @@ class AttachedBinlog:
         except LimitExceeded as error:
             # It will never fit: who replicates must know, and the others must go on.
             self.incident(f"epoch {changes.epoch} cannot be logged: {error.message}")
+            for _ in changes.parts():
+                pass  # the follower goes on behind what was read
             return self._injector.write_empty(changes.epoch, changes.wall_us)
 
     def _note(self, written: WrittenEpoch) -> None:
@@ -290,6 +296,9 @@ class AttachedBinlog:
         self._counters["rows"] += rows
         self._counters["statements"] += written.counts.statements
         self._epoch_file = written.end.file
+        for said in written.schema:
+            node_id = said.author or self._values["server_id"]
+            self._schema_rows[said.table] = schema_row(said, written.epoch, node_id)
         if len(self._pending) < _INDEX_ROWS_AT_ONCE:
             self._pending.append(written)
         else:
@@ -332,6 +341,15 @@ class AttachedBinlog:
             return
         self._pending, self._index_lags = [], False
         self._indexed = self.writer.end
+
+    def _write_schema_rows(self) -> None:
+        try:
+            while self._schema_rows:
+                name, row = next(iter(self._schema_rows.items()))
+                write_schema_row(self._store, row)
+                del self._schema_rows[name]
+        except Retryable as error:
+            _log.warning("ndb_schema falls behind: %s", error)
 
     def _remake_index(self, own_id: int, log_orig: bool) -> None:
         assert self._index is not None
@@ -401,7 +419,7 @@ class AttachedBinlog:
 
     def counters(self) -> dict[str, Any]:
         """Counters for `status()`."""
-        end, latest = self.writer.end, self._store.epochs.newest_closed
+        end, latest = self.writer.end, max(self._store.epochs.newest_closed, self._handled)
         return {
             "file": end.file,
             "position": end.position,

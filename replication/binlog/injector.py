@@ -28,7 +28,7 @@ from replication.binlog.epoch_counts import EpochCounts
 from replication.binlog.events import DELETE, UPDATE, WRITE
 from replication.binlog.images import Present, RowBatch, image_rule
 from replication.binlog.row_plan import RowImages
-from replication.schema_events import statements_of
+from replication.schema_events import SchemaStatement, statement_of, statements_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,6 +75,7 @@ class WrittenEpoch(NamedTuple):
     start: Position
     end: Position
     counts: EpochCounts
+    schema: tuple[SchemaStatement, ...] = ()
 
 
 class Marks(NamedTuple):
@@ -113,6 +114,7 @@ class _Epoch:
     counts: EpochCounts = field(default_factory=EpochCounts)
     held: list[RowBatch] = field(default_factory=list)
     held_arrays: dict[int, int] = field(default_factory=dict)
+    schema: list[SchemaStatement] = field(default_factory=list)
     start: Position | None = None
     has_begun: bool = False
     logged: int = 0
@@ -185,12 +187,16 @@ class Injector:
         if epoch.has_begun or epoch.held:
             raise InvariantBroken(f"epoch {epoch.changes.epoch} has rows before a schema change; report this")
         self._rules.changed(part.before, part.after)
+        said = statement_of(part)
+        if said is None:
+            return
+        epoch.schema.append(said)
         for database, text in statements_of(part, self.options.replica_updates):
             epoch.counts.statements += 1
             if self.passed_over and self.passed_over[0] == text:
                 self.passed_over.popleft()
                 continue
-            written = self._writer.statement(text, database, epoch.changes.wall_us)
+            written = self._writer.statement(text, database, epoch.changes.wall_us, said.author)
             epoch.start = epoch.start or written.start
 
     # --- rows -------------------------------------------------------------------------------------
@@ -232,7 +238,8 @@ class Injector:
             self._writer.roll_back()
             return None
         written = self._writer.commit()
-        return WrittenEpoch(epoch.changes.epoch, epoch.start or written.start, written.end, epoch.counts)
+        start = epoch.start or written.start
+        return WrittenEpoch(epoch.changes.epoch, start, written.end, epoch.counts, tuple(epoch.schema))
 
     def _batches(self, epoch: _Epoch, part: RowChanges) -> Iterator[RowBatch]:
         """What is logged of some changes, as batches of the writer."""

@@ -334,9 +334,12 @@ class BinlogWriter:
         self._sequence = self._sequence_before
         self._start = None
 
-    def statement(self, text: str, database: str = "", commit_us: int = 0) -> Written:
-        """Write a change of the schema as a transaction of its own. Durable: as for `commit`."""
-        return self._single(e.Query(text, database, STATEMENT_STATUS), commit_us)
+    def statement(self, text: str, database: str = "", commit_us: int = 0, server_id: int = 0) -> Written:
+        """Write a change of the schema as a transaction of its own, of another server if it came from there.
+
+        Durable: as for `commit`.
+        """
+        return self._single(e.Query(text, database, STATEMENT_STATUS), commit_us, server_id)
 
     def incident(self, message: str) -> Written:
         """Write that something is missing from here on; a replica stops there. Durable: as for `commit`."""
@@ -346,14 +349,14 @@ class BinlogWriter:
         self._timestamp_s = self._now_s()
         return self._guarded(e.Incident(message))
 
-    def _single(self, event: e.Event, commit_us: int) -> Written:
+    def _single(self, event: e.Event, commit_us: int, server_id: int) -> Written:
         self._held = None
         self._open(commit_us)
-        return self._guarded(event)
+        return self._guarded(event, server_id)
 
-    def _guarded(self, event: e.Event) -> Written:
+    def _guarded(self, event: e.Event, server_id: int = 0) -> Written:
         try:
-            self._append(event)
+            self._append(event, server_id=server_id)
             return self._ended()
         except StorageFull:
             self.roll_back()
