@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +47,8 @@ class Store(Transactions):
         """The table of this name. Raises: NoSuchTable."""
         found = self.tables.get(name)
         if found is None:
-            found = self.tables.get(qualified_name(name))
+            qualified = qualified_name(name)
+            found = self.tables.get(qualified) or self.make_named(qualified)
         if found is None:
             raise NoSuchTable(f"table {name!r} does not exist; see tables()", table=name)
         return found
@@ -261,6 +264,16 @@ class Store(Transactions):
     def _has_redo(self, words: int) -> bool:
         return int(self.mem[S_REDO_RESERVED]) + words <= int(self.mem[S_REDO_FREE])
 
+    @contextmanager
+    def authored(self, author: int) -> Iterator[None]:
+        """Let the records of schema changes this thread makes meanwhile name the site they come from, 0 for none."""
+        thread = threading.get_ident()
+        self.schema_authors[thread] = author
+        try:
+            yield
+        finally:
+            del self.schema_authors[thread]
+
     def log_schema(
         self, change: dict[str, Any], publish: Callable[[], None], mark: Callable[[], int] | None = None
     ) -> None:
@@ -268,6 +281,9 @@ class Store(Transactions):
 
         Raises: RedoOverloaded, and nothing happened: what is kept back of the log serves groups in flight.
         """
+        author = self.schema_authors.get(threading.get_ident())
+        if author:
+            change = {**change, "author": author}
         body = json.dumps(change, sort_keys=True, ensure_ascii=False).encode()
         padded = -(-len(body) // 8)
         words = TRANSACTION_WORDS + 2 + padded

@@ -108,6 +108,9 @@ class Transactions:
         # What operations on a table leave in the log for who follows it; asked when the table is made.
         self.capture_of: Callable[[TableDefinition], int] = lambda definition: CAPTURE_NONE
         self.follows_log = False  # whether somebody does; then a schema change has an epoch of its own
+        # Tables that are made when they are first named; not asked with `schema_latch` held.
+        self.make_named: Callable[[str], Table | None] = lambda name: None
+        self.schema_authors: dict[int, int] = {}  # by thread: site its schema changes come from
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
         self._spare_places: list[Place] = []

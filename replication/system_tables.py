@@ -1,4 +1,10 @@
-"""The tables of replication in the database `mysql`: their definitions, once, and how a table is compared with one.
+"""The tables of replication in the database `mysql`: their definitions, once, how a table is compared with one, and how
+they come to be.
+
+Three belong to every store. They are made when they are first named, by a call or by a channel: a store that does not
+replicate writes nothing for them, and its tables have the numbers they always had. They cannot be dropped or altered.
+Order: a schema record of its own for each, as for any table; a crash between them leaves some, the others are made when
+they are named.
 
 Where releases differ: `ndb_binlog_index` has the columns of today (`next_position`, `next_file`; the four counts are
 INT as since 6.3), `ndb_schema` those of 5.1 (`slock` instead of a participant bitmap of its own), `ndb_replication` the
@@ -9,25 +15,34 @@ five columns the manual prints; a newer one's row slice columns are taken if the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from engine.errors import SchemaInvalid, TableExists
+from engine.partition import HashPartition, KeyPartition, Partition
 from engine.schema import Column, TableDefinition
 from engine.types import Blob, UInt32, UInt64
 from engine.types_base import ColumnType
 from engine.types_text import Binary, VarBinary, VarChar
 from replication.settings.finding import ER_REPLICATION_SCHEMA, Finding
 
+if TYPE_CHECKING:
+    from engine.store import Store
+    from engine.table import Table
+
 NDB_REPLICATION = "mysql.ndb_replication"
 NDB_APPLY_STATUS = "mysql.ndb_apply_status"
 NDB_BINLOG_INDEX = "mysql.ndb_binlog_index"
 NDB_SCHEMA = "mysql.ndb_schema"
 
-_NAME = VarBinary(63)
+NAME_BYTES = 63
+_NAME = VarBinary(NAME_BYTES)
 _FILE = VarChar(255)
+# A row for each server, epoch or table: few enough for one fragment, which a local checkpoint writes a file for.
+_ONE = HashPartition(1)
 
 
-def _table(name: str, key: Iterable[str], *columns: Column) -> TableDefinition:
-    return TableDefinition(0, 1, name, columns, tuple(key))
+def _table(name: str, key: Iterable[str], *columns: Column, partition: Partition = _ONE) -> TableDefinition:
+    return TableDefinition(0, 1, name, columns, tuple(key), partition)
 
 
 def _columns(kind: ColumnType, *names: str) -> tuple[Column, ...]:
@@ -41,6 +56,7 @@ NDB_REPLICATION_TABLE: Final = _table(
     Column("server_id", UInt32),
     Column("binlog_type", UInt32, nullable=True),
     Column("conflict_fn", VarBinary(128), nullable=True),
+    partition=KeyPartition(1, ("db", "table_name")),
 )
 NDB_APPLY_STATUS_TABLE: Final = _table(
     NDB_APPLY_STATUS,
@@ -74,6 +90,7 @@ NDB_SCHEMA_TABLE: Final = _table(
 )
 # Made with the store; `ndb_replication` is made by the user.
 MADE_WITH_STORE: Final = (NDB_APPLY_STATUS_TABLE, NDB_BINLOG_INDEX_TABLE, NDB_SCHEMA_TABLE)
+MADE_BY_NAME: Final = {table.name: table for table in MADE_WITH_STORE}
 SYSTEM_TABLES: Final = {table.name: table for table in (NDB_REPLICATION_TABLE, *MADE_WITH_STORE)}
 
 # Columns a table may have beside those it must have, and those it may lack.
@@ -126,3 +143,46 @@ def _holds(kind: ColumnType, wanted: ColumnType) -> bool:
         if isinstance(kind, sized) and isinstance(wanted, sized):
             return kind.length >= wanted.length
     return kind == UInt64 and wanted == UInt32
+
+
+# --- making them ----------------------------------------------------------------------------------
+def make(store: Store, name: str) -> Table | None:
+    """The table of this name if it is one of the three, made if it is missing; None for any other name.
+
+    Durable on return. Raises: MemoryExhausted, RedoOverloaded, StoreFailed.
+    """
+    definition = MADE_BY_NAME.get(name)
+    if definition is None:
+        return None
+    found = store.tables.get(name)
+    if found is None:
+        try:
+            return store.create_table(definition)
+        except TableExists:  # by another thread, just now
+            found = store.tables[name]
+    return found
+
+
+def make_missing(store: Store) -> list[str]:
+    """Make those of the three that are not there; returns their names. Durable on return. Raises: as `make`."""
+    missing = [name for name in MADE_BY_NAME if name not in store.tables]
+    for name in missing:
+        make(store, name)
+    return missing
+
+
+def refuse_change(name: object) -> None:
+    """Raises: SchemaInvalid for the name of a table that belongs to every store."""
+    if isinstance(name, str) and name in MADE_BY_NAME:
+        raise SchemaInvalid(
+            f"table {name} belongs to every store and is not dropped or altered; delete its rows instead", table=name
+        )
+
+
+def refuse_wrong(definition: TableDefinition) -> None:
+    """Raises: SchemaInvalid, with the server's text, for a table of the system with another definition than it must
+    have.
+    """
+    if definition.name in SYSTEM_TABLES:
+        for fault in verify(definition):
+            raise SchemaInvalid(fault.text, table=definition.name, column=fault.column, errno=fault.errno)

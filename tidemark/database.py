@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from engine.catalog import Catalog
@@ -25,6 +25,7 @@ from engine.errors import (
 from engine.files import PosixFiles
 from engine.options import Options
 from engine.outcome import find_outcome
+from engine.owner import call_owner
 from recovery.check import check_closed, check_live
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint, Progress
@@ -32,6 +33,7 @@ from recovery.sysfile import NAMES, Sysfile
 from recovery.system_restart.restart import Restart
 from replication.binlog.attached import AttachedBinlog
 from replication.settings.options import OpenKeywords, divided, settings
+from replication.status_report import ReplicationStatus
 from tidemark.background import Clockwork
 from tidemark.binlog import attach
 from tidemark.control_socket import serve
@@ -45,6 +47,8 @@ from tidemark.space_report import space_report
 if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
+    from replication.check import Peer
+    from replication.settings.match import ReplicationRow
 
 _log = logging.getLogger("tidemark")
 R = TypeVar("R")
@@ -74,6 +78,8 @@ class Database(SchemaCalls):
             self._opened = Restart(files, options, clock, through, progress).run()
             self._store = self._opened.store
             self._binlog = attach(files, self._opened, settings({}) if replication is None else replication)
+            self._store.make_named = call_owner(self._make_named)
+            self._replication = self._replication_status()
             self._open_catalog()
         except BaseException:
             files.close_all()
@@ -231,6 +237,27 @@ class Database(SchemaCalls):
         turn = self._clockwork.lcp_turn
         return check_live(self._store, self._files, opened.sysfile, self._catalog(), turn, progress).to_dict()
 
+    def replication_rows(self) -> list[ReplicationRow]:
+        """The rows of `mysql.ndb_replication`; none if it is not there, or not as it must be. Raises: StoreFailed."""
+        self.check_usable()
+        from tidemark.replication_check import definitions_of, replication_rows
+
+        return replication_rows(definitions_of(self._store), lambda name: self[name].scan())
+
+    def check_replication(
+        self, channels: Sequence[str] = (), peer: Peer | None = None, **options: object
+    ) -> dict[str, Any]:
+        """Look at system tables, exceptions tables and what `mysql.ndb_replication` says, before replication starts.
+
+        options: those of `replication/settings/options.py`, `server_id` first of all; channels: names of those that
+        apply here; peer: the other side of a pair. Nothing is changed. Returns a report; `is_sound` is False if
+        `problems` holds anything. Raises: SchemaInvalid for options, StoreFailed.
+        """
+        self.check_usable()
+        from tidemark.replication_check import check_replication
+
+        return check_replication(self._store, lambda name: self[name].scan(), options, channels, peer)
+
     def status(self) -> dict[str, Any]:
         """Every counter, nested by room."""
         store = self._store
@@ -264,7 +291,16 @@ class Database(SchemaCalls):
             "tablespaces": store.space.counters(),
             "transactions": {"open": len(store.locks.by_slot)},
             "spool": store.spools.counters(),
+            "replication": {"variables": self._replication.variables()},
         }
+
+    def _replication_status(self) -> ReplicationStatus:
+        """The status variables of replication; whoever counts one registers it there."""
+        status, epochs = ReplicationStatus(), self._store.epochs
+        status.gauge("epoch", lambda: epochs.current)
+        if self._binlog is not None:
+            self._binlog.register(status)
+        return status
 
     def space_report(self) -> dict[str, Any]:
         """How full the pages of disk columns are: tablespaces, and by table the extent search matrix, pages by fill and

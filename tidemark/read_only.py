@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from engine.store import Store
     from engine.table import Table
     from recovery.system_restart.load import Progress
+    from replication.check import Peer
+    from replication.settings.match import ReplicationRow
 
 R = TypeVar("R")
 
@@ -279,6 +281,22 @@ class ReadOnlyDatabase:
         with self.transaction() as txn:
             return work(txn)
 
+    def replication_rows(self) -> list[ReplicationRow]:
+        """The rows of `mysql.ndb_replication`; none if it is not there, or not as it must be. Raises: StoreFailed."""
+        self.check_usable()
+        from tidemark.replication_check import definitions_of, replication_rows
+
+        return replication_rows(definitions_of(self._view.store), lambda name: self[name].scan())
+
+    def check_replication(
+        self, channels: Sequence[str] = (), peer: Peer | None = None, **options: object
+    ) -> dict[str, Any]:
+        """What `Database.check_replication` finds in the view."""
+        self.check_usable()
+        from tidemark.replication_check import check_replication
+
+        return check_replication(self._view.store, lambda name: self[name].scan(), options, channels, peer)
+
     def status(self) -> dict[str, Any]:
         """What is shown and what it takes, nested as that of a `Database` as far as a view has it."""
         view = self._view
@@ -315,7 +333,9 @@ class ReadOnlyDatabase:
         self.check_usable()
         raise _read_only("nothing was written")
 
-    create_table = drop_table = add_partition = drop_partition = create_index = drop_index = _refuse
+    create_table = create_replication_table = drop_table = add_partition = drop_partition = create_index = (
+        drop_index
+    ) = _refuse
     add_column = drop_column = rename = rename_column = set_default = widen_column = _refuse
     create_tablespace = add_datafile = drop_tablespace = _refuse
     sync = advance_epoch = advance_gci = checkpoint = _refuse

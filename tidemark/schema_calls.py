@@ -30,11 +30,13 @@ from engine.schema_changes import (
     without_column,
 )
 from recovery.local_checkpoint.writer import Progress
+from replication import system_tables
 from tidemark.handles import TableHandle
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
     from engine.store import Store
+    from engine.table import Table
     from engine.types_base import ColumnType
     from recovery.system_restart.restart import Opened
 
@@ -70,18 +72,34 @@ class SchemaCalls:
         key = (primary_key,) if isinstance(primary_key, str) else tuple(primary_key)
         made = tuple(fresh(column) for column in columns)
         definition = TableDefinition(0, 1, name, made, key, partition or HashPartition(), tablespace)
+        return self._create(definition)
+
+    def create_replication_table(self) -> TableHandle:
+        """Make `mysql.ndb_replication`, which says how tables are logged and how conflicts are decided, without rows.
+
+        Durable on return. Raises: TableExists, MemoryExhausted.
+        """
+        return self._create(system_tables.NDB_REPLICATION_TABLE)
+
+    def _create(self, definition: TableDefinition) -> TableHandle:
+        system_tables.refuse_wrong(definition)
         table = self._store.create_table(definition)
         self._refresh_catalog()
         return TableHandle(self._store, table)
 
     def drop_table(self, name: str) -> None:
-        """Drop a table. Durable on return; its memory is free once no transaction looks at it. Raises: NoSuchTable."""
+        """Drop a table. Durable on return; its memory is free once no transaction looks at it.
+
+        Raises: NoSuchTable, SchemaInvalid for one that belongs to every store.
+        """
+        system_tables.refuse_change(name)
         self._store.drop_table(name)
         self._refresh_catalog()
 
     # --- columns and names -----------------------------------------------------------------------
     def _alter(self, table: str, change: Callable[[TableDefinition], TableDefinition], column: str | None) -> None:
         self.check_usable()
+        system_tables.refuse_change(table)
         change_columns(self._store, table, change, column)
         self._refresh_catalog()
 
@@ -106,6 +124,7 @@ class SchemaCalls:
 
         Raises: NoSuchTable, TableExists, InvalidName.
         """
+        system_tables.refuse_change(to)
         self._alter(table, lambda before: with_name(before, to), None)
 
     def rename_column(self, table: str, old: str, new: str) -> None:
@@ -136,6 +155,7 @@ class SchemaCalls:
         """Give a table another partition: of ranges one behind the last, with its upper bound; of lists one with its
         values. Durable on return. Raises: SchemaInvalid, NoSuchTable, LimitExceeded, MemoryExhausted.
         """
+        system_tables.refuse_change(table)
         self._store.add_partition(table, name, bound)
         self._refresh_catalog()
 
@@ -145,6 +165,7 @@ class SchemaCalls:
 
         Raises: NoSuchPartition, NoSuchTable, SchemaInvalid (the only one, or a hash).
         """
+        system_tables.refuse_change(table)
         self._store.drop_partition(table, name)
         self._refresh_catalog()
 
@@ -170,12 +191,14 @@ class SchemaCalls:
         done, rows in all, "rows"). Raises: IndexExists, NoSuchTable, NoSuchColumn, SchemaInvalid, InvalidName,
         LockTimeout, MemoryExhausted; with `unique` DuplicateKey, if two rows have one key.
         """
+        system_tables.refuse_change(table)
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         self._store.create_index(table, IndexDefinition(name, names, unique), progress)
         self._refresh_catalog()
 
     def drop_index(self, table: str, name: str) -> None:
         """Drop an index. Durable on return; scans by it end with NoSuchIndex. Raises: NoSuchTable, NoSuchIndex."""
+        system_tables.refuse_change(table)
         self._store.drop_index(table, name)
         self._refresh_catalog()
 
@@ -186,14 +209,23 @@ class SchemaCalls:
     def tables(self, system: bool = False) -> list[str]:
         """Names of the tables, "database.table", sorted; those of the system only with `system`."""
         self.check_usable()
-        return sorted(name for name in list(self._store.tables) if system or not is_system_table(name))
+        if not system:
+            return sorted(name for name in list(self._store.tables) if not is_system_table(name))
+        return sorted({*list(self._store.tables), *system_tables.MADE_BY_NAME})
+
+    def _make_named(self, name: str) -> Table | None:
+        """A table that belongs to every store, when it is named for the first time."""
+        table = system_tables.make(self._store, name)
+        if table is not None:
+            self._refresh_catalog()
+        return table
 
     def __getitem__(self, name: str) -> TableHandle:
         self.check_usable()
         return TableHandle(self._store, self._store.table(name))
 
     def __contains__(self, name: str) -> bool:
-        return name in self._store.tables
+        return name in self._store.tables or name in system_tables.MADE_BY_NAME
 
     def create_tablespace(
         self,

@@ -14,6 +14,7 @@ before the mark goes. (I3) The file with the last epoch is never purged.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections import deque
@@ -29,7 +30,7 @@ from engine.row_format import RowFormat
 from replication.binlog.found_epochs import Tail, epochs_between, last_epoch
 from replication.binlog.images import BinlogOptions
 from replication.binlog.index import Position
-from replication.binlog.index_table import IndexTable, system_table
+from replication.binlog.index_table import IndexTable, made_table
 from replication.binlog.injector import Injector, InjectorOptions, WrittenEpoch
 from replication.binlog.purge import expired, oversized
 from replication.binlog.row_plan import TablePlans
@@ -37,7 +38,7 @@ from replication.binlog.table_rules import TableRules, replication_rows
 from replication.binlog.writer import BinlogWriter, WriterOptions
 from replication.schema_events import SchemaRow, schema_row, write_schema_row
 from replication.settings.options import BY_NAME, Effect, settings
-from replication.system_tables import NDB_APPLY_STATUS_TABLE, NDB_SCHEMA_TABLE
+from replication.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from engine.log.follower import EpochChanges, LogFollower
     from engine.schema import TableDefinition
     from engine.store import Store
+    from replication.status_report import ReplicationStatus
     from replication.binlog.epoch_counts import IndexRow
 
 _log = logging.getLogger("tidemark.binlog")
@@ -92,8 +94,8 @@ class AttachedBinlog:
         self._schema_rows: dict[str, SchemaRow] = {}  # of `ndb_schema`, by table, not yet written
         self._index_lags = False  # there are more of them in the files
         is_apart = self._prepare(is_new)
-        status = system_table(store, NDB_APPLY_STATUS_TABLE)
-        system_table(store, NDB_SCHEMA_TABLE)
+        status = made_table(store, NDB_APPLY_STATUS)
+        made_table(store, NDB_SCHEMA)
         self._index = IndexTable(store) if self._values["log_binlog_index"] else None
         self.rules = TableRules(self._values, lambda: replication_rows(store))
         self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], self._writer_options())
@@ -416,6 +418,14 @@ class AttachedBinlog:
             except (StorageFull, TooManyFiles) as error:
                 _log.warning("the binlog lacks epochs, the next opening writes them: %s", error)
             self.writer.close()
+
+    def register(self, status: ReplicationStatus) -> None:
+        """Let the status variables of the binlog be what they are here."""
+        for name in ("latest_epoch", "latest_trans_epoch", "latest_received_binlog_epoch", "latest_handled_binlog_epoch"):
+            status.gauge(name, functools.partial(self._gauge, name))
+
+    def _gauge(self, name: str) -> int:
+        return int(self.counters()[name])
 
     def counters(self) -> dict[str, Any]:
         """Counters for `status()`."""

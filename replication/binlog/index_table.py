@@ -12,28 +12,25 @@ from typing import TYPE_CHECKING, Any
 from engine import batch_operations, conditional_changes
 from engine.column_output import decode_rows
 from engine.conditions import Condition
-from engine.errors import TableExists
+from engine.errors import NoSuchTable
 from engine.expressions import col
 from engine.program_scans import aggregate, scan_where
 from replication.any_value import NO_LOGGING
 from replication.binlog.index import Position
-from replication.system_tables import NDB_BINLOG_INDEX_TABLE
+from replication.system_tables import NDB_BINLOG_INDEX, make
 
 if TYPE_CHECKING:
-    from engine.schema import TableDefinition
     from engine.store import Store
     from engine.table import Table
     from replication.binlog.epoch_counts import IndexRow
 
 
-def system_table(store: Store, definition: TableDefinition) -> Table:
-    """A table that belongs to every store, made if it is missing. Durable: on return."""
-    if definition.name not in store.tables:
-        try:
-            return store.create_table(definition)
-        except TableExists:  # by another thread, just now
-            pass
-    return store.tables[definition.name]
+def made_table(store: Store, name: str) -> Table:
+    """A table that belongs to every store. Durable: that it is there, on return."""
+    table = make(store, name)
+    if table is None:
+        raise NoSuchTable(f"table {name} does not belong to every store", table=name)
+    return table
 
 
 class IndexTable:
@@ -42,7 +39,7 @@ class IndexTable:
     def __init__(self, store: Store) -> None:
         """Raises: MemoryExhausted, RedoOverloaded, StoreFailed."""
         self._store = store
-        self._table = system_table(store, NDB_BINLOG_INDEX_TABLE)
+        self._table = made_table(store, NDB_BINLOG_INDEX)
 
     def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """One transaction that is not logged. Raises: Retryable errors, and nothing has changed."""

@@ -1,7 +1,8 @@
 """Column types in MySQL's words, and back.
 
 Bool is TINYINT(1), as MySQL's own BOOLEAN is. Text compares in binary order here, so it is utf8mb4_bin there. Text and
-Blob are LONGTEXT and LONGBLOB; what comes from a server as any of the shorter ones is Text or Blob too.
+Blob are LONGTEXT and LONGBLOB; what comes from a server as any of the shorter ones is Text or Blob too. Timestamp is
+DATETIME, which binlogs carry it as (MySQL's TIMESTAMP ends in 2106), but for readers that know better.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _WORDS: dict[ColumnType, str] = {
     t.Date: "DATE",
     t.Time: "TIME(6)",
     t.DateTime: "DATETIME(6)",
-    t.Timestamp: "TIMESTAMP(6)",
+    t.Timestamp: "DATETIME(6)",
 }
 _INTEGERS = {
     "TINYINT": (t.Int8, t.UInt8),
@@ -72,8 +73,10 @@ def quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def to_sql(kind: ColumnType) -> str:
-    """A column type in MySQL's words."""
+def to_sql(kind: ColumnType, *, is_exact: bool = False) -> str:
+    """A column type in MySQL's words; `is_exact`: in such that lead back to it."""
+    if is_exact and kind == t.Timestamp:
+        return "TIMESTAMP(6)"
     if kind in _WORDS:
         return _WORDS[kind]
     if isinstance(kind, t.Decimal):

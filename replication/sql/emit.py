@@ -1,17 +1,21 @@
 """Text of schema changes: SQL that MariaDB and MySQL execute.
 
-What SQL cannot say of a table (disk columns, tablespaces, our kinds of hash) stands behind it in a comment of ours, the
-whole definition, which another Tidemark reads instead.
+What SQL cannot say stands behind it in a comment of ours, which another Tidemark reads instead: of CREATE TABLE the
+whole definition (disk columns, tablespaces, our kinds of hash), of ALTER TABLE what is altered, in the same words, but
+exactly (Timestamp, which a binlog carries as DATETIME in UTC; defaults of LOBs; partitions a server cannot have). An
+ALTER TABLE that means nothing to a server alters nothing there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, datetime, time
+from decimal import Decimal as PythonDecimal
+from math import isfinite
 from typing import Any
 
-from engine.partition import MAXVALUE, HashPartition, KeyPartition, ListPartition, Partition, RangePartition
-from engine.schema import ABSENT, Column
+from engine.partition import MAXVALUE, HashPartition, KeyPartition, ListPartition, RangePartition
+from engine.schema import ABSENT, Column, TableDefinition
 from engine.types import Integer
 from engine.types_base import ColumnType
 from engine.types_calendar import Calendar
@@ -54,17 +58,23 @@ def literal(value: Any) -> str:
         return quoted(value.isoformat())
     if isinstance(value, str):
         return quoted(value)
-    return repr(value) if isinstance(value, float) else str(value)
+    if isinstance(value, PythonDecimal):
+        return format(value, "f")
+    if isinstance(value, float):
+        return repr(value) if isfinite(value) else quoted(repr(value))
+    return str(value)
 
 
-def column(each: Column) -> str:
-    """A column as in CREATE TABLE."""
-    words = [name(each.name), to_sql(each.type), "NULL" if each.nullable else "NOT NULL"]
-    # A server gives LOBs no literal defaults, and TIMESTAMP one of its own if none is said.
-    if each.has_default and not each.type.is_lob:
+def _can_be_default(kind: ColumnType, value: Any) -> bool:
+    """Whether a server takes the value as a column's default: LOBs have none, and NaN is no number there."""
+    return not kind.is_lob and not (isinstance(value, float) and not isfinite(value))
+
+
+def column(each: Column, *, is_exact: bool = False) -> str:
+    """A column as in CREATE TABLE; `is_exact`: as only we read it."""
+    words = [name(each.name), to_sql(each.type, is_exact=is_exact), "NULL" if each.nullable else "NOT NULL"]
+    if each.has_default and (is_exact or _can_be_default(each.type, each.default)):
         words.append("DEFAULT " + literal(each.default))
-    elif each.nullable and repr(each.type) == "Timestamp":
-        words.append("DEFAULT NULL")
     return " ".join(words)
 
 
@@ -73,12 +83,19 @@ def _bound(values: Any) -> str:
     return "(" + ", ".join(literal(each) for each in pieces) + ")"
 
 
-def partition(each: Partition, types: dict[str, ColumnType]) -> str:
-    """PARTITION BY and what follows, empty if a server has nothing like it."""
+def partition(definition: TableDefinition) -> str:
+    """PARTITION BY and what follows, empty if a server has nothing like it, or cannot: it wants every unique index to
+    have all columns of the partition.
+    """
+    each = definition.partition
+    types = {known.name: known.type for known in definition.columns}
+    columns = set(partition_columns(definition))
+    if any(index.is_unique and not columns <= set(index.columns) for index in definition.indexes):
+        return ""
     if isinstance(each, (RangePartition, ListPartition)):
-        if not all(isinstance(types[column], _RANGE_TYPES) for column in each.columns):
+        if not all(isinstance(types[known], _RANGE_TYPES) for known in each.columns):
             return ""
-        if any(repr(types[column]) == "Timestamp" for column in each.columns):
+        if any(repr(types[known]) == "Timestamp" for known in each.columns):
             return ""
         pieces = ", ".join(f"PARTITION {name(known)} {values_of(each, bound)}" for known, bound in each.partitions)
         kind = "RANGE" if isinstance(each, RangePartition) else "LIST"
@@ -92,11 +109,23 @@ def partition(each: Partition, types: dict[str, ColumnType]) -> str:
     return ""
 
 
+def partition_columns(definition: TableDefinition) -> tuple[str, ...]:
+    """The columns that decide in which partition a row lies."""
+    each = definition.partition
+    modulo = getattr(each, "modulo", None)
+    return (modulo,) if modulo is not None else tuple(getattr(each, "columns", None) or definition.primary_key)
+
+
 def values_of(each: RangePartition | ListPartition, bound: Any) -> str:
     """VALUES LESS THAN or VALUES IN of one partition."""
     if isinstance(each, RangePartition):
         return "VALUES LESS THAN " + _bound(bound)
     return _values_in(bound)
+
+
+def _note(text: str, star: str, slash: str) -> str:
+    """Our comment; what would end it or begin another is spelled in another way."""
+    return f"{OURS}{text.replace('*/', '*' + slash).replace('/*', '/' + star)} */"
 
 
 def _create(statement: s.CreateTable) -> str:
@@ -107,28 +136,24 @@ def _create(statement: s.CreateTable) -> str:
         f"{'UNIQUE ' if index.is_unique else ''}KEY {name(index.name)} {_names(index.columns)}"
         for index in definition.indexes
     ]
-    types = {each.name: each.type for each in definition.columns}
+    note = _note(definition.to_json().decode(), "\\u002a", "\\/")
     guard = "IF NOT EXISTS " if statement.may_exist else ""
-    note = definition.to_json().decode().replace("*/", "*\\/")
-    return (
-        f"CREATE TABLE {guard}{table_name(definition.name)} ({', '.join(pieces)})"
-        f"{partition(definition.partition, types)} {OURS}{note} */"
-    )
+    return f"CREATE TABLE {guard}{table_name(definition.name)} ({', '.join(pieces)}){partition(definition)} {note}"
 
 
-def _alter(statement: s.TableChange) -> str:
+def _alteration(statement: s.TableChange, *, is_exact: bool) -> str:
     """What stands behind ALTER TABLE and the name."""
     match statement:
         case s.RenameTable():
             return "RENAME TO " + table_name(statement.to)
         case s.AddColumn():
-            return "ADD COLUMN " + column(statement.column)
+            return "ADD COLUMN " + column(statement.column, is_exact=is_exact)
         case s.DropColumn():
             return "DROP COLUMN " + name(statement.column)
         case s.RenameColumn():
             return f"RENAME COLUMN {name(statement.column)} TO {name(statement.to)}"
         case s.ChangeColumn():
-            return "MODIFY COLUMN " + column(statement.column)
+            return "MODIFY COLUMN " + column(statement.column, is_exact=is_exact)
         case s.SetDefault() if statement.default is ABSENT:
             return f"ALTER COLUMN {name(statement.column)} DROP DEFAULT"
         case s.SetDefault():
@@ -146,6 +171,30 @@ def _alter(statement: s.TableChange) -> str:
     raise TypeError(f"{statement!r} is no change of a table")
 
 
+def _executed(statement: s.TableChange, before: TableDefinition | None, after: TableDefinition | None) -> str:
+    """What a server does for it, empty if it has nothing of what is altered. Dropped partitions are not among that: a
+    server that keeps such a table in one piece would keep their rows, and is stopped.
+    """
+    text = _alteration(statement, is_exact=False)
+    if before is None or after is None:
+        return text
+    had, has = partition(before), partition(after)
+    match statement:
+        case s.SetDefault():
+            kind = before.columns[before.position(statement.column)].type
+            is_known = statement.default is ABSENT or _can_be_default(kind, statement.default)
+            return text if is_known else ""
+        case s.AddPartition():
+            return text if had else ""
+        case s.CreateIndex() if had and not has:
+            return text + " REMOVE PARTITIONING"
+        case s.DropIndex() if has and not had:
+            return text + has
+        case s.RenameColumn() if has and statement.to in partition_columns(after):
+            return text + has
+    return text
+
+
 def _added(bound: Any) -> str:
     """A list's values are a list, a range's bound is none."""
     return _values_in(bound) if isinstance(bound, list) else "VALUES LESS THAN " + _bound(bound)
@@ -156,8 +205,8 @@ def _values_in(values: Any) -> str:
     return "VALUES IN (" + ", ".join(shown) + ")"
 
 
-def emit(statement: s.Statement) -> str:
-    """The statement as SQL."""
+def emit(statement: s.Statement, before: TableDefinition | None = None, after: TableDefinition | None = None) -> str:
+    """The statement as SQL; `before` and `after` are the definitions of the table it alters, if they are known."""
     match statement:
         case s.CreateTable():
             return _create(statement)
@@ -166,5 +215,9 @@ def emit(statement: s.Statement) -> str:
         case s.Nothing():
             return statement.text
         case s.TableChange():
-            return f"ALTER TABLE {table_name(statement.table)} {_alter(statement)}"
+            exact, executed = _alteration(statement, is_exact=True), _executed(statement, before, after)
+            words = ["ALTER TABLE", table_name(statement.table), executed]
+            if exact != executed:
+                words.append(_note(exact, "\\*", "\\/"))
+            return " ".join(word for word in words if word)
     raise TypeError(f"{statement!r} is no statement")

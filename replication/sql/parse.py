@@ -31,8 +31,8 @@ def parse(sql: str, database: str) -> list[s.Statement]:
         return _Parser(sql, database).statement()
     except Unsupported:
         raise
-    except Rejected as error:
-        raise Unsupported(f"{error.message} (in {sql[:80]!r})", statement=sql[:200]) from error
+    except (Rejected, RecursionError) as error:
+        raise Unsupported(f"{error} (in {sql[:80]!r})", statement=sql[:200]) from error
 
 
 class _Parser:
@@ -196,7 +196,7 @@ class _Parser:
         note = our_note(self.sql)
         if note is not None:
             self.at = len(self.tokens) - 1
-            definition = TableDefinition.from_json(note.encode())
+            definition = TableDefinition.from_json(note.encode("utf-8", "surrogateescape"))
             if definition.name != table:
                 raise Unsupported(f"the note of CREATE TABLE {table} speaks of {definition.name}; report this")
             return s.CreateTable(definition, may_exist)
@@ -322,8 +322,10 @@ class _Parser:
             columns = tuple(self.in_parentheses(self.name)) or None
             return KeyPartition(self.partitions(), columns, linear=linear)
         if self.has("HASH"):
-            (column,) = self.in_parentheses(self.name)
-            return (LinearHash if linear else HashPartition)(self.partitions(), modulo=column)
+            columns = tuple(self.in_parentheses(self.name))
+            if len(columns) != 1:
+                raise self.wrong()
+            return (LinearHash if linear else HashPartition)(self.partitions(), modulo=columns[0])
         kind = self.has_one("RANGE", "LIST")
         if kind is None:
             raise self.wrong()
@@ -357,6 +359,17 @@ class _Parser:
     # --- alter -------------------------------------------------------------------------------------
     def alter_table(self) -> list[s.Statement]:
         table = self.table()
+        note = our_note(self.sql)
+        if note is not None:
+            exact = _Parser(note, self.database)
+            made = exact.alterations(table)
+            if exact.next.kind != END:
+                raise exact.wrong()
+            self.at = len(self.tokens) - 1
+            return made
+        return self.alterations(table)
+
+    def alterations(self, table: str) -> list[s.Statement]:
         made: list[s.Statement] = []
         while not made or self.has(","):
             change = self.alteration(table)
@@ -396,7 +409,10 @@ class _Parser:
 
     def addition(self, table: str) -> s.Statement:
         if self.has("PARTITION"):
-            ((name, bound),) = self.in_parentheses(self.one_partition)
+            added = self.in_parentheses(self.one_partition)
+            if len(added) != 1:
+                raise Unsupported(f"ALTER TABLE {table} adds {len(added)} partitions; add one at a time")
+            ((name, bound),) = added
             return s.AddPartition(table, name, bound)
         unique = self.has("UNIQUE")
         if self.has_one("INDEX", "KEY") or unique:
@@ -439,8 +455,25 @@ def _not_null(column: Column) -> Column:
 
 
 def _typed(kinds: list[ColumnType], bound: list[Any], is_range: bool) -> Any:
-    """Literals of a partition as values of its columns."""
+    """Literals of a partition as values of its columns: of a range a row, of a list rows. Raises: Unsupported."""
+    if not bound or isinstance(bound[0], Literal) != is_range:
+        raise Unsupported(
+            "partitions of ranges have VALUES LESS THAN, those of lists VALUES IN, and at least one value"
+        )
     if is_range:
         padded = bound * len(kinds) if bound == [Literal(MOST, "")] else bound
         return tuple(value_of(kind, each) for kind, each in zip(kinds, padded, strict=False))
     return [tuple(value_of(kind, each) for kind, each in zip(kinds, row, strict=False)) for row in bound]
+
+
+def typed_bound(definition: TableDefinition, bound: list[Any]) -> Any:
+    """What `AddPartition` out of a text says, as values of the table's partition columns. Raises: Unsupported."""
+    partition = definition.partition
+    if not isinstance(partition, (RangePartition, ListPartition)):
+        raise Unsupported(
+            f"table {definition.name} is spread by {partition.describe()} here and gets no partitions; make it as the"
+            " source has it",
+            table=definition.name,
+        )
+    kinds = {column.name: column.type for column in definition.columns}
+    return _typed([kinds[each] for each in partition.columns], bound, isinstance(partition, RangePartition))

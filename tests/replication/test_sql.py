@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -53,6 +54,13 @@ def without_note(sql: str) -> str:
     return sql[: sql.rindex("/* tidemark")].strip()
 
 
+def as_datetime(column: Column) -> Column:
+    default = column.default
+    return replace(
+        column, type=tm.DateTime, default=default.replace(tzinfo=None) if isinstance(default, datetime) else default
+    )
+
+
 def columns(draw: random.Random) -> list[Column]:
     made = [Column("id", tm.Int64)]
     for number, (kind, value) in enumerate(draw.sample(VALUES, draw.randrange(1, 12))):
@@ -85,12 +93,8 @@ def test_definitions_of_every_kind_come_back_from_the_note_and_nearly_so_from_th
         sql = emit(s.CreateTable(definition))
         assert one(sql) == s.CreateTable(definition)
         plain = one(without_note(sql)).definition
-        assert plain.columns == tuple(
-            Column(each.name, each.type, each.nullable, None if each.missing is None else each.default)
-            if each.missing is None and repr(each.type) == "Timestamp"
-            else each
-            for each in known
-        )
+        # A binlog carries Timestamp as DATETIME, and so a server has it.
+        assert plain.columns == tuple(as_datetime(each) if repr(each.type) == "Timestamp" else each for each in known)
         assert (plain.name, plain.primary_key, plain.indexes) == ("shop.t", ("id",), indexes)
         if not (isinstance(partition, tm.HashPartition) and partition.modulo is None and partition.KIND == "hash"):
             assert plain.partition == partition

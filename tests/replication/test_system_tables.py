@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import tidemark as tm
 from engine import types as t
-from engine.errors import SchemaInvalid
+from engine.errors import NoSuchTable, SchemaInvalid, TableExists
+from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
 from engine.schema import Column, TableDefinition, is_system_table
+from engine.types_text import VarChar
 from replication.conflict.roles import Role
 from replication.settings.options import OPTIONS, parse_text, settings, validated
-from replication.system_tables import MADE_WITH_STORE, NDB_REPLICATION_TABLE, SYSTEM_TABLES, verify
+from replication.system_tables import MADE_WITH_STORE, NDB_REPLICATION_TABLE, SYSTEM_TABLES, make_missing, verify
 from tests.conformance.case_types import column_of
+from tests.store.support import open_memory
 
 STATEMENTS = {
     "mysql.ndb_replication": (
@@ -171,3 +179,128 @@ def test_options_that_exclude_each_other_are_refused_together() -> None:
         settings({"log_transaction_id": True, "log_bin_use_v1_row_events": True})
     with pytest.raises(SchemaInvalid, match="row_slice_id"):
         settings({"row_slice_count": 2, "row_slice_id": 2})
+
+
+# --- made with the store ----------------------------------------------------------------------------
+NAMES = [table.name for table in MADE_WITH_STORE]
+
+
+def test_store_that_does_not_replicate_pays_nothing_and_its_tables_have_the_numbers_they_had() -> None:
+    with open_memory() as db:
+        assert db.tables() == [] and db.tables(system=True) == sorted(NAMES)
+        assert all(name in db for name in NAMES) and "mysql.ndb_replication" not in db
+        assert db.status()["tables"] == {}
+        db.create_table("t", [Column("id", t.Int64)], "id")
+        assert db["t"].definition.table_id == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_table_of_the_system_is_there_when_it_is_named_and_ever_after(name: str) -> None:
+    files = MemoryFiles()
+    with open_memory(files) as db:
+        assert len(db[name]) == 0
+        assert verify(db[name].definition) == []
+        assert list(db.status()["tables"]) == [name] and db.tables() == []
+    with open_memory(MemoryFiles(files.disk)) as db:
+        assert list(db.status()["tables"]) == [name]
+        db.checkpoint()
+    with open_memory(MemoryFiles(files.disk)) as db:
+        assert list(db.status()["tables"]) == [name] and db.check()["is_sound"]
+
+
+def test_rows_are_written_and_read_by_the_same_calls_also_in_a_transaction_that_names_the_table_first() -> None:
+    with open_memory() as db:
+        users = db.create_table("t", [Column("id", t.Int64)], "id")
+        with db.transaction() as txn:
+            txn.insert("t", (1,))
+            txn.insert("mysql.ndb_apply_status", (7, 55, "binlog.000001", 4, 120))
+            assert txn.get("mysql.ndb_apply_status", 7).epoch == 55
+        db["mysql.ndb_apply_status"].update(7, {"epoch": 56})
+        assert db["mysql.ndb_apply_status"][7] == (7, 56, "binlog.000001", 4, 120)
+        assert len(users) == 1 and db["mysql.ndb_schema"].definition.table_id > 1
+
+
+def test_threads_that_name_a_table_at_once_get_the_same_one() -> None:
+    with open_memory() as db:
+        start = threading.Barrier(4)
+
+        def name_it(number: int) -> None:
+            start.wait()
+            db["mysql.ndb_apply_status"].insert((number, 1, "f", 1, 1))
+
+        threads = [threading.Thread(target=name_it, args=(number,)) for number in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert len(db["mysql.ndb_apply_status"]) == 4
+
+
+CHANGES = {
+    "drop": lambda db, name: db.drop_table(name),
+    "rename": lambda db, name: db.rename(name, "main.mine"),
+    "rename to": lambda db, name: db.rename("t", name),
+    "add column": lambda db, name: db.add_column(name, Column("x", t.Int8, nullable=True)),
+    "drop column": lambda db, name: db.drop_column(name, "epoch"),
+    "rename column": lambda db, name: db.rename_column(name, "epoch", "x"),
+    "default": lambda db, name: db.set_default(name, "epoch", 3),
+    "widen": lambda db, name: db.widen_column(name, "File", VarChar(300)),
+    "index": lambda db, name: db.create_index(name, "x", "epoch"),
+    "drop index": lambda db, name: db.drop_index(name, "x"),
+    "add partition": lambda db, name: db.add_partition(name, "p", 3),
+    "drop partition": lambda db, name: db.drop_partition(name, "p"),
+}
+
+
+@pytest.mark.parametrize("is_made", [True, False], ids=["made", "not made"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_tables_that_belong_to_the_store_are_not_changed(change: Callable[[Any, str], None], is_made: bool) -> None:
+    with open_memory() as db:
+        db.create_table("t", [Column("id", t.Int64)], "id")
+        if is_made:
+            assert make_missing(db._store) == NAMES and make_missing(db._store) == []
+        for name in NAMES:
+            with pytest.raises(SchemaInvalid, match="belongs to every store"):
+                change(db, name)
+        assert db.tables() == ["main.t"]
+        assert (list(db.status()["tables"]) == ["main.t", *NAMES]) is is_made
+
+
+def test_restore_makes_a_table_of_the_system_itself_but_with_its_definition_only() -> None:
+    with open_memory() as db:
+        table = SYSTEM_TABLES["mysql.ndb_schema"]
+        wrong = [replace(column, type=t.Int8) if column.name == "epoch" else column for column in table.columns]
+        with pytest.raises(SchemaInvalid, match="Missing or wrong type for column 'epoch'"):
+            db.create_table(table.name, wrong, table.primary_key)
+        db.create_table(table.name, table.columns, table.primary_key)
+        with pytest.raises(TableExists):
+            db.create_table(table.name, table.columns, table.primary_key)
+        assert len(db[table.name]) == 0
+
+
+def test_replication_table_is_made_by_one_call_and_is_the_users_own() -> None:
+    with open_memory() as db:
+        table = db.create_replication_table()
+        assert verify(table.definition) == [] and table.definition.name == "mysql.ndb_replication"
+        table.insert((b"d?", b"t%", 0, 7, b"NDB$MAX(x)"))
+        assert db["mysql.ndb_replication"].get((b"d?", b"t%", 0)).conflict_fn == b"NDB$MAX(x)"
+        with pytest.raises(TableExists):
+            db.create_replication_table()
+        db.add_column("mysql.ndb_replication", Column("binlog_row_slice_count", t.UInt32, nullable=True))
+        db.drop_table("mysql.ndb_replication")
+        with pytest.raises(NoSuchTable):
+            db["mysql.ndb_replication"]
+
+
+def test_changes_of_tables_that_belong_to_the_store_are_in_no_view_that_cannot_make_them(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "s", data_memory="64 MiB", redo_log="4 MiB", background=False) as db:
+        db.checkpoint()
+        with tm.open(tmp_path / "s", read_only=True, data_memory="64 MiB") as view:
+            assert view.tables(system=True) == []
+            with pytest.raises(NoSuchTable):
+                view["mysql.ndb_schema"]
+            len(db["mysql.ndb_schema"])
+            db.checkpoint()
+            view.refresh()
+            assert view.tables(system=True) == ["mysql.ndb_schema"] and len(view["mysql.ndb_schema"]) == 0
+    assert tm.database.check_store(tmp_path / "s", data_memory="64 MiB")["is_sound"]

@@ -1,4 +1,4 @@
-"""The command `log`: REDO log, UNDO log and local checkpoints as text or JSON lines."""
+"""The command `log`: REDO log, UNDO log, local checkpoints, binlog and relay log as text or JSON lines."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Any
 
 import click
 
+from engine.errors import Rejected
 from engine.files import PosixFiles
 from engine.ids import MICRO_BITS, SLOT_BITS
+from engine.layout.binlog import FIRST_POSITION
 from recovery.listing import StoreListing
+from replication.binlog.index import Position
 from tidemark.cli.output import cell, json_option, one_line, store_argument, to_json
 
 INDENT = {
@@ -28,45 +31,120 @@ INDENT = {
     "damage": 0,
     "retired": 0,
     "undo group": 0,
+    "event": 0,
+    "torn end": 0,
 }
 OPERATION_INDENT = 2
+BINLOGS = ("binlog", "relay")
+BINLOG_FOLDER = "binlog"
+RELAY_FOLDER = "relay"  # a folder for each channel
 
 
-@click.command("log", short_help="Print the REDO log, the UNDO log or the local checkpoints.")
+@click.command("log", short_help="Print the REDO log, the UNDO log, local checkpoints, binlog or relay log.")
 @store_argument
 @click.option("--redo", "what", flag_value="redo", help="Groups, transactions and operations of the REDO log.")
 @click.option("--undo", "what", flag_value="undo", help="Groups and records of the UNDO log of disk columns.")
 @click.option("--lcp", "what", flag_value="lcp", help="Control files, data files, blocks and rows.")
-@click.option("--from", "from_lsn", type=click.IntRange(min=0), help="Begin at the first group at or behind LSN.")
+@click.option("--binlog", "what", flag_value="binlog", help="Events of the binlog, as SHOW BINLOG EVENTS has them.")
+@click.option("--relay", "what", flag_value="relay", help="Events of the relay log, likewise.")
+@click.option("--from", "start", help="Begin at the first group at or behind LSN; of a binlog, at FILE:POSITION.")
+@click.option("--file", help="Of a binlog or relay log: this file only.")
+@click.option("--channel", help="Of relay logs: that of this channel only.")
 @click.option("--limit", type=click.IntRange(min=0), help="Print so many lines at most.")
 @json_option
 @one_line
-def log(store: Path, what: str | None, from_lsn: int | None, limit: int | None, as_json: bool) -> None:
-    """Print the REDO log, the UNDO log or the local checkpoints; reads only, also while the store is open."""
+def log(
+    store: Path,
+    what: str | None,
+    start: str | None,
+    file: str | None,
+    channel: str | None,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """Print the REDO log, the UNDO log, the local checkpoints, the binlog or the relay log; reads only, also while the
+    store is open.
+    """
     if what is None:
-        raise click.UsageError("say what to print: --redo, --undo or --lcp")
-    if what == "lcp" and from_lsn is not None:
-        raise click.UsageError("--from is a place in a log; use it with --redo or --undo")
+        raise click.UsageError("say what to print: --redo, --undo, --lcp, --binlog or --relay")
+    if file is not None and what not in BINLOGS:
+        raise click.UsageError("--file names a file of a binlog; use it with --binlog or --relay")
+    if channel is not None and what != "relay":
+        raise click.UsageError("--channel names a relay log; use it with --relay")
+    if what == "lcp" and start is not None:
+        raise click.UsageError("--from is a place in a log; use it with --redo, --undo, --binlog or --relay")
     files = PosixFiles(store)
     try:
-        listing = StoreListing(files)
+        entries = _events(files, what, start, file, channel) if what in BINLOGS else _entries(files, what, _lsn(start))
         holder = files.holder()
         if holder is not None:
             click.echo(f"note: process {holder} has the store open; what its files hold now is shown", err=True)
         is_damaged = False
-        for entry in islice(_entries(listing, what, from_lsn), limit):
+        for entry in islice(entries, limit):
             is_damaged = is_damaged or entry["kind"] == "damage"
             click.echo(to_json(entry) if as_json else entry_line(entry))
     finally:
         files.close_all()
+    if is_damaged and what in BINLOGS:
+        raise click.ClickException("BinlogDamaged: see the line that begins with damage")
     if is_damaged:
         raise click.ClickException("LcpDamaged: see the lines that begin with damage; run tidemark check")
 
 
-def _entries(listing: StoreListing, what: str, from_lsn: int | None) -> Iterator[dict[str, Any]]:
+def _lsn(start: str | None) -> int | None:
+    if start is not None and not (start.isascii() and start.isdigit()):
+        raise click.UsageError(f"--from is an LSN, a number from 0 on, with --redo and --undo, got {start!r}")
+    return None if start is None else int(start)
+
+
+def _entries(files: PosixFiles, what: str, from_lsn: int | None) -> Iterator[dict[str, Any]]:
+    listing = StoreListing(files)
     if what == "undo":
         return listing.undo(from_lsn)
     return listing.redo(from_lsn) if what == "redo" else listing.local_checkpoints()
+
+
+def _events(
+    files: PosixFiles, what: str, start: str | None, file: str | None, channel: str | None
+) -> Iterator[dict[str, Any]]:
+    """The events of the binlog, or of every relay log there is; of the one that has the file, if one is named."""
+    from replication.binlog.listing import BinlogListing, bases
+
+    files.read_errors_latch = False
+    begin = _position(start, file)
+    folders = [BINLOG_FOLDER]
+    if what == "relay":
+        channels = files.list(RELAY_FOLDER) if files.exists(RELAY_FOLDER) else ()
+        folders = [f"{RELAY_FOLDER}/{name}" for name in channels if channel in (None, name)]
+    known = [
+        (folder, base)
+        for folder in folders
+        for base in bases(files, folder)
+        if begin is None or begin.file.rpartition(".")[0] == base
+    ]
+    if not known:
+        named = "" if channel is None else f" of channel {channel}"
+        raise Rejected(f"there is no {what} log{named} here" + ("" if begin is None else f" with a file {begin.file}"))
+    if begin is not None and len(known) > 1:
+        raise Rejected(f"{len(known)} channels have a file {begin.file}; say which with --channel")
+    return (
+        ({**entry, "channel": folder.rpartition("/")[2]} if what == "relay" else entry)
+        for folder, base in known
+        for entry in BinlogListing(files, folder, base).entries(begin, file)
+    )
+
+
+def _position(start: str | None, file: str | None) -> Position | None:
+    """Where to begin: FILE:POSITION, a file's beginning, or a position of the file that is named apart."""
+    if start is None:
+        return None if file is None else Position(file, FIRST_POSITION)
+    name, colon, place = start.rpartition(":")
+    if not colon:
+        name, place = ("", start) if start.isdigit() else (start, str(FIRST_POSITION))
+    name = name or file or ""
+    if not name or not (place.isascii() and place.isdigit()):
+        raise click.UsageError(f"--from is FILE:POSITION, or POSITION with --file, got {start!r}")
+    return Position(name, int(place))
 
 
 def entry_line(entry: dict[str, Any]) -> str:

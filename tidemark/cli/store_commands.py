@@ -292,24 +292,79 @@ def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
 
 
 # --- verification ---------------------------------------------------------------------------------
-@click.command(short_help="Verify every file and every row.")
+@click.command(short_help="Verify every file and every row, or the settings of replication.")
 @store_argument
+@click.option("--replication", is_flag=True, help="Look at the settings of replication instead.")
+@click.option(
+    "-o", "--option", "given", multiple=True, metavar="NAME=VALUE", help="With --replication: an option of the site."
+)
+@click.option(
+    "--peer",
+    type=(click.Path(path_type=Path, exists=True, file_okay=False), int),
+    metavar="STORE SERVER_ID",
+    help="With --replication: the other side of a pair.",
+)
 @memory_option
 @json_option
 @one_line
-def check(store: Path, data_memory: str, as_json: bool) -> None:
+def check(
+    store: Path,
+    replication: bool,
+    given: tuple[str, ...],
+    peer: tuple[Path, int] | None,
+    data_memory: str,
+    as_json: bool,
+) -> None:
     """Verify every file, and every row in memory; if the store is open elsewhere, its owner does it.
 
-    Nothing is changed. Exit code 1 if anything is damaged.
+    Nothing is changed. With --replication: system tables, exceptions tables and what mysql.ndb_replication says of each
+    table; of a store that is open elsewhere, as its last local checkpoint has them. Exit code 1 if anything is damaged,
+    or set up wrong.
     """
-    try:
-        with reported("check") as progress:
-            report = check_store(store, progress, data_memory=data_memory)
-    except tm.Locked as locked:
-        report = ask_owner(store, "check", locked)
-    say(report, as_json, lambda: _check_lines(report))
+    if replication:
+        report = _check_replication(store, given, peer, data_memory)
+        say(report, as_json, lambda: _replication_lines(report))
+    elif given or peer:
+        raise click.UsageError("--option and --peer are about replication; use them with --replication")
+    else:
+        try:
+            with reported("check") as progress:
+                report = check_store(store, progress, data_memory=data_memory)
+        except tm.Locked as locked:
+            report = ask_owner(store, "check", locked)
+        say(report, as_json, lambda: _check_lines(report))
     if not report["is_sound"]:
         raise SystemExit(1)
+
+
+def _check_replication(
+    store: Path, given: tuple[str, ...], peer: tuple[Path, int] | None, data_memory: str
+) -> dict[str, Any]:
+    from replication.check import Peer
+    from replication.settings.options import parse_text
+
+    options: dict[str, object] = {}
+    for each in given:
+        name, equals, text = each.partition("=")
+        if not equals:
+            raise click.UsageError(f"--option is NAME=VALUE, got {each!r}")
+        options[name] = parse_text(name, text)
+    other = None
+    if peer is not None:
+        with open_for_reading(peer[0], data_memory, False) as db:
+            other = Peer(peer[1], db.replication_rows())
+    with open_for_reading(store, data_memory, False) as db:
+        return db.check_replication(peer=other, **options)
+
+
+def _replication_lines(report: dict[str, Any]) -> Iterator[str]:
+    for problem in report["problems"]:
+        yield f"problem: {problem}"
+    for note in report["notes"]:
+        yield f"note: {note}"
+    if report["tables"]:
+        yield from table_lines([list(each.values()) for each in report["tables"]], list(report["tables"][0]))
+    yield "sound" if report["is_sound"] else f"{len(report['problems'])} problems"
 
 
 def _check_lines(report: dict[str, Any]) -> Iterator[str]:

@@ -1,0 +1,186 @@
+"""The events of a binlog or relay log for people, as SHOW BINLOG EVENTS has them, with the rows of row events counted.
+
+Reads only, and takes no lock: it works beside a process that writes these files. Where the newest file, which is in
+use, ends within an event, that process has not written it yet, or a crash left it; anywhere else it is damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from engine.errors import BinlogDamaged, FileMissing, Rejected, Unsupported
+from engine.file_protocol import Files
+from engine.layout import binlog as b
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.index import BinlogIndex, Position
+from replication.binlog.reader import StatementMaps, present
+from replication.binlog.row_plan import BodyReader
+from replication.binlog.scan import read_format
+from replication.binlog.table_map import TableMap
+
+Entry = dict[str, Any]
+_INDEX = ".index"
+_NAMES: Final = {
+    b.QUERY_EVENT: "Query",
+    b.STOP_EVENT: "Stop",
+    b.ROTATE_EVENT: "Rotate",
+    b.FORMAT_DESCRIPTION_EVENT: "Format_desc",
+    b.XID_EVENT: "Xid",
+    b.TABLE_MAP_EVENT: "Table_map",
+    b.WRITE_ROWS_V1: "Write_rows_v1",
+    b.UPDATE_ROWS_V1: "Update_rows_v1",
+    b.DELETE_ROWS_V1: "Delete_rows_v1",
+    b.INCIDENT_EVENT: "Incident",
+    b.WRITE_ROWS: "Write_rows",
+    b.UPDATE_ROWS: "Update_rows",
+    b.DELETE_ROWS: "Delete_rows",
+    b.GTID_EVENT: "Gtid",
+    b.ANONYMOUS_GTID_EVENT: "Anonymous_Gtid",
+    b.PREVIOUS_GTIDS_EVENT: "Previous_gtids",
+}
+
+
+def bases(files: Files, folder: str) -> list[str]:
+    """Base names of the binlogs whose index lies in a folder; none if it is not there."""
+    try:
+        names = files.list(folder)
+    except FileMissing:
+        return []
+    return sorted(name.removesuffix(_INDEX) for name in names if name.endswith(_INDEX))
+
+
+class BinlogListing:
+    """Looks at one binlog."""
+
+    def __init__(self, files: Files, folder: str, base: str) -> None:
+        """Raises: BinlogDamaged, FileMissing, Rejected."""
+        self._files = files
+        self._folder = folder
+        self._base = base
+        self.index = BinlogIndex(files, folder, base)
+        self._maps = StatementMaps()
+        self._readers: dict[tuple[TableMap, bytes | None, bytes | None], BodyReader] = {}
+
+    def entries(self, start: Position | None = None, only: str | None = None) -> Iterator[Entry]:
+        """The events from a position (None: the oldest), of `only` one file or to the end; last what ends the reading
+        early, of kind `torn end` or `damage`.
+
+        Raises: Rejected for a file the index does not name.
+        """
+        if not self.index.names:
+            return
+        first = start or Position(only or self.index.names[0], b.FIRST_POSITION)
+        names = self.index.names[self.index.place_of(first.file) :]
+        if only is not None:
+            if only not in names[:1]:
+                raise Rejected(f"{first.file} is not {only}; name one of them", file=first.file)
+            names = [only]
+        for name in names:
+            at = first if name == first.file else Position(name, b.FIRST_POSITION)
+            try:
+                yield from self._file(at)
+            except BinlogDamaged as error:
+                yield self._ended(name, error)
+                return
+
+    def _file(self, start: Position) -> Iterator[Entry]:
+        """Not by a `BinlogReader`: events of a relay log say positions of the source's file. Raises: BinlogDamaged."""
+        name, position = start
+        file = self._files.open(self.index.path(name))
+        self._maps = StatementMaps()
+        try:
+            size = self._files.size(file)
+            if position > size:
+                raise Rejected(f"{name} has {size} bytes, there is nothing at {position}", file=name)
+            has_checksum = read_format(self._files, file, name)[1].checksum == b.CHECKSUM_CRC32
+            while position < size:
+                origin = Origin(name, position)
+                header = e.parse_header(self._files.pread(file, position, min(b.HEADER_BYTES, size - position)), origin)
+                if header.event_bytes > size - position:
+                    raise origin.damaged(f"claims {header.event_bytes} bytes, of which {size - position} are there")
+                event = e.parse(self._files.pread(file, position, header.event_bytes), origin, has_checksum)[1]
+                self._maps.step(event)
+                yield self._entry(origin, header, event)
+                position += header.event_bytes
+        finally:
+            self._files.close(file)
+
+    def _ended(self, name: str, error: BinlogDamaged) -> Entry:
+        is_torn = name == self.index.names[-1] and self._is_in_use(name)
+        place = {"file": name, "position": int(error.evidence.get("position", 0))}
+        if is_torn:
+            text = "the file ends here within an event: it is being written, or a crash left it so"
+            return {"kind": "torn end", **place, "info": text}
+        return {"kind": "damage", **place, "info": error.message}
+
+    def _is_in_use(self, name: str) -> bool:
+        file = self._files.open(self.index.path(name))
+        try:
+            header, _, _ = read_format(self._files, file, name)
+        except BinlogDamaged:
+            return False
+        finally:
+            self._files.close(file)
+        return bool(header.flags & b.FLAG_IN_USE)
+
+    # --- one event -------------------------------------------------------------------------------
+    def _entry(self, origin: Origin, header: e.EventHeader, event: e.Event) -> Entry:
+        entry: Entry = {
+            "kind": "event",
+            "file": origin.file,
+            "position": origin.position,
+            "event": _NAMES.get(header.type, f"Type_{header.type}"),
+            "server_id": header.server_id,
+            "end_position": header.end_position,
+            "info": _info(event),
+        }
+        if isinstance(event, e.Rows):
+            entry["rows"] = self._rows(event, origin)
+        return entry
+
+    def _rows(self, rows: e.Rows, origin: Origin) -> int | None:
+        """How many rows an event has; None where its TABLE_MAP lies before the place reading began at, or tells of a
+        type nobody here can measure.
+        """
+        try:
+            found = self._maps.of(rows, origin)
+            key = (found, rows.before, rows.after)
+            reader = self._readers.get(key)
+            if reader is None:
+                types = [column.type for column in found.columns]
+                reader = self._readers[key] = BodyReader(types, *present(rows), wanted=frozenset())
+        except (BinlogDamaged, Unsupported):
+            return None
+        return sum(chunk.count for chunk in reader.chunks(rows.body, origin))
+
+
+def _info(event: e.Event) -> str:
+    """What the column Info of SHOW BINLOG EVENTS says, conflict flags and transaction id of row events behind it."""
+    match event:
+        case e.FormatDescription():
+            return f"Server ver: {event.server_version.decode(errors='replace')}, Binlog ver: {b.VERSION}"
+        case e.Gtid() if event.number:
+            return f"SET @@SESSION.GTID_NEXT= '{event.source.hex()}:{event.number}'"
+        case e.Gtid():
+            return "SET @@SESSION.GTID_NEXT= 'ANONYMOUS'"
+        case e.Query() if event.database:
+            return f"use `{event.database}`; {event.statement}"
+        case e.Query():
+            return event.statement
+        case TableMap():
+            return f"table_id: {event.table_id} ({event.name})"
+        case e.Rows():
+            words = [f"table_id: {event.table_id}"]
+            words += ["flags: STMT_END_F"] if event.is_statement_end else []
+            words += [f"conflict_flags: {event.conflict_flags}"] if event.conflict_flags else []
+            words += [f"transaction_id: {event.transaction_id}"] if event.transaction_id is not None else []
+            return " ".join(words)
+        case e.Rotate():
+            return f"{event.name};pos={event.position}"
+        case e.Xid():
+            return f"COMMIT /* xid={event.xid} */"
+        case e.Incident():
+            return f"#{event.number} (LOST_EVENTS): {event.message}"
+    return ""

@@ -1,0 +1,101 @@
+"""How far somebody is behind: epochs on their way, where they are, and since when.
+
+Epochs are no consecutive numbers, so they are counted, not subtracted: a trail keeps those that set out and which
+stations they passed. At a source epochs set out when they are in the binlog, and come back around the circle as the max
+replicated epoch; at a replica they set out when the relay log has them. Memory is bounded: of a trail that grows too
+long the oldest epochs are forgotten, and counts become "at least".
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+EPOCHS_MAX = 1 << 16
+
+
+class Stretch(NamedTuple):
+    """The epochs between two stations: behind the first, and up to the second. 0 if there are none."""
+
+    count: int
+    oldest: int
+    newest: int
+
+
+class EpochTrail:
+    """Epochs that have set out and not passed the last station; `stations` are in the order epochs pass them.
+
+    Any thread may call it.
+    """
+
+    def __init__(self, stations: Sequence[str], epochs_max: int = EPOCHS_MAX) -> None:
+        self.stations = tuple(stations)
+        self.newest = 0
+        self._epochs_max = epochs_max
+        self._passed = dict.fromkeys(self.stations, 0)
+        self._epochs: list[int] = []
+        self._times_us: list[int] = []
+        self._forgotten = 0
+        self._mutex = threading.Lock()
+
+    def set_out(self, epoch: int, wall_us: int) -> None:
+        """An epoch sets out; `wall_us` is when it was committed. One that is not newer than all before is passed over:
+        after a restart epochs may be told again.
+        """
+        with self._mutex:
+            if epoch <= self.newest:
+                return
+            self.newest = epoch
+            self._epochs.append(epoch)
+            self._times_us.append(wall_us)
+            self._forget()
+
+    def passed(self, station: str, epoch: int) -> None:
+        """All epochs up to this one have passed a station; it never goes back. Raises: KeyError for no station."""
+        with self._mutex:
+            self._passed[station] = max(self._passed[station], epoch)
+            self._forget()
+
+    def _forget(self) -> None:
+        done = bisect_right(self._epochs, self._passed[self.stations[-1]])
+        if done:
+            self._forgotten = 0
+        surplus = len(self._epochs) - done - self._epochs_max
+        if surplus > 0:
+            self._forgotten += surplus
+            done += surplus
+        if done:
+            del self._epochs[:done], self._times_us[:done]
+
+    def stretches(self) -> dict[str, Stretch]:
+        """The epochs on their way to each station: those that have passed the one before, but not this one."""
+        with self._mutex:
+            return self._stretches()
+
+    def _stretches(self) -> dict[str, Stretch]:
+        found, newest = {}, len(self._epochs)
+        for station in self.stations:
+            oldest = min(bisect_right(self._epochs, self._passed[station]), newest)
+            some = self._epochs[oldest:newest]
+            found[station] = Stretch(len(some), some[0], some[-1]) if some else Stretch(0, 0, 0)
+            newest = oldest
+        return found
+
+    def to_dict(self, now_us: int) -> dict[str, Any]:
+        """Lag in epochs and in seconds (age of the oldest epoch that has not passed the last station), and by station
+        how many epochs are on their way to it, and the newest that passed it.
+        """
+        with self._mutex:
+            stretches = self._stretches()
+            seconds = max(0.0, (now_us - self._times_us[0]) / 1e6) if self._times_us else 0.0
+            return {
+                "newest_epoch": self.newest,
+                "lag_epochs": len(self._epochs) + self._forgotten,
+                "lag_seconds": seconds,
+                "stations": {
+                    station: {"passed_epoch": self._passed[station], "epochs_on_the_way": stretches[station].count}
+                    for station in self.stations
+                },
+            }

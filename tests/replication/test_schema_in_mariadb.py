@@ -1,0 +1,153 @@
+"""Statements of schema changes through a real MariaDB: it executes them, and then has the tables they speak of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.clock import ManualClock
+from engine.file_doubles.memory import MemoryFiles
+from engine.files import PosixFiles
+from engine.schema import ABSENT, Column, TableDefinition
+from replication.binlog.writer import BinlogWriter
+from replication.schema_events import statements_of
+from replication.sql.emit import table_name
+from replication.sql.parse import parse
+from replication.sql.statements import CreateTable
+from tests.replication.mariadb_rig import Server, mysqlbinlog, running_server
+from tests.replication.support import EXTREMES
+from tests.replication.test_schema_events import PARTITIONS, Recorder, base_columns
+from tests.store.support import open_memory
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture
+def site() -> Iterator[tuple[tm.Database, Recorder]]:
+    with open_memory(MemoryFiles(), redo_log="32 MiB") as db:
+        yield db, Recorder(db)
+
+
+def execute(server: Server, recorder: Recorder, folder: Path) -> None:
+    """Through a binlog of ours and mysqlbinlog, as a server would be fed."""
+    folder.mkdir(exist_ok=True)
+    files = PosixFiles(folder)
+    if not files.exists("binlog"):
+        files.make_directory("binlog")
+    writer = BinlogWriter(files, ManualClock())
+    for logged in recorder.changes:
+        for database, text in statements_of(logged):
+            writer.statement(text, database)
+    writer.close()
+    files.close_all()
+    recorder.changes.clear()
+    newest = sorted((folder / "binlog").glob("binlog.0*"))[-1]
+    server.sql(mysqlbinlog("--verify-binlog-checksum", newest))
+
+
+def shown(server: Server, name: str) -> TableDefinition:
+    """The table as the server has it, read by our own parser."""
+    text = server.sql(f"SHOW CREATE TABLE {table_name(name)}").split("\t", 1)[1]
+    # The client's batch mode writes one line.
+    text = re.sub(r"\\(.)", lambda each: {"n": "\n", "t": "\t", "0": "\0"}.get(each[1], each[1]), text)
+    (made,) = parse(text, name.partition(".")[0])
+    assert isinstance(made, CreateTable)
+    return made.definition
+
+
+def as_server_has(column: Column) -> tuple[Any, ...]:
+    """A Timestamp is a DATETIME there, a nullable column without a default has NULL, and LOBs have none."""
+    kind = tm.DateTime if repr(column.type) == "Timestamp" else column.type
+    default = column.default
+    if kind != column.type and default not in (None, ABSENT):
+        default = default.replace(tzinfo=None)
+    if column.type.is_lob or default is None:
+        default = ABSENT
+    return column.name, kind, column.nullable, default
+
+
+def compare(server: Server, definition: TableDefinition, has_partitions: bool = True) -> None:
+    there = shown(server, definition.name)
+    assert list(map(as_server_has, there.columns)) == list(map(as_server_has, definition.columns))
+    assert there.primary_key == definition.primary_key
+    assert sorted(there.indexes, key=repr) == sorted(definition.indexes, key=repr)
+    if has_partitions:
+        pairs = [getattr(each.partition, "partitions", ()) for each in (there, definition)]
+        assert pairs[0] == pairs[1]
+        assert there.partition.fragments == definition.partition.fragments
+
+
+def test_columns_of_every_type_with_defaults(
+    server: Server, site: tuple[tm.Database, Recorder], tmp_path: Path
+) -> None:
+    db, recorder = site
+    columns = [tm.Column("id", tm.Int64)]
+    for number, (kind, values) in enumerate(EXTREMES.items()):
+        # SHOW CREATE TABLE says bytes as they are, six digits of a FLOAT, and no letters outside utf8mb3.
+        default = b"z" if isinstance(values[-1], bytes) else "ü'" if isinstance(values[-1], str) else values[-1]
+        default = kind.members[-1] if isinstance(kind, tm.Enum) else default
+        default = 0.5 if kind == tm.Float32 else default
+        columns.append(tm.Column(f"c{number}", kind, default=default))
+    db.create_table("every.type", columns, "id")
+    execute(server, recorder, tmp_path)
+    compare(server, db["every.type"].definition, has_partitions=False)
+    db.create_table("every.added", base_columns(), "id")
+    for column in columns[1:20]:
+        db.add_column("every.added", column)
+        db.add_column("every.added", tm.Column("n" + column.name, column.type, nullable=True))
+    for column in columns[1:20]:
+        db.set_default("every.added", "n" + column.name, column.default)
+        db.set_default("every.added", column.name)
+    execute(server, recorder, tmp_path)
+    compare(server, db["every.added"].definition, has_partitions=False)
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=range(len(PARTITIONS)))
+def test_every_change_of_tables_partitioned_in_every_way(
+    server: Server, site: tuple[tm.Database, Recorder], tmp_path: Path, partition: Any
+) -> None:
+    db, recorder = site
+    has_sql = not (partition.KIND == "hash" and partition.modulo is None)
+    name = f"p{PARTITIONS.index(partition)}.`t ü"
+    db.create_table(name, base_columns(), ["id", "part"], partition)
+    db.create_index(name, "by name", ["name", "part"])
+    db.add_column(name, tm.Column("added", tm.Timestamp, nullable=True))
+    db.add_column(name, tm.Column("text", tm.Text, default="it's */ here"))
+    db.add_column(name, tm.Column("short", tm.VarChar(9), default="x"))
+    db.widen_column(name, "short", tm.VarChar(90))
+    if isinstance(partition, tm.ListPartition):
+        db.add_partition(name, "more", [9, 8] if len(partition.columns) == 1 else [(9, 9), (8, 8)])
+        db.drop_partition(name, "p")
+    if isinstance(partition, tm.RangePartition):
+        db.add_partition(name, "more", (9, tm.MAXVALUE))
+        db.drop_partition(name, "p")
+    execute(server, recorder, tmp_path)
+    compare(server, db[name].definition, has_sql)
+    db.rename_column(name, "part", "piece")
+    db.rename_column(name, "id", "number")
+    execute(server, recorder, tmp_path)
+    compare(server, db[name].definition, has_sql)
+    # A server cannot have both: while the index is there it keeps the table in one piece.
+    db.create_index(name, "one", "name", unique=True)
+    execute(server, recorder, tmp_path)
+    compare(server, db[name].definition, has_partitions=False)
+    if isinstance(partition, tm.ListPartition):
+        db.add_partition(name, "last", [70] if len(partition.columns) == 1 else [(70, 7)])
+    db.drop_index(name, "one")
+    db.drop_index(name, "by name")
+    db.drop_column(name, "name")
+    db.rename(name, "other.t")
+    execute(server, recorder, tmp_path)
+    compare(server, db["other.t"].definition, has_sql)
+    db.drop_table("other.t")
+    execute(server, recorder, tmp_path)
+    assert server.sql("SHOW TABLES IN other") == ""
