@@ -55,10 +55,11 @@ class Clockwork:
         """
         store = self._store
         with store.latch:
-            if not store.epochs.has_commits:
-                return store.epochs.newest_closed
-            closed, _, sequence = store.epochs.close()
-        store.log.wait(sequence - 1)
+            closed, sequence = store.epochs.newest_closed, 0
+            if store.epochs.has_commits:
+                closed, _, sequence = store.epochs.close()
+        if sequence:
+            store.log.wait(sequence - 1)
         self._write_binlog()
         return closed
 

@@ -31,7 +31,7 @@ from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint, Progress
 from recovery.sysfile import NAMES, Sysfile
 from recovery.system_restart.restart import Restart
-from replication.binlog.attached import AttachedBinlog
+from replication.binlog.attached import AttachedBinlog, leave_mark
 from replication.settings.options import OpenKeywords, divided, settings
 from replication.status_report import ReplicationStatus
 from tidemark.background import Clockwork
@@ -75,6 +75,8 @@ class Database(SchemaCalls):
         self._catalog_turn = threading.Lock()
         files.lock()
         try:
+            if through is not None:
+                leave_mark(files)  # a crash behind the cut must not find a binlog that knows more than the store
             self._opened = Restart(files, options, clock, through, progress).run()
             self._store = self._opened.store
             self._binlog = attach(files, self._opened, settings({}) if replication is None else replication)

@@ -6,10 +6,10 @@ leaves between these steps is found by the next opening: the binlog's own end sa
 those behind it, and rows of the index are made again from the files.
 
 Invariants: (I1) The binlog has every epoch that is to be logged, once, in order, from where it begins: the last one in
-its files is where the log is gone on with. (I2) A store that is opened without its binlog leaves the mark `stopped`
-before anything commits; with the mark, and where the binlog is ahead of its store, what is between is not there to be
-had: an incident says so, and an epoch transaction without rows from where on the binlog is whole again. It is durable
-before the mark goes. (I3) The file with the last epoch is never purged.
+its files is where the log is gone on with. (I2) A store that is opened without its binlog, or goes
+back to an earlier epoch, leaves the mark `stopped` before anything commits. With the mark what is between is not there
+to be had: an incident says so, and an epoch transaction without rows from where on the binlog is whole again. It is
+durable before the mark goes. (I3) The file with the last epoch is never purged.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _INDEX_ROWS_AT_ONCE = 1_000
 
 
 def leave_mark(files: Files) -> None:
-    """Note that the store is opened without its binlog, if it has one. Durable: on return, before anything commits."""
+    """Note that what the store does, or forgets, from now on is not in its binlog, if it has one. Durable: on return."""
     if files.exists(FOLDER) and not files.exists(STOPPED):
         files.close(files.create(STOPPED))
         files.sync_directory(FOLDER)
@@ -111,6 +111,8 @@ class AttachedBinlog:
             set_capture(store.mem, table.address, self._capture_of(table.definition))
         store.on_publish = call_owner(self.reach)
         self._write_epochs(store.epochs.current - 1, store.log.durable_lsn)
+        self._write_index()
+        self._write_schema_rows()
 
     # --- opening ----------------------------------------------------------------------------------
     def _prepare(self, is_new: bool) -> bool:
@@ -136,10 +138,10 @@ class AttachedBinlog:
         """Find the end of what is there, and begin anew if the log does not lead on from it."""
         newest = self._store.epochs.current - 1
         tail, lost_epoch = self._find_tail()
-        is_ahead, has_gap = tail.epoch > newest, tail.epoch < lost_epoch <= self._lcp_epoch
-        if is_apart or is_ahead or has_gap:
-            if self.writer.recovered is not None and (tail.epoch or not is_apart):
-                what = "the store went back" if is_ahead else "epochs were lost" if has_gap else "changes were not logged"
+        has_gap = tail.epoch < lost_epoch <= self._lcp_epoch
+        if is_apart or has_gap:
+            if tail.epoch or has_gap:
+                what = "epochs were lost" if has_gap else "changes were not logged"
                 self.incident(f"{what} behind epoch {tail.epoch}; copy the replica anew")
             written = self._injector.write_empty(newest)
             self.writer.sync()
