@@ -163,13 +163,11 @@ class AttachedBinlog:
         if recovered is None:
             return Tail(0, None, ()), 0
         own_id, base = self._values["server_id"], self.writer.index.base
-        known = None if self._index is None else self._index.newest()
-        if self._index is None or (known is not None and not self._is_before(known[1], recovered)):
+        if self._index is None:
             tail = last_epoch(self._files, FOLDER, base, recovered, own_id)
-            if self._index is not None and known is not None:
-                self._index.delete_behind(tail.epoch)
             self._epoch_file = tail.end.file if tail.end is not None else self._epoch_file
-            return tail, known[0] if known is not None and known[0] > tail.epoch else 0
+            return tail, 0
+        known, lost_epoch = self._known_end(self._index, recovered)
         if known is None:
             tail, start = Tail(0, None, ()), Position(self.writer.index.names[0], b.FIRST_POSITION)
         else:
@@ -181,21 +179,37 @@ class AttachedBinlog:
         self._indexed = start
         self._index_lags = tail.end not in (None, start)
         self._write_index()
-        self._sweep_index()
-        return tail, 0
+        self._sweep_index(self._index)
+        return tail, lost_epoch
 
-    def _is_before(self, place: Position, end: Position) -> bool:
-        index = self.writer.index
-        if place.file not in index.names:
-            return False
-        return (index.place_of(place.file), place.position) <= (index.place_of(end.file), end.position)
+    def _known_end(self, table: IndexTable, recovered: Position) -> tuple[tuple[int, Position] | None, int]:
+        """(last epoch of the index that the files have, with its end; last one they have not, else 0). Rows of what a
+        crash took from a file that was not synced are deleted: nothing is ever written there again.
+        """
+        index, lost_epoch = self.writer.index, 0
+        while True:
+            known = table.newest()
+            if known is None:
+                return None, lost_epoch
+            end = known[1]
+            held = 0
+            if end.file in index.names:
+                held = recovered.position if end.file == recovered.file else self._files.size(index.path(end.file))
+            if end.position <= held:
+                return known, lost_epoch
+            lost_epoch = max(lost_epoch, known[0])
+            try:
+                table.delete_behind(Position(end.file, held))
+            except Retryable as error:
+                # A full log, for one: the store must open all the same, and all rows are made again when it has room.
+                _log.warning("ndb_binlog_index names places that are gone: %s", error)
+                return None, lost_epoch
 
-    def _sweep_index(self) -> None:
+    def _sweep_index(self, table: IndexTable) -> None:
         """Delete rows of files that were purged."""
-        assert self._index is not None
         try:
-            for name in self._index.files() - set(self.writer.index.names):
-                self._index.delete_file(name)
+            for name in table.files() - set(self.writer.index.names):
+                table.delete_file(name)
         except Retryable as error:
             _log.warning("rows of purged files stay in ndb_binlog_index: %s", error)
 
@@ -404,7 +418,7 @@ class AttachedBinlog:
                 return []
             gone = index.purge_to(max(wanted, key=index.place_of))
             if gone and self._index is not None:
-                self._sweep_index()
+                self._sweep_index(self._index)
             return gone
 
     def _expire(self) -> None:

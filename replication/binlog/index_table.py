@@ -82,6 +82,6 @@ class IndexTable:
         """Delete the rows of a file that is gone."""
         self._run(conditional_changes.delete_where, col("File") == name)
 
-    def delete_behind(self, epoch: int) -> None:
-        """Delete the rows of epochs behind this one, which the files have lost."""
-        self._run(conditional_changes.delete_where, col("epoch") > epoch)
+    def delete_behind(self, end: Position) -> None:
+        """Delete the rows of epochs that end in this file and behind this place."""
+        self._run(conditional_changes.delete_where, (col("next_file") == end.file) & (col("next_position") > end.position))
