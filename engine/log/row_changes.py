@@ -67,8 +67,9 @@ class RowChanges:
 
     `before` and `after`: the words of `words` at which images begin, None if the kind has none. Images are those of
     `row_format`; of a table with disk columns they have a disk part only where the flags say so. The images before of
-    KIND_REFRESH (of an absent row) and KIND_READ have nothing but the key. Of a table that did not log
-    images before there are no UPDATEs and DELETEs. Shapes: one number a row in each of `before`, `after`, `txids`, `any_values`, `authors`.
+    KIND_REFRESH (of an absent row) and KIND_READ have nothing but the key. Of a table that did not log images before
+    there are no UPDATEs and DELETEs. Shapes: one number a row in each of `before`, `after`, `txids`, `any_values`,
+    `authors`.
     """
 
     row_format: RowFormat

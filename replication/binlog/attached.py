@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from engine.log.follower import EpochChanges, LogFollower
     from engine.schema import TableDefinition
     from engine.store import Store
-    from replication.status_report import ReplicationStatus
     from replication.binlog.epoch_counts import IndexRow
+    from replication.status_report import ReplicationStatus
 
 _log = logging.getLogger("tidemark.binlog")
 
@@ -58,7 +58,7 @@ _INDEX_ROWS_AT_ONCE = 1_000
 
 
 def leave_mark(files: Files) -> None:
-    """Note that what the store does, or forgets, from now on is not in its binlog, if it has one. Durable: on return."""
+    """Note that what the store does, or forgets, now is not in its binlog, if it has one. Durable: on return."""
     if files.exists(FOLDER) and not files.exists(STOPPED):
         files.close(files.create(STOPPED))
         files.sync_directory(FOLDER)
@@ -76,8 +76,8 @@ class AttachedBinlog:
         lcp_epoch: int = 0,
         is_new: bool = False,
     ) -> None:
-        """`values` are those of `options.settings` with a `log_bin`; `lcp_epoch` is that of the newest local checkpoint,
-        `is_new` whether the store was made just now. The log and the epochs are those of a store that is about to open.
+        """`values` are those of `options.settings` with a `log_bin`; `lcp_epoch` is that of the newest local
+        checkpoint, `is_new` whether the store was made just now. The log and the epochs are those of a store that is about to open.
 
         Durable: the epochs the binlog lacked, on return. Raises: Rejected, BinlogDamaged, FileMissing, StorageFull.
         """
@@ -240,7 +240,9 @@ class AttachedBinlog:
         """
         values = settings({**self._values, name: value})
         if BY_NAME[name].effect is Effect.OPEN or name == "log_binlog_index":
-            raise Rejected(f"option {name} counts from the next opening; close the store and give it there", option=name)
+            raise Rejected(
+                f"option {name} counts from the next opening; close the store and give it there", option=name
+            )
         with self._turn:
             is_other_version = values["log_bin_use_v1_row_events"] != self._values["log_bin_use_v1_row_events"]
             if is_other_version:
@@ -255,8 +257,8 @@ class AttachedBinlog:
 
     # --- epochs -----------------------------------------------------------------------------------
     def write_closed_epochs(self) -> int:
-        """Write the closed epochs that are not in the binlog yet, and their rows of the index; the newest one it is done
-        with. Durable: as `sync_binlog` says. Raises: StorageFull, and the next call goes on where this one had to stop;
+        """Write the closed epochs that are not in the binlog yet, and their rows of the index; the newest one it is
+        done with. Durable: as `sync_binlog` says. Raises: StorageFull, and the next call goes on where this one had to stop;
         StoreFailed.
         """
         with self._turn:
@@ -266,8 +268,8 @@ class AttachedBinlog:
             return self._handled
 
     def reach(self, epoch: int) -> None:
-        """Return when the binlog holds durably what is to be logged up to an epoch: a local checkpoint of it is about to
-        be published. Nothing is written to the store, which may have no room until that is done. Raises: StorageFull,
+        """Return when the binlog holds durably what is to be logged up to an epoch: a local checkpoint of it is about
+        to be published. Nothing is written to the store, which may have no room until that is done. Raises: StorageFull,
         StoreFailed.
         """
         if self._handled < epoch:
@@ -327,7 +329,10 @@ class AttachedBinlog:
             _log.info("epoch %d: %d rows, %s to %s", written.epoch, rows, tuple(written.start), tuple(written.end))
 
     def incident(self, message: str) -> None:
-        """Write that something is missing from here on; a replica stops there. Durable: on return. Raises: StorageFull."""
+        """Write that something is missing from here on; a replica stops there. Durable: on return.
+
+        Raises: StorageFull.
+        """
         with self._turn:
             self.writer.incident(message)
             self.writer.sync()
@@ -437,7 +442,12 @@ class AttachedBinlog:
 
     def register(self, status: ReplicationStatus) -> None:
         """Let the status variables of the binlog be what they are here."""
-        for name in ("latest_epoch", "latest_trans_epoch", "latest_received_binlog_epoch", "latest_handled_binlog_epoch"):
+        for name in (
+            "latest_epoch",
+            "latest_trans_epoch",
+            "latest_received_binlog_epoch",
+            "latest_handled_binlog_epoch",
+        ):
             status.gauge(name, functools.partial(self._gauge, name))
 
     def _gauge(self, name: str) -> int:

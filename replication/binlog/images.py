@@ -115,8 +115,8 @@ class RowBatch:
     `kind` says what happened to them; WRITE needs images after, DELETE images before, UPDATE both. `transaction_ids`,
     `conflict_flags` and `server_ids` have one number a row, None for no flags and for the own server. With `as_called`
     rows are logged as `kind` with full images, whatever the table's rule: rows of system tables. With `is_read` rows
-    are UPDATEs of the key alone that change nothing and are logged all the same: tracked reads. Images without disk part are
-    logged without disk columns.
+    are UPDATEs of the key alone that change nothing and are logged all the same: tracked reads. Images without disk
+    part are logged without disk columns.
     """
 
     plans: TablePlans

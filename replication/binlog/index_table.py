@@ -22,6 +22,7 @@ from replication.system_tables import NDB_BINLOG_INDEX, make
 if TYPE_CHECKING:
     from engine.store import Store
     from engine.table import Table
+    from engine.transaction import Transaction
     from replication.binlog.epoch_counts import IndexRow
 
 
@@ -43,7 +44,7 @@ class IndexTable:
 
     def _run(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """One transaction that is not logged. Raises: Retryable errors, and nothing has changed."""
-        txn = self._store.begin(NO_LOGGING)
+        txn: Transaction = self._store.begin(NO_LOGGING)
         try:
             result = work(txn, self._table, *arguments)
             txn.commit(False)
@@ -84,4 +85,6 @@ class IndexTable:
 
     def delete_behind(self, end: Position) -> None:
         """Delete the rows of epochs that end in this file and behind this place."""
-        self._run(conditional_changes.delete_where, (col("next_file") == end.file) & (col("next_position") > end.position))
+        self._run(
+            conditional_changes.delete_where, (col("next_file") == end.file) & (col("next_position") > end.position)
+        )

@@ -37,7 +37,7 @@ _PLANS_MAX = 4_096
 
 @dataclass(frozen=True)
 class TableRule:
-    """How a table is logged; `rule` None: not at all. `slice_count` slices share its rows, this site logs `slice_id`."""
+    """How a table is logged; `rule` None: not at all. `slice_count` slices share its rows, this site logs one."""
 
     rule: ImageRule | None
     slice_count: int = 1

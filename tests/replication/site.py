@@ -86,7 +86,9 @@ def _rows(maps, read):
     for chunk in maps.reader(event, origin).chunks(event.body, origin):
         for number in range(chunk.count):
             images = [
-                {names[place]: column[number].as_py() for place, column in image.items()} if present is not None else None
+                {names[place]: column[number].as_py() for place, column in image.items()}
+                if present is not None
+                else None
                 for present, image in ((event.before, chunk.before), (event.after, chunk.after))
             ]
             yield Row(

@@ -56,9 +56,7 @@ def test_binlog_says_what_transactions_did_by_every_type(number, seed):
     history = History(db, random.Random(seed), with_disk=True)
     history.run(60)
     found = [
-        (each.epoch, row.table, row.kind, row.before, row.after)
-        for each in epochs_in(db._files)
-        for row in each.rows
+        (each.epoch, row.table, row.kind, row.before, row.after) for each in epochs_in(db._files) for row in each.rows
     ]
     wanted = history.expected(number)
     assert sorted(found, key=repr) == sorted(wanted, key=repr)
@@ -92,7 +90,9 @@ def test_binlog_applied_strictly_makes_the_tables_of_the_store_over_many_opening
 
 
 def test_transaction_larger_than_memory_is_in_the_binlog_whole():
-    db, table = site(transaction_memory="64 KiB", transaction_limit="4 MiB", redo_log="4 MiB", binlog_cache_size="4 KiB")
+    db, table = site(
+        transaction_memory="64 KiB", transaction_limit="4 MiB", redo_log="4 MiB", binlog_cache_size="4 KiB"
+    )
     with db.transaction() as txn:
         for number in range(3_000):
             txn.insert("test.account", (number, "owner", 1.0, "x" * 100))

@@ -1,4 +1,4 @@
-"""Power loss at every write of a store with a binlog: the next opening's binlog is what the store did, epoch by epoch."""
+"""Power loss at every write of a store with a binlog: the next opening's binlog is what the store did."""
 
 from __future__ import annotations
 

@@ -51,7 +51,9 @@ def test_server_fed_with_a_store_s_binlog_ends_with_equal_tables(server, tmp_pat
     for name, columns in (("d.memory", "id, number, name, text"), ("d.disk", "id, number, comment")):
         said = server.sql(f"SELECT {columns} FROM {name} ORDER BY id")
         rows = [[None if cell == "NULL" else cell for cell in line.split("\t")] for line in said.splitlines()]
-        wanted = [[None if v is None else str(v) for v in row.values()] for _, row in sorted(history.tables[name].items())]
+        wanted = [
+            [None if v is None else str(v) for v in row.values()] for _, row in sorted(history.tables[name].items())
+        ]
         assert rows == wanted
     if number == 0:
         (epoch,) = server.sql("SELECT epoch FROM mysql.ndb_apply_status WHERE server_id = 1").split()

@@ -218,7 +218,7 @@ def test_positions_are_not_logged_without_the_option():
 
 
 def test_index_rows_of_epoch_209_with_origin_13_are_those_of_the_manual():
-    """The example of the RonDB documentation: epoch 13 of cluster A (server 1), applied in B (server 7) in epoch 209."""
+    """The example of RonDB's documentation: epoch 13 of cluster A (server 1), applied in B (server 7) in epoch 209."""
     stage = Stage(log_apply_status=True, log_orig=True, log_replica_updates=True)
     written = stage.write(
         209, positions((1, 13), any_values=1), inserts(1, 2, any_values=1), updates(3, any_values=1), updates(4)
