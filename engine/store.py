@@ -20,6 +20,7 @@ from engine.errors import (
 )
 from engine.index.online import IndexBuild, drop_index
 from engine.index.unique_build import UniqueBuild
+from engine.kernels.before_images import set_capture
 from engine.layout.arena import S_REDO_FREE, S_REDO_RESERVED
 from engine.layout.disk import UNDO_MARK_WORDS
 from engine.layout.redo import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
@@ -97,7 +98,11 @@ class Store(Transactions):
         tablespace = None
         if definition.has_disk and self.disk is not None:
             tablespace = self.space.named(definition.tablespace or DEFAULT_NAME).address
-        return Table(self.arena, definition, self.seed, self.disk, tablespace)
+        table = Table(self.arena, definition, self.seed, self.disk, tablespace)
+        capture = self.capture_of(definition)
+        if capture:
+            set_capture(self.mem, table.address, capture)
+        return table
 
     def _publish(self, table: Table) -> None:
         self.tables[table.name] = table

@@ -21,7 +21,7 @@ from engine.errors import (
 from engine.ids import first_txid
 from engine.kernels.begin import begin_transaction, reserve_redo
 from engine.kernels.commit import abort_step
-from engine.layout.arena import OK, S_INDEX_GENERATION, X_GENERATION
+from engine.layout.arena import CAPTURE_NONE, OK, S_INDEX_GENERATION, X_GENERATION
 from engine.limits import TRANSACTIONS_OPEN_MAX
 from engine.locks import LockTable
 from engine.table import DroppedFragment, Table
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from engine.log.redo import RedoLog
     from engine.memory.arena import Arena, Words
     from engine.options import Options
+    from engine.schema import TableDefinition
     from engine.snapshot import Snapshots
     from engine.spool_files import SpoolFiles
 
@@ -104,6 +105,8 @@ class Transactions:
         self.on_redo_full: Callable[[], None] = lambda: None
         # A local checkpoint of an epoch is about to be published: returns when who follows the log has read up to it.
         self.on_publish: Callable[[int], None] = lambda epoch: None
+        # What operations on a table leave in the log for who follows it; asked when the table is made.
+        self.capture_of: Callable[[TableDefinition], int] = lambda definition: CAPTURE_NONE
         self.follows_log = False  # whether somebody does; then a schema change has an epoch of its own
         # Tables that are made when they are first named; not asked with `schema_latch` held.
         self.make_named: Callable[[str], Table | None] = lambda name: None

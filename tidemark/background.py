@@ -1,5 +1,5 @@
 """The threads of an open store: one closes epochs and writes the sysfile, one makes local checkpoints,
-one writes disk pages ahead of need.
+one writes disk pages ahead of need, one the binlog if there is one.
 
 Each has one owner, is joined at close, and its failure fails the store (D13).
 """
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from engine.file_protocol import Files
     from recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint, Progress
     from recovery.system_restart.restart import Opened
+    from replication.binlog.attached import AttachedBinlog
 
 _log = logging.getLogger("tidemark")
 
 LCP_POLL_SECONDS = 0.2
 PAGES_POLL_SECONDS = 0.02
+BINLOG_POLL_SECONDS = 1.0
 RETRY_PAUSE_SECONDS = 5.0
 
 
@@ -30,11 +32,15 @@ class Clockwork:
     too.
     """
 
-    def __init__(self, opened: Opened, files: Files, lcp: LocalCheckpoint) -> None:
+    def __init__(
+        self, opened: Opened, files: Files, lcp: LocalCheckpoint, binlog: AttachedBinlog | None = None
+    ) -> None:
         self._store = opened.store
         self._keeper = opened.keeper
         self._files = files
         self._lcp = lcp
+        self._binlog = binlog
+        self._binlog_wanted = threading.Event()
         self.lcp_turn = threading.Lock()
         self._sysfile_turn = threading.Lock()
         self._stop = threading.Event()
@@ -44,13 +50,17 @@ class Clockwork:
 
     # --- one step each ---------------------------------------------------------------------------
     def advance_epoch(self) -> int:
-        """Close the open epoch if it has commits, make it durable; the newest closed epoch."""
+        """Close the open epoch if it has commits, make it durable; the newest closed epoch. Without threads the binlog
+        has it then. Raises: StorageFull for the binlog, StoreFailed.
+        """
         store = self._store
         with store.latch:
-            if not store.epochs.has_commits:
-                return store.epochs.newest_closed
-            closed, _, sequence = store.epochs.close()
-        store.log.wait(sequence - 1)
+            closed, sequence = store.epochs.newest_closed, 0
+            if store.epochs.has_commits:
+                closed, _, sequence = store.epochs.close()
+        if sequence:
+            store.log.wait(sequence - 1)
+        self._write_binlog()
         return closed
 
     def advance_gci(self, is_last: bool = False) -> None:
@@ -78,6 +88,12 @@ class Clockwork:
             )
             if store.disk.is_filtering and not is_last:
                 self._keeper.write()  # the other copy too: the filter goes as far as both say
+        self._write_binlog()
+
+    def _write_binlog(self) -> None:
+        if self._binlog is not None and not self._threads:
+            self._binlog.write_closed_epochs()
+        self._binlog_wanted.set()
 
     def local_checkpoint(self, progress: Progress | None = None) -> LcpReport:
         """Make a local checkpoint now, after the one that may be running."""
@@ -98,6 +114,7 @@ class Clockwork:
             ("tidemark-epochs", self._run_epochs),
             ("tidemark-lcp", self._run_lcp),
             ("tidemark-pages", self._run_pages),
+            *([("tidemark-binlog", self._run_binlog)] if self._binlog is not None else []),
         )
         for name, work in works:
             thread = threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
@@ -108,6 +125,7 @@ class Clockwork:
         """Stop and join the threads; a running local checkpoint is finished first."""
         self._stop.set()
         self._lcp_wanted.set()
+        self._binlog_wanted.set()
         self._store.disk.has_writer = False
         self._store.disk.writer_wanted.set()
         for thread in self._threads:
@@ -161,6 +179,20 @@ class Clockwork:
                     # Pages that were not written stay dirty. Who needs their frames is told the same.
                     _log.warning("disk pages not written ahead of need: %s", error)
                     self._stop.wait(RETRY_PAUSE_SECONDS)
+
+    def _run_binlog(self) -> None:
+        """Write closed epochs into the binlog. While its disk is full the log keeps them, and in the end holds commits
+        back.
+        """
+        assert self._binlog is not None
+        while not self._stop.is_set():
+            self._binlog_wanted.wait(BINLOG_POLL_SECONDS)
+            self._binlog_wanted.clear()
+            try:
+                self._binlog.write_closed_epochs()
+            except (StorageFull, TooManyFiles) as error:
+                _log.warning("epochs wait for the binlog: %s", error)
+                self._stop.wait(RETRY_PAUSE_SECONDS)
 
     def _is_due(self) -> bool:
         store = self._store

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from engine.catalog import Catalog
@@ -23,7 +23,7 @@ from engine.errors import (
     Unsupported,
 )
 from engine.files import PosixFiles
-from engine.options import OptionKeywords, Options
+from engine.options import Options
 from engine.outcome import find_outcome
 from engine.owner import call_owner
 from recovery.check import check_closed, check_live
@@ -31,8 +31,11 @@ from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint, Progress
 from recovery.sysfile import NAMES, Sysfile
 from recovery.system_restart.restart import Restart
+from replication.binlog.attached import AttachedBinlog, leave_mark
+from replication.settings.options import OpenKeywords, divided, settings
 from replication.status_report import ReplicationStatus
 from tidemark.background import Clockwork
+from tidemark.binlog import attach
 from tidemark.control_socket import serve
 from tidemark.handles import index_counters
 from tidemark.locator import Locator
@@ -63,6 +66,7 @@ class Database(SchemaCalls):
         directory: str | None = None,
         through: int | None = None,
         progress: Progress | None = None,
+        replication: Mapping[str, Any] | None = None,
     ) -> None:
         self._files = files
         self._options = options
@@ -71,8 +75,11 @@ class Database(SchemaCalls):
         self._catalog_turn = threading.Lock()
         files.lock()
         try:
+            if through is not None:
+                leave_mark(files)  # a crash behind the cut must not find a binlog that knows more than the store
             self._opened = Restart(files, options, clock, through, progress).run()
             self._store = self._opened.store
+            self._binlog = attach(files, self._opened, settings({}) if replication is None else replication)
             self._store.make_named = call_owner(self._make_named)
             self._replication = self._replication_status()
             self._open_catalog()
@@ -87,7 +94,7 @@ class Database(SchemaCalls):
             self._store, files, opened.identity, sink, opened.sysfile.next_lcp_id, opened.unsound
         )
         self._lcp.last_start_lsn = opened.controls[0].start_lsn if opened.controls else 0
-        self._clockwork = Clockwork(opened, files, self._lcp)
+        self._clockwork = Clockwork(opened, files, self._lcp, self._binlog)
         self._control = None
         if options.background:
             # What was replayed once need not be replayed again, and what was found damaged needs a successor.
@@ -119,6 +126,9 @@ class Database(SchemaCalls):
                 for txn in list(store.locks.by_slot.values()):
                     txn.rollback()
                 self._clockwork.advance_gci(is_last=True)
+                if self._binlog is not None:
+                    self._binlog.close()
+                    store.log.flush()
         finally:
             try:
                 store.disk.close()
@@ -179,6 +189,11 @@ class Database(SchemaCalls):
         """
         self.check_usable()
         return self._store.snapshots.begin(self._store, Snapshot)
+
+    @property
+    def binlog(self) -> AttachedBinlog | None:
+        """The binlog, to be rotated and purged by; None for a store that was opened without `log_bin`."""
+        return self._binlog
 
     def outcome(self, txid: int) -> str:
         """What became of a transaction: "committed", "aborted", or "unknown" if it is older than the kept log."""
@@ -258,6 +273,7 @@ class Database(SchemaCalls):
             },
             "epoch": {"current": store.epochs.current, "newest_closed": store.epochs.newest_closed},
             "log": store.log.counters(),
+            "binlog": None if self._binlog is None else self._binlog.counters(),
             "lcp": {
                 "completed": self._lcp.completed,
                 "abandoned": self._lcp.abandoned,
@@ -284,6 +300,8 @@ class Database(SchemaCalls):
         """The status variables of replication; whoever counts one registers it there."""
         status, epochs = ReplicationStatus(), self._store.epochs
         status.gauge("epoch", lambda: epochs.current)
+        if self._binlog is not None:
+            self._binlog.register(status)
         return status
 
     def space_report(self) -> dict[str, Any]:
@@ -302,27 +320,27 @@ def open_database(
     path: str | os.PathLike[str],
     through: int | None = None,
     progress: Progress | None = None,
-    **options: Unpack[OptionKeywords],
+    **options: Unpack[OpenKeywords],
 ) -> Database:
     """Open the store in a directory (a path or a `Locator`), making it if it is missing, and restart it.
 
     Raises: Locked (another process has it), Damaged, Incompatible, SchemaInvalid for options, FileMissing with
     create=False.
     """
-    parsed = Options.from_keywords(options)
+    parsed, replication = divided(options)
     files = PosixFiles(path, create=parsed.create)
-    return Database(files, parsed, SystemClock(), files.directory, through, progress)
+    return Database(files, parsed, SystemClock(), files.directory, through, progress, replication)
 
 
 def check_store(
-    path: str | os.PathLike[str], progress: Progress | None = None, **options: Unpack[OptionKeywords]
+    path: str | os.PathLike[str], progress: Progress | None = None, **options: Unpack[OpenKeywords]
 ) -> dict[str, Any]:
     """Verify the store in a directory, which nobody may have open; returns a report as `Database.check` does.
 
     Every file is read and the store is brought back in memory; but for the lock not one byte is written. Raises:
     Locked, FileMissing if there is no store.
     """
-    parsed = Options.from_keywords(options)
+    parsed = divided(options)[0]
     files = PosixFiles(path)
     if not any(files.exists(name) for name in NAMES):
         files.close_all()

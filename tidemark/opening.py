@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from engine.clock import SystemClock
 from engine.errors import SchemaInvalid
 from engine.files import PosixFiles
-from engine.options import OptionKeywords, Options
+from replication.settings.options import OpenKeywords, divided
 from tidemark.database import Database, open_database
 from tidemark.locator import Locator
 from tidemark.read_only import ReadOnlyDatabase
@@ -32,7 +32,7 @@ def open_or_attach(  # type: ignore[overload-overlap]  # a Locator is a path too
     through: int | None = None,
     read_only: None = None,
     progress: Progress | None = None,
-    **options: Unpack[OptionKeywords],
+    **options: Unpack[OpenKeywords],
 ) -> Database | ReadOnlyDatabase: ...
 @overload
 def open_or_attach(
@@ -40,7 +40,7 @@ def open_or_attach(
     through: int | None = None,
     read_only: Literal[False] | None = None,
     progress: Progress | None = None,
-    **options: Unpack[OptionKeywords],
+    **options: Unpack[OpenKeywords],
 ) -> Database: ...
 def open_or_attach(
     path: str | os.PathLike[str],
@@ -57,7 +57,8 @@ def open_or_attach(
     is what a `Locator` says, and otherwise False.
     progress: called with (rows loaded, rows in all, "rows") while the local checkpoint is loaded, from the loading
     threads, one at a time; what it raises ends the opening.
-    options: those of `tidemark.Options`.
+    options: those of `tidemark.Options`, and those of replication that belong to a store
+        (`replication/settings/options.py`): with `server_id` and `log_bin` its changes are logged in MySQL's format.
 
     Raises: Locked (another process has it), Damaged, Incompatible, SchemaInvalid for options, FileMissing with
     create=False; with read_only as `ReadOnlyDatabase.refresh`.
@@ -72,7 +73,7 @@ def open_or_attach(
             raise SchemaInvalid(f"there is no option {name!r}; did you mean read_only?", option=name)
     if not read_only:
         return open_database(path, through, progress, **options)
-    parsed = Options.from_keywords(options)
+    parsed = divided(options)[0]
     for name in (*options, *(["through"] if through is not None else [])):
         if name not in READ_ONLY_OPTIONS:
             raise SchemaInvalid(f"option {name} has no meaning with read_only=True; leave it out", option=name)

@@ -20,9 +20,11 @@ from engine.layout.arena import COUNT_SHIFT, ST_INVARIANT, ST_MORE, ST_SPACE
 from engine.layout.redo import (
     ANY_VALUE_MASK,
     AUTHOR_SHIFT,
+    KIND_DELETE,
     KIND_INSERT,
     KIND_NOOP,
     KIND_SCHEMA,
+    KIND_UPDATE,
     TABLE_MASK,
 )
 from engine.layout.row_changes import (
@@ -40,6 +42,7 @@ from engine.layout.row_changes import (
     RECORD_LIST_WORDS,
     ROW_LIST_WORDS,
     RW_AFTER_DISK,
+    RW_BEFORE,
     RW_BEFORE_DISK,
     RW_IS_AGAIN,
     RW_KIND,
@@ -64,8 +67,9 @@ class RowChanges:
 
     `before` and `after`: the words of `words` at which images begin, None if the kind has none. Images are those of
     `row_format`; of a table with disk columns they have a disk part only where the flags say so. The images before of
-    KIND_REFRESH (of an absent row) and KIND_READ have nothing but the key. An UPDATE of a table that does not log
-    images before has None. Shapes: one number a row in each of `before`, `after`, `txids`, `any_values`, `authors`.
+    KIND_REFRESH (of an absent row) and KIND_READ have nothing but the key. Of a table that did not log images before
+    there are no UPDATEs and DELETEs. Shapes: one number a row in each of `before`, `after`, `txids`, `any_values`,
+    `authors`.
     """
 
     row_format: RowFormat
@@ -285,6 +289,10 @@ def _joined(rows: Words) -> Words:
 def _batches(words: Words, rows: Words, row_format: RowFormat) -> Iterator[RowChanges]:
     """Runs of one kind, with whole images."""
     rows = _joined(rows)
+    # What a table that did not log images before changed cannot be told: parts that stayed stand nowhere in the log.
+    is_untold = (rows[:, RW_BEFORE] == PART_NONE) & np.isin(rows[:, RW_KIND], (KIND_UPDATE, KIND_DELETE))
+    if is_untold.any():
+        rows = np.ascontiguousarray(rows[~is_untold])
     if not len(rows):
         return
     shape = _shape(row_format)

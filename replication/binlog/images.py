@@ -114,7 +114,9 @@ class RowBatch:
 
     `kind` says what happened to them; WRITE needs images after, DELETE images before, UPDATE both. `transaction_ids`,
     `conflict_flags` and `server_ids` have one number a row, None for no flags and for the own server. With `as_called`
-    rows are logged as `kind` with full images, whatever the table's rule: rows of system tables, refreshes.
+    rows are logged as `kind` with full images, whatever the table's rule: rows of system tables. With `is_read` rows
+    are UPDATEs of the key alone that change nothing and are logged all the same: tracked reads. Images without disk
+    part are logged without disk columns.
     """
 
     plans: TablePlans
@@ -125,6 +127,9 @@ class RowBatch:
     conflict_flags: Words | None = None
     server_ids: Words | None = None
     as_called: bool = False
+    is_read: bool = False
+    before_has_disk: bool = True
+    after_has_disk: bool = True
 
     def __post_init__(self) -> None:
         has = (self.rows.before is not None, self.rows.after is not None)
@@ -154,11 +159,12 @@ class Run(NamedTuple):
     rows: int
 
 
-def _of(plans: TablePlans, present: Present, changed: tuple[int, ...]) -> ImagePlan:
+def _of(plans: TablePlans, present: Present, changed: tuple[int, ...], has_disk: bool) -> ImagePlan:
     if present is Present.FULL:
-        return plans.every
+        return plans.every if has_disk else plans.memory
     if present is Present.KEY:
         return plans.key
+    changed = plans.kept(changed, has_disk)
     if present is Present.CHANGED:
         return plans.of(changed)
     return plans.of(tuple(sorted({*plans.key_positions, *changed})))
@@ -168,21 +174,33 @@ def _images(batch: RowBatch, changed: tuple[int, ...]) -> tuple[int, ImagePlan |
     """(kind of the event, plan of the image before, of the image after)."""
     plans, rule = batch.plans, batch.rule
     if batch.kind == WRITE:
-        return WRITE, None, plans.every
+        return WRITE, None, _of(plans, Present.FULL, (), batch.after_has_disk)
     if batch.kind == DELETE:
-        return DELETE, plans.every if batch.as_called else _of(plans, rule.delete, ()), None
+        present = Present.FULL if batch.as_called else rule.delete
+        return DELETE, _of(plans, present, (), batch.before_has_disk), None
     if batch.as_called:
         return UPDATE, plans.every, plans.every
-    before = None if rule.update_before is None else _of(plans, rule.update_before, changed)
-    return rule.update_kind, before, _of(plans, rule.update_after, changed)
+    if batch.is_read:
+        return UPDATE, plans.key, plans.key
+    before = None if rule.update_before is None else _of(plans, rule.update_before, changed, batch.before_has_disk)
+    return rule.update_kind, before, _of(plans, rule.update_after, changed, batch.after_has_disk)
 
 
-def _changed(batch: RowBatch, first: int, count: int) -> NDArray[np.uint8]:
-    """Bitmaps of the columns that differ, one row of bytes for each row."""
-    columns = len(batch.plans.types)
-    masks = np.empty(count * ((columns + 7) // 8), np.uint8)
+def _compared(batch: RowBatch) -> tuple[ImagePlan, tuple[int, ...]]:
+    """(the columns that are compared, those that count as changed): a disk part that is there only after an update was
+    changed by it, and one that is not there then was not.
+    """
+    plans = batch.plans
+    if batch.before_has_disk and batch.after_has_disk:
+        return plans.every, ()
+    return plans.memory, plans.disk_positions if batch.after_has_disk else ()
+
+
+def _changed(batch: RowBatch, plan: ImagePlan, first: int, count: int) -> NDArray[np.uint8]:
+    """Bitmaps of the columns of a plan that differ, one row of bytes for each row."""
+    masks = np.empty(count * ((len(plan.positions) + 7) // 8), np.uint8)
     rows = batch.rows
-    status = kernels.changed_columns(masks, rows.words, rows.before, rows.after, batch.plans.every.words, first, count)
+    status = kernels.changed_columns(masks, rows.words, rows.before, rows.after, plan.words, first, count)
     if status < 0:
         raise damaged_image(batch.plans.definition.name, first - 1 - status)
     return masks
@@ -204,15 +222,16 @@ def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
     """
     if not (batch.rule.is_logged or batch.as_called):
         return
-    is_update = batch.kind == UPDATE and not batch.as_called
+    is_update = batch.kind == UPDATE and not (batch.as_called or batch.is_read)
     skips_empty = is_update and not options.empty_update
     compares = is_update and (batch.rule.needs_changed or skips_empty)
-    columns = len(batch.plans.types)
-    mask_bytes = (columns + 7) // 8 if compares else 0
+    plan, always = _compared(batch) if compares else (NO_PLAN, ())
+    columns = len(plan.positions)
+    mask_bytes = (columns + 7) // 8
     ends = np.empty(_SLICE_ROWS, np.int64)
     for first in range(0, batch.rows.count, _SLICE_ROWS):
         count = min(_SLICE_ROWS, batch.rows.count - first)
-        masks = _changed(batch, first, count) if compares else np.zeros(0, np.uint8)
+        masks = _changed(batch, plan, first, count) if compares else np.zeros(0, np.uint8)
         if compares and not batch.rule.needs_changed:
             # Only whether anything changed divides rows that are logged with all their columns.
             masks = np.asarray(masks.reshape(count, mask_bytes).any(axis=1), np.uint8)
@@ -222,8 +241,9 @@ def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
         begin = 0
         for end in ends[:found].tolist():
             mask = masks[begin * width : begin * width + width]
-            if not (skips_empty and not mask.any()):
-                changed = positions_of(mask.tobytes(), columns) if batch.rule.needs_changed and compares else ()
+            if always or not skips_empty or mask.any():
+                found_in = positions_of(mask.tobytes(), columns) if batch.rule.needs_changed and compares else ()
+                changed = tuple(sorted([*(plan.positions[each] for each in found_in), *always]))
                 kind, before, after = _images(batch, changed)
                 transaction_id, flags, server_id = marks[begin].tolist()
                 yield Run(kind, before, after, transaction_id, flags, server_id, first + begin, end - begin)

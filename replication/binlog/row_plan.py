@@ -82,15 +82,23 @@ class TablePlans:
         self.types: tuple[OutgoingType, ...] = tuple(outgoing(column.type) for column in self.definition.columns)
         self._plans: dict[tuple[int, ...], ImagePlan] = {}
         self.every = self.of(tuple(range(len(self.types))))
+        places = row_format.layout.places
+        self.disk_positions = tuple(position for position, place in enumerate(places) if place.is_disk)
+        # Of images without disk part.
+        self.memory = self.of(self.kept(self.every.positions, has_disk=False))
         self.key_positions = tuple(sorted(self.definition.key_positions))
         self.key = self.of(self.key_positions)
+
+    def kept(self, positions: tuple[int, ...], has_disk: bool) -> tuple[int, ...]:
+        """Those of some columns that an image with or without disk part has."""
+        return positions if has_disk else tuple(each for each in positions if each not in self.disk_positions)
 
     def of(self, positions: tuple[int, ...]) -> ImagePlan:
         """The plan of the columns at these positions, ascending."""
         plan = self._plans.get(positions)
         if plan is None:
             if len(self._plans) >= PLANS_MAX:
-                self._plans = {each.positions: each for each in (self.every, self.key)}
+                self._plans = {each.positions: each for each in (self.every, self.memory, self.key)}
             plan = self._plans[positions] = self._make(positions)
         return plan
 

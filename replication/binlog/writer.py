@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -60,7 +61,7 @@ class Written(NamedTuple):
 
 
 class BinlogWriter:
-    """The open end of a binlog. One thread at a time may call it."""
+    """The open end of a binlog. One thread at a time may call it, and any may call `sync`."""
 
     def __init__(
         self,
@@ -88,6 +89,8 @@ class BinlogWriter:
         self._buffer = bytearray()
         self._unsynced = 0
         self._start: int | None = None  # of the open transaction
+        # Which file it is, and how far it is whole, changes in one step for who syncs.
+        self._turn = threading.RLock()
         self._begin_file(created_s=self._now_s())
         self.end = self.synced = Position(self._name, self._written)
 
@@ -139,6 +142,10 @@ class BinlogWriter:
         Raises: StorageFull, and the file is gone on with.
         """
         self._need_no_transaction("rotate")
+        with self._turn:
+            self._rotate()
+
+    def _rotate(self) -> None:
         self.sync()
         old, written = self._file, self._written
         self._begin_file(created_s=0)
@@ -158,10 +165,11 @@ class BinlogWriter:
 
     def sync(self) -> None:
         """Durable: all transactions so far, on return."""
-        if self.synced != self.end:
-            self._files.fdatasync(self._file)
-            self._unsynced = 0
-            self.synced = self.end
+        with self._turn:
+            if self.synced != self.end:
+                self._files.fdatasync(self._file)
+                self._unsynced = 0
+                self.synced = self.end
 
     # --- bytes ------------------------------------------------------------------------------------
     @property
@@ -190,9 +198,9 @@ class BinlogWriter:
         if self._start is not None:
             raise InvariantBroken(f"the binlog cannot {what} within a transaction; report this")
 
-    def _open(self) -> None:
+    def _open(self, commit_us: int = 0) -> None:
         self._need_no_transaction("begin a transaction")
-        commit_us = self._clock.wall_us()
+        commit_us = commit_us or self._clock.wall_us()
         self._timestamp_s = commit_us // 1_000_000
         self._start = self._position
         self._sequence_before = self._sequence
@@ -202,11 +210,11 @@ class BinlogWriter:
         self._sequence += 1
         self._append(e.Gtid(self._sequence, self._sequence - 1, commit_us))
 
-    def begin(self, tables: Iterable[TablePlans] = (), status: RowBatch | None = None) -> None:
+    def begin(self, tables: Iterable[TablePlans] = (), status: RowBatch | None = None, commit_us: int = 0) -> None:
         """Begin an epoch transaction. `tables` are those whose rows will come, as far as known; `status` is the row of
-        `ndb_apply_status`, written first. Durable: nothing.
+        `ndb_apply_status`, written first; `commit_us` is when it was committed, 0 for now. Durable: nothing.
         """
-        self._open()
+        self._open(commit_us)
         self._append(e.Query("BEGIN"))
         self._tables = {id(each): each for each in tables}
         if status is not None:
@@ -300,9 +308,10 @@ class BinlogWriter:
         start = Position(self._name, self._start)
         self._flush()
         self._start = None
-        self.end = Position(self._name, self._written)
+        with self._turn:
+            self.end = Position(self._name, self._written)
+            self._unsynced += 1
         written = Written(start, self.end)
-        self._unsynced += 1
         if self.options.sync_binlog and self._unsynced >= self.options.sync_binlog:
             self.sync()
         if self._written >= self.options.file_bytes:
@@ -325,9 +334,12 @@ class BinlogWriter:
         self._sequence = self._sequence_before
         self._start = None
 
-    def statement(self, text: str, database: str = "") -> Written:
-        """Write a change of the schema as a transaction of its own. Durable: as for `commit`."""
-        return self._single(e.Query(text, database, STATEMENT_STATUS))
+    def statement(self, text: str, database: str = "", commit_us: int = 0, server_id: int = 0) -> Written:
+        """Write a change of the schema as a transaction of its own, of another server if it came from there.
+
+        Durable: as for `commit`.
+        """
+        return self._single(e.Query(text, database, STATEMENT_STATUS), commit_us, server_id)
 
     def incident(self, message: str) -> Written:
         """Write that something is missing from here on; a replica stops there. Durable: as for `commit`."""
@@ -337,14 +349,14 @@ class BinlogWriter:
         self._timestamp_s = self._now_s()
         return self._guarded(e.Incident(message))
 
-    def _single(self, event: e.Event) -> Written:
+    def _single(self, event: e.Event, commit_us: int, server_id: int) -> Written:
         self._held = None
-        self._open()
-        return self._guarded(event)
+        self._open(commit_us)
+        return self._guarded(event, server_id)
 
-    def _guarded(self, event: e.Event) -> Written:
+    def _guarded(self, event: e.Event, server_id: int = 0) -> Written:
         try:
-            self._append(event)
+            self._append(event, server_id=server_id)
             return self._ended()
         except StorageFull:
             self.roll_back()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Final
 
 from engine.errors import SchemaInvalid
 from engine.layout.redo import AUTHOR_MASK
-from engine.options import format_size, parse_size
+from engine.options import OptionKeywords, Options, Size, format_size, parse_size
 from replication.conflict.roles import Role
 
 
@@ -65,7 +65,6 @@ OPTIONS: Final = (
     Option("log_rows", bool, True, _S, Effect.EPOCH, "off: the binlog has schema statements only"),
     Option("sync_binlog", int, 1, _S, Effect.AT_ONCE, "sync after so many epochs; 0: never", 0, 1 << 31),
     Option("binlog_cache_size", _SIZE, "1 MiB", _S, Effect.EPOCH, "memory for one epoch", 4 << 10, 1 << 40),
-    Option("event_buffer", _SIZE, "64 MiB", _S, Effect.OPEN, "memory for events not yet taken", 1 << 20, 1 << 40),
     Option("max_binlog_size", _SIZE, "1 GiB", _S, Effect.ROTATION, "size a file is left at", 4 << 10, 1 << 30),
     Option("binlog_expire_s", int, 2_592_000, _S, Effect.ROTATION, "age files are purged at; 0: never", 0, 1 << 32),
     Option("log_updated_only", bool, True, _S, Effect.SET_UP, "images hold key and changed columns only"),
@@ -93,6 +92,36 @@ OPTIONS: Final = (
     Option("allow_skip_epoch", bool, False, _C, Effect.START, "an epoch left out is told, not refused"),
 )
 BY_NAME: Final = {option.name: option for option in OPTIONS}
+# Those a store is opened with; the others are given to channels.
+OF_STORE: Final = tuple(option.name for option in OPTIONS if option.scope is not Scope.CHANNEL)
+
+
+class OpenKeywords(OptionKeywords, total=False):
+    """Every option of a store as a keyword, those of the engine and those of replication."""
+
+    server_id: int
+    log_bin: str | None
+    log_rows: bool
+    sync_binlog: int
+    binlog_cache_size: Size
+    max_binlog_size: Size
+    binlog_expire_s: int
+    log_updated_only: bool
+    log_update_as_write: bool
+    log_update_as_minimal: bool
+    log_apply_status: bool
+    log_orig: bool
+    log_binlog_index: bool
+    log_transaction_id: bool
+    log_empty_epochs: bool
+    log_empty_update: bool
+    log_exclusive_reads: bool
+    log_replica_updates: bool
+    log_bin_use_v1_row_events: bool
+    row_slice_count: int
+    row_slice_id: int
+    extra_logging: int
+    conflict_role: Role | str | int
 
 
 def _refuse(option: Option, value: object, wanted: str) -> SchemaInvalid:
@@ -175,3 +204,23 @@ def settings(given: Mapping[str, object]) -> dict[str, Any]:
             option="log_transaction_id",
         )
     return values
+
+
+def divided(keywords: Mapping[str, object]) -> tuple[Options, dict[str, Any]]:
+    """The options of the engine and those of replication, out of the keywords a store is opened with.
+
+    Raises: SchemaInvalid for bad values and for a name that is none, naming what is near.
+    """
+    known = [*(each.name for each in fields(Options) if each.init), *OF_STORE]
+    for name in keywords:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+            advice = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
+            raise SchemaInvalid(f"there is no option {name!r}; {advice}", option=name)
+    engine = {name: value for name, value in keywords.items() if name not in OF_STORE}
+    given = settings({name: value for name, value in keywords.items() if name in OF_STORE})
+    if given["log_bin"] is not None and not given["server_id"]:
+        raise SchemaInvalid(
+            "a binlog needs a server_id of 1 or more, by which other sites know this one", option="server_id"
+        )
+    return Options.from_keywords(engine), given

@@ -396,3 +396,20 @@ def test_after_a_crash_the_log_from_the_newest_local_checkpoint_on_says_the_same
     check(read_all(after, follower(after, crashed, point)), model, control.epoch)
     assert {row.id: row._asdict() for row in after["memory"].scan()} == model.tables["memory"]
     after.close()
+
+
+def test_changes_of_a_table_that_logs_no_images_before_are_left_out_but_for_inserts():
+    """An update that left the var part alone, of a table that was not logged, ended the following with RedoDamaged."""
+    files = MemoryFiles()
+    db = followed(files)
+    table = db.create_table("memory", COLUMNS, "id")
+    by = follower(db, files)
+    for key in range(3):
+        table.insert({"id": key, "number": key, "name": "n"})
+    table.update(0, {"number": 9})
+    table.delete(1)
+    capture(db, "memory")
+    table.update(2, {"number": 7})
+    kinds = [part.kind for _, parts in read_all(db, by) for part in parts if isinstance(part, RowChanges)]
+    assert kinds == [KIND_INSERT] * 3 + [KIND_UPDATE]
+    db.close()

@@ -1,0 +1,127 @@
+"""A store with a binlog over files in memory, and what its binlog says, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.clock import ManualClock
+from engine.file_doubles.memory import MemoryFiles
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.reader import BinlogReader, StatementMaps
+from replication.settings.options import divided
+from tests.replication.stage import end_of
+from tests.store.support import SMALL
+from tidemark.database import Database
+
+KINDS = {e.WRITE: "WRITE_ROW", e.UPDATE: "UPDATE_ROW", e.DELETE: "DELETE_ROW"}
+
+
+def open_site(files: Any = None, through: int | None = None, **options: Any) -> Database:
+    """A database on simulated files, driven by hand, with a binlog unless `log_bin` is None."""
+    given = {**SMALL, "server_id": 1, "log_bin": "binlog", **options}
+    parsed, replication = divided(given)
+    return Database(files or MemoryFiles(), parsed, ManualClock(), None, through, None, replication)
+
+
+@dataclass
+class Row:
+    """A row event's row: `before` and `after` by column name, None if there is no such image."""
+
+    table: str
+    kind: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    server_id: int
+    flags: int
+    transaction_id: int | None
+
+
+@dataclass
+class Epoch:
+    """A transaction of the binlog; `epoch` 0 and `statement` for a statement, `incident` likewise."""
+
+    epoch: int = 0
+    rows: list[Row] = field(default_factory=list)
+    statement: str | None = None
+    incident: str | None = None
+
+
+def transactions_in(files: Any, start: Any = None, end: Any = None) -> list[Epoch]:
+    """Everything a binlog says, in order."""
+    reader = BinlogReader(files, start=start)
+    maps = StatementMaps()
+    found: list[Epoch] = []
+    current = Epoch()
+    for read in reader.events(end or end_of(files)):
+        event = read.event
+        maps.step(event)
+        if isinstance(event, e.Query) and event.statement not in ("BEGIN", "COMMIT"):
+            current.statement = event.statement
+        if isinstance(event, e.Incident):
+            current.incident = event.message
+        if isinstance(event, e.Rows):
+            for row in _rows(maps, read):
+                if row.table == "mysql.ndb_apply_status" and not current.epoch:
+                    current.epoch = row.after["epoch"]
+                    assert (row.after["log_name"], row.after["start_pos"], row.after["end_pos"]) == ("", 0, 0)
+                    assert row.kind == "WRITE_ROW" and row.after["server_id"] == row.server_id
+                else:
+                    assert current.epoch, "rows before the epoch is known"
+                    current.rows.append(row)
+        if read.is_boundary and (current.epoch or current.statement or current.incident):
+            found.append(current)
+            current = Epoch()
+    reader.close()
+    assert not current.rows and not current.epoch
+    return found
+
+
+def _rows(maps, read):
+    event = read.event
+    origin = Origin(*read.at)
+    table = maps.of(event, origin)
+    names = [column.name for column in table.columns]
+    for chunk in maps.reader(event, origin).chunks(event.body, origin):
+        for number in range(chunk.count):
+            images = [
+                {names[place]: column[number].as_py() for place, column in image.items()}
+                if present is not None
+                else None
+                for present, image in ((event.before, chunk.before), (event.after, chunk.after))
+            ]
+            yield Row(
+                table.name,
+                KINDS[event.kind],
+                *images,
+                read.header.server_id,
+                event.conflict_flags,
+                event.transaction_id,
+            )
+
+
+def epochs_in(files: Any) -> list[Epoch]:
+    """The epoch transactions of a binlog."""
+    return [each for each in transactions_in(files) if each.epoch]
+
+
+def replayed(files: Any) -> dict[str, dict[Any, dict[str, Any]]]:
+    """The tables as strict application of whole images makes them, by name and key (`id`)."""
+    tables: dict[str, dict[Any, dict[str, Any]]] = {}
+    for each in epochs_in(files):
+        for row in each.rows:
+            rows = tables.setdefault(row.table, {})
+            if row.kind == "WRITE_ROW":
+                assert row.after["id"] not in rows
+            else:
+                assert rows.pop(row.before["id"]) == row.before
+            if row.after is not None:
+                rows[row.after["id"]] = row.after
+    return tables
+
+
+def index_rows(db: Database) -> list[dict[str, Any]]:
+    """Rows of `ndb_binlog_index`, by epoch."""
+    rows = [row._asdict() for row in db["mysql.ndb_binlog_index"].scan()]
+    return sorted(rows, key=lambda row: (row["epoch"], row["orig_server_id"], row["orig_epoch"]))

@@ -1,0 +1,121 @@
+"""Power loss at every write of a store with a binlog: the next opening's binlog is what the store did."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import pytest
+
+from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.memory import MemoryFiles
+from engine.file_doubles.trace import TraceFiles
+from recovery.crash_harness.crash_states import choices, crash_points, image_of
+from recovery.crash_harness.program import PowerOff, power_off
+from tests.replication.history import History
+from tests.replication.site import epochs_in, index_rows, open_site, replayed
+
+SEED = 6_021_948
+SMALL = {
+    "data_memory": "4 MiB",
+    "redo_log": "1 MiB",
+    "transaction_memory": "256 KiB",
+    "transaction_limit": "256 KiB",
+    "log_updated_only": False,
+    "log_update_as_write": False,
+    "max_binlog_size": "6 KiB",
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    caplog.set_level(logging.CRITICAL)
+
+
+def play(files, seed, acknowledge=lambda tables: None, sync_binlog=1):
+    """A short history with epochs, local checkpoints, a change of the schema and a second opening."""
+    db = open_site(files, **SMALL, sync_binlog=sync_binlog)
+    history = History(db, random.Random(seed))
+    acknowledge(history.tables)
+    for turn in range(3):
+        for _ in range(3):
+            history.commit()
+            acknowledge(history.tables)
+            if history.rng.random() < 0.6:
+                db.sync()
+        if turn == 1:
+            db.create_index("d.memory", "by_number", "number")
+        if turn:
+            db.checkpoint()
+    db.close()
+
+
+def judged(left):
+    """Open what is left and hold the binlog against the store; the rows there are, and the epochs."""
+    db = open_site(left, **SMALL)
+    shown = {}
+    if "d.memory" in db:
+        shown = {row.id: row._asdict() for row in db["d.memory"].scan()}
+    found = replayed(db._files).get("d.memory", {})
+    assert found == shown
+    epochs = [each.epoch for each in epochs_in(db._files)]
+    assert epochs == sorted(set(epochs))
+    assert [row["epoch"] for row in index_rows(db)] == epochs
+    return shown, epochs, db
+
+
+@pytest.mark.parametrize("sync_binlog", [1, 0])
+def test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(sync_binlog):
+    print("seed", SEED)
+    rng = random.Random(SEED)
+    trace = TraceFiles(MemoryFiles())
+    promised = [(0, {})]
+    play(trace, SEED, lambda tables: promised.append((len(trace.events), dict(tables["d.memory"]))), sync_binlog)
+    calls = {id(event): number for number, event in enumerate(trace.events)}
+    known = [rows for _, rows in promised]
+    states, seen = 0, set()
+    for number, (disk, _, event) in enumerate(crash_points(trace.events)):
+        if event is not None and not event.name.startswith("binlog") and number % 2:
+            continue  # the store's own writes are enumerated by its own tests
+        place = len(trace.events) if event is None else calls[id(event)]
+        durable = sum(at <= place for at, _ in promised) - 1
+        for choice in choices(disk.pieces(), rng, 6):
+            left = image_of(disk, choice, rng)
+            if left.digest() in seen:
+                continue
+            seen.add(left.digest())
+            shown, epochs, db = judged(left)
+            assert shown in known[durable:], f"before {event}: what was acknowledged is gone"
+            states += 1
+            if states % 7 == 0:
+                # What this opening wrote stays, and the next one adds nothing.
+                after = judged(db._files.crash(rng, "drop"))
+                assert (after[0], after[1]) == (shown, epochs)
+    print("states", states)
+    assert states > 150
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 6))
+def test_openings_that_break_off_lose_and_double_nothing(seed):
+    """The power goes while a store whose binlog lacks epochs is opened, again and again."""
+    rng = random.Random(seed)
+    files = MemoryFiles()
+    db = open_site(files, **SMALL)
+    history = History(db, random.Random(seed))
+    history.run(6)
+    for _ in range(4):
+        history.commit()
+        db._clockwork._binlog = None  # the log goes on, the binlog does not
+        db.sync()
+        db._clockwork._binlog = db._binlog
+    left = db._files.crash(rng, "drop")
+    for _ in range(3):
+        off = FaultFiles(left, [Rule("*", nth=rng.randrange(1, 200), once=False, stall=power_off)])
+        try:
+            open_site(off, **SMALL)
+        except PowerOff:
+            pass
+        left = left.crash(rng, rng.choice(["drop", "sectors", "torn", "keep"]))
+    shown, _, db = judged(left)
+    assert shown == history.tables["d.memory"]
+    db.close()

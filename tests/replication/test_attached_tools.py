@@ -1,0 +1,61 @@
+"""The binlog a store writes by itself, in the hands of others: mysqlbinlog, and a MariaDB server fed through it."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import pytest
+
+from tests.replication.history import History
+from tests.replication.mariadb_rig import mysqlbinlog, running_server
+from tests.replication.site import open_site
+from tests.replication.test_stock_tools import STATUS_SQL
+
+SEED = 77_001
+LARGE = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB", "max_binlog_size": "16 KiB"}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running_server() as found:
+        found.sql(STATUS_SQL)
+        yield found
+
+
+@pytest.mark.parametrize("number", [0, 7])
+def test_server_fed_with_a_store_s_binlog_ends_with_equal_tables(server, tmp_path, number, caplog):
+    """Schema statements included: the server makes tables, columns and indexes by them."""
+    caplog.set_level(logging.CRITICAL)
+    print("seed", SEED + number)
+    db = open_site(**LARGE, log_apply_status=True)
+    db.create_replication_table().insert((b"d", b"%", 0, number, None))
+    history = History(db, random.Random(SEED + number), with_disk=True)
+    history.run(40)
+    db.create_index("d.memory", "by_number", ["number"])
+    db.checkpoint()
+    history.run(20)
+    history.commit()
+    db = open_site(db._files.kill(), **LARGE)
+    history.db = db
+    history.run(20)
+    assert len(db.binlog.writer.index.names) > 2
+    paths = []
+    for name in db.binlog.writer.index.names:
+        paths.append(tmp_path / name)
+        paths[-1].write_bytes(db._files.snapshot()[f"binlog/{name}"])
+    mysqlbinlog("--verify-binlog-checksum", "-vv", "--base64-output=DECODE-ROWS", *paths)
+    mode, only = ("STRICT", ["--database=d"]) if number == 7 else ("IDEMPOTENT", [])
+    server.sql("DROP DATABASE IF EXISTS d; CREATE DATABASE d; DELETE FROM mysql.ndb_apply_status;")
+    server.sql(f"SET GLOBAL slave_exec_mode='{mode}';" + mysqlbinlog("--verify-binlog-checksum", *only, *paths))
+    for name, columns in (("d.memory", "id, number, name, text"), ("d.disk", "id, number, comment")):
+        said = server.sql(f"SELECT {columns} FROM {name} ORDER BY id")
+        rows = [[None if cell == "NULL" else cell for cell in line.split("\t")] for line in said.splitlines()]
+        wanted = [
+            [None if v is None else str(v) for v in row.values()] for _, row in sorted(history.tables[name].items())
+        ]
+        assert rows == wanted
+    if number == 0:
+        (epoch,) = server.sql("SELECT epoch FROM mysql.ndb_apply_status WHERE server_id = 1").split()
+        assert int(epoch) == db.status()["binlog"]["latest_trans_epoch"]
+    db.close()

@@ -1,0 +1,31 @@
+"""The binlog of a store that is being opened: where the log is followed from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from engine.log.follower import FollowPoint, LogFollower
+from replication.binlog.attached import AttachedBinlog, leave_mark
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from recovery.system_restart.restart import Opened
+
+
+def attach(files: Files, opened: Opened, values: Mapping[str, Any]) -> AttachedBinlog | None:
+    """Bring the binlog of a restarted store up to its log, None without `log_bin`. Nothing has been committed yet.
+
+    Durable on return: the epochs the binlog lacked, or the mark that the store goes on without it. Raises: Rejected,
+    BinlogDamaged, FileMissing, StorageFull.
+    """
+    if values["log_bin"] is None:
+        leave_mark(files)
+        return None
+    point, epoch = FollowPoint(), 0
+    if opened.controls:
+        newest = opened.controls[0]
+        point = FollowPoint(newest.start_lsn, newest.start_sequence, tuple(newest.tables))
+        epoch = newest.epoch
+    follower = LogFollower(files, opened.sysfile.geometry, opened.sysfile.store, point)
+    return AttachedBinlog(opened.store, files, values, follower, epoch, opened.report.is_new)
