@@ -13,7 +13,7 @@ from tests.conformance.store_site import StoreSite, store_sites
 
 INT = {"name": "a", "type": "int", "nullable": False}
 TEXT = {"name": "b", "type": "varchar(30)", "nullable": True}
-STAMP = {"name": "X", "type": "int unsigned", "nullable": False}
+STAMP = {"name": "X", "type": "int unsigned", "nullable": False, "default": 0}
 COLUMNS = [INT, TEXT, STAMP]
 KEYS = 6
 _HEAD = [

@@ -331,7 +331,8 @@ class StoreSite:
     def exceptions(self) -> list[tuple[str, dict[str, Any]]]:
         found = []
         for definition in self.case.exceptions.values():
-            rows = [row._asdict() for row in self.db[definition.name].scan()]
+            names = [column.name for column in definition.columns]
+            rows = [dict(zip(names, row, strict=True)) for row in self.db[definition.name].scan()]
             found += [(definition.name.partition(".")[2], row) for row in rows]
         return found
 
