@@ -36,7 +36,7 @@ class EpochTransaction:
         self._begun = begun
         self._following: Iterator[ReadEvent] | None = following
         self._limit = limit
-        self.is_walked = False  # the walk over the log has come to its end
+        self._is_walked = False  # the walk over the log has come to its end
         self.start = begun[0].at
         self.source_id = begun[0].header.server_id
         self.next: Position | None = None
@@ -57,7 +57,7 @@ class EpochTransaction:
             for read in following:
                 if read.is_boundary:
                     self.next = read.next
-                    self.is_walked |= reader is None
+                    self._is_walked |= reader is None
                 yield read
                 if read.is_boundary:
                     return
@@ -69,6 +69,16 @@ class EpochTransaction:
             file=self.start.file,
             position=self.start.position,
         )
+
+    def leave(self, walk: Iterator[ReadEvent]) -> None:
+        """The walk over the log goes on behind it; from here on it is read by itself."""
+        self._following = None
+        if self._is_walked:
+            return
+        for read in walk:
+            if read.is_boundary:
+                self.next = read.next
+                return
 
     def finish(self) -> Position:
         """Walk to its end, unless that was done; the place behind it. Raises: as `events`."""
@@ -122,15 +132,8 @@ def transactions(
                 if isinstance(event, e.Query):  # BEGIN
                     transaction = EpochTransaction(log, begun, walk, end)
                     yield transaction
-                    if not transaction.is_walked:
-                        _walk_out(walk)
+                    transaction.leave(walk)
             if read.is_boundary or isinstance(event, e.Query):
                 begun = []
     finally:
         reader.close()
-
-
-def _walk_out(walk: Iterator[ReadEvent]) -> None:
-    for read in walk:
-        if read.is_boundary:
-            return
