@@ -273,6 +273,8 @@ class Store(Transactions):
             # and one local checkpoint, before somebody comes here again and flushes.
             self.disk.undo.make_room(UNDO_MARK_WORDS)
         with self.latch:
+            if self.follows_log:
+                self.epochs.close()
             fill = self.log.room(words)
             if mark is not None:
                 mark()
@@ -291,4 +293,6 @@ class Store(Transactions):
             self.mem[S_REDO_FREE] -= words
             publish()
             ticket = self.log.sequence
+            if self.follows_log:
+                self.epochs.close()
         self.log.wait(ticket)

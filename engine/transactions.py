@@ -19,7 +19,8 @@ from engine.errors import (
     StoreFailed,
 )
 from engine.ids import first_txid
-from engine.kernels.commit import abort_step, begin_transaction, reserve_redo
+from engine.kernels.begin import begin_transaction, reserve_redo
+from engine.kernels.commit import abort_step
 from engine.layout.arena import OK, S_INDEX_GENERATION, X_GENERATION
 from engine.limits import TRANSACTIONS_OPEN_MAX
 from engine.locks import LockTable
@@ -101,6 +102,9 @@ class Transactions:
         self.next_table_id = 1
         self.sink: BeforeImages = NoBeforeImages()
         self.on_redo_full: Callable[[], None] = lambda: None
+        # A local checkpoint of an epoch is about to be published: returns when who follows the log has read up to it.
+        self.on_publish: Callable[[int], None] = lambda epoch: None
+        self.follows_log = False  # whether somebody does; then a schema change has an epoch of its own
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
         self._spare_places: list[Place] = []

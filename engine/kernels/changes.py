@@ -7,6 +7,7 @@ buffer. Nothing here changes what another transaction sees.
 from __future__ import annotations
 
 from engine.kernels import helper
+from engine.kernels.before_images import leave_before
 from engine.kernels.index_changes import promise_indexes, return_promises
 from engine.kernels.own_images import is_image_away, newest_operation, own_fixed, own_var
 from engine.kernels.pool import give_cell, take_cell
@@ -17,6 +18,7 @@ from engine.kernels.unique_changes import give_taken, lead_taken, row_place, tak
 from engine.kernels.varparts import give_var, take_var
 from engine.kernels.words import move_words
 from engine.layout.arena import (
+    AUTHOR_SHIFT,
     COUNT_SHIFT,
     ENTRY_WORDS,
     F_FIXED_WORDS,
@@ -40,6 +42,7 @@ from engine.layout.arena import (
     O_TXN,
     O_VAR,
     OK,
+    OP_AUTHORED,
     OP_CANCELLED,
     OP_DISK_KEPT,
     OP_RECORD_SHIFT,
@@ -73,6 +76,7 @@ from engine.layout.redo import (
     FLAG_VAR_KEPT,
     KIND_DELETE,
     KIND_INSERT,
+    KIND_MASK,
     KIND_NOOP,
     KIND_UPDATE,
     OPERATION_WORDS,
@@ -111,7 +115,7 @@ def add_operation(mem, txn, fragment, rowid, record, previous):
     mem[operation + O_TXN] = txn
     mem[operation + O_FRAGMENT] = fragment
     mem[operation + O_ROWID] = rowid
-    mem[operation + O_RECORD] = record
+    mem[operation + O_RECORD] = record | (OP_AUTHORED if mem[txn + X_TAIL_WORD] >> AUTHOR_SHIFT else 0)
     mem[operation + O_VAR] = 0
     mem[operation + O_PREVIOUS] = previous
     if mem[txn + X_LAST] != 0:
@@ -176,6 +180,8 @@ def extend_run(mem, txn, buf, fragment, rowid, words):
     if count >= RUN_MAX or first + count != rowid or first >> 16 != rowid >> 16:
         return 0
     record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
+    if buf[record + 3] != mem[txn + X_TAIL_WORD]:
+        return 0
     buf[record] += words << 16
     buf[record + 2] += 1 << COUNT_SHIFT
     mem[operation + O_ROWID] += 1 << COUNT_SHIFT
@@ -258,6 +264,19 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
 
 @helper
 def change_row(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags):
+    """UPDATE with an image, the image before in front of it if the table logs it; OK or a status code."""
+    used = mem[txn + X_USED]
+    again = leave_before(mem, txn, buf, fragment, rowid, row, record_flags & FLAG_DISK_KEPT)
+    if again < 0:
+        return again
+    status = put_indexed(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags | again)
+    if status != OK:
+        mem[txn + X_USED] = used
+    return status
+
+
+@helper
+def put_indexed(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, record_flags):
     """UPDATE with an image: `put_image`, and entries of the table's indexes promised or taken; OK or a status code."""
     if mem[fragment + F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != OK:
         return ST_MEMORY
@@ -325,18 +344,28 @@ def copy_words(mem, fragment, row):
 
 @helper
 def touch_update(mem, txn, buf, fragment, rowid, row):
-    """UPDATE of fixed columns, none of a unique index: `put_current`, entries of indexes promised; OK or a status."""
+    """UPDATE of fixed columns, none of a unique index: image before, `put_current`, entries of indexes promised; OK or
+    a status code.
+    """
+    used = mem[txn + X_USED]
+    again = leave_before(mem, txn, buf, fragment, rowid, row, True)
+    if again < 0:
+        return again
     if mem[fragment + F_INDEXES] != 0 and promise_indexes(mem, txn, fragment, 1) != OK:
+        mem[txn + X_USED] = used
         return ST_MEMORY
-    status = put_current(mem, txn, buf, fragment, rowid, row)
+    status = put_current(mem, txn, buf, fragment, rowid, row, again)
     if status != OK:
         return_promises(mem, txn, fragment, 1)
+        mem[txn + X_USED] = used
     return status
 
 
 @helper
-def put_current(mem, txn, buf, fragment, rowid, row):
-    """Lock a row, write a record with its current image, to be patched by the caller; OK or a status code."""
+def put_current(mem, txn, buf, fragment, rowid, row, flags):
+    """Lock a row, write a record with its current image, to be patched by the caller; OK or a status code. flags: of
+    the record.
+    """
     fixed = mem[fragment + F_FIXED_WORDS]
     if mem[txn + X_USED] + OPERATION_WORDS + fixed > buf.size:
         return ST_SPACE
@@ -350,7 +379,8 @@ def put_current(mem, txn, buf, fragment, rowid, row):
     operation = add_operation(mem, txn, fragment, rowid, mem[txn + X_USED] << OP_RECORD_SHIFT | KIND_UPDATE, previous)
     if operation == 0:
         return ST_MEMORY
-    flags = FLAG_VAR_KEPT if mem[fragment + F_HAS_VAR] else 0
+    if mem[fragment + F_HAS_VAR]:
+        flags |= FLAG_VAR_KEPT
     if mem[fragment + F_HAS_DISK]:
         flags |= FLAG_DISK_KEPT
         mem[operation + O_RECORD] |= OP_DISK_KEPT
@@ -367,7 +397,20 @@ def put_current(mem, txn, buf, fragment, rowid, row):
 
 @helper
 def touch_delete(mem, txn, buf, fragment, rowid, row):
-    """DELETE: lock and record; OK or a status code."""
+    """DELETE: image before, lock and record; OK or a status code."""
+    used = mem[txn + X_USED]
+    again = leave_before(mem, txn, buf, fragment, rowid, row, False)
+    if again < 0:
+        return again
+    status = put_delete(mem, txn, buf, fragment, rowid, row, again)
+    if status != OK:
+        mem[txn + X_USED] = used
+    return status
+
+
+@helper
+def put_delete(mem, txn, buf, fragment, rowid, row, flags):
+    """Lock a row and write the record of its DELETE; OK or a status code."""
     if mem[txn + X_USED] + OPERATION_WORDS > buf.size:
         return ST_SPACE
     status = promise_copy(mem, txn, copy_words(mem, fragment, row))
@@ -377,7 +420,7 @@ def touch_delete(mem, txn, buf, fragment, rowid, row):
     operation = add_operation(mem, txn, fragment, rowid, mem[txn + X_USED] << OP_RECORD_SHIFT | KIND_DELETE, previous)
     if operation == 0:
         return ST_MEMORY
-    write_record(mem, txn, buf, fragment, KIND_DELETE, 0, OPERATION_WORDS, rowid, 1)
+    write_record(mem, txn, buf, fragment, KIND_DELETE, flags, OPERATION_WORDS, rowid, 1)
     set_lock(mem, row, operation)
     if mem[fragment + F_INDEXES] != 0:
         promise_indexes(mem, txn, fragment, 0)
@@ -402,7 +445,7 @@ def take_back_delete(mem, buf, row):
     operation = newest_operation(mem[row])
     record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
     mem[operation + O_RECORD] |= OP_CANCELLED
-    buf[record] = _pack_kind(KIND_NOOP, 0, OPERATION_WORDS)
+    buf[record] = (buf[record] & ~KIND_MASK) | KIND_NOOP
 
 
 @helper
@@ -410,7 +453,7 @@ def restore_delete(mem, buf, operation):
     """Undo `take_back_delete` on the DELETE operation."""
     record = mem[operation + O_RECORD] >> OP_RECORD_SHIFT
     mem[operation + O_RECORD] &= ~OP_CANCELLED
-    buf[record] = _pack_kind(KIND_DELETE, 0, OPERATION_WORDS)
+    buf[record] = (buf[record] & ~KIND_MASK) | KIND_DELETE
 
 
 @helper

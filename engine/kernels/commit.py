@@ -1,4 +1,4 @@
-"""Begin, commit and abort of a transaction in shared memory (D3, D6).
+"""Commit and abort of a transaction in shared memory (D3, D6).
 
 Commit applies the operations in order. On rows a running local checkpoint has not passed it copies the old row first
 and sets the checkpoint bit. Nothing in here can fail: every slot, index entry, var part and copy was reserved by the
@@ -50,6 +50,7 @@ from engine.layout.arena import (
     O_ROWID,
     O_VAR,
     OK,
+    OP_AUTHORED,
     OP_CANCELLED,
     OP_KIND_MASK,
     OP_RECORD_SHIFT,
@@ -58,7 +59,6 @@ from engine.layout.arena import (
     ROW_HEADER_WORDS,
     ROWID_MASK,
     S_COPY_RESERVED,
-    S_INDEX_GENERATION,
     S_REDO_FREE,
     S_REDO_RESERVED,
     S_SNAPSHOT_NEWEST,
@@ -67,25 +67,21 @@ from engine.layout.arena import (
     ST_INVARIANT,
     ST_MORE,
     ST_PAGE,
-    ST_REDO,
     ST_SPACE,
     ST_SPOOLED,
     STATE_SHIFT,
-    TXN_WORDS,
+    X_AUTHOR,
     X_CHANGES,
     X_COPY_WORDS,
     X_CURSOR,
     X_DISK,
     X_FIRST,
-    X_GENERATION,
     X_INDEXED,
     X_LAST,
     X_OPS,
     X_REDO_WORDS,
     X_RUN,
-    X_SLOT,
     X_STATE,
-    X_TAIL_WORD,
     X_UNDO_PAGE,
     X_USED,
     X_WOKEN,
@@ -114,37 +110,9 @@ FILL_PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
 
 
 @helper
-def promise_redo(mem, txn, words):
-    """Promise room in the REDO log; OK or ST_REDO."""
-    if mem[S_REDO_RESERVED] + words > mem[S_REDO_FREE]:
-        return ST_REDO
-    mem[S_REDO_RESERVED] += words
-    mem[txn + X_REDO_WORDS] += words
-    return OK
-
-
-@kernel("int64(int64[::1], int64, int64)")
-def reserve_redo(mem, txn, words):
-    """Promise an open transaction more room in the REDO log; OK or ST_REDO."""
-    return promise_redo(mem, txn, words)
-
-
-@kernel("int64(int64[::1], int64, int64, int64, int64)")
-def begin_transaction(mem, txn, slot, tail_word, redo_words):
-    """Make a transaction descriptor ready; OK, or ST_REDO (then it must not be used).
-
-    tail_word: any-value | author << 32 of its records. redo_words: promised room in the REDO log, padding included.
-    """
-    for i in range(TXN_WORDS):
-        mem[txn + i] = 0
-    if promise_redo(mem, txn, redo_words) != OK:
-        return ST_REDO
-    mem[txn + X_SLOT] = slot
-    mem[txn + X_TAIL_WORD] = tail_word
-    mem[txn + X_USED] = GROUP_WORDS + TRANSACTION_WORDS
-    mem[txn + X_GENERATION] = mem[S_INDEX_GENERATION]
-    mem[txn + X_STATE] = 1
-    return OK
+def author_of(mem, txn, word):
+    """Author of the rows an operation changes, whose word O_RECORD this is."""
+    return mem[txn + X_AUTHOR] if word & OP_AUTHORED else 0
 
 
 @helper
@@ -259,7 +227,6 @@ def apply_delete(mem, txn, operation, epoch, author, copies):
 @helper
 def apply_operations(mem, txn, buf, copies, epoch, budget):
     """Apply up to about `budget` rows; OK when all are applied, ST_MORE, ST_SPOOLED, or ST_INVARIANT."""
-    author = (mem[txn + X_TAIL_WORD] >> 32) & 0xFFFF
     done = 0
     operation = mem[txn + X_CURSOR]
     while operation != 0:
@@ -268,6 +235,7 @@ def apply_operations(mem, txn, buf, copies, epoch, budget):
             return ST_MORE
         word = mem[operation + O_RECORD]
         kind = word & OP_KIND_MASK
+        author = author_of(mem, txn, word)
         status = OK
         done += 1
         if kind == KIND_INSERT:

@@ -13,6 +13,7 @@ from engine.kernels.commit import (
     apply_delete,
     apply_insert,
     apply_update,
+    author_of,
     finish,
     log_records,
     release_row,
@@ -64,7 +65,6 @@ from engine.layout.arena import (
     X_INDEXED,
     X_OPS,
     X_PIECE,
-    X_TAIL_WORD,
     X_UNDO_WORDS,
     X_WOKEN,
 )
@@ -167,12 +167,12 @@ def apply_indexed_one(mem, txn, buf, operation, epoch, author, copies):
 @helper
 def apply_indexed_operations(mem, txn, buf, copies, epoch, budget):
     """Apply operations from X_CURSOR on: OK when all are, ST_MORE behind about `budget` entries, or why it stopped."""
-    author = (mem[txn + X_TAIL_WORD] >> 32) & 0xFFFF
     operation = mem[txn + X_CURSOR]
     done = 0
     while operation != 0:
         if done >= budget:
             return ST_MORE
+        author = author_of(mem, txn, mem[operation + O_RECORD])
         status = apply_indexed_one(mem, txn, buf, operation, epoch, author, copies)
         if status != OK:
             return status

@@ -9,6 +9,7 @@ from engine.kernels.rows import map_get
 from engine.layout.arena import (
     BLOCK_WORDS,
     DIRECTORY_LEAVES,
+    F_CAPTURE,
     F_DIRECTORY,
     F_DROPPED,
     F_FIXED_PAGES,
@@ -63,6 +64,7 @@ from engine.layout.arena import (
     SIDE_SHIFT,
     ST_MEMORY,
     ST_MORE,
+    T_CAPTURE,
     T_FIXED_WORDS,
     T_FRAGMENT_LIST,
     T_FRAGMENTS,
@@ -168,6 +170,7 @@ def make_fragment(mem, table, number):
     mem[fragment + F_FIXED_WORDS] = mem[table + T_FIXED_WORDS]
     mem[fragment + F_HAS_VAR] = mem[table + T_HAS_VAR]
     mem[fragment + F_VAR_SINCE] = mem[table + T_VAR_SINCE]
+    mem[fragment + F_CAPTURE] = mem[table + T_CAPTURE]
     mem[fragment + F_KEY_WORDS] = mem[table + T_KEY_WORDS]
     mem[fragment + F_SLOTS] = (PAGE_WORDS - PAGE_HEADER_WORDS) // mem[table + T_ROW_WORDS]
     mem[fragment + F_POOL] = S_POOL

@@ -27,6 +27,7 @@ from engine.layout.redo import (
     FILES_SPOOL,
     FILES_WORDS,
     GROUP_WORDS,
+    KIND_BEFORE,
     KIND_DELETE,
     KIND_FILES,
     KIND_MASK,
@@ -58,10 +59,12 @@ def begin_spool(mem, txn, redo_words):
 def block_end(buf, start, stop, words):
     """Where a block of whole records from buf[start] on ends that has at least `words` words, or all up to `stop`.
 
-    -1 if what stands there is no run of records.
+    An image before stays with the record it belongs to. -1 if what stands there is no run of records.
     """
     at = start
-    while at < stop and at - start < words:
+    kind = 0
+    while at < stop and (at - start < words or kind == KIND_BEFORE):
+        kind = buf[at] & KIND_MASK
         size = buf[at] >> WORDS_SHIFT
         if size < 2 or at + size > stop:
             return -1

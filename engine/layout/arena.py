@@ -67,6 +67,7 @@ T_LIST_WORDS = 11  # size of the array of fragment descriptors: a block, or a pa
 T_INDEXES = 12  # its list of ordered indexes, a block; 0 before the first one
 T_FORMAT = 20  # schema version of the newest added column: of images that are put; 0: none was added
 T_VAR_SINCE = 21  # as F_VAR_SINCE
+T_CAPTURE = 22  # as F_CAPTURE
 
 # --- fragment descriptor (a block) --------------------------------------------------------------
 F_TABLE = 0
@@ -114,6 +115,7 @@ F_INDEXES = 47  # the table's list of ordered indexes; 0: there is none
 F_DROPPED = 48  # 1: its partition was dropped; whoever finds a row of it by an index passes it over
 F_VAR_SINCE = 53  # schema version that gave rows a var part, found through side pages; 0: they have no such pages
 F_LCP_HAS_VAR = 54  # 1: entries of the local checkpoint that runs, or is being loaded, have a var part
+F_CAPTURE = 55  # images before are logged: one of CAPTURE_
 F_VAR_LISTS = 64  # 16 lists of var pages by free space
 VAR_CLASSES = 16
 F_DISK_DIRTY = 80  # 4 lists of open pages that are dirty, by class
@@ -211,6 +213,7 @@ OP_CANCELLED = 1 << 8  # a delete that an insert of the same key has taken back
 OP_REINSERT = 1 << 9  # the update that took back a delete
 OP_WAS_SHARED = 1 << 10  # it took the place of the transaction's own shared lock, which comes back if it is undone
 OP_DISK_KEPT = 1 << 11  # an update whose record has no disk part
+OP_AUTHORED = 1 << 12  # made for another site: the row gets X_AUTHOR
 OP_KIND_MASK = 0xFF
 OP_FLAG_MASK = 0xFFFF
 OP_RECORD_SHIFT = 16
@@ -224,6 +227,9 @@ MODE_UPDATE_KEPT = 6  # the images have no disk part, the one on disk stays
 MODE_BITS = 8  # behind them: T_FORMAT of the images a call brings
 MODE_MASK = (1 << MODE_BITS) - 1
 MODE_FIND = 5  # leave the row's place and lock word as evidence
+CAPTURE_NONE = 0
+CAPTURE_CHANGED = 1  # of updates the disk part only if it changes
+CAPTURE_WHOLE = 2  # the disk part in any case
 ENTRY_WORDS = 3  # words before the image in scan, read and local-checkpoint entries
 
 # --- transaction descriptor ---------------------------------------------------------------------
@@ -235,7 +241,7 @@ X_OPS = 3
 X_COPY_WORDS = 4  # words promised for copies into a local checkpoint
 X_CURSOR = 5  # commit: next operation to apply
 X_CHANGES = 6  # operations that change rows
-X_STATUS = 7
+X_AUTHOR = 7  # of the operations that are not its own
 X_ROW = 8  # evidence of the last call: index of the row in the batch
 X_FRAGMENT = 9
 X_ROWID = 10
@@ -290,7 +296,7 @@ assert F_VAR_LISTS + VAR_CLASSES <= F_DISK_DIRTY
 assert F_DISK_MATRIX + MATRIX_ROWS * DISK_CLASSES <= F_DIRECTORY
 assert F_DIRECTORY + DIRECTORY_LEAVES <= F_MAP
 assert F_MAP + MAP_ROOTS == BLOCK_WORDS
-assert PAGE_WORDS <= 1 << SIDE_SHIFT and F_VAR_LISTS > F_LCP_HAS_VAR
+assert PAGE_WORDS <= 1 << SIDE_SHIFT and F_VAR_LISTS > F_CAPTURE
 assert TAG_BITS + 1 + ENTRY_TAG_SHIFT == 63, "an index entry stays non-negative"
 assert SEG_BLOCK + SEG_BLOCKS_MAX == SEG_WORDS
 assert (1 << INDEX_DEPTH_MAX) == DIRECTORY_LEAVES * BLOCK_WORDS

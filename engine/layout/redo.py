@@ -21,12 +21,14 @@ KIND_READ = 6  # tracked exclusive read, for replication
 KIND_SCHEMA = 7  # byte length, then JSON of a schema change, zero-padded to words
 KIND_FILES = 8  # commit by reference: names sealed files
 KIND_NOOP = 9  # an operation the same transaction has taken back
-KIND_MAX = 9
+KIND_BEFORE = 10  # the image before of the row that the next record changes, for the binlog
+KIND_MAX = 10
 
 FILES_SPOOL = 1  # of a KIND_FILES record: the spool file of the transaction of this number
 
 FLAG_VAR_KEPT = 1  # the image is only the fixed part; the var part stays
 FLAG_DISK_KEPT = 2  # the image has no disk part; the one on disk stays
+FLAG_AGAIN = 4  # of a logged table: the transaction has changed the row before
 
 KIND_MASK = 0xFF
 FLAGS_SHIFT = 8

@@ -25,6 +25,7 @@ from engine.layout.redo import (
     FRAGMENT_MASK,
     FRAGMENT_SHIFT,
     GROUP_WORDS,
+    KIND_BEFORE,
     KIND_DELETE,
     KIND_FILES,
     KIND_INSERT,
@@ -67,7 +68,9 @@ NAMES = {
     KIND_SCHEMA: "schema",
     KIND_FILES: "files",
     KIND_NOOP: "noop",
+    KIND_BEFORE: "before",
 }
+WITH_IMAGES = (KIND_INSERT, KIND_UPDATE, KIND_BEFORE, KIND_REFRESH, KIND_READ)
 
 
 class Dictionary:
@@ -195,11 +198,11 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
         "any_value": tail & ANY_VALUE_MASK,
     }
     row_format = dictionary.get(table_id)
-    if kind not in (KIND_INSERT, KIND_UPDATE) or row_format is None:
+    if kind not in WITH_IMAGES or row_format is None:
         yield {**entry, "rows": place >> COUNT_SHIFT & COUNT_MASK} if kind == KIND_INSERT else entry
         return
     image, stop = at + OPERATION_WORDS, at + size
-    kept = int(words[at]) >> FLAGS_SHIFT & FLAGS_MASK if kind == KIND_UPDATE else 0
+    kept = int(words[at]) >> FLAGS_SHIFT & FLAGS_MASK if kind != KIND_INSERT else 0
     made_by = identity >> SCHEMA_VERSION_SHIFT & SCHEMA_VERSION_MASK
     has_var, has_disk = not kept & FLAG_VAR_KEPT, not kept & FLAG_DISK_KEPT
     if made_by < row_format.layout.var_since:
@@ -209,7 +212,11 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
         if taken < 0 or (kept and image + taken != stop):
             raise _impossible(group, at)
         values = decode_image(row_format, words, image, has_var, has_disk)
-        yield {**entry, "rowid": entry["rowid"] + number, "key": key_of(row_format, values), "values": values}
+        key = key_of(row_format, values)
+        if kind in (KIND_REFRESH, KIND_READ):
+            yield {**entry, "key": key}  # there is nothing else in their images
+            return
+        yield {**entry, "rowid": entry["rowid"] + number, "key": key, "values": values}
         image += taken
 
 

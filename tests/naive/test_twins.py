@@ -46,6 +46,8 @@ JOINED = "tests.rows.test_disk_parts:test_parts_joined_and_found_again_equal_twi
 INTACT = "tests.disk.test_cache_trouble:test_page_read_alone_is_intact_or_not_as_the_careful_way_says"
 TRACES = "tests.disk.test_replacement:test_random_traces_equal_twin_step_by_step"
 HERE = "tests.naive.test_twins"
+FOLLOWED = "tests.log.test_follower:test_random_transactions_are_read_back_as_what_they_did"
+TAGGED = "tests.log.test_follower:test_any_value_and_author_belong_to_operations_and_rows"
 KEY_WORDS = "tests.index.test_key_words:test_key_words_of_random_columns_agree_and_sort_as_keys"
 KEY_VALUES = "tests.index.test_key_words:test_exact_key_words_decode_to_their_values"
 TREE = "tests.index.test_tree:test_random_history_equals_twin_after_every_step"
@@ -149,15 +151,18 @@ TWINS = {
     "spool.block_end": "tests.spool.test_blocks:test_block_ends_equal_twin_for_any_records",
     **dict.fromkeys([f"spool.{name}" for name in ("begin_spool", "commit_spooled", "slice_copy_words")], SPOOLED),
     **dict.fromkeys(["disk_replay.replay_disk_group", "disk_replay.undo_records"], WALK),
+    **dict.fromkeys(["begin.begin_transaction", "begin.reserve_redo"], WALK),
+    **dict.fromkeys(["begin.tag_transaction", "before_images.note_rows"], TAGGED),
+    "before_images.set_capture": FOLLOWED,
+    **dict.fromkeys(
+        [f"row_changes.{name}" for name in "copy_records join_rows list_records list_rows place_rows".split()], FOLLOWED
+    ),
     "disk_columns.join_parts": JOINED,
     "disk_columns.find_disk_parts": JOINED,
     **dict.fromkeys(
         [
             f"commit.{name}"
-            for name in (
-                "abort_step abort_to_savepoint_step begin_transaction commit_begin commit_small commit_step end_run"
-                " reserve_redo"
-            ).split()
+            for name in ("abort_step abort_to_savepoint_step commit_begin commit_small commit_step end_run").split()
         ],
         WALK,
     ),

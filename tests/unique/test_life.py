@@ -48,10 +48,13 @@ def end(txn: Any, ends_well: bool) -> None:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Let others work until it is so."""
+    """Let others work until it is so, a minute at most: a planted defect may keep it from ever being so."""
     pause = threading.Event()
-    while not is_so():
+    for _ in range(60_000):
+        if is_so():
+            return
         pause.wait(0.001)
+    raise AssertionError("it did not come about")
 
 
 def until_waiting(db: Any) -> None:

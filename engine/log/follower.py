@@ -1,0 +1,141 @@
+"""Following the log: closed and durable epochs, read back from the files as row changes and schema changes (D10).
+
+The same code serves a store that is open and one that is being opened. Whoever follows keeps the log from being cut:
+see `Transactions.on_publish`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.errors import RedoDamaged
+from engine.layout.redo import GROUP_WORDS
+from engine.log.geometry import open_files
+from engine.log.reader import LogReader
+from engine.log.row_changes import Change, ChangeReader
+from engine.log.spool_reader import SpoolReader, referred
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.log.geometry import Geometry
+    from engine.log.reader import GroupRead
+    from engine.log.spool_reader import Referred
+    from engine.memory.arena import Words
+    from engine.schema import TableDefinition
+
+
+@dataclass(frozen=True)
+class FollowPoint:
+    """Where following may begin: a group, and the tables there are before it."""
+
+    lsn: int = 0
+    sequence: int = 1
+    definitions: tuple[TableDefinition, ...] = ()
+
+
+class EpochChanges:
+    """One closed epoch; `parts` gives what it changed, once, in the order of the log but for the order of tables."""
+
+    def __init__(self, epoch: int, wall_us: int, parts: Callable[[], Iterator[Change]]) -> None:
+        """wall_us: when its first group was sealed, microseconds since 1970."""
+        self.epoch = epoch
+        self.wall_us = wall_us
+        self.parts = parts
+
+
+class LogFollower:
+    """Reads the log of a store behind a point. One thread at a time may call it."""
+
+    def __init__(self, files: Files, geometry: Geometry, store: bytes, point: FollowPoint) -> None:
+        """store: the identity all groups must have. Raises: FileMissing."""
+        self._files = files
+        self._store = store
+        self._log = LogReader(files, geometry, store, open_files(files, geometry, False))
+        self._lsn = point.lsn
+        self._sequence = point.sequence
+        self._changes = ChangeReader(point.definitions)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._log.close()
+
+    def epochs(self, closed_epoch: int, durable_lsn: int, after: int = 0) -> Iterator[EpochChanges]:
+        """The epochs up to `closed_epoch` that have groups, each durable whole; those up to `after` are passed over.
+
+        closed_epoch: no group of it or an earlier one will be written any more. durable_lsn: all groups before it are.
+        Each is gone on from only when the next is asked for and its parts were taken to the end: after an error the same
+        one comes again. Raises: RedoDamaged, SpoolDamaged.
+        """
+        while True:
+            first = self.group(self._lsn, self._sequence, durable_lsn)
+            if first is None or first.epoch > closed_epoch:
+                return
+            if first.epoch <= after:
+                self._changes.skim(first.words, GROUP_WORDS, GROUP_WORDS + first.records_words)
+                self._lsn, self._sequence = first.end_lsn, first.sequence + 1
+                continue
+            reading = _Reading(self, first, durable_lsn, self._changes)
+            yield EpochChanges(first.epoch, first.wall_us, reading.parts)
+            if reading.end is None:
+                return  # the parts were not taken to the end: they come again
+            self._lsn, self._sequence = reading.end
+            self._changes = reading.changes
+
+    def group(self, lsn: int, sequence: int, durable_lsn: int) -> GroupRead | None:
+        """A durable group, None if there is none yet. Raises: RedoDamaged."""
+        if lsn >= durable_lsn:
+            return None
+        group = self._log.group_at(lsn, sequence)
+        if group is None:
+            raise RedoDamaged(
+                f"REDO group {sequence} at LSN {lsn} was durable and cannot be read back; restore from a backup",
+                lsn=lsn,
+            )
+        return group
+
+    def spool(self, what: Referred) -> SpoolReader:
+        """A reader of the spool file a group names."""
+        return SpoolReader(self._files, self._store, what)
+
+    def definitions(self) -> list[TableDefinition]:
+        """The tables there are where it stands."""
+        return [row_format.definition for row_format in self._changes.formats.values()]
+
+
+class _Reading:
+    """The reading of one epoch's groups; the follower goes on behind them when it has come to its end."""
+
+    def __init__(self, follower: LogFollower, first: GroupRead, durable_lsn: int, before: ChangeReader) -> None:
+        self._follower = follower
+        self._first = first
+        self._durable_lsn = durable_lsn
+        self._before = before
+        self.changes = before
+        self.end: tuple[int, int] | None = None
+
+    def parts(self) -> Iterator[Change]:
+        """What the epoch changed."""
+        self.changes = self._before.copy()
+        self.end = None
+        group: GroupRead | None = self._first
+        while group is not None and group.epoch == self._first.epoch:
+            yield from self._of_group(group)
+            at = (group.end_lsn, group.sequence + 1)
+            group = self._follower.group(*at, self._durable_lsn)
+        self.end = at
+
+    def _of_group(self, group: GroupRead) -> Iterator[Change]:
+        """The changes of one group, those of the spool file it may name included."""
+        what = referred(group)
+        if what is None:
+            yield from self.changes.piece(group.words, GROUP_WORDS, GROUP_WORDS + group.records_words)
+            return
+        reader = self._follower.spool(what)
+        reader.verify()
+
+        def blocks() -> Iterator[tuple[Words, int, int]]:
+            return ((words, start, stop) for words, start, stop, _ in reader.blocks())
+
+        yield from self.changes.spooled(what.txid, blocks(), blocks())

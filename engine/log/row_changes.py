@@ -1,0 +1,328 @@
+"""What transactions changed, as the log has it: row changes in batches of one table and kind, and schema changes.
+
+Records of one piece (a group, or a block of a spool file) are listed by kernels and put in order of their tables;
+changes of one row keep theirs. What a transaction did to one row is joined to one change. A transaction lies in one
+piece, but for one that spooled: of that, rows changed more than once are put off to its end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import RedoDamaged
+from engine.kernels.row_changes import copy_records, join_rows, list_records, list_rows, place_rows
+from engine.layout.arena import COUNT_SHIFT, ST_INVARIANT, ST_MORE, ST_SPACE
+from engine.layout.redo import (
+    ANY_VALUE_MASK,
+    AUTHOR_SHIFT,
+    KIND_INSERT,
+    KIND_NOOP,
+    KIND_SCHEMA,
+    TABLE_MASK,
+)
+from engine.layout.row_changes import (
+    LIST_STATE_WORDS,
+    LS_AT,
+    LS_BEFORE,
+    LS_COUNT,
+    LS_TXID,
+    PART_NONE,
+    RC_AT,
+    RC_IDENTITY,
+    RC_KIND,
+    RC_ROWS,
+    RC_TXID,
+    RECORD_LIST_WORDS,
+    ROW_LIST_WORDS,
+    RW_AFTER_DISK,
+    RW_BEFORE_DISK,
+    RW_IS_AGAIN,
+    RW_KIND,
+    RW_PLACE,
+    RW_TAIL,
+    RW_TXID,
+)
+from engine.memory.arena import NOTHING
+from engine.row_format import RowFormat
+from engine.schema import TableDefinition
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+
+_RECORDS_GUESS_SHIFT = 4  # a record has 16 words, or more
+_EXTRA_WORDS = 4_096
+
+
+@dataclass(frozen=True)
+class RowChanges:
+    """Changes of rows of one table, all of one kind: KIND_INSERT, KIND_UPDATE, KIND_DELETE, KIND_REFRESH, KIND_READ.
+
+    `before` and `after`: the words of `words` at which images begin, None if the kind has none. Images are those of
+    `row_format`; of a table with disk columns they have a disk part only where the flags say so. The images before of
+    KIND_REFRESH (of an absent row) and KIND_READ have nothing but the key. An UPDATE of a table that does not log
+    images before has None. Shapes: one number a row in each of `before`, `after`, `txids`, `any_values`, `authors`.
+    """
+
+    row_format: RowFormat
+    kind: int
+    words: Words
+    before: Words | None
+    after: Words | None
+    before_has_disk: bool
+    after_has_disk: bool
+    txids: Words
+    any_values: Words
+    authors: Words
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return len(self.txids)
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """A change of the schema as logged, and the table's definition before and behind it, None where there is none."""
+
+    change: dict[str, Any]
+    before: TableDefinition | None
+    after: TableDefinition | None
+    txid: int
+
+
+Change = RowChanges | SchemaChange
+
+
+class ChangeReader:
+    """Reads pieces of the log in their order, following the schema."""
+
+    def __init__(self, definitions: Iterable[TableDefinition]) -> None:
+        """definitions: the tables there are where reading begins."""
+        self.formats = {definition.table_id: RowFormat(definition) for definition in definitions}
+
+    def copy(self) -> ChangeReader:
+        """Another one that stands where this does."""
+        made = ChangeReader(())
+        made.formats = dict(self.formats)
+        return made
+
+    def skim(self, words: Words, start: int, stop: int) -> None:
+        """Follow the schema through words[start:stop], and nothing else. Raises: RedoDamaged."""
+        records = _listed(words, start, stop, 0)
+        for record in records[records[:, RC_KIND] == KIND_SCHEMA]:
+            self._schema_change(words, record)
+
+    def piece(self, words: Words, start: int, stop: int) -> Iterator[Change]:
+        """The changes of words[start:stop], whole transactions. Raises: RedoDamaged."""
+        records = _listed(words, start, stop, 0)
+        yield from self._changes(words, records)
+
+    def spooled(
+        self, txid: int, blocks: Iterable[tuple[Words, int, int]], again: Iterable[tuple[Words, int, int]]
+    ) -> Iterator[Change]:
+        """The changes of a transaction that spooled; `blocks` and `again` are its blocks (words, start, stop).
+
+        Memory: a block, and the records with rows that it changed more than once. Raises: RedoDamaged.
+        """
+        repeated = self._repeated(txid, blocks)
+        if not repeated:
+            for words, start, stop in again:
+                yield from self._changes(words, _listed(words, start, stop, txid))
+            return
+        put_off: list[Words] = []
+        for words, start, stop in again:
+            records = _listed(words, start, stop, txid)
+            yield from self._changes(words, records, repeated, put_off)
+        words = np.concatenate(put_off)
+        records = _listed(words, 0, words.size, txid)
+        yield from self._changes(words, records, repeated)
+
+    def _repeated(self, txid: int, blocks: Iterable[tuple[Words, int, int]]) -> dict[int, Words]:
+        """Places of the rows that a spooled transaction changed more than once, by table, ascending."""
+        found: dict[int, list[Words]] = {}
+        for words, start, stop in blocks:
+            records = _listed(words, start, stop, txid)
+            for table_id, chosen in _by_table(records):
+                if table_id in self.formats:
+                    rows = self._rows(words, records, chosen, self.formats[table_id])
+                    places = rows[rows[:, RW_IS_AGAIN] != 0, RW_PLACE]
+                    if places.size:
+                        found.setdefault(table_id, []).append(places)
+        return {table_id: np.unique(np.concatenate(places)) for table_id, places in found.items()}
+
+    # --- one piece -------------------------------------------------------------------------------
+    def _changes(
+        self,
+        words: Words,
+        records: Words,
+        repeated: dict[int, Words] | None = None,
+        put_off: list[Words] | None = None,
+    ) -> Iterator[Change]:
+        """The changes of listed records. With `repeated` and `put_off` records with such rows are copied and the rows
+        left out; with `repeated` alone nothing but such rows comes.
+        """
+        schema = np.flatnonzero(records[:, RC_KIND] == KIND_SCHEMA)
+        begin = 0
+        for place in [*schema.tolist(), len(records)]:
+            some = records[begin:place]
+            for table_id, chosen in _by_table(some):
+                row_format = self.formats.get(table_id)
+                if row_format is not None:  # else dropped while the transaction was open
+                    yield from self._of_table(words, some, chosen, row_format, repeated, put_off)
+            if place < len(records):
+                yield self._schema_change(words, records[place])
+            begin = place + 1
+
+    def _of_table(
+        self,
+        words: Words,
+        records: Words,
+        chosen: Words,
+        row_format: RowFormat,
+        repeated: dict[int, Words] | None,
+        put_off: list[Words] | None,
+    ) -> Iterator[RowChanges]:
+        rows = self._rows(words, records, chosen, row_format)
+        if repeated is not None:
+            places = repeated.get(row_format.definition.table_id, NOTHING)
+            hits = np.isin(rows[:, RW_PLACE], places)
+            if put_off is None:
+                rows = rows[hits]
+            elif hits.any():
+                counts = np.where(records[chosen, RC_KIND] == KIND_INSERT, records[chosen, RC_ROWS] >> COUNT_SHIFT, 1)
+                which = np.unique(np.repeat(chosen, counts)[hits])
+                out = np.empty(words.size, dtype=np.int64)
+                used = int(copy_records(words, records.reshape(-1), which, out, 0))
+                put_off.append(out[: max(used, 0)])
+                rows = rows[~hits]
+        if len(rows):
+            yield from _batches(words, np.ascontiguousarray(rows), row_format)
+
+    def _rows(self, words: Words, records: Words, chosen: Words, row_format: RowFormat) -> Words:
+        """Row lists of the chosen records of a table."""
+        counts = np.where(records[chosen, RC_KIND] == KIND_INSERT, records[chosen, RC_ROWS] >> COUNT_SHIFT, 1)
+        out = np.empty(int(counts.sum()) * ROW_LIST_WORDS, dtype=np.int64)
+        flat = np.ascontiguousarray(records).reshape(-1)
+        if list_rows(words, flat, chosen, _shape(row_format), out) < 0:
+            raise _damaged(row_format)
+        return out.reshape(-1, ROW_LIST_WORDS)
+
+    def _schema_change(self, words: Words, record: Words) -> SchemaChange:
+        at = int(record[RC_AT])
+        length = int(words[at])
+        change = json.loads(words.data.cast("B")[(at + 1) * 8 : (at + 1) * 8 + length].tobytes())
+        before = after = None
+        for kind in ("create", "alter"):
+            if kind in change:
+                after = TableDefinition.from_json(json.dumps(change[kind]).encode())
+        table_id = after.table_id if after is not None else change.get("drop")
+        if table_id is not None:
+            held = self.formats.pop(int(table_id), None)
+            before = held.definition if held is not None else None
+        if after is not None:
+            self.formats[after.table_id] = RowFormat(after)
+        return SchemaChange(change, before, after, int(record[RC_TXID]))
+
+
+def _listed(words: Words, start: int, stop: int, txid: int) -> Words:
+    """The records of words[start:stop], RECORD_LIST_WORDS each."""
+    out = np.empty((64 + ((stop - start) >> _RECORDS_GUESS_SHIFT)) * RECORD_LIST_WORDS, dtype=np.int64)
+    while True:
+        state = np.zeros(LIST_STATE_WORDS, dtype=np.int64)
+        state[LS_AT], state[LS_TXID], state[LS_BEFORE] = start, txid, -1
+        status = int(list_records(words, stop, out, state))
+        if status != ST_MORE:
+            break
+        out = np.empty(2 * out.size, dtype=np.int64)
+    if status == ST_INVARIANT:
+        raise RedoDamaged(
+            f"word {int(state[LS_AT])} of a piece of the REDO log begins no record; restore from a backup"
+        )
+    count = int(state[LS_COUNT])
+    return out[: count * RECORD_LIST_WORDS].reshape(-1, RECORD_LIST_WORDS)
+
+
+def _by_table(records: Words) -> Iterator[tuple[int, Words]]:
+    """(table number, places of its records, in their order)."""
+    if not len(records):
+        return
+    tables = records[:, RC_IDENTITY] & TABLE_MASK
+    order = np.argsort(tables, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(tables[order])) + 1, len(order))
+    begin = 0
+    for end in ends.tolist():
+        yield int(tables[order[begin]]), np.ascontiguousarray(order[begin:end])
+        begin = end
+
+
+def _shape(row_format: RowFormat) -> Words:
+    layout = row_format.layout
+    shape = [layout.fixed_words, int(layout.has_var), int(row_format.has_disk), layout.var_since]
+    return np.array(shape, dtype=np.int64)
+
+
+def _damaged(row_format: RowFormat) -> RedoDamaged:
+    name = row_format.definition.name
+    return RedoDamaged(f"the REDO log has a record of {name} without the images it should have; restore from a backup")
+
+
+def _joined(rows: Words) -> Words:
+    """Rows with one change for each transaction and row."""
+    if not rows[:, RW_IS_AGAIN].any():
+        kinds = rows[:, RW_KIND]
+        return rows if not (kinds == KIND_NOOP).any() else np.ascontiguousarray(rows[kinds != KIND_NOOP])
+    order = np.lexsort((rows[:, RW_PLACE], rows[:, RW_TXID])).astype(np.int64)
+    kept = np.empty(len(rows), dtype=np.int64)
+    join_rows(rows.reshape(-1), order, kept)
+    return np.ascontiguousarray(rows[kept != 0])
+
+
+def _batches(words: Words, rows: Words, row_format: RowFormat) -> Iterator[RowChanges]:
+    """Runs of one kind, with whole images."""
+    rows = _joined(rows)
+    if not len(rows):
+        return
+    shape = _shape(row_format)
+    first = 0
+    extra = np.empty(_EXTRA_WORDS, dtype=np.int64)
+    places = np.zeros(2 * len(rows) + 1, dtype=np.int64)
+    while True:
+        first = int(place_rows(words, rows.reshape(-1), shape, first, extra, places))
+        if first == len(rows):
+            break
+        if first < 0:
+            raise _damaged(row_format)
+        larger = np.empty(4 * extra.size, dtype=np.int64)
+        larger[: extra.size] = extra
+        extra = larger
+    used = int(places[-1])
+    whole = np.concatenate([words, extra[:used]]) if used else words
+    images = places[:-1].reshape(-1, 2)
+    has_disk = np.stack([rows[:, RW_BEFORE_DISK] != PART_NONE, rows[:, RW_AFTER_DISK] != PART_NONE], axis=1)
+    codes = rows[:, RW_KIND] << 4 | has_disk[:, 0] << 3 | has_disk[:, 1] << 2 | (images != PART_NONE) @ (1, 2)
+    ends = np.append(np.flatnonzero(np.diff(codes)) + 1, len(rows))
+    begin = 0
+    for end in ends.tolist():
+        some, code = slice(begin, end), int(codes[begin])
+        tails = rows[some, RW_TAIL]
+        yield RowChanges(
+            row_format,
+            int(rows[begin, RW_KIND]),
+            whole,
+            np.ascontiguousarray(images[some, 0]) if code & 1 else None,
+            np.ascontiguousarray(images[some, 1]) if code & 2 else None,
+            bool(has_disk[begin, 0]),
+            bool(has_disk[begin, 1]),
+            np.ascontiguousarray(rows[some, RW_TXID]),
+            tails & ANY_VALUE_MASK,
+            tails >> AUTHOR_SHIFT,
+        )
+        begin = end
+
+
+assert ST_SPACE < PART_NONE

@@ -1,0 +1,92 @@
+"""What a transaction says to the binlog besides its changes: whose they are, rows that travel again, tracked reads.
+
+Nothing in here changes what a row holds. The records of absent rows and of reads have images with the key alone;
+replay passes over them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.applied_rows import MISSING, touch_rows_again
+from engine.batch_operations import PUT_SLICE_ROWS, again_if_altered
+from engine.column_values import conform, input_type
+from engine.columnar import encode_arrays
+from engine.errors import InvariantBroken
+from engine.kernels.before_images import note_rows
+from engine.kernels.begin import tag_transaction
+from engine.layout.arena import AUTHOR_SHIFT, OK, X_ROW
+from engine.layout.redo import FLAG_DISK_KEPT, KIND_READ, KIND_REFRESH
+from engine.row_operations import check_table, settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.memory.arena import Words
+    from engine.table import Table
+    from engine.transaction import Transaction
+
+
+def tag(txn: Transaction, any_value: int, author: int) -> None:
+    """Have the operations from now on carry another any-value (32 bits) and author. All of a transaction have one
+    author, or 0: InvariantBroken.
+    """
+    txn.check()
+    if tag_transaction(txn.mem, txn.desc, any_value | author << AUTHOR_SHIFT) != OK:
+        raise InvariantBroken("a transaction was given a second author; report this")
+
+
+def refresh_rows(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
+    """Let the present state of rows, or their absence, travel again; MISSING for keys that have no row.
+
+    `keys` has the key columns. A row that is there is touched: it has epoch and author of this transaction afterwards.
+    """
+    outcomes = touch_rows_again(txn, table, keys)
+    missing = np.flatnonzero(outcomes == MISSING)
+    if missing.size:
+        again_if_altered(txn, table, _note, keys.take(missing), KIND_REFRESH)
+    return outcomes
+
+
+def note_reads(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:
+    """Let reads of rows this transaction has locked travel (`log_exclusive_reads`)."""
+    again_if_altered(txn, table, _note, keys, KIND_READ)
+
+
+def _note(txn: Transaction, table: Table, keys: pa.RecordBatch, kind: int) -> None:
+    check_table(table)
+    images, offsets = _key_images(table, keys)
+    flags = FLAG_DISK_KEPT if table.format.has_disk else 0
+    fragment = table.fragments[0]
+    position = 0
+    deadline: float | None = None
+    while position < keys.num_rows:
+        stop = min(position + PUT_SLICE_ROWS, keys.num_rows)
+        place = (txn.mem, fragment, txn.desc, txn.buf, images, offsets)
+        status = note_rows(*place, position, stop, kind, flags)
+        position = int(txn.mem[txn.desc + X_ROW])
+        if status != OK:
+            deadline = settle(txn, table, status, images.size // keys.num_rows + 4_096, deadline)
+
+
+def _key_images(table: Table, keys: pa.RecordBatch) -> tuple[Words, Words]:
+    """Images with nothing but a key, and their offsets, one more than there are."""
+    import pyarrow as pa
+
+    row_format = table.format
+    arrays = {}
+    for place in row_format.layout.places:
+        column = place.column
+        if place.is_key:
+            array = keys.column(column.name)
+        else:
+            column = replace(column, nullable=True)
+            array = pa.nulls(keys.num_rows, input_type(column))
+        arrays[place.position] = conform(array, column, table.name, 0, place.is_key)
+    encoded = encode_arrays(row_format, arrays, keys.num_rows, 0, with_disk=False)
+    if encoded.stride_words:
+        return encoded.images, np.arange(keys.num_rows + 1, dtype=np.int64) * encoded.stride_words
+    return encoded.images, encoded.offsets

@@ -1,0 +1,391 @@
+"""What the follower reads back from the log is what transactions did: random histories against a model of dicts."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tidemark as tm
+from engine import noted_rows
+from engine.errors import InvariantBroken
+from engine.file_doubles.memory import MemoryFiles
+from engine.kernels.before_images import set_capture
+from engine.layout.arena import CAPTURE_CHANGED, CAPTURE_WHOLE
+from engine.layout.redo import KIND_DELETE, KIND_INSERT, KIND_READ, KIND_REFRESH, KIND_UPDATE
+from engine.log.follower import FollowPoint, LogFollower
+from engine.log.row_changes import RowChanges, SchemaChange
+from tests.store.support import open_memory
+
+Row = dict[str, Any]
+Net = tuple[str, Any, Any]  # table, row before, row after
+
+COLUMNS = [
+    tm.Column("id", tm.Int64),
+    tm.Column("number", tm.Int32),
+    tm.Column("name", tm.VarChar(40), nullable=True),
+]
+ON_DISK = [
+    tm.Column("id", tm.VarChar(12)),
+    tm.Column("number", tm.Int32),
+    tm.Column("comment", tm.VarChar(60), nullable=True, storage="disk"),
+]
+FIXED = [tm.Column("id", tm.Int64), tm.Column("number", tm.Int32)]
+LARGE = [tm.Column("id", tm.Int64), tm.Column("number", tm.Int32), tm.Column("text", tm.Text, storage="disk")]
+
+
+def followed(files: MemoryFiles, **options: Any) -> Any:
+    db: Any = open_memory(files, redo_log="32 MiB", **options)
+    db._store.follows_log = True
+    return db
+
+
+def capture(db: Any, name: str, mode: int = CAPTURE_WHOLE) -> None:
+    set_capture(db._store.mem, db._store.table(name).address, mode)
+
+
+def follower(db: Any, files: MemoryFiles, point: FollowPoint | None = None) -> LogFollower:
+    return LogFollower(files, db._store.log.geometry, db._opened.sysfile.store, point or FollowPoint())
+
+
+def read_all(db: Any, by: LogFollower, after: int = 0) -> list[tuple[int, list[Any]]]:
+    db.sync()
+    db.advance_epoch()
+    epochs = by.epochs(db._store.epochs.newest_closed, db._store.log.durable_lsn, after)
+    return [(each.epoch, list(each.parts())) for each in epochs]
+
+
+def values(changes: RowChanges, place: int, has_disk: bool) -> Row:
+    row_format = changes.row_format
+    return row_format.decode_present(
+        changes.words.data.cast("B"), place * 8, row_format.has_var, row_format.has_disk and has_disk
+    )
+
+
+def nets(changes: RowChanges) -> list[Net]:
+    name = changes.row_format.definition.name.removeprefix("main.")
+    rows = []
+    for row in range(changes.count):
+        before = after = None
+        if changes.before is not None:
+            before = values(changes, int(changes.before[row]), changes.before_has_disk)
+        if changes.after is not None:
+            after = values(changes, int(changes.after[row]), changes.after_has_disk)
+        expected = {(False, True): KIND_INSERT, (True, True): KIND_UPDATE, (True, False): KIND_DELETE}
+        assert changes.kind == expected[before is not None, after is not None]
+        rows.append((name, before, after))
+    return rows
+
+
+class Model:
+    """Tables as dicts, and what each epoch did to each key, in order."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.tables: dict[str, dict[Any, Row]] = {name: {} for name in names}
+        self.epochs: dict[int, dict[tuple[str, Any], list[Net]]] = defaultdict(lambda: defaultdict(list))
+
+    def commit(self, epoch: int, touched: set[tuple[str, Any]], new: dict[str, dict[Any, Row]]) -> None:
+        for name, key in touched:
+            before, after = self.tables[name].get(key), new[name].get(key)
+            if before is not None or after is not None:
+                self.epochs[epoch][name, key].append((name, before, after))
+        self.tables = new
+
+
+def random_row(rng: random.Random, name: str, key: Any) -> Row:
+    text = rng.choice([None, "", "x" * rng.randrange(40)])
+    row: Row = {"id": key, "number": rng.randrange(1_000)}
+    if name == "memory":
+        row["name"] = text
+    elif name == "disk":
+        row["comment"] = text
+    elif name == "large":
+        row["text"] = "y" * rng.choice([3, 900, 40_000])
+    return row
+
+
+def random_change(rng: random.Random, name: str, key: Any) -> Row:
+    row = random_row(rng, name, key)
+    names = [each for each in row if each != "id"]
+    return {each: row[each] for each in rng.sample(names, rng.randint(1, len(names)))}
+
+
+def random_operation(rng: random.Random, txn: Any, now: dict[str, dict[Any, Row]], touched: set[Any]) -> None:
+    name = rng.choice(list(now))
+    number = rng.randrange(12 if name != "large" else 4)
+    key: Any = f"k{number}" if name == "disk" else number
+    rows = now[name]
+    if key not in rows:
+        row = random_row(rng, name, key)
+        if rng.random() < 0.5:
+            txn.insert(name, row)
+        else:
+            txn.insert_many(name, [row])
+        rows[key] = row
+    elif rng.random() < 0.3:
+        txn.delete(name, key)
+        del rows[key]
+    elif rng.random() < 0.2:
+        txn.get(name, key, lock="exclusive")
+        return
+    else:
+        change = random_change(rng, name, key)
+        if rng.random() < 0.3:
+            rows[key] = {**random_row(rng, name, key), **change}
+            txn.write(name, rows[key])
+        else:
+            txn.update(name, key, change)
+            rows[key] = {**rows[key], **change}
+    touched.add((name, key))
+
+
+def copied(tables: dict[str, dict[Any, Row]]) -> dict[str, dict[Any, Row]]:
+    return {name: dict(rows) for name, rows in tables.items()}
+
+
+class Undone(Exception):
+    """Ends a savepoint."""
+
+
+def random_transaction(rng: random.Random, db: Any, model: Model, operations: int) -> None:
+    now, touched = copied(model.tables), set()
+    txn = db.transaction()
+    for _ in range(operations):
+        if rng.random() < 0.15:
+            held, before = copied(now), set(touched)
+            try:
+                with txn.savepoint():
+                    for _ in range(rng.randint(1, 4)):
+                        random_operation(rng, txn, now, touched)
+                    if rng.random() < 0.5:
+                        raise Undone
+            except Undone:
+                now, touched = held, before
+        else:
+            random_operation(rng, txn, now, touched)
+    if rng.random() < 0.1:
+        txn.rollback()
+        return
+    epoch = db._store.epochs.current
+    txn.commit(True)
+    model.commit(epoch, touched, now)
+
+
+def check(read: list[tuple[int, list[Any]]], model: Model, after: int = 0) -> None:
+    found: dict[int, dict[Any, list[Net]]] = {}
+    for epoch, parts in read:
+        by_key = found.setdefault(epoch, defaultdict(list))
+        for part in parts:
+            if isinstance(part, RowChanges):
+                for net in nets(part):
+                    by_key[net[0], (net[1] or net[2])["id"]].append(net)
+    for epoch in sorted({*model.epochs, *found}):
+        if epoch > after:
+            assert dict(found.get(epoch, {})) == dict(model.epochs.get(epoch, {})), f"epoch {epoch}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_transactions_are_read_back_as_what_they_did(seed: int) -> None:
+    rng = random.Random(seed)
+    files = MemoryFiles()
+    # Little memory for transactions: the longer ones spool.
+    db = followed(files, transaction_memory="64 KiB")
+    db.create_table("memory", COLUMNS, "id", partition=tm.HashPartition(2))
+    db.create_table("disk", ON_DISK, "id")
+    db.create_table("fixed", FIXED, "id")
+    db.create_table("large", LARGE, "id")
+    model = Model(["memory", "disk", "fixed", "large"])
+    for name in model.tables:
+        capture(db, name)
+    by = follower(db, files)
+    for _ in range(40):
+        random_transaction(rng, db, model, rng.choice([1, 3, 8, 60]))
+        if rng.random() < 0.4:
+            db.advance_epoch()
+        if rng.random() < 0.05:
+            db.checkpoint()
+    check(read_all(db, by), model)
+    db.close()
+
+
+def test_rows_of_large_batches_come_in_batches_and_keep_the_order_of_each_row() -> None:
+    files = MemoryFiles()
+    db = followed(files)
+    db.create_table("memory", COLUMNS, "id")
+    capture(db, "memory")
+    rows = [{"id": number, "number": number, "name": f"n{number}"} for number in range(3_000)]
+    db["memory"].insert_many(rows)
+    db["memory"].update_many([{"id": number, "number": -number} for number in range(3_000)])
+    db["memory"].delete_many(list(range(3_000)))
+    parts = [part for _, parts in read_all(db, follower(db, files)) for part in parts if isinstance(part, RowChanges)]
+    assert [(part.kind, part.count) for part in parts] == [
+        (KIND_INSERT, 3_000),
+        (KIND_UPDATE, 3_000),
+        (KIND_DELETE, 3_000),
+    ]
+    found = [values(parts[1], int(parts[1].before[row]), True)["id"] for row in (0, 2_999)]
+    assert found == [0, 2_999] and len(set(parts[0].txids.tolist())) == 1
+    db.close()
+
+
+def test_update_that_leaves_the_disk_part_has_it_only_where_whole_images_are_logged() -> None:
+    for mode, has_disk in ((CAPTURE_CHANGED, False), (CAPTURE_WHOLE, True)):
+        files = MemoryFiles()
+        db = followed(files)
+        db.create_table("disk", ON_DISK, "id")
+        capture(db, "disk", mode)
+        db["disk"].insert(("k", 1, "long"))
+        db["disk"].update("k", {"number": 2})
+        db["disk"].update("k", {"comment": "longer"})
+        db["disk"].delete("k")
+        parts = [
+            part for _, parts in read_all(db, follower(db, files)) for part in parts if isinstance(part, RowChanges)
+        ]
+        assert [part.before_has_disk for part in parts] == [False, has_disk, True, True]
+        assert [part.after_has_disk for part in parts] == [True, has_disk, True, False]
+        db.close()
+
+
+def test_any_value_and_author_belong_to_operations_and_rows() -> None:
+    files = MemoryFiles()
+    db = followed(files)
+    db.create_table("memory", COLUMNS, "id")
+    capture(db, "memory")
+    db["memory"].insert_many([{"id": number, "number": 0, "name": "n"} for number in range(4)])
+    store, table = db._store, db._store.table("memory")
+    with db.transaction() as txn:
+        noted_rows.tag(txn, 17, 17)
+        txn.insert("memory", (10, 1, "a"))
+        txn.insert("memory", (11, 1, "a"))
+        noted_rows.tag(txn, 0x8000007E, 0)
+        txn.insert("memory", (12, 1, "a"))
+        keys = pa.RecordBatch.from_pydict({"id": pa.array([2, 99], pa.int64())})
+        noted_rows.refresh_rows(txn, table, keys)
+        noted_rows.tag(txn, 17, 17)
+        txn.delete("memory", 3)
+        txn.update("memory", 0, {"number": 5})
+        with pytest.raises(InvariantBroken):
+            noted_rows.tag(txn, 18, 18)
+    with db.transaction() as txn:
+        txn.get("memory", 1, lock="exclusive")
+        noted_rows.note_reads(txn, table, keys.slice(0, 1))
+    epochs = read_all(db, follower(db, files))
+    rows = [
+        (part.kind, part.any_values.tolist(), part.authors.tolist())
+        for _, parts in epochs[2:]
+        for part in parts
+        if isinstance(part, RowChanges)
+    ]
+    refresh = 0x8000007E
+    assert rows[1:] == [
+        (KIND_INSERT, [17, 17, refresh], [17, 17, 0]),
+        (KIND_UPDATE, [refresh], [0]),
+        (KIND_REFRESH, [refresh], [0]),
+        (KIND_DELETE, [17], [17]),
+        (KIND_UPDATE, [17], [17]),
+        (KIND_READ, [0], [0]),
+    ]
+    refreshed = next(part for _, parts in epochs for part in parts if getattr(part, "kind", 0) == KIND_REFRESH)
+    assert values(refreshed, int(refreshed.before[0]), False)["id"] == 99
+    authors = {row.id: author for row, author in authors_of(db, store)}
+    assert authors == {0: 17, 1: 0, 2: 0, 10: 17, 11: 17, 12: 0}
+    db.close()
+    db = open_memory(files.crash(random.Random(1)), redo_log="32 MiB")
+    assert {row.id: author for row, author in authors_of(db, db._store)} == authors
+    db.close()
+
+
+def authors_of(db: Any, store: Any) -> list[tuple[Any, int]]:
+    from engine.layout.lcp import ENTRY_AUTHOR_MASK
+    from engine.row_operations import read_entry
+
+    found = []
+    for row in list(db["memory"].scan()):
+        entry = read_entry(None, store.table("memory"), row.id)
+        assert entry is not None
+        found.append((row, int(entry[2]) & ENTRY_AUTHOR_MASK))
+    return found
+
+
+def test_schema_changes_stand_alone_in_their_epochs_and_lead_to_the_right_format() -> None:
+    files = MemoryFiles()
+    db = followed(files)
+    db.create_table("fixed", FIXED, "id")
+    capture(db, "fixed")
+    db["fixed"].insert((1, 10))
+    old = db.transaction()
+    old.update("fixed", 1, {"number": 11})
+    db.add_column("fixed", tm.Column("name", tm.VarChar(20), nullable=True, default="d"))
+    old.update("fixed", 1, {"name": "new"})
+    old.commit(True)
+    db["fixed"].update(1, {"name": "newer"})
+    db.create_index("fixed", "by_number", "number")
+    db["fixed"].update(1, {"number": 12})
+    db.drop_index("fixed", "by_number")
+    db.drop_table("fixed")
+    db.create_table("fixed", COLUMNS, "id")
+    read = read_all(db, follower(db, files))
+    kinds = [["schema" if isinstance(part, SchemaChange) else "rows" for part in parts] for _, parts in read]
+    assert all(each in (["schema"], ["rows"]) for each in kinds)
+    rows = [net for _, parts in read for part in parts if isinstance(part, RowChanges) for net in nets(part)]
+    assert rows[1:] == [
+        ("fixed", {"id": 1, "number": 10, "name": "d"}, {"id": 1, "number": 11, "name": "new"}),
+        ("fixed", {"id": 1, "number": 11, "name": "new"}, {"id": 1, "number": 11, "name": "newer"}),
+        ("fixed", {"id": 1, "number": 11, "name": "newer"}, {"id": 1, "number": 12, "name": "newer"}),
+    ]
+    changes = [part for _, parts in read for part in parts if isinstance(part, SchemaChange)]
+    assert changes[0].before is None and changes[0].after is not None and changes[0].after.name == "main.fixed"
+    assert changes[-2].after is None and changes[-2].before is not None
+    db.close()
+
+
+def test_following_goes_on_behind_an_epoch_and_gives_one_again_that_was_not_taken_whole() -> None:
+    files = MemoryFiles()
+    db = followed(files)
+    db.create_table("fixed", FIXED, "id")
+    capture(db, "fixed")
+    by = follower(db, files)
+    read_all(db, by)
+    for number in range(5):
+        db["fixed"].insert((number, number))
+        db.advance_epoch()
+    closed, durable = db._store.epochs.newest_closed, db._store.log.durable_lsn
+    first = next(by.epochs(closed, durable))
+    next(first.parts())
+    again = list(by.epochs(closed, durable))
+    assert again[0].epoch == first.epoch and len(again) == 1, "its parts were not taken"
+    epochs = [(each.epoch, len(list(each.parts()))) for each in by.epochs(closed, durable)]
+    assert len(epochs) == 5 and epochs[0][0] == first.epoch
+    assert list(by.epochs(closed, durable)) == []
+    other = follower(db, files)
+    assert [each.epoch for each in [e for e in other.epochs(closed, durable, epochs[2][0]) if list(e.parts())]] == [
+        epoch for epoch, _ in epochs[3:]
+    ]
+    db.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_after_a_crash_the_log_from_the_newest_local_checkpoint_on_says_the_same(seed: int) -> None:
+    rng = random.Random(100 + seed)
+    files = MemoryFiles()
+    db = followed(files, transaction_memory="64 KiB")
+    db.create_table("memory", COLUMNS, "id")
+    db.create_table("disk", ON_DISK, "id")
+    model = Model(["memory", "disk"])
+    for name in model.tables:
+        capture(db, name)
+    for number in range(40):
+        random_transaction(rng, db, model, rng.choice([1, 8, 60]))
+        db.advance_epoch()
+        if number in (10, 25):
+            db.checkpoint()
+    crashed = files.crash(rng)
+    after: Any = open_memory(crashed, redo_log="32 MiB", transaction_memory="64 KiB")
+    control = after._opened.controls[0]
+    point = FollowPoint(control.start_lsn, control.start_sequence, tuple(control.tables))
+    check(read_all(after, follower(after, crashed, point)), model, control.epoch)
+    assert {row.id: row._asdict() for row in after["memory"].scan()} == model.tables["memory"]
+    after.close()
