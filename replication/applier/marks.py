@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.applied_rows import touch_rows_again
-from engine.layout.arena import X_TAIL_WORD
 from engine.layout.redo import AUTHOR_MASK
+from engine.noted_rows import refresh_rows, tag
 from replication.any_value import NO_LOGGING, REFLECT, REFRESH, RESERVED
 
 if TYPE_CHECKING:
@@ -14,11 +13,6 @@ if TYPE_CHECKING:
 
     from engine.table import Table
     from engine.transaction import Transaction
-
-
-def tag(txn: Transaction, any_value: int, author: int) -> None:
-    """What the transaction does from now on carries these."""
-    txn.mem[txn.desc + X_TAIL_WORD] = any_value | author << 32
 
 
 def tag_applied(txn: Transaction, source_id: int, server_id: int, is_reflected_back: bool) -> None:
@@ -29,6 +23,11 @@ def tag_applied(txn: Transaction, source_id: int, server_id: int, is_reflected_b
     tag(txn, any_value, min(source_id, AUTHOR_MASK))
 
 
+def tag_position(txn: Transaction, logger_id: int) -> None:
+    """For a row of `ndb_apply_status` that goes on under the id of who logged it, 0 for the own one."""
+    tag(txn, logger_id & ~RESERVED, 0)
+
+
 def tag_own(txn: Transaction) -> None:
     """For rows of this site that no binlog takes: those of exceptions tables."""
     tag(txn, NO_LOGGING, 0)
@@ -37,4 +36,4 @@ def tag_own(txn: Transaction) -> None:
 def refresh(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:
     """Let rows, or their absence, travel again as they are; rows there become this site's own."""
     tag(txn, REFRESH, 0)
-    touch_rows_again(txn, table, keys)
+    refresh_rows(txn, table, keys)

@@ -9,9 +9,7 @@ import numpy as np
 from engine.batch_operations import read_keys, write_many
 from engine.columnar import encode_keys
 from engine.layout.arena import ENTRY_WORDS
-from engine.layout.redo import AUTHOR_MASK
-from replication.any_value import RESERVED
-from replication.applier.marks import tag
+from replication.applier.marks import tag_position
 from replication.applier.setups import rows_of
 from replication.system_tables import NDB_APPLY_STATUS
 
@@ -33,7 +31,7 @@ def _write(txn: Transaction, server_id: int, epoch: int, name: str, start: int, 
 
 def write_position(txn: Transaction, server_id: int, epoch: int, logger_id: int) -> None:
     """What another site says of a server's epoch; it goes on under the id of who logged it."""
-    tag(txn, logger_id & ~RESERVED, min(logger_id, AUTHOR_MASK))
+    tag_position(txn, logger_id)
     _write(txn, server_id, epoch, "", 0, 0)
 
 
@@ -41,7 +39,7 @@ def write_own_position(txn: Transaction, epoch: int, transaction: EpochTransacti
     """The epoch transaction being applied, and where it stands in the log; it goes on under the own id, so that it
     reaches the source.
     """
-    tag(txn, 0, 0)
+    tag_position(txn, 0)
     following = transaction.finish()
     start = transaction.start
     _write(txn, transaction.source_id, epoch, start.file, start.position, following.position)
