@@ -156,7 +156,10 @@ class Applier:
         source_id = transaction.source_id
         items = self._intake.batches(transaction)
         first = next(items, None)
-        epoch = _own_epoch(first, source_id, Origin(*transaction.start))
+        if not isinstance(first, StatusRows) or not first.rows or first.rows[0][0] != source_id:
+            text = f"an epoch transaction does not begin with the epoch of its server {source_id}"
+            raise corrupt_event(Origin(*transaction.start), text)
+        epoch = first.rows[0][1]
         applied = applied_epochs(self.store).get(source_id, 0)
         verifier = self._verifiers.get(source_id)
         if verifier is None:
@@ -192,7 +195,7 @@ class Applier:
         source_id = transaction.source_id
         state = EpochState(source_id, epoch, self.mre.begin(), self.exceptions_counts)
         self.passes.begin()
-        txn = self.store.begin()
+        txn: Transaction = self.store.begin()
         try:
             run = self._run_passes(txn, transaction, state, items)
             for server_id, at, logger_id in run.statuses:
@@ -269,10 +272,3 @@ class Applier:
             "conflict_last_stable_epoch": self.last_conflict.last_stable,
             "replica_max_replicated_epoch": self.mre.value,
         }
-
-
-def _own_epoch(first: ChangeBatch | StatusRows | None, source_id: int, origin: Origin) -> int:
-    """The epoch a transaction is of, which its first row says."""
-    if not isinstance(first, StatusRows) or not first.rows or first.rows[0][0] != source_id:
-        raise corrupt_event(origin, f"an epoch transaction does not begin with the epoch of its server {source_id}")
-    return first.rows[0][1]

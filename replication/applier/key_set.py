@@ -93,7 +93,8 @@ class KeySet:
         if self.count:
             place = (table_id, keys.keys, keys.key_offsets, keys.key_stride)
             _checked(int(find_keys(*place, self._slots, self._data, out)))
-        return out != 0
+        found: NDArray[np.bool_] = out != 0
+        return found
 
 
 def _checked(status: int) -> int:

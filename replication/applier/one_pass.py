@@ -7,7 +7,7 @@ is another one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from engine.store import Store
     from engine.table import Table
     from engine.transaction import Transaction
+    from replication.applier.batch import Columns
     from replication.applier.key_set import Words
     from replication.applier.setups import AppliedTable, AppliedTables
 
@@ -289,14 +290,13 @@ class OnePass:
             raise Rejected(text, **{**error.evidence, "stop": Stop.EXCEPTIONS_WRITE}) from error
 
 
-def _by_position(table: Table, columns: dict[str, object] | None) -> dict[int, object] | None:
-    if columns is None:
-        return None
-    return {table.definition.position(name): _plain(array) for name, array in columns.items()}
-
-
-def _plain(array: object) -> object:
+def _by_position(table: Table, columns: Columns | None) -> dict[int, Any] | None:
+    """Columns as exceptions rows want them: those of an Enum as text."""
     import pyarrow as pa
 
-    is_dictionary = isinstance(array, pa.DictionaryArray)
-    return array.dictionary_decode() if is_dictionary else array
+    if columns is None:
+        return None
+    return {
+        table.definition.position(name): array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+        for name, array in columns.items()
+    }

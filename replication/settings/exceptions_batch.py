@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from engine.schema import Column
 
     # Values of a column of the main table, one for each conflict; None stands for NULL in arrays of objects.
-    Values = NDArray[Any] | pa.Array
-    Images = Mapping[int, Values]
+    Values: TypeAlias = NDArray[Any] | pa.Array
+    Images: TypeAlias = Mapping[int, Values]
 
 _NONE = np.array(None, dtype=object)
 
