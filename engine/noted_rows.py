@@ -6,14 +6,13 @@ replay passes over them.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.applied_rows import MISSING, touch_rows_again
 from engine.batch_operations import PUT_SLICE_ROWS, again_if_altered
-from engine.column_values import conform, input_type
+from engine.column_values import conform
 from engine.columnar import encode_arrays
 from engine.errors import InvariantBroken
 from engine.kernels.before_images import note_rows
@@ -21,11 +20,13 @@ from engine.kernels.begin import tag_transaction
 from engine.layout.arena import AUTHOR_SHIFT, OK, X_ROW
 from engine.layout.redo import FLAG_DISK_KEPT, KIND_READ, KIND_REFRESH
 from engine.row_operations import check_table, settle
+from engine.types import Enum
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from engine.memory.arena import Words
+    from engine.schema import Column
     from engine.table import Table
     from engine.transaction import Transaction
 
@@ -74,19 +75,30 @@ def _note(txn: Transaction, table: Table, keys: pa.RecordBatch, kind: int) -> No
 
 def _key_images(table: Table, keys: pa.RecordBatch) -> tuple[Words, Words]:
     """Images with nothing but a key, and their offsets, one more than there are."""
-    import pyarrow as pa
-
     row_format = table.format
     arrays = {}
     for place in row_format.layout.places:
         column = place.column
         if place.is_key:
-            array = keys.column(column.name)
+            arrays[place.position] = conform(keys.column(column.name), column, table.name, 0, True)
         else:
-            column = replace(column, nullable=True)
-            array = pa.nulls(keys.num_rows, input_type(column))
-        arrays[place.position] = conform(array, column, table.name, 0, place.is_key)
+            arrays[place.position] = _nothing(column, keys.num_rows)
     encoded = encode_arrays(row_format, arrays, keys.num_rows, 0, with_disk=False)
     if encoded.stride_words:
         return encoded.images, np.arange(keys.num_rows + 1, dtype=np.int64) * encoded.stride_words
     return encoded.images, encoded.offsets
+
+
+def _nothing(column: Column, count: int) -> pa.Array:
+    """NULLs, or zeros where there cannot be any, in the type the encoder knows."""
+    import pyarrow as pa
+
+    kind = pa.int32() if isinstance(column.type, Enum) else column.type.arrow_type()
+    if column.nullable:
+        return pa.nulls(count, kind)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.repeat(pa.scalar("", kind), count)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.repeat(pa.scalar(b"", kind), count)
+    zeros = pa.py_buffer(bytes(-(-count * kind.bit_width // 8)))
+    return pa.Array.from_buffers(kind, count, [None, zeros])

@@ -141,7 +141,7 @@ class Transaction:
         used = int(self.mem[self.desc + X_USED])
         need = used + words + PAD_WORDS
         limit = self.store.transaction_words
-        if self.spool is not None or need > limit:
+        if self.spool is not None or need > limit or self.buf.size >= limit:  # an image before may ask for more
             room_in_spool(self, used)
             return
         size = min(max(2 * self.buf.size, need, used + ahead_words + PAD_WORDS), limit)

@@ -96,7 +96,6 @@ from engine.layout.redo import (
     KIND_TRANSACTION,
     KIND_UPDATE,
     OPERATION_WORDS,
-    TRANSACTION_WORDS,
     pack_kind,
 )
 

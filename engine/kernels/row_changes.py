@@ -360,11 +360,11 @@ def place_image(words, rows, at, shape, extra, used, base):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1])", nogil=True)
 def place_rows(words, rows, shape, first, extra, places):
-    """From row `first` on: the words at which images begin, before and after, -1 for none: places[2 * row] and the next.
+    """From row `first` on: the words at which images begin, before and after, -1 for none: places[2 * row] and next.
 
     Images whose parts do not lie together are put together in `extra`, whose first word counts as the one behind the
-    last of `words`; places[-1] is the words used of it. Returns the row it stopped at, all if it is their number: `extra`
-    is full. ST_INVARIANT: an image lacks a part.
+    last of `words`; places[-1] is the words used of it. Returns the row it stopped at because `extra` is full, or how
+    many rows there are; ST_INVARIANT: an image lacks a part.
     """
     used = places[places.size - 1]
     count = rows.size // ROW_LIST_WORDS

@@ -64,9 +64,9 @@ class LogFollower:
     def epochs(self, closed_epoch: int, durable_lsn: int, after: int = 0) -> Iterator[EpochChanges]:
         """The epochs up to `closed_epoch` that have groups, each durable whole; those up to `after` are passed over.
 
-        closed_epoch: no group of it or an earlier one will be written any more. durable_lsn: all groups before it are.
-        Each is gone on from only when the next is asked for and its parts were taken to the end: after an error the same
-        one comes again. Raises: RedoDamaged, SpoolDamaged.
+        closed_epoch: no group of it or an earlier one will be written any more. durable_lsn: groups before it are.
+        Each is gone on from only when the next is asked for and its parts were taken to the end: after an error it
+        comes again. Raises: RedoDamaged, SpoolDamaged.
         """
         while True:
             first = self.group(self._lsn, self._sequence, durable_lsn)
