@@ -1,8 +1,8 @@
 """P11: applying replicated epochs with NDB$EPOCH detection, against the same without, and against MariaDB.
 
-The same binlog, written by the store's own writer, is applied each time: epochs that update rows that are there. MariaDB
-is not a replica here but is fed by `mysqlbinlog | mariadb`, row events in BINLOG statements, which adds their way
-through text; it is skipped where MariaDB is not at hand.
+The same binlog, written by the store's own writer, is applied each time: epochs that update rows that are there.
+MariaDB is not a replica here but is fed what `mysqlbinlog` makes of it, row events in BINLOG statements, by its client;
+it is left out where MariaDB is not at hand.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ EPOCHS = 20
 SOURCE, OWN = 2, 1
 WITHOUT = "without detection"
 MARIADB = "mysqlbinlog | mariadb"
-MARIADB_COLUMNS = "id BIGINT PRIMARY KEY, b DOUBLE NOT NULL, ts BIGINT NOT NULL, name BINARY(20) NOT NULL, flags INT UNSIGNED NOT NULL"
+MARIADB_COLUMNS = (
+    "id BIGINT PRIMARY KEY, b DOUBLE NOT NULL, ts BIGINT NOT NULL, name BINARY(20) NOT NULL,"
+    " flags INT UNSIGNED NOT NULL"
+)
 
 
 def open_site(context: Context, name: str, function: str | None) -> tm.Database:

@@ -17,6 +17,7 @@ from engine.errors import Error, Rejected
 from replication.applier import marks
 from replication.applier.batch import NO_TRANSACTION, ChangeBatch
 from replication.applier.epoch_state import EpochState
+from replication.applier.held_rows import HeldRows
 from replication.applier.intake import StatusRows, located
 from replication.applier.judges import judge_of
 from replication.applier.key_set import KeySet
@@ -90,6 +91,7 @@ class OnePass:
         self.epoch = epoch
         self.state = state
         self.refreshed = KeySet()
+        self.held = HeldRows(txn, epoch.source_id)
         self.statuses: list[tuple[int, int, int]] = []  # server id, epoch, id of the server named as logger
         self.has_conflict = False
         self.violations = 0
@@ -104,6 +106,7 @@ class OnePass:
                 self._batch_in_pieces(item)
             else:
                 self._batch(item)
+        self.held.settle()
 
     def _batch_in_pieces(self, batch: ChangeBatch) -> None:
         """In APPLY a new mark counts from the next row on, whatever the size of batches."""
@@ -124,14 +127,19 @@ class OnePass:
         if self.state is Pass.APPLY and self.epoch.tracker is not None:
             rejected = self.epoch.tracker.is_marked(batch.transactions)
         refreshed = self.refreshed.holds(batch.table.table_id, batch.keys)
+        waiting = self.held.holds(batch) & ~rejected & ~refreshed
         codes = np.zeros(batch.rows, dtype=np.int8)
         codes[refreshed] = CODES[Failure.REFRESHED]
         decision = None
         if not rejected.all():
             decision = self._decide(applied, batch)
-            free = np.flatnonzero(~rejected & ~refreshed)
+            free = np.flatnonzero(~rejected & ~refreshed & ~waiting)
             if free.size:
                 codes[free] = self._apply(applied, decision, batch.take(free))
+            if batch.table.uniques and Failure.EXISTS not in decision.failures:
+                waiting |= codes == CODES[Failure.EXISTS]
+                codes[waiting] = APPLIED
+                self.held.hold(batch.take(np.flatnonzero(waiting)))
             wrong = unhandled(decision, codes) & ~rejected
             if wrong.any():
                 raise self._unhandled(batch, int(np.argmax(wrong)), codes)
@@ -175,11 +183,22 @@ class OnePass:
         rows = batch.changes(with_values=operation is not Operation.DELETE and batch.kind is not Kind.READ)
         if operation is Operation.INSERT:
             return applied_rows.apply_inserts(self.txn, batch.table, rows)
+        if operation is Operation.UPSERT and batch.kind is Kind.READ:
+            return self._touch_or_insert(batch)
         if operation is Operation.UPSERT:
             return applied_rows.apply_upserts(self.txn, batch.table, rows, judge)
         if operation is Operation.UPDATE:
             return applied_rows.apply_updates(self.txn, batch.table, rows, judge)
         return applied_rows.apply_deletes(self.txn, batch.table, rows, judge)
+
+    def _touch_or_insert(self, batch: ChangeBatch) -> Words:
+        """A tracked read at a secondary: it sets nothing, but brings back a row that is gone here."""
+        outcomes = applied_rows.apply_updates(self.txn, batch.table, batch.changes(with_values=False))
+        missing = np.flatnonzero(outcomes == applied_rows.MISSING)
+        if missing.size:
+            rows = batch.take(missing).changes(with_values=True)
+            outcomes[missing] = applied_rows.apply_inserts(self.txn, batch.table, rows)
+        return outcomes
 
     def refresh(self, batch: ChangeBatch) -> None:
         """Let the rows a batch has the keys of travel again."""

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.errors import NoSuchColumn, NoSuchTable, PeerError, Rejected, TypeMismatch, Unsupported, ValueOutOfRange
+from engine.errors import (
+    DuplicateKey,
+    NoSuchColumn,
+    NoSuchTable,
+    PeerError,
+    Rejected,
+    TypeMismatch,
+    Unsupported,
+    ValueOutOfRange,
+)
 from replication.any_value import FLAG_READ, FLAG_REFLECT, FLAG_REFRESH
 from replication.applier.stops import Stop, stop_of
 from replication.applier.transactions import EpochTransaction, Loss, Statement
@@ -368,3 +377,86 @@ def _events(log: Log, start: Any) -> Any:
     from replication.binlog.reader import BinlogReader
 
     return list(BinlogReader(log.files, start=start).events(log.writer.end))
+
+
+def unique_store(function: str | None = None) -> tm.Database:
+    db = make_store(function=function)
+    db.create_index(NAME, "by_name", ["name"], unique=True)
+    return db
+
+
+def test_values_of_a_unique_index_that_change_hands_within_an_epoch_are_no_conflict() -> None:
+    """The rows of an epoch come one after the other, though the source has changed them together."""
+    for options in ({}, {"allow_batching": False}):
+        log, db = Log(), unique_store()
+        log.epoch(5, (1, "a", 1), (2, "b", 2), (3, "c", 3), (4, "d", 4))
+        log.begin(6)
+        log.update(((1, "a", 1), (1, "b", 10)), ((2, "b", 2), (2, "c", 20)), ((3, "c", 3), (3, "a", 30)))
+        log.update(((1, "b", 10), (1, "b", 11)))
+        log.insert((5, "d", 5), (6, "e", 6))
+        log.delete((4, "d", 4))
+        log.commit()
+        apply_all(applier_of(db, **options), log)
+        assert rows_in(db) == {
+            1: (1, "b", 11),
+            2: (2, "c", 20),
+            3: (3, "a", 30),
+            5: (5, "d", 5),
+            6: (6, "e", 6),
+        }
+        assert db.check()["is_sound"]
+
+
+def test_value_of_a_unique_index_twice_at_the_end_of_an_epoch_stops() -> None:
+    log, db = Log(), unique_store()
+    applier = applier_of(db)
+    behind = log.epoch(5, (1, "a", 1), (2, "b", 2))
+    apply_all(applier, log)
+    log.begin(6)
+    log.insert((9, "z", 9))
+    log.update(((1, "a", 1), (1, "b", 1)))
+    log.commit()
+    with pytest.raises(DuplicateKey) as stopped:
+        apply_all(applier, log, behind)
+    assert stopped.value.evidence["file"] == "binlog.000001"
+    assert rows_in(db) == {1: (1, "a", 1), 2: (2, "b", 2)} and positions_in(db) == {SOURCE: 5}
+
+
+def test_unique_key_that_exists_is_a_conflict_of_a_function() -> None:
+    log, db = Log(), unique_store("NDB$MAX(stamp)")
+    applier = applier_of(db)
+    log.epoch(5, (1, "a", 1), (2, "b", 2))
+    log.begin(6)
+    log.update(((1, "a", 1), (1, "b", 9)), ((2, "b", 2), (2, "c", 9)))
+    log.insert((3, "c", 1), (4, "d", 1))
+    log.commit()
+    apply_all(applier, log)
+    assert rows_in(db) == {1: (1, "a", 1), 2: (2, "c", 9), 4: (4, "d", 1)}
+    assert applier.status()["conflict_fn_max"] == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"allow_batching": False}, {"batch_bytes": 100}])
+def test_random_exchanges_of_unique_values_leave_the_rows_of_a_dict(options: dict[str, Any]) -> None:
+    print("seed", SEED)
+    r = random.Random(SEED)
+    log, db = Log(), unique_store()
+    rows: dict[int, tuple[Any, ...]] = {}
+    for epoch in range(1, 15):
+        log.begin(epoch)
+        before = dict(rows)
+        rows = {}
+        names = r.sample([f"n{number}" for number in range(9)], 9)
+        for key in r.sample(range(9), r.randrange(3, 10)):
+            rows[key] = (key, names.pop() if r.random() < 0.9 else None, epoch)
+        for key in r.sample(range(9), 9):
+            old, new = before.get(key), rows.get(key)
+            if old and new:
+                log.update((old, new), binlog_type=r.choice((6, 7, 8, 9)))
+            elif old:
+                log.delete(old)
+            elif new:
+                log.insert(new)
+        log.commit()
+    apply_all(applier_of(db, **options), log)
+    assert rows_in(db) == rows
+    assert db.check()["is_sound"]
