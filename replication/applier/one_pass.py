@@ -139,7 +139,6 @@ class OnePass:
             if batch.table.uniques and Failure.EXISTS not in decision.failures:
                 waiting |= codes == CODES[Failure.EXISTS]
                 codes[waiting] = APPLIED
-                self.held.hold(batch.take(np.flatnonzero(waiting)))
             wrong = unhandled(decision, codes) & ~rejected
             if wrong.any():
                 raise self._unhandled(batch, int(np.argmax(wrong)), codes)
@@ -149,6 +148,7 @@ class OnePass:
             if stops_at_mark and marking[:-1].any():
                 raise _MarkedHere(int(np.argmax(marking)))
             self._mark(batch.transactions[marking])
+        self.held.hold(batch.take(np.flatnonzero(waiting)))
         self._count(applied, decision, batch, codes, rejected)
         self.rows += batch.rows
         if rejected.any() or codes.any():

@@ -76,7 +76,8 @@ def cases(function: str | None, on_both: bool, roles: bool, binlog_type: int, ro
         "final": {},
     }
     if roles:
-        case["sites"]["A"]["conflict_role"], case["sites"]["B"]["conflict_role"] = "PRIMARY", "SECONDARY"  # type: ignore[index]
+        for name, role in (("A", "PRIMARY"), ("B", "SECONDARY")):
+            case["sites"][name]["conflict_role"] = role  # type: ignore[index]
     return parse_scenario(case).sites
 
 
