@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Outcomes of a row.
 APPLIED = 0
 MISSING = 1  # an update or a delete found no row
-EXISTS = 2  # an insert found a row with its key, or with its key of a unique index
+EXISTS = 2  # an insert found a row with its key, or it or an update one with its key of a unique index
 REFUSED = 3  # the program refused the row as it is
 
 
@@ -177,17 +177,23 @@ def _update(
         places, offsets = places[accepted], np.ascontiguousarray(offsets[accepted])
         if not places.size:
             return
-    changes = rows.select(names)
     mode = MODE_UPDATE_KEPT if row_format.has_disk and not touches_disk else MODE_UPDATE
-    patched = encode_columns_patch(
-        row_format, changes if places.size == rows.num_rows else changes.take(places), entries, offsets
-    )
-    image_offsets = NOTHING if patched.stride_words else patched.offsets
-    try:
-        put_images(txn, table, patched.images, image_offsets, patched.count, mode, 0)
-    except RowNotFound:
-        raise TableAltered from None
-    outcomes[places] = APPLIED
+    changes = rows.select(names)
+    while places.size:
+        some = changes if places.size == rows.num_rows else changes.take(places)
+        patched = encode_columns_patch(row_format, some, entries, offsets)
+        image_offsets = NOTHING if patched.stride_words else patched.offsets
+        try:
+            with txn.savepoint():
+                put_images(txn, table, patched.images, image_offsets, patched.count, mode, 0)
+            outcomes[places] = APPLIED
+            return
+        except RowNotFound:
+            raise TableAltered from None
+        except DuplicateKey as error:
+            row = int(error.evidence["row"])  # type: ignore[call-overload]
+            outcomes[places[row]] = EXISTS  # a unique index has the value; the others go on
+            places, offsets = np.delete(places, row), np.delete(offsets, row)
 
 
 def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words, outcomes: Words) -> None:

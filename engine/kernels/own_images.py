@@ -15,9 +15,12 @@ from engine.layout.arena import (
     O_RECORD,
     O_TXN,
     O_VAR,
+    OP_AUTHORED,
     OP_KIND_MASK,
+    OP_LOCK,
     OP_RECORD_SHIFT,
     ROW_HEADER_WORDS,
+    X_AUTHOR,
     X_SPOOLED,
 )
 from engine.layout.redo import KIND_UPDATE, OPERATION_WORDS
@@ -91,3 +94,15 @@ def is_image_away(mem, buf, row):
 def own_kind(mem, row):
     """Kind of the newest operation of a locked row that says whether the row exists for its holder."""
     return mem[newest_operation(mem[row]) + O_RECORD] & OP_KIND_MASK
+
+
+@helper
+def own_author(mem, row, author):
+    """Author of a row as its lock holder sees it: that of its newest change, else the committed one, `author`."""
+    operation = newest_operation(mem[row])
+    while operation != 0:
+        word = mem[operation + O_RECORD]
+        if word & OP_KIND_MASK != OP_LOCK:
+            return mem[mem[operation + O_TXN] + X_AUTHOR] if word & OP_AUTHORED else 0
+        operation = mem[operation + O_PREVIOUS]
+    return author

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.changes import copy_image
-from engine.kernels.own_images import is_image_away, lock_owner, own_kind, own_var
+from engine.kernels.own_images import is_image_away, lock_owner, own_author, own_kind, own_var
 from engine.kernels.partitions import fragment_number, fragment_of
 from engine.kernels.primary import (
     AHEAD_ROWS,
@@ -103,6 +103,8 @@ def write_entry(mem, buf, fragment, rowid, row, mine, out, at):
     out[at] = rowid
     out[at + 1] = mem[row + 1]
     author = (mem[row] >> AUTHOR_SHIFT) & AUTHOR_MASK
+    if mine:
+        author = own_author(mem, row, author)
     out[at + 2] = _pack_entry_place(author, mem[fragment + F_TABLE], mem[fragment + F_NUMBER])
     return ENTRY_WORDS + copy_image(mem, buf, fragment, row, mine, out, at + ENTRY_WORDS)
 

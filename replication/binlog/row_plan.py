@@ -210,11 +210,15 @@ def kind_of(mysql: MySqlType, target: ColumnType | None) -> ColumnType:
 
 @dataclass(frozen=True)
 class DecodedRows:
-    """Some rows of a body: Arrow columns by position, of the images that are there, in the order of the body."""
+    """Some rows of a body: Arrow columns by position, of the images that are there, in the order of the body.
+
+    `ends` has the byte of the body each row ends at. Shape: (count,).
+    """
 
     count: int
     before: dict[int, pa.Array]
     after: dict[int, pa.Array]
+    ends: Words
 
 
 class BodyReader:
@@ -267,11 +271,12 @@ class BodyReader:
             count = bodies.find_cells(cells, ends, octets, start, codes, len(self._before), len(self._after))
             if count < 0:
                 raise origin.damaged(f"has a row {first - 1 - count} that is not whole")
-            yield self._decode(octets, cells, count, first, origin)
+            yield self._decode(octets, cells, ends[:count].copy(), first, origin)
             start = int(ends[count - 1])
             first += count
 
-    def _decode(self, octets: Octets, cells: Words, count: int, first: int, origin: Origin) -> DecodedRows:
+    def _decode(self, octets: Octets, cells: Words, ends: Words, first: int, origin: Origin) -> DecodedRows:
+        count = len(ends)
         before: dict[int, pa.Array] = {}
         after: dict[int, pa.Array] = {}
         for cell, position in enumerate((*self._before, *self._after)):
@@ -279,7 +284,7 @@ class BodyReader:
                 continue
             into = before if cell < len(self._before) else after
             into[position] = self._column(octets, cells, cell, position, count, first, origin)
-        return DecodedRows(count, before, after)
+        return DecodedRows(count, before, after, ends)
 
     def _column(
         self, octets: Octets, cells: Words, cell: int, position: int, count: int, first: int, origin: Origin

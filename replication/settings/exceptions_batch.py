@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -17,12 +17,14 @@ from replication.conflict.causes import INVALID_TRANSACTION, Cause, OperationTyp
 from replication.settings.exceptions_table import ExceptionsPlan, PlannedColumn, Source
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from engine.schema import Column
 
     # Values of a column of the main table, one for each conflict; None stands for NULL in arrays of objects.
-    Images = Mapping[int, NDArray[Any]]
+    Values: TypeAlias = NDArray[Any] | pa.Array
+    Images: TypeAlias = Mapping[int, Values]
 
 _NONE = np.array(None, dtype=object)
 
@@ -75,7 +77,7 @@ def _image(source: Source, batch: ConflictBatch) -> Images:
     return image if image is not None else {}
 
 
-def _given(planned: PlannedColumn, column: Column, batch: ConflictBatch) -> NDArray[Any] | None:
+def _given(planned: PlannedColumn, column: Column, batch: ConflictBatch) -> Values | None:
     """A column's values, None if the events bring none."""
     source, position, rows = planned.source, planned.position, batch.rows
     if source is Source.OP_TYPE:
@@ -99,15 +101,21 @@ def _given(planned: PlannedColumn, column: Column, batch: ConflictBatch) -> NDAr
     return None if number is None else np.full(rows, number, dtype=np.uint64)
 
 
-def exceptions_columns(plan: ExceptionsPlan, batch: ConflictBatch) -> dict[str, NDArray[Any]]:
-    """Values by column name, in the order of the exceptions table's columns. Shapes: `batch.rows` each."""
-    columns = {}
+def exceptions_columns(plan: ExceptionsPlan, batch: ConflictBatch) -> dict[str, Values]:
+    """Values by column name, in the order of the exceptions table's columns, Arrow where the images were.
+
+    Shapes: `batch.rows` each.
+    """
+    columns: dict[str, Values] = {}
     for planned, column in zip(plan.columns, plan.exceptions.columns, strict=True):
         values = _given(planned, column, batch)
         missing = None if column.missing is ABSENT else column.missing
         if values is None:
             values = np.full(batch.rows, missing, dtype=object)
-        elif values.dtype == object and missing is not None and planned.source is not Source.TRANSACTION:
-            values = np.where(np.equal(values, _NONE), missing, values)
+        elif missing is not None and planned.source is not Source.TRANSACTION:
+            if not isinstance(values, np.ndarray):
+                values = values.fill_null(missing)
+            elif values.dtype == object:
+                values = np.where(np.equal(values, _NONE), missing, values)
         columns[column.name] = values
     return columns

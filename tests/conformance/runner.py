@@ -11,10 +11,15 @@ from tests.conformance.case_types import CaseInvalid
 from tests.conformance.model import model_sites
 from tests.conformance.model_programs import program_sites
 from tests.conformance.scenario import Adapter, parse_scenario, play
+from tests.conformance.store_site import store_sites
 from tests.conformance.vectors import run_vectors
 
 # What scenarios can be played on.
-ADAPTERS: Mapping[str, Adapter] = {"model": model_sites, "model-programs": program_sites}
+ADAPTERS: Mapping[str, Adapter] = {
+    "model": model_sites,
+    "model-programs": program_sites,
+    "store": store_sites,
+}
 FORMAT = 1
 # What a file that is not as its README says can lead to.
 NOT_RUN = (Error, AssertionError, LookupError, TypeError, ValueError, AttributeError, StopIteration)

@@ -32,6 +32,11 @@ def test_scenario_passes_when_the_interpreted_programs_judge(path: Path) -> None
     assert run_file(path, "model-programs") == []
 
 
+@pytest.mark.parametrize("path", [each for each in CASES if each.stem[:3] != "vec"], ids=lambda path: path.stem)
+def test_scenario_passes_on_real_stores(path: Path) -> None:
+    assert run_file(path, "store") == []
+
+
 def test_runner_prints_a_line_for_each_file_and_a_count(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "broken.json").write_text("{", encoding="utf-8")
     (tmp_path / "newer.json").write_text(json.dumps(loaded("old-01") | {"format": 2}), encoding="utf-8")

@@ -275,6 +275,11 @@ TWINS = {
         "tests.access.test_conditions:test_scan_in_place_and_over_copies_find_what_the_rows_say_own_changes_included"
     ),
     **dict.fromkeys(
+        [f"key_sets.{name}" for name in ("add_keys", "find_keys")],
+        "tests.applier.test_key_set:test_any_batches_of_any_tables_equal_twin",
+    ),
+    "key_sets.rehash_keys": "tests.applier.test_key_set:test_many_keys_grow_the_set_and_are_found_again",
+    **dict.fromkeys(
         [f"dependencies.{name}" for name in ("mark_transactions", "read_marks", "track_keys")],
         "tests.replication.test_tracker:test_any_stream_of_writes_and_marks_equals_twin",
     ),

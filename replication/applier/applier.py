@@ -1,0 +1,274 @@
+"""The applier of one channel: epoch transactions of a log into a store, each whole and exactly once.
+
+Everything an epoch transaction does is one transaction of the store: its rows, refreshes, exceptions rows, and, last,
+its row of `ndb_apply_status`, which says that it was applied. A crash leaves all of it or nothing. What is kept in
+memory beside (max replicated epoch, counters, last conflict) changes when it has committed; on any error nothing has
+happened, and the same epoch may be given again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engine.errors import PeerError, Retryable, Unsupported
+from engine.options import parse_size
+from replication.applier.batch import ChangeBatch
+from replication.applier.epoch_state import EpochState, track
+from replication.applier.intake import Intake, IntakeOptions, StatusRows
+from replication.applier.one_pass import OnePass
+from replication.applier.positions import applied_epochs, committed_in, write_own_position, write_position
+from replication.applier.setups import AppliedTables
+from replication.applier.stops import Stop, corrupt_event
+from replication.binlog.errors import Origin
+from replication.conflict.last_conflict import LastConflict
+from replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, starting_epoch
+from replication.conflict.passes import Ending, Pass, Passes
+from replication.conflict.roles import Role, change_role
+from replication.conflict.tracker import DependencyTracker
+from replication.conflict.verify import EpochVerifier, Verdict
+from replication.status import (
+    CONFLICT_COMMITS,
+    DETECT_ITERATIONS,
+    REFLECTED_DISCARDED,
+    REFLECTED_PREPARED,
+    REFRESHED,
+    REJECTS,
+    Counters,
+)
+
+if TYPE_CHECKING:
+    from engine.store import Store
+    from engine.transaction import Transaction
+    from replication.applier.transactions import EpochTransaction
+    from replication.binlog.index import Position
+    from replication.settings.setup import SiteSettings
+
+    Items = Iterator[ChangeBatch | StatusRows]
+
+_log = logging.getLogger("tidemark.applier")
+RETRY_PAUSE_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class ApplierOptions:
+    """Options of a channel that its applier asks for; no result depends on the first two."""
+
+    allow_batching: bool = True
+    batch_bytes: int = 2 << 20
+    retries: int = 10
+    ignored: frozenset[int] = frozenset()
+    allow_skip_epoch: bool = False
+    tracker_bytes_max: int = 1 << 40
+
+    @classmethod
+    def from_options(cls, values: Mapping[str, Any]) -> ApplierOptions:
+        """By the values of `options.settings`."""
+        return cls(
+            values["replica_allow_batching"],
+            parse_size("replica_batch_size", values["replica_batch_size"]),
+            values["replica_transaction_retries"],
+            frozenset(values["ignore_server_ids"]),
+            values["allow_skip_epoch"],
+        )
+
+
+class Applied(NamedTuple):
+    """What became of an epoch transaction: it was committed in `own_epoch`, or passed over because it was before; the
+    place in the log behind it.
+    """
+
+    source_id: int
+    epoch: int
+    own_epoch: int
+    rows: int
+    next: Position
+    is_passed_over: bool
+
+
+class _Again(Exception):
+    """The pass is taken back, and there is another one."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__()
+        self.ending = ending
+
+
+class Applier:
+    """The applier of one channel. One thread at a time may call it, the one its transactions belong to.
+
+    `on_statement` executes a change of the schema: (text, database).
+    """
+
+    pass_kind = OnePass
+
+    def __init__(
+        self,
+        store: Store,
+        site: SiteSettings,
+        options: ApplierOptions | None = None,
+        counters: Counters | None = None,
+        on_statement: Callable[[str, str], None] | None = None,
+    ) -> None:
+        """Reads settings and positions from the store. Raises: NoSuchTable without `mysql.ndb_apply_status`."""
+        self.store = store
+        self.options = options or ApplierOptions()
+        self.tables = AppliedTables(store, site)
+        self.counters = counters or Counters()
+        self.mre = MaxReplicatedEpoch(site.server_id, self.options.ignored)
+        self.last_conflict = LastConflict()
+        self.passes = Passes()
+        self.position: Position | None = None  # behind what was applied last
+        self.exceptions_counts: dict[str, int] = {}
+        self._on_statement = on_statement
+        self._verifiers: dict[int, EpochVerifier] = {}
+        rows = 1 if not self.options.allow_batching else 1 << 40
+        wanted = IntakeOptions(site.server_id, self.options.ignored, self.options.batch_bytes, rows)
+        self._intake = Intake(store.table, wanted)
+        self._recover_mre()
+
+    # --- one epoch transaction ---------------------------------------------------------------------
+    def apply(self, transaction: EpochTransaction) -> Applied:
+        """Apply an epoch transaction, or pass it over if it was applied. Durable on return: as the store's commits are.
+
+        Raises: whatever stops the applier, with its class as `stop` (`replication.applier.stops`), or a Retryable after
+        so many tries; nothing of the transaction has happened then.
+        """
+        for attempt in range(self.options.retries + 1):
+            try:
+                return self._try(transaction)
+            except Retryable:
+                if attempt == self.options.retries:
+                    raise
+                self.store.clock.sleep(RETRY_PAUSE_SECONDS)
+        raise AssertionError("the last attempt returns or raises")
+
+    def statement(self, text: str, database: str = "") -> None:
+        """Execute a change of the schema that stands in the log. Raises: Unsupported if nobody executes them."""
+        if self._on_statement is None:
+            raise Unsupported(f"the source changes its schema and nobody here does so: {text[:200]!r}")
+        self._on_statement(text, database)
+
+    def _try(self, transaction: EpochTransaction) -> Applied:
+        source_id = transaction.source_id
+        items = self._intake.batches(transaction)
+        first = next(items, None)
+        if not isinstance(first, StatusRows) or not first.rows or first.rows[0][0] != source_id:
+            text = f"an epoch transaction does not begin with the epoch of its server {source_id}"
+            raise corrupt_event(Origin(*transaction.start), text)
+        epoch = first.rows[0][1]
+        applied = applied_epochs(self.store).get(source_id, 0)
+        verifier = self._verifiers.get(source_id)
+        if verifier is None:
+            verifier = self._verifiers[source_id] = EpochVerifier(applied, self.options.allow_skip_epoch)
+        self._begin(verifier, epoch, source_id)
+        if epoch <= applied:
+            verifier.commit()
+            self.position = transaction.finish()
+            return Applied(source_id, epoch, 0, 0, self.position, True)
+        state_before = self.passes.state
+        try:
+            run, own_epoch = self._epoch_transaction(transaction, epoch, chain([first], items))
+        except BaseException:
+            self.counters.drop()
+            self.passes.state = state_before
+            verifier.roll_back()
+            self._recover_mre()
+            raise
+        verifier.commit()
+        self._committed(run, own_epoch)
+        self.position = transaction.finish()
+        return Applied(source_id, epoch, own_epoch, run.rows, self.position, False)
+
+    def _begin(self, verifier: EpochVerifier, epoch: int, source_id: int) -> None:
+        try:
+            if verifier.begin(epoch) is Verdict.WARN:
+                _log.warning("epoch %d of server %d does not follow what was applied", epoch, source_id)
+        except PeerError as error:
+            error.evidence["stop"] = Stop.OUT_OF_ORDER
+            raise
+
+    def _epoch_transaction(self, transaction: EpochTransaction, epoch: int, items: Items) -> tuple[OnePass, int]:
+        source_id = transaction.source_id
+        state = EpochState(source_id, epoch, self.mre.begin(), self.exceptions_counts)
+        self.passes.begin()
+        txn: Transaction = self.store.begin()
+        try:
+            run = self._run_passes(txn, transaction, state, items)
+            for server_id, at, logger_id in run.statuses:
+                self.mre.see(server_id, at)
+                if server_id != source_id:
+                    write_position(txn, server_id, at, logger_id)
+            write_own_position(txn, epoch, transaction)
+            txn.commit(self.store.waits_for_disk)
+        except BaseException:
+            txn.rollback()
+            raise
+        return run, committed_in(self.store, source_id)
+
+    def _run_passes(self, txn: Transaction, transaction: EpochTransaction, state: EpochState, items: Items) -> OnePass:
+        while True:
+            if self.passes.state is not Pass.NORMAL and state.tracker is None:
+                state.tracker = DependencyTracker(self.options.tracker_bytes_max)
+                track(state.tracker, items)
+                for ids in state.marked:
+                    state.tracker.mark(ids)
+                items = self._intake.batches(transaction)
+            is_apply = self.passes.state is Pass.APPLY
+            run = self.pass_kind(self.store, txn, self.tables, self.counters, state, self.passes.state)
+            try:
+                with txn.savepoint():
+                    run.run(items)
+                    ending = self.passes.end(run.has_conflict)
+                    if ending is not Ending.COMMIT:
+                        raise _Again(ending)
+            except _Again as again:
+                if again.ending is Ending.AGAIN_DROP_COUNTERS:
+                    self.counters.drop()
+                items = self._intake.batches(transaction)
+                continue
+            if is_apply and state.tracker is not None:
+                self.counters.add(REJECTS, state.tracker.marked)
+            self.counters.add(DETECT_ITERATIONS, self.passes.detect_iterations)
+            self.counters.add(CONFLICT_COMMITS, self.passes.conflict_commits)
+            return run
+
+    def _committed(self, run: OnePass, own_epoch: int) -> None:
+        staged = self.counters.staged
+        reflected = staged.get(REFLECTED_PREPARED, 0) - staged.get(REFLECTED_DISCARDED, 0)
+        refreshed = staged.get(REFRESHED, 0)
+        self.mre.commit()
+        self.counters.commit()
+        self.last_conflict.commit(own_epoch, self.mre.value, run.violations, reflected, refreshed)
+
+    def _recover_mre(self) -> None:
+        """By the rows that are committed: it never falls, and a commit whose end nobody saw counts."""
+        self.mre.roll_back()
+        if self.store.failure.first is None:
+            rows = applied_epochs(self.store).items()
+            self.mre.value = max(self.mre.value, starting_epoch(rows, self.mre.own_id, self.mre.ignored))
+
+    # --- the site ----------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Read the settings of tables anew, as a channel does when it starts; epochs are verified from here on."""
+        self.tables.reload()
+        self._verifiers.clear()
+        self._recover_mre()
+
+    def change_role(self, wanted: Role, is_running: bool) -> None:
+        """Change the conflict role. Raises: Rejected while the channel runs, and for changes that go through NONE."""
+        site = self.tables.site
+        self.tables.site = replace(site, role=change_role(site.role, wanted, is_running))
+        self.tables.reload()
+
+    def status(self) -> dict[str, int]:
+        """Values of the status variables the applier has, by their names in `replication.status`."""
+        return {
+            **self.counters.totals,
+            "conflict_last_conflict_epoch": self.last_conflict.last_conflict,
+            "conflict_last_stable_epoch": self.last_conflict.last_stable,
+            "replica_max_replicated_epoch": self.mre.value,
+        }

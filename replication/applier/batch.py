@@ -1,0 +1,104 @@
+"""Some rows of one table, all changed in one way by one server, with the same columns present; no key stands twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from replication.any_value import FLAG_READ, FLAG_REFLECT, FLAG_REFRESH
+from replication.applier.key_set import slice_keys, take_keys
+from replication.conflict.functions import Kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.columnar import EncodedKeys
+    from engine.table import Table
+    from replication.applier.key_set import Words
+    from replication.binlog.errors import Origin
+
+    Columns = dict[str, pa.Array]
+
+NO_TRANSACTION = -1  # as a signed word; what stands for rows without a transaction id
+
+
+@dataclass(frozen=True)
+class ChangeBatch:
+    """Rows in the order of the log. `event` is the row event's kind; `before` and `after` the images' columns by name,
+    None for one that kind does not have. Shapes: every column, `transactions` and `keys` have `rows` entries.
+    """
+
+    table: Table
+    event: Kind
+    flags: int
+    server_id: int
+    before: Columns | None
+    after: Columns | None
+    transactions: Words
+    keys: EncodedKeys
+    origin: Origin
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return self.keys.count
+
+    @property
+    def kind(self) -> Kind:
+        """What the conflict functions call it: an update that is a tracked read is a READ."""
+        return Kind.READ if self.flags & FLAG_READ and self.event is Kind.UPDATE else self.event
+
+    @property
+    def is_reflected(self) -> bool:
+        """Whether a primary sends back what it has applied."""
+        return bool(self.flags & FLAG_REFLECT)
+
+    @property
+    def is_refresh(self) -> bool:
+        """Whether the rows are a primary's as they are."""
+        return bool(self.flags & FLAG_REFRESH)
+
+    def slice(self, start: int, stop: int) -> ChangeBatch:
+        """Rows start … stop; nothing is copied."""
+        if start == 0 and stop == self.rows:
+            return self
+
+        def some(columns: Columns | None) -> Columns | None:
+            if columns is None:
+                return None
+            return {name: array.slice(start, stop - start) for name, array in columns.items()}
+
+        keys = slice_keys(self.keys, start, stop)
+        return self._with(some(self.before), some(self.after), self.transactions[start:stop], keys)
+
+    def take(self, places: Words) -> ChangeBatch:
+        """The rows at `places`, ascending."""
+        if places.size == self.rows:
+            return self
+
+        def some(columns: Columns | None) -> Columns | None:
+            return None if columns is None else {name: array.take(places) for name, array in columns.items()}
+
+        keys = take_keys(self.keys, places)
+        return self._with(some(self.before), some(self.after), self.transactions[places], keys)
+
+    def _with(
+        self, before: Columns | None, after: Columns | None, transactions: Words, keys: EncodedKeys
+    ) -> ChangeBatch:
+        place = (self.table, self.event, self.flags, self.server_id)
+        return ChangeBatch(*place, before, after, transactions, keys, self.origin)
+
+    def key_columns(self) -> Columns:
+        """The columns of the primary key, of whichever image has them; all of one has them all."""
+        names = self.table.definition.primary_key
+        image = self.before if self.before is not None and set(names) <= set(self.before) else self.after
+        return {name: (image or {})[name] for name in names}
+
+    def changes(self, with_values: bool) -> pa.RecordBatch:
+        """The key, and with it the other columns of the image after, if there is one and `with_values`."""
+        import pyarrow as pa
+
+        columns = self.key_columns()
+        if with_values and self.after is not None:
+            columns.update({name: array for name, array in self.after.items() if name not in columns})
+        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

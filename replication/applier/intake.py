@@ -1,0 +1,267 @@
+"""The rows of an epoch transaction as batches: row events of one kind joined, decoded, marked and cut.
+
+Events of one table, kind, set of columns, server and conflict flags that follow each other are read as one body; a
+batch ends before a key that is already in it, so that its rows do not see each other, and where its bytes reach the
+batch size. Memory: one such body, which a single large event alone can pass, and its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from engine.columnar import encode_keys
+from engine.errors import NoSuchColumn, NoSuchTable, Rejected, Unsupported
+from replication.applier.batch import NO_TRANSACTION, ChangeBatch
+from replication.applier.key_set import KeySet, slice_keys
+from replication.applier.stops import corrupt_event
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.reader import STATUS_TABLE, StatementMaps, present
+from replication.binlog.row_plan import BodyReader
+from replication.conflict.functions import Kind
+from replication.system_tables import NDB_BINLOG_INDEX, NDB_SCHEMA
+
+if TYPE_CHECKING:
+    from engine.table import Table
+    from engine.types_base import ColumnType
+    from replication.applier.batch import Columns
+    from replication.applier.key_set import Words
+    from replication.applier.transactions import EpochTransaction
+    from replication.binlog.table_map import TableMap
+
+KINDS: Final = {e.WRITE: Kind.WRITE, e.UPDATE: Kind.UPDATE, e.DELETE: Kind.DELETE}
+# Tables of the source's own that no transaction here follows.
+NOT_APPLIED: Final = frozenset({NDB_SCHEMA, NDB_BINLOG_INDEX})
+BODY_BYTES = 1 << 20
+_READERS_MAX = 1_024
+_WORD = 1 << 64
+_SIGN = 1 << 63
+
+
+@dataclass(frozen=True)
+class StatusRows:
+    """Rows of `ndb_apply_status` an event brings: (server id, epoch) each; `server_id` is the server named as their
+    logger.
+    """
+
+    server_id: int
+    rows: tuple[tuple[int, int], ...]
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class IntakeOptions:
+    """Who takes in, whose events are skipped (beside the own ones), and how much at once: `batch_bytes` of row bodies,
+    `batch_rows` rows.
+    """
+
+    own_id: int
+    ignored: Collection[int] = ()
+    batch_bytes: int = 2 << 20
+    batch_rows: int = 1 << 40
+
+
+@dataclass
+class _Run:
+    """Events that are read as one body."""
+
+    alike: tuple[object, ...]
+    first: e.Rows
+    map: TableMap
+    server_id: int
+    origin: Origin
+    body: bytearray = field(default_factory=bytearray)
+    ends: list[int] = field(default_factory=list)
+    transactions: list[int] = field(default_factory=list)
+
+    def add(self, rows: e.Rows) -> None:
+        self.body += rows.body
+        self.ends.append(len(self.body))
+        self.transactions.append(NO_TRANSACTION if rows.transaction_id is None else _signed(rows.transaction_id))
+
+
+def _signed(word: int) -> int:
+    return word - _WORD if word >= _SIGN else word
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """How rows of a source's table are read as rows of ours."""
+
+    map: TableMap
+    table: Table
+    version: int
+    names: tuple[str, ...]
+    reader: BodyReader
+
+
+class Intake:
+    """Makes batches of transactions; keeps what it has learnt of tables between them. One thread at a time."""
+
+    def __init__(self, find_table: Callable[[str], Table], options: IntakeOptions) -> None:
+        """`find_table` gives a table by qualified name. Raises: NoSuchTable, then."""
+        self._find_table = find_table
+        self.options = options
+        self._fits: dict[tuple[object, ...], _Fit] = {}
+        self._met = KeySet()
+
+    def batches(self, transaction: EpochTransaction) -> Iterator[ChangeBatch | StatusRows]:
+        """The transaction's rows, in its order; what this server or an ignored one has written is left out.
+
+        Raises: PeerError, NoSuchTable, NoSuchColumn, Unsupported, the errors of values (with `file` and `position` of
+        the event), and what reading the log raises.
+        """
+        for run in self._runs(transaction):
+            if run.map.name == STATUS_TABLE:
+                yield from _status_rows(run)
+            else:
+                yield from self._cut(run)
+
+    # --- events ------------------------------------------------------------------------------------
+    def _runs(self, transaction: EpochTransaction) -> Iterator[_Run]:
+        maps = StatementMaps()
+        run: _Run | None = None
+        most = min(self.options.batch_bytes, BODY_BYTES)
+        for read in transaction.events():
+            event = read.event
+            maps.step(event)
+            if isinstance(event, e.Incident):
+                raise corrupt_event(Origin(*read.at), f"an epoch transaction holds an incident: {event.message}")
+            if not isinstance(event, e.Rows) or not event.body:
+                continue
+            origin = Origin(*read.at)
+            table = maps.of(event, origin)
+            server_id = read.header.server_id
+            if not self._is_wanted(table, server_id):
+                continue
+            alike = (event.kind, event.before, event.after, event.conflict_flags, server_id)
+            if run is None or run.alike != alike or run.map != table or len(run.body) >= most:
+                if run is not None:
+                    yield run
+                run = _Run(alike, event, table, server_id, origin)
+            run.add(event)
+        if run is not None:
+            yield run
+
+    def _is_wanted(self, table: TableMap, server_id: int) -> bool:
+        if server_id == self.options.own_id or table.name in NOT_APPLIED:
+            return False
+        # Rows of an ignored server are its own cluster's, but what they say of positions counts.
+        return server_id not in self.options.ignored or table.name == STATUS_TABLE
+
+    # --- columns -----------------------------------------------------------------------------------
+    def _fit(self, run: _Run) -> _Fit:
+        key = (run.map.table_id, run.first.kind, run.first.before, run.first.after)
+        known = self._fits.get(key)
+        if known is not None and (known.map is run.map or known.map == run.map):
+            table = self._table(run)
+            if known.table is table and known.version == table.definition.version:
+                return known
+        if len(self._fits) >= _READERS_MAX:
+            self._fits.clear()
+        fit = self._fits[key] = self._make_fit(run)
+        return fit
+
+    def _table(self, run: _Run) -> Table:
+        try:
+            return self._find_table(run.map.name)
+        except NoSuchTable as error:
+            raise located(error, run.origin) from error
+
+    def _make_fit(self, run: _Run) -> _Fit:
+        table = self._table(run)
+        definition = table.definition
+        kinds = {column.name: column.type for column in definition.columns}
+        names: list[str] = []
+        targets: dict[int, ColumnType] = {}
+        for position, column in enumerate(run.map.columns):
+            if column.name is None and position >= len(definition.columns):
+                raise located(NoSuchColumn(f"{definition.name} has no column {position}"), run.origin)
+            name = definition.columns[position].name if column.name is None else column.name
+            if name not in kinds:
+                text = f"{definition.name} has no column {name!r}, which the source's table has; add it"
+                raise located(NoSuchColumn(text, table=definition.name, column=name), run.origin)
+            names.append(name)
+            targets[position] = kinds[name]
+        try:
+            reader = BodyReader([column.type for column in run.map.columns], *present(run.first), targets)
+        except Rejected as error:
+            raise located(error, run.origin) from error
+        return _Fit(run.map, table, definition.version, tuple(names), reader)
+
+    # --- batches -----------------------------------------------------------------------------------
+    def _cut(self, run: _Run) -> Iterator[ChangeBatch]:
+        fit = self._fit(run)
+        event_ends = np.array(run.ends, dtype=np.int64)
+        transactions = np.array(run.transactions, dtype=np.int64)
+        begin_bytes = 0
+        try:
+            for chunk in fit.reader.chunks(run.body, run.origin):
+                of_rows = transactions[np.searchsorted(event_ends, chunk.ends)]
+                before = None if run.first.before is None else _named(fit, chunk.before)
+                after = None if run.first.after is None else _named(fit, chunk.after)
+                whole = self._whole(run, fit, before, after, of_rows)
+                start = 0
+                for stop in self._stops(whole, chunk.ends - begin_bytes):
+                    yield whole.slice(start, stop)
+                    start = stop
+                begin_bytes = int(chunk.ends[-1])
+        except Rejected as error:
+            raise located(error, run.origin) from error
+
+    def _whole(
+        self, run: _Run, fit: _Fit, before: Columns | None, after: Columns | None, transactions: Words
+    ) -> ChangeBatch:
+        key = fit.table.definition.primary_key
+        has_key = [image for image in (before, after) if image is not None and set(key) <= set(image)]
+        if not has_key:
+            raise corrupt_event(run.origin, f"a row event of {fit.table.name} has no image with the primary key")
+        if len(has_key) == 2 and any(not has_key[0][name].equals(has_key[1][name]) for name in key):
+            raise Unsupported(f"{fit.table.name}: an update changes a primary key; log it as a delete and an insert")
+        keys = encode_keys(fit.table.format, {name: has_key[0][name] for name in key})
+        flags = run.first.conflict_flags
+        return ChangeBatch(
+            fit.table, KINDS[run.first.kind], flags, run.server_id, before, after, transactions, keys, run.origin
+        )
+
+    def _stops(self, whole: ChangeBatch, ends: Words) -> Iterator[int]:
+        """Where batches end: before a key that is in the batch already, and when they are large enough."""
+        options = self.options
+        start = 0
+        while start < whole.rows:
+            begin_bytes = int(ends[start - 1]) if start else 0
+            most = int(np.searchsorted(ends, begin_bytes + options.batch_bytes)) + 1
+            stop = min(max(most, start + 1), start + options.batch_rows, whole.rows)
+            self._met.clear()
+            start += self._met.add(0, slice_keys(whole.keys, start, stop))
+            yield start
+
+
+def _named(fit: _Fit, columns: dict[int, object]) -> Columns:
+    return {fit.names[position]: array for position, array in columns.items()}
+
+
+def located(error: Rejected, origin: Origin) -> Rejected:
+    """The error with the event it comes from."""
+    if "file" in error.evidence:
+        return error
+    evidence = {**error.evidence, "file": origin.file, "position": origin.position}
+    return type(error)(f"{origin.shown}: {error.message}", **evidence)
+
+
+def _status_rows(run: _Run) -> Iterator[StatusRows]:
+    if run.first.kind != e.WRITE:
+        raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} come as something else than writes")
+    reader = BodyReader([column.type for column in run.map.columns], *present(run.first))
+    for chunk in reader.chunks(run.body, run.origin):
+        if not {0, 1} <= set(chunk.after):
+            raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} lack their first columns")
+        servers, epochs = chunk.after[0].to_pylist(), chunk.after[1].to_pylist()
+        rows = tuple(zip(servers, epochs, strict=True))
+        if any(not isinstance(value, int) for row in rows for value in row):
+            raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} hold what is no number")
+        yield StatusRows(run.server_id, rows, run.origin)

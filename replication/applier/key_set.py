@@ -1,0 +1,103 @@
+"""A set of canonical keys of any tables, in private memory; and some rows of encoded keys. No Python per row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.column_buffers import NO_WORDS
+from engine.columnar import EncodedKeys
+from engine.errors import InvariantBroken
+from engine.kernels.key_sets import add_keys, find_keys, rehash_keys
+from engine.layout.key_sets import KEY_SET_BROKEN, KEY_SET_STATE_WORDS, KS_HEAD_WORDS, KS_KEYS, KS_WORDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Words = NDArray[np.int64]
+
+_SLOTS_MIN = 1 << 10
+
+
+def slice_keys(keys: EncodedKeys, start: int, stop: int) -> EncodedKeys:
+    """Rows start … stop of them; no words are copied."""
+    if keys.key_offsets.size:
+        return EncodedKeys(keys.keys, 0, 0, keys.key_offsets[start : stop + 1], stop - start)
+    stride = keys.key_stride
+    return EncodedKeys(keys.keys[start * stride : stop * stride], stride, keys.key_words, NO_WORDS, stop - start)
+
+
+def take_keys(keys: EncodedKeys, places: Words) -> EncodedKeys:
+    """The rows at `places`, ascending."""
+    if places.size == keys.count:
+        return keys
+    if not keys.key_offsets.size:
+        rows = keys.keys.reshape(keys.count, -1)[places].reshape(-1)
+        return EncodedKeys(rows, keys.key_stride, keys.key_words, NO_WORDS, places.size)
+    starts, lengths = keys.key_offsets[places], np.diff(keys.key_offsets)[places]
+    offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+    total = int(offsets[-1])
+    source = np.arange(total, dtype=np.int64) + np.repeat(starts - offsets[:-1], lengths)
+    return EncodedKeys(keys.keys[source], 0, 0, offsets, places.size)
+
+
+def offsets_of(keys: EncodedKeys) -> Words:
+    """Where each key begins, with one more entry than keys, whatever their form."""
+    if keys.key_offsets.size:
+        return keys.key_offsets
+    return np.arange(keys.count + 1, dtype=np.int64) * keys.key_stride
+
+
+class KeySet:
+    """Keys with their tables. Memory grows with the keys in it: 8 bytes more than a key has, and its slots."""
+
+    def __init__(self) -> None:
+        self._slots: Words = np.zeros(_SLOTS_MIN, dtype=np.int64)
+        self._data: Words = np.zeros(_SLOTS_MIN, dtype=np.int64)
+        self._state: Words = np.zeros(KEY_SET_STATE_WORDS, dtype=np.int64)
+
+    @property
+    def count(self) -> int:
+        """Keys in it."""
+        return int(self._state[KS_KEYS])
+
+    def clear(self) -> None:
+        """Forget them."""
+        if self.count:
+            self._state[:] = 0
+            self._slots[:] = 0
+
+    def _reserve(self, rows: int, words: int) -> None:
+        needed = int(self._state[KS_WORDS]) + words + rows * KS_HEAD_WORDS
+        if needed > self._data.size:
+            grown = np.zeros(max(needed, 2 * self._data.size), dtype=np.int64)
+            grown[: self._data.size] = self._data
+            self._data = grown
+        slots = 1 << ((self.count + rows) * 3 // 2).bit_length()
+        if slots > self._slots.size:
+            self._slots = np.zeros(slots, dtype=np.int64)
+            rehash_keys(self._slots, self._data, self._state)
+
+    def add(self, table_id: int, keys: EncodedKeys, start: int = 0) -> int:
+        """Add keys from row `start` on, up to the first that is in it already: its row, or the number of rows."""
+        rows = keys.count - start
+        words = int(keys.key_offsets[-1] - keys.key_offsets[start]) if keys.key_offsets.size else rows * keys.key_stride
+        self._reserve(rows, words)
+        place = (table_id, keys.keys, keys.key_offsets, keys.key_stride, start, keys.count)
+        return _checked(int(add_keys(*place, self._slots, self._data, self._state)))
+
+    def holds(self, table_id: int, keys: EncodedKeys) -> NDArray[np.bool_]:
+        """Which of the keys are in it. Shape: (keys,)."""
+        out = np.zeros(keys.count, dtype=np.int64)
+        if self.count:
+            place = (table_id, keys.keys, keys.key_offsets, keys.key_stride)
+            _checked(int(find_keys(*place, self._slots, self._data, out)))
+        found: NDArray[np.bool_] = out != 0
+        return found
+
+
+def _checked(status: int) -> int:
+    if status == KEY_SET_BROKEN:
+        raise InvariantBroken("keys given to a set lie outside of their data; report this")
+    return status

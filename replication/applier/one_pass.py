@@ -1,0 +1,321 @@
+"""One pass over an epoch transaction: batches to the functions, rows to the store, what failed to its handling.
+
+A pass leaves nothing behind but the exceptions counts and the marks it made; the applier takes back the rest if there
+is another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from engine import applied_rows
+from engine.batch_operations import insert_many
+from engine.errors import Error, Rejected
+from replication.applier import marks
+from replication.applier.batch import NO_TRANSACTION, ChangeBatch
+from replication.applier.epoch_state import EpochState
+from replication.applier.held_rows import HeldRows
+from replication.applier.intake import StatusRows, located
+from replication.applier.judges import judge_of
+from replication.applier.key_set import KeySet
+from replication.applier.stops import Stop, cannot_refresh, corrupt_event, misconfigured
+from replication.conflict.batches import APPLIED, CODES, FAILURES, rows_with, unhandled
+from replication.conflict.causes import Cause, OperationType
+from replication.conflict.functions import Decision, Failure, Kind, Operation, decide
+from replication.conflict.passes import Pass
+from replication.settings.exceptions_batch import ConflictBatch, exceptions_columns
+from replication.status import (
+    DELETE_DELETE,
+    REFLECTED_DISCARDED,
+    REFLECTED_PREPARED,
+    REFRESHED,
+    ROW_CONFLICTS,
+    ROW_REJECTS,
+    Counters,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from engine.applied_rows import Judge
+    from engine.store import Store
+    from engine.table import Table
+    from engine.transaction import Transaction
+    from replication.applier.batch import Columns
+    from replication.applier.key_set import Words
+    from replication.applier.setups import AppliedTable, AppliedTables
+
+    Codes = NDArray[np.int8]
+    Mask = NDArray[np.bool_]
+
+# Codes of the conflict room by outcome of the engine.
+_CODE_OF: Final = np.zeros(4, dtype=np.int8)
+_CODE_OF[applied_rows.MISSING] = CODES[Failure.MISSING]
+_CODE_OF[applied_rows.EXISTS] = CODES[Failure.EXISTS]
+_CODE_OF[applied_rows.REFUSED] = CODES[Failure.REFUSED]
+_OPERATION_TYPES: Final = {
+    Kind.WRITE: OperationType.WRITE_ROW,
+    Kind.UPDATE: OperationType.UPDATE_ROW,
+    Kind.READ: OperationType.UPDATE_ROW,
+    Kind.DELETE: OperationType.DELETE_ROW,
+}
+
+
+class _MarkedHere(Exception):
+    """A row of a batch has marked its transaction: rows behind it must be looked at again."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__()
+        self.row = row
+
+
+class OnePass:
+    """One pass, over one transaction of the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        txn: Transaction,
+        tables: AppliedTables,
+        counters: Counters,
+        epoch: EpochState,
+        state: Pass,
+    ) -> None:
+        self.store = store
+        self.txn = txn
+        self.tables = tables
+        self.counters = counters
+        self.epoch = epoch
+        self.state = state
+        self.refreshed = KeySet()
+        self.held = HeldRows(txn, epoch.source_id)
+        self.statuses: list[tuple[int, int, int]] = []  # server id, epoch, id of the server named as logger
+        self.has_conflict = False
+        self.violations = 0
+        self.rows = 0
+
+    def run(self, items: Iterable[ChangeBatch | StatusRows]) -> None:
+        """Apply everything. Raises: what stops the applier, and Retryable errors; the caller rolls back."""
+        for item in items:
+            if isinstance(item, StatusRows):
+                self.statuses += [(server_id, epoch, item.server_id) for server_id, epoch in item.rows]
+            elif self.state is Pass.APPLY:
+                self._batch_in_pieces(item)
+            else:
+                self._batch(item)
+        self.held.settle()
+
+    def _batch_in_pieces(self, batch: ChangeBatch) -> None:
+        """In APPLY a new mark counts from the next row on, whatever the size of batches."""
+        while True:
+            try:
+                with self.txn.savepoint():
+                    self._batch(batch, stops_at_mark=True)
+                return
+            except _MarkedHere as marked:
+                self._batch(batch.slice(0, marked.row + 1))
+                batch = batch.slice(marked.row + 1, batch.rows)
+
+    def _batch(self, batch: ChangeBatch, stops_at_mark: bool = False) -> None:
+        applied = self.tables.of(batch.table)
+        if applied.setup.is_transactional and (batch.transactions == NO_TRANSACTION).any():
+            raise corrupt_event(batch.origin, f"rows of {batch.table.name} come without transaction ids")
+        rejected = np.zeros(batch.rows, dtype=np.bool_)
+        if self.state is Pass.APPLY and self.epoch.tracker is not None:
+            rejected = self.epoch.tracker.is_marked(batch.transactions)
+        refreshed = self.refreshed.holds(batch.table.table_id, batch.keys)
+        waiting = self.held.holds(batch) & ~rejected & ~refreshed
+        codes = np.zeros(batch.rows, dtype=np.int8)
+        codes[refreshed] = CODES[Failure.REFRESHED]
+        decision = None
+        if not rejected.all():
+            decision = self._decide(applied, batch)
+            free = np.flatnonzero(~rejected & ~refreshed & ~waiting)
+            if free.size:
+                codes[free] = self._apply(applied, decision, batch.take(free))
+            if batch.table.uniques and Failure.EXISTS not in decision.failures:
+                waiting |= codes == CODES[Failure.EXISTS]
+                codes[waiting] = APPLIED
+            wrong = unhandled(decision, codes) & ~rejected
+            if wrong.any():
+                raise self._unhandled(batch, int(np.argmax(wrong)), codes)
+        codes[rejected] = APPLIED
+        if decision is not None:
+            marking = rows_with(decision, codes, "marks") & ~rejected
+            if stops_at_mark and marking[:-1].any():
+                raise _MarkedHere(int(np.argmax(marking)))
+            self._mark(batch.transactions[marking])
+        self.held.hold(batch.take(np.flatnonzero(waiting)))
+        self._count(applied, decision, batch, codes, rejected)
+        self.rows += batch.rows
+        if rejected.any() or codes.any():
+            self._handle(applied, decision, batch, codes, rejected, refreshed)
+
+    def _decide(self, applied: AppliedTable, batch: ChangeBatch) -> Decision:
+        function = applied.setup.function
+        definition = None if function is None else function.definition
+        try:
+            decision = decide(definition, self.tables.site.role, batch.is_reflected, batch.kind)
+        except Rejected as error:
+            raise misconfigured(batch.origin, error.message) from error
+        if applied.column is not None:
+            for is_needed, image in ((decision.needs_before, batch.before), (decision.needs_after, batch.after)):
+                if is_needed and applied.column not in (image or {}):
+                    text = f"a row event of {batch.table.name} lacks {applied.column}, which its function compares"
+                    raise corrupt_event(batch.origin, text)
+        return decision
+
+    # --- rows --------------------------------------------------------------------------------------
+    def _apply(self, applied: AppliedTable, decision: Decision, batch: ChangeBatch) -> Codes:
+        judge = judge_of(applied, decision, batch, self.epoch, self.tables.site.server_id)
+        marks.tag_applied(self.txn, self.epoch.source_id, batch.server_id, decision.reflects)
+        try:
+            outcomes = self.change(decision.operation, batch, judge)
+        except Rejected as error:
+            raise located(error, batch.origin) from error
+        return _CODE_OF[outcomes]
+
+    def change(self, operation: Operation, batch: ChangeBatch, judge: Judge | None) -> Words:
+        """Make a batch's changes; outcomes as of `engine.applied_rows`. Shape: (rows,)."""
+        rows = batch.changes(with_values=operation is not Operation.DELETE and batch.kind is not Kind.READ)
+        if operation is Operation.INSERT:
+            return applied_rows.apply_inserts(self.txn, batch.table, rows)
+        if operation is Operation.UPSERT and batch.kind is Kind.READ:
+            return self._touch_or_insert(batch)
+        if operation is Operation.UPSERT:
+            return applied_rows.apply_upserts(self.txn, batch.table, rows, judge)
+        if operation is Operation.UPDATE:
+            return applied_rows.apply_updates(self.txn, batch.table, rows, judge)
+        return applied_rows.apply_deletes(self.txn, batch.table, rows, judge)
+
+    def _touch_or_insert(self, batch: ChangeBatch) -> Words:
+        """A tracked read at a secondary: it sets nothing, but brings back a row that is gone here."""
+        outcomes = applied_rows.apply_updates(self.txn, batch.table, batch.changes(with_values=False))
+        missing = np.flatnonzero(outcomes == applied_rows.MISSING)
+        if missing.size:
+            rows = batch.take(missing).changes(with_values=True)
+            outcomes[missing] = applied_rows.apply_inserts(self.txn, batch.table, rows)
+        return outcomes
+
+    def refresh(self, batch: ChangeBatch) -> None:
+        """Let the rows a batch has the keys of travel again."""
+        marks.refresh(self.txn, batch.table, batch.changes(with_values=False))
+
+    def _unhandled(self, batch: ChangeBatch, row: int, codes: Codes) -> Error:
+        failure = FAILURES[int(codes[row])]
+        text = f"row {row} of a row event of {batch.table.name} cannot be applied: {failure.value}"
+        return corrupt_event(batch.origin, text, Stop.OTHER)
+
+    # --- what failed -------------------------------------------------------------------------------
+    def _mark(self, transactions: Words) -> None:
+        if not transactions.size:
+            return
+        self.has_conflict = True
+        self.epoch.marked.append(np.unique(transactions))
+        if self.epoch.tracker is not None:
+            self.epoch.tracker.mark(self.epoch.marked[-1])
+
+    def _count(
+        self, applied: AppliedTable, decision: Decision | None, batch: ChangeBatch, codes: Codes, rejected: Mask
+    ) -> None:
+        counted = {ROW_REJECTS: int(rejected.sum())}
+        counted[REFLECTED_PREPARED] = batch.rows if batch.is_reflected else 0
+        counted[REFRESHED] = batch.rows if batch.is_refresh else 0
+        if decision is not None and codes.any():
+            found = {
+                name: int(rows_with(decision, codes, what).sum())
+                for name, what in (
+                    (REFLECTED_DISCARDED, "is_discard"),
+                    (DELETE_DELETE, "is_delete_delete"),
+                    (ROW_CONFLICTS, "marks"),
+                )
+            }
+            counted.update(found)
+            if applied.setup.function is not None:
+                conflicts = int(rows_with(decision, codes, "is_counted").sum())
+                self.violations += conflicts
+                counted[applied.setup.function.definition.counter] = conflicts
+        for name, count in counted.items():
+            if count:
+                self.counters.add(name, count)
+
+    def _handle(
+        self,
+        applied: AppliedTable,
+        decision: Decision | None,
+        batch: ChangeBatch,
+        codes: Codes,
+        rejected: Mask,
+        refreshed: Mask,
+    ) -> None:
+        """Refreshes and exceptions rows, in the order of the batch."""
+        to_refresh, to_log = rejected & ~refreshed, rejected.copy()
+        causes = np.where(rejected, int(Cause.TRANS_IN_CONFLICT), 0)
+        if decision is not None:
+            to_refresh |= rows_with(decision, codes, "is_refreshed") & ~refreshed
+            to_log |= rows_with(decision, codes, "is_logged")
+            for failure, handling in decision.failures.items():
+                if handling.cause is not None:
+                    causes[(codes == CODES[failure]) & ~rejected] = int(handling.cause)
+        if to_refresh.any():
+            self._refresh(applied, batch.take(np.flatnonzero(to_refresh)))
+        if to_log.any() and applied.setup.exceptions is not None:
+            places = np.flatnonzero(to_log)
+            self._log_exceptions(applied, batch.take(places), causes[places])
+
+    def _refresh(self, applied: AppliedTable, batch: ChangeBatch) -> None:
+        column = applied.lob_column
+        if column is not None:
+            raise cannot_refresh(batch.table.name, column)
+        self.refreshed.add(batch.table.table_id, batch.keys)
+        self.refresh(batch)
+
+    def _log_exceptions(self, applied: AppliedTable, batch: ChangeBatch, causes: Words) -> None:
+        """Exceptions rows of a batch; those of tracked reads that were rejected with their transaction say so."""
+        is_read = (causes == int(Cause.TRANS_IN_CONFLICT)) & (batch.kind is Kind.READ)
+        start = 0
+        for stop in [*(np.flatnonzero(np.diff(is_read)) + 1).tolist(), batch.rows]:
+            kind = OperationType.READ_ROW if is_read[start] else _OPERATION_TYPES[batch.kind]
+            self._write_exceptions(applied, batch.slice(start, stop), causes[start:stop], kind)
+            start = stop
+
+    def _write_exceptions(
+        self, applied: AppliedTable, batch: ChangeBatch, causes: Words, operation: OperationType
+    ) -> None:
+        plan = applied.setup.exceptions
+        assert plan is not None
+        table = self.store.table(plan.exceptions.name)
+        count = self.epoch.counts.get(batch.table.name, 0)
+        self.epoch.counts[batch.table.name] = count + batch.rows
+        conflicts = ConflictBatch(
+            self.tables.site.server_id,
+            self.epoch.source_id,
+            self.epoch.epoch,
+            count + 1,
+            operation,
+            causes,
+            batch.transactions.view(np.uint64),
+            _by_position(batch.table, batch.before),
+            _by_position(batch.table, batch.after),
+        )
+        marks.tag_own(self.txn)
+        try:
+            insert_many(self.txn, table, exceptions_columns(plan, conflicts))
+        except Rejected as error:
+            text = f"exceptions rows of {batch.table.name} cannot be written: {error.message}"
+            raise Rejected(text, **{**error.evidence, "stop": Stop.EXCEPTIONS_WRITE}) from error
+
+
+def _by_position(table: Table, columns: Columns | None) -> dict[int, Any] | None:
+    """Columns as exceptions rows want them: those of an Enum as text."""
+    import pyarrow as pa
+
+    if columns is None:
+        return None
+    return {
+        table.definition.position(name): array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+        for name, array in columns.items()
+    }

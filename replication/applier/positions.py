@@ -1,0 +1,53 @@
+"""Rows of `mysql.ndb_apply_status`: how far each source's epochs are applied, in the transaction of their rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.batch_operations import read_keys, write_many
+from engine.columnar import encode_keys
+from engine.layout.arena import ENTRY_WORDS
+from replication.applier.marks import tag_position
+from replication.applier.setups import rows_of
+from replication.system_tables import NDB_APPLY_STATUS
+
+if TYPE_CHECKING:
+    from engine.store import Store
+    from engine.transaction import Transaction
+    from replication.applier.transactions import EpochTransaction
+
+
+def applied_epochs(store: Store) -> dict[int, int]:
+    """Epoch by server id, as committed. Raises: NoSuchTable without the table."""
+    return {row["server_id"]: row["epoch"] for row in rows_of(store.table(NDB_APPLY_STATUS))}
+
+
+def _write(txn: Transaction, server_id: int, epoch: int, name: str, start: int, end: int) -> None:
+    row = {"server_id": server_id, "epoch": epoch, "log_name": name, "start_pos": start, "end_pos": end}
+    write_many(txn, txn.store.table(NDB_APPLY_STATUS), [row])
+
+
+def write_position(txn: Transaction, server_id: int, epoch: int, logger_id: int) -> None:
+    """What another site says of a server's epoch; it goes on under the id of who logged it."""
+    tag_position(txn, logger_id)
+    _write(txn, server_id, epoch, "", 0, 0)
+
+
+def write_own_position(txn: Transaction, epoch: int, transaction: EpochTransaction) -> None:
+    """The epoch transaction being applied, and where it stands in the log; it goes on under the own id, so that it
+    reaches the source.
+    """
+    tag_position(txn, 0)
+    following = transaction.finish()
+    start = transaction.start
+    _write(txn, transaction.source_id, epoch, start.file, start.position, following.position)
+
+
+def committed_in(store: Store, server_id: int) -> int:
+    """The own epoch in which the row of a server was written last."""
+    table = store.table(NDB_APPLY_STATUS)
+    keys = encode_keys(table.format, {"server_id": np.array([server_id], dtype=np.uint32)})
+    entries, offsets, found = read_keys(table, keys, None, False)
+    return int(entries[int(offsets[0]) - ENTRY_WORDS + 1]) if found else 0

@@ -1,0 +1,108 @@
+"""Tables as an applier knows them: what `mysql.ndb_replication` says of each, and the programs made for it.
+
+The rows are read when the applier starts. A table is set up when it is first used, and again when its definition or
+that of its exceptions table has changed since; an exceptions table made later waits for the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from engine.batch_operations import decode_entries, scan
+from engine.errors import NoSuchTable
+from engine.schema import EXCEPTIONS_SUFFIX
+from replication.conflict.functions import Check
+from replication.conflict.programs import program_of
+from replication.settings.match import ReplicationRow, find_row, row_of
+from replication.settings.setup import SiteSettings, TableSetup, exceptions_of, set_up
+from replication.system_tables import NDB_REPLICATION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from engine.interpreter import Program
+    from engine.schema import TableDefinition
+    from engine.store import Store
+    from engine.table import Table
+    from engine.transaction import Transaction
+
+_log = logging.getLogger("tidemark.applier")
+
+
+def rows_of(table: Table, txn: Transaction | None = None) -> Iterator[dict[str, Any]]:
+    """All rows of a small table by column name, as committed or as a transaction sees them."""
+    for batch in scan(table, txn):
+        yield from decode_entries(table.format, batch.entries, batch.offsets, batch.count, None).to_pylist()
+
+
+class AppliedTable:
+    """One table, set up. `column` is the resolve column of its function, None for functions that need none."""
+
+    def __init__(self, table: Table, setup: TableSetup, exceptions: TableDefinition | None) -> None:
+        self.table = table
+        self.definition = table.definition
+        self.exceptions = exceptions
+        self.setup = setup
+        position = setup.resolve_position
+        self.column = None if position is None else self.definition.columns[position].name
+        self._programs: dict[Check, Program | None] = {}
+
+    def program(self, check: Check) -> Program | None:
+        """The program of a check, made once; None for Check.NONE."""
+        if check not in self._programs:
+            function = self.setup.function
+            bits = function.bits if function is not None and self.column is None else 0
+            self._programs[check] = program_of(check, self.definition, self.column, bits)
+        return self._programs[check]
+
+    @property
+    def lob_column(self) -> str | None:
+        """A column that keeps its rows from being refreshed."""
+        return next((column.name for column in self.definition.columns if column.type.is_lob), None)
+
+
+class AppliedTables:
+    """The tables of one store, as settings say. One thread at a time."""
+
+    def __init__(self, store: Store, site: SiteSettings) -> None:
+        self._store = store
+        self.site = site
+        self._rows: list[ReplicationRow] = []
+        self._known: dict[int, AppliedTable] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Read `mysql.ndb_replication` again and forget what was set up. A store without that table has no settings."""
+        self._known.clear()
+        try:
+            table = self._store.table(NDB_REPLICATION)
+        except NoSuchTable:
+            self._rows = []
+            return
+        self._rows = [row_of(values) for values in rows_of(table)]
+
+    def of(self, table: Table) -> AppliedTable:
+        """A table set up; faults and remarks are logged then."""
+        known = self._known.get(table.table_id)
+        exceptions = exceptions_of(table.name, self._definitions(table.name))
+        if (
+            known is not None
+            and known.table is table
+            and known.definition is table.definition
+            and (known.exceptions is None or known.exceptions is exceptions)
+        ):
+            return known
+        database, _, name = table.name.partition(".")
+        match = find_row(self._rows, database, name, self.site.server_id)
+        setup = set_up(table.definition, match.row, self.site, exceptions)
+        for finding in (*((match.warning,) if match.warning else ()), *setup.faults, *setup.remarks):
+            _log.warning("%s: %s", table.name, finding.text)
+        made = self._known[table.table_id] = AppliedTable(table, setup, exceptions)
+        return made
+
+    def _definitions(self, name: str) -> dict[str, TableDefinition]:
+        """Those of the tables that may be the exceptions table of a name."""
+        found = (self._store.tables.get(name + suffix) for suffix in (EXCEPTIONS_SUFFIX, EXCEPTIONS_SUFFIX.lower()))
+        return {table.name: table.definition for table in found if table is not None}

@@ -1,0 +1,55 @@
+"""Why an applier stops: classes of errors that are told beside the error's own class, under the name `stop`."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from engine.errors import PeerError, Rejected, Unsupported
+from replication.binlog.errors import Origin
+
+
+class Stop(Enum):
+    """Classes, by the names the server's tests have for them."""
+
+    CORRUPT_EVENT = "REPLICA_CORRUPT_EVENT"
+    CONFIGURATION = "REPLICA_CONFIGURATION"
+    EXCEPTIONS_WRITE = "EXCEPTIONS_WRITE_ERROR"
+    OUT_OF_ORDER = "EPOCH_OUT_OF_ORDER"
+    OTHER = "OTHER"
+
+
+def stop_of(error: BaseException) -> Stop:
+    """The class of an error the applier has stopped with."""
+    evidence = getattr(error, "evidence", {})
+    found = evidence.get("stop", Stop.OTHER)
+    return found if isinstance(found, Stop) else Stop.OTHER
+
+
+def _evidence(origin: Origin | None, stop: Stop) -> dict[str, object]:
+    at: dict[str, object] = {} if origin is None else {"file": origin.file, "position": origin.position}
+    return {**at, "stop": stop}
+
+
+def _text(origin: Origin | None, what: str) -> str:
+    return what if origin is None else f"{origin.shown}: {what}"
+
+
+def corrupt_event(origin: Origin | None, what: str, stop: Stop = Stop.CORRUPT_EVENT) -> PeerError:
+    """The source sent what cannot be applied."""
+    return PeerError(f"{_text(origin, what)}; the applier stops, check the source", **_evidence(origin, stop))
+
+
+def misconfigured(origin: Origin | None, what: str) -> Rejected:
+    """The settings of this site do not let it be applied."""
+    return Rejected(f"{_text(origin, what)}", **_evidence(origin, Stop.CONFIGURATION))
+
+
+def cannot_refresh(table: str, column: str) -> Unsupported:
+    """A rejected transaction has changed rows that cannot be refreshed."""
+    return Unsupported(
+        f"a rejected transaction has changed rows of {table}, which cannot be refreshed because of its column {column};"
+        " the applier stops, keep such tables out of transactions with tables that have transactional functions",
+        table=table,
+        column=column,
+        stop=Stop.EXCEPTIONS_WRITE,
+    )

@@ -1,0 +1,155 @@
+"""Binlogs with hand-made epoch transactions, and a store with an applier that takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+import tidemark as tm
+from engine.clock import ManualClock
+from engine.file_doubles.memory import MemoryFiles
+from engine.row_format import RowFormat
+from engine.schema import Column, TableDefinition
+from replication.applier.applier import Applied, Applier, ApplierOptions
+from replication.applier.transactions import EpochTransaction, LogFolder, transactions
+from replication.binlog import events as e
+from replication.binlog.images import BinlogOptions, RowBatch, image_rule
+from replication.binlog.index import Position
+from replication.binlog.row_plan import RowImages, TablePlans
+from replication.binlog.writer import BinlogWriter, WriterOptions
+from replication.conflict.roles import Role
+from replication.settings.setup import SiteSettings
+from replication.system_tables import MADE_WITH_STORE, NDB_APPLY_STATUS, NDB_REPLICATION_TABLE
+from tests.replication.stage import STATUS
+from tests.replication.support import entries_of
+from tests.store.support import open_memory
+
+SOURCE = 7
+OWN = 1
+COLUMNS = (
+    tm.Column("id", tm.Int64),
+    tm.Column("name", tm.VarChar(20), nullable=True),
+    tm.Column("stamp", tm.UInt64, default=0),
+)
+NAME = "d.t"
+Row = tuple[Any, ...]
+
+
+class Log:
+    """A source's binlog under construction. Rows are given by table, whose definition the source has."""
+
+    def __init__(self, files: Any = None, **options: Any) -> None:
+        self.files = files or MemoryFiles()
+        images = BinlogOptions(transaction_id=True, empty_update=True)
+        self.writer = BinlogWriter(
+            self.files, ManualClock(), options=WriterOptions(**{"server_id": SOURCE, "images": images, **options})
+        )
+        self.plans: dict[str, TablePlans] = {}
+        self.table(NAME, COLUMNS, ("id",))
+
+    def table(self, name: str, columns: Sequence[Column], key: Sequence[str]) -> None:
+        """A table as the source has it; given again it has changed."""
+        version = self.plans[name].definition.version + 1 if name in self.plans else 1
+        definition = TableDefinition(10 + len(self.plans), version, name, tuple(columns), tuple(key))
+        self.plans[name] = TablePlans(RowFormat(definition))
+
+    def begin(self, epoch: int, server_id: int = SOURCE) -> None:
+        self.writer.begin((), _batch(STATUS, e.WRITE, None, [(server_id, epoch, "", 0, 0)], as_called=True))
+
+    def position(self, server_id: int, epoch: int, logger_id: int = SOURCE) -> None:
+        row = [(server_id, epoch, "", 0, 0)]
+        self.writer.append(_batch(STATUS, e.WRITE, None, row, as_called=True, server_ids=logger_id))
+
+    def rows(
+        self,
+        kind: int,
+        old: Sequence[Row] | None = None,
+        new: Sequence[Row] | None = None,
+        name: str = NAME,
+        binlog_type: int = 7,
+        **marks: Any,
+    ) -> None:
+        self.writer.append(_batch(self.plans[name], kind, old, new, binlog_type, **marks))
+
+    def insert(self, *rows: Row, **marks: Any) -> None:
+        self.rows(e.WRITE, None, rows, **marks)
+
+    def update(self, *pairs: tuple[Row, Row], **marks: Any) -> None:
+        self.rows(e.UPDATE, [old for old, _ in pairs], [new for _, new in pairs], **marks)
+
+    def delete(self, *rows: Row, **marks: Any) -> None:
+        self.rows(e.DELETE, rows, **marks)
+
+    def commit(self) -> Position:
+        return self.writer.commit().end
+
+    def epoch(self, epoch: int, *rows: Row) -> Position:
+        """An epoch that inserts rows."""
+        self.begin(epoch)
+        if rows:
+            self.insert(*rows)
+        return self.commit()
+
+    def units(self, start: Position | None = None) -> Iterator[Any]:
+        return transactions(LogFolder(self.files), start, self.writer.end)
+
+
+def _batch(
+    plans: TablePlans,
+    kind: int,
+    old: Sequence[Row] | None,
+    new: Sequence[Row] | None,
+    binlog_type: int = 7,
+    as_called: bool = False,
+    **marks: Any,
+) -> RowBatch:
+    """`marks` are numbers for all rows, or sequences with one for each."""
+    rows = [*(old or ()), *(new or ())]
+    words, starts = entries_of(plans.row_format, rows)
+    count = len(old or ())
+    before = starts[:count].copy() if old is not None else None
+    after = starts[count:].copy() if new is not None else None
+    images = RowImages(words, before, after)
+    arrays = {
+        name: np.full(images.count, value, np.int64) if isinstance(value, int) else np.array(value, np.int64)
+        for name, value in marks.items()
+    }
+    rule = image_rule(binlog_type, BinlogOptions())
+    return RowBatch(plans, rule, kind, images, as_called=as_called, **arrays)
+
+
+def make_store(files: Any = None, function: str | None = None, binlog_type: int = 7, **options: Any) -> tm.Database:
+    """A store with the system tables and d.t, whose conflict function is given."""
+    db = open_memory(files, **options)
+    for definition in (*MADE_WITH_STORE, NDB_REPLICATION_TABLE):
+        if definition.name not in db:
+            db.create_table(definition.name, definition.columns, definition.primary_key)
+    if NAME not in db:
+        db.create_table(NAME, COLUMNS, "id")
+        with db.transaction() as txn:
+            conflict_fn = None if function is None else function.encode()
+            txn.insert(NDB_REPLICATION_TABLE.name, (b"d", b"t", 0, binlog_type, conflict_fn))
+    return db
+
+
+def applier_of(db: tm.Database, role: Role = Role.NONE, **options: Any) -> Applier:
+    return Applier(db._store, SiteSettings(OWN, role), ApplierOptions(**options))
+
+
+def apply_all(applier: Applier, log: Log, start: Position | None = None) -> list[Applied]:
+    """Apply what the log has from a place on."""
+    done = []
+    for each in log.units(start):
+        assert isinstance(each, EpochTransaction)
+        done.append(applier.apply(each))
+    return done
+
+
+def rows_in(db: tm.Database, name: str = NAME) -> dict[Any, Row]:
+    return {row[0]: tuple(row) for row in db[name].scan()}
+
+
+def positions_in(db: tm.Database) -> dict[int, int]:
+    return {row[0]: row[1] for row in db[NDB_APPLY_STATUS].scan()}

@@ -1,0 +1,172 @@
+"""Pairs of sites of a scenario, as the reference model and as stores, and random histories played on both."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+from replication.applier.applier import ApplierOptions
+from tests.conformance.model import ModelSite, model_sites
+from tests.conformance.scenario import SiteCase, parse_scenario
+from tests.conformance.store_site import StoreSite, store_sites
+
+INT = {"name": "a", "type": "int", "nullable": False}
+TEXT = {"name": "b", "type": "varchar(30)", "nullable": True}
+STAMP = {"name": "X", "type": "int unsigned", "nullable": False, "default": 0}
+COLUMNS = [INT, TEXT, STAMP]
+KEYS = 6
+_HEAD = [
+    {"name": "NDB$server_id", "type": "int unsigned", "nullable": False},
+    {"name": "NDB$master_server_id", "type": "int unsigned", "nullable": False},
+    {"name": "NDB$master_epoch", "type": "bigint unsigned", "nullable": False},
+    {"name": "NDB$count", "type": "int unsigned", "nullable": False},
+    {
+        "name": "NDB$OP_TYPE",
+        "type": "enum('WRITE_ROW','UPDATE_ROW','DELETE_ROW','REFRESH_ROW','READ_ROW')",
+        "nullable": False,
+    },
+    {
+        "name": "NDB$CFT_CAUSE",
+        "type": "enum('ROW_DOES_NOT_EXIST','ROW_ALREADY_EXISTS','DATA_IN_CONFLICT','TRANS_IN_CONFLICT')",
+        "nullable": False,
+    },
+    {"name": "NDB$ORIG_TRANSID", "type": "bigint unsigned", "nullable": True},
+    {"name": "a", "type": "int", "nullable": False},
+    {"name": "b$OLD", "type": "varchar(30)", "nullable": True},
+    {"name": "b$NEW", "type": "varchar(30)", "nullable": True},
+    {"name": "X$OLD", "type": "int unsigned", "nullable": True},
+    {"name": "X$NEW", "type": "int unsigned", "nullable": True},
+]
+# name of the function, whether both sites have it, whether they have roles, binlog types that go with it
+FUNCTIONS: list[tuple[str | None, bool, bool, tuple[int, ...]]] = [
+    (None, False, False, (2, 3, 6, 7, 8, 9)),
+    ("NDB$OLD(X)", True, False, (7,)),
+    ("NDB$MAX(X)", True, False, (6, 7)),
+    ("NDB$MAX_DELETE_WIN(X)", True, False, (2, 3, 6, 7)),
+    ("NDB$MAX_INS(X)", True, False, (2, 7)),
+    ("NDB$MAX_DEL_WIN_INS(X)", True, False, (2, 3, 7)),
+    ("TM$GREATEST(X)", True, False, (7,)),
+    ("NDB$EPOCH(31)", False, False, (2, 3, 6, 7)),
+    ("NDB$EPOCH_TRANS(31)", False, False, (3, 6, 7)),
+    ("NDB$EPOCH2(31)", True, True, (6, 7, 8)),
+    ("NDB$EPOCH2_TRANS(31)", True, True, (6, 7)),
+]
+
+
+def cases(function: str | None, on_both: bool, roles: bool, binlog_type: int, rows: int = 4) -> dict[str, SiteCase]:
+    """Two sites with the table t1, which has the function, and t2, which has none; rows are A's own."""
+    initial = [[key, f"v{key}", key] for key in range(rows)]
+
+    def settings(name: str | None) -> list[dict[str, Any]]:
+        return [
+            {"db": "test", "table_name": "t1", "server_id": 0, "binlog_type": binlog_type, "conflict_fn": name},
+            {"db": "test", "table_name": "t2", "server_id": 0, "binlog_type": binlog_type, "conflict_fn": None},
+        ]
+
+    exceptions = [{"name": "t1$EX", "for": "t1", "columns": _HEAD, "pk": [each["name"] for each in _HEAD[:4]]}]
+    case = {
+        "sites": {"A": {"server_id": 1}, "B": {"server_id": 3}},
+        "circular": True,
+        "tables": [{"db": "test", "name": name, "columns": COLUMNS, "pk": ["a"]} for name in ("t1", "t2")],
+        "ndb_replication": {"A": settings(function), "B": settings(function if on_both else None)},
+        "exceptions_tables": {"A": exceptions, "B": exceptions if on_both else []},
+        "initial_rows": {name: {"t1": initial, "t2": initial} for name in "AB"},
+        "steps": [],
+        "final": {},
+    }
+    if roles:
+        for name, role in (("A", "PRIMARY"), ("B", "SECONDARY")):
+            case["sites"][name]["conflict_role"] = role  # type: ignore[index]
+    return parse_scenario(case).sites
+
+
+class Pair:
+    """The same two sites twice: `model` and `stores`."""
+
+    def __init__(self, sites: dict[str, SiteCase], options: ApplierOptions | None = None) -> None:
+        self.model: dict[str, ModelSite] = dict(model_sites(sites))
+        self.stores: dict[str, StoreSite] = dict(store_sites(sites, options))
+        self.stamp = 100
+
+    def commit(self, site: str, operations: list[dict[str, Any]]) -> None:
+        self.model[site].commit("", operations)
+        self.stores[site].commit("", operations)
+
+    def epoch(self, site: str) -> None:
+        self.model[site].epoch()
+        self.stores[site].epoch()
+
+    def send(self, source: str, target: str, keeps_open: bool = False) -> None:
+        for sites in (self.model, self.stores):
+            sites[source].epoch()
+            sites[target].replicate(sites[source], keeps_open)
+
+    def random_operations(self, r: random.Random, site: str) -> list[dict[str, Any]]:
+        """A transaction that the site's rows allow; each key is touched once, as an epoch's events have it."""
+        operations = []
+        for table in r.choice([["t1"], ["t1"], ["t2"], ["t1", "t2"]]):
+            rows = self.model[site].tables[table]
+            for key in r.sample(range(KEYS), r.randrange(1, 3)):
+                place = {"table": table, "key": {"a": key}}
+                self.stamp += 1
+                stamp = self.stamp if r.random() < 0.7 else r.randrange(self.stamp)
+                text = r.choice([None, "x", "y", f"{site}{self.stamp}"])
+                if (key,) not in rows:
+                    operations.append({"op": "insert", "table": table, "row": [key, text, stamp]})
+                elif (draw := r.random()) < 0.25:
+                    operations.append({"op": "delete", **place})
+                elif draw < 0.35:
+                    operations.append({"op": "read_exclusive", "tracked": True, **place})
+                else:
+                    changes = {"b": text, "X": stamp} if r.random() < 0.8 else {"b": text}
+                    operations.append({"op": "update", "set": changes, **place})
+        return operations
+
+    def step(self, r: random.Random) -> None:
+        site = r.choice("AB")
+        draw = r.random()
+        if draw < 0.6:
+            self.commit(site, self.random_operations(r, site))
+        elif draw < 0.7:
+            self.epoch(site)
+        else:
+            source, target = r.choice(["AB", "BA"])
+            self.send(source, target, r.random() < 0.2)
+
+    def compare(self, where: str) -> None:
+        for name in "AB":
+            model, store = self.model[name], self.stores[name]
+            assert store.applier_error() == model.applier_error(), (
+                f"{where}, {name}: {getattr(store, 'stopped_by', '')}"
+            )
+            for table in ("t1", "t2"):
+                assert sorted(store.rows(table)) == sorted(model.rows(table)), f"{where}, {name}.{table}"
+            assert shown(store.exceptions()) == shown(model.exceptions()), f"{where}, {name}"
+            assert dict(store.counters()) == dict(model.counters()), f"{where}, {name}"
+
+    def close(self) -> None:
+        for site in self.stores.values():
+            site.close()
+
+
+def shown(rows: list[tuple[str, dict[str, Any]]]) -> Counter[Any]:
+    """Exceptions rows; numbers of epochs are each site's own."""
+    return Counter(
+        (table, tuple((name, value) for name, value in row.items() if name != "NDB$master_epoch"))
+        for table, row in rows
+    )
+
+
+def play(pair: Pair, seed: int, steps: int) -> int:
+    """A random history; both must agree after every step. Returns the conflicts met."""
+    r = random.Random(seed)
+    try:
+        for step in range(steps):
+            pair.step(r)
+            pair.compare(f"seed {seed}, step {step}")
+            if any(site.applier_error() for site in pair.model.values()):
+                break
+        return sum(sum(site.counters().values()) for site in pair.model.values())
+    finally:
+        pair.close()
