@@ -73,8 +73,8 @@ class Applier(Protocol):
         """One epoch transaction, whole and with its row of `ndb_apply_status`, or a typed error and nothing of it."""
         ...
 
-    def statement(self, text: str, database: str) -> None:
-        """One change of the schema. After a crash it may come again."""
+    def statement(self, text: str, database: str, server_id: int) -> None:
+        """One change of the schema, made at the server of this id. After a crash it may come again."""
         ...
 
 
@@ -338,7 +338,8 @@ class ReplicaChannel:
                 position=transaction.start.position,
             )
         if transaction.statement is not None:
-            self._applier.statement(transaction.statement.statement, transaction.statement.database)
+            query = transaction.statement
+            self._applier.statement(query.statement, query.database, transaction.source_id)
         else:
             self._applier.apply(transaction)
 

@@ -85,9 +85,10 @@ class SourceBinlog:
         base: str = "binlog",
         index_rows: IndexRows | None = None,
         closed_epoch: Callable[[], int] | None = None,
+        keep: Callable[[Place | None], None] = lambda place: None,
     ) -> None:
         """end: asked before every read, from the session's thread. closed_epoch: newest epoch the store has closed,
-        which may be newer than any in the binlog.
+        which may be newer than any in the binlog. keep: told the place whose file must not be purged, None at the end.
         """
         self._files = files
         self._server_id = server_id
@@ -96,10 +97,15 @@ class SourceBinlog:
         self._base = base
         self._index_rows = index_rows
         self._closed_epoch = closed_epoch
+        self._keep = keep
         self._open: tuple[str, File] | None = None
 
     def close(self) -> None:
         """Close the file it is in; harmless twice."""
+        self._keep(None)
+        self._close_file()
+
+    def _close_file(self) -> None:
         if self._open is not None:
             self._files.close(self._open[1])
             self._open = None
@@ -245,7 +251,8 @@ class SourceBinlog:
         """The open file of a name; the one before is closed. Raises: PositionLost."""
         if self._open is not None and self._open[0] == name:
             return self._open[1]
-        self.close()
+        self._close_file()
+        self._keep(Place(name, b.FIRST_POSITION))
         index = self._index()
         if name not in index.names:
             raise self._lost(name)

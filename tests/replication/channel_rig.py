@@ -110,7 +110,8 @@ class Store:
             transaction.finish().position,
         )
 
-    def statement(self, text: str, database: str) -> None:
+    def statement(self, text: str, database: str, server_id: int) -> None:
+        assert server_id == SOURCE.server_id
         self.statements.append(text)
 
     @property
