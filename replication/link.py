@@ -228,8 +228,10 @@ class Caller:
         self._is_stopped = False
         self.peer: Site | None = None  # who the source is, once both know each other
 
-    def run(self, relay: Relay, start: Start) -> None:
+    def run(self, relay: Relay, begin: Callable[[Site], Start]) -> None:
         """Connect, say where to go on, and feed the relay until `stop`, or until the source says goodbye.
+
+        begin: where to go on with this source, asked when it is known who that is.
 
         Raises: PeerError in all its leaves, StoreFailed of the relay.
         """
@@ -244,7 +246,9 @@ class Caller:
             )
             wire.send(handshake.begin())
             early = _greet(wire, handshake, self._clock)
+            assert handshake.peer is not None
             self.peer = handshake.peer
+            start = begin(handshake.peer)
             session = ReplicaSession(relay, wire.writer, start, self._clock.monotonic())
             wire.send(session.begin())
 
@@ -368,7 +372,8 @@ class Listener:
         options, clock = self._options, self._clock
         handshake = SourceHandshake(options.site, options.secret, clock.random_bytes(32), wire.reader, wire.writer)
         early = _greet(wire, handshake, clock)
-        session = SourceSession(self._binlog(), wire.writer, clock.monotonic())
+        binlog = self._binlog()
+        session = SourceSession(binlog, wire.writer, clock.monotonic())
         with self._mutex:
             self._served[wire][2].append(session)
 
@@ -381,7 +386,10 @@ class Listener:
                     break
             return not self._is_closed
 
-        _converse(wire, session, pump, clock, wake, early)
+        try:
+            _converse(wire, session, pump, clock, wake, early)
+        finally:
+            binlog.close()
 
 
 def _is_readable(wire: Wire) -> bool:

@@ -18,7 +18,7 @@ from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.index import BinlogIndex, Position
 from replication.binlog.row_plan import BodyReader, positions_of
-from replication.binlog.scan import Boundaries, check_magic, header_at, read_format
+from replication.binlog.scan import Boundaries, check_magic, header_at, read_format, shift_of
 from replication.binlog.table_map import TableMap
 
 EVENT_BYTES_MAX = BODY_BYTES_MAX
@@ -112,6 +112,7 @@ class BinlogReader:
                 self._files.close(file)
                 raise
             self._has_checksum = described.checksum == b.CHECKSUM_CRC32
+            self._relayed, self._shift = shift_of(self._files, file, name)
             self._file = file
         return self._file
 
@@ -128,7 +129,8 @@ class BinlogReader:
         while self.position.position < end:
             at = self.position
             origin = Origin(name, at.position)
-            header = header_at(self._files, file, name, at.position, end)
+            shift = self._shift if at.position >= self._relayed else 0
+            header = header_at(self._files, file, name, at.position, end, shift)
             if header.event_bytes > self._event_bytes_max:
                 raise LimitExceeded(
                     f"{origin.shown}: an event of {header.event_bytes} bytes is larger than {self._event_bytes_max}",
@@ -240,7 +242,7 @@ def _last_through(reader: BinlogReader, epoch: int, stop: Position, server_id: i
     for read in reader.events(stop):
         maps.step(read.event)
         if isinstance(read.event, e.Rows) and own is None:
-            own = _epoch_of(maps, read, server_id)
+            own = epoch_in(maps, read.event, Origin(read.at.file, read.at.position), server_id)
             if own is not None and own > epoch:
                 return found
         if read.is_boundary:
@@ -250,11 +252,11 @@ def _last_through(reader: BinlogReader, epoch: int, stop: Position, server_id: i
     return found
 
 
-def _epoch_of(maps: StatementMaps, read: ReadEvent, server_id: int | None) -> int | None:
-    """The epoch an event's first row of `ndb_apply_status` names, None if it has none of the server's."""
-    rows = read.event
-    assert isinstance(rows, e.Rows)
-    origin = Origin(read.at.file, read.at.position)
+def epoch_in(maps: StatementMaps, rows: e.Rows, origin: Origin, server_id: int | None) -> int | None:
+    """The epoch an event's first row of `ndb_apply_status` names, None if it has none of the server's.
+
+    Raises: BinlogDamaged.
+    """
     if rows.kind != e.WRITE or maps.of(rows, origin).name != STATUS_TABLE:
         return None
     for chunk in maps.reader(rows, origin).chunks(rows.body, origin):

@@ -73,13 +73,41 @@ def read_format(files: Files, file: File, name: str) -> tuple[e.EventHeader, e.F
     return header, event, origin.position + header.event_bytes
 
 
-def header_at(files: Files, file: File, name: str, position: int, end: int) -> e.EventHeader:
-    """The header of the event at a position, which lies within `end`. Raises: BinlogDamaged."""
+def read_relay_head(files: Files, file: File, name: str, behind: int) -> tuple[int, tuple[str, int], int]:
+    """What the event behind the format description of a relay file says: (server id of the source, (its file, position
+    of the first byte that follows), where that byte stands). Raises: BinlogDamaged.
+    """
+    origin = Origin(name, behind)
+    header = header_at(files, file, name, behind, files.size(file))
+    event = None
+    if header.type == b.ROTATE_EVENT and header.event_bytes <= _PARSED_BYTES:
+        event = e.parse(files.pread(file, behind, header.event_bytes), origin)[1]
+    if not isinstance(event, e.Rotate) or not header.flags & b.FLAG_ARTIFICIAL:
+        raise origin.damaged("does not say which file of the source it continues")
+    return header.server_id, (event.name, event.position), behind + header.event_bytes
+
+
+def shift_of(files: Files, file: File, name: str) -> tuple[int, int]:
+    """(where events of the source begin, by how much their positions are larger than where they stand) of a relay file;
+    (0, 0) of a binlog. Raises: BinlogDamaged.
+    """
+    header, _, behind = read_format(files, file, name)
+    if not header.flags & b.FLAG_RELAY_LOG:
+        return 0, 0
+    _, (_, position), begin = read_relay_head(files, file, name, behind)
+    return begin, position - begin
+
+
+def header_at(files: Files, file: File, name: str, position: int, end: int, shift: int = 0) -> e.EventHeader:
+    """The header of the event at a position, which lies within `end`; it says that it stands `shift` bytes further on.
+
+    Raises: BinlogDamaged.
+    """
     origin = Origin(name, position)
     header = e.parse_header(files.pread(file, position, min(b.HEADER_BYTES, end - position)), origin)
     if header.event_bytes > end - position:
         raise origin.damaged(f"claims {header.event_bytes} bytes, of which {end - position} are there")
-    if header.end_position != position + header.event_bytes & 0xFFFFFFFF:
+    if header.end_position != position + shift + header.event_bytes & 0xFFFFFFFF:
         raise origin.damaged(f"claims to end at {header.end_position}")
     return header
 
@@ -102,8 +130,9 @@ def walk(
         yield Walked(position, behind, header, described, True)
         position = behind
     has_checksum = described.checksum == b.CHECKSUM_CRC32
+    relayed, shift = shift_of(files, file, name)
     while position < end:
-        header = header_at(files, file, name, position, end)
+        header = header_at(files, file, name, position, end, shift if position >= relayed else 0)
         origin = Origin(name, position)
         event = None
         if header.event_bytes <= _PARSED_BYTES or header.type == b.QUERY_EVENT:

@@ -42,6 +42,18 @@ def check_secret(secret: bytes) -> None:
         raise SchemaInvalid(f"the secret of a link has {SECRET_BYTES_MIN} bytes or more, got {len(secret)}")
 
 
+def check_peer(site: Site, peer: Site) -> None:
+    """Refuse to replicate with oneself, or with who cannot be told from oneself. Raises: PeerRefused."""
+    if peer.store == site.store:
+        raise PeerRefused("both sides are the same store; a store does not replicate with itself", peer=peer.store)
+    if peer.server_id in (0, site.server_id):
+        raise PeerRefused(
+            f"the other side has server id {peer.server_id}, this one {site.server_id}; each site needs one of its own,"
+            " and 0 does not replicate",
+            server_id=peer.server_id,
+        )
+
+
 def _pack(content: dict[str, Any]) -> bytes:
     return json.dumps(content, sort_keys=True).encode()
 
@@ -104,14 +116,7 @@ class Handshake:
     def _meet(self, content: dict[str, Any]) -> Site:
         """The other site, if it is one to replicate with. Raises: PeerRefused, FrameRejected."""
         peer = _site_of(content)
-        if peer.store == self.site.store:
-            raise PeerRefused("both sides are the same store; a store does not replicate with itself", peer=peer.store)
-        if peer.server_id in (0, self.site.server_id):
-            raise PeerRefused(
-                f"the other side has server id {peer.server_id}, this one {self.site.server_id}; each site needs one of"
-                " its own, and 0 does not replicate",
-                server_id=peer.server_id,
-            )
+        check_peer(self.site, peer)
         return peer
 
     def _keys(self, own: str, other: str) -> None:

@@ -9,7 +9,7 @@ import json
 import re
 import struct
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.errors import FrameRejected
 
@@ -26,8 +26,7 @@ _HEARTBEAT = struct.Struct("<QqQH")
 _ACKNOWLEDGE = struct.Struct("<QQ")
 
 
-@dataclass(frozen=True)
-class Position:
+class Position(NamedTuple):
     """A place in the source's binlog."""
 
     file: str
@@ -42,9 +41,13 @@ class Position:
 
 @dataclass(frozen=True)
 class Start:
-    """Where a replica goes on: behind `epoch`, or at a position if `file` is given; and what it expects of the link."""
+    """Where a replica goes on: behind `epoch`, or at a position if `file` is given; and what it expects of the link.
+
+    The epoch is one of the server `origin`, which the source has replicated from; 0 is the source itself.
+    """
 
     epoch: int = 0
+    origin: int = 0
     file: str = ""
     position: int = 0
     window_bytes: int = 8 << 20
@@ -63,7 +66,7 @@ class Start:
             content = None
         if not isinstance(content, dict) or content.keys() != asdict(cls()).keys():
             raise FrameRejected("a replica's start has not the fields it must have")
-        numbers = [content[name] for name in ("epoch", "position", "window_bytes", "heartbeat_ms")]
+        numbers = [content[name] for name in ("epoch", "origin", "position", "window_bytes", "heartbeat_ms")]
         if not all(type(each) is int and 0 <= each <= NUMBER_MAX for each in numbers):
             raise FrameRejected("a number in a replica's start cannot be")
         start = cls(**content)

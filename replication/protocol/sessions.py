@@ -44,6 +44,10 @@ class Binlog(Protocol):
         """Newest epoch in it, and where it ends."""
         ...
 
+    def close(self) -> None:
+        """The session is over; harmless twice."""
+        ...
+
 
 class Relay(Protocol):
     """The replica's relay log as a session writes it."""

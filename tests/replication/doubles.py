@@ -39,6 +39,9 @@ class MemoryBinlog:
         name, data = list(self.files.items())[-1]
         return sum(map(len, self.files.values())) // 100, Position(name, FIRST_POSITION + len(data))
 
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 class MemoryRelay:
     """What came, by file; safe with each sync."""

@@ -76,7 +76,7 @@ class Running:
 
     def _run(self, relay: MemoryRelay, start: Start) -> None:
         try:
-            self.caller.run(relay, start)
+            self.caller.run(relay, lambda _: start)
         except PeerError as error:
             self.error = error
 
@@ -137,7 +137,7 @@ def test_wrong_secret_is_refused_over_the_wire(
     options = LinkOptions(REPLICA, b"not the secret of both", both_options[1].tls)
     caller = Caller(listener.address, options, CLOCK)
     with pytest.raises(PeerUnauthenticated):
-        caller.run(MemoryRelay(), Start())
+        caller.run(MemoryRelay(), lambda _: Start())
     caller.close()
     assert listener.sessions() == []
 
@@ -147,7 +147,7 @@ def test_purged_position_reaches_the_replica_with_its_class(
 ) -> None:
     caller = Caller(listener.address, both_options[1], CLOCK)
     with pytest.raises(PeerError, match="log.000009 was purged"):
-        caller.run(MemoryRelay(), Start(file="log.000009", position=4))
+        caller.run(MemoryRelay(), lambda _: Start(file="log.000009", position=4))
     caller.close()
 
 
@@ -194,7 +194,7 @@ def test_source_with_a_certificate_nobody_vouches_for_is_refused(binlog: MemoryB
     listener = Listener((HOST, 0), LinkOptions(SOURCE, SECRET, server_tls(pem, pem)), lambda: binlog, CLOCK)
     caller = Caller(listener.address, LinkOptions(REPLICA, SECRET, client_tls(str(tmp_path / "other.pem"))), CLOCK)
     with pytest.raises(PeerError, match="no link to"):
-        caller.run(MemoryRelay(), Start())
+        caller.run(MemoryRelay(), lambda _: Start())
     caller.close()
     listener.close()
 

@@ -1,0 +1,180 @@
+"""A source with a binlog in memory, and a replica that remembers what its applier was given."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from engine.clock import ManualClock
+from engine.errors import Error
+from engine.file_doubles.memory import MemoryFiles
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.index import Position as Place
+from replication.binlog.reader import StatementMaps
+from replication.channel import ChannelOptions, ReplicaChannel, StatusRow
+from replication.protocol.handshake import Site
+from replication.protocol.messages import Events, Position
+from replication.receiver import LocalReceiver
+from replication.relay_reader import RelayTransaction
+from replication.source import BinlogEnd, IndexRow, SourceBinlog
+from tests.replication.stage import rows_of, write_epoch, writer_on
+
+SOURCE = Site(1, "ab" * 16, 3)
+REPLICA = Site(2, "cd" * 16, 5)
+
+
+class Source:
+    """A binlog writer and what it tells its readers; `crash` loses what is not synced."""
+
+    def __init__(self, files=None, file_bytes=4_000, sync_binlog=1, keeps_rows=True) -> None:
+        self.files = files or MemoryFiles()
+        self.options = {"file_bytes": file_bytes, "sync_binlog": sync_binlog}
+        self.writer = writer_on(self.files, **self.options)
+        self.epochs: list[tuple[int, Place]] = []
+        self.rows: list[IndexRow] = []
+        self.keeps_rows = keeps_rows
+        self.clock = ManualClock()
+
+    def write(self, *epochs: int, rows: int = 3, size: int = 100) -> None:
+        """Epoch transactions of some rows."""
+        for epoch in epochs:
+            written = write_epoch(self.writer, epoch, rows_of(epoch, rows, size))
+            self.epochs.append((epoch, written.end))
+            self.rows.append(IndexRow(epoch, *written.start, *written.end))
+
+    def end(self) -> BinlogEnd:
+        """The newest epoch that is synced, and the end that is."""
+        synced = self.writer.synced
+        return BinlogEnd(max((epoch for epoch, end in self.epochs if end <= synced), default=0), synced)
+
+    def of_epoch(self, epoch: int) -> list[IndexRow]:
+        """As `IndexRows`."""
+        return [row for row in self.rows if row.epoch == epoch]
+
+    def of_origin(self, server_id: int, epoch: int) -> list[IndexRow]:
+        """As `IndexRows`."""
+        return [row for row in self.rows if row.orig_server_id == server_id and row.orig_epoch >= epoch]
+
+    def binlog(self) -> SourceBinlog:
+        """For one replica."""
+        return SourceBinlog(
+            self.files, SOURCE.server_id, self.end, index_rows=self if self.keeps_rows else None, closed_epoch=None
+        )
+
+    def crash(self, rng: random.Random) -> None:
+        """The process dies, and the machine with it."""
+        self.files = self.files.crash(rng)
+        self.writer = writer_on(self.files, **self.options)
+        synced = self.writer.recovered
+        self.epochs = [(epoch, end) for epoch, end in self.epochs if end <= synced]
+        self.rows = [row for row in self.rows if (row.next_file, row.next_position) <= tuple(synced)]
+
+
+class Store:
+    """What a replica's store remembers: rows and positions, together."""
+
+    def __init__(self) -> None:
+        self.status: dict[int, StatusRow] = {}
+        self.log: list[tuple[int, list[int]]] = []
+        self.statements: list[str] = []
+        self.starts = 0
+        self.fails_with: Error | None = None
+
+    # As `ApplyStatus`.
+    def rows(self) -> list[StatusRow]:
+        return list(self.status.values())
+
+    def clear(self) -> None:
+        self.status.clear()
+
+    def make_durable(self) -> None:
+        """Everything is."""
+
+    # As `Applier`.
+    def start(self) -> None:
+        self.starts += 1
+
+    def apply(self, transaction: RelayTransaction) -> None:
+        if self.fails_with is not None:
+            raise self.fails_with
+        epoch, ids = content_of(transaction)
+        assert epoch == transaction.epoch
+        assert epoch > self.status.get(transaction.source_id, StatusRow(0, 0)).epoch, "applied twice, or out of order"
+        self.log.append((epoch, ids))
+        self.status[transaction.source_id] = StatusRow(
+            transaction.source_id,
+            epoch,
+            transaction.start.file,
+            transaction.start.position,
+            transaction.finish().position,
+        )
+
+    def statement(self, text: str, database: str, server_id: int) -> None:
+        assert server_id == SOURCE.server_id
+        self.statements.append(text)
+
+    @property
+    def epochs(self) -> list[int]:
+        return [epoch for epoch, _ in self.log]
+
+
+def content_of(transaction: RelayTransaction) -> tuple[int, list[int]]:
+    """(epoch, ids of the rows of d.t) of a transaction."""
+    maps = StatementMaps()
+    epoch, ids = 0, []
+    for read in transaction.events():
+        maps.step(read.event)
+        if isinstance(read.event, e.Rows):
+            origin = Origin(*read.at)
+            for chunk in maps.reader(read.event, origin).chunks(read.event.body, origin):
+                if maps.of(read.event, origin).name == "mysql.ndb_apply_status":
+                    epoch = chunk.after[1].to_pylist()[0]
+                else:
+                    ids += chunk.after[0].to_pylist()
+    return epoch, ids
+
+
+class Replica:
+    """A channel over files and a store; `crash` loses what is not durable of the files, never the store."""
+
+    def __init__(self, files=None, **options) -> None:
+        self.files = files or MemoryFiles()
+        self.store = Store()
+        self.options = ChannelOptions(**{"relay_file_bytes": 6_000, **options})
+        self.channel = self._channel()
+
+    def _channel(self) -> ReplicaChannel:
+        return ReplicaChannel(self.files, ManualClock(), REPLICA, self.store, self.store, self.options)
+
+    def receiver(self, source: Source) -> LocalReceiver:
+        """Begins anew."""
+        return LocalReceiver(self.channel, SOURCE, source.binlog(), source.clock)
+
+    def crash(self, rng: random.Random) -> None:
+        """The process dies, and the machine with it."""
+        self.restart(self.files.crash(rng))
+
+    def restart(self, files) -> None:
+        """Another process on these files."""
+        self.files = files
+        self.channel = self._channel()
+
+
+def run(source: Source, replica: Replica) -> None:
+    """Receive and apply everything there is."""
+    receiver = replica.receiver(source)
+    while receiver.receive_next():
+        pass
+    replica.channel.apply_all()
+    receiver.close()
+
+
+def pieces(source: Source, size: int, start: Position | None = None) -> Iterator[Events]:
+    """The binlog's bytes in pieces of at most so many."""
+    binlog = source.binlog()
+    at = start or Position(source.writer.index.names[0], 4)
+    while (found := binlog.read(at, size)) is not None:
+        yield Events(*found)
+        at = Position(found[0].file, found[0].position + len(found[1]))
+    binlog.close()

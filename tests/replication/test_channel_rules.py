@@ -1,0 +1,42 @@
+"""Functions and channels that do not go together are refused before a channel is made."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine import types as t
+from engine.errors import SchemaInvalid
+from engine.schema import Column, TableDefinition
+from replication.channel_rules import check_functions
+from replication.settings.match import ReplicationRow
+from replication.settings.setup import SiteSettings
+
+SITE = SiteSettings(server_id=1)
+TABLE = TableDefinition(2, 1, "shop.item", (Column("id", t.Int64), Column("stamp", t.UInt64)), ("id",))
+TABLES = {TABLE.name: TABLE}
+
+
+def row(function, server_id=1, table="item", binlog_type=7):
+    return ReplicationRow("shop", table, server_id, binlog_type, function)
+
+
+def test_epoch_functions_have_one_channel():
+    for function in ("NDB$EPOCH()", "NDB$EPOCH_TRANS()"):
+        check_functions(TABLES, [row(function)], SITE, ["main"])
+        with pytest.raises(SchemaInvalid, match=r"shop\.item.*east, west"):
+            check_functions(TABLES, [row(function)], SITE, ["west", "east"])
+
+
+def test_other_functions_may_have_several():
+    check_functions(TABLES, [row("NDB$MAX(stamp)")], SITE, ["west", "east"])
+    check_functions(TABLES, [], SITE, ["west", "east"])
+    check_functions(TABLES, [row("NDB$EPOCH()", server_id=5)], SITE, ["west", "east"])
+    check_functions(TABLES, [row("NDB$EPOCH()", table="other")], SITE, ["west", "east"])
+
+
+def test_both_sides_of_a_pair_cannot_be_primary_and_both_rows_are_named():
+    own, theirs = row("NDB$EPOCH()"), row("NDB$EPOCH_TRANS()", server_id=2)
+    check_functions(TABLES, [own], SITE, ["main"], ([], 2))
+    with pytest.raises(SchemaInvalid) as raised:
+        check_functions(TABLES, [own], SITE, ["main"], ([theirs], 2))
+    assert str(own.key) in raised.value.message and str(theirs.key) in raised.value.message

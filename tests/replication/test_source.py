@@ -1,0 +1,200 @@
+"""The source's side: where a replica goes on, and that nothing leaves which must not."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from engine.errors import EpochGap, PeerError, PositionLost
+from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.memory import MemoryFiles
+from replication.binlog.index import Position as Place
+from replication.protocol.messages import FIRST_POSITION, Position, Start
+from replication.source import BinlogEnd, IndexRow, SourceBinlog
+from tests.replication.channel_rig import Source, pieces
+
+
+def test_files_come_whole_one_after_another():
+    source = Source()
+    source.write(*range(1, 20))
+    assert len(source.writer.index.names) > 3
+    held: dict[str, bytes] = {}
+    for events in pieces(source, 777):
+        held[events.at.file] = held.get(events.at.file, b"") + events.data
+    disk = source.files.snapshot()
+    assert {f"binlog/{name}": disk[f"binlog/{name}"][:4] + data for name, data in held.items()} == {
+        name: data for name, data in disk.items() if name[-1].isdigit()
+    }
+
+
+def test_nothing_behind_the_synced_end_is_served():
+    source = Source(sync_binlog=0, file_bytes=1 << 20)
+    source.write(1)
+    source.writer.sync()
+    end = source.writer.synced
+    source.write(2, 3)
+    assert source.writer.end != end
+    last = list(pieces(source, 1 << 20))[-1]
+    assert last.end == end.position
+    assert source.binlog().newest() == (1, Position(*end))
+    source.writer.sync()
+    assert list(pieces(source, 1 << 20))[-1].end == source.writer.end.position
+
+
+@pytest.mark.parametrize("keeps_rows", [True, False])
+def test_epoch_is_found_by_its_row_or_in_the_files(keeps_rows):
+    source = Source(keeps_rows=keeps_rows)
+    source.write(*range(2, 30, 2))
+    for epoch, end in source.epochs:
+        at = source.binlog().locate(Start(epoch=epoch))
+        assert at == Position(*end)
+    assert source.binlog().locate(Start()) == Position("binlog.000001", FIRST_POSITION)
+
+
+def test_epoch_without_a_transaction_is_found_behind_the_one_before():
+    source = Source()
+    source.write(10, 20, 30)
+    assert source.binlog().locate(Start(epoch=25)) == Position(*source.epochs[1][1])
+
+
+def test_schema_change_behind_the_last_epoch_is_not_left_out():
+    source = Source()
+    source.write(10)
+    source.writer.statement("DROP TABLE d.t", "d")
+    assert source.binlog().locate(Start(epoch=10)) == Position(*source.epochs[0][1])
+
+
+def test_epoch_ahead_of_the_binlog_is_a_gap_unless_the_store_closed_it():
+    source = Source()
+    source.write(10, 20)
+    with pytest.raises(EpochGap, match="epoch 21"):
+        source.binlog().locate(Start(epoch=21))
+    ahead = SourceBinlog(source.files, 1, source.end, closed_epoch=lambda: 30)
+    assert ahead.locate(Start(epoch=21)) == Position(*source.epochs[1][1])
+
+
+def test_positions_of_the_binlog_are_gone_on_from():
+    source = Source()
+    source.write(*range(1, 9))
+    for epoch, end in source.epochs:
+        assert source.binlog().locate(Start(epoch=epoch, file=end.file, position=end.position)) == Position(*end)
+
+
+def test_position_of_another_history_is_a_gap():
+    source = Source(file_bytes=1 << 20)
+    source.write(10, 20, 30)
+    (_, first), (_, second), (_, third) = source.epochs
+    for start in (
+        Start(epoch=10, file="binlog.000007", position=4),
+        Start(epoch=10, file="other.000001", position=4),
+        Start(epoch=30, file=third.file, position=third.position + 1),
+        Start(epoch=10, file=first.file, position=first.position + 3),
+        Start(epoch=25, file=first.file, position=first.position),
+    ):
+        with pytest.raises(EpochGap):
+            source.binlog().locate(start)
+    assert source.binlog().locate(Start(epoch=20, file=second.file, position=second.position)) == Position(*second)
+
+
+def test_purged_positions_are_lost():
+    source = Source()
+    source.write(*range(1, 20))
+    names = list(source.writer.index.names)
+    source.writer.index.purge_to(names[2])
+    for start in (Start(), Start(epoch=1), Start(epoch=1, file=names[0], position=4)):
+        with pytest.raises(PositionLost):
+            source.binlog().locate(start)
+    epoch, end = next((epoch, end) for epoch, end in source.epochs if end.file == names[2])
+    assert source.binlog().locate(Start(epoch=epoch)) == Position(*end)
+
+
+def test_file_that_is_purged_while_it_is_read_is_read_to_its_end_and_no_further():
+    source = Source()
+    source.write(*range(1, 20))
+    names = list(source.writer.index.names)
+    size = source.files.size(f"binlog/{names[0]}")
+    binlog = source.binlog()
+    at, data = binlog.read(Position(names[0], 4), 10)
+    source.writer.index.purge_to(names[2])
+    at, data = binlog.read(Position(names[0], 14), 1 << 20)
+    assert at.position + len(data) == size
+    with pytest.raises(PositionLost, match=names[1]):
+        binlog.read(Position(names[0], size), 10)
+    binlog.close()
+
+
+def test_purge_between_index_and_files_is_read_again():
+    """The writer replaces the index, then removes the files: who read the old index finds some of them missing."""
+    source = Source()
+    source.write(*range(1, 12))
+    names = list(source.writer.index.names)
+    binlog = source.binlog()
+    old, opened = source.files.snapshot()["binlog/binlog.index"], []
+
+    class Racing(FaultFiles):
+        def open(self, name, writable=False):
+            file = super().open(name, writable)
+            if name.endswith(".index") and not opened:
+                opened.append(name)
+                source.writer.index.purge_to(names[1])
+            return file
+
+    binlog._files = Racing(source.files, [])
+    assert old != b""
+    assert binlog.locate(Start(epoch=source.epochs[-1][0])) == Position(*source.epochs[-1][1])
+    assert opened
+
+
+def test_other_sites_epochs_tell_where_to_go_on():
+    """A→B→C, and B's binlog says what of A it brought: C comes from A and goes on with B, or the other way round."""
+    source = Source()
+    source.write(100, 110, 120)
+    for (epoch, end), theirs in zip(source.epochs, (7, 8, 9), strict=True):
+        row = source.of_epoch(epoch)[0]
+        source.rows.append(row._replace(orig_server_id=3, orig_epoch=theirs))
+        assert end
+    at = source.binlog().locate(Start(epoch=8, origin=3))
+    assert at == Position(*source.epochs[0][1]), "at the transaction that brought epoch 8: others stand in it"
+    assert source.binlog().locate(Start(epoch=110, origin=1)) == Position(*source.epochs[1][1])
+
+
+def test_own_rows_win_over_rows_of_origins():
+    source = Source()
+    source.write(50)
+    source.rows.insert(0, IndexRow(50, "binlog.000009", 4, "binlog.000009", 9, 3, 50))
+    assert source.binlog().locate(Start(epoch=50)) == Position(*source.epochs[0][1])
+
+
+def test_damaged_binlog_is_told_and_fails_nothing():
+    source = Source(keeps_rows=False, file_bytes=1 << 20)
+    source.write(1, 2)
+    disk = source.files.snapshot()
+    data = bytearray(disk["binlog/binlog.000001"])
+    data[400] ^= 1
+    disk["binlog/binlog.000001"] = bytes(data)
+    files = MemoryFiles.from_snapshot(disk)
+    binlog = SourceBinlog(files, 1, source.end)
+    with pytest.raises(PeerError, match=r"binlog\.000001 at") as raised:
+        binlog.locate(Start(epoch=1))
+    assert type(raised.value) is PeerError
+    assert files.failure.first is None
+
+
+def test_read_error_is_told_and_fails_nothing():
+    source = Source()
+    source.write(1)
+    files = FaultFiles(source.files, [Rule("pread", "binlog/binlog.0*", error=errno.EIO)])
+    binlog = SourceBinlog(files, 1, source.end)
+    with pytest.raises(PeerError, match="a read failed"):
+        binlog.read(Position("binlog.000001", 4), 100)
+    assert files.failure.first is None
+    assert binlog.read(Position("binlog.000001", 4), 100) is not None
+
+
+def test_binlog_without_files_yet_has_nothing():
+    files = MemoryFiles()
+    binlog = SourceBinlog(files, 1, lambda: BinlogEnd(0, Place("binlog.000001", 4)))
+    files.make_directory("binlog")
+    with pytest.raises(PositionLost):
+        binlog.locate(Start())
