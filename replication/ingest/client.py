@@ -17,6 +17,7 @@ from replication.ingest.address import Address
 
 CONNECT_TIMEOUT_S = 10
 QUERY_TIMEOUT_S = 3_600
+READ_BYTES = 256 << 10
 HEARTBEAT_S = 5
 SILENCES_MAX = 4  # heartbeats that may be missing
 POSITION_MAX = (1 << 32) - 1  # what a server can be asked for
@@ -175,12 +176,14 @@ class Result:
     def read_into(self, room: memoryview) -> int:
         """Bytes that have come, waited for. Raises: PeerTimeout if there are no more."""
         try:
-            count = int(self._connection._rfile.readinto1(room))
+            # What the library has read ahead comes first; `readinto1` would wait for more behind it.
+            piece = self._connection._rfile.read1(min(len(room), READ_BYTES))
         except self._errors as error:
             raise peer_error(self._address, error) from error
-        if not count:
+        if not piece:
             raise peer_error(self._address, OSError("the server has closed the connection"))
-        return count
+        room[: len(piece)] = piece
+        return len(piece)
 
 
 class BinlogStream:
