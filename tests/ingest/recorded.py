@@ -10,7 +10,7 @@ from engine.layout import binlog as b
 from engine.row_format import RowFormat
 from engine.schema import Column, TableDefinition
 from replication.binlog import events as e
-from replication.binlog.row_plan import BodyWriter, ImagePlan, RowImages, TablePlans
+from replication.binlog.row_plan import NO_PLAN, BodyWriter, RowImages, TablePlans
 from replication.binlog.table_map import table_map
 from replication.ingest.transactions import Step, TransactionReader
 from tests.replication.support import entries_of
@@ -73,12 +73,12 @@ class Stream:
         plans = TablePlans(RowFormat(definition))
         words, starts = entries_of(plans.row_format, [*old, *new])
         names = [column.name for column in definition.columns]
-        before, after = (
-            plans.every if columns is None else plans.of(tuple(sorted(names.index(name) for name in side)))
-            for side in (0, 1)
-            for side in ((columns or ((), ()))[side],)
+        before_columns, after_columns = columns or (tuple(names), tuple(names))
+        before = plans.of(tuple(sorted(map(names.index, before_columns)))) if old else NO_PLAN
+        after = plans.of(tuple(sorted(map(names.index, after_columns)))) if new else NO_PLAN
+        images = RowImages(
+            words, starts[: len(old)].copy() if old else None, starts[len(old) :].copy() if new else None
         )
-        images = RowImages(words, starts[: len(old)].copy() if old else None, starts[len(old) :].copy() if new else None)
         body = b"".join(
             bytes(octets)
             for octets, _ in BodyWriter().bodies(
@@ -91,8 +91,8 @@ class Stream:
                 kind,
                 table_id,
                 len(names),
-                _bitmap(before) if kind != e.WRITE else None,
-                _bitmap(after) if kind != e.DELETE else None,
+                before.bitmap if kind != e.WRITE else None,
+                after.bitmap if kind != e.DELETE else None,
                 body,
                 b.ROWS_STATEMENT_END,
             )
@@ -114,7 +114,3 @@ class Stream:
         """What a reader makes of it."""
         reader = TransactionReader(self.file, self.start)
         return [step for raw in self.raw if (step := reader.step(raw)) is not None]
-
-
-def _bitmap(plan: ImagePlan) -> bytes:
-    return plan.bitmap

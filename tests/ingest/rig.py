@@ -41,9 +41,7 @@ class Source(Server):
         """The same server on the data it has left."""
         assert self._process is not None
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._process.args, env=environment(self.root), stdout=log, stderr=log
-            )
+            self._process = subprocess.Popen(self._process.args, env=environment(self.root), stdout=log, stderr=log)
         self.await_answer()
 
     def await_answer(self) -> None:

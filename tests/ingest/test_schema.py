@@ -43,10 +43,14 @@ HISTORY = [
 
 
 def described(db: tm.Database) -> dict[str, Any]:
-    return {name: (definition := db[name].definition) and (
-        definition.columns, definition.primary_key, definition.partition,
-        sorted((index.name, index.columns, index.is_unique) for index in definition.indexes),
-    ) for name in db.tables()}  # fmt: skip
+    """Every table by name, but for the numbers of its versions."""
+    found = {}
+    for name in db.tables():
+        definition = db[name].definition
+        columns = [(column.name, column.type, column.nullable, column.default) for column in definition.columns]
+        indexes = sorted((index.name, index.columns, index.is_unique) for index in definition.indexes)
+        found[name] = (columns, definition.primary_key, definition.partition, indexes)
+    return found
 
 
 def test_history_of_schema_changes_ends_in_the_schema_of_the_source(db: tm.Database) -> None:
