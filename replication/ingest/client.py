@@ -245,6 +245,8 @@ class BinlogStream:
                 except pymysql.OperationalError as error:
                     raise peer_error(address, error) from error
 
+        if "db" in settings:
+            settings["database"] = settings.pop("db")  # the name of today
         connection = Connection(**settings)
         self._connections.append(connection)
         return connection

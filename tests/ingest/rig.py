@@ -26,6 +26,7 @@ class Source(Server):
     def __init__(self, root: Path, folder: Path, options: tuple[str, ...] = ()) -> None:
         super().__init__(root, folder)
         self.options = options
+        self.has_database = False
 
     @property
     def address(self) -> Address:
@@ -54,13 +55,19 @@ class Source(Server):
             timeout=_LIMIT_S,
         )
 
+    def sql(self, text: str) -> str:
+        """Statements, run in database `d` if it is there: sequences want one."""
+        return super().sql(("USE d;\n" if self.has_database else "") + text)
+
     def reset(self, *databases: str) -> None:
         """Databases made anew, settings as in the beginning, and a binlog that begins here."""
+        self.has_database = False
         self.sql(
             "".join(f"DROP DATABASE IF EXISTS {name}; CREATE DATABASE {name} CHARSET utf8mb4;\n" for name in databases)
             + "SET GLOBAL binlog_row_image=FULL; SET GLOBAL binlog_row_metadata=FULL; SET GLOBAL binlog_format=ROW;\n"
             + "RESET MASTER;\n"
         )
+        self.has_database = True
 
 
 @contextmanager
