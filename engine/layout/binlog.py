@@ -52,6 +52,8 @@ GTID = np.dtype(
         ("sequence_number", "<u8"),
     ]
 )
+# MariaDB has one of its own, which says by its flags also that a transaction begins.
+MARIADB_GTID = np.dtype([("number", "<u8"), ("domain", "<u4"), ("gtid_flags", "u1")])
 # Of TABLE_MAP and of both versions of row events; the table number has 48 bits.
 TABLE = np.dtype([("table_low", "<u4"), ("table_high", "<u2"), ("table_flags", "<u2")])
 ROTATE = np.dtype([("position", "<u8")])
@@ -65,6 +67,7 @@ STRUCTURES: dict[str, np.dtype[Any]] = {
     "binlog format description": FORMAT_DESCRIPTION,
     "binlog query": QUERY,
     "binlog gtid": GTID,
+    "binlog gtid of MariaDB": MARIADB_GTID,
     "binlog table": TABLE,
     "binlog rotate": ROTATE,
     "binlog xid": XID,
@@ -77,6 +80,7 @@ assert [EVENT_HEADER.fields[name][1] for name in ("type", "event_bytes", "flags"
 assert FORMAT_DESCRIPTION.itemsize == 57
 assert QUERY.itemsize == 13
 assert GTID.itemsize == 42
+assert MARIADB_GTID.itemsize == 13
 assert TABLE.itemsize == 8
 assert ROTATE.itemsize == XID.itemsize == 8
 assert INCIDENT.itemsize == 3
@@ -122,6 +126,13 @@ DELETE_ROWS = 32
 GTID_EVENT = 33
 ANONYMOUS_GTID_EVENT = 34
 PREVIOUS_GTIDS_EVENT = 35
+# Events of servers that are read and never written.
+HEARTBEAT_EVENT = 27
+XA_PREPARE_EVENT = 38
+PARTIAL_UPDATE_ROWS = 39
+TRANSACTION_PAYLOAD_EVENT = 40
+MARIADB_GTID_EVENT = 162
+MARIADB_COMPRESSED = range(165, 172)
 
 # Length of the fixed part of each type of event, from type 1 on, as MySQL 8.0.36 has them.
 POST_HEADER_BYTES = bytes.fromhex(
@@ -151,6 +162,9 @@ ROWS_RELAXED_UNIQUE_CHECKS = 4
 ROWS_COMPLETE = 8
 
 GTID_CLOCK = 2
+# Flags of MariaDB's GTID.
+MARIADB_STANDALONE = 1  # one statement without an end of its own
+MARIADB_XA = 0x40 | 0x80  # prepared, completed
 # Behind the fixed part of a GTID event: 7 bytes of µs since 1970; with this bit, 7 more of the first commit.
 COMMIT_TIME_BYTES = 7
 COMMIT_TIME_ORIGINAL = 1 << 55

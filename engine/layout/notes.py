@@ -170,6 +170,11 @@ NOTES: dict[str, dict[str, str]] = {
         "last_committed": "transaction of the file before it",
         "sequence_number": "transaction of the file, from 1; behind it 7 bytes of commit time, µs since 1970",
     },
+    "binlog gtid of MariaDB": {
+        "number": "read only: transaction of its domain",
+        "domain": "stream of transactions",
+        "gtid_flags": "1: a statement alone, which nothing ends; 0x40, 0x80: distributed transactions",
+    },
     "binlog table": {
         "table_low": "number of the table in this statement: table << 16 | version, low part",
         "table_high": "high part",

@@ -226,7 +226,8 @@ class BodyReader:
 
     `types` are all columns' of the table as its TABLE_MAP says; `before` and `after` the positions present in each
     image; `targets` types of the store by position, for columns that are read as exactly those. Only positions in
-    `wanted` (all if None) are turned into columns; the others need no twin.
+    `wanted` (all if None) are turned into columns, of the image before only those in `wanted_before` if that is given;
+    the others need no twin.
     """
 
     def __init__(
@@ -236,11 +237,14 @@ class BodyReader:
         after: Sequence[int],
         targets: Mapping[int, ColumnType] | None = None,
         wanted: frozenset[int] | None = None,
+        wanted_before: frozenset[int] | None = None,
     ) -> None:
         """Raises: Unsupported, LimitExceeded if there is no column at all."""
         self._before, self._after = tuple(before), tuple(after)
         targets = targets or {}
-        read = {position for position in (*before, *after) if wanted is None or position in wanted}
+        self._shown_before = frozenset(before) if wanted_before is None else wanted_before
+        some = [position for position in before if position in self._shown_before]
+        read = {position for position in (*some, *after) if wanted is None or position in wanted}
         self._kinds = {position: kind_of(types[position], targets.get(position)) for position in sorted(read)}
         codes = []
         for position in (*before, *after):
@@ -280,9 +284,10 @@ class BodyReader:
         before: dict[int, pa.Array] = {}
         after: dict[int, pa.Array] = {}
         for cell, position in enumerate((*self._before, *self._after)):
-            if position not in self._kinds:
+            is_before = cell < len(self._before)
+            if position not in self._kinds or (is_before and position not in self._shown_before):
                 continue
-            into = before if cell < len(self._before) else after
+            into = before if is_before else after
             into[position] = self._column(octets, cells, cell, position, count, first, origin)
         return DecodedRows(count, before, after, ends)
 

@@ -56,6 +56,10 @@ _PLAIN: dict[str, ColumnType] = {
     **dict.fromkeys(["TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "JSON"], t.Text),
     **dict.fromkeys(["TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"], t.Blob),
     "YEAR": t.UInt16,
+    # As replication/binlog/types.py reads their values: the bits of a SET, a geometry's SRID and WKB.
+    **dict.fromkeys(["SET", "BIT"], t.UInt64),
+    **dict.fromkeys(["GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING"], t.Blob),
+    **dict.fromkeys(["MULTIPOLYGON", "GEOMETRYCOLLECTION", "GEOMCOLLECTION"], t.Blob),
 }
 _SIZED: dict[str, Callable[[int], ColumnType]] = {
     "CHAR": Char,
@@ -65,7 +69,7 @@ _SIZED: dict[str, Callable[[int], ColumnType]] = {
     "VARBINARY": VarBinary,
 }
 _DECIMALS = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
-KNOWN = frozenset({*_INTEGERS, *_PLAIN, *_SIZED, *_DECIMALS, "ENUM", "BIT"})
+KNOWN = frozenset({*_INTEGERS, *_PLAIN, *_SIZED, *_DECIMALS, "ENUM"})
 
 
 def quoted(text: str) -> str:
@@ -110,6 +114,4 @@ def from_sql(word: str, numbers: tuple[int, ...], members: tuple[str, ...], is_u
         return t.Decimal(precision, scale)
     if word == "ENUM":
         return t.Enum(*members)
-    if word == "BIT":
-        return t.UInt64
     raise Unsupported(f"columns of type {word} are not replicated; leave the table out with a filter", type=word)

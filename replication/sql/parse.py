@@ -282,7 +282,7 @@ class _Parser:
         numbers: list[int] = []
         members: list[str] = []
         if self.next.text == "(":
-            if token.text == "ENUM":
+            if token.text in ("ENUM", "SET"):
                 members = self.in_parentheses(self.string)
             else:
                 numbers = self.in_parentheses(self.number)

@@ -63,6 +63,9 @@ HOMES: dict[str, tuple[str, ...]] = {
     "socket": ("replication.link", "tidemark.control_socket"),
     "socketserver": ("replication.link", "tidemark.control_socket"),
     "ssl": ("replication.link",),
+    # Sockets of their own: the MySQL server that is taken in.
+    "pymysql": ("replication.ingest.client",),
+    "pymysqlreplication": ("replication.ingest.client",),
     "asyncio": (),
     "pickle": (),
     "cPickle": (),
@@ -83,12 +86,14 @@ OS_PLACES: dict[str, frozenset[str]] = {
     "engine.clock": frozenset({"urandom"}),
     # Where compiled code is kept is nothing durable; numba does its own I/O there.
     "engine.kernels": frozenset({"environ", "path.expanduser", "path.isdir"}),
+    # The password of a MySQL server; command lines are seen by everybody.
+    "tidemark.cli.mysql_commands": frozenset({"environ"}),
 }
 
 BUILTINS_NOWHERE = ("eval", "exec", "compile", "__import__")
 
 # Heavy imports are made inside functions, so that `import tidemark` stays quick.
-LAZY_MODULES = ("pyarrow", "pandas", "polars", "matplotlib", "duckdb", "tqdm", "pyspark")
+LAZY_MODULES = ("pyarrow", "pandas", "polars", "matplotlib", "duckdb", "tqdm", "pyspark", "pymysql")
 
 # Names of the public face in which *checkpoint* stands alone.
 CHECKPOINT_NAMES = frozenset(

@@ -1,0 +1,1 @@
+"""Row events of a MySQL or MariaDB server applied to a store."""

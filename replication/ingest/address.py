@@ -1,0 +1,106 @@
+"""Where a MySQL server is, how it is talked to, and which of its tables are wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from engine.errors import SchemaInvalid
+from replication.settings.pattern import matches
+
+SCHEME = "mysql"
+PORT = 3306
+# A server's own databases, and those that only look like some.
+SERVER_DATABASES = frozenset(("mysql", "sys", "information_schema", "performance_schema"))
+
+
+@dataclass(frozen=True)
+class Tls:
+    """TLS of the connection: PEM files of the authority, and of a certificate of one's own with its key, "" for none.
+
+    With an authority the server's certificate is verified, with `verifies_name` also that it is of this host.
+    """
+
+    authority: str = ""
+    certificate: str = ""
+    key: str = ""
+    verifies_name: bool = True
+
+
+@dataclass(frozen=True)
+class Address:
+    """A server: by host and port, or by the `socket` file of one on this machine. No TLS if `tls` is None."""
+
+    host: str
+    port: int = PORT
+    user: str = "root"
+    password: str = field(default="", repr=False)
+    socket: str = ""
+    tls: Tls | None = None
+
+    @property
+    def shown(self) -> str:
+        """For messages, and the name of a source that was given none."""
+        return self.socket or f"{self.host}:{self.port}"
+
+
+def parse_address(url: str, password: str = "", tls: Tls | None = None) -> Address:
+    """The address of `mysql://user@host:port/` or `mysql://user@localhost/?socket=/path/of/socket`.
+
+    Raises: SchemaInvalid; a password in the URL among others, since command lines are seen by everybody.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or PORT
+    except ValueError as error:
+        raise SchemaInvalid(f"{error}; give mysql://user@host:port/") from None
+    if parts.scheme != SCHEME or not parts.hostname:
+        raise SchemaInvalid("the address of a MySQL server is mysql://user@host:port/")
+    if parts.password is not None:
+        raise SchemaInvalid("a URL with a password is seen by everybody; give it in a file or TIDEMARK_MYSQL_PASSWORD")
+    if parts.path not in ("", "/"):
+        raise SchemaInvalid(f"{parts.path!r} in the address names nothing; choose databases with filters")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    socket = options.pop("socket", "")
+    if options or parts.fragment:
+        raise SchemaInvalid(f"{next(iter(options), parts.fragment)!r} in the address is unknown; only socket= is")
+    return Address(parts.hostname, port, unquote(parts.username or "root"), password, socket, tls)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which tables are wanted: those that a pattern of `tables` matches (all if there is none) and none of `ignored`.
+
+    Patterns are `database.table` with MySQL's wildcards `%` and `_`, compared without letter case. A server's own
+    databases are never wanted.
+    """
+
+    tables: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for pattern in (*self.tables, *self.ignored):
+            database, dot, table = pattern.partition(".")
+            if not (database and dot and table):
+                raise SchemaInvalid(f"a filter is database.table with wildcards % and _, got {pattern!r}")
+
+    def wants(self, table: str) -> bool:
+        """Whether `database.table` is wanted."""
+        if table.partition(".")[0].casefold() in SERVER_DATABASES:
+            return False
+        if self.tables and not _any(self.tables, table):
+            return False
+        return not _any(self.ignored, table)
+
+    def may_want_from(self, database: str) -> bool:
+        """Whether a table of a database may be wanted, as far as its name tells."""
+        if database.casefold() in SERVER_DATABASES:
+            return False
+        if any(matches(pattern.partition(".")[0], database) and pattern.endswith(".%") for pattern in self.ignored):
+            return False
+        return not self.tables or any(matches(pattern.partition(".")[0], database) for pattern in self.tables)
+
+
+def _any(patterns: tuple[str, ...], table: str) -> bool:
+    database, _, name = table.partition(".")
+    return any(matches(each.partition(".")[0], database) and matches(each.partition(".")[2], name) for each in patterns)

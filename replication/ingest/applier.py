@@ -1,0 +1,252 @@
+"""Whole transactions of a source into the store, exactly once.
+
+Rows wait as the bytes they came as until a group of whole source transactions is applied: changes of one table that
+follow each other in the same form are one batch then. The row of the source goes into the same transaction of the
+store, so that rows and position are there together or not at all. A source transaction that is too large to wait has a
+transaction of the store to itself, which is spooled as any other, and is applied while it comes.
+
+Order of a schema change: rows before it are committed; step n is made durable as begun; the step; after the last one
+the position behind the statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from engine.errors import Rejected, Unsupported
+from replication.binlog.errors import Origin
+from replication.binlog.events import Buffer
+from replication.ingest import schema
+from replication.ingest.address import Filter
+from replication.ingest.rows import RowApplier, Target
+from replication.ingest.standing import Standing
+from replication.ingest.transactions import Change, Commit, Moved, Place, Rollback, StatementText, Step
+from replication.sql.statements import Statement
+
+if TYPE_CHECKING:
+    from engine.store import Store
+    from engine.transaction import Transaction
+
+# Bytes of rows that wait before they are applied, and source transactions that are put together at most.
+WAITING_BYTES_MAX = 4 << 20
+GROUP_TRANSACTIONS_MAX = 2_000
+
+
+@dataclass
+class _Run:
+    """Bodies that follow each other in one table and form."""
+
+    target: Target
+    origin: Origin
+    bodies: list[Buffer] = field(default_factory=list)
+
+
+class _Runs:
+    """Changes in the order of each table; tables are independent of each other."""
+
+    def __init__(self) -> None:
+        self.runs: list[_Run] = []
+        self.bytes = 0
+        self._newest: dict[str, _Run] = {}
+
+    def add(self, target: Target, origin: Origin, body: Buffer) -> None:
+        name = target.table.name
+        newest = self._newest.get(name)
+        if newest is None or newest.target is not target:
+            newest = self._newest[name] = _Run(target, origin)
+            self.runs.append(newest)
+        newest.bodies.append(body)
+        self.bytes += len(body)
+
+    def take(self, others: _Runs) -> None:
+        """Put later changes behind these."""
+        if not self.runs:
+            self.runs, self.bytes, self._newest = others.runs, others.bytes, others._newest
+            return
+        for run in others.runs:
+            for body in run.bodies:
+                self.add(run.target, run.origin, body)
+
+
+class Applier:
+    """Takes the steps of a stream. One thread at a time; whoever meets an error begins anew from `standing`."""
+
+    def __init__(
+        self,
+        store: Store,
+        db: schema.Schema,
+        standing: Standing,
+        wanted: Filter,
+        tolerates: bool = False,
+        skipped: frozenset[tuple[str, int]] = frozenset(),
+    ) -> None:
+        """standing: as read from the store. skipped: (file, position) of statements to pass over."""
+        self._store, self._db = store, db
+        self.standing = standing
+        self._wanted, self._skipped = wanted, skipped
+        self._rows = RowApplier(store, tolerates)
+        self._whole, self._current = _Runs(), _Runs()
+        self._whole_place: Place | None = None
+        self._whole_transactions = 0
+        self._large: Transaction | None = None
+        self._large_rows = 0
+        self._has_changes = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be applied."""
+        return self._whole_place is None
+
+    def step(self, step: Step) -> None:
+        """Take a step.
+
+        Raises: Unsupported, BinlogDamaged, DuplicateKey, RowNotFound, ValueOutOfRange and what else a row meets in the
+        store; Retryable errors. After any of them nothing is left of what was not committed.
+        """
+        try:
+            if isinstance(step, Change):
+                self._change(step)
+            elif isinstance(step, (Commit, Moved)):
+                self._commit(step.place, is_transaction=isinstance(step, Commit))
+            elif isinstance(step, Rollback):
+                self._undo(step.place)
+            elif isinstance(step, StatementText):
+                self._statement(step)
+        except BaseException:
+            self.give_up()
+            raise
+
+    def give_up(self) -> None:
+        """Forget what was not committed; harmless twice."""
+        self._whole, self._current = _Runs(), _Runs()
+        self._whole_place, self._whole_transactions = None, 0
+        large, self._large, self._large_rows = self._large, None, 0
+        if large is not None:
+            large.rollback()
+
+    def flush(self) -> None:
+        """Apply and commit the whole transactions that wait. Raises: as `step`."""
+        place = self._whole_place
+        if place is None:
+            return
+        whole, count = self._whole, self._whole_transactions
+        self._whole, self._whole_place, self._whole_transactions = _Runs(), None, 0
+        txn: Transaction = self._store.begin()
+        try:
+            rows = self._apply(txn, whole)
+            self._finish(txn, self.standing.behind(place, count, rows))
+        except BaseException:
+            txn.rollback()
+            self.give_up()
+            raise
+
+    # --- rows ------------------------------------------------------------------------------------
+    def _change(self, step: Change) -> None:
+        self._has_changes = True
+        if not self._wanted.wants(step.map.name):
+            return
+        target = self._rows.target(step.map, step.rows, step.origin)
+        self._current.add(target, step.origin, step.rows.body)
+        if self._current.bytes >= WAITING_BYTES_MAX:
+            self._spill()
+
+    def _spill(self) -> None:
+        """Apply what has come of a large transaction, in one of its own."""
+        if self._large is None:
+            self.flush()
+            self._large = self._store.begin()
+        current, self._current = self._current, _Runs()
+        self._large_rows += self._apply(self._large, current)
+
+    def _apply(self, txn: Transaction, changes: _Runs) -> int:
+        rows = 0
+        for run in changes.runs:
+            body = run.bodies[0] if len(run.bodies) == 1 else b"".join(run.bodies)
+            rows += self._rows.apply(txn, run.target, body, run.origin)
+        return rows
+
+    def _finish(self, txn: Transaction, standing: Standing) -> None:
+        standing.write(txn)
+        txn.commit(self._store.waits_for_disk)
+        self.standing = standing
+
+    def _commit(self, place: Place, is_transaction: bool) -> None:
+        has_changes, self._has_changes = self._has_changes, False
+        if not is_transaction and (place.file, place.position) == (self.standing.file, self.standing.position):
+            return  # where the stream began: a schema change that was begun there is still under way
+        if self._large is not None:
+            self._spill()
+            txn, rows = self._large, self._large_rows
+            self._finish(txn, self.standing.behind(place, 1, rows))
+            self._large, self._large_rows = None, 0
+            return
+        self._whole.take(self._current)
+        self._current = _Runs()
+        self._whole_place = place
+        self._whole_transactions += int(is_transaction and has_changes)
+        if self._whole.bytes >= WAITING_BYTES_MAX or self._whole_transactions >= GROUP_TRANSACTIONS_MAX:
+            self.flush()
+
+    def _undo(self, place: Place) -> None:
+        """The source has undone the transaction that has just come."""
+        self._current, self._has_changes = _Runs(), False
+        large, self._large, self._large_rows = self._large, None, 0
+        if large is not None:
+            large.rollback()
+        self._commit(place, is_transaction=False)
+
+    # --- statements ------------------------------------------------------------------------------
+    def _statement(self, step: StatementText) -> None:
+        origin = step.origin
+        if (origin.file, origin.position) in self._skipped:
+            steps = []
+        else:
+            steps = schema.steps_of(step.text, step.database, self._wanted, origin)
+        if not steps:
+            if step.place is not None:
+                self._commit(step.place, is_transaction=False)
+            return
+        if self._current.runs or self._large is not None:
+            raise Unsupported(
+                f"{origin.shown}: a schema change behind rows of one transaction is not taken in",
+                file=origin.file,
+                position=origin.position,
+            )
+        self.flush()
+        self._make(steps, step)
+        if step.place is None:
+            return
+        if isinstance(steps[-1], schema.Truncate):
+            truncated = steps[-1]
+            self._alone(lambda txn: schema.truncate(truncated, txn), step.place)
+        else:
+            self._alone(lambda txn: 0, step.place)
+
+    def _make(self, steps: list[Statement], step: StatementText) -> None:
+        begun = self.standing.step
+        for number, each in enumerate(steps, 1):
+            if number < begun or isinstance(each, schema.Truncate):
+                continue
+            if number > begun:
+                standing = replace(self.standing, step=number)
+                standing.save(self._store)
+                self.standing = standing
+            elif schema.has_happened(each, self._store):
+                continue
+            try:
+                schema.make(each, self._db, self._store)
+            except Rejected as error:
+                # Nothing has happened, and what is found there the next time is not this step's work.
+                replace(self.standing, step=number - 1).save(self._store)
+                raise schema.refused(error, step.text, step.origin) from error
+
+    def _alone(self, work: Callable[[Transaction], int], place: Place) -> None:
+        txn: Transaction = self._store.begin()
+        try:
+            rows = work(txn)
+            self._finish(txn, self.standing.behind(place, 1, rows))
+        except BaseException:
+            txn.rollback()
+            raise

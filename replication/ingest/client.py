@@ -1,0 +1,281 @@
+"""The server as a client sees it: queries, and its binlog as bytes of events. All use of pymysql and mysql-replication
+is here.
+
+mysql-replication makes the connection, agrees on checksums and asks for the binlog. Its decoding, which takes a Python
+call for each value, is not used: events are taken as the bytes they came as, and `replication/binlog/` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from engine.errors import Error, PeerError, PeerRefused, PeerTimeout, PeerUnauthenticated, PositionLost, Unsupported
+from engine.layout import result_rows as r
+from replication.ingest.address import Address
+
+CONNECT_TIMEOUT_S = 10
+QUERY_TIMEOUT_S = 3_600
+READ_BYTES = 256 << 10
+HEARTBEAT_S = 5
+SILENCES_MAX = 4  # heartbeats that may be missing
+POSITION_MAX = (1 << 32) - 1  # what a server can be asked for
+_LOST = (2002, 2003, 2006, 2013, 2014, 2026, 1053, 1927)
+_REFUSED_LOGIN = (1044, 1045, 1251, 1698, 2059)
+_NO_POSITION = (1236, 1220)
+_TABLE_CHANGED = 1412
+_BOTH_WAYS = 2  # SHUT_RDWR
+
+Row = tuple[Any, ...]
+
+
+class TableChanged(PeerError):
+    """A table was altered since the snapshot was taken; the copy begins anew."""
+
+
+def libraries() -> tuple[Any, Any]:
+    """(pymysql, pymysqlreplication). Raises: Unsupported without them."""
+    try:
+        import pymysql
+        import pymysqlreplication
+    except ModuleNotFoundError as error:
+        raise Unsupported(
+            f"a MySQL server is read through the package mysql-replication ({error.name} is missing);"
+            " install tidemark[mysql]"
+        ) from error
+    return pymysql, pymysqlreplication
+
+
+def peer_error(address: Address, error: Exception) -> Error:
+    """What an error of the server or of the connection means here."""
+    code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    text = " ".join(str(error.args[-1] if error.args else error).split())
+    where = address.shown
+    if code in _REFUSED_LOGIN:
+        return PeerUnauthenticated(f"{where} refuses {address.user!r}: {text}; give the user's password", code=code)
+    if code in _NO_POSITION:
+        return PositionLost(f"{where} has no binlog from the position asked for: {text}; copy anew", code=code)
+    if code in _LOST or isinstance(error, OSError):
+        return PeerTimeout(f"the connection to {where} is lost: {text}; see that the server runs", code=code)
+    if code == _TABLE_CHANGED:
+        return TableChanged(f"{where}: {text}; the copy begins anew", code=code)
+    if isinstance(error, RuntimeError) and "cryptography" in text:
+        return Unsupported(f"{where} wants a password enciphered with RSA; use TLS, or install cryptography")
+    return PeerRefused(f"{where} refuses: {text}; see the privileges of {address.user!r}", code=code)
+
+
+def _settings(address: Address, read_timeout_s: float) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "user": address.user,
+        "password": address.password,
+        "charset": "utf8mb4",
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "read_timeout": read_timeout_s,
+        "write_timeout": CONNECT_TIMEOUT_S,
+        "autocommit": True,
+    }
+    if address.socket:
+        made["unix_socket"] = address.socket
+    else:
+        made |= {"host": address.host, "port": address.port}
+    tls = address.tls
+    if tls is not None:
+        verifies = bool(tls.authority)
+        asked: dict[str, Any] = {"verify_mode": verifies, "check_hostname": verifies and tls.verifies_name}
+        if verifies:
+            asked["ca"] = tls.authority
+        if tls.certificate:
+            asked |= {"cert": tls.certificate, "key": tls.key or None}
+        made["ssl"] = asked
+    elif address.socket:
+        made["ssl_disabled"] = True
+    return made
+
+
+class Client:
+    """A connection for queries."""
+
+    def __init__(self, address: Address) -> None:
+        """Connect. Raises: Unsupported, PeerTimeout, PeerUnauthenticated, PeerRefused."""
+        self._address = address
+        pymysql, _ = libraries()
+        self._errors = (pymysql.MySQLError, OSError, RuntimeError)
+        try:
+            self.connection = pymysql.connect(**_settings(address, QUERY_TIMEOUT_S))
+        except self._errors as error:
+            raise peer_error(address, error) from error
+
+    def rows(self, sql: str, *parameters: Any) -> list[Row]:
+        """All rows of a query. Raises: PeerError."""
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.execute(sql, parameters or None)
+                return list(cursor.fetchall())
+        except self._errors as error:
+            raise peer_error(self._address, error) from error
+
+    def row(self, sql: str, *parameters: Any) -> Row | None:
+        """The first row of a query, None if it has none. Raises: PeerError."""
+        return next(iter(self.rows(sql, *parameters)), None)
+
+    def variables(self) -> dict[str, str]:
+        """The server's variables, names in small letters. Raises: PeerError."""
+        return {str(name).lower(): str(value) for name, value in self.rows("SHOW GLOBAL VARIABLES")}
+
+    def select(self, sql: str) -> Result:
+        """A query whose rows are read as the bytes they come as. Raises: PeerError."""
+        return Result(self, sql, self._address, self._errors)
+
+    def close(self) -> None:
+        """Close the connection; harmless twice."""
+        with suppress(*self._errors):
+            self.connection.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class Result:
+    """The rows of a query, on their way: packets nobody has looked at."""
+
+    def __init__(self, client: Client, sql: str, address: Address, errors: tuple[type[Exception], ...]) -> None:
+        pymysql, _ = libraries()
+        self._address, self._errors = address, errors
+        self._connection = client.connection
+        try:
+            self._connection._execute_command(pymysql.constants.COMMAND.COM_QUERY, sql)
+            self._result = pymysql.connections.MySQLResult(self._connection)
+            self._result.init_unbuffered_query()
+        except errors as error:
+            raise peer_error(address, error) from error
+        # Its rows are read here; the library must not look for them when the object goes.
+        self._result.unbuffered_active = False
+
+    @property
+    def columns(self) -> int:
+        """How many columns the rows have."""
+        return int(self._result.field_count)
+
+    def is_over(self, packet: Any) -> bool:
+        """Whether a packet, of which these bytes are there, ends the rows. Raises: PeerError if it says an error."""
+        if len(packet) <= r.PACKET_HEADER_BYTES:
+            return False
+        size, first = int.from_bytes(bytes(packet[:3]), "little"), int(packet[r.PACKET_HEADER_BYTES])
+        if len(packet) < r.PACKET_HEADER_BYTES + size:
+            return False
+        if first == r.PACKET_ERROR:
+            payload = bytes(packet[r.PACKET_HEADER_BYTES : r.PACKET_HEADER_BYTES + size])
+            code, text = int.from_bytes(payload[1:3], "little"), payload[3:].decode(errors="replace")
+            raise peer_error(self._address, RuntimeError(code, text))
+        return first == r.PACKET_END and size < r.PACKET_END_BYTES_MAX
+
+    def read_into(self, room: memoryview) -> int:
+        """Bytes that have come, waited for. Raises: PeerTimeout if there are no more."""
+        try:
+            # What the library has read ahead comes first; `readinto1` would wait for more behind it.
+            piece = self._connection._rfile.read1(min(len(room), READ_BYTES))
+        except self._errors as error:
+            raise peer_error(self._address, error) from error
+        if not piece:
+            raise peer_error(self._address, OSError("the server has closed the connection"))
+        room[: len(piece)] = piece
+        return len(piece)
+
+
+class BinlogStream:
+    """The events of a server's binlog from a position on, as bytes."""
+
+    def __init__(self, address: Address, server_id: int, file: str, position: int, once: bool) -> None:
+        """Connect and ask for the binlog. once: up to its present end; else for ever.
+
+        Raises: Unsupported, PeerTimeout, PeerUnauthenticated, PeerRefused, PositionLost.
+        """
+        pymysql, library = libraries()
+        from pymysqlreplication.event import RotateEvent
+
+        if position > POSITION_MAX:
+            raise PositionLost(
+                f"{file} is longer than a server can be asked for ({position}); flush its logs and copy anew",
+                file=file,
+                position=position,
+            )
+        self._address = address
+        self._errors = (pymysql.MySQLError, OSError, RuntimeError, ValueError, AttributeError)
+        self._connections: list[Any] = []
+        self._reader = library.BinLogStreamReader(
+            connection_settings=_settings(address, HEARTBEAT_S * SILENCES_MAX),
+            server_id=server_id,
+            blocking=not once,
+            resume_stream=True,
+            log_file=file,
+            log_pos=position,
+            only_events=[RotateEvent],
+            slave_heartbeat=None if once else HEARTBEAT_S,
+            pymysql_wrapper=self._connect,
+            enable_logging=False,
+        )
+        self._packets: Any = None
+        try:
+            # The first event of a stream is a ROTATE that names its file. Everything behind it is read here.
+            if self._reader.fetchone() is None:
+                raise PositionLost(f"{address.shown} sends nothing from {file} at {position}; copy anew", file=file)
+        except PeerError:
+            self.close()
+            raise
+        except self._errors as error:
+            self.close()
+            raise peer_error(address, error) from error
+        self._packets = self._connections[0]
+
+    def _connect(self, **settings: Any) -> Any:
+        """Connect for mysql-replication, which by itself would hide a lost connection and go on in the middle of a
+        transaction.
+        """
+        pymysql, _ = libraries()
+        address = self._address
+
+        class Connection(pymysql.connections.Connection):  # type: ignore[misc,name-defined]
+            def _read_packet(self, *arguments: Any) -> Any:
+                try:
+                    return super()._read_packet(*arguments)
+                except pymysql.OperationalError as error:
+                    raise peer_error(address, error) from error
+
+        if "db" in settings:
+            settings["database"] = settings.pop("db")  # the name of today
+        connection = Connection(**settings)
+        self._connections.append(connection)
+        return connection
+
+    @property
+    def file(self) -> str:
+        """The file the stream began in."""
+        return str(self._reader.log_file)
+
+    def events(self) -> Iterator[bytes]:
+        """The bytes of each event; ends at the end of the binlog if that was asked for. Raises: PeerError."""
+        read = self._packets._read_packet
+        while True:
+            try:
+                data = read().get_all_data()
+            except PeerError:
+                raise
+            except self._errors as error:
+                raise peer_error(self._address, error) from error
+            if data[0] == r.PACKET_END and len(data) < r.PACKET_END_BYTES_MAX:
+                return
+            yield data[1:]
+
+    def close(self) -> None:
+        """Close the connections, from any thread; whoever reads gets a PeerTimeout. Harmless twice."""
+        for connection in self._connections:
+            with suppress(*self._errors):
+                # Shut first: who waits in a read would not see that it is closed.
+                connection._sock.shutdown(_BOTH_WAYS)
+                connection._force_close()
+        with suppress(*self._errors):
+            self._reader.close()

@@ -1,0 +1,200 @@
+"""The first copy of a source's tables: all of them as at one position of its binlog, which is where the stream begins.
+
+The rows are those of one consistent snapshot of the server. MariaDB says at which position it took the snapshot; of a
+MySQL server all tables are locked for the moment between snapshot and position. Values come as text, exact for every
+type, and are read column by column.
+
+A copy that is not whole is begun again: its tables are dropped, which nobody but the copy can have made, since a copy
+refuses to begin where one of them exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from engine.batch_operations import insert_many
+from engine.errors import PeerRefused, Rejected, TableExists, Unsupported, ValueOutOfRange
+from engine.schema import TableDefinition
+from engine.types import Blob, Boolean, Date, DateTime, Decimal, Enum, Floating, Integer, Time, Timestamp
+from engine.types_base import ColumnType
+from engine.types_text import Binary, Char, LongText, VarBinary, VarChar
+from replication.ingest import schema, standing, text_rows
+from replication.ingest.address import Filter
+from replication.ingest.client import Client
+from replication.ingest.standing import Standing
+from replication.sql.emit import name as quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.store import Store
+    from engine.transaction import Transaction
+
+_TABLES = """SELECT t.table_schema, t.table_name, EXISTS(SELECT 1 FROM information_schema.table_constraints c
+    WHERE c.table_schema = t.table_schema AND c.table_name = t.table_name AND c.constraint_type = 'PRIMARY KEY')
+    FROM information_schema.tables t WHERE t.table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')
+    ORDER BY t.table_schema, t.table_name"""
+_COLUMNS = """SELECT column_name, data_type FROM information_schema.columns
+    WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"""
+
+
+def tables_of(client: Client, wanted: Filter) -> list[tuple[str, bool]]:
+    """The wanted tables of a server, and whether each has a primary key. Raises: PeerError."""
+    found = [(f"{_text(database)}.{_text(table)}", bool(has_key)) for database, table, has_key in client.rows(_TABLES)]
+    return [(name, has_key) for name, has_key in found if wanted.wants(name)]
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def current_position(client: Client) -> tuple[str, int]:
+    """Where the server's binlog ends now. Raises: PeerError, Unsupported."""
+    for statement in ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"):
+        try:
+            row = client.row(statement)
+        except PeerRefused:
+            continue  # one of the two is unknown to each release
+        if row is not None:
+            return str(row[0]), int(row[1])
+    raise Unsupported(
+        "the server does not say where its binlog ends; it needs --log-bin and the REPLICATION CLIENT privilege"
+    )
+
+
+class Copy:
+    """One copy."""
+
+    def __init__(
+        self, client: Client, db: schema.Schema, store: Store, wanted: Filter, progress: Callable[[int], None]
+    ) -> None:
+        self._client, self._db, self._store = client, db, store
+        self._wanted, self._progress = wanted, progress
+
+    def run(self, begun: Standing, is_again: bool) -> Standing:
+        """Copy all wanted tables; returns the row of the source, from which the stream goes on. is_again: what stands
+        in the way is what an earlier try has left. Durable on return.
+
+        Raises: TableExists, Unsupported, ValueOutOfRange for what has no place in the store, PeerError.
+        """
+        at = self._snapshot()
+        names = [name for name, _ in tables_of(self._client, self._wanted)]
+        made = [(name, *self._definition(name)) for name in names]
+        for name in names:
+            if name in self._store.tables and not is_again:
+                raise TableExists(
+                    f"table {name} exists in the store; drop it, leave it out with a filter, or begin at a position",
+                    table=name,
+                )
+        replace(begun, file=at[0], position=at[1]).save(self._store)
+        for name, definition, indexes in made:
+            if name in self._store.tables:
+                self._db.drop_table(name)
+            self._db.create_table(name, definition.columns, definition.primary_key, definition.partition)
+            self._rows(definition)
+            for index in indexes:
+                self._db.create_index(name, index.name, index.columns, index.is_unique)
+        done = replace(begun, file=at[0], position=at[1], state=standing.STREAMING)
+        done.save(self._store)
+        return done
+
+    def _snapshot(self) -> tuple[str, int]:
+        client = self._client
+        for setting in (
+            "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+            "SET SESSION time_zone = '+00:00'",
+            "SET SESSION sql_mode = ''",
+            "SET SESSION sql_quote_show_create = 1",
+        ):
+            client.rows(setting)
+        client.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        found = client.rows("SHOW STATUS LIKE 'binlog_snapshot_%'")
+        at = {str(name).lower(): str(value) for name, value in found}
+        if at.get("binlog_snapshot_file"):
+            return at["binlog_snapshot_file"], int(at["binlog_snapshot_position"])
+        client.rows("ROLLBACK")
+        client.rows("FLUSH TABLES WITH READ LOCK")
+        try:
+            client.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            return current_position(client)
+        finally:
+            client.rows("UNLOCK TABLES")
+
+    def _definition(self, name: str) -> tuple[TableDefinition, tuple[Any, ...]]:
+        database, _, table = name.partition(".")
+        row = self._client.row(f"SHOW CREATE TABLE {quoted(database)}.{quoted(table)}")
+        try:
+            return schema.table_of_text(_text(row[1]) if row else "", database)
+        except Rejected as error:
+            raise Unsupported(
+                f"table {name} of the source cannot be made here: {error.message}; leave it out with a filter",
+                table=name,
+            ) from error
+
+    def _rows(self, definition: TableDefinition) -> None:
+        import pyarrow as pa
+
+        database, _, table = definition.name.partition(".")
+        types = {_text(name): _text(kind).lower() for name, kind in self._client.rows(_COLUMNS, database, table)}
+        chosen = ", ".join(
+            _expression(column.name, column.type, types.get(column.name, "")) for column in definition.columns
+        )
+        sql = f"SELECT {chosen} FROM {quoted(database)}.{quoted(table)}"
+        names = [column.name for column in definition.columns]
+        for count, columns in text_rows.select(self._client, sql):
+            arrays = [
+                _array(column.type, values, f"{definition.name}.{column.name}")
+                for column, values in zip(definition.columns, columns, strict=True)
+            ]
+            batch = pa.RecordBatch.from_arrays(arrays, names=names)
+            txn: Transaction = self._store.begin()
+            try:
+                insert_many(txn, self._store.table(definition.name), batch)
+                txn.commit(False)
+            except BaseException:
+                txn.rollback()
+                raise
+            self._progress(count)
+
+
+def _expression(name: str, kind: ColumnType, served: str) -> str:
+    """What to select so that the text of a value is the value."""
+    column = quoted(name)
+    if served in ("bit", "set"):
+        return f"{column}+0"
+    if isinstance(kind, Floating) and kind.bits == 32:
+        return f"{column}*1e0"  # a FLOAT is shown with six digits, a DOUBLE with all it has
+    return column
+
+
+def _array(kind: ColumnType, values: pa.Array, shown: str) -> pa.Array:
+    """A column of text as the store takes it. Raises: ValueOutOfRange."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(kind, (Binary, VarBinary)) or kind == Blob:
+        return values
+    try:
+        text = values.cast(pa.large_string())
+        if isinstance(kind, (Char, VarChar, LongText, Enum)):
+            return text
+        if isinstance(kind, (Integer, Boolean)):
+            whole = text.cast(pa.uint64() if isinstance(kind, Integer) and not kind.signed else pa.int64())
+            return whole.cast(pa.bool_()) if isinstance(kind, Boolean) else whole
+        if isinstance(kind, Floating):
+            return text.cast(pa.float64()).cast(kind.arrow_type())
+        if isinstance(kind, Decimal):
+            return text.cast(pa.decimal128(kind.precision, kind.scale))
+        if kind == Timestamp:
+            return text.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind.arrow_type())
+        if kind == Time:
+            # Arrow reads no time of day; a TIME of another day, which the store has not, is refused as a date's would be.
+            moment = pc.binary_join_element_wise(pa.scalar("1970-01-01", pa.large_string()), text, " ")
+            return moment.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind.arrow_type())
+        assert kind in (Date, DateTime)
+        return text.cast(kind.arrow_type())
+    except pa.ArrowInvalid as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueOutOfRange(f"{shown} has a value that {kind!r} does not hold: {reason}", column=shown) from error

@@ -1,0 +1,82 @@
+"""Keys that stand more than once in a batch: which rows may be changed together, so that the order of a key is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.row_format import Words
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def key_numbers(columns: Sequence[pa.Array]) -> tuple[Words, int]:
+    """(a number for each row, equal for equal keys; how many keys there are)."""
+    import pyarrow as pa
+
+    numbers: Words | None = None
+    count = 0
+    for column in columns:
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        places = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        if numbers is None:
+            numbers, count = places, len(coded.dictionary)
+            continue
+        pairs, numbers = np.unique(numbers * (len(coded.dictionary) + 1) + places, return_inverse=True)
+        numbers, count = numbers.reshape(-1).astype(np.int64), len(pairs)
+    assert numbers is not None
+    return numbers, count
+
+
+def has_duplicates(numbers: Words, count: int) -> bool:
+    """Whether a key stands twice."""
+    return count < len(numbers) or bool(np.bincount(numbers, minlength=1).max(initial=0) > 1)
+
+
+def last_of_each(numbers: Words) -> Words:
+    """The rows that are the last of their key, ascending."""
+    _, from_end = np.unique(numbers[::-1], return_index=True)
+    places: Words = np.sort(len(numbers) - 1 - from_end).astype(np.int64)
+    return places
+
+
+def stretches(numbers: Words) -> Iterator[slice]:
+    """The rows cut where a key of the stretch comes again."""
+    order = np.argsort(numbers, kind="stable")
+    same = numbers[order][1:] == numbers[order][:-1]
+    previous = np.full(len(numbers), -1, np.int64)
+    previous[order[1:][same]] = order[:-1][same]
+    yield from _cut(previous)
+
+
+def moving_stretches(before: Words, after: Words) -> Iterator[slice]:
+    """The rows of updates that give rows other keys, cut so that within a stretch all rows can first be deleted and
+    then be inserted: no key before is one that an earlier row has after, and none stands twice on a side.
+    """
+    count = len(before)
+    both = np.concatenate([before, after])
+    earlier = np.full(count, -1, np.int64)
+    # Both sides of each row in the order of rows; only an earlier row's key before may come again, as a key after.
+    row = np.concatenate([np.arange(count), np.arange(count)])
+    side = np.concatenate([np.zeros(count, np.int64), np.ones(count, np.int64)])
+    order = np.lexsort((side, row, both))
+    keys, rows, sides = both[order], row[order], side[order]
+    for distance in (1, 2, 3):
+        near = (keys[distance:] == keys[:-distance]) & (rows[distance:] != rows[:-distance])
+        harms = near & ~((sides[:-distance] == 0) & (sides[distance:] == 1))
+        np.maximum.at(earlier, rows[distance:][harms], rows[:-distance][harms])
+    yield from _cut(earlier)
+
+
+def _cut(previous: Words) -> Iterator[slice]:
+    """Stretches in which no row has the row `previous` names before it (-1: none)."""
+    start = 0
+    for place in np.flatnonzero(previous >= 0):
+        if previous[place] >= start:
+            yield slice(start, int(place))
+            start = int(place)
+    if start < len(previous):
+        yield slice(start, len(previous))

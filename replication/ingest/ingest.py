@@ -1,0 +1,236 @@
+"""A source taken in: connected, checked, copied if asked for, followed, and connected again when it is lost.
+
+Everything goes on from the row of the source in the store (`standing.py`), never from memory, so that a new connection,
+a new process and a crash are the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import PeerRefused, PeerTimeout, Retryable, SchemaInvalid, TableExists
+from replication.ingest import copy, standing
+from replication.ingest.address import Address, Filter
+from replication.ingest.applier import Applier
+from replication.ingest.checks import check_keys, check_server_id, check_settings
+from replication.ingest.client import BinlogStream, Client, TableChanged
+from replication.ingest.prefetch import Prefetch
+from replication.ingest.standing import INGEST, INGEST_TABLE, Standing, read_standing
+from replication.ingest.transactions import TransactionReader
+
+if TYPE_CHECKING:
+    from engine.store import Store
+    from replication.ingest.schema import Schema
+
+_log = logging.getLogger("tidemark.ingest")
+
+PAUSE_FIRST_S = 0.1
+PAUSE_LONGEST_S = 30.0
+# Where to begin if the store does not know the source: where the binlog ends now, behind a copy of all wanted tables.
+CURRENT, COPY = "current", "copy"
+
+
+@dataclass(frozen=True)
+class IngestOptions:
+    """How a source is taken in.
+
+    server_id: this side's, 1 to 2³² − 1, another one than any replica of the source has. source: the name of the row
+    that keeps the position; the address if "". start: where to begin the first time, COPY, CURRENT or (file, position);
+    None wants a row that is there. once: end where the binlog ends instead of waiting for more. tolerates: take
+    missing and existing rows for no difference. skipped: (file, position) of statements to pass over.
+    """
+
+    server_id: int
+    source: str = ""
+    start: str | tuple[str, int] | None = None
+    wanted: Filter = field(default_factory=Filter)
+    once: bool = False
+    tolerates: bool = False
+    skipped: frozenset[tuple[str, int]] = frozenset()
+
+    def __post_init__(self) -> None:
+        check_server_id(self.server_id)
+        if isinstance(self.start, str) and self.start not in (CURRENT, COPY):
+            raise SchemaInvalid(f"start must be {CURRENT!r}, {COPY!r} or (file, position), got {self.start!r}")
+
+
+class Ingest:
+    """One source and one store. `run` in one thread; `stop` and `status` from any."""
+
+    def __init__(
+        self,
+        db: Schema,
+        store: Store,
+        address: Address,
+        options: IngestOptions,
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> None:
+        """progress: called behind each group of transactions and each batch of a copy with (rows since the start of
+        this object, -1, "rows").
+        """
+        self._db, self._store = db, store
+        self._address, self._options = address, options
+        self.source = options.source or address.shown
+        self._progress = progress
+        self._stop = threading.Event()
+        self._stream: BinlogStream | None = None
+        self._prefetch: Prefetch | None = None
+        self._state = "stopped"
+        self._standing: Standing | None = None
+        self._rows = 0
+        self._seen_s = 0
+        self._reconnects = 0
+        self._last_error = ""
+
+    def run(self) -> None:
+        """Take the source in until `stop`, or with `once` to the end of its binlog. Durable on return: all of it, as
+        far as the store's durability goes.
+
+        A lost connection, and what is Retryable, is tried again for ever once a first connection was made. Raises:
+        PeerRefused, PeerUnauthenticated, PositionLost, Unsupported, BinlogDamaged, DuplicateKey, RowNotFound,
+        ValueOutOfRange, TableExists, StoreFailed; PeerTimeout if the server is not there at the first try.
+        """
+        attempt = 0
+        is_known = False
+        try:
+            while not self._stop.is_set():
+                before = self._standing
+                try:
+                    self._state = "connecting"
+                    with Client(self._address) as client:
+                        is_known = True
+                        self._prepare(client)
+                    self._follow()
+                    return
+                except (PeerTimeout, Retryable, TableChanged) as error:
+                    if not is_known:
+                        raise
+                    if self._stop.is_set():
+                        return
+                    self._last_error = error.message
+                    self._reconnects += 1
+                    attempt = 1 if self._standing != before else attempt + 1
+                    pause_s = min(PAUSE_LONGEST_S, PAUSE_FIRST_S * (1 << min(attempt - 1, 16)))
+                    _log.warning("%s: %s; trying again in %.1f s", self.source, error.message, pause_s)
+                    self._stop.wait(pause_s)
+        finally:
+            self._state = "stopped"
+
+    def stop(self) -> None:
+        """Let `run` return soon; from any thread, harmless twice. What is not committed comes again the next time."""
+        self._stop.set()
+        stream = self._stream
+        if stream is not None:
+            stream.close()
+
+    def status(self) -> dict[str, Any]:
+        """Where it stands: state, file, position, GTID, counts, and how many seconds it is behind the source."""
+        at = self._standing
+        prefetch = self._prefetch
+        waiting = 0 if prefetch is None else prefetch.waiting_bytes
+        is_behind = waiting > 0 and self._seen_s
+        return {
+            "source": self.source,
+            "state": self._state,
+            "file": "" if at is None else at.file,
+            "position": 0 if at is None else at.position,
+            "gtid": "" if at is None else at.gtid,
+            "transactions": 0 if at is None else at.transactions,
+            "changed_rows": 0 if at is None else at.changed_rows,
+            "seconds_behind": max(0.0, self._store.clock.wall_us() / 1e6 - self._seen_s) if is_behind else 0.0,
+            "waiting_bytes": waiting,
+            "reconnects": self._reconnects,
+            "last_error": self._last_error,
+        }
+
+    # --- before the stream -----------------------------------------------------------------------
+    def _prepare(self, client: Client) -> None:
+        """Check the server, and have the row of the source. Raises: PeerRefused, Unsupported."""
+        server_id = check_settings(self._address.shown, client.variables(), self._options.server_id)
+        if INGEST not in self._store.tables:
+            try:
+                self._db.create_table(INGEST, INGEST_TABLE.columns, INGEST_TABLE.primary_key)
+            except TableExists:
+                pass  # another source of this store was quicker
+        found = read_standing(self._store, self.source)
+        if found is not None and found.server_id != server_id:
+            raise PeerRefused(
+                f"{self._address.shown} has server id {server_id}, and {self.source!r} was {found.server_id}: positions"
+                " of one server mean nothing at another; give this one a name of its own",
+                server_id=server_id,
+            )
+        self._standing = found
+        if found is None or found.state == standing.COPYING:
+            self._begin(client, server_id, found)
+
+    def _begin(self, client: Client, server_id: int, found: Standing | None) -> None:
+        """Make the row of a source that was not taken in before, or not copied whole."""
+        options = self._options
+        start = COPY if found is not None else options.start
+        check_keys(copy.tables_of(client, options.wanted))
+        if start is None:
+            raise SchemaInvalid(
+                f"the store knows no source {self.source!r}; say where to begin: with a copy, where the binlog ends"
+                " now, or at a position",
+                source=self.source,
+            )
+        if start == COPY:
+            self._state = "copying"
+            work = copy.Copy(client, self._db, self._store, options.wanted, self._count)
+            self._standing = work.run(Standing(self.source, server_id, "", 0, standing.COPYING), found is not None)
+            return
+        if isinstance(start, tuple):
+            file, position = start
+        else:
+            file, position = copy.current_position(client)
+        made = Standing(self.source, server_id, file, position)
+        made.save(self._store)
+        self._standing = made
+
+    def _count(self, rows: int) -> None:
+        self._rows += rows
+        if self._progress is not None:
+            self._progress(self._rows, -1, "rows")
+
+    # --- the stream ------------------------------------------------------------------------------
+    def _follow(self) -> None:
+        """Apply events from where the row of the source stands."""
+        options, at = self._options, self._standing
+        assert at is not None
+        stream = BinlogStream(self._address, options.server_id, at.file, at.position, options.once)
+        self._stream = stream
+        prefetch = self._prefetch = Prefetch(stream.events(), stream.close)
+        applier = Applier(self._store, self._db, at, options.wanted, options.tolerates, options.skipped)
+        try:
+            if self._stop.is_set():
+                return
+            self._state = "streaming"
+            self._apply(prefetch, TransactionReader(stream.file, at.position), applier)
+        finally:
+            prefetch.close()
+            applier.give_up()
+            self._prefetch = self._stream = None
+
+    def _apply(self, prefetch: Prefetch, reader: TransactionReader, applier: Applier) -> None:
+        while not self._stop.is_set():
+            raw = prefetch.next()
+            if raw is None:
+                break
+            step = reader.step(raw)
+            if step is not None:
+                applier.step(step)
+            self._seen_s = reader.timestamp_s
+            if prefetch.is_empty:
+                applier.flush()
+            self._note(applier)
+        applier.flush()
+        self._note(applier)
+
+    def _note(self, applier: Applier) -> None:
+        before, self._standing = self._standing, applier.standing
+        if before is not None and applier.standing.changed_rows != before.changed_rows:
+            self._count(applier.standing.changed_rows - before.changed_rows)

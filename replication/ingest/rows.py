@@ -1,0 +1,258 @@
+"""Row events of a source as changes of a table of the store, in batches.
+
+What comes is what the source had, so a row that is missing or there already means that the two sides differ; that
+stops, unless it is asked to be tolerated. No Python per row but for keys that come again within a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from engine.applied_rows import APPLIED, apply_deletes, apply_inserts, apply_updates, apply_upserts
+from engine.batch_operations import get_many
+from engine.errors import (
+    DuplicateKey,
+    Error,
+    NoSuchColumn,
+    NoSuchTable,
+    Rejected,
+    RowNotFound,
+    Unsupported,
+    ValueOutOfRange,
+)
+from engine.row_format import Words
+from engine.types import Boolean
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.reader import present
+from replication.binlog.row_plan import BodyReader, DecodedRows
+from replication.binlog.table_map import TableMap
+from replication.ingest.duplicates import has_duplicates, key_numbers, last_of_each, moving_stretches, stretches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.store import Store
+    from engine.table import Table
+    from engine.transaction import Transaction
+
+_TARGETS_MAX = 512
+
+
+class Target:
+    """How row events of one kind, with one map and set of columns, change one version of a table."""
+
+    def __init__(self, table: Table, found: TableMap, rows: e.Rows, origin: Origin) -> None:
+        """Raises: Unsupported, NoSuchColumn."""
+        self.table, self.map, self.kind = table, found, rows.kind
+        definition = table.definition
+        self.names = _names(found, origin)
+        kinds = {column.name: column.type for column in definition.columns}
+        self.before, self.after = present(rows)
+        for position in self.after if rows.kind != e.DELETE else self.before:
+            if self.names[position] not in kinds:
+                raise NoSuchColumn(
+                    f"{origin.shown}: {definition.name} has no column {self.names[position]!r} here; add it",
+                    table=definition.name,
+                    column=self.names[position],
+                )
+        places = {name: position for position, name in enumerate(self.names)}
+        self.keys = [places.get(name, -1) for name in definition.primary_key]
+        image = self.after if rows.kind == e.WRITE else self.before
+        if not set(self.keys) <= set(image):
+            raise Unsupported(
+                f"{origin.shown}: rows of {definition.name} come without its primary key; give the table at the source"
+                " the same one",
+                file=origin.file,
+                position=origin.position,
+            )
+        self.flags = [position for position, name in enumerate(self.names) if isinstance(kinds.get(name), Boolean)]
+        targets = {
+            position: kinds[name]
+            for position, name in enumerate(self.names)
+            if name in kinds and position not in self.flags
+        }
+        self.reader = BodyReader(
+            [column.type for column in found.columns],
+            self.before,
+            self.after,
+            targets,
+            wanted_before=frozenset(self.keys),
+        )
+        self.has_unique = bool(definition.indexes) and any(index.is_unique for index in definition.indexes)
+
+    def batch(self, columns: dict[int, pa.Array], positions: Sequence[int], origin: Origin) -> pa.RecordBatch:
+        """Some columns under the store's names."""
+        import pyarrow as pa
+
+        arrays = [_flags(columns[at], origin) if at in self.flags else columns[at] for at in positions]
+        return pa.RecordBatch.from_arrays(arrays, names=[self.names[position] for position in positions])
+
+
+def _names(found: TableMap, origin: Origin) -> list[str]:
+    names = [column.name for column in found.columns]
+    if None in names:
+        raise Unsupported(
+            f"{origin.shown}: rows of {found.name} name no columns; SET GLOBAL binlog_row_metadata=FULL at the source"
+            " and copy anew",
+            file=origin.file,
+            position=origin.position,
+        )
+    return [name or "" for name in names]
+
+
+def _flags(column: pa.Array, origin: Origin) -> pa.Array:
+    """A TINYINT as truth values. Raises: ValueOutOfRange."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    span = pc.min_max(column)
+    if span["min"].is_valid and not (0 <= span["min"].as_py() and span["max"].as_py() <= 1):
+        raise ValueOutOfRange(
+            f"{origin.shown}: a column that is Bool here has {span['max']} at the source; make it Int8"
+        )
+    return column.cast(pa.bool_())
+
+
+class RowApplier:
+    """Applies row bodies to tables of a store. tolerates: missing and existing rows are no difference."""
+
+    def __init__(self, store: Store, tolerates: bool = False) -> None:
+        self._store = store
+        self._tolerates = tolerates
+        self._targets: dict[tuple[str, int, bytes | None, bytes | None], Target] = {}
+
+    def target(self, found: TableMap, rows: e.Rows, origin: Origin) -> Target:
+        """What applies rows like these. Raises: NoSuchTable, NoSuchColumn, Unsupported, LimitExceeded."""
+        try:
+            table = self._store.table(found.name)
+        except NoSuchTable as error:
+            raise NoSuchTable(
+                f"{origin.shown}: the store has no table {found.name}; begin with a copy, or leave it out by a filter",
+                table=found.name,
+            ) from error
+        key = (found.name, rows.kind, rows.before, rows.after)
+        known = self._targets.get(key)
+        if known is not None and known.table is table and (known.map is found or known.map == found):
+            return known
+        if len(self._targets) >= _TARGETS_MAX:
+            self._targets.clear()
+        made = self._targets[key] = Target(table, found, rows, origin)
+        return made
+
+    def apply(self, txn: Transaction, target: Target, body: e.Buffer, origin: Origin) -> int:
+        """Apply the rows of a body; returns how many.
+
+        Raises: BinlogDamaged, ValueOutOfRange, DuplicateKey, RowNotFound; Retryable errors have rolled back.
+        """
+        total = 0
+        for rows in target.reader.chunks(body, origin):
+            try:
+                if target.kind == e.UPDATE:
+                    self._update(txn, target, rows, origin)
+                else:
+                    self._put_or_delete(txn, target, rows, origin)
+            except Rejected as error:
+                raise _located(error, origin) from error
+            total += rows.count
+        return total
+
+    def _put_or_delete(self, txn: Transaction, target: Target, rows: DecodedRows, origin: Origin) -> None:
+        is_insert = target.kind == e.WRITE
+        columns = rows.after if is_insert else rows.before
+        batch = target.batch(columns, target.after if is_insert else target.keys, origin)
+        numbers, count = key_numbers([columns[position] for position in target.keys])
+        for part in stretches(numbers) if has_duplicates(numbers, count) else (slice(0, rows.count),):
+            some = batch.slice(part.start, part.stop - part.start)
+            if not is_insert:
+                outcomes = apply_deletes(txn, target.table, some)
+            else:
+                outcomes = (apply_upserts if self._tolerates else apply_inserts)(txn, target.table, some)
+            self._check(target, outcomes, origin)
+
+    def _update(self, txn: Transaction, target: Target, rows: DecodedRows, origin: Origin) -> None:
+        if _moves(target, rows):
+            return self._move(txn, target, rows, origin)
+        changed = [position for position in target.after if position not in target.keys]
+        if not changed:
+            return None
+        keys = target.batch(rows.before, target.keys, origin)
+        batch = _joined(keys, target.batch(rows.after, changed, origin))
+        numbers, count = key_numbers([rows.before[position] for position in target.keys])
+        if not has_duplicates(numbers, count):
+            parts = [batch]
+        elif target.has_unique:
+            # A value of a unique key may pass from row to row: in the order of the source.
+            parts = [batch.slice(part.start, part.stop - part.start) for part in stretches(numbers)]
+        else:
+            # All rows of the batch give the same columns, so that the last one of a key is what remains.
+            parts = [batch.take(last_of_each(numbers))]
+        for part in parts:
+            self._check(target, apply_updates(txn, target.table, part), origin)
+        return None
+
+    def _move(self, txn: Transaction, target: Target, rows: DecodedRows, origin: Origin) -> None:
+        """Updates that give rows other keys: the old rows go, the new ones come."""
+        import pyarrow as pa
+
+        old = target.batch(rows.before, target.keys, origin)
+        new = target.batch(rows.after, target.after, origin)
+        full_keys = [rows.after.get(position, rows.before[position]) for position in target.keys]
+        both = [pa.concat_arrays([rows.before[at], key]) for at, key in zip(target.keys, full_keys, strict=True)]
+        numbers, _ = key_numbers(both)
+        for part in moving_stretches(numbers[: rows.count], numbers[rows.count :]):
+            size = part.stop - part.start
+            keys, changes = old.slice(part.start, size), new.slice(part.start, size)
+            whole = get_many(target.table, keys, None, txn)
+            if whole.num_rows < size and not self._tolerates:
+                raise RowNotFound(f"{target.table.name} lacks a row the source has changed", table=target.table.name)
+            if whole.num_rows < size:
+                whole = None
+            self._check(target, apply_deletes(txn, target.table, keys), origin)
+            rest = changes if whole is None else _overlaid(whole, changes)
+            self._check(target, apply_upserts(txn, target.table, rest), origin)
+
+    def _check(self, target: Target, outcomes: Words, origin: Origin) -> None:
+        if self._tolerates or not outcomes.size or int(outcomes.max()) == APPLIED:
+            return
+        name = target.table.name
+        if target.kind == e.WRITE:
+            raise DuplicateKey(f"{name} has a row already that the source has inserted", table=name)
+        raise RowNotFound(f"{name} lacks a row that the source has changed", table=name)
+
+
+def _located(error: Error, origin: Origin) -> Error:
+    """The same error with the place in the source's binlog, and what to do."""
+    if str(error.message).startswith(origin.file):
+        return error
+    evidence: dict[str, Any] = {**error.evidence, "file": origin.file, "position": origin.position}
+    return type(error)(f"{origin.shown}: {error.message}; the two sides differ, copy the table anew", **evidence)
+
+
+def _moves(target: Target, rows: DecodedRows) -> bool:
+    """Whether a row gets another key."""
+    import pyarrow.compute as pc
+
+    for position in target.keys:
+        after = rows.after.get(position)
+        if after is not None and not after.equals(rows.before[position]):
+            before = rows.before[position]
+            if pc.any(pc.not_equal(after, before)).as_py():
+                return True
+    return False
+
+
+def _joined(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_arrays([*left.columns, *right.columns], names=[*left.schema.names, *right.schema.names])
+
+
+def _overlaid(whole: pa.RecordBatch, changes: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with some columns replaced."""
+    import pyarrow as pa
+
+    given = dict(zip(changes.schema.names, changes.columns, strict=True))
+    names = whole.schema.names
+    return pa.RecordBatch.from_arrays([given.get(name, whole[name]) for name in names], names=names)

@@ -1,0 +1,105 @@
+"""How far a source has been taken in: one row for each source in an ordinary table of the store.
+
+The row is written in the transaction of the rows it counts, so that both are there or neither. A schema change is no
+part of a transaction: before its n-th step `step` n is made durable, and whoever finds it there asks the schema whether
+that step has happened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from engine.errors import PeerRefused
+from engine.row_operations import get_committed, write
+from engine.schema import Column, TableDefinition
+from engine.types import Enum, Timestamp, UInt32, UInt64
+from engine.types_text import VarChar
+from replication.ingest.transactions import Place
+
+if TYPE_CHECKING:
+    from engine.store import Store
+    from engine.transaction import Transaction
+
+INGEST = "mysql.tidemark_ingest"
+COPYING, STREAMING = "copying", "streaming"
+# Definition of the table, here and nowhere else.
+INGEST_TABLE: Final = TableDefinition(
+    0,
+    1,
+    INGEST,
+    (
+        Column("source", VarChar(255)),
+        Column("server_id", UInt32),
+        Column("state", Enum(COPYING, STREAMING)),
+        Column("file", VarChar(255)),
+        Column("position", UInt64),
+        Column("step", UInt32),  # of the statement at the position, the one begun; 0: none
+        Column("gtid", VarChar(255)),
+        Column("transactions", UInt64),
+        Column("changed_rows", UInt64),
+        Column("committed", Timestamp, nullable=True),  # at the source
+    ),
+    ("source",),
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The row of a source."""
+
+    source: str
+    server_id: int
+    file: str
+    position: int
+    state: str = STREAMING
+    step: int = 0
+    gtid: str = ""
+    transactions: int = 0
+    changed_rows: int = 0
+    committed: datetime | None = None
+
+    def behind(self, place: Place, transactions: int, rows: int) -> Standing:
+        """The standing behind a place, so many transactions and rows later."""
+        when = _EPOCH + timedelta(seconds=place.timestamp_s) if place.timestamp_s else self.committed
+        return replace(
+            self,
+            file=place.file,
+            position=place.position,
+            step=0,
+            gtid=place.gtid or self.gtid,
+            transactions=self.transactions + transactions,
+            changed_rows=self.changed_rows + rows,
+            committed=when,
+        )
+
+    def write(self, txn: Transaction) -> None:
+        """Put the row into a transaction."""
+        row: dict[str, Any] = {column.name: getattr(self, column.name) for column in INGEST_TABLE.columns}
+        write(txn, txn.store.table(INGEST), row)
+
+    def save(self, store: Store) -> None:
+        """Write the row by itself. Durable on return, whatever the store's durability."""
+        txn: Transaction = store.begin()
+        try:
+            self.write(txn)
+            txn.commit(True)
+        except BaseException:
+            txn.rollback()
+            raise
+
+
+def read_standing(store: Store, source: str) -> Standing | None:
+    """The row of a source, None without one. Raises: PeerRefused if the table is another one."""
+    if INGEST not in store.tables:
+        return None
+    table = store.table(INGEST)
+    names = [column.name for column in INGEST_TABLE.columns]
+    if [(column.name, column.type) for column in table.definition.columns] != [
+        (column.name, column.type) for column in INGEST_TABLE.columns
+    ]:
+        raise PeerRefused(f"{INGEST} is not the table of positions; rename it, the next start makes a new one")
+    row = get_committed(table, source)
+    return None if row is None else Standing(**{name: getattr(row, name) for name in names})

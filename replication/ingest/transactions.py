@@ -1,0 +1,217 @@
+"""A server's events as steps: rows, ends of transactions, statements; without I/O.
+
+Invariant: a position is given only where no transaction is open, so that whatever goes on from one meets whole
+transactions. What would lose changes (statements instead of rows, compressed or partial rows, distributed transactions)
+ends with Unsupported that names file, position and what to set at the server.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from engine.errors import Unsupported
+from engine.layout import binlog as b
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.reader import StatementMaps
+from replication.binlog.table_map import TableMap
+
+_MARIADB_GTID = b.packer(b.MARIADB_GTID)
+_POSITION_BITS = 32
+_MAPS_MAX = 1_024
+_SHOWN_CHARACTERS = 120
+_UUID_CUTS = (8, 12, 16, 20)
+_DATA_CHANGE = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH|SELECT|EXECUTE|DO)\b", re.IGNORECASE)
+_SAVEPOINT = re.compile(r"(?:SAVEPOINT|RELEASE\s+SAVEPOINT)\b", re.IGNORECASE)
+_ROLLBACK_TO = re.compile(r"ROLLBACK\s+(?:WORK\s+)?TO\b", re.IGNORECASE)
+_XA = re.compile(r"XA\s", re.IGNORECASE)
+_COMMENTS = re.compile(r"\s*(?:/\*(?!M?!)(?:[^*]|\*(?!/))*\*/\s*|--[ \t][^\n]*\n\s*|#[^\n]*\n\s*)*")
+# Settings of the server that make it write what is not read here: event type, what it is, what to set.
+_REFUSED = {
+    b.XA_PREPARE_EVENT: ("a distributed transaction (XA)", "commit it without XA at the source"),
+    b.PARTIAL_UPDATE_ROWS: ("an update of parts of JSON", "set binlog_row_value_options='' at the source"),
+    b.TRANSACTION_PAYLOAD_EVENT: ("a compressed transaction", "set binlog_transaction_compression=OFF at the source"),
+    **dict.fromkeys(b.MARIADB_COMPRESSED, ("a compressed event", "set log_bin_compress=OFF at the source")),
+}
+
+
+class Place(NamedTuple):
+    """A position between transactions, the GTID of what ends there ("" if it has none), and when that was committed
+    (seconds since 1970, 0 if nobody says).
+    """
+
+    file: str
+    position: int
+    gtid: str = ""
+    timestamp_s: int = 0
+
+
+@dataclass(frozen=True)
+class Change:
+    """Rows of one table; `database.table` is `map.name`."""
+
+    map: TableMap
+    rows: e.Rows
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The rows since the last end are a transaction."""
+
+    place: Place
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """The rows since the last end have been undone at the source."""
+
+    place: Place
+
+
+@dataclass(frozen=True)
+class StatementText:
+    """A statement that is no change of rows. `place` is behind it; None within a transaction, whose rows follow."""
+
+    text: str
+    database: str
+    origin: Origin
+    place: Place | None
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Nothing was changed up to here."""
+
+    place: Place
+
+
+Step: TypeAlias = Change | Commit | Rollback | StatementText | Moved
+
+
+class TransactionReader:
+    """Follows the events of a stream that begins between two transactions."""
+
+    def __init__(self, file: str, position: int) -> None:
+        self.file, self.position = file, position
+        self._has_checksum = False
+        self.timestamp_s = 0  # of the newest event that has one
+        self._is_open = False
+        self._gtid = ""
+        self._maps = StatementMaps()
+        self._parsed: dict[bytes, e.Event] = {}
+
+    def step(self, raw: bytes) -> Step | None:
+        """What the next event means, None if nothing. Raises: BinlogDamaged, Unsupported, LimitExceeded."""
+        origin = Origin(self.file, self.position)
+        header = e.parse_header(raw, origin)
+        if header.type in (b.ROTATE_EVENT, b.HEARTBEAT_EVENT):
+            return self._rotate(raw, header, origin) if header.type == b.ROTATE_EVENT else None
+        if header.type in _REFUSED:
+            what, hint = _REFUSED[header.type]
+            raise _refused(origin, what, hint)
+        event = self._parse(raw, header, origin)
+        if isinstance(event, e.FormatDescription):
+            self._has_checksum = event.checksum == b.CHECKSUM_CRC32
+        self._advance(header)
+        self.timestamp_s = header.timestamp_s or self.timestamp_s
+        self._maps.step(event)
+        if isinstance(event, e.Rows):
+            if not self._is_open:
+                raise origin.damaged("has rows outside a transaction")
+            return Change(self._maps.of(event, origin), event, origin)
+        if isinstance(event, e.Query):
+            return self._query(event, header, origin)
+        if isinstance(event, e.Xid):
+            return Commit(self._ended(header))
+        if isinstance(event, e.Incident):
+            raise _refused(origin, f"that events were lost ({event.message})", "copy the tables anew")
+        self._begin(event, origin)
+        return None
+
+    def _advance(self, header: e.EventHeader) -> None:
+        """Go behind an event; what the server made up for this stream has no place in the file."""
+        if header.flags & b.FLAG_ARTIFICIAL or not header.end_position:
+            return
+        position = self.position >> _POSITION_BITS << _POSITION_BITS | header.end_position
+        # The header counts modulo 2³².
+        self.position = position if position >= self.position else position + (1 << _POSITION_BITS)
+
+    def _rotate(self, raw: bytes, header: e.EventHeader, origin: Origin) -> Step:
+        # The first one comes before the format description that says whether there are checksums.
+        stored = int.from_bytes(raw[-b.CHECKSUM_BYTES :], "little")
+        event = e.parse(raw, origin, zlib.crc32(raw[: -b.CHECKSUM_BYTES]) == stored)[1]
+        assert isinstance(event, e.Rotate)
+        was_open, self._is_open = self._is_open, False
+        self.file, self.position = event.name, event.position
+        self._maps = StatementMaps()
+        # A server that crashed leaves the beginning of a transaction at the end of a file, and has undone it.
+        return (Rollback if was_open else Moved)(Place(event.name, event.position, "", header.timestamp_s))
+
+    def _parse(self, raw: bytes, header: e.EventHeader, origin: Origin) -> e.Event:
+        if header.type != b.TABLE_MAP_EVENT:
+            return e.parse(raw, origin, self._has_checksum)[1]
+        # The same table's map has the same body.
+        body = bytes(e.verify(raw, origin, self._has_checksum)[1])
+        event = self._parsed.get(body)
+        if event is None:
+            event = e.parse(raw, origin, self._has_checksum)[1]
+            if len(self._parsed) >= _MAPS_MAX:
+                self._parsed.clear()
+            self._parsed[body] = event
+        return event
+
+    def _begin(self, event: e.Event, origin: Origin) -> None:
+        """GTIDs come before what they name; MariaDB's also begins a transaction."""
+        if isinstance(event, e.Gtid):
+            self._gtid = f"{_uuid(event.source)}:{event.number}" if event.number else ""
+        elif isinstance(event, e.Other) and event.type == b.MARIADB_GTID_EVENT:
+            if len(event.body) < _MARIADB_GTID.size:
+                raise origin.damaged("is too short for a GTID")
+            number, domain, flags = _MARIADB_GTID.unpack_from(event.body)
+            if flags & b.MARIADB_XA:
+                raise _refused(origin, *_REFUSED[b.XA_PREPARE_EVENT])
+            self._gtid = f"{domain}-%d-{number}"
+            self._is_open = not flags & b.MARIADB_STANDALONE
+
+    def _ended(self, header: e.EventHeader) -> Place:
+        self._is_open = False
+        gtid = self._gtid.replace("%d", str(header.server_id))
+        self._gtid = ""
+        return Place(self.file, self.position, gtid, header.timestamp_s)
+
+    def _query(self, query: e.Query, header: e.EventHeader, origin: Origin) -> Step | None:
+        text = _COMMENTS.sub("", query.statement, count=1).rstrip("; \n")
+        word = text.upper()
+        if word == "BEGIN":
+            self._is_open = True
+            return None
+        if word in ("COMMIT", "ROLLBACK"):
+            return (Commit if word == "COMMIT" else Rollback)(self._ended(header))
+        if _SAVEPOINT.match(text):
+            return None
+        if _ROLLBACK_TO.match(text):
+            raise _refused(origin, f"{text!r}", "use tables of a transactional engine only")
+        if _XA.match(text):
+            raise _refused(origin, *_REFUSED[b.XA_PREPARE_EVENT])
+        if _DATA_CHANGE.match(text):
+            shown = text[:_SHOWN_CHARACTERS]
+            raise _refused(origin, f"the statement {shown!r} instead of rows", "set binlog_format=ROW at the source")
+        place = None if self._is_open else self._ended(header)
+        return StatementText(text, query.database, origin, place)
+
+
+def _uuid(source: bytes) -> str:
+    text = source.hex()
+    return "-".join(text[start:stop] for start, stop in zip((0, *_UUID_CUTS), (*_UUID_CUTS, 32), strict=True))
+
+
+def _refused(origin: Origin, what: str, hint: str) -> Unsupported:
+    return Unsupported(
+        f"{origin.shown}: the source writes {what}, which is not taken in; {hint}",
+        file=origin.file,
+        position=origin.position,
+    )

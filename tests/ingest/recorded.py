@@ -1,0 +1,116 @@
+"""Streams of events as servers send them, made without a server: MySQL's and MariaDB's ways to frame a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine import types as t
+from engine.layout import binlog as b
+from engine.row_format import RowFormat
+from engine.schema import Column, TableDefinition
+from replication.binlog import events as e
+from replication.binlog.row_plan import NO_PLAN, BodyWriter, RowImages, TablePlans
+from replication.binlog.table_map import table_map
+from replication.ingest.transactions import Step, TransactionReader
+from tests.replication.support import entries_of
+
+FILE = "master.000001"
+SERVER_ID = 77
+DEFINITION = TableDefinition(
+    3, 1, "d.t", (Column("id", t.Int32), Column("a", t.VarChar(20), True), Column("n", t.Int32, True)), ("id",)
+)
+
+
+class Stream:
+    """Events one after the other, each with its place in a file."""
+
+    def __init__(self, file: str = FILE, position: int = b.FIRST_POSITION) -> None:
+        self.file, self.position = file, position
+        self.start = position
+        self.raw: list[bytes] = []
+        self.number = 0
+        self._send(e.Rotate(file, position), b.FLAG_ARTIFICIAL)
+        self._send(e.FormatDescription(), b.FLAG_ARTIFICIAL)
+
+    def _send(self, event: e.Event, flags: int = 0, server_id: int = SERVER_ID) -> None:
+        is_artificial = bool(flags & b.FLAG_ARTIFICIAL)
+        at = 0 if is_artificial else self.position
+        made = e.frame(event, at, timestamp_s=1_700_000_000 + self.number, server_id=server_id, flags=flags)
+        if not is_artificial:
+            self.position += len(made)
+        self.raw.append(made)
+
+    def add(self, *events: e.Event) -> Stream:
+        for event in events:
+            self._send(event)
+        return self
+
+    def begin(self) -> Stream:
+        """As MySQL: a GTID, and BEGIN."""
+        self.number += 1
+        return self.add(e.Gtid(self.number, 0, source=bytes(range(16)), number=self.number), e.Query("BEGIN", "d"))
+
+    def mariadb(self, flags: int = 0) -> Stream:
+        """As MariaDB: a GTID that begins the transaction unless it says that a statement stands alone."""
+        self.number += 1
+        body = self.number.to_bytes(8, "little") + (0).to_bytes(4, "little") + bytes((flags,)) + bytes(6)
+        return self.add(e.Other(b.MARIADB_GTID_EVENT, body))
+
+    def statement(self, text: str, database: str = "d") -> Stream:
+        return self.mariadb(b.MARIADB_STANDALONE).add(e.Query(text, database))
+
+    def rows(
+        self,
+        kind: int,
+        old: Sequence[tuple[Any, ...]] = (),
+        new: Sequence[tuple[Any, ...]] = (),
+        columns: tuple[tuple[str, ...], tuple[str, ...]] | None = None,
+        definition: TableDefinition = DEFINITION,
+        table_id: int = 30,
+    ) -> Stream:
+        """A table map and an event of rows; `columns` of the images before and after, all without."""
+        plans = TablePlans(RowFormat(definition))
+        words, starts = entries_of(plans.row_format, [*old, *new])
+        names = [column.name for column in definition.columns]
+        before_columns, after_columns = columns or (tuple(names), tuple(names))
+        before = plans.of(tuple(sorted(map(names.index, before_columns)))) if old else NO_PLAN
+        after = plans.of(tuple(sorted(map(names.index, after_columns)))) if new else NO_PLAN
+        images = RowImages(
+            words, starts[: len(old)].copy() if old else None, starts[len(old) :].copy() if new else None
+        )
+        body = b"".join(
+            bytes(octets)
+            for octets, _ in BodyWriter().bodies(
+                definition.name, images, before, after, 0, len(new) if new else len(old)
+            )
+        )
+        self.add(table_map(definition, table_id))
+        return self.add(
+            e.Rows(
+                kind,
+                table_id,
+                len(names),
+                before.bitmap if kind != e.WRITE else None,
+                after.bitmap if kind != e.DELETE else None,
+                body,
+                b.ROWS_STATEMENT_END,
+            )
+        )
+
+    def insert(self, *rows: tuple[Any, ...], **given: Any) -> Stream:
+        return self.rows(e.WRITE, new=rows, **given)
+
+    def update(self, *pairs: tuple[tuple[Any, ...], tuple[Any, ...]], **given: Any) -> Stream:
+        return self.rows(e.UPDATE, old=[old for old, _ in pairs], new=[new for _, new in pairs], **given)
+
+    def delete(self, *rows: tuple[Any, ...], **given: Any) -> Stream:
+        return self.rows(e.DELETE, old=rows, **given)
+
+    def commit(self) -> Stream:
+        return self.add(e.Xid(self.number))
+
+    def steps(self) -> list[Step]:
+        """What a reader makes of it."""
+        reader = TransactionReader(self.file, self.start)
+        return [step for raw in self.raw if (step := reader.step(raw)) is not None]

@@ -1,0 +1,151 @@
+"""A MariaDB server that can be killed and started again, and what it and a store hold, to be compared."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tidemark as tm
+from replication.ingest.address import Address, Filter
+from replication.ingest.ingest import COPY, Ingest, IngestOptions
+from tests.replication.mariadb_rig import Server, environment, need_mariadb
+from tidemark.mysql_ingest import ingest
+
+_LIMIT_S = 60
+OPTIONS: dict[str, Any] = {"data_memory": "128 MiB", "redo_log": "32 MiB", "background": False, "durability": "epoch"}
+
+
+class Source(Server):
+    """The server of a test."""
+
+    def __init__(self, root: Path, folder: Path, options: tuple[str, ...] = ()) -> None:
+        super().__init__(root, folder)
+        self.options = options
+        self.has_database = False
+
+    @property
+    def address(self) -> Address:
+        return Address("localhost", socket=str(self._socket))
+
+    def kill(self) -> None:
+        """SIGKILL, as the machine's own end would be for its memory."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(_LIMIT_S)
+
+    def start_again(self) -> None:
+        """The same server on the data it has left."""
+        assert self._process is not None
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(self._process.args, env=environment(self.root), stdout=log, stderr=log)
+        self.await_answer()
+
+    def await_answer(self) -> None:
+        admin = self.root / "usr/bin/mariadb-admin"
+        subprocess.run(
+            [admin, "--no-defaults", f"--socket={self._socket}", "--wait=300", "--connect-timeout=60", "ping"],
+            env=environment(self.root),
+            check=True,
+            capture_output=True,
+            timeout=_LIMIT_S,
+        )
+
+    def sql(self, text: str) -> str:
+        """Statements, run in database `d` if it is there: sequences want one."""
+        return super().sql(("USE d;\n" if self.has_database else "") + text)
+
+    def reset(self, *databases: str) -> None:
+        """Databases made anew, settings as in the beginning, and a binlog that begins here."""
+        self.has_database = False
+        self.sql(
+            "".join(f"DROP DATABASE IF EXISTS {name}; CREATE DATABASE {name} CHARSET utf8mb4;\n" for name in databases)
+            + "SET GLOBAL binlog_row_image=FULL; SET GLOBAL binlog_row_metadata=FULL; SET GLOBAL binlog_format=ROW;\n"
+            + "RESET MASTER;\n"
+        )
+        self.has_database = True
+
+
+@contextmanager
+def running_source() -> Iterator[Source]:
+    """A server for a block; skips the test without MariaDB."""
+    root = need_mariadb()
+    with tempfile.TemporaryDirectory(prefix="tm-", dir="/tmp") as folder:
+        source = Source(root, Path(folder))
+        try:
+            source.start()
+            yield source
+        finally:
+            source.stop()
+
+
+def options_of(**given: Any) -> IngestOptions:
+    """Options of a test: begin with a copy, end where the binlog ends."""
+    given.setdefault("server_id", 4_711)
+    given.setdefault("source", "main")
+    given.setdefault("start", COPY)
+    given.setdefault("once", True)
+    tables = given.pop("tables", ())
+    return IngestOptions(wanted=Filter(tuple(tables)), **given)
+
+
+def take_in(db: tm.Database, source: Source, **given: Any) -> Ingest:
+    """Take in what the server has, to the end of its binlog."""
+    running = ingest(db, source.address, options_of(**given))
+    running.run()
+    return running
+
+
+@contextmanager
+def following(db: tm.Database, source: Source, **given: Any) -> Iterator[Ingest]:
+    """An ingest in a thread of its own; what it raises is raised at the end of the block."""
+    running = ingest(db, source.address, options_of(once=False, **given))
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            running.run()
+        except tm.Error as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def rows_at(source: Source, table: str, columns: list[str]) -> list[tuple[Any, ...]]:
+    """All rows of a server's table as Python values, in the order of the first column."""
+    import pymysql
+
+    connection = pymysql.connect(unix_socket=source.address.socket, user="root", charset="utf8mb4")
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SET time_zone='+00:00'")
+            chosen = ", ".join(f"`{column}`" for column in columns)
+            cursor.execute(f"SELECT {chosen} FROM {table} ORDER BY `{columns[0]}`")
+            return [tuple(row) for row in cursor.fetchall()]
+    finally:
+        connection.close()
+
+
+def rows_in(db: tm.Database, table: str, columns: list[str]) -> list[tuple[Any, ...]]:
+    """All rows of a store's table, in the order of the first column."""
+    found = db[table].to_arrow(columns).to_pydict()
+    return sorted(zip(*(found[column] for column in columns), strict=True), key=lambda row: row[0])
+
+
+def assert_same(db: tm.Database, source: Source, *tables: str) -> None:
+    """Every row of these tables is equal on both sides, and so are their columns."""
+    for table in tables:
+        columns = [column.name for column in db[table].definition.columns]
+        assert rows_in(db, table, columns) == rows_at(source, table, columns), table

@@ -1,0 +1,210 @@
+"""Statements of a source as schema changes: what they become, and that each is made once however often it is begun."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.types import Int8
+from replication.binlog.errors import Origin
+from replication.ingest import schema
+from replication.ingest.address import Filter
+from replication.sql import statements as s
+from tests.ingest import test_applier
+from tests.ingest.recorded import Stream
+from tests.ingest.test_applier import applier_of, apply, rows, standing_of
+
+db = test_applier.db
+ORIGIN = Origin("master.000001", 400)
+EVERYTHING = Filter()
+
+
+def steps(text: str, wanted: Filter = EVERYTHING, database: str = "d") -> list[s.Statement]:
+    return schema.steps_of(text, database, wanted, ORIGIN)
+
+
+HISTORY = [
+    "CREATE TABLE u (id INT PRIMARY KEY, a VARCHAR(10), b INT NOT NULL, KEY k (b), UNIQUE KEY q (a))",
+    "ALTER TABLE u ADD COLUMN c INT NOT NULL, ADD COLUMN e VARCHAR(5) DEFAULT 'x', ADD INDEX w (c)",
+    "ALTER TABLE u DROP INDEX k, DROP COLUMN b, RENAME COLUMN e TO f, MODIFY f VARCHAR(50) DEFAULT 'y'",
+    "RENAME TABLE u TO tmp, t TO u, tmp TO t",
+    "ALTER TABLE u ALTER COLUMN n SET DEFAULT 7",
+    "CREATE TABLE r (id INT PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10))",
+    "ALTER TABLE r ADD PARTITION (PARTITION p1 VALUES LESS THAN (20))",
+    "ALTER TABLE r DROP PARTITION p0",
+    "CREATE TABLE l (id INT PRIMARY KEY) PARTITION BY LIST (id) (PARTITION p0 VALUES IN (1, 2))",
+    "ALTER TABLE l ADD PARTITION (PARTITION p1 VALUES IN (3, 4))",
+    "CREATE INDEX h ON t (c)",
+    "DROP INDEX h ON t",
+    "DROP TABLE l",
+]
+
+
+def described(db: tm.Database) -> dict[str, Any]:
+    """Every table by name, but for the numbers of its versions."""
+    found = {}
+    for name in db.tables():
+        definition = db[name].definition
+        columns = [(column.name, column.type, column.nullable, column.default) for column in definition.columns]
+        indexes = sorted((index.name, index.columns, index.is_unique) for index in definition.indexes)
+        found[name] = (columns, definition.primary_key, definition.partition, indexes)
+    return found
+
+
+def test_history_of_schema_changes_ends_in_the_schema_of_the_source(db: tm.Database) -> None:
+    stream = Stream()
+    for text in HISTORY:
+        stream.statement(text)
+    apply(db, stream)
+    assert sorted(db.tables()) == ["d.r", "d.t", "d.u"]
+    t, u, r = (db[name].definition for name in ("d.t", "d.u", "d.r"))
+    assert [column.name for column in t.columns] == ["id", "a", "c", "f"]
+    assert t.columns[3].type == tm.VarChar(50) and t.columns[3].default == "y"
+    assert not t.columns[2].has_default, "the value for the rows that were there is no default"
+    assert sorted(index.name for index in t.indexes) == ["q", "w"]
+    assert u.columns[2].default == 7
+    assert [name for name in r.partition.names] == ["p1"]
+    assert standing_of(db).position == stream.position and standing_of(db).step == 0
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("point", ["before", "behind"])
+def test_schema_change_broken_off_at_any_step_is_made_once(
+    db: tm.Database, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """Each step of each statement meets a crash before or behind it, the next process begins anew from the row."""
+    stream = Stream()
+    for text in HISTORY:
+        stream.statement(text)
+    whole = stream.steps()
+    real = schema.make
+    crashes = 0
+
+    def make(step: s.Statement, *others: Any) -> None:
+        nonlocal crashes
+        is_new = (step, standing_of(db).position, standing_of(db).step) not in seen
+        seen.append((step, standing_of(db).position, standing_of(db).step))
+        if is_new and point == "before":
+            crashes += 1
+            raise Crash
+        real(step, *others)
+        if is_new:
+            crashes += 1
+            raise Crash
+
+    seen: list[Any] = []
+    monkeypatch.setattr(schema, "make", make)
+    while standing_of(db).position < stream.position:
+        at = standing_of(db).position
+        applier = applier_of(db)
+        try:
+            for step in whole[1:]:
+                if step.origin.position >= at:  # type: ignore[union-attr]
+                    applier.step(step)
+            applier.flush()
+        except Crash:
+            continue
+    assert crashes >= len(HISTORY) + 6
+    broken = described(db)
+    monkeypatch.undo()
+    for name in db.tables():
+        db.drop_table(name)
+    test_applier.Standing("main", 77, "master.000001", 4).save(db._store)
+    db.create_table("d.t", test_applier.DEFINITION.columns, "id")
+    apply(db, stream)
+    assert broken == described(db)
+
+
+def test_refused_step_is_no_step_that_was_begun(db: tm.Database) -> None:
+    """A table in the way is refused again by the next process, and not taken for what was made before a crash."""
+    stream = Stream().statement("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    for _ in range(2):
+        with pytest.raises(tm.Unsupported, match="exists") as caught:
+            apply(db, stream)
+        assert caught.value.file == "master.000001" and "--skip" in str(caught.value)
+    assert standing_of(db).step == 0
+    apply(db, stream, skipped=frozenset({(caught.value.file, caught.value.position)}))
+    assert standing_of(db).position == stream.position
+
+
+def test_truncate_empties_a_table_with_its_position(db: tm.Database) -> None:
+    stream = Stream().begin().insert((1, "a", 1), (2, "b", 2)).commit().statement("TRUNCATE TABLE `t`")
+    apply(db, stream.begin().insert((3, "c", 3)).commit())
+    assert rows(db) == [(3, "c", 3)] and standing_of(db).changed_rows == 5
+
+
+def test_dropped_database_takes_its_tables_along(db: tm.Database) -> None:
+    db.create_table("dd.x", [tm.Column("id", tm.Int32)], "id")
+    apply(db, Stream().statement("drop database if exists `d`", ""))
+    assert db.tables() == ["dd.x"]
+
+
+def test_table_made_and_filled_by_one_statement_comes_whole(db: tm.Database) -> None:
+    """CREATE TABLE … SELECT is a statement within the transaction that fills the table."""
+    from replication.binlog.events import Query
+
+    made = type(test_applier.DEFINITION)(9, 1, "d.n", (tm.Column("id", tm.Int32),), ("id",))
+    stream = Stream().mariadb().add(Query("CREATE TABLE n (id INT PRIMARY KEY)", "d"))
+    stream.insert((1,), (2,), definition=made).commit()
+    apply(db, stream)
+    assert rows(db, "d.n") == [(1,), (2,)] and standing_of(db).position == stream.position
+    assert standing_of(db).step == 0
+
+
+def test_tinyint_of_one_digit_is_a_number() -> None:
+    (step,) = steps("CREATE TABLE t (id INT PRIMARY KEY, f BOOL NOT NULL DEFAULT TRUE)")
+    assert isinstance(step, s.CreateTable)
+    assert step.definition.columns[1].type == Int8 and step.definition.columns[1].default == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GRANT ALL ON *.* TO x",
+        "CREATE DEFINER=`root`@`localhost` TRIGGER tr BEFORE INSERT ON t FOR EACH ROW SET @a = 1",
+        "CREATE OR REPLACE VIEW v AS SELECT 1",
+        "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `x`",
+        "ANALYZE TABLE t",
+        "CREATE DATABASE e",
+        "ALTER TABLE t ENGINE=InnoDB",
+        "FLUSH TABLES",
+    ],
+)
+def test_statement_that_changes_no_rows_is_passed_over(text: str) -> None:
+    assert steps(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ALTER TABLE t ADD COLUMN x TIMESTAMP DEFAULT CURRENT_TIMESTAMP",
+        "ALTER TABLE t ADD COLUMN x DATE NOT NULL",
+        "CREATE TABLE t (a INT)",
+        "ALTER TABLE t CONVERT TO CHARACTER SET latin1",
+        "CREATE TABLE t LIKE x",
+        "SET STATEMENT max_statement_time=1 FOR DROP TABLE t",
+        "nonsense",
+    ],
+)
+def test_statement_that_is_not_understood_stops_with_place_and_text(text: str) -> None:
+    with pytest.raises(tm.Unsupported) as caught:
+        steps(text)
+    assert (caught.value.file, caught.value.position, caught.value.statement) == (*ORIGIN, text)
+
+
+def test_statement_that_is_not_understood_stops_nobody_who_does_not_want_its_tables() -> None:
+    wanted = Filter(("shop.%",))
+    assert steps("CREATE TABLE t LIKE x", wanted, "other") == []
+    for text, database in (("CREATE TABLE t LIKE x", "shop"), ("CREATE TABLE shop.t LIKE x", "other")):
+        with pytest.raises(tm.Unsupported):
+            steps(text, wanted, database)
+
+
+def test_rename_across_the_border_of_a_filter_stops() -> None:
+    with pytest.raises(tm.Unsupported, match="only one of them"):
+        steps("RENAME TABLE t TO other.t", Filter(("d.%",)))

@@ -1,0 +1,386 @@
+"""A real MariaDB taken into a store: every type, every kind of change, crashes of either side. Skipped without one."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.types_base import ColumnType
+from replication.ingest import applier as applier_module
+from replication.ingest.standing import read_standing
+from tests.ingest.rig import OPTIONS, Source, assert_same, following, rows_at, rows_in, running_source, take_in
+from tests.replication.support import every_type
+from tests.replication.test_stock_tools import changed_rows, create_sql, insert_sql, literal, sql_rows
+
+FOREIGN = """
+CREATE TABLE d.foreign_types (id MEDIUMINT PRIMARY KEY, mu MEDIUMINT UNSIGNED, y YEAR, bits BIT(13), s SET('a','b','c'),
+    ts TIMESTAMP(3) NULL, dt DATETIME, t TIME, g POINT, tiny TINYTEXT, mid MEDIUMBLOB, three VARCHAR(9) CHARSET utf8mb3,
+    fixed CHAR(5), ci VARCHAR(9) COLLATE utf8mb4_general_ci, j JSON, yes BOOL, f FLOAT, big DECIMAL(38,10), e ENUM('x','ü'));
+INSERT INTO d.foreign_types VALUES
+    (-8388608, 0, 1901, b'0', '', '1970-01-01 00:00:01.5', '1000-01-01', '00:00:00', POINT(1,2), '', '', '', '', '',
+        '{"a": 1}', 0, 1e-38, -1, 'x'),
+    (8388607, 16777215, 2155, b'1111111111111', 'a,b,c', '2038-01-19 03:14:07.999', '9999-12-31 23:59:59', '23:59:59',
+        POINT(-1e300, 3), 'ü', x'00ff', 'äöü', 'a b', 'Äx', '[]', -128, 3.4028234e38, 0.0000000001, 'ü'),
+    (0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Source]:
+    with running_source() as running:
+        yield running
+
+
+@pytest.fixture
+def source(server: Source) -> Source:
+    server.reset("d", "e")
+    return server
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[tm.Database]:
+    with tm.open(tmp_path / "s", **OPTIONS) as opened:
+        assert isinstance(opened, tm.Database)
+        yield opened
+
+
+def comparable(kind: ColumnType, value: Any) -> Any:
+    """A value of the store as pymysql shows the same one."""
+    if isinstance(value, datetime.time):
+        return datetime.timedelta(
+            hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond
+        )
+    if isinstance(value, datetime.datetime):
+        return value.replace(tzinfo=None)
+    if isinstance(kind, tm.Binary) and value is not None:
+        return value.ljust(kind.length, b"\0")
+    return value
+
+
+def assert_every_type_same(db: tm.Database, source: Source, table: str, rows: list[tuple[Any, ...]]) -> None:
+    """The store has exactly these rows, which the server was given."""
+    columns = db[table].definition.columns
+    found = rows_in(db, table, [column.name for column in columns])
+    assert len(found) == len(rows)
+    for mine, given in zip(found, sorted(rows, key=lambda row: row[0]), strict=True):
+        for column, value, other in zip(columns, mine, given, strict=True):
+            if isinstance(other, float) and repr(column.type) == "Float32":
+                import numpy as np
+
+                other = float(np.float32(other))
+            if isinstance(other, bytes):
+                value, other = value.rstrip(b"\0"), other.rstrip(b"\0")
+            if isinstance(other, bool):
+                other = int(other)
+            if isinstance(other, datetime.datetime):
+                value, other = value.replace(tzinfo=None), other.replace(tzinfo=None)
+            assert value == other, (column.name, column.type)
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_every_type_at_its_extremes_arrives_exactly(db: tm.Database, source: Source, is_copied: bool) -> None:
+    definition = every_type(name="d.every")
+    rows = sql_rows()
+    if not is_copied:
+        take_in(db, source)
+    source.sql(create_sql(definition) + "".join(insert_sql(definition, row) for row in rows))
+    take_in(db, source)
+    assert_every_type_same(db, source, "d.every", rows)
+    after = changed_rows(rows)
+    names = [column.name for column in definition.columns]
+    for row in after:
+        sets = ", ".join(
+            f"{name}={literal(column.type, value)}"
+            for name, column, value in zip(names[1:], definition.columns[1:], row[1:], strict=True)
+        )
+        source.sql(f"UPDATE d.every SET {sets} WHERE id={row[0]};")
+    take_in(db, source)
+    assert_every_type_same(db, source, "d.every", after)
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_types_the_store_has_no_twin_of_arrive_as_their_values(
+    db: tm.Database, source: Source, is_copied: bool
+) -> None:
+    if not is_copied:
+        take_in(db, source)
+    source.sql(FOREIGN)
+    take_in(db, source)
+    columns = db["d.foreign_types"].definition.columns
+    names = [column.name for column in columns]
+    served = [{"bits": "bits+0", "s": "s+0", "f": "f*1e0"}.get(name, f"`{name}`") + f" AS `{name}`" for name in names]
+    source.sql(f"CREATE VIEW d.shown AS SELECT {', '.join(served)} FROM d.foreign_types")
+    found = [
+        tuple(comparable(column.type, value) for column, value in zip(columns, row, strict=True))
+        for row in rows_in(db, "d.foreign_types", names)
+    ]
+    assert found == [tuple(int(v) if isinstance(v, decimal.Decimal) and n in ("bits", "s") else v
+                           for n, v in zip(names, row, strict=True))
+                     for row in rows_at(source, "d.shown", names)]  # fmt: skip
+
+
+def make_tables(source: Source, rows: int = 0) -> None:
+    source.sql(
+        "CREATE TABLE d.a (id INT PRIMARY KEY, n INT, t VARCHAR(40), KEY n (n));"
+        "CREATE TABLE d.b (k VARCHAR(20), p INT, v DOUBLE, PRIMARY KEY (k, p), UNIQUE KEY u (v));"
+        "CREATE TABLE e.c (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, j TEXT);"
+    )
+    if rows:
+        source.sql(f"INSERT INTO d.a SELECT seq, seq * 7, CONCAT('r', seq) FROM seq_1_to_{rows};")
+
+
+TABLES = ("d.a", "d.b", "e.c")
+
+
+def test_changes_of_several_tables_and_a_rollback_end_equal(db: tm.Database, source: Source) -> None:
+    make_tables(source, 1_000)
+    take_in(db, source)
+    source.sql(
+        "BEGIN; INSERT INTO d.b VALUES ('x', 1, 1.5), ('X', 1, 2.5); UPDATE d.a SET n = n + 1 WHERE id % 3 = 0;"
+        "DELETE FROM d.a WHERE id > 900; INSERT INTO e.c (j) VALUES ('one'), (NULL), (REPEAT('long', 50000)); COMMIT;"
+        "BEGIN; DELETE FROM d.a; INSERT INTO e.c (j) VALUES ('never'); ROLLBACK;"
+        "UPDATE d.a SET id = id + 1 ORDER BY id DESC; UPDATE d.b SET k = UPPER(k), p = p + 1 WHERE v < 2;"
+        "REPLACE INTO d.a VALUES (5, 5, 'five'); INSERT INTO d.a VALUES (5, 6, 'six') ON DUPLICATE KEY UPDATE n = 99;"
+        "UPDATE d.b SET v = CASE v WHEN 1.5 THEN 9 ELSE v END;"
+        "BEGIN; SAVEPOINT s; INSERT INTO e.c (j) VALUES ('gone'); ROLLBACK TO s; UPDATE d.a SET t = 'ü'; COMMIT;"
+    )
+    running = take_in(db, source)
+    assert_same(db, source, *TABLES)
+    assert running.status()["changed_rows"] > 1_000
+
+
+@pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
+def test_row_images_of_few_columns_end_equal(db: tm.Database, source: Source, image: str) -> None:
+    make_tables(source, 100)
+    take_in(db, source)
+    source.sql(
+        f"SET GLOBAL binlog_row_image={image}; SET SESSION binlog_row_image={image};"
+        "INSERT INTO d.a (id) VALUES (1000); UPDATE d.a SET t = 'only' WHERE id < 50; UPDATE d.a SET id = id + 5000"
+        " WHERE id % 2; DELETE FROM d.a WHERE id < 20; INSERT INTO e.c (j) VALUES ('x'); UPDATE e.c SET j = 'y';"
+    )
+    take_in(db, source)
+    assert_same(db, source, *TABLES)
+
+
+def test_large_transaction_passes_in_pieces(db: tm.Database, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applier_module, "WAITING_BYTES_MAX", 64 << 10)
+    make_tables(source)
+    take_in(db, source)
+    source.sql(
+        "BEGIN; INSERT INTO d.a SELECT seq, seq, CONCAT('row ', seq) FROM seq_1_to_50000; UPDATE d.a SET n = -n;"
+        " DELETE FROM d.a WHERE id % 7 = 0; COMMIT;"
+    )
+    running = take_in(db, source)
+    assert_same(db, source, *TABLES)
+    assert running.status()["transactions"] == 1
+
+
+def test_schema_changes_between_rows_end_equal(db: tm.Database, source: Source) -> None:
+    make_tables(source, 50)
+    take_in(db, source)
+    source.sql(
+        "ALTER TABLE d.a ADD COLUMN x INT NOT NULL AFTER id, ADD COLUMN s VARCHAR(10) DEFAULT 'd';"
+        "INSERT INTO d.a VALUES (500, 7, 1, 't', 'w'); ALTER TABLE d.a DROP COLUMN n; UPDATE d.a SET x = id;"
+        "ALTER TABLE d.a MODIFY s VARCHAR(100) DEFAULT 'd', RENAME COLUMN t TO text;"
+        "INSERT INTO d.a (id, x, text) VALUES (501, 1, 'z'); RENAME TABLE d.a TO e.a; CREATE TABLE d.a LIKE e.c;"
+        if False
+        else "ALTER TABLE d.a ADD COLUMN x INT NOT NULL AFTER id, ADD COLUMN s VARCHAR(10) DEFAULT 'd';"
+        "INSERT INTO d.a VALUES (500, 7, 1, 't', 'w'); ALTER TABLE d.a DROP KEY n, DROP COLUMN n; UPDATE d.a SET x=id;"
+        "ALTER TABLE d.a MODIFY s VARCHAR(100) DEFAULT 'd', RENAME COLUMN t TO text;"
+        "INSERT INTO d.a (id, x, text) VALUES (501, 1, 'z'); RENAME TABLE d.a TO e.a;"
+        "CREATE TABLE d.n (PRIMARY KEY (id)) SELECT id, x FROM e.a; TRUNCATE e.c; INSERT INTO e.c (j) VALUES ('after');"
+        "CREATE DATABASE f; CREATE TABLE f.t (id INT PRIMARY KEY); DROP DATABASE f; CREATE USER u; GRANT ALL ON d.* TO u;"
+        "DROP USER u; DROP TABLE d.b;"
+    )
+    take_in(db, source)
+    assert db.tables() == ["d.n", "e.a", "e.c"]
+    assert_same(db, source, "d.n", "e.a", "e.c")
+
+
+def test_statement_that_cannot_be_followed_stops_and_is_skipped_when_asked(db: tm.Database, source: Source) -> None:
+    make_tables(source, 5)
+    take_in(db, source)
+    source.sql("ALTER TABLE d.a MODIFY n BIGINT; INSERT INTO d.a VALUES (6, 6, 'x');")
+    with pytest.raises(tm.Unsupported, match="--skip") as caught:
+        take_in(db, source)
+    assert "MODIFY n BIGINT" in caught.value.statement
+    take_in(db, source, skipped=frozenset({(caught.value.file, caught.value.position)}))
+    assert_same(db, source, "d.a")
+
+
+def test_statements_instead_of_rows_stop(db: tm.Database, source: Source) -> None:
+    make_tables(source, 5)
+    take_in(db, source)
+    source.sql("SET SESSION binlog_format=STATEMENT; UPDATE d.a SET n = 1;")
+    with pytest.raises(tm.Unsupported, match="binlog_format=ROW"):
+        take_in(db, source)
+
+
+@pytest.mark.parametrize("setting", ["binlog_format=MIXED", "binlog_row_metadata=MINIMAL"])
+def test_server_that_is_not_set_up_is_refused(db: tm.Database, source: Source, setting: str) -> None:
+    source.sql(f"SET GLOBAL {setting};")
+    with pytest.raises(tm.PeerRefused, match=setting.partition("=")[0]):
+        take_in(db, source)
+
+
+def test_start_needs_a_place_and_filters_choose_tables(db: tm.Database, source: Source) -> None:
+    make_tables(source, 10)
+    source.sql("CREATE TABLE d.keyless (a INT);")
+    with pytest.raises(tm.Unsupported, match="d.keyless"):
+        take_in(db, source)
+    with pytest.raises(tm.SchemaInvalid, match="where to begin"):
+        take_in(db, source, start=None, tables=["d.a"])
+    take_in(db, source, tables=["d.a"])
+    source.sql("INSERT INTO d.keyless VALUES (1); INSERT INTO d.b VALUES ('x', 1, 1); UPDATE d.a SET n = 0;")
+    take_in(db, source, tables=["d.a"])
+    assert db.tables() == ["d.a"]
+    assert_same(db, source, "d.a")
+
+
+def test_position_that_the_server_has_purged_is_lost(db: tm.Database, source: Source) -> None:
+    make_tables(source, 10)
+    take_in(db, source)
+    source.sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS;")
+    source.sql("PURGE BINARY LOGS TO 'master.000003';")
+    with pytest.raises(tm.PositionLost):
+        take_in(db, source)
+
+
+def test_copy_refuses_tables_that_are_there_and_begins_anew_after_its_own_end(
+    db: tm.Database, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tables(source, 100)
+    db.create_table("d.a", [tm.Column("id", tm.Int32)], "id")
+    with pytest.raises(tm.TableExists):
+        take_in(db, source)
+    db.drop_table("d.a")
+    real = type(db).create_table
+    monkeypatch.setattr(
+        type(db), "create_table", lambda self, name, *a: 1 / 0 if name == "d.b" else real(self, name, *a)
+    )
+    with pytest.raises(ZeroDivisionError):
+        take_in(db, source)
+    found = read_standing(db._store, "main")
+    assert found is not None and found.state == "copying" and "d.a" in db
+    monkeypatch.undo()
+    take_in(db, source)
+    assert_same(db, source, *TABLES)
+
+
+def test_follower_commits_what_comes_and_survives_kills_of_the_server(
+    db: tm.Database, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replication.ingest.ingest.PAUSE_LONGEST_S", 0.2)
+    make_tables(source, 10)
+    with following(db, source) as running:
+        for number in range(3):
+            source.sql(f"INSERT INTO d.a SELECT seq + 1000 * {number + 1}, seq, 'x' FROM seq_1_to_500;")
+            source.kill()
+            source.start_again()
+            source.sql(f"UPDATE d.a SET n = n + 1; INSERT INTO e.c (j) VALUES ('{number}');")
+        wait_for(db, source, running)
+        assert running.status()["reconnects"] >= 3
+    assert_same(db, source, *TABLES)
+
+
+def wait_for(db: tm.Database, source: Source, running: Any) -> None:
+    """Until the ingest stands where the server's binlog ends."""
+    import threading
+
+    end = source.sql("SHOW MASTER STATUS").split("\t")[:2]
+    for _ in range(600):
+        status = running.status()
+        if [status["file"], str(status["position"])] == end:
+            return
+        assert status["state"] != "stopped", status
+        threading.Event().wait(0.05)
+    raise AssertionError(f"the server is at {end}, the ingest at {running.status()}")
+
+
+CHILD = """
+import sys
+import tidemark as tm
+from replication.ingest.address import Address
+from tests.ingest.rig import OPTIONS, options_of
+from tidemark.mysql_ingest import ingest
+with tm.open(sys.argv[1], **{**OPTIONS, "durability": "commit"}) as db:
+    print("open", flush=True)
+    ingest(db, Address("localhost", socket=sys.argv[2]), options_of(once=False)).run()
+"""
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_ingest_killed_at_random_instants_ends_equal(tmp_path: Path, source: Source, seed: int) -> None:
+    """Rows are compared with what a missing or a second application of any transaction would leave: the ingest stops
+    at a row that is missing or there already.
+    """
+    draw = random.Random(seed)
+    make_tables(source, 200)
+    store = tmp_path / "s"
+    for round_number in range(4):
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(store), source.address.socket], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None and child.stdout.readline() == "open\n"
+        for step in range(draw.randint(3, 12)):
+            source.sql(work(draw, round_number * 100 + step))
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+    with tm.open(store, **OPTIONS) as db:
+        assert isinstance(db, tm.Database)
+        take_in(db, source)
+        print(f"seed {seed}")
+        tables = [name for name in db.tables()]
+        assert set(TABLES) <= set(tables)
+        assert_same(db, source, *tables)
+        assert db.check()["is_sound"]
+
+
+def work(draw: random.Random, number: int) -> str:
+    first = 10_000 + number * 100
+    return draw.choice(
+        [
+            f"INSERT INTO d.a SELECT {first} + seq, seq, 'w' FROM seq_1_to_{draw.randint(1, 90)};",
+            f"UPDATE d.a SET n = n + {number} WHERE id % {draw.randint(2, 9)} = 0;",
+            f"BEGIN; INSERT INTO d.b VALUES ('k{number}', {number}, {number}); DELETE FROM d.a ORDER BY id DESC LIMIT 20;"
+            f" INSERT INTO e.c (j) VALUES ('{number}'); COMMIT;",
+            f"UPDATE d.a SET id = id + 1000000 WHERE id % 11 = {number % 11};",
+            f"CREATE TABLE d.t{number} (id INT PRIMARY KEY, v INT, KEY v (v)); INSERT INTO d.t{number} VALUES (1, 1);",
+            f"ALTER TABLE e.c ADD COLUMN x{number} INT DEFAULT {number}; INSERT INTO e.c (j) VALUES ('a{number}');",
+        ]
+    )
+
+
+def test_command_line_copies_follows_and_says_where_it_stands(tmp_path: Path, source: Source) -> None:
+    import json
+
+    from click.testing import CliRunner
+
+    from tidemark.cli.commands import commands
+
+    make_tables(source, 20)
+    url = f"mysql://root@localhost/?socket={source.address.socket}"
+    store = str(tmp_path / "s")
+    called = CliRunner().invoke(commands, ["replicate", url, store, "--copy", "--once", "--json"])
+    assert called.exit_code == 0, called.output
+    source.sql("DELETE FROM d.a WHERE id > 5;")
+    called = CliRunner().invoke(commands, ["replicate", url, store, "--once", "--json"])
+    assert called.exit_code == 0, called.output
+    said = json.loads(called.output.strip().splitlines()[-1])
+    assert said["file"] == "master.000001" and said["changed_rows"] == 15 and said["state"] == "stopped"
+    with tm.open(store, data_memory="128 MiB") as db:
+        assert isinstance(db, tm.Database)
+        assert_same(db, source, *TABLES)
+    refused = CliRunner().invoke(commands, ["replicate", "mysql://root:secret@h/", store])
+    assert refused.exit_code == 1 and "secret" not in refused.output

@@ -1,0 +1,109 @@
+"""`replicate mysql://…`: row events of a MySQL or MariaDB server into a store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+import tidemark as tm
+from replication.ingest.address import Filter, Tls, parse_address
+from replication.ingest.ingest import COPY, CURRENT, IngestOptions
+from tidemark.cli.output import bar, json_option, memory_option, one_line, say, tree_lines
+from tidemark.mysql_ingest import default_server_id, ingest
+
+PASSWORD_VARIABLE = "TIDEMARK_MYSQL_PASSWORD"
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_OPTIONS = (
+    click.option("--password-file", type=_FILE, help="A file whose first line is the password."),
+    click.option("--name", default="", help="Name of the source in mysql.tidemark_ingest; its address if not given."),
+    click.option("--server-id", type=click.IntRange(1, (1 << 32) - 1), help="Id among the source's replicas."),
+    click.option("--copy", "start", flag_value=COPY, help="The first time: copy all wanted tables, then follow."),
+    click.option("--from-now", "start", flag_value=CURRENT, help="The first time: follow from where the binlog ends."),
+    click.option("--from", "position", metavar="FILE:POSITION", help="The first time: follow from this position."),
+    click.option("--table", "tables", multiple=True, metavar="DB.TABLE", help="Only these; wildcards are % and _."),
+    click.option("--ignore-table", "ignored", multiple=True, metavar="DB.TABLE", help="None of these."),
+    click.option("--once", is_flag=True, help="End where the binlog ends."),
+    click.option("--tolerant", is_flag=True, help="Missing and existing rows are no difference between the sides."),
+    click.option("--skip", multiple=True, metavar="FILE:POSITION", help="Pass over the statement at this position."),
+    click.option("--tls", is_flag=True, help="Talk by TLS or not at all."),
+    click.option("--tls-ca", type=_FILE, help="Who vouches for the server (PEM); it is not verified without."),
+    click.option("--tls-cert", type=_FILE, help="A certificate of our own (PEM)."),
+    click.option("--tls-key", type=_FILE, help="Its key (PEM)."),
+    click.option("--tls-any-name", is_flag=True, help="The server's certificate may be of another host."),
+)
+
+
+def mysql_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of `replicate_mysql` for a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def _position(text: str) -> tuple[str, int]:
+    file, colon, number = text.rpartition(":")
+    if not (file and colon and number.isdigit()):
+        raise click.UsageError(f"a position is FILE:POSITION, got {text!r}")
+    return file, int(number)
+
+
+def replicate_mysql(url: str, directory: Path, data_memory: str, **given: Any) -> dict[str, Any]:
+    """Take a server in until it is stopped, or with `once` to the end of its binlog; returns the last status.
+
+    given: the options of `mysql_options`. Raises: click.UsageError, and what `Ingest.run` raises.
+    """
+    password = os.environ.get(PASSWORD_VARIABLE, "")
+    if given["password_file"] is not None:
+        password = given["password_file"].read_text(encoding="utf-8").splitlines()[0]
+    files = {"authority": given["tls_ca"], "certificate": given["tls_cert"], "key": given["tls_key"]}
+    wants_tls = given["tls"] or any(files.values())
+    tls = Tls(**{name: str(path or "") for name, path in files.items()}, verifies_name=not given["tls_any_name"])
+    address = parse_address(url, password, tls if wants_tls else None)
+    position = given["position"]
+    if position is not None and given["start"] is not None:
+        raise click.UsageError("begin with a copy, from now or at a position")
+    with tm.open(directory, data_memory=data_memory) as db, bar("applied", None) as advance:
+        assert isinstance(db, tm.Database)
+        done = 0
+
+        def progress(rows: int, _total: int, _unit: str) -> None:
+            nonlocal done
+            advance(rows - done)
+            done = rows
+
+        options = IngestOptions(
+            server_id=given["server_id"] or default_server_id(db),
+            source=given["name"],
+            start=given["start"] if position is None else _position(position),
+            wanted=Filter(tuple(given["tables"]), tuple(given["ignored"])),
+            once=given["once"],
+            tolerates=given["tolerant"],
+            skipped=frozenset(map(_position, given["skip"])),
+        )
+        running = ingest(db, address, options, progress)
+        try:
+            running.run()
+        except KeyboardInterrupt:
+            click.echo("stopped; it goes on from here the next time", err=True)
+        return running.status()
+
+
+@click.command(short_help="Follow a MySQL or MariaDB server.")
+@click.argument("url")
+@click.argument("store", type=click.Path(path_type=Path, file_okay=False))
+@mysql_options
+@memory_option
+@json_option
+@one_line
+def replicate(url: str, store: Path, data_memory: str, as_json: bool, **given: Any) -> None:
+    """Apply the row events of the server at URL (mysql://user@host:port/) to STORE, which is made if it is missing.
+
+    The password comes from --password-file or the environment variable TIDEMARK_MYSQL_PASSWORD. Where it stands is kept
+    in the store: started again, it goes on behind the last transaction applied.
+    """
+    found = replicate_mysql(url, store, data_memory, **given)
+    say(found, as_json, lambda: tree_lines(found))

@@ -1,0 +1,28 @@
+"""A MySQL or MariaDB server taken into an open store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from replication.ingest.address import Address
+from replication.ingest.ingest import Ingest, IngestOptions
+from tidemark.database import Database
+
+# The upper half of all server ids, where few people give any by hand.
+_HIGH_HALF = 1 << 31
+
+
+def default_server_id(db: Database) -> int:
+    """A server id made of the store's own id: the same one at each start, another one for another store."""
+    return int.from_bytes(bytes.fromhex(db.status()["store"]["uuid"])[:4], "little") | _HIGH_HALF
+
+
+def ingest(
+    db: Database,
+    address: Address,
+    options: IngestOptions,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Ingest:
+    """What takes a server into an open store; call its `run`. Raises: StoreFailed."""
+    db.check_usable()
+    return Ingest(db, db._store, address, options, progress)
