@@ -77,7 +77,8 @@ class AttachedBinlog:
         is_new: bool = False,
     ) -> None:
         """`values` are those of `options.settings` with a `log_bin`; `lcp_epoch` is that of the newest local
-        checkpoint, `is_new` whether the store was made just now. The log and the epochs are those of a store that is about to open.
+        checkpoint, `is_new` whether the store was made just now. The log and the epochs are those of a store that is
+        about to open.
 
         Durable: the epochs the binlog lacked, on return. Raises: Rejected, BinlogDamaged, FileMissing, StorageFull.
         """
@@ -258,8 +259,8 @@ class AttachedBinlog:
     # --- epochs -----------------------------------------------------------------------------------
     def write_closed_epochs(self) -> int:
         """Write the closed epochs that are not in the binlog yet, and their rows of the index; the newest one it is
-        done with. Durable: as `sync_binlog` says. Raises: StorageFull, and the next call goes on where this one had to stop;
-        StoreFailed.
+        done with. Durable: as `sync_binlog` says. Raises: StorageFull, and the next call goes on where this one had to
+        stop; StoreFailed.
         """
         with self._turn:
             self._follow()
@@ -269,8 +270,8 @@ class AttachedBinlog:
 
     def reach(self, epoch: int) -> None:
         """Return when the binlog holds durably what is to be logged up to an epoch: a local checkpoint of it is about
-        to be published. Nothing is written to the store, which may have no room until that is done. Raises: StorageFull,
-        StoreFailed.
+        to be published. Nothing is written to the store, which may have no room until that is done. Raises:
+        StorageFull, StoreFailed.
         """
         if self._handled < epoch:
             with self._turn:

@@ -190,7 +190,7 @@ def _array(kind: ColumnType, values: pa.Array, shown: str) -> pa.Array:
         if kind == Timestamp:
             return text.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind.arrow_type())
         if kind == Time:
-            # Arrow reads no time of day; a TIME of another day, which the store has not, is refused as a date's would be.
+            # Arrow reads no time of day; a TIME of another day, which the store has not, is refused too.
             moment = pc.binary_join_element_wise(pa.scalar("1970-01-01", pa.large_string()), text, " ")
             return moment.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind.arrow_type())
         assert kind in (Date, DateTime)

@@ -65,7 +65,7 @@ def test_history_of_schema_changes_ends_in_the_schema_of_the_source(db: tm.Datab
     assert not t.columns[2].has_default, "the value for the rows that were there is no default"
     assert sorted(index.name for index in t.indexes) == ["q", "w"]
     assert u.columns[2].default == 7
-    assert [name for name in r.partition.names] == ["p1"]
+    assert list(r.partition.names) == ["p1"]
     assert standing_of(db).position == stream.position and standing_of(db).step == 0
 
 

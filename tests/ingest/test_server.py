@@ -25,7 +25,8 @@ from tests.replication.test_stock_tools import changed_rows, create_sql, insert_
 FOREIGN = """
 CREATE TABLE d.foreign_types (id MEDIUMINT PRIMARY KEY, mu MEDIUMINT UNSIGNED, y YEAR, bits BIT(13), s SET('a','b','c'),
     ts TIMESTAMP(3) NULL, dt DATETIME, t TIME, g POINT, tiny TINYTEXT, mid MEDIUMBLOB, three VARCHAR(9) CHARSET utf8mb3,
-    fixed CHAR(5), ci VARCHAR(9) COLLATE utf8mb4_general_ci, j JSON, yes BOOL, f FLOAT, big DECIMAL(38,10), e ENUM('x','ü'));
+    fixed CHAR(5), ci VARCHAR(9) COLLATE utf8mb4_general_ci, j JSON, yes BOOL, f FLOAT, big DECIMAL(38,10),
+    e ENUM('x','ü'));
 INSERT INTO d.foreign_types VALUES
     (-8388608, 0, 1901, b'0', '', '1970-01-01 00:00:01.5', '1000-01-01', '00:00:00', POINT(1,2), '', '', '', '', '',
         '{"a": 1}', 0, 1e-38, -1, 'x'),
@@ -199,7 +200,8 @@ def test_schema_changes_between_rows_end_equal(db: tm.Database, source: Source) 
         "ALTER TABLE d.a MODIFY s VARCHAR(100) DEFAULT 'd', RENAME COLUMN t TO text;"
         "INSERT INTO d.a (id, x, text) VALUES (501, 1, 'z'); RENAME TABLE d.a TO e.a;"
         "CREATE TABLE d.n (PRIMARY KEY (id)) SELECT id, x FROM e.a; TRUNCATE e.c; INSERT INTO e.c (j) VALUES ('after');"
-        "CREATE DATABASE f; CREATE TABLE f.t (id INT PRIMARY KEY); DROP DATABASE f; CREATE USER u; GRANT ALL ON d.* TO u;"
+        "CREATE DATABASE f; CREATE TABLE f.t (id INT PRIMARY KEY); DROP DATABASE f; CREATE USER u;"
+        "GRANT ALL ON d.* TO u;"
         "DROP USER u; DROP TABLE d.b;"
     )
     take_in(db, source)
@@ -341,7 +343,7 @@ def test_ingest_killed_at_random_instants_ends_equal(tmp_path: Path, source: Sou
         assert isinstance(db, tm.Database)
         take_in(db, source)
         print(f"seed {seed}")
-        tables = [name for name in db.tables()]
+        tables = list(db.tables())
         assert set(TABLES) <= set(tables)
         assert_same(db, source, *tables)
         assert db.check()["is_sound"]
@@ -353,7 +355,8 @@ def work(draw: random.Random, number: int) -> str:
         [
             f"INSERT INTO d.a SELECT {first} + seq, seq, 'w' FROM seq_1_to_{draw.randint(1, 90)};",
             f"UPDATE d.a SET n = n + {number} WHERE id % {draw.randint(2, 9)} = 0;",
-            f"BEGIN; INSERT INTO d.b VALUES ('k{number}', {number}, {number}); DELETE FROM d.a ORDER BY id DESC LIMIT 20;"
+            f"BEGIN; INSERT INTO d.b VALUES ('k{number}', {number}, {number});"
+            f" DELETE FROM d.a ORDER BY id DESC LIMIT 20;"
             f" INSERT INTO e.c (j) VALUES ('{number}'); COMMIT;",
             f"UPDATE d.a SET id = id + 1000000 WHERE id % 11 = {number % 11};",
             f"CREATE TABLE d.t{number} (id INT PRIMARY KEY, v INT, KEY v (v)); INSERT INTO d.t{number} VALUES (1, 1);",

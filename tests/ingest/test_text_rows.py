@@ -116,7 +116,9 @@ def test_row_longer_than_a_packet_comes_whole() -> None:
             return count
 
     source: Any = Whole(octets, 2, 0)
-    found = [row for _, arrays in text_rows.select(source, "") for row in zip(*(a.to_pylist() for a in arrays))]
+    found = [
+        row for _, arrays in text_rows.select(source, "") for row in zip(*(a.to_pylist() for a in arrays), strict=True)
+    ]
     assert found == [(b"a", b"b"), (b"k", big), (b"c", None)]
 
 

@@ -154,6 +154,7 @@ TWINS = {
     **dict.fromkeys(["begin.begin_transaction", "begin.reserve_redo"], WALK),
     **dict.fromkeys(["begin.tag_transaction", "before_images.note_rows"], TAGGED),
     "before_images.set_capture": FOLLOWED,
+    "result_rows.find_result_cells": "tests.ingest.test_text_rows:test_rows_of_any_result_equal_twin",
     **dict.fromkeys(
         [f"row_changes.{name}" for name in "copy_records join_rows list_records list_rows place_rows".split()], FOLLOWED
     ),
