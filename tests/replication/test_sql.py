@@ -201,7 +201,7 @@ def test_statements_of_servers_are_read(sql: str, expected: list[s.Statement]) -
         "select 1",
         "create table t (a int)",  # no primary key
         "create table t (a point, primary key (a))",
-        "create table t (a set('x'), primary key (a))",
+        "create table t (a inet6, primary key (a))",
         "create table t (a int, primary key (a)",
         "create table t (a varchar(20), primary key (a(10)))",
         "create table t as select 1",
