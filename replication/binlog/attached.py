@@ -40,7 +40,7 @@ from replication.binlog.purge import expired, oversized
 from replication.binlog.row_plan import TablePlans
 from replication.binlog.table_rules import TableRules, replication_rows
 from replication.binlog.writer import BinlogWriter, WriterOptions
-from replication.settings.options import BY_NAME, Effect, settings
+from replication.settings.options import BY_NAME, OF_BINLOG, Effect, settings
 from replication.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA
 
 if TYPE_CHECKING:
@@ -215,20 +215,30 @@ class AttachedBinlog:
     def set_option(self, name: str, value: object) -> None:
         """Give an option of the binlog another value, which counts from when the table of options says.
 
-        Raises: SchemaInvalid, Rejected for one that counts from the next opening.
+        Raises: SchemaInvalid, Rejected for one that counts from the next opening or is not of the binlog.
         """
         values = settings({**self._values, name: value})
-        if BY_NAME[name].effect is Effect.OPEN or name == "log_binlog_index":
+        if BY_NAME[name].effect is Effect.OPEN:
             raise Rejected(
                 f"option {name} counts from the next opening; close the store and give it there", option=name
             )
+        if name not in OF_BINLOG:
+            raise Rejected(f"option {name} is not one of the binlog; give it to a channel", option=name)
         with self._turn:
-            is_other_version = values["log_bin_use_v1_row_events"] != self._values["log_bin_use_v1_row_events"]
-            if is_other_version:
+            if values["log_bin_use_v1_row_events"] != self._values["log_bin_use_v1_row_events"]:
                 self.writer.rotate()
             self._values.update(values)
             self.writer.options = self._writer_options()
             self._injector.options = self._injector_options()
+            if name in ("log_apply_status", "log_orig"):
+                # These say how that one table is logged, and count from the next epoch.
+                status = made_table(self._store, NDB_APPLY_STATUS)
+                set_capture(self._store.mem, status.address, self._capture_of(status.definition))
+
+    @property
+    def tracks_reads(self) -> bool:
+        """Whether transactions that do not say otherwise have their exclusive reads logged."""
+        return bool(self._values["log_exclusive_reads"])
 
     def _capture_of(self, definition: TableDefinition) -> int:
         """A table is made or opened: what its operations leave in the log."""
@@ -280,6 +290,8 @@ class AttachedBinlog:
             self._note(self._injector.write_empty(closed))
         self._written = self._handled = max(closed, self._written)
         if self.writer.end.file != newest_file:
+            if self._values["extra_logging"]:
+                _log.info("binlog file %s was begun", self.writer.end.file)
             self._expire()
         for call in list(self.on_written):
             call()

@@ -44,7 +44,7 @@ def older_store_newer_binlog(gcis=0, checkpoints=0, later=2, **options):
 
 
 def judged(db, last, incidents=1):
-    """Behind what the binlog had an incident stands, then an epoch that says where it is whole again, and new numbers."""
+    """Behind what the binlog had: an incident, an epoch that says where it is whole again, and new numbers."""
     said = transactions_in(db._files)
     epochs = [each.epoch for each in said if each.epoch]
     assert epochs == sorted(set(epochs))

@@ -61,7 +61,9 @@ def fill(db):
 def test_commits_go_on_without_room_for_the_binlog_until_the_log_is_full_and_nothing_is_lost():
     """Told as a full log, for which local checkpoints would have been to blame, whoever met it made the log larger."""
     disk, plan, db = full_disk_under_the_binlog()
-    assert isinstance(fill(db), RedoOverloaded), "no local checkpoint was tried: it is not the binlog that is waited for"
+    assert isinstance(fill(db), RedoOverloaded), (
+        "no local checkpoint was tried: it is not the binlog that is waited for"
+    )
     with pytest.raises(StorageFull):
         db.checkpoint()
     before = rows_of(db)
