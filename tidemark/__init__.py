@@ -8,6 +8,7 @@ from tidemark import _preflight as _preflight  # isort: skip
 
 from engine.errors import (
     BinlogDamaged,
+    BinlogOverloaded,
     CatalogDamaged,
     CheckpointMemoryExhausted,
     CommitInterrupted,
@@ -126,6 +127,7 @@ __all__ = [
     "BinlogDamaged",
     "Blob",
     "Bool",
+    "BinlogOverloaded",
     "CatalogDamaged",
     "Char",
     "CheckpointMemoryExhausted",

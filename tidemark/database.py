@@ -160,10 +160,17 @@ class Database(SchemaCalls):
         return self._opened.report.to_dict()
 
     # --- transactions ----------------------------------------------------------------------------
-    def transaction(self) -> Transaction:
-        """Begin a transaction of this thread; use it with `with`. Raises: StoreFailed, RedoOverloaded,
-        MemoryExhausted.
+    def transaction(self, log_exclusive_reads: bool | None = None) -> Transaction:
+        """Begin a transaction of this thread; use it with `with`.
+
+        log_exclusive_reads: whether its reads with an exclusive lock go into the binlog; None: as the option says.
+        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, MemoryExhausted.
         """
+        binlog = self._binlog
+        if binlog is not None and (binlog.tracks_reads if log_exclusive_reads is None else log_exclusive_reads):
+            from tidemark.read_tracking import TrackingTransaction
+
+            return self._store.begin(kind=TrackingTransaction)
         return self._store.begin(kind=Transaction)
 
     def run(self, work: Callable[[Transaction], R], retries: int = 5) -> R:
