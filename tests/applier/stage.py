@@ -150,12 +150,22 @@ class Pair:
             site.close()
 
 
+_OF_A_SITE = {"NDB$MASTER_EPOCH", "NDB$SOURCE_EPOCH", "MASTER_EPOCH", "SOURCE_EPOCH", "NDB$ORIG_TRANSID"}
+
+
 def shown(rows: list[tuple[str, dict[str, Any]]]) -> Counter[Any]:
-    """Exceptions rows; numbers of epochs are each site's own."""
-    return Counter(
-        (table, tuple((name, value) for name, value in row.items() if name != "NDB$master_epoch"))
-        for table, row in rows
-    )
+    """Exceptions rows; numbers of epochs and transactions are each site's own, but rows of one transaction stay
+    together.
+    """
+    kept: Counter[Any] = Counter()
+    by_transaction: dict[Any, Counter[Any]] = {}
+    for table, row in rows:
+        values = (table, tuple((name, value) for name, value in row.items() if name.upper() not in _OF_A_SITE))
+        transaction = next((value for name, value in row.items() if name.upper() == "NDB$ORIG_TRANSID"), None)
+        by_transaction.setdefault(transaction, Counter())[values] += 1
+        kept[values] += 1
+    kept.update(frozenset(each.items()) for transaction, each in by_transaction.items() if transaction is not None)
+    return kept
 
 
 def play(pair: Pair, seed: int, steps: int) -> int:
