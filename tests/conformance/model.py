@@ -207,7 +207,13 @@ class ModelSite:
         return list(self.exception_rows)
 
     def counters(self) -> Mapping[str, int]:
-        return self.applier.counters.totals
+        conflict = self.applier.last_conflict
+        return {
+            **self.applier.counters.totals,
+            "conflict_last_conflict_epoch": conflict.last_conflict,
+            "conflict_last_stable_epoch": conflict.last_stable,
+            "replica_max_replicated_epoch": self.applier.mre.value,
+        }
 
     def applier_error(self) -> str | None:
         return self.applier.error

@@ -139,7 +139,7 @@ class StoreSite:
         return found
 
     def counters(self) -> Mapping[str, int]:
-        return self.applier.counters.totals
+        return self.applier.status()
 
     def applier_error(self) -> str | None:
         return self.error
