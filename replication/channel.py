@@ -403,6 +403,11 @@ class ReplicaChannel:
                 seconds = max(0, progress.heard.wall_us - progress.applied_commit_us) / 1e6
         return {"epochs": queued, "seconds": seconds}
 
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether everything is applied that the source had when it was heard of last."""
+        return self._reader is not None and self._pending is None and self.lag()["seconds"] == 0.0
+
     def status(self) -> dict[str, Any]:
         """Every counter of the channel."""
         progress, relay = self.progress, self._relay

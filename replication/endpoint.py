@@ -288,7 +288,9 @@ class Endpoint:
         """Raises: SchemaInvalid if there is one of this name."""
         with self._mutex:
             if channel.name in self.channels:
-                raise SchemaInvalid(f"channel {channel.name!r} of this store is open already; give this one another name")
+                raise SchemaInvalid(
+                    f"channel {channel.name!r} of this store is open already; give this one another name"
+                )
             self.channels[channel.name] = channel
 
     def remove(self, member: Member) -> None:
@@ -328,4 +330,3 @@ def check_source(own: Endpoint, source: Endpoint) -> None:
         raise PeerRefused("both sides are the same store; a store does not replicate with itself")
     check_peer(own.site, source.site)
     source.log()
-

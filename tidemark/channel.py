@@ -167,9 +167,7 @@ class Channel:
         """Make its parts; nothing of a file is touched."""
         own, link, options = self._own, self._link, self._options
         self._applier = own.new_applier(ApplierOptions.from_options(self._values))
-        self.replica = ReplicaChannel(
-            own.files, own.clock, own.site, self._applier, own.positions(self.name), options
-        )
+        self.replica = ReplicaChannel(own.files, own.clock, own.site, self._applier, own.positions(self.name), options)
         if link.store is not None:
             store = link.store
             self._receiver = LocalReceiver(self.replica, store.site, store.source_binlog(), store.clock)
@@ -245,6 +243,17 @@ class Channel:
     def is_applying(self) -> bool:
         """Whether the applier's thread works."""
         return self._applying.is_running
+
+    def check_running(self) -> None:
+        """Raises: what the receiver's or the applier's thread has ended with, if one has."""
+        for worker in (self._applying, self._receiving):
+            if worker.error is not None:
+                raise worker.error
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether all is applied that the source had when it was heard of last."""
+        return self.replica.has_caught_up
 
     def _check_stopped(self, what: str) -> None:
         self._check_open()

@@ -55,9 +55,7 @@ class Serving:
         }
 
 
-def serve(
-    db: Database, address: str | tuple[str, int], secret: bytes, tls: ssl.SSLContext | None = None
-) -> Serving:
+def serve(db: Database, address: str | tuple[str, int], secret: bytes, tls: ssl.SSLContext | None = None) -> Serving:
     """Offer the binlog of an open store to replicas, until the result is closed, or the store.
 
     address: where to listen, "host:port"; port 0 takes a free one, which `Serving.address` tells. secret: 16 bytes or
