@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
     from engine.store import Store
+    from engine.transaction import Transaction
     from replication.binlog.attached import AttachedBinlog
     from replication.binlog.index import Position as Place
     from replication.relay_reader import RelayTransaction
@@ -72,7 +73,7 @@ class Positions:
         keys = [row.server_id for row in self.rows() if row.server_id not in kept]
         if not keys:
             return
-        txn = self._store.begin(NO_LOGGING)
+        txn: Transaction = self._store.begin(NO_LOGGING)
         try:
             delete_many(txn, table, keys)
             txn.commit(False)
@@ -130,7 +131,7 @@ class StoreApplier:
 
     def apply(self, transaction: RelayTransaction) -> Applied:
         """One epoch transaction. Raises: see `Applier.apply`."""
-        applied = self.applier.apply(transaction)
+        applied = self.applier.apply(transaction)  # type: ignore[arg-type]  # of a relay log
         self.rows = applied.rows
         return applied
 

@@ -14,8 +14,8 @@ from replication.status import BY_NAME, VARIABLES, Counters, find, shown_name
 
 
 class ReplicationStatus:
-    """`counters` are those of appliers, and their sums are shown; everything else is a gauge, asked when status is. `trails` tell of epochs on their
-    way, by the name of who follows them: a channel, or the binlog.
+    """`counters` are those of appliers, and their sums are shown; everything else is a gauge, asked when status is.
+    `trails` tell of epochs on their way, by the name of who follows them: a channel, or the binlog.
     """
 
     def __init__(self) -> None:

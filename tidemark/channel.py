@@ -18,7 +18,7 @@ from replication.applier.applier import ApplierOptions
 from replication.channel import DEFAULT_NAME, ChannelOptions, ReplicaChannel, check_name
 from replication.conflict.roles import Role
 from replication.endpoint import Endpoint, check_source
-from replication.link import LinkOptions
+from replication.link import LinkOptions, TlsContext
 from replication.protocol.handshake import check_secret
 from replication.protocol.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from replication.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
@@ -26,8 +26,6 @@ from replication.settings.options import settings, validated
 from tidemark.database import Database
 
 if TYPE_CHECKING:
-    import ssl
-
     from engine.options import Size
 
 Source = Database | str | tuple[str, int]
@@ -73,7 +71,7 @@ class _Link:
     store: Endpoint | None
     address: tuple[str, int] | None
     secret: bytes = b""
-    tls: ssl.SSLContext | None = None
+    tls: TlsContext | None = None
 
     @property
     def shown(self) -> str:
@@ -81,7 +79,7 @@ class _Link:
         return "this process" if self.address is None else f"{self.address[0]}:{self.address[1]}"
 
 
-def _link(own: Endpoint, source: Source, secret: bytes | None, tls: ssl.SSLContext | None) -> _Link:
+def _link(own: Endpoint, source: Source, secret: bytes | None, tls: TlsContext | None) -> _Link:
     if isinstance(source, Database):
         if secret is not None or tls is not None:
             raise SchemaInvalid("a source in the same process needs neither secret nor tls; leave them out")
@@ -106,7 +104,7 @@ class Channel:
         name: str = DEFAULT_NAME,
         *,
         secret: bytes | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: TlsContext | None = None,
         skip_start: bool = True,
         conflict_role: Role | str | int | None = None,
         ignore_server_ids: Iterable[int] = (),
@@ -340,7 +338,7 @@ class Channel:
         source: Source,
         *,
         secret: bytes | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: TlsContext | None = None,
         ignore_server_ids: Iterable[int] | None = None,
         failed_source: int = 0,
     ) -> None:

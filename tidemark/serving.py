@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from replication.link import LinkOptions, Listener
+from replication.link import LinkOptions, Listener, TlsContext
 from replication.protocol.handshake import check_secret
 from tidemark.channel import parse_address
 from tidemark.database import Database
-
-if TYPE_CHECKING:
-    import ssl
 
 
 class Serving:
     """A store that is being served. Use it with `with`, or close it; closing the store closes it too."""
 
-    def __init__(self, db: Database, address: tuple[str, int], secret: bytes, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, db: Database, address: tuple[str, int], secret: bytes, tls: TlsContext | None) -> None:
         """See `serve`."""
         db.check_usable()
         endpoint = db.endpoint
@@ -55,7 +52,7 @@ class Serving:
         }
 
 
-def serve(db: Database, address: str | tuple[str, int], secret: bytes, tls: ssl.SSLContext | None = None) -> Serving:
+def serve(db: Database, address: str | tuple[str, int], secret: bytes, tls: TlsContext | None = None) -> Serving:
     """Offer the binlog of an open store to replicas, until the result is closed, or the store.
 
     address: where to listen, "host:port"; port 0 takes a free one, which `Serving.address` tells. secret: 16 bytes or

@@ -122,7 +122,7 @@ def test_what_a_room_registers_is_found_by_every_name_of_the_variable() -> None:
     assert status.variables()["Ndb_replica_max_replicated_epoch"] == 22
     assert status.value("Ndb_slave_max_replicated_epoch") == status.value("replica_max_replicated_epoch") == 22
     assert status.value("Ndb_conflict_fn_max") == 0, "staged until its epoch transaction commits"
-    status.counters.commit()
+    counters.commit()
     assert status.value("ndb_conflict_fn_max") == 3
     with pytest.raises(KeyError):
         status.value("Ndb_nothing")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
 from tidemark.cli.output import bar, json_option, memory_option, one_line, reported, say, to_json, tree_lines
 
 if TYPE_CHECKING:
+    from replication.link import TlsContext
     from tidemark.channel import Channel
 
 POLL_SECONDS = 0.05
@@ -55,10 +55,10 @@ def _secret_of(path: Path | None) -> bytes:
     return path.read_bytes().rstrip(b"\r\n")
 
 
-def _context(make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+def _context(make: Callable[[], TlsContext]) -> TlsContext:
     try:
         return make()
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:
         raise click.UsageError(f"TLS with these files is not possible: {error}") from error
 
 
@@ -146,7 +146,6 @@ def serve(
     say(found, as_json, lambda: [f"stopped at {found['binlog']['file']}:{found['binlog']['position']}"])
 
 
-# Those that `replicate_mysql` has beside the ones here.
 @click.command(short_help="Follow a store that is served, or a MySQL or MariaDB server.")
 @click.argument("source")
 @click.argument("store", type=click.Path(path_type=Path, file_okay=False))
