@@ -91,6 +91,8 @@ class AttachedBinlog:
         self._newest_epoch = newest_epoch
         self._turn = threading.RLock()  # who writes epochs
         self.on_written: list[Callable[[], None]] = []
+        self.on_epoch: list[Callable[[int], None]] = []
+        self.newest_epoch = 0  # that stands in the files
         self._pins: dict[object, Position] = {}
         self._counters = dict.fromkeys(("epochs", "incidents", "statements", "rows"), 0)
         self._written = self._handled = self._latest_rows = 0
@@ -144,7 +146,7 @@ class AttachedBinlog:
         # Whatever the binlog has was durable in the log before.
         is_ahead = tail.epoch >= epochs.current or tail.changed_epoch > self._newest_epoch
         if not (is_apart or has_gap or is_ahead):
-            self._written = self._handled = tail.epoch
+            self._written = self._handled = self.newest_epoch = tail.epoch
             self._injector.passed_over = deque(tail.statements)
             return
         if tail.end is not None and int(gci_of(tail.epoch)) >= GCI_MAX:
@@ -309,12 +311,15 @@ class AttachedBinlog:
     def _note(self, written: WrittenEpoch) -> None:
         rows = sum(map(sum, written.counts.rows.values()))
         self._counters["epochs"] += 1
+        self.newest_epoch = written.epoch
         self._counters["rows"] += rows
         self._counters["statements"] += written.counts.statements
         self._epoch_file = written.end.file
         self._rows.note(written)
         if rows:
             self._latest_rows = written.epoch
+        for call in list(self.on_epoch):
+            call(written.epoch)
         if self._values["extra_logging"] > 1:
             _log.info("epoch %d: %d rows, %s to %s", written.epoch, rows, tuple(written.start), tuple(written.end))
 
@@ -328,6 +333,16 @@ class AttachedBinlog:
             self.writer.sync()
             self._counters["incidents"] += 1
         _log.warning("incident in the binlog: %s", message)
+
+    @property
+    def base(self) -> str:
+        """The base name of its files."""
+        return self.writer.index.base
+
+    @property
+    def handled_epoch(self) -> int:
+        """The newest closed epoch whose changes, if any are logged, stand before `writer.end`."""
+        return self._handled
 
     def durable_end(self) -> Position:
         """Where what may be served ends. Durable: all before it, on return."""
