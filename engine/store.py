@@ -297,6 +297,7 @@ class Store(Transactions):
             if self.follows_log:
                 self.epochs.close()
             fill = self.log.room(words)
+            ticket = self.log.sequence  # the end of an epoch ends the group
             if mark is not None:
                 mark()
             self.epochs.used()
@@ -323,7 +324,6 @@ class Store(Transactions):
                     is_seen = True
                 except KeyboardInterrupt as error:
                     interrupt = error
-            ticket = self.log.sequence
         if interrupt is not None:
             raise interrupt
         self.log.wait(ticket)

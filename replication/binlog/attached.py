@@ -88,7 +88,7 @@ class AttachedBinlog:
         self._files = files
         self._values = dict(values)
         self._lcp_epoch = lcp_epoch
-        self._newest_epoch = newest_epoch
+        self._store_epoch = newest_epoch
         self._turn = threading.RLock()  # who writes epochs
         self.on_written: list[Callable[[], None]] = []
         self.on_epoch: list[Callable[[int], None]] = []
@@ -144,7 +144,7 @@ class AttachedBinlog:
         tail, lost_epoch = self._find_tail()
         has_gap = tail.epoch < lost_epoch <= self._lcp_epoch
         # Whatever the binlog has was durable in the log before.
-        is_ahead = tail.epoch >= epochs.current or tail.changed_epoch > self._newest_epoch
+        is_ahead = tail.epoch >= epochs.current or tail.changed_epoch > self._store_epoch
         if not (is_apart or has_gap or is_ahead):
             self._written = self._handled = self.newest_epoch = tail.epoch
             self._injector.passed_over = deque(tail.statements)
