@@ -47,9 +47,7 @@ def test_kinds_of_small_transactions_are_gathered_and_each_key_keeps_its_order(d
             rows[key] = after
         wanted[key].append(("memory", before, after))
         done.append(("memory", before, after))
-    parts = [
-        part for _, parts in read_all(db, follower(db, files)) for part in parts if isinstance(part, RowChanges)
-    ]
+    parts = [part for _, parts in read_all(db, follower(db, files)) for part in parts if isinstance(part, RowChanges)]
     found = [each for part in parts for each in nets(part)]
     by_key = defaultdict(list)
     for each in found:
