@@ -1,4 +1,4 @@
-"""`python -m bench.large_epoch [--rows N ...] [--quick] [--out DIR]`: memory for an epoch larger than memory in the binlog.
+"""`python -m bench.large_epoch [--rows N ...] [--quick] [--out DIR]`: what memory the binlog takes for a large epoch.
 
 One transaction inserts N rows, spooled, and another updates them all; the binlog has whole images. What is looked at is
 the step behind the commit, when the epoch is read back from log and spool file and written into the binlog: resident
@@ -66,6 +66,7 @@ def run(folder: Path, rows: int) -> list[Figure]:
         background=False,
         data_memory=f"{memory_mib} MiB",
         redo_log="256 MiB",
+        transaction_memory="16 MiB",
         transaction_limit="16 GiB",
         durability="epoch",
         **options,  # type: ignore[arg-type]  # a dict of them has one type

@@ -133,7 +133,6 @@ def _binlog(name: str) -> None:
         test_attached,
         test_attached_back,
         test_attached_crash,
-        test_attached_overload,
         test_binlog_bytes,
     )
 

@@ -10,7 +10,7 @@ import pytest
 import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
 from engine.log.row_changes import RowChanges
-from tests.log.test_follower import COLUMNS, capture, follower, followed, nets, read_all
+from tests.log.test_follower import COLUMNS, capture, followed, follower, nets, read_all
 
 SEED = 55_210
 
