@@ -3,8 +3,8 @@
 The same updates at random keys run on stores that differ in nothing but their binlog: none, one with the default
 images (binlog_type 2), one with whole images (7). Single updates are transactions of their own, of one thread or of
 four, durable with their epoch or each before its commit returns; batches are `update_many` of 10,000 rows. Counted:
-rows per second until the last call returns, seconds per row until the binlog has all of it, bytes of REDO log and of
-binlog for each row. Rounds are interleaved; medians are shown.
+rows per second until the last call returns, time and processor time (all threads) per row until the binlog has all of
+it, bytes of REDO log and of binlog for each row. Rounds are interleaved; medians are shown.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Figure:
     rows: int
     rows_per_second: float
     us_per_row_logged: float  # until the binlog has it
+    cpu_us_per_row: float  # of all threads, until then
     redo_bytes: float
     binlog_bytes: float
 
@@ -108,7 +109,7 @@ def measure(site: Site, work: tuple[str, str, int, bool], keys: np.ndarray, valu
     name, kind, threads, is_durable = work
     site.settle()
     redo, binlog = site.sizes()
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.process_time()
     if kind == SINGLE:
         # No key twice in two threads: waiting for each other's locks is not what is measured.
         shares = [keys[keys % threads == number].tolist() for number in range(threads)]
@@ -119,7 +120,7 @@ def measure(site: Site, work: tuple[str, str, int, bool], keys: np.ndarray, valu
             site.table.update_many(pa.table({"id": some, "b": np.arange(len(some)) + value}))
     returned = time.perf_counter() - began
     site.settle()
-    logged = time.perf_counter() - began
+    logged, cpu = time.perf_counter() - began, time.process_time() - began_cpu
     redo_after, binlog_after = site.sizes()
     count = len(keys)
     return Figure(
@@ -128,6 +129,7 @@ def measure(site: Site, work: tuple[str, str, int, bool], keys: np.ndarray, valu
         count,
         count / returned,
         logged / count * 1e6,
+        cpu / count * 1e6,
         (redo_after - redo) / count,
         (binlog_after - binlog) / count,
     )
@@ -157,8 +159,9 @@ def run(folder: Path, scale: Scale, rounds: int) -> list[Figure]:
 def table_of(figures: list[Figure]) -> str:
     """Medians as a table in Markdown."""
     lines = [
-        "| updates | binlog | rows/s | µs a row until the binlog has it | REDO bytes a row | binlog bytes a row |",
-        "|---|---|---|---|---|---|",
+        "| updates | binlog | rows/s | µs a row until the binlog has it | of processor time | REDO bytes a row |"
+        " binlog bytes a row |",
+        "|---|---|---|---|---|---|---|",
     ]
     for work in (each[0] for each in WORKS):
         for name in OPTIONS:
@@ -169,6 +172,7 @@ def table_of(figures: list[Figure]) -> str:
 
             lines.append(
                 f"| {work} | {name} | {median('rows_per_second'):,.0f} | {median('us_per_row_logged'):.2f} |"
+                f" {median('cpu_us_per_row'):.2f} |"
                 f" {median('redo_bytes'):.0f} | {median('binlog_bytes'):.0f} |"
             )
     return "\n".join(lines)

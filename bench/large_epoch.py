@@ -59,7 +59,7 @@ def logged(db: Any, rows: int, work: str, folder: Path) -> Figure:
 def run(folder: Path, rows: int) -> list[Figure]:
     """Insert and update so many rows, each in one transaction."""
     options = {"log_bin": "binlog", "server_id": 1, "log_updated_only": False, "log_update_as_write": False}
-    memory_mib = 64 + rows * 160 // (1 << 20)
+    memory_mib = 64 + rows * 288 // (1 << 20)
     found = []
     with tm.open(
         folder,
