@@ -230,3 +230,15 @@ def test_f67_damage_met_by_a_reader_names_file_and_position():
     behind = transactions_in(db._files, start=Position("binlog.000002", b.FIRST_POSITION))
     assert behind[-1].rows[0].after["id"] == 50
     db.close()
+
+
+def test_f67_file_cut_between_two_transactions_is_not_read_over():
+    """A file that lost whole transactions at its end had nothing torn in it: readers went on with the next one."""
+    contents, (truth, _), rows = history(False)
+    for number, kept in (("1", 157), ("2", 157)):
+        name = f"binlog/binlog.00000{number}"
+        cut = {**contents, name: contents[name][:kept]}
+        files = MemoryFiles.from_snapshot(cut)
+        with pytest.raises(BinlogDamaged, match="was ended"):
+            transactions_in(files)
+        assert judge(cut, truth, rows) == "damage for readers"
