@@ -163,15 +163,15 @@ class Database(SchemaCalls):
     def transaction(self, log_exclusive_reads: bool | None = None) -> Transaction:
         """Begin a transaction of this thread; use it with `with`.
 
-        log_exclusive_reads: whether rows it reads with an exclusive lock travel to other sites as read, so that they
-        conflict there; None is what the option of the store says. Raises: StoreFailed, RedoOverloaded, MemoryExhausted.
+        log_exclusive_reads: whether its reads with an exclusive lock go into the binlog; None: as the option says.
+        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, MemoryExhausted.
         """
-        txn = self._store.begin(kind=Transaction)
-        if log_exclusive_reads is not None:
-            txn.tracks_reads = log_exclusive_reads
-        elif self._binlog is not None:
-            txn.tracks_reads = self._binlog.tracks_reads
-        return txn
+        binlog = self._binlog
+        if binlog is not None and (binlog.tracks_reads if log_exclusive_reads is None else log_exclusive_reads):
+            from tidemark.read_tracking import TrackingTransaction
+
+            return self._store.begin(kind=TrackingTransaction)
+        return self._store.begin(kind=Transaction)
 
     def run(self, work: Callable[[Transaction], R], retries: int = 5) -> R:
         """Run work(txn) and commit; again, up to `retries` times, when the transaction was rolled back by a Retryable
