@@ -282,7 +282,7 @@ class Making:
         if key not in rows or r.random() < 0.25:
             if key in rows:
                 return []
-            rows[key] = row
+            rows[key] = list(row)
             return [{"op": "insert", **place, "row": row}]
         of_key = dict(zip(table.key, key, strict=True))
         draw = r.random()
