@@ -172,12 +172,12 @@ class Database(SchemaCalls):
         conflict there; None is what the option of the store says. Raises: StoreFailed, RedoOverloaded,
         BinlogOverloaded, MemoryExhausted.
         """
-        txn = self._store.begin(kind=Transaction)
-        if log_exclusive_reads is not None:
-            txn.tracks_reads = log_exclusive_reads
-        elif self._binlog is not None:
-            txn.tracks_reads = self._binlog.tracks_reads
-        return txn
+        binlog = self._binlog
+        if binlog is not None and (binlog.tracks_reads if log_exclusive_reads is None else log_exclusive_reads):
+            from tidemark.read_tracking import TrackingTransaction
+
+            return self._store.begin(kind=TrackingTransaction)
+        return self._store.begin(kind=Transaction)
 
     def run(self, work: Callable[[Transaction], R], retries: int = 5) -> R:
         """Run work(txn) and commit; again, up to `retries` times, when the transaction was rolled back by a Retryable

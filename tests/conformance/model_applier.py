@@ -242,6 +242,8 @@ class OnePass:
         if row is None:
             given = dict(zip(self.site.definitions[event.table].primary_key, event.key, strict=True))
             values = row_of(self.site.definitions[event.table], given | (event.after or {}))
+            if values is None:
+                raise Stopped(OTHER)
             rows[event.key] = ModelRow(values, self.source_id, self.site.open.number)
             return None
         if decision.operation is Operation.DELETE:

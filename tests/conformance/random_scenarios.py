@@ -282,7 +282,7 @@ class Making:
         if key not in rows or r.random() < 0.25:
             if key in rows:
                 return []
-            rows[key] = row
+            rows[key] = list(row)
             return [{"op": "insert", **place, "row": row}]
         of_key = dict(zip(table.key, key, strict=True))
         draw = r.random()
@@ -347,17 +347,18 @@ def _expected(making: Making, name: str) -> dict[str, Any]:
 
 
 # --- comparing ------------------------------------------------------------------------------------
-_OF_A_SITE = {"MASTER_EPOCH", "SOURCE_EPOCH", "ORIG_TRANSID"}
+_OF_A_SITE = {"MASTER_EPOCH", "SOURCE_EPOCH", "ORIG_TRANSID", "COUNT"}
 
 
 def shown(rows: list[tuple[str, dict[str, Any]]]) -> Counter[Any]:
     """Exceptions rows; numbers of epochs and transactions are each site's own, but rows of one transaction stay
-    together.
+    together. Rows of one epoch come in any order, so their counts stand for themselves.
     """
     kept: Counter[Any] = Counter()
     by_transaction: dict[Any, Counter[Any]] = {}
     for table, row in rows:
         own = {name.upper().removeprefix("NDB$"): value for name, value in row.items()}
+        kept[table, list(row.values())[3]] += 1
         values = (table, tuple((name, value) for name, value in own.items() if name not in _OF_A_SITE))
         by_transaction.setdefault(own.get("ORIG_TRANSID"), Counter())[values] += 1
         kept[values] += 1
