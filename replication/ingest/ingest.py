@@ -181,7 +181,7 @@ class Ingest:
         if start == COPY:
             self._state = "copying"
             work = copy.Copy(client, self._db, self._store, options.wanted, self._count)
-            self._standing = work.run(Standing(self.source, server_id, "", 0, standing.COPYING), found is not None)
+            self._standing = work.run(found or Standing(self.source, server_id, "", 0, state=standing.COPYING))
             return
         if isinstance(start, tuple):
             file, position = start
@@ -209,7 +209,7 @@ class Ingest:
             if self._stop.is_set():
                 return
             self._state = "streaming"
-            self._apply(prefetch, TransactionReader(stream.file, at.position), applier)
+            self._apply(prefetch, TransactionReader(at.file, at.position, at.file_created_s), applier)
         finally:
             prefetch.close()
             applier.give_up()
