@@ -98,8 +98,9 @@ def _execute(store: Store, statement: s.Statement) -> int:
         return _drop(store, statement.table)
     if isinstance(statement, s.RenameTable):
         return _rename(store, statement)
-    if isinstance(statement, s.TableChange):
-        return _ALTERATIONS[type(statement)](store, _definition(store, name), statement)
+    alter = _ALTERATIONS.get(type(statement))
+    if alter is not None and isinstance(statement, s.TableChange):
+        return alter(store, _definition(store, name), statement)
     raise Unsupported(f"a statement of kind {type(statement).__name__} is not replicated; make it at each site")
 
 

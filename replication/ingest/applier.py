@@ -203,7 +203,7 @@ class Applier:
         if (origin.file, origin.position) in self._skipped:
             steps = []
         else:
-            steps = schema.steps_of(step.text, step.database, self._wanted, origin)
+            steps = schema.steps_of(step.text, step.database, self._wanted, origin, self._store)
         if not steps:
             if step.place is not None:
                 self._commit(step.place, is_transaction=False)
