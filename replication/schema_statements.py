@@ -98,9 +98,8 @@ def _execute(store: Store, statement: s.Statement) -> int:
         return _drop(store, statement.table)
     if isinstance(statement, s.RenameTable):
         return _rename(store, statement)
-    alter = _ALTERATIONS.get(type(statement))
-    if alter is not None and isinstance(statement, s.TableChange):
-        return alter(store, _definition(store, name), statement)
+    if isinstance(statement, s.TableChange) and type(statement) in _ALTERATIONS:
+        return _ALTERATIONS[type(statement)](store, _definition(store, name), statement)
     raise Unsupported(f"a statement of kind {type(statement).__name__} is not replicated; make it at each site")
 
 

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from engine.store import Store
     from engine.transaction import Transaction
 
-_TABLES = """SELECT t.table_schema, t.table_name, EXISTS(SELECT 1 FROM information_schema.table_constraints c
-    WHERE c.table_schema = t.table_schema AND c.table_name = t.table_name AND c.constraint_type = 'PRIMARY KEY')
+# Of keys, not of constraints: these are shown to nobody who may only read.
+_TABLES = """SELECT t.table_schema, t.table_name, EXISTS(SELECT 1 FROM information_schema.statistics k
+    WHERE k.table_schema = t.table_schema AND k.table_name = t.table_name AND k.index_name = 'PRIMARY')
     FROM information_schema.tables t WHERE t.table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')
     ORDER BY t.table_schema, t.table_name"""
 _ENGINES = """SELECT t.table_schema, t.table_name, t.engine, e.transactions FROM information_schema.tables t

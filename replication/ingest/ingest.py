@@ -221,6 +221,8 @@ class Ingest:
             if raw is None:
                 break
             step = reader.step(raw)
+            if not applier.standing.file_created_s and applier.is_idle:
+                applier.begin_in(reader.file, reader.created_s)
             if step is not None:
                 applier.step(step)
             self._seen_s = reader.timestamp_s

@@ -104,9 +104,7 @@ def steps_of(text: str, database: str, wanted: Filter, origin: Origin, store: St
     if _HARMLESS.match(text):
         return []
     try:
-        return [
-            each for step in _steps(text, database, wanted) for each in (_like(step, store) if store else [step])
-        ]
+        return [each for step in _steps(text, database, wanted) for each in (_like(step, store) if store else [step])]
     except Rejected as error:
         if not _may_concern(text, database, wanted):
             return []
