@@ -21,7 +21,7 @@ READ_BYTES = 256 << 10
 HEARTBEAT_S = 5
 SILENCES_MAX = 4  # heartbeats that may be missing
 POSITION_MAX = (1 << 32) - 1  # what a server can be asked for
-# Connections lost, refused for the moment (1040, 1203), ended by the server (1053, 1317, 1927, 3169); locks (1205, 1213).
+# Connections lost, refused for the moment (1040, 1203), ended (1053, 1317, 1927, 3169); locks (1205, 1213).
 _LOST = (2002, 2003, 2006, 2013, 2014, 1053, 1927, 1040, 1203, 1317, 3169, 1205, 1213)
 _REFUSED_LOGIN = (1044, 1045, 1251, 1698, 2059)
 _NO_POSITION = (1236, 1220)
