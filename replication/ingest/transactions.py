@@ -40,6 +40,10 @@ _REFUSED = {
 }
 
 
+# Written between transactions, some of them behind the last one: with them the position is where the binlog ends.
+_MARKS = (b.PREVIOUS_GTIDS_EVENT, 161, 163)
+
+
 class Place(NamedTuple):
     """A position between transactions, the GTID of what ends there ("" if it has none), and when that was committed and
     the file begun (seconds since 1970, 0 if nobody says).
@@ -138,6 +142,8 @@ class TransactionReader:
         if isinstance(event, e.Other) and not header.flags & b.FLAG_IGNORABLE:
             if event.type not in b.IDLE_EVENTS and event.type != b.MARIADB_GTID_EVENT:
                 raise _refused(origin, f"an event of type {event.type}", "copy the tables anew from behind it")
+        if header.type in _MARKS and not self._is_open:
+            return Moved(Place(self.file, self.position, "", header.timestamp_s, self.created_s))
         self._begin(event, origin)
         return None
 

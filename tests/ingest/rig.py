@@ -197,3 +197,16 @@ def assert_same(db: tm.Database, source: Source, *tables: str) -> None:
         there = [_unpacked(row, kinds) for row in rows_at(source, table, columns)]
         wrong = [pair for pair in zip(here, there, strict=False) if pair[0] != pair[1]]
         assert here == there, (table, columns, len(here), len(there), wrong[:3])
+
+
+TABLES = ("d.a", "d.b", "e.c")
+
+
+def make_tables(source: Source, rows: int = 0) -> None:
+    source.sql(
+        "CREATE TABLE d.a (id INT PRIMARY KEY, n INT, t VARCHAR(40), KEY n (n));"
+        "CREATE TABLE d.b (k VARCHAR(20), p INT, v DOUBLE, PRIMARY KEY (k, p), UNIQUE KEY u (v));"
+        "CREATE TABLE e.c (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, j TEXT);"
+    )
+    if rows:
+        source.sql(f"INSERT INTO d.a SELECT seq, seq * 7, CONCAT('r', seq) FROM seq_1_to_{rows};")
