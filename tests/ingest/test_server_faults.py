@@ -16,6 +16,7 @@ import pytest
 
 import tidemark as tm
 from replication.ingest.address import Tls
+from replication.ingest.applier import Applier
 from replication.ingest.standing import read_standing
 from tests.ingest.rig import (
     OPTIONS,
@@ -86,6 +87,27 @@ def test_dump_that_the_server_ends_is_begun_again(
             )
         wait_for(db, source, running)
         assert running.status()["reconnects"] >= 3
+    assert_same(db, source, *TABLES)
+
+
+def test_full_store_ends_the_ingest_and_a_busy_one_is_tried_again(
+    db: tm.Database, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_tables(source, 10)
+    take_in(db, source)
+    source.sql("UPDATE d.a SET n = 0;")
+    real, errors = Applier.flush, [tm.LockTimeout("row is locked; try again"), tm.MemoryExhausted("full; add some")]
+
+    def flush(self: Applier) -> None:
+        if errors and not self.is_idle:
+            raise errors.pop(0)
+        real(self)
+
+    monkeypatch.setattr(Applier, "flush", flush)
+    with pytest.raises(tm.MemoryExhausted):
+        take_in(db, source)
+    take_in(db, source)
+    assert not errors
     assert_same(db, source, *TABLES)
 
 
