@@ -112,8 +112,12 @@ class _Parser(ColumnReader):
         keys: list[tuple[str, IndexDefinition]] = []
         self.in_parentheses(lambda: self.create_item(columns, keys))
         while self.next.kind != END and self.next.text not in (*_TABLE_END, ";"):
-            if self.next.text == "SELECT" or self.has("WITH", "SYSTEM", "VERSIONING"):
+            if self.next.text == "SELECT":
                 raise self.wrong()
+            if self.has("WITH", "SYSTEM", "VERSIONING"):
+                raise Unsupported(
+                    f"table {table} is WITH SYSTEM VERSIONING: its history is not replicated", table=table
+                )
             self.take()  # ENGINE=, CHARSET=, COMMENT= and their like
         primary = next((key for kind, key in keys if kind == "PRIMARY"), None)
         if primary is None:
