@@ -141,7 +141,7 @@ class StoreApplier:
         self._endpoint = endpoint
         self._options = options
         self.applier = _ReturningApplier(endpoint.store, endpoint.settings, options, counters)
-        self.applier.returned = endpoint.reach.returned  # type: ignore[method-assign]
+        self.applier.returned = endpoint.reach.returned
         self.counts = dict.fromkeys(API_COUNTS, 0)
         self.rows = 0  # of the transaction applied last
         self.epoch = 0  # of its source

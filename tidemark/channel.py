@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from engine.errors import PeerRefused, Rejected, SchemaInvalid
+from engine.options import parse_size
 from replication.applier.applier import ApplierOptions
 from replication.channel import DEFAULT_NAME, ChannelOptions, ReplicaChannel, check_name
 from replication.conflict.roles import Role
@@ -37,6 +38,7 @@ class ChannelKeywords(TypedDict, total=False):
     replica_allow_batching: bool
     replica_batch_size: Size
     replica_transaction_retries: int
+    max_relay_log_size: Size
     clear_apply_status: bool
     allow_skip_epoch: bool
 
@@ -143,6 +145,7 @@ class Channel:
             replicate_do=tuple((replicate_do,) if isinstance(replicate_do, str) else replicate_do),
             replicate_ignore=tuple((replicate_ignore,) if isinstance(replicate_ignore, str) else replicate_ignore),
             clear_apply_status=self._values["clear_apply_status"],
+            relay_file_bytes=parse_size("max_relay_log_size", self._values["max_relay_log_size"]),
             heartbeat_ms=heartbeat_ms,
             failed_source=failed_source,
         )

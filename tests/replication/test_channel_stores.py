@@ -1,4 +1,4 @@
-"""Channels between real stores of one process: what reaches a replica, once and in order; circles, chains, fail-over."""
+"""Channels between real stores of one process: what reaches a replica, once, in order; circles, chains, fail-over."""
 
 from __future__ import annotations
 
