@@ -10,7 +10,8 @@ have different names and count apart, and what status shows is the sum.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -308,6 +309,16 @@ class Endpoint:
             keep,
             self._own_functions,
         )
+
+    @contextmanager
+    def kept_binlog(self) -> Iterator[None]:
+        """Nothing of the binlog from here on is purged meanwhile. Raises: Rejected without a binlog."""
+        binlog, holder = self.log(), object()
+        binlog.pin(holder, binlog.writer.end)
+        try:
+            yield
+        finally:
+            binlog.unpin(holder)
 
     def _own_functions(self) -> Settings:
         rows = [each for each in self.replication_rows() if each.conflict_fn is not None]

@@ -9,16 +9,17 @@ Threads: a receiver and an applier, each started and stopped apart. Without them
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
-from engine.errors import PeerRefused, Rejected, SchemaInvalid
+from engine.errors import PeerRefused, Rejected, SchemaInvalid, Unsupported
 from engine.options import parse_size
 from replication.applier.applier import ApplierOptions
 from replication.channel import DEFAULT_NAME, ChannelOptions, ReplicaChannel, check_name
 from replication.conflict.roles import Role
 from replication.endpoint import Endpoint, check_source, rows_of_settings
+from replication.first_copy import CopyTarget, copy_within, is_broken_off, wanted_of
 from replication.link import LinkOptions, TlsContext
 from replication.protocol.handshake import check_secret
 from replication.protocol.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, Settings
@@ -108,6 +109,8 @@ class Channel:
         secret: bytes | None = None,
         tls: TlsContext | None = None,
         skip_start: bool = True,
+        copy: bool = False,
+        progress: Callable[[int, int, str], None] | None = None,
         conflict_role: Role | str | int | None = None,
         ignore_server_ids: Iterable[int] = (),
         replicate_do: Iterable[str] = (),
@@ -121,6 +124,9 @@ class Channel:
         source: an open store that has a `log_bin`, or the address ("host:port") of one that is served (`tm.serve`),
             with the `secret` (16 bytes or more) it is served with and, if it wants TLS, a client's context.
         name: a replica may have several channels, each with a name and a source of its own.
+        copy: the first time, copy all tables of the source, as at the end of one epoch, into a replica that has none of
+            them, and go on behind it; returns when that is done. A copy that was broken off begins anew. progress:
+            called with (rows copied, rows in all, "rows").
         conflict_role: of the replica, for NDB$EPOCH2: NONE, PRIMARY, SECONDARY or PASS; None leaves it as it is.
         ignore_server_ids: servers whose changes are passed over.
         replicate_do, replicate_ignore: patterns like shop.% of the tables that are applied, or not.
@@ -158,6 +164,10 @@ class Channel:
             self._check()
             if conflict_role is not None:
                 self.conflict_role = conflict_role
+            if copy:
+                self._copy(progress)
+            elif is_broken_off(own.files):
+                raise Rejected("a first copy of this replica was broken off; make the channel with copy=True")
             if not skip_start:
                 self.start()
         except BaseException:
@@ -187,6 +197,19 @@ class Channel:
         """What the conflict functions ask of channels. Raises: SchemaInvalid."""
         peer = (link or self._link).store
         self._own.check_channels(None if peer is None else (peer.replication_rows(), peer.site.server_id))
+
+    def _copy(self, progress: Callable[[int, int, str], None] | None) -> None:
+        """The first copy, unless the replica has one. Durable: all of it, on return."""
+        store, own = self._link.store, self._own
+        if store is None:
+            raise Unsupported("a first copy is made from a store of the same process")
+        source_id = store.site.server_id
+        target = CopyTarget(own.store, own.files, own.site.server_id, source_id, progress)
+        is_positioned = any(row.server_id == source_id for row in own.positions(self.name).rows())
+        if target.begin(is_positioned):
+            self.replica.discard_relay()
+            with store.kept_binlog():
+                copy_within(store.store, wanted_of(self._options.replicate_do, self._options.replicate_ignore), target)
 
     def _learn(self, told: Settings) -> None:
         """What a source far away says of its conflict functions. Raises: PeerRefused."""
