@@ -245,12 +245,12 @@ class CopyTarget:
             self._store.clock.sleep(RETRY_PAUSE_SECONDS)
 
 
-def copy_within(store: Store, wanted: Filter, target: CopyTarget) -> None:
+def copy_within(store: Store, wanted: Filter, take: Callable[[Copied], None]) -> None:
     """A copy from a store of the same process. Raises: as both sides do."""
     items = copy_of(store, wanted)
     try:
         for item in items:
-            target.take(item)
+            take(item)
     finally:
         items.close()
 

@@ -13,15 +13,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
-from engine.errors import PeerRefused, Rejected, SchemaInvalid, Unsupported
+from engine.errors import PeerRefused, Rejected, SchemaInvalid
 from engine.options import parse_size
 from replication.applier.applier import ApplierOptions
 from replication.channel import DEFAULT_NAME, ChannelOptions, ReplicaChannel, check_name
 from replication.conflict.roles import Role
 from replication.endpoint import Endpoint, check_source, rows_of_settings
-from replication.first_copy import CopyTarget, copy_within, is_broken_off, wanted_of
-from replication.link import LinkOptions, TlsContext
-from replication.protocol.handshake import check_secret
+from replication.first_copy import Copied, CopyTarget, copy_within, is_broken_off, wanted_of
+from replication.link import Caller, LinkOptions, TlsContext
+from replication.protocol.copying import pack_request
+from replication.protocol.handshake import Site, check_secret
 from replication.protocol.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, Settings
 from replication.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
 from replication.settings.options import settings, validated
@@ -200,16 +201,29 @@ class Channel:
 
     def _copy(self, progress: Callable[[int, int, str], None] | None) -> None:
         """The first copy, unless the replica has one. Durable: all of it, on return."""
-        store, own = self._link.store, self._own
-        if store is None:
-            raise Unsupported("a first copy is made from a store of the same process")
-        source_id = store.site.server_id
-        target = CopyTarget(own.store, own.files, own.site.server_id, source_id, progress)
-        is_positioned = any(row.server_id == source_id for row in own.positions(self.name).rows())
-        if target.begin(is_positioned):
+        link, own, options = self._link, self._own, self._options
+
+        def begin(source: Site) -> Callable[[Copied], None] | None:
+            target = CopyTarget(own.store, own.files, own.site.server_id, source.server_id, progress)
+            if not target.begin(any(row.server_id == source.server_id for row in own.positions(self.name).rows())):
+                return None
             self.replica.discard_relay()
-            with store.kept_binlog():
-                copy_within(store.store, wanted_of(self._options.replicate_do, self._options.replicate_ignore), target)
+            return target.take
+
+        if link.store is not None:
+            take = begin(link.store.site)
+            if take is not None:
+                with link.store.kept_binlog():
+                    copy_within(link.store.store, wanted_of(options.replicate_do, options.replicate_ignore), take)
+            return
+        assert link.address is not None
+        if not is_broken_off(own.files) and self.replica.relay.durable is not None:
+            return  # it has gone on behind its copy already; the source need not be there
+        caller = Caller(link.address, LinkOptions(own.site, link.secret, link.tls), own.clock)
+        try:
+            caller.copy(pack_request(options.replicate_do, options.replicate_ignore), begin)
+        finally:
+            caller.close()
 
     def _learn(self, told: Settings) -> None:
         """What a source far away says of its conflict functions. Raises: PeerRefused."""
