@@ -231,18 +231,22 @@ class CopyTarget:
     def _run(self, any_value: int, author: int, work: Callable[[Transaction], Any]) -> None:
         """One transaction; again where it was rolled back by a Retryable."""
         for attempt in range(RETRIES + 1):
-            txn: Transaction | None = None
             try:
-                txn = self._store.begin(any_value, author)
-                work(txn)
-                txn.commit(False)
+                self._try(any_value, author, work)
                 return
-            except BaseException as error:
-                if txn is not None:
-                    txn.rollback()
-                if not isinstance(error, Retryable) or attempt == RETRIES:
+            except Retryable:
+                if attempt == RETRIES:
                     raise
-            self._store.clock.sleep(RETRY_PAUSE_SECONDS)
+                self._store.clock.sleep(RETRY_PAUSE_SECONDS)
+
+    def _try(self, any_value: int, author: int, work: Callable[[Transaction], Any]) -> None:
+        txn: Transaction = self._store.begin(any_value, author)
+        try:
+            work(txn)
+            txn.commit(False)
+        except BaseException:
+            txn.rollback()
+            raise
 
 
 def copy_within(store: Store, wanted: Filter, take: Callable[[Copied], None]) -> None:
