@@ -164,6 +164,10 @@ class RedoOverloaded(Retryable):
     """The REDO log is full and no local checkpoint freed it within `lock_timeout_ms`."""
 
 
+class BinlogOverloaded(Retryable):
+    """The REDO log is full of epochs that the binlog did not take within `lock_timeout_ms`."""
+
+
 class StorageFull(Retryable):
     """The disk, a quota or a file-size limit is exhausted."""
 

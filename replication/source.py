@@ -28,9 +28,11 @@ from engine.errors import (
     StoreFailed,
 )
 from engine.layout import binlog as b
+from replication.binlog.file_end import check_end
 from replication.binlog.index import BinlogIndex
 from replication.binlog.index import Position as Place
 from replication.binlog.reader import find_epoch
+from replication.binlog.scan import read_format
 from replication.binlog.stream import EventStream
 from replication.protocol.messages import Position, Settings, Start
 
@@ -264,7 +266,9 @@ class SourceBinlog:
                     return at, self._files.pread(file, at.position, min(bytes_max, limit - at.position))
                 if at.file == end.file:
                     return None
-                at = Position(self._following(at.file), b.FIRST_POSITION)
+                following = self._following(at.file)
+                check_end(self._files, file, at.file, read_format(self._files, file, at.file)[0])
+                at = Position(following, b.FIRST_POSITION)
 
     def _following(self, name: str) -> str:
         index = self._index()

@@ -12,6 +12,7 @@ from tidemark import _preflight as _preflight  # isort: skip
 
 from engine.errors import (
     BinlogDamaged,
+    BinlogOverloaded,
     CatalogDamaged,
     CheckpointMemoryExhausted,
     CommitInterrupted,
@@ -152,6 +153,7 @@ __all__ = [
     "BinlogDamaged",
     "Blob",
     "Bool",
+    "BinlogOverloaded",
     "CatalogDamaged",
     "Channel",
     "Char",

@@ -139,6 +139,7 @@ def _apply_tablespaces(store: Store, changes: list[dict[str, Any]]) -> None:
     for tablespace in space.tablespaces():
         if tablespace.definition.tablespace_id in dropped:
             space.forget(tablespace)
+            space.release(tablespace)
     for change in changes:
         if "tablespace" in change:
             definition = TablespaceDefinition.from_json(json.dumps(change["tablespace"]).encode())
