@@ -14,6 +14,7 @@ import click
 import tidemark as tm
 from engine.files import PosixFiles
 from recovery.sysfile import NAMES
+from replication.ingest.ingest import COPY
 from replication.settings.options import OF_STORE, SERVER_ID_MAX, parse_text
 from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
 from tidemark.cli.output import bar, json_option, memory_option, one_line, reported, say, to_json, tree_lines
@@ -190,8 +191,8 @@ def _replicate(
     for name in _MYSQL_ONLY:
         if wanted[name]:
             raise click.UsageError(f"--{name.replace('_', '-')} is for mysql:// sources")
-    if wanted["start"] is not None:
-        raise click.UsageError("--copy and --from-now are for mysql:// sources")
+    if wanted["start"] not in (None, COPY):
+        raise click.UsageError("--from-now is for mysql:// sources")
     secret = _secret_of(secret_file)
     options, of_channel = _options(given)
     if wanted["server_id"] is not None:
@@ -202,7 +203,7 @@ def _replicate(
 
         paths = [None if wanted[name] is None else str(wanted[name]) for name in ("tls_ca", "tls_cert", "tls_key")]
         tls = _context(lambda: client_tls(*paths))
-    with _until_told() as told, _open(store, data_memory, options, create=True) as db:
+    with _until_told() as told, _open(store, data_memory, options, create=True) as db, reported("copied") as progress:
         channel = tm.Channel(
             source,
             db,
@@ -210,6 +211,8 @@ def _replicate(
             secret=secret,
             tls=tls,
             skip_start=False,
+            copy=wanted["start"] == COPY,
+            progress=progress,
             replicate_do=wanted["tables"],
             replicate_ignore=wanted["ignored"],
             **of_channel,
