@@ -53,6 +53,7 @@ class Sysfile:
     filtered_epoch: int = 0
     undo_geometry: Geometry | None = None  # None: there is no UNDO log yet
     undo_void: UndoVoid = UndoVoid()
+    timeline: int = 0
 
 
 def read_sysfile(files: Files) -> Sysfile | None:
@@ -116,6 +117,7 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
         int(header["filtered_epoch"]),
         undo,
         UndoVoid(int(header["undo_void_sequence"]), int(header["undo_void_lsn"])),
+        int(header["timeline"]),
     )
 
 
@@ -158,6 +160,7 @@ def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> 
         header["undo_file_count"] = content.undo_geometry.file_count
     header["undo_void_sequence"] = content.undo_void.sequence
     header["undo_void_lsn"] = content.undo_void.lsn
+    header["timeline"] = content.timeline
     seal(words, words.size)
     file = copies[content.generation % 2]
     files.pwrite(file, 0, words)

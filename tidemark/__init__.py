@@ -7,6 +7,7 @@ The public names and nothing else; no mechanism lives here.
 from tidemark import _preflight as _preflight  # isort: skip
 
 from engine.errors import (
+    BackupDamaged,
     BinlogDamaged,
     CatalogDamaged,
     CheckpointMemoryExhausted,
@@ -54,6 +55,7 @@ from engine.errors import (
     RedoDamaged,
     RedoOverloaded,
     Rejected,
+    RestoreUnfinished,
     Retryable,
     RowNotFound,
     RowTooLarge,
@@ -122,6 +124,7 @@ __all__ = [
     "MAXVALUE",
     "ROWID",
     "Assembler",
+    "BackupDamaged",
     "Binary",
     "BinlogDamaged",
     "Blob",
@@ -195,6 +198,7 @@ __all__ = [
     "RedoDamaged",
     "RedoOverloaded",
     "Rejected",
+    "RestoreUnfinished",
     "Retryable",
     "RowNotFound",
     "RowTooLarge",

@@ -379,7 +379,13 @@ class Restart:
             sysfile = write_sysfile(
                 self._files,
                 copies,
-                replace(sysfile, gci=highest, durable_lsn=reader.end_lsn, durable_sequence=reader.next_sequence - 1),
+                replace(
+                    sysfile,
+                    gci=highest,
+                    durable_lsn=reader.end_lsn,
+                    durable_sequence=reader.next_sequence - 1,
+                    timeline=sysfile.timeline + 1,
+                ),
             )
             for lcp_id in control_ids(self._files):
                 if lcp_id not in {control.lcp_id for control in controls}:
