@@ -79,7 +79,9 @@ class Database(SchemaCalls):
                 leave_mark(files)  # a crash behind the cut must not find a binlog that knows more than the store
             self._opened = Restart(files, options, clock, through, progress).run()
             self._store = self._opened.store
-            self._binlog = attach(files, self._opened, settings({}) if replication is None else replication)
+            values = settings({}) if replication is None else replication
+            self._binlog = attach(files, self._opened, values)
+            self._server_id: int = values["server_id"] or 0
             self._store.make_named = call_owner(self._make_named)
             self._replication = self._replication_status()
             self._open_catalog()
@@ -227,6 +229,20 @@ class Database(SchemaCalls):
         """
         self.check_usable()
         return self._clockwork.local_checkpoint(progress).to_dict()
+
+    def backup(
+        self, place: Any, *, incremental: bool = False, verify: bool = True, progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """Back all tables up as at the end of one epoch, beside writers, to a path or a URI that pyarrow knows.
+
+        incremental: only what changed since the newest backup there. verify: read back what was written. Returns a
+        report: number, epoch, rows, bytes. Durable on return: the backup. Raises: SnapshotTooOld if writers change more
+        than `snapshot_memory` holds, StorageFull, ForeignFile, Locked, StoreFailed.
+        """
+        self.check_usable()
+        from tidemark.backup import backup
+
+        return backup(self._opened, place, self._server_id, incremental, verify, progress)
 
     def check(self, progress: Progress | None = None) -> dict[str, Any]:
         """Verify the open store beside its users: every row and index entry, local checkpoints, log, sysfile, catalog.

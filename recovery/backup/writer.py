@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine import snapshot_reads
+from engine.batch_operations import SCAN_BATCH_ROWS
 from engine.errors import Damaged, ForeignFile, SnapshotTooOld
 from engine.kernels.backup import B_NEXT, B_ROWS, append_entries
 from engine.layout.arena import F_PAGES, F_ROWS, F_SLOTS, OK, ST_SPACE
@@ -262,13 +263,13 @@ class BackupWriter:
         self, snapshot: Snapshot, table: Table, place: Place, writer: RowsWriter, live: Words
     ) -> Iterator[ScanBatch]:
         """The rows of a fragment that may go into its file, with disk parts; all are counted and noted in `live`."""
-        has_disk = table.format.has_disk
         # Of an incremental disk parts are read of changed rows only: first all rows without them.
-        columns = [table.definition.primary_key[0]] if has_disk and place.since else None
-        names = columns or list(table.format.names)
-        for batch in snapshot_reads.scan(snapshot, table, names, None, [place.fragment]):
+        is_whole = table.format.has_disk and not place.since
+        scan = snapshot_reads.fragment_scan(snapshot, table, table.by_number[place.fragment], is_whole)
+        while not scan.is_end:
+            batch = scan.next(SCAN_BATCH_ROWS)
             self._count(table, batch, writer, live, place.slots)
-            if columns is None:
+            if is_whole or not table.format.has_disk:
                 yield batch
                 continue
             changed = batch.offsets[batch.epochs() > place.since]

@@ -1,0 +1,136 @@
+"""Backups of an open store, and stores made of them: `db.backup`, `tidemark.restore` (docs/backup.md)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Unpack
+
+from engine.clock import SystemClock
+from engine.errors import Rejected
+from engine.files import PosixFiles
+from recovery.backup.manifest import find_backups
+from recovery.backup.plan import Until, check_number, make_plan
+from recovery.backup.restore import Restore
+from recovery.backup.storage import open_place
+from recovery.backup.writer import BackupWriter
+from replication.binlog.index_table import made_table
+from replication.settings.options import OpenKeywords, divided
+from replication.system_tables import NDB_APPLY_STATUS
+from tidemark.session import Transaction
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.store import Store
+    from recovery.system_restart.restart import Opened
+
+Progress = Callable[[int, int, str], None]
+Place = Any  # a path, a URI, or (pyarrow filesystem, path)
+_EPOCH_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@contextmanager
+def at_place(place: Place, create: bool = False, is_locked: bool = False) -> Iterator[Files]:
+    """The files of a place of backups, closed behind the block. is_locked: nobody else may write there meanwhile.
+
+    Raises: FileMissing, Rejected, Locked.
+    """
+    files = open_place(place, create)
+    try:
+        if is_locked:
+            files.lock()
+        files.read_errors_latch = False
+        yield files
+    finally:
+        files.close_all()
+
+
+def backup(
+    opened: Opened,
+    place: Place,
+    server_id: int,
+    incremental: bool = False,
+    verify: bool = True,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """See `Database.backup`."""
+    identity, timeline = opened.identity, opened.keeper.content.timeline
+    with at_place(place, create=True, is_locked=True) as files:
+        writer = BackupWriter(opened.store, files, identity, timeline, server_id, verify, progress)
+        return writer.run(incremental).to_dict()
+
+
+def backups(place: Place) -> dict[str, Any]:
+    """What a place holds: `backups`, newest first, each with epoch, rows and bytes; numbers of `unfinished` ones;
+    `damaged` manifests and what is wrong with each. Raises: FileMissing, Incompatible.
+    """
+    with at_place(place) as files:
+        found = find_backups(files)
+    return {
+        "backups": [each.summary() for each in found.manifests],
+        "unfinished": found.unfinished,
+        "damaged": found.damaged,
+    }
+
+
+def until_of(value: int | datetime | None) -> Until:
+    """An epoch, a time (without a zone: local time), or None for as late as can be. Raises: Rejected."""
+    if isinstance(value, datetime):
+        return Until(wall_us=int((value.astimezone(UTC) - _EPOCH_OF_TIME).total_seconds() * 1_000_000))
+    return Until() if value is None else Until(epoch=check_number(value))
+
+
+def plan(place: Place, until: int | datetime | None = None, number: int | None = None) -> dict[str, Any]:
+    """Which files `restore` with the same arguments would read, and the epoch it would reach; nothing is written.
+
+    Raises: FileMissing, BackupDamaged, ForeignFile, ValueOutOfRange if `until` cannot be reached.
+    """
+    with at_place(place) as files:
+        return make_plan(files, until_of(until), number).to_dict()
+
+
+def restore(
+    place: Place,
+    path: str | os.PathLike[str],
+    until: int | datetime | None = None,
+    *,
+    number: int | None = None,
+    apply_status: bool = False,
+    verify: bool = True,
+    progress: Progress | None = None,
+    **options: Unpack[OpenKeywords],
+) -> dict[str, Any]:
+    """Make a store, in a directory that is missing or empty, of a backup and the archived log behind it.
+
+    until: the state at the end of this epoch, or as it was at a time; None for the latest there is. number: the backup
+    to begin from, None for the newest that serves. apply_status: write the row of `mysql.ndb_apply_status` that lets a
+    replica go on behind the epoch; the store that was backed up must have had a server id. options: as of `open`; sizes
+    of the logs are those of the new store. Returns a report with `epoch` and `server_id`.
+
+    Durable on return: the store; open it as any other. Raises: Rejected if the directory is not empty, FileMissing,
+    BackupDamaged, ForeignFile, ValueOutOfRange, MemoryExhausted, StorageFull.
+    """
+    parsed = divided(options)[0]
+    with at_place(place) as source:
+        planned = make_plan(source, until_of(until), number)
+        if apply_status and not planned.manifest.server_id:
+            raise Rejected("the store that was backed up had no server_id: it is no source of a replica")
+        files = PosixFiles(path, create=True)
+        try:
+            finish = _apply_status(planned.manifest.server_id, planned.epoch) if apply_status else None
+            return Restore(source, planned, files, parsed, SystemClock(), verify, progress, finish).run().to_dict()
+        finally:
+            files.close_all()
+            files.unlock()
+
+
+def _apply_status(server_id: int, epoch: int) -> Callable[[Store], None]:
+    def write(store: Store) -> None:
+        made_table(store, NDB_APPLY_STATUS)
+        with store.begin(kind=Transaction) as txn:
+            row = {"server_id": server_id, "epoch": epoch, "log_name": "", "start_pos": 0, "end_pos": 0}
+            txn.write(NDB_APPLY_STATUS, row)
+
+    return write
