@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from engine.clock import SystemClock
 from engine.errors import Rejected
 from engine.files import PosixFiles
+from recovery.backup.archive import Archive
 from recovery.backup.manifest import find_backups
 from recovery.backup.plan import Until, check_number, make_plan
 from recovery.backup.restore import Restore
@@ -60,6 +61,27 @@ def backup(
     with at_place(place, create=True, is_locked=True) as files:
         writer = BackupWriter(opened.store, files, identity, timeline, server_id, verify, progress)
         return writer.run(incremental).to_dict()
+
+
+def begin_archive(opened: Opened, files: Files, place: Place) -> Archive:
+    """See `Database.archive`."""
+    if place is None:
+        raise Rejected("nothing is archived yet; give archive() a place, a path or a URI, the first time")
+    target = open_place(place, create=True)
+    try:
+        sysfile = opened.keeper.content
+        archive = Archive(opened.store, files, sysfile.geometry, opened.identity, sysfile.timeline, target)
+    except BaseException:
+        target.close_all()
+        raise
+    archive.name = place
+    return archive
+
+
+def same_archive(archive: Archive, place: Place) -> None:
+    """Raises: Rejected unless the store is archived to this place."""
+    if archive.name != place:
+        raise Rejected(f"the store is archived to {archive.name} until it is closed; leave the place out")
 
 
 def backups(place: Place) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from tidemark.space_report import space_report
 if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
+    from recovery.backup.archive import Archive
     from replication.check import Peer
     from replication.settings.match import ReplicationRow
 
@@ -97,6 +98,8 @@ class Database(SchemaCalls):
         )
         self._lcp.last_start_lsn = opened.controls[0].start_lsn if opened.controls else 0
         self._clockwork = Clockwork(opened, files, self._lcp, self._binlog)
+        self._archive: Archive | None = None
+        self._archive_turn = threading.Lock()
         self._control = None
         if options.background:
             # What was replayed once need not be replayed again, and what was found damaged needs a successor.
@@ -123,6 +126,8 @@ class Database(SchemaCalls):
             if self._control is not None:
                 self._control.close()
             self._clockwork.stop()
+            if self._archive is not None:
+                self._archive.close()
             store.snapshots.close_all()
             if store.failure.first is None:
                 for txn in list(store.locks.by_slot.values()):
@@ -243,6 +248,24 @@ class Database(SchemaCalls):
         from tidemark.backup import backup
 
         return backup(self._opened, place, self._server_id, incremental, verify, progress)
+
+    def archive(self, place: Any = None) -> dict[str, Any]:
+        """Copy the log of all closed epochs to a place of backups, so that any of them can be restored. The first call
+        names the place; from then on, until the store is closed, the log is not cut before it is archived.
+
+        Durable on return: every closed epoch, in the archive. Returns a report: last epoch, LSN, bytes. Raises:
+        Rejected without a place, or with another one; StorageFull, ForeignFile, StoreFailed.
+        """
+        self.check_usable()
+        from tidemark.backup import begin_archive, same_archive
+
+        with self._archive_turn:
+            if self._archive is None:
+                with self._clockwork.lcp_turn:
+                    self._archive = begin_archive(self._opened, self._files, place)
+            elif place is not None:
+                same_archive(self._archive, place)
+        return self._archive.copy()
 
     def check(self, progress: Progress | None = None) -> dict[str, Any]:
         """Verify the open store beside its users: every row and index entry, local checkpoints, log, sysfile, catalog.

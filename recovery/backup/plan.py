@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Until:
-    """Where a restore ends: at the end of an epoch, or of the last one sealed by a time; both None: as late as can be."""
+    """Where a restore ends: at the end of an epoch, or of the last one sealed by a time; both None: as late as it can."""
 
     epoch: int | None = None
     wall_us: int | None = None
@@ -68,7 +68,9 @@ def make_plan(files: Files, until: Until = Until(), number: int | None = None) -
         raise BackupDamaged(found.damaged[number])
     if not found.manifests:
         damaged = "; ".join(found.damaged.values())
-        raise FileMissing(f"there is no backup here{f' that is intact ({damaged})' if damaged else ''}; check the place")
+        raise FileMissing(
+            f"there is no backup here{f' that is intact ({damaged})' if damaged else ''}; check the place"
+        )
     if len({each.store for each in found.manifests}) > 1:
         raise ForeignFile("backups of several stores lie in one place; sort them apart")
     usable = [each for each in found.manifests if number in (None, each.number)]

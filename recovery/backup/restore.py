@@ -8,11 +8,12 @@ an opening refuses the directory (`RestoreUnfinished`), so a crash leaves nothin
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-
+from engine.disk.tablespaces import DEFAULT_BYTES, TablespaceDefinition
 from engine.errors import BackupDamaged, MemoryExhausted, Rejected
 from engine.files import LOCK_NAME
 from engine.ids import gci_of, make_epoch
@@ -32,7 +33,6 @@ from recovery.system_restart.spool import Spooled
 
 if TYPE_CHECKING:
     from engine.clock import Clock
-    from engine.disk.tablespaces import TablespaceDefinition
     from engine.file_protocol import Files
     from engine.log.reader import GroupRead
     from engine.options import Options
@@ -266,16 +266,11 @@ class Restore:
 
     def _apply_schema(self, changes: list[tuple[int, dict[str, Any]]], epoch: int) -> None:
         """Tablespaces get numbers of the new store; their data files grow as they are needed."""
-        from engine.disk.tablespaces import DEFAULT_BYTES, TablespaceDefinition
-
         kept: list[tuple[int, dict[str, Any]]] = []
         for at, change in changes:
             if "tablespace" in change:
-                made = {key: value for key, value in change["tablespace"].items() if key != "format"}
-                definition = TablespaceDefinition(
-                    0, made["name"], made["page_bytes"], made["extent_bytes"], made["autoextend"], made["limit_bytes"]
-                )
-                self._make_tablespace(definition, min(DEFAULT_BYTES, made["limit_bytes"] or DEFAULT_BYTES))
+                definition = TablespaceDefinition.from_json(json.dumps(change["tablespace"]).encode())
+                self._make_tablespace(definition, min(DEFAULT_BYTES, definition.limit_bytes or DEFAULT_BYTES))
             elif "datafile" not in change and "drop_tablespace" not in change:
                 kept.append((at, change))
         apply_schema(self._store, _Adopter(self._store), kept, epoch)

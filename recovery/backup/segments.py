@@ -183,5 +183,13 @@ def _group(words: Words, size: int, name: str, offset: int, store: bytes) -> Gro
         raise ForeignFile(f"{name} has a group of another store", file=name)
     check_version(words, name)
     header = header_of(words, GROUP)
-    fields = ("sequence", "lsn", "epoch", "wall_us", "next_txid", "transactions")
-    return GroupRead(*(int(header[field]) for field in fields), records, words)
+    return GroupRead(
+        int(header["sequence"]),
+        int(header["lsn"]),
+        int(header["epoch"]),
+        int(header["wall_us"]),
+        int(header["next_txid"]),
+        int(header["transactions"]),
+        records,
+        words,
+    )

@@ -29,7 +29,8 @@ def open_place(place: Any, create: bool = False) -> Files:
     Raises: FileMissing, Rejected, ReadOnly.
     """
     if isinstance(place, tuple):
-        return _arrow(*place, create)
+        system, path = place
+        return _arrow(system, path, create)
     text = str(place)
     if text.startswith(LOCAL):
         return PosixFiles(text.removeprefix(LOCAL), create)

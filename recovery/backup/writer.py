@@ -222,7 +222,11 @@ class BackupWriter:
             next_table_id,
             [table.definition for table in tables],
             spaces,
-            {(table.table_id, each): self._chains[table.table_id, each] for table in tables for each in table.by_number},
+            {
+                (table.table_id, each): self._chains[table.table_id, each]
+                for table in tables
+                for each in table.by_number
+            },
         )
 
     def _write_fragment(self, snapshot: Snapshot, table: Table, number: int, report: BackupReport) -> None:
@@ -233,9 +237,7 @@ class BackupWriter:
         slots = int(mem[address + F_SLOTS])
         since = chain[0].place.epoch if chain else 0
         version = table.definition.version
-        place = Place(
-            report.number, table.table_id, number, snapshot.epoch, since, self._timeline, slots, version
-        )
+        place = Place(report.number, table.table_id, number, snapshot.epoch, since, self._timeline, slots, version)
         live: Words = np.zeros(-(-int(mem[address + F_PAGES]) * slots // 64) if since else 0, dtype=np.int64)
         writer = RowsWriter(self._files, self._identity, place, self._block)
         try:
