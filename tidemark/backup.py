@@ -14,12 +14,15 @@ from engine.files import PosixFiles
 from recovery.backup.archive import Archive
 from recovery.backup.manifest import find_backups
 from recovery.backup.plan import Until, check_number, make_plan
-from recovery.backup.restore import Restore
+from recovery.backup.restore import Restore, clear
+from recovery.backup.retention import prune as prune_files
 from recovery.backup.storage import open_place
+from recovery.backup.verify import verify as verify_files
 from recovery.backup.writer import BackupWriter
 from replication.binlog.index_table import made_table
 from replication.settings.options import OpenKeywords, divided
 from replication.system_tables import NDB_APPLY_STATUS
+from tidemark.database import check_store
 from tidemark.session import Transaction
 
 if TYPE_CHECKING:
@@ -146,6 +149,47 @@ def restore(
         finally:
             files.close_all()
             files.unlock()
+
+
+def verify(place: Place, number: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
+    """Read every byte of the backups in a place (or of one), and of the archive; returns a report, `is_sound` is False
+    if `problems` holds anything. Nothing is changed. Raises: FileMissing if there is no such place.
+    """
+    with at_place(place) as files:
+        return verify_files(files, number, progress).to_dict()
+
+
+def prune(place: Place, keep: int) -> dict[str, Any]:
+    """Keep the newest backups, and every file and all archived log that they need; returns what was removed.
+
+    Raises: Rejected, and nothing is removed, while a manifest cannot be read; ValueOutOfRange, Locked.
+    """
+    with at_place(place, is_locked=True) as files:
+        return prune_files(files, keep).to_dict()
+
+
+def drill(
+    place: Place,
+    scratch: str | os.PathLike[str],
+    until: int | datetime | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[OpenKeywords],
+) -> dict[str, Any]:
+    """Prove that a restore would succeed: restore into a scratch directory, verify the store there as `tidemark check`
+    does, and remove its files again. Returns a report, with `is_sound`; of a store with problems the files stay.
+
+    Raises: as `restore`.
+    """
+    restored = restore(place, scratch, until, progress=progress, **options)
+    checked = check_store(scratch, progress, **options)
+    if checked["is_sound"]:
+        files = PosixFiles(scratch)
+        try:
+            clear(files)
+        finally:
+            files.close_all()
+    return {"restored": restored, "checked": checked, "is_sound": checked["is_sound"]}
 
 
 def _apply_status(server_id: int, epoch: int) -> Callable[[Store], None]:

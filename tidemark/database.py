@@ -112,6 +112,8 @@ class Database(SchemaCalls):
                         "checkpoint": self.checkpoint,
                         "check": self.check,
                         "report": self.space_report,
+                        "backup": self.backup,
+                        "archive": self.archive,
                     },
                 )
 

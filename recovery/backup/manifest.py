@@ -280,4 +280,7 @@ def find_backups(files: Files) -> Found:
             found.unfinished.append(number)
         except BackupDamaged as error:
             found.damaged[number] = error.message
+    # Below the newest one lie files that later backups need of backups that were removed, and leftovers.
+    newest = max([0, *(each.number for each in found.manifests), *found.damaged])
+    found.unfinished = [number for number in found.unfinished if number > newest]
     return found

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Until:
-    """Where a restore ends: at the end of an epoch, or of the last one sealed by a time; both None: as late as it can."""
+    """Where a restore ends: behind an epoch, or the last one sealed by a time; both None: as late as can be."""
 
     epoch: int | None = None
     wall_us: int | None = None

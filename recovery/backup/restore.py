@@ -69,6 +69,29 @@ class RestoreReport:
         return dict(self.__dict__)
 
 
+def names_of(files: Files, folder: str = "") -> Iterator[str]:
+    """Names of all files in a directory and the folders in it, but for LOCK."""
+    for leaf in files.list(folder):
+        name = f"{folder}/{leaf}" if folder else leaf
+        if name == LOCK_NAME:
+            continue
+        try:
+            yield from names_of(files, name)
+        except Rejected:
+            yield name  # no folder
+
+
+def holds_files(files: Files) -> bool:
+    """Whether there is anything but empty folders. Raises: InvalidName for names no store gives."""
+    return any(True for _ in names_of(files))
+
+
+def clear(files: Files) -> None:
+    """Remove all files of a directory that was restored into; folders stay, empty."""
+    for name in list(names_of(files)):
+        files.unlink(name)
+
+
 class _RestoringRestart(Restart):
     """Makes the empty store, and brings the finished one back for comparison, past the mark."""
 
@@ -128,7 +151,7 @@ class Restore:
         began = self._clock.monotonic()
         files, manifest = self._files, self._plan.manifest
         files.lock()
-        if [name for name in files.list() if name != LOCK_NAME]:
+        if holds_files(files):
             raise Rejected("the directory is not empty; a restore goes into a new one, never over anything")
         files.close(files.create(RESTORING))
         files.sync_directory("")
@@ -257,7 +280,7 @@ class Restore:
                 tables = disk_directory(store, directory, True)
                 for group in portion if tables.any() else []:
                     for some in spooled.records(group):
-                        disk.replay_records(group, some, tables)
+                        operations += disk.replay_records(group, some, tables)
                     self._relieve()
                 groups += len(portion)
         except PartsOutOfMemory as error:

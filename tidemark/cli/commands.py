@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tidemark.cli.backup_commands import archive, backup, restore
 from tidemark.cli.log_commands import log
 from tidemark.cli.mysql_commands import replicate
 from tidemark.cli.output import json_option, one_line, say
@@ -35,5 +36,21 @@ def demo(folder: Path, scale: float, rounds: int, seconds: float, seed: int, as_
     say(result, as_json, lambda: ["every acknowledged transaction survived every kill"])
 
 
-for each in (info, tables, partitions, scan, load, dump, check, checkpoint, log, report, status, replicate):
+for each in (
+    backup,
+    archive,
+    restore,
+    info,
+    tables,
+    partitions,
+    scan,
+    load,
+    dump,
+    check,
+    checkpoint,
+    log,
+    report,
+    status,
+    replicate,
+):
     commands.add_command(each)
