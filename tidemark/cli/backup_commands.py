@@ -67,7 +67,7 @@ def make(store: Path, place: str, incremental: bool, no_verify: bool, data_memor
     how = {"incremental": incremental, "verify": not no_verify}
     try:
         with open_store(store, data_memory) as db, reported("backup") as progress:
-            report = db.backup(absolute(place), progress=progress, **how)  # type: ignore[arg-type]
+            report = db.backup(absolute(place), progress=progress, **how)
     except tm.Locked as locked:
         report = ask_owner(store, "backup", locked, place=absolute(place), **how)
     say(report, as_json, lambda: _made_lines(report))

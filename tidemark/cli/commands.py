@@ -36,21 +36,7 @@ def demo(folder: Path, scale: float, rounds: int, seconds: float, seed: int, as_
     say(result, as_json, lambda: ["every acknowledged transaction survived every kill"])
 
 
-for each in (
-    backup,
-    archive,
-    restore,
-    info,
-    tables,
-    partitions,
-    scan,
-    load,
-    dump,
-    check,
-    checkpoint,
-    log,
-    report,
-    status,
-    replicate,
-):
+for each in (info, tables, partitions, scan, load, dump, check, checkpoint, log, report, status, replicate):
+    commands.add_command(each)
+for each in (backup, archive, restore):
     commands.add_command(each)
