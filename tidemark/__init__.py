@@ -109,6 +109,7 @@ from engine.types import (
     UInt64,
 )
 from engine.types_text import Binary, Char, VarBinary, VarChar
+from tidemark.backup import restore
 from tidemark.database import Database
 from tidemark.handles import TableHandle
 from tidemark.opening import open_or_attach as open
@@ -240,4 +241,5 @@ __all__ = [
     "WrongThread",
     "col",
     "open",
+    "restore",
 ]

@@ -252,10 +252,11 @@ class Database(SchemaCalls):
         return backup(self._opened, place, self._server_id, incremental, verify, progress)
 
     def archive(self, place: Any = None) -> dict[str, Any]:
-        """Copy the log of all closed epochs to a place of backups, so that any of them can be restored. The first call
-        names the place; from then on, until the store is closed, the log is not cut before it is archived.
+        """Close the open epoch and copy the log of all closed ones to a place of backups, so that any of them can be
+        restored. The first call names the place; from then on, until the store is closed, the log is not cut before it
+        is archived.
 
-        Durable on return: every closed epoch, in the archive. Returns a report: last epoch, LSN, bytes. Raises:
+        Durable on return: everything committed before, in the archive. Returns a report: last epoch, LSN, bytes. Raises:
         Rejected without a place, or with another one; StorageFull, ForeignFile, StoreFailed.
         """
         self.check_usable()
@@ -267,6 +268,7 @@ class Database(SchemaCalls):
                     self._archive = begin_archive(self._opened, self._files, place)
             elif place is not None:
                 same_archive(self._archive, place)
+        self._clockwork.advance_epoch()
         return self._archive.copy()
 
     def check(self, progress: Progress | None = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A full backup beside writers is the snapshot of its epoch; a restore of it is the store, down to ROWIDs and authors."""
+"""A full backup beside writers is the snapshot of its epoch; a restore is the store, down to ROWIDs and authors."""
 
 from __future__ import annotations
 

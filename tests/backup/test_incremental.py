@@ -1,4 +1,4 @@
-"""Chains of incrementals: changed rows by epoch, deleted ones by the live map; timelines; what an unfinished one left."""
+"""Chains of incrementals: changed rows by epoch, deleted ones by the live map; timelines; unfinished backups."""
 
 from __future__ import annotations
 

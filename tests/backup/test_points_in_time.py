@@ -93,6 +93,7 @@ def test_log_is_cut_only_behind_what_is_archived() -> None:
             assert archive.status()["lsn"] >= db.status()["log"]["tail_lsn"]
     assert db.status()["log"]["head_lsn"] > 2 * db.status()["log"]["capacity_bytes"]
     want = content(db)
+    db.sync()
     archive.copy()
     planned = make_plan(place)
     assert planned.notes == [] and len(planned.segments) == len(segment_names(place))
