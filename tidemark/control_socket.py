@@ -5,7 +5,8 @@ that a file found under a lock just taken is one that a killed owner left. Whoev
 
 A request is `{"command": name}`, with `"arguments": {...}` for commands that take any; the answer is `{"result": ...}`
 or `{"error": class, "message": text}`. Each client is served by a thread of its own, a daemon, with a bound on its
-silence and on the length of its lines; what it sends or leaves unread costs nobody else anything. Nothing here can make the store fail or keep its process alive.
+silence and on the length of its lines; what it sends or leaves unread costs nobody else anything. Nothing here can make
+the store fail or keep its process alive.
 """
 
 from __future__ import annotations

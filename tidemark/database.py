@@ -256,8 +256,8 @@ class Database(SchemaCalls):
         restored. The first call names the place; from then on, until the store is closed, the log is not cut before it
         is archived.
 
-        Durable on return: everything committed before, in the archive. Returns a report: last epoch, LSN, bytes. Raises:
-        Rejected without a place, or with another one; StorageFull, ForeignFile, StoreFailed.
+        Durable on return: everything committed before, in the archive. Returns a report: last epoch, LSN, bytes.
+        Raises: Rejected without a place, or with another one; StorageFull, ForeignFile, StoreFailed.
         """
         self.check_usable()
         from tidemark.backup import begin_archive, same_archive

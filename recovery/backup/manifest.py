@@ -157,12 +157,15 @@ def write_manifest(files: Files, manifest: Manifest) -> None:
     start = BACKUP_MANIFEST_WORDS * 8
     words.data.cast("B")[start : start + len(body)] = body
     seal(words, count)
-    file = files.create(manifest_name(manifest.number))
+    # By rename: a manifest that is not intact is damage then, and not what a crash may leave.
+    unnamed = f"{manifest.number}/{NAME}.new"
+    file = files.create(unnamed)
     try:
         files.pwrite(file, 0, words.data.cast("B"))
         files.fdatasync(file)
     finally:
         files.close(file)
+    files.rename(unnamed, manifest_name(manifest.number))
     files.sync_directory(str(manifest.number))
 
 

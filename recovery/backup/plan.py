@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import BackupDamaged, FileMissing, ForeignFile, Rejected, ValueOutOfRange
+from engine.errors import BackupDamaged, Damaged, FileMissing, ForeignFile, Rejected, ValueOutOfRange
 from recovery.backup.manifest import find_backups
 from recovery.backup.segments import groups_of, read_segment, segment_names
 
@@ -82,6 +82,12 @@ def make_plan(files: Files, until: Until = Until(), number: int | None = None) -
         raise ValueOutOfRange(
             f"the oldest backup is of epoch {oldest.epoch}; restore to that or a later one", oldest=oldest.epoch
         )
+    newer = [each for each in found.damaged if each > fitting[0].number]
+    if newer and number is None and until == Until():
+        raise BackupDamaged(
+            f"{found.damaged[max(newer)]} (or say with until= or number= that an older state is wanted)",
+            backup=max(newer),
+        )
     plan = Plan(fitting[0], epoch=fitting[0].epoch, reach=fitting[0].epoch)
     for other, why in found.damaged.items():
         plan.notes.append(f"backup {other} is damaged and was left out: {why}")
@@ -96,39 +102,45 @@ def make_plan(files: Files, until: Until = Until(), number: int | None = None) -
 
 
 def _add_segments(files: Files, plan: Plan, until: Until) -> None:
-    """The segments that go on from the backup, one behind the other, as far as they are needed."""
+    """The segments that go on from the backup, one behind the other, as far as they are needed.
+
+    Where a damaged one ends cannot be told. It is of no interest if a sound one behind it begins before the place that
+    is looked for; otherwise the archive ends there, which only a caller who wants less may pass over.
+    """
     manifest = plan.manifest
     at = manifest.log
+    doubt: Damaged | None = None
     for name in segment_names(files):
-        timeline, _, lsn = name.rpartition("/")[2].removesuffix(".redo").partition("-")
-        if int(timeline) != manifest.timeline:
+        if not name.rpartition("/")[2].startswith(f"{manifest.timeline}-"):
             continue
         try:
             segment = read_segment(files, name)
         except (BackupDamaged, FileMissing) as error:
-            if int(lsn, 16) < at[0]:
-                continue  # of before the backup, perhaps; a gap shows if it was not
-            if until.epoch is None and until.wall_us is None:
-                raise
-            plan.notes.append(f"the archive ends before {name}: {error.message}")
-            return
+            doubt = error
+            continue
         if segment.store != manifest.store:
             raise ForeignFile(f"{name} is of another store; put the right one back", file=name)
+        if segment.start_lsn <= at[0]:
+            doubt = None
         if segment.end_lsn <= at[0]:
             continue
-        if not segment.start_lsn <= at[0]:
-            plan.notes.append(f"the archive has a gap between LSN {at[0]} and {segment.start_lsn}")
-            return
+        if segment.start_lsn > at[0]:
+            if doubt is None:
+                plan.notes.append(f"the archive has a gap between LSN {at[0]} and {segment.start_lsn}")
+            break
         if plan.segments and segment.start_sequence != at[1]:
             plan.notes.append(f"{name} does not follow the segment before")
-            return
+            break
+        plan.reach = max(plan.reach, segment.last_epoch)
         if not until.takes(segment.first_epoch, segment.first_wall_us) and segment.first_epoch > plan.epoch:
-            plan.reach = max(plan.reach, segment.last_epoch)
             return
         plan.segments.append(segment)
-        plan.reach = max(plan.reach, segment.last_epoch)
         plan.epoch = max(plan.epoch, _last_epoch(files, segment, until))
         at = segment.next
+    if doubt is not None:
+        if until == Until():
+            raise doubt
+        plan.notes.append(f"the archive ends at LSN {at[0]}: {doubt.message}")
 
 
 def _last_epoch(files: Files, segment: Segment, until: Until) -> int:
