@@ -1,24 +1,21 @@
-"""Backups of an open store, and stores made of them: `db.backup`, `tidemark.restore` (docs/backup.md)."""
+"""Places of backups: what they hold, verification, retention, and stores made of them (docs/backup.md)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
 from engine.clock import SystemClock
 from engine.errors import Rejected
 from engine.files import PosixFiles
-from recovery.backup.archive import Archive
 from recovery.backup.manifest import find_backups
 from recovery.backup.plan import Until, check_number, make_plan
 from recovery.backup.restore import Restore, clear
 from recovery.backup.retention import prune as prune_files
-from recovery.backup.storage import open_place
+from recovery.backup.storage import at_place
 from recovery.backup.verify import verify as verify_files
-from recovery.backup.writer import BackupWriter
 from replication.binlog.index_table import made_table
 from replication.settings.options import OpenKeywords, divided
 from replication.system_tables import NDB_APPLY_STATUS
@@ -26,65 +23,11 @@ from tidemark.database import check_store
 from tidemark.session import Transaction
 
 if TYPE_CHECKING:
-    from engine.file_protocol import Files
     from engine.store import Store
-    from recovery.system_restart.restart import Opened
 
 Progress = Callable[[int, int, str], None]
 Place = Any  # a path, a URI, or (pyarrow filesystem, path)
 _EPOCH_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@contextmanager
-def at_place(place: Place, create: bool = False, is_locked: bool = False) -> Iterator[Files]:
-    """The files of a place of backups, closed behind the block. is_locked: nobody else may write there meanwhile.
-
-    Raises: FileMissing, Rejected, Locked.
-    """
-    files = open_place(place, create)
-    try:
-        if is_locked:
-            files.lock()
-        files.read_errors_latch = False
-        yield files
-    finally:
-        files.close_all()
-
-
-def backup(
-    opened: Opened,
-    place: Place,
-    server_id: int,
-    incremental: bool = False,
-    verify: bool = True,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """See `Database.backup`."""
-    identity, timeline = opened.identity, opened.keeper.content.timeline
-    with at_place(place, create=True, is_locked=True) as files:
-        writer = BackupWriter(opened.store, files, identity, timeline, server_id, verify, progress)
-        return writer.run(incremental).to_dict()
-
-
-def begin_archive(opened: Opened, files: Files, place: Place) -> Archive:
-    """See `Database.archive`."""
-    if place is None:
-        raise Rejected("nothing is archived yet; give archive() a place, a path or a URI, the first time")
-    target = open_place(place, create=True)
-    try:
-        sysfile = opened.keeper.content
-        archive = Archive(opened.store, files, sysfile.geometry, opened.identity, sysfile.timeline, target)
-    except BaseException:
-        target.close_all()
-        raise
-    archive.name = place
-    return archive
-
-
-def same_archive(archive: Archive, place: Place) -> None:
-    """Raises: Rejected unless the store is archived to this place."""
-    if archive.name != place:
-        raise Rejected(f"the store is archived to {archive.name} until it is closed; leave the place out")
 
 
 def backups(place: Place) -> dict[str, Any]:

@@ -247,7 +247,7 @@ class Database(SchemaCalls):
         than `snapshot_memory` holds, StorageFull, ForeignFile, Locked, StoreFailed.
         """
         self.check_usable()
-        from tidemark.backup import backup
+        from tidemark.backup_calls import backup
 
         return backup(self._opened, place, self._server_id, incremental, verify, progress)
 
@@ -260,7 +260,7 @@ class Database(SchemaCalls):
         Raises: Rejected without a place, or with another one; StorageFull, ForeignFile, StoreFailed.
         """
         self.check_usable()
-        from tidemark.backup import begin_archive, same_archive
+        from tidemark.backup_calls import begin_archive, same_archive
 
         with self._archive_turn:
             if self._archive is None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import Rejected
@@ -44,6 +46,22 @@ def open_place(place: Any, create: bool = False) -> Files:
     except (ArrowException, OSError, ValueError) as error:
         raise Rejected(f"{text} is no place for backups: {error}; give a path or a URI pyarrow knows") from error
     return _arrow(system, path, create)
+
+
+@contextmanager
+def at_place(place: Any, create: bool = False, is_locked: bool = False) -> Iterator[Files]:
+    """The files of a place of backups, closed behind the block. is_locked: nobody else may write there meanwhile.
+
+    Raises: FileMissing, Rejected, Locked.
+    """
+    files = open_place(place, create)
+    try:
+        if is_locked:
+            files.lock()
+        files.read_errors_latch = False
+        yield files
+    finally:
+        files.close_all()
 
 
 def _arrow(system: Any, path: str, create: bool) -> Files:
