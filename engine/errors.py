@@ -263,6 +263,14 @@ class BinlogDamaged(Damaged):
     """An event of a binlog or relay file, or the index of the files, cannot be (`file`, `position`)."""
 
 
+class BackupDamaged(Damaged):
+    """A file of a backup or of an archive cannot be what it says (`file`, `offset`)."""
+
+
+class RestoreUnfinished(Damaged):
+    """A restore into this directory was broken off: there is no store in it."""
+
+
 class FileMissing(Damaged):
     """A file the store needs is missing."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark import _preflight as _preflight  # isort: skip
 
 from engine.errors import (
+    BackupDamaged,
     BinlogDamaged,
     BinlogOverloaded,
     CatalogDamaged,
@@ -59,6 +60,7 @@ from engine.errors import (
     RedoDamaged,
     RedoOverloaded,
     Rejected,
+    RestoreUnfinished,
     Retryable,
     RowNotFound,
     RowTooLarge,
@@ -112,6 +114,7 @@ from engine.types import (
     UInt64,
 )
 from engine.types_text import Binary, Char, VarBinary, VarChar
+from tidemark.backup import restore
 from tidemark.database import Database
 from tidemark.handles import TableHandle
 from tidemark.opening import open_or_attach as open
@@ -149,6 +152,7 @@ __all__ = [
     "ROWID",
     "Applied",
     "Assembler",
+    "BackupDamaged",
     "Binary",
     "BinlogDamaged",
     "Blob",
@@ -224,6 +228,7 @@ __all__ = [
     "RedoDamaged",
     "RedoOverloaded",
     "Rejected",
+    "RestoreUnfinished",
     "Retryable",
     "RowNotFound",
     "RowTooLarge",
@@ -266,5 +271,6 @@ __all__ = [
     "WrongThread",
     "col",
     "open",
+    "restore",
     "serve",
 ]
