@@ -70,4 +70,5 @@ def rows_of(db: Any, name: str) -> list[tuple[Any, ...]]:
 
 def exceptions_of(db: Any, name: str) -> list[dict[str, Any]]:
     """What the exceptions table of a table has."""
-    return [row._asdict() for row in db[name + SUFFIX].scan()]
+    names = [*(column.name for column in _HEAD), "id"]
+    return [dict(zip(names, row, strict=True)) for row in db[name + SUFFIX].scan()]

@@ -30,12 +30,15 @@ HANDSHAKE_SECONDS = 0.5
 
 
 class Wire:
-    """One direction of one connection. What arrives behind its end is dropped."""
+    """One direction of one connection. What arrives behind its end is dropped. Frames are altered once they are sealed:
+    of the handshake they say who the other one is, and another one may be refused for good.
+    """
 
     def __init__(self, link: Link, deliver: Callable[[bytes], None]) -> None:
         self._link = link
         self._deliver = deliver
         self._last = 0.0
+        self.is_sealed = False
 
     def send(self, data: bytes) -> None:
         """Send a frame, or whatever becomes of it."""
@@ -61,7 +64,7 @@ class Wire:
             world.tally.add("frames doubled")
             time.after(arrival - time.now, lambda: self._arrive(data))
         draw -= faults.doubled
-        if 0 <= draw < faults.altered:
+        if 0 <= draw < faults.altered and self.is_sealed:
             world.tally.add("frames altered")
             changed = bytearray(data)
             changed[r.randrange(len(data))] ^= 1 << r.randrange(8)
@@ -171,6 +174,7 @@ class SourceEnd(End):
         clock = self.site.clock
         for _ in range(CHUNKS_AT_ONCE):
             step = self.session.pump(clock.monotonic(), clock.wall_us())
+            self.wire.is_sealed = True
             for each in step.frames:
                 self.wire.send(each)
             if not step.frames:
@@ -207,6 +211,7 @@ class ReplicaEnd(End):
 
     def pump(self) -> None:
         if isinstance(self.session, ReplicaSession):
+            self.wire.is_sealed = True
             for each in self.session.pump(self.site.clock.monotonic()).frames:
                 self.wire.send(each)
             self.channel.wake()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from replication.simulation.site import SimulatedSite
     from replication.simulation.world import World
 
-OWN_KEYS, COMMON_KEYS = 4, 4
+OWN_KEYS, COMMON_KEYS, PREPARED_KEYS = 4, 4, 8
 NUMBER_BITS = 32
 Row = tuple[Any, ...]
 
@@ -56,6 +56,7 @@ class Work:
         self._durable = 0
         self._doubtful: Done | None = None
         self._count = self._inserted = 0
+        self._stamps: dict[int, int] = {}
 
     # --- the ledger -------------------------------------------------------------------------------
     def is_durable_now(self) -> None:
@@ -86,10 +87,12 @@ class Work:
     # --- transactions -----------------------------------------------------------------------------
     def commit(self) -> None:
         """One transaction of a local client."""
+        changes = self._drawn({row[0]: row for row in rows_of(self.site.db, MAIN)})
+        if changes:
+            self._commit(changes)
+
+    def _commit(self, changes: list[Change]) -> None:
         db, world = self.site.db, self.world
-        changes = self._drawn({row[0]: row for row in rows_of(db, MAIN)})
-        if not changes:
-            return
         self._count += 1
         done = Done(
             self.site.server_id << NUMBER_BITS | self._count,
@@ -115,6 +118,12 @@ class Work:
         world.tally.add("transactions")
         if db._store.waits_for_disk:
             self.is_durable_now()
+
+    def prepare(self) -> None:
+        """Insert the rows that all sites will change."""
+        self._inserted = PREPARED_KEYS
+        keys = (SHARED_FROM + number for number in range(PREPARED_KEYS))
+        self._commit([self._made(key, "insert", None) for key in keys])
 
     def _change(self, txn: Any, change: Change) -> None:
         note = f"n{change.tag:x}"  # every change of a row changes every column: images with changed ones are whole
@@ -153,7 +162,7 @@ class Work:
         r, case = self.world.rng, self.world.plan.case
         if case.inserts == OWNER:
             there = [key for key in rows if owner_of(key) is None]
-            if len(there) < COMMON_KEYS and r.random() < 0.4:
+            if not self.world.plan.is_prepared and len(there) < COMMON_KEYS and r.random() < 0.4:
                 self._inserted += 1
                 return self._made(self.site.number * OWNER_SPAN + SHARED_FROM + self._inserted, "insert", None)
             if not there:
@@ -168,11 +177,13 @@ class Work:
 
     def _made(self, key: int, kind: str, row: Row | None) -> Change:
         world, number = self.world, self.site.number
-        before = 0 if row is None else int(row[2])
+        # A row that is inserted again goes on rising: applied in one epoch, a delete and an insert go on as an update.
+        before = self._stamps.get(key, 0) if row is None else int(row[2])
         if world.plan.case.name == "TM$GREATEST":
             stamp = before + world.rng.choice((1, 2))
         elif world.plan.case.name == "NDB$OLD":
             stamp = world.next_moment()  # no two alike, which is all that OLD asks for
         else:
             stamp = ((before >> 4) + world.rng.randrange(1, 50)) << 4 | number
+        self._stamps[key] = stamp
         return Change(key, kind, world.next_moment() << 4 | number, stamp)

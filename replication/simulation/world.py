@@ -51,7 +51,7 @@ class World:
         self.tally = Tally()
         self.faults = Faults()
         self.has_faults = False
-        self.is_working = True
+        self.is_working = False
         self.trace: list[str] = []
         self._moment = 0
         self._digest = hashlib.blake2b(digest_size=16)
@@ -85,6 +85,10 @@ class World:
         for link in self.links:
             link.tick()
         self._begin()
+        if self.plan.is_prepared:
+            self.sites[0].act(self.sites[0].work.prepare)
+            self._settle()
+        self.is_working = True
         self.has_faults, self.faults = True, self.plan.faults
         self._run_until(self.timeline.now + self.plan.work_seconds)
         self.is_working = self.has_faults = False
@@ -184,8 +188,9 @@ class World:
         if channel is None or link.source.db is None:
             return False
         end = channel.replica.relay.durable
-        rows = [row for row in channel.positions.rows() if row.server_id == link.source.server_id]
-        return end is not None and tuple(end) == tuple(link.source.db.binlog.writer.end) and bool(rows)
+        seen, relay = link.replica.seen(link.source.number), channel.replica.relay
+        is_received = end is not None and tuple(end) == tuple(link.source.db.binlog.writer.end)
+        return is_received and seen > 0 and relay.epoch <= seen
 
     def _report(self) -> Report:
         from replication.simulation.promises import left_of
