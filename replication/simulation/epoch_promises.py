@@ -1,8 +1,8 @@
 """Promises of the EPOCH family: the primary's rows win, the secondary is realigned, transactions are refused whole.
 
 A change of the secondary is *concurrent* with one of the primary if the primary's was committed before the change came
-and the secondary had not applied it when it made the change. What is concurrent on one row must be refused: a row of the
-exceptions table says so. What is refused though it is not concurrent is a false conflict, which the functions allow.
+and the secondary had not applied it when it made the change. What is concurrent on one row must be refused: a row of
+the exceptions table says so. What is refused though it is not concurrent is a false conflict; the functions allow it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def judged_changes(world: World) -> Iterable[Judged]:
         seen = done.seen.get(PRIMARY, 0)
         for change in done.changes:
             before = [each for each in written.get(change.key, ()) if each[0].moment < entry.moment]
-            # Behind a delete there is nothing to compare with: an insert of the secondary is taken, and what follows it.
+            # Behind a delete there is nothing to compare with: an insert of the secondary is taken, and what follows.
             is_concurrent = bool(before) and before[-1][0].epoch > seen and before[-1][1] != "delete"
             yield Judged(done, change, is_concurrent, (done.epoch, change.key) in refused)
 

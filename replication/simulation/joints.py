@@ -61,7 +61,8 @@ class StoreApplier:
 
     def apply(self, transaction: RelayTransaction) -> None:
         """One epoch transaction. Raises: see `Applier.apply`."""
-        self._told(self, transaction, self.applier.apply(transaction))
+        # Either kind of transaction has what is asked of it: its events, its place, who wrote it.
+        self._told(self, transaction, self.applier.apply(transaction))  # type: ignore[arg-type]
 
     def statement(self, text: str, database: str, server_id: int) -> None:
         """One change of the schema. Raises: see `apply_statement`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from replication.conflict.roles import Role
@@ -209,7 +209,7 @@ def _site(r: random.Random, number: int, case: Case, topology: str) -> SitePlan:
 
 
 def plan_of(seed: int, names: Sequence[str] = (), **changed: Any) -> Plan:
-    """The run of a seed; `names` of functions to choose from, all by default; `changed` fields override what is drawn."""
+    """The run of a seed; `names` of functions to choose from, all by default; `changed` fields are not drawn."""
     r = random.Random(f"plan {seed}")
     case = BY_NAME[r.choice(list(names) or [each.name for each in CASES])]
     topology, channels, count = _topology(r, case)
@@ -233,13 +233,7 @@ def plan_of(seed: int, names: Sequence[str] = (), **changed: Any) -> Plan:
         heartbeat_ms=max(r.choice((60, 200)), int(1_000 * high)),
         relay_file_bytes=r.choice((1_000, 4_000, 1 << 20)),
     )
-    return _changed(made, changed)
-
-
-def _changed(plan: Plan, changed: dict[str, Any]) -> Plan:
-    from dataclasses import replace
-
-    return replace(plan, **changed)
+    return replace(made, **changed)
 
 
 @dataclass

@@ -1,10 +1,10 @@
 """What is held against a run when nothing moves any more.
 
-(P1) Journals: every transaction that is committed is at every site that hears of it, once. (P2) Each channel has applied
-the epochs of its source's binlog, all of them, in order, each once; the binlog itself tells every epoch once, and so
-does its index. (P3) `ndb_apply_status` names the last of them and where it ends. (P4) Exceptions tables have a row for
-each conflict that was counted, and none else. (P5) Rows are equal as far as the function promises. The EPOCH family
-has promises of its own: `epoch_promises.py`.
+(P1) Journals: every transaction that is committed is at every site that hears of it, once. (P2) Each channel has
+applied the epochs of its source's binlog, all of them, in order, each once; the binlog itself tells every epoch once,
+and so does its index. (P3) `ndb_apply_status` names the last of them and where it ends. (P4) Exceptions tables have a
+row for each conflict that was counted, and none else. (P5) Rows are equal as far as the function promises. The EPOCH
+family has promises of its own: `epoch_promises.py`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from replication.settings.conflict_function import FUNCTIONS
 from replication.simulation.epoch_promises import check_epoch_promises
 from replication.simulation.plan import TWO_SOURCES
 from replication.simulation.tables import (
-    COMMON_FROM,
     JOURNAL,
     MAIN,
-    OWNER_SPAN,
     exceptions_of,
     owner_of,
     rows_of,
@@ -120,8 +118,10 @@ def _check_exceptions(world: World, site: SimulatedSite) -> None:
         if row["NDB$CFT_CAUSE"] != REJECTED:
             world.break_promise(f"{site.name}: a transaction was applied twice, or its rows in part: {row}")
     for row in main:
-        # Of EPOCH2 a reflected insert may bring back what the secondary has deleted since, until that returns too.
-        if owner_of(row["id"]) is not None and row["NDB$CFT_CAUSE"] != REJECTED and not case.has_roles:
+        # A refused transaction's rows are in conflict with what its site did to them before it heard; and of EPOCH2 a
+        # reflected insert may bring back what the secondary has deleted since, until that returns too.
+        is_promised = not case.is_transactional and not case.has_roles
+        if is_promised and owner_of(row["id"]) is not None:
             world.break_promise(f"{site.name}: a conflict in a row that only one site changes: {row}")
     rows = Counter((row["NDB$source_server_id"], row["NDB$source_epoch"]) for row in (*main, *journal))
     refused = Counter(
@@ -174,7 +174,9 @@ def _check_shared_rows(world: World) -> None:
         return
     for site in world.sites[1:] if plan.is_closed else ():
         differing = {
-            key for key in shared[0].keys() | shared[site.number].keys() if shared[0].get(key) != shared[site.number].get(key)
+            key
+            for key in shared[0].keys() | shared[site.number].keys()
+            if shared[0].get(key) != shared[site.number].get(key)
         }
         if not plan.case.is_equal:
             # What differs was told of: some site has refused a change of the row.
@@ -185,13 +187,3 @@ def _check_shared_rows(world: World) -> None:
             world.break_promise(
                 f"row {key} ends as {shared[0].get(key)} at A and {shared[site.number].get(key)} at {site.name}"
             )
-
-
-def is_common(key: int) -> bool:
-    """Whether any site may insert a row."""
-    return key >= COMMON_FROM
-
-
-def site_of(key: int) -> int:
-    """The site a row was first inserted at, of those that are not common."""
-    return key // OWNER_SPAN

@@ -64,9 +64,7 @@ class Channel:
             window_bytes=64 << 10,
             heartbeat_ms=plan.heartbeat_ms,
         )
-        self.replica = ReplicaChannel(
-            site.db._files, site.clock, site.identity, self.applier, self.positions, channel
-        )
+        self.replica = ReplicaChannel(site.db._files, site.clock, site.identity, self.applier, self.positions, channel)
         self._counted: dict[str, int] = {}
         self._is_due = False
 
@@ -256,7 +254,9 @@ class SimulatedSite:
         moment = self.world.next_moment()
         entries.append(AppliedEpoch(applied.epoch, applied.own_epoch, moment, conflicts))
         self.world.tally.add("epochs applied")
-        self.world.note(f"{self.name}: applied {source}:{applied.epoch} in {applied.own_epoch} {sorted(conflicts.items())}")
+        self.world.note(
+            f"{self.name}: applied {source}:{applied.epoch} in {applied.own_epoch} {sorted(conflicts.items())}"
+        )
         if self.db._store.waits_for_disk:
             self.durable[source] = applied.epoch
 

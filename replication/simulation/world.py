@@ -1,4 +1,4 @@
-"""One run: sites work under faults, then faults end, then everything that travels arrives; promises are held against it.
+"""One run: sites work under faults, then faults end, then all that travels arrives; promises are held against it.
 
 Everything is drawn from one `random.Random` in the order of virtual time, so a run is repeated by its seed. The digest
 is over all that happened and all that is left.
@@ -10,20 +10,33 @@ import hashlib
 import logging
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NoReturn
 
 from engine.errors import Retryable
 from recovery.crash_harness.program import Violation
 from replication.simulation.plan import Faults, Plan, Tally, plan_of
-from replication.simulation.promises import check_promises
+from replication.simulation.promises import check_promises, left_of
 from replication.simulation.site import SimulatedSite
-from replication.simulation.work import Work
+from replication.simulation.timeline import Timeline
 from replication.simulation.wires import Link
+from replication.simulation.work import Work
 
 EPOCH_OF_CLOCKS = 1_700_000_000.0
 QUIET_ROUNDS_MAX = 60
 QUIET_SECONDS = 0.25
+
+
+def _always() -> bool:
+    return True
+
+
+class BrokenPromise(Violation):
+    """A violation; the second argument is what happened before, line by line."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @dataclass
@@ -42,8 +55,6 @@ class World:
     """Sites, links and time."""
 
     def __init__(self, plan: Plan) -> None:
-        from replication.simulation.timeline import Timeline
-
         self.plan = plan
         self.rng = random.Random(f"run {plan.seed}")
         self.timeline = Timeline()
@@ -72,10 +83,11 @@ class World:
         self._moment += 1
         return self._moment
 
-    def break_promise(self, text: str) -> None:
+    def break_promise(self, text: str) -> NoReturn:
         """Raises: Violation, with what shows it again."""
         plan = self.plan
-        raise Violation(f"seed {plan.seed} ({plan.case.name}, {plan.topology}) at {self.timeline.now:.3f} s: {text}")
+        where = f"seed {plan.seed} ({plan.case.name}, {plan.topology}) at {self.timeline.now:.3f} s"
+        raise BrokenPromise(f"{where}: {text}", self.trace)
 
     # --- the run ----------------------------------------------------------------------------------
     def run(self) -> Report:
@@ -108,17 +120,21 @@ class World:
     def _begin(self) -> None:
         plan = self.plan
         for site in self.sites:
-            self._often(plan.commit_every, lambda site=site: site.act(site.work.commit), lambda: self.is_working)
-            self._often(plan.epoch_every, lambda site=site: self._close_epoch(site, False))
-            self._often(plan.gcp_every, lambda site=site: self._close_epoch(site, True))
-            self._often(plan.lcp_every, lambda site=site: site.act(lambda: self._checkpoint(site)))
-            self._often(plan.faults.crash_every, site.crash, lambda: self.has_faults)
-            self._often(plan.faults.disk_every, lambda site=site: self._disk_fault(site), lambda: self.has_faults)
+            calls: list[tuple[float, Callable[[], None], Callable[[], bool]]] = [
+                (plan.commit_every, partial(site.act, site.work.commit), lambda: self.is_working),
+                (plan.epoch_every, partial(self._close_epoch, site, False), _always),
+                (plan.gcp_every, partial(self._close_epoch, site, True), _always),
+                (plan.lcp_every, partial(site.act, partial(self._checkpoint, site)), _always),
+                (plan.faults.crash_every, site.crash, lambda: self.has_faults),
+                (plan.faults.disk_every, partial(self._disk_fault, site), lambda: self.has_faults),
+            ]
+            for mean, call, wanted in calls:
+                self._often(mean, call, wanted)
         for link in self.links:
-            self._often(plan.faults.cut_every, lambda link=link: self._cut(link), lambda: self.has_faults)
+            self._often(plan.faults.cut_every, partial(self._cut, link), lambda: self.has_faults)
             self._often(plan.faults.reset_every, link.drop, lambda: self.has_faults)
 
-    def _often(self, mean: float, call: Callable[[], None], wanted: Callable[[], bool] = lambda: True) -> None:
+    def _often(self, mean: float, call: Callable[[], None], wanted: Callable[[], bool]) -> None:
         """Call it again and again, so many seconds apart on average; never for 0."""
         if not mean:
             return
@@ -193,8 +209,6 @@ class World:
         return is_received and seen > 0 and relay.epoch <= seen
 
     def _report(self) -> Report:
-        from replication.simulation.promises import left_of
-
         for site in self.sites:
             self._digest.update(repr(left_of(site)).encode())
         return Report(
@@ -209,8 +223,7 @@ class World:
 
 def run_seed(seed: int, names: Sequence[str] = (), **changed: Any) -> Report:
     """Run a seed; `names` of functions to choose from; `changed` are fields of its plan. Raises: Violation."""
-    plan = plan_of(seed, names)
-    world = World(replace(plan, **changed))
+    world = World(plan_of(seed, names, **changed))
     logger = logging.getLogger("tidemark")
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # sites that die say so

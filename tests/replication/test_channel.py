@@ -358,11 +358,11 @@ def test_damaged_relay_log_names_its_place_and_reset_of_it_mends():
     assert replica.store.epochs == list(range(1, 12))
 
 
-# --- what a crash takes of what was applied (found by the simulation, seeds 131 and 159) --------------
+# --- what a crash takes of what was applied ---------------------------------------------------------
 def test_relay_file_that_ends_with_statements_stays_until_a_row_says_it_is_applied():
-    """Statements leave no row in ndb_apply_status. A relay file of an epoch and statements behind it was purged when the
-    statements were executed; behind a restart the row named a place before the relay log, and the applier stopped with
-    EpochGap.
+    """Statements leave no row in ndb_apply_status. A relay file of an epoch and statements behind it was purged when
+    the statements were executed; behind a restart the row named a place before the relay log, and the applier stopped
+    with EpochGap.
     """
     source, replica = Source(), Replica(relay_file_bytes=1_000)
     source.write(1)
@@ -393,8 +393,8 @@ class Forgetting(Store):
 
 
 def test_relay_log_that_begins_anew_begins_behind_what_is_durable():
-    """A replica whose commits are durable with their epoch lost its relay log, fetched anew from behind a row that was
-    not durable, and lost power: the row was one from before the new relay log, and the applier stopped with EpochGap.
+    """A replica whose commits are durable with their epoch had no relay log, fetched from behind a row that was not
+    durable, and lost power: epochs between the row it was back at and the new relay log were nowhere.
     """
     source, replica = Source(), Replica()
     replica.store = Forgetting()
@@ -407,5 +407,6 @@ def test_relay_log_that_begins_anew_begins_behind_what_is_durable():
     while receiver.receive_next():
         pass
     replica.store.lose_power()
+    assert replica.store.status[1].epoch == 2
     replica.restart(replica.files)
     assert replica.channel.apply_all() == 1 and replica.store.epochs == [1, 2, 3]
