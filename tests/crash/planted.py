@@ -22,8 +22,11 @@ import pytest
 from engine.errors import Error  # and nothing else of the program: what is loaded before cannot be changed
 from tests.crash.binlog_defects import BINLOG_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
+from tests.crash.replication_defects import PART as SIMULATION
+from tests.crash.replication_defects import REPLICATION_DEFECTS
 
 MISSED = 1
+SIMULATED_SEEDS = 60
 
 
 class _Planter(SourceFileLoader):
@@ -62,6 +65,8 @@ def part(name: str) -> Callable[[], object]:
     """A part of the harness, small; an anomaly loop by the name of its anomaly."""
     if name.startswith("binlog-"):
         return functools.partial(binlog, name)
+    if name.startswith(SIMULATION):
+        return lambda: simulate(name.split()[1:])
 
     from hypothesis import Phase
 
@@ -157,6 +162,16 @@ def _binlog(name: str) -> None:
         test_binlog_bytes.test_f67_file_cut_between_two_transactions_is_not_read_over()
 
 
+def simulate(functions: Sequence[str]) -> None:
+    """Seeds of the simulation, until one is broken; with "crash" before the names, sites crash all the time."""
+    from replication.simulation.plan import Faults
+    from replication.simulation.world import run_seed
+
+    changed = {"faults": Faults(crash_every=0.25, crash_calls=30)} if "crash" in functions else {}
+    for seed in range(1, SIMULATED_SEEDS + 1):
+        run_seed(seed, [name for name in functions if name != "crash"], **changed)
+
+
 def stress_lives() -> None:
     """The stress program to its end, without a crash, a few times: it verifies itself while it runs and behind that."""
     from engine.clock import SystemClock
@@ -189,7 +204,8 @@ SEEN = (AssertionError, Error, ValueError, LookupError, BaseExceptionGroup, pyte
 
 def main(name: str) -> int:
     """Plant it, look."""
-    defect = next(each for each in (*DEFECTS, *BINLOG_DEFECTS, *KERNEL_DEFECTS) if each.name == name)
+    planted = (*DEFECTS, *BINLOG_DEFECTS, *KERNEL_DEFECTS, *REPLICATION_DEFECTS)
+    defect = next(each for each in planted if each.name == name)
     sys.meta_path.insert(0, _Finder(defect))
     harness = part(defect.part)
     try:
