@@ -318,6 +318,19 @@ class ReplicaChannel:
         with changed:
             changed.wait(seconds)
 
+    def wake(self) -> None:
+        """Let `wait_for_more` return."""
+        relay = self._relay
+        if relay is not None:
+            with relay.changed:
+                relay.changed.notify_all()
+
+    @property
+    def source_id(self) -> int:
+        """Whose binlog the relay log has, 0 while nobody knows."""
+        relay = self._relay
+        return 0 if relay is None else relay.source_id
+
     def close_reader(self) -> None:
         """The next transaction is looked for from what `ndb_apply_status` says."""
         if self._reader is not None:
@@ -389,6 +402,11 @@ class ReplicaChannel:
             elif progress.applied_commit_us is not None:
                 seconds = max(0, progress.heard.wall_us - progress.applied_commit_us) / 1e6
         return {"epochs": queued, "seconds": seconds}
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether everything is applied that the source had when it was heard of last."""
+        return self._reader is not None and self._pending is None and self.lag()["seconds"] == 0.0
 
     def status(self) -> dict[str, Any]:
         """Every counter of the channel."""

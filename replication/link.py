@@ -23,6 +23,8 @@ from replication.protocol.handshake import ReplicaHandshake, Site, SourceHandsha
 from replication.protocol.messages import Start
 from replication.protocol.sessions import Binlog, Relay, ReplicaSession, SourceSession, Step
 
+TlsContext = ssl.SSLContext
+
 _log = logging.getLogger("tidemark.replication")
 
 READ_BYTES = 256 << 10
@@ -38,7 +40,7 @@ class LinkOptions:
 
     site: Site
     secret: bytes
-    tls: ssl.SSLContext | None = None
+    tls: TlsContext | None = None
 
 
 def server_tls(certificate: str, key: str, authority: str | None = None) -> ssl.SSLContext:

@@ -3,6 +3,10 @@
 The public names and nothing else; no mechanism lives here.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 # First, before anything of ours: it refuses what cannot work.
 from tidemark import _preflight as _preflight  # isort: skip
 
@@ -115,18 +119,41 @@ from tidemark.scans import AUTHOR, EPOCH, FRAGMENT, ROWID, Scan
 from tidemark.session import Transaction
 from tidemark.snapshot import Snapshot, SnapshotTable
 
+if TYPE_CHECKING:
+    from tidemark.channel import Applied, Channel
+    from tidemark.serving import Serving, serve
+
+# What replicates is imported when it is first named: most programs never do, and it takes as long as all the rest.
+_LATER = {
+    "Applied": "tidemark.channel",
+    "Channel": "tidemark.channel",
+    "Serving": "tidemark.serving",
+    "serve": "tidemark.serving",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'tidemark' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LATER[name]), name)
+
+
 __all__ = [
     "AUTHOR",
     "EPOCH",
     "FRAGMENT",
     "MAXVALUE",
     "ROWID",
+    "Applied",
     "Assembler",
     "Binary",
     "BinlogDamaged",
     "Blob",
     "Bool",
     "CatalogDamaged",
+    "Channel",
     "Char",
     "CheckpointMemoryExhausted",
     "Column",
@@ -153,10 +180,10 @@ __all__ = [
     "HashPartition",
     "Incompatible",
     "IndexExists",
-    "Int8",
     "Int16",
     "Int32",
     "Int64",
+    "Int8",
     "InvalidName",
     "InvariantBroken",
     "IoFailed",
@@ -200,6 +227,7 @@ __all__ = [
     "RowTooLarge",
     "Scan",
     "SchemaInvalid",
+    "Serving",
     "Snapshot",
     "SnapshotClosed",
     "SnapshotTable",
@@ -222,10 +250,10 @@ __all__ = [
     "TransactionEnded",
     "TransactionTooLarge",
     "TypeMismatch",
-    "UInt8",
     "UInt16",
     "UInt32",
     "UInt64",
+    "UInt8",
     "UndoDamaged",
     "Unsupported",
     "ValueOutOfRange",
@@ -236,4 +264,5 @@ __all__ = [
     "WrongThread",
     "col",
     "open",
+    "serve",
 ]

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
     from replication.check import Peer
+    from replication.endpoint import Endpoint
     from replication.settings.match import ReplicationRow
 
 _log = logging.getLogger("tidemark")
@@ -72,6 +73,7 @@ class Database(SchemaCalls):
         self._options = options
         self._directory = directory
         self._is_closed = False
+        self._endpoint: Endpoint | None = None
         self._catalog_turn = threading.Lock()
         files.lock()
         try:
@@ -79,7 +81,8 @@ class Database(SchemaCalls):
                 leave_mark(files)  # a crash behind the cut must not find a binlog that knows more than the store
             self._opened = Restart(files, options, clock, through, progress).run()
             self._store = self._opened.store
-            self._binlog = attach(files, self._opened, settings({}) if replication is None else replication)
+            self._values = settings({}) if replication is None else replication
+            self._binlog = attach(files, self._opened, self._values)
             self._store.make_named = call_owner(self._make_named)
             self._replication = self._replication_status()
             self._open_catalog()
@@ -118,6 +121,8 @@ class Database(SchemaCalls):
         self._is_closed = True
         store = self._store
         try:
+            if self._endpoint is not None:
+                self._endpoint.close()
             if self._control is not None:
                 self._control.close()
             self._clockwork.stop()
@@ -194,6 +199,20 @@ class Database(SchemaCalls):
     def binlog(self) -> AttachedBinlog | None:
         """The binlog, to be rotated and purged by; None for a store that was opened without `log_bin`."""
         return self._binlog
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """This store as channels and other sites meet it: for `tm.Channel` and `tm.serve`. Raises: StoreFailed."""
+        with self._catalog_turn:
+            if self._endpoint is None:
+                self.check_usable()
+                from replication.endpoint import Endpoint, OpenStore
+
+                opened = OpenStore(
+                    self._store, self._files, self._opened.identity, self._values, self._binlog, self._replication
+                )
+                self._endpoint = Endpoint(opened)
+            return self._endpoint
 
     def outcome(self, txid: int) -> str:
         """What became of a transaction: "committed", "aborted", or "unknown" if it is older than the kept log."""
@@ -293,7 +312,10 @@ class Database(SchemaCalls):
             "tablespaces": store.space.counters(),
             "transactions": {"open": len(store.locks.by_slot)},
             "spool": store.spools.counters(),
-            "replication": self._replication.to_dict(store.clock.wall_us()),
+            "replication": {
+                **self._replication.to_dict(store.clock.wall_us()),
+                **({} if self._endpoint is None else self._endpoint.status()),
+            },
         }
 
     def _replication_status(self) -> ReplicationStatus:

@@ -340,6 +340,16 @@ class AttachedBinlog:
             self._counters["incidents"] += 1
         _log.warning("incident in the binlog: %s", message)
 
+    @property
+    def base(self) -> str:
+        """The base name of its files."""
+        return self.writer.index.base
+
+    @property
+    def handled_epoch(self) -> int:
+        """The newest closed epoch whose changes, if any are logged, stand before `writer.end`."""
+        return self._handled
+
     def durable_end(self) -> Position:
         """Where what may be served ends. Durable: all before it, on return."""
         self.writer.sync()

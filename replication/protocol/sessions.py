@@ -8,7 +8,7 @@ heartbeats ends it.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from engine.errors import EpochGap, FrameRejected, PeerError, PeerTimeout
 from engine.layout.frame import (
@@ -99,6 +99,10 @@ class SourceSession:
     def is_full(self) -> bool:
         """Whether the window is used up: `pump` sends events again behind the next acknowledgement."""
         return self._start is not None and self._sent_bytes - self._taken_bytes >= self._start.window_bytes
+
+    def status(self) -> dict[str, Any]:
+        """How far the replica is."""
+        return {"acknowledged_epoch": self.acknowledged_epoch, "bytes_ahead": self._sent_bytes - self._taken_bytes}
 
     def receive(self, frame: Frame, now: float) -> Step:
         """A frame of the replica. Raises: PeerError; send `farewell` of it."""
