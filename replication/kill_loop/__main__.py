@@ -1,6 +1,6 @@
 """`python -m replication.kill_loop DIRECTORY`: SIGKILL of replicating sites, by seed and count.
 
-Each mode has its stores below DIRECTORY; existing ones are refused. Exit code 1 at the first broken promise, with mode,
+Each mode has its stores in DIRECTORY, as MODE-siteN; existing ones are refused. Exit code 1 at the first broken promise, with mode,
 seed and round.
 """
 

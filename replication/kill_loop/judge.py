@@ -17,7 +17,7 @@ from typing import Any
 from engine.files import PosixFiles
 from replication.binlog.index import Position
 from replication.kill_loop.audit import Read, compare, read_binlog
-from replication.kill_loop.modes import ACCOUNT, JOURNAL, MARK, SCRATCH, Mode
+from replication.kill_loop.modes import ACCOUNT, JOURNAL, SCRATCH, Mode
 from replication.kill_loop.writers import ACCOUNTS, START_BALANCE
 
 Paid = tuple[int, int, int]  # site, writer, sequence
@@ -125,7 +125,7 @@ class Judge:
             for source in self.mode.site(site).sources:
                 self.applied += len(read.applied.get(source, ()))
                 problems += [
-                    f"site {site}: {each}" for each in compare(found[source], source, read, self.mode.is_exact)
+                    f"site {site}: {each}" for each in compare(found[source], source, read, site, self.mode.is_exact)
                 ]
         return problems
 
@@ -133,7 +133,7 @@ class Judge:
 def _differences(one: int, rows: dict[str, Any], other: int, theirs: dict[str, Any]) -> list[str]:
     """Tables of users that are not the same at two sites. Exceptions belong to the site that found them."""
     problems = []
-    for name in (ACCOUNT, JOURNAL, SCRATCH, MARK):
+    for name in (ACCOUNT, JOURNAL, SCRATCH):
         here, there = {tuple(row) for row in rows[name]}, {tuple(row) for row in theirs[name]}
         if here != there:
             problems.append(

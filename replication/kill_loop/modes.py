@@ -15,6 +15,7 @@ JOURNAL = "shop.journal"
 SCRATCH = "shop.scratch"
 MARK = "shop.mark"
 TABLES: Final = (ACCOUNT, JOURNAL, SCRATCH, MARK)
+KEY_COLUMNS: Final = {ACCOUNT: 1, JOURNAL: 3, SCRATCH: 1, MARK: 2}
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(

@@ -1,17 +1,17 @@
 """The process that gets killed: one site, which serves its binlog, follows its sources, and writes.
 
-`python -m replication.kill_loop.site MODE SERVER_ID DIRECTORY LIFE`. Imports and compiled code are ready before it says
-so. Lines come by standard input and go to standard output, each in one write: what was written outlives the process.
+Lines come through one pipe and go through another, each in one write: what was written outlives the process.
 
-in:  `open {"1": port, ...}`  `write`  `rest`  `mark NUMBER`  `wait [[site, number], ...]`  `state`  `close`
-out: `ready`  `open {...}`  `paid ...`  `done {...}`, one for each line that came in
+in:  `open {"1": port, ...}`  `follow {...}`  `write`  `rest`  `mark NUMBER`  `wait [[site, number], ...]`  `state`
+out: `done {...}`, one for each line that came in, `paid ...` for each transaction, `failed ...`
 """
 
 from __future__ import annotations
 
 import json
-import sys
+import logging
 import threading
+from multiprocessing.connection import Connection
 from typing import Any
 
 from engine.errors import Error, PeerError
@@ -34,7 +34,7 @@ SERVE_PAUSE_SECONDS = 0.1
 class Site:
     """One life of one site."""
 
-    def __init__(self, mode: str, server_id: int, directory: str, life: int) -> None:
+    def __init__(self, mode: str, server_id: int, directory: str, life: int, lines: Connection) -> None:
         self.mode = MODES[mode]
         self.role = self.mode.site(server_id)
         self.directory = directory
@@ -44,25 +44,23 @@ class Site:
         self.channels: list[Any] = []
         self._turn = threading.Lock()
         self._pause = threading.Event()
-        self._out = sys.stdout.buffer
+        self._lines = lines
         self.db: Any = None
 
     def say(self, word: str, value: object = None) -> None:
         """One line."""
         text = word if value is None else f"{word} {value if isinstance(value, str) else json.dumps(value)}"
         with self._turn:
-            self._out.write(text.encode() + b"\n")
-            self._out.flush()
+            self._lines.send_bytes(text.encode())
 
     def tell(self, text: str) -> None:
         """A transaction is durable."""
         self.say("paid", text)
 
-    def run(self) -> None:
-        """Do what each line says, until the last one."""
-        self.say("ready")
-        for line in sys.stdin:
-            word, _, rest = line.strip().partition(" ")
+    def run(self, commands: Connection) -> None:
+        """Do what each line says, as long as there are lines."""
+        while True:
+            word, _, rest = commands.recv_bytes().decode().partition(" ")
             self.say("done", getattr(self, f"do_{word}")(json.loads(rest) if rest else None) or {})
 
     def do_open(self, ports: dict[str, int]) -> dict[str, Any]:
@@ -151,10 +149,6 @@ class Site:
         variables = db.status().get("replication", {})
         return {"rows": rows, "applied": self.applied(), "end": list(end), "replication": _plain(variables)}
 
-    def do_close(self, _: None) -> None:
-        """The end of a site that is not killed."""
-        self.db.close()
-
 
 def _has_failed(channel: Any) -> bool:
     shown = channel.status()
@@ -165,18 +159,21 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value, default=str))
 
 
-def main(mode: str, server_id: int, directory: str, life: int) -> None:
-    """Get ready, then do as told."""
-    site = Site(mode, server_id, directory, life)
+def get_ready() -> None:
+    """Import everything and load compiled code."""
     for name in ("tidemark:open", "tidemark:serve", "tidemark:Channel"):
         resolve(name)
     warm()
+
+
+def run_site(
+    mode: str, server_id: int, directory: str, life: int, commands: Connection, lines: Connection
+) -> None:
+    """One life, in a process of its own."""
+    logging.getLogger("tidemark").setLevel(logging.ERROR)  # links break all the time here
+    site = Site(mode, server_id, directory, life, lines)
     try:
-        site.run()
+        site.run(commands)
     except Error as error:
         site.say("failed", f"{type(error).__name__}: {error}")
         raise
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
