@@ -18,7 +18,7 @@ from engine.errors import InvariantBroken
 from engine.kernels.before_images import note_rows
 from engine.kernels.begin import tag_transaction
 from engine.layout.arena import AUTHOR_SHIFT, OK, X_ROW
-from engine.layout.redo import FLAG_DISK_KEPT, KIND_READ, KIND_REFRESH
+from engine.layout.redo import ANY_VALUE_READ, FLAG_DISK_KEPT, KIND_READ, KIND_REFRESH
 from engine.row_operations import check_table, settle
 from engine.types import Enum
 
@@ -50,6 +50,19 @@ def refresh_rows(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
     if missing.size:
         again_if_altered(txn, table, _note, keys.take(missing), KIND_REFRESH)
     return outcomes
+
+
+def track_reads(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:
+    """Let rows this transaction has locked to read them travel, and be this transaction's (`log_exclusive_reads`).
+
+    A row the transaction changes, before or behind, travels as changed. What follows is untagged.
+    """
+    tag(txn, ANY_VALUE_READ, 0)
+    try:
+        touch_rows_again(txn, table, keys)
+    finally:
+        if not txn.is_ended:
+            tag(txn, 0, 0)
 
 
 def note_reads(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:

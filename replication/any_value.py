@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from engine.layout.redo import ANY_VALUE_READ
+
 RESERVED = 0x8000_0000
 NO_LOGGING = 0x8000_007F
 REFRESH = 0x8000_007E
 REFLECT = 0x8000_007D
-READ = 0x8000_007C
+READ = ANY_VALUE_READ
 
 FLAG_REFLECT = 1
 FLAG_REFRESH = 2

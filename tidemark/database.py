@@ -165,11 +165,18 @@ class Database(SchemaCalls):
         return self._opened.report.to_dict()
 
     # --- transactions ----------------------------------------------------------------------------
-    def transaction(self) -> Transaction:
-        """Begin a transaction of this thread; use it with `with`. Raises: StoreFailed, RedoOverloaded,
-        MemoryExhausted.
+    def transaction(self, log_exclusive_reads: bool | None = None) -> Transaction:
+        """Begin a transaction of this thread; use it with `with`.
+
+        log_exclusive_reads: whether rows it reads with an exclusive lock travel to other sites as read, so that they
+        conflict there; None is what the option of the store says. Raises: StoreFailed, RedoOverloaded, MemoryExhausted.
         """
-        return self._store.begin(kind=Transaction)
+        txn = self._store.begin(kind=Transaction)
+        if log_exclusive_reads is not None:
+            txn.tracks_reads = log_exclusive_reads
+        elif self._binlog is not None:
+            txn.tracks_reads = self._binlog.tracks_reads
+        return txn
 
     def run(self, work: Callable[[Transaction], R], retries: int = 5) -> R:
         """Run work(txn) and commit; again, up to `retries` times, when the transaction was rolled back by a Retryable

@@ -12,6 +12,8 @@ from engine.kernels.side_pages import NO_VALUES
 from engine.kernels.words import move_words
 from engine.layout.arena import COUNT_SHIFT, OK, ROWID_MASK, ST_INVARIANT, ST_MORE, ST_SPACE, VAR_WORDS_MASK
 from engine.layout.redo import (
+    ANY_VALUE_MASK,
+    ANY_VALUE_READ,
     FLAG_AGAIN,
     FLAG_DISK_KEPT,
     FLAG_VAR_KEPT,
@@ -296,7 +298,12 @@ def is_same_row(rows, first, other):
 
 @helper
 def join_into(rows, source, target):
-    """The change `target` followed `source`: it takes the image before, and of the image after what it lacks."""
+    """The change `target` followed `source`: it takes the image before, and of the image after what it lacks.
+
+    A row that was changed and read is a changed one.
+    """
+    if rows[target + RW_TAIL] & ANY_VALUE_MASK == ANY_VALUE_READ:
+        rows[target + RW_TAIL] = rows[source + RW_TAIL]
     for part in range(RW_BEFORE, ROW_LIST_WORDS):
         rows[target + part] = rows[source + part]
     if rows[target + RW_AFTER] == PART_NONE:

@@ -252,6 +252,11 @@ class AttachedBinlog:
             self.writer.options = self._writer_options()
             self._injector.options = self._injector_options()
 
+    @property
+    def tracks_reads(self) -> bool:
+        """Whether transactions that do not say so themselves have their exclusive reads logged."""
+        return bool(self._values["log_exclusive_reads"])
+
     def _capture_of(self, definition: TableDefinition) -> int:
         """A table is made or opened: what its operations leave in the log."""
         return self.rules.set_up(definition).capture

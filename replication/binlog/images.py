@@ -8,7 +8,7 @@ their order, so the changes of one row do.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -108,6 +108,19 @@ def image_rule(binlog_type: int, options: BinlogOptions) -> ImageRule:
     return rule
 
 
+def read_rule(rule: ImageRule, key_alone: bool = False) -> ImageRule:
+    """How a table logs rows that were read: always as UPDATEs, with the images its updates have where they are full,
+    else with the key.
+    """
+
+    def images(present: Present | None) -> Present:
+        is_full = rule.update_kind == UPDATE and present is Present.FULL and not key_alone
+        return Present.FULL if is_full else Present.KEY
+
+    before, after = images(rule.update_before), images(rule.update_after)
+    return replace(rule, update_kind=UPDATE, update_before=before, update_after=after)
+
+
 @dataclass(frozen=True)
 class RowBatch:
     """Rows of one table, all changed in one way.
@@ -115,8 +128,8 @@ class RowBatch:
     `kind` says what happened to them; WRITE needs images after, DELETE images before, UPDATE both. `transaction_ids`,
     `conflict_flags` and `server_ids` have one number a row, None for no flags and for the own server. With `as_called`
     rows are logged as `kind` with full images, whatever the table's rule: rows of system tables. With `is_read` rows
-    are UPDATEs of the key alone that change nothing and are logged all the same: tracked reads. Images without disk
-    part are logged without disk columns.
+    are UPDATEs that change nothing and are logged all the same, by a rule as `read_rule` makes it: tracked reads.
+    Images without disk part are logged without disk columns.
     """
 
     plans: TablePlans
@@ -180,8 +193,6 @@ def _images(batch: RowBatch, changed: tuple[int, ...]) -> tuple[int, ImagePlan |
         return DELETE, _of(plans, present, (), batch.before_has_disk), None
     if batch.as_called:
         return UPDATE, plans.every, plans.every
-    if batch.is_read:
-        return UPDATE, plans.key, plans.key
     before = None if rule.update_before is None else _of(plans, rule.update_before, changed, batch.before_has_disk)
     return rule.update_kind, before, _of(plans, rule.update_after, changed, batch.after_has_disk)
 
@@ -218,7 +229,7 @@ def _marks(batch: RowBatch, options: BinlogOptions, first: int, count: int) -> W
 
 def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
     """The runs of a batch in its order; nothing of a table that is not logged, and no update that changes nothing,
-    unless `empty_update` or `as_called` says so. Raises: PageDamaged.
+    unless it has conflict flags, or `empty_update` or `as_called` says so. Raises: PageDamaged.
     """
     if not (batch.rule.is_logged or batch.as_called):
         return
@@ -241,11 +252,12 @@ def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
         begin = 0
         for end in ends[:found].tolist():
             mask = masks[begin * width : begin * width + width]
-            if always or not skips_empty or mask.any():
+            transaction_id, flags, server_id = marks[begin].tolist()
+            # What a primary sends back says that it was applied, whatever it did to the row.
+            if always or flags or not skips_empty or mask.any():
                 found_in = positions_of(mask.tobytes(), columns) if batch.rule.needs_changed and compares else ()
                 changed = tuple(sorted([*(plan.positions[each] for each in found_in), *always]))
                 kind, before, after = _images(batch, changed)
-                transaction_id, flags, server_id = marks[begin].tolist()
                 yield Run(kind, before, after, transaction_id, flags, server_id, first + begin, end - begin)
             begin = end
 

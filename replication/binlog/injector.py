@@ -23,10 +23,10 @@ from engine.column_output import decode_rows
 from engine.errors import InvariantBroken
 from engine.layout.redo import KIND_DELETE, KIND_INSERT, KIND_READ, KIND_REFRESH, KIND_UPDATE
 from engine.log.row_changes import RowChanges, SchemaChange
-from replication.any_value import FLAG_REFRESH, meaning_of
+from replication.any_value import FLAG_READ, FLAG_REFRESH, meaning_of
 from replication.binlog.epoch_counts import EpochCounts
 from replication.binlog.events import DELETE, UPDATE, WRITE
-from replication.binlog.images import Present, RowBatch, image_rule
+from replication.binlog.images import Present, RowBatch, image_rule, read_rule
 from replication.binlog.row_plan import RowImages
 from replication.schema_events import SchemaStatement, statement_of, statements_of
 
@@ -289,17 +289,17 @@ class Injector:
 
 def _divided(table: LoggedTable, part: RowChanges, marks: Marks) -> Iterator[RowBatch]:
     """Batches of changes that are logged, in their order: a row that was refreshed is written as it is now, whatever
-    was done to it, and others are logged as what was done.
+    was done to it, one that was read is an update of nothing, and others are logged as what was done.
     """
-    if part.kind != KIND_UPDATE or marks.flags is None or not (marks.flags == FLAG_REFRESH).any():
+    kinds = {FLAG_REFRESH: KIND_INSERT, FLAG_READ: KIND_READ}
+    if part.kind != KIND_UPDATE or marks.flags is None or not np.isin(marks.flags, list(kinds)).any():
         yield _batch(table, part, marks, part.kind)
         return
-    is_refresh = marks.flags == FLAG_REFRESH
-    ends = [*(np.flatnonzero(np.diff(is_refresh)) + 1).tolist(), len(is_refresh)]
+    ends = [*(np.flatnonzero(np.diff(marks.flags)) + 1).tolist(), len(marks.flags)]
     begin = 0
     for end in ends:
         places = np.arange(begin, end)
-        kind = KIND_INSERT if is_refresh[begin] else KIND_UPDATE
+        kind = kinds.get(int(marks.flags[begin]), KIND_UPDATE)
         yield _batch(table, _taken(part, places), _marks_taken(marks, places), kind)
         begin = end
 
@@ -311,7 +311,8 @@ def _batch(table: LoggedTable, part: RowChanges, marks: Marks, kind: int) -> Row
     if kind == KIND_REFRESH:
         rule = replace(rule, delete=Present.KEY)  # of a row that is missing only the key is known
     elif kind == KIND_READ:
-        after = before
+        # Where the read was noted alone there is nothing but the key.
+        rule, after = read_rule(rule, key_alone=after is None), before
     rows = RowImages(part.words, None if event == WRITE else before, None if event == DELETE else after)
     marked = (part.txids, marks.flags, marks.server_ids)
     return RowBatch(
@@ -322,7 +323,7 @@ def _batch(table: LoggedTable, part: RowChanges, marks: Marks, kind: int) -> Row
         *marked,
         is_read=kind == KIND_READ,
         before_has_disk=part.before_has_disk,
-        after_has_disk=part.after_has_disk,
+        after_has_disk=part.before_has_disk if kind == KIND_READ else part.after_has_disk,
     )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from typing import Any
 
 from replication.applier.applier import ApplierOptions
 from tests.conformance.model import ModelSite, model_sites
+from tests.conformance.random_scenarios import counts, shown
 from tests.conformance.scenario import SiteCase, parse_scenario
 from tests.conformance.store_site import StoreSite, store_sites
 
@@ -143,19 +143,11 @@ class Pair:
             for table in ("t1", "t2"):
                 assert sorted(store.rows(table)) == sorted(model.rows(table)), f"{where}, {name}.{table}"
             assert shown(store.exceptions()) == shown(model.exceptions()), f"{where}, {name}"
-            assert dict(store.counters()) == dict(model.counters()), f"{where}, {name}"
+            assert counts(store) == counts(model), f"{where}, {name}"
 
     def close(self) -> None:
         for site in self.stores.values():
             site.close()
-
-
-def shown(rows: list[tuple[str, dict[str, Any]]]) -> Counter[Any]:
-    """Exceptions rows; numbers of epochs are each site's own."""
-    return Counter(
-        (table, tuple((name, value) for name, value in row.items() if name != "NDB$master_epoch"))
-        for table, row in rows
-    )
 
 
 def play(pair: Pair, seed: int, steps: int) -> int:
@@ -167,6 +159,6 @@ def play(pair: Pair, seed: int, steps: int) -> int:
             pair.compare(f"seed {seed}, step {step}")
             if any(site.applier_error() for site in pair.model.values()):
                 break
-        return sum(sum(site.counters().values()) for site in pair.model.values())
+        return sum(sum(counts(site).values()) for site in pair.model.values())
     finally:
         pair.close()

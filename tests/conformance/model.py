@@ -102,21 +102,18 @@ class ModelSite:
     # --- a user's transaction ---------------------------------------------------------------------------
     def commit(self, transaction: str, operations: Sequence[Mapping[str, Any]]) -> None:
         before = copy.deepcopy(self.tables)
-        read: dict[tuple[str, Key], None] = {}
-        touched: dict[tuple[str, Key], None] = {}
+        # Rows in the order of the last operation on each, and whether they were only read.
+        touched: dict[tuple[str, Key], bool] = {}
         for operation in operations:
-            name = operation["table"]
-            keys = self._run(name, operation)
-            if operation["op"] != "read_exclusive":
-                touched.update(dict.fromkeys((name, key) for key in keys))
-            elif operation.get("tracked"):
-                read.update(dict.fromkeys((name, key) for key in keys if key in self.tables[name]))
+            name, is_read = operation["table"], operation["op"] == "read_exclusive"
+            for key in self._run(name, operation):
+                if not is_read or (operation.get("tracked") and key in self.tables[name]):
+                    touched[name, key] = touched.pop((name, key), True) and is_read
         number = self.new_transaction()
-        for name, key in [*touched, *(each for each in read if each not in touched)]:
+        for (name, key), is_read in touched.items():
             row = self.tables[name].get(key)
             if row is not None:
                 row.author, row.epoch = 0, self.open.number
-            is_read = (name, key) not in touched
             old = before[name].get(key)
             if old is None and row is None:
                 continue  # made and deleted again
@@ -210,7 +207,13 @@ class ModelSite:
         return list(self.exception_rows)
 
     def counters(self) -> Mapping[str, int]:
-        return self.applier.counters.totals
+        conflict = self.applier.last_conflict
+        return {
+            **self.applier.counters.totals,
+            "conflict_last_conflict_epoch": conflict.last_conflict,
+            "conflict_last_stable_epoch": conflict.last_stable,
+            "replica_max_replicated_epoch": self.applier.mre.value,
+        }
 
     def applier_error(self) -> str | None:
         return self.applier.error

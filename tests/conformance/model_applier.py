@@ -143,6 +143,8 @@ class OnePass:
         self.tracker = DependencyTracker()
         self.tracker.mark(_ids(marks))
         self.refreshed: set[tuple[str, Any]] = set()
+        # Rows whose change goes back: as they were before, and the event that says so.
+        self.reflected: dict[tuple[str, Any], tuple[ModelRow | None, Event | None]] = {}
         self.transaction = self.site.new_transaction()
         self.has_conflict = False
         self.violations = 0
@@ -190,10 +192,27 @@ class OnePass:
                 raise Stopped(OTHER)
             self._handle(event, failure, decision.failures[failure])
         elif decision.reflects:
-            new = site.tables[event.table].get(event.key)
-            site.log_change(event.table, event.key, old, new, self.transaction, "REFLECT")
+            self._reflect(event, old)
         else:
+            self._unsay(event)
             site.open.replicated_rows += 1
+
+    def _reflect(self, event: Event, old: ModelRow | None) -> None:
+        """An epoch transaction is one transaction: of a row it logs what it was before and what it is in the end."""
+        place = (event.table, event.key)
+        first = self.reflected[place][0] if place in self.reflected else old
+        self._unsay(event)
+        new, events = self.site.tables[event.table].get(event.key), self.site.open.events
+        count = len(events)
+        if first is not None or new is not None:
+            self.site.log_change(event.table, event.key, first, new, self.transaction, "REFLECT")
+        self.reflected[place] = (first, events[-1] if len(events) > count else None)
+
+    def _unsay(self, event: Event) -> None:
+        """What was logged of the row in this pass is replaced by what follows."""
+        said = self.reflected.pop((event.table, event.key), (None, None))[1]
+        if said is not None:
+            self.site.open.events = [each for each in self.site.open.events if each is not said]
 
     def _check_image(self, event: Event, decision: Decision) -> None:
         position = self.site.setups[event.table].resolve_position
@@ -259,6 +278,7 @@ class OnePass:
         row = self.site.tables[event.table].get(event.key)
         if row is not None:
             row.author, row.epoch = 0, self.site.open.number
+            self._unsay(event)
         self.refreshed.add(place)
         self.site.log_refresh(event.table, event.key, row, self.transaction)
 

@@ -11,7 +11,7 @@ from engine.schema import TableDefinition
 from replication.conflict.roles import Role
 from replication.settings.match import ReplicationRow
 from replication.status import REFLECTED_DISCARDED, REFLECTED_PREPARED, find
-from tests.conformance.case_types import CaseInvalid, table_of_case
+from tests.conformance.case_types import CaseInvalid, table_of_case, value_of
 
 Row = tuple[Any, ...]
 
@@ -63,7 +63,7 @@ class Site(Protocol):
         """(exceptions table, row by column name) of every row."""
 
     def counters(self) -> Mapping[str, int]:
-        """Counts since the start, by the names of `replication.status`."""
+        """Counts since the start, and what else the applier tells, by the names of `replication.status`."""
 
     def applier_error(self) -> str | None:
         """Class of the error the applier has stopped with."""
@@ -81,6 +81,65 @@ _STEPS = {"commit": {"site", "txn", "ops"}, "epoch": {"site"}, "replicate": {"fr
 _CHECKS = ("rows", "exceptions", "counters", "applier_error")
 
 
+def row_of(definition: TableDefinition, row: Any) -> Row:
+    """A row of a case as a store gives it: a list in the order of columns, or a mapping, in which NULLs may lack."""
+    values = [row.get(column.name) for column in definition.columns] if isinstance(row, Mapping) else row
+    return tuple(value_of(column.type, value) for column, value in zip(definition.columns, values, strict=True))
+
+
+def _columns(definition: TableDefinition, values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Values by column name."""
+    if values is None:
+        return None
+    kinds = {column.name.upper(): column.type for column in definition.columns}
+    return {
+        name: value_of(kinds[name.upper()], value) if name.upper() in kinds else value for name, value in values.items()
+    }
+
+
+class _Parser:
+    """Gives values of steps and expectations the types their columns have."""
+
+    def __init__(self, sites: Mapping[str, SiteCase]) -> None:
+        self.tables = next(iter(sites.values())).tables
+        self.main = {
+            table.name.partition(".")[2]: name for site in sites.values() for name, table in site.exceptions.items()
+        }
+
+    def operation(self, operation: Mapping[str, Any]) -> dict[str, Any]:
+        definition = self.tables[operation["table"]]
+        made = dict(operation)
+        if "row" in made:
+            made["row"] = list(row_of(definition, made["row"]))
+        for name in ("key", "set"):
+            if name in made:
+                made[name] = _columns(definition, made[name])
+        return made
+
+    def checks(self, expected: Mapping[str, Any]) -> dict[str, Any]:
+        made = dict(expected)
+        if "rows" in made:
+            made["rows"] = {
+                table: [row_of(self.tables[table], row) for row in rows] for table, rows in made["rows"].items()
+            }
+        if made.get("exceptions"):
+            made["exceptions"] = [self._exception(each) for each in made["exceptions"]]
+        return made
+
+    def _exception(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        main = self.main.get(wanted["table"])
+        if main is None:
+            return dict(wanted)
+        images = {name: _columns(self.tables[main], wanted[name]) for name in ("key", "old", "new") if name in wanted}
+        return {**wanted, **images}
+
+    def step(self, step: Mapping[str, Any]) -> dict[str, Any]:
+        made = self.checks(step) if step["do"] == "expect" else dict(step)
+        if "ops" in made:
+            made["ops"] = [self.operation(each) for each in made["ops"]]
+        return made
+
+
 def _site(case: Mapping[str, Any], name: str, has_initial: Mapping[str, Any]) -> SiteCase:
     given = case["sites"][name]
     tables = {each["name"]: table_of_case(each.get("db", "test"), each) for each in case["tables"]}
@@ -93,7 +152,7 @@ def _site(case: Mapping[str, Any], name: str, has_initial: Mapping[str, Any]) ->
         ReplicationRow(row["db"], row["table_name"], row["server_id"], row.get("binlog_type"), row.get("conflict_fn"))
         for row in case.get("ndb_replication", {}).get(name, [])
     ]
-    rows = {table: [tuple(row) for row in has_initial.get(table, [])] for table in tables}
+    rows = {table: [row_of(tables[table], row) for row in has_initial.get(table, [])] for table in tables}
     site = SiteCase(
         name,
         given["server_id"],
@@ -107,7 +166,14 @@ def _site(case: Mapping[str, Any], name: str, has_initial: Mapping[str, Any]) ->
     )
     made_on_b: dict[str, set[Row]] = {table: set() for table in tables}
     for table, keys in case.get("initial_origin_b", {}).items():
-        made_on_b[table] = {tuple(key) if isinstance(key, list) else (key,) for key in keys}
+        key_columns = [tables[table].columns[at] for at in tables[table].key_positions]
+        made_on_b[table] = {
+            tuple(
+                value_of(column.type, value)
+                for column, value in zip(key_columns, key if isinstance(key, list) else [key], strict=True)
+            )
+            for key in keys
+        }
     for table, definition in tables.items():
         keys = {tuple(row[at] for at in definition.key_positions) for row in rows[table]}
         site.from_peer[table] = keys - made_on_b[table] if name == "B" else keys & made_on_b[table]
@@ -129,7 +195,9 @@ def parse_scenario(case: Mapping[str, Any]) -> Scenario:
             kind = operation["op"]
             if kind not in _OPERATIONS or not _OPERATIONS[kind] <= set(operation) or operation["table"] not in tables:
                 raise CaseInvalid(f"step {number} has an operation that is not understood: {operation}")
-    return Scenario(sites, list(case["steps"]), dict(case.get("final", {})))
+    parser = _Parser(sites)
+    final = {name: parser.checks(expected) for name, expected in case.get("final", {}).items()}
+    return Scenario(sites, [parser.step(step) for step in case["steps"]], final)
 
 
 def play(scenario: Scenario, adapter: Adapter) -> list[str]:
