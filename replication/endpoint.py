@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from engine.batch_operations import delete_many
-from engine.errors import PeerRefused, Rejected, Retryable, SchemaInvalid
+from engine.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
 from replication.any_value import NO_LOGGING
 from replication.applier.applier import RETRY_PAUSE_SECONDS, Applied, Applier, ApplierOptions
 from replication.applier.setups import rows_of
@@ -25,6 +25,8 @@ from replication.channel import StatusRow
 from replication.channel_rules import check_functions
 from replication.conflict.roles import Role, change_role
 from replication.protocol.handshake import Site, check_peer
+from replication.protocol.messages import Settings
+from replication.reach import Reach
 from replication.schema_statements import apply_statement
 from replication.settings.match import ReplicationRow, row_of
 from replication.settings.setup import SiteSettings
@@ -36,11 +38,16 @@ if TYPE_CHECKING:
     from engine.file_protocol import Files
     from engine.store import Store
     from engine.transaction import Transaction
+    from replication.applier.one_pass import OnePass
     from replication.binlog.attached import AttachedBinlog
     from replication.binlog.index import Position as Place
     from replication.relay_reader import RelayTransaction
     from replication.status import Counters
     from replication.status_report import ReplicationStatus
+
+
+# Of the server's counts of what an applier does to the store, those that something here is: `api_..._replica`.
+API_COUNTS = ("trans_start_count", "trans_commit_count", "trans_abort_count", "trans_close_count", "pk_op_count")
 
 
 class OpenStore(NamedTuple):
@@ -115,14 +122,29 @@ def _index_row(row: Mapping[str, Any]) -> IndexRow:
     )
 
 
+class _ReturningApplier(Applier):
+    """An applier that tells what came back of this site's own epochs."""
+
+    returned: Callable[[int, int], None] = staticmethod(lambda server_id, epoch: None)
+
+    def _committed(self, run: OnePass, own_epoch: int) -> None:
+        super()._committed(run, own_epoch)
+        for server_id, epoch, logger_id in run.statuses:
+            if server_id == self.mre.own_id:
+                self.returned(logger_id, epoch)
+
+
 class StoreApplier:
     """What brings the transactions of one channel into a store, as `channel.Applier`."""
 
     def __init__(self, endpoint: Endpoint, options: ApplierOptions, counters: Counters) -> None:
         self._endpoint = endpoint
         self._options = options
-        self.applier = Applier(endpoint.store, endpoint.settings, options, counters)
+        self.applier = _ReturningApplier(endpoint.store, endpoint.settings, options, counters)
+        self.applier.returned = endpoint.reach.returned
+        self.counts = dict.fromkeys(API_COUNTS, 0)
         self.rows = 0  # of the transaction applied last
+        self.epoch = 0  # of its source
 
     def start(self) -> None:
         """Read settings anew."""
@@ -131,8 +153,18 @@ class StoreApplier:
 
     def apply(self, transaction: RelayTransaction) -> Applied:
         """One epoch transaction. Raises: see `Applier.apply`."""
-        applied = self.applier.apply(transaction)  # type: ignore[arg-type]  # of a relay log
-        self.rows = applied.rows
+        counts = self.counts
+        try:
+            applied = self.applier.apply(transaction)  # type: ignore[arg-type]  # of a relay log
+        except Error:
+            counts["trans_abort_count"] += 1
+            raise
+        finally:
+            counts["trans_start_count"] += 1
+            counts["trans_close_count"] += 1
+        counts["trans_commit_count"] += not applied.is_passed_over
+        counts["pk_op_count"] += applied.rows
+        self.rows, self.epoch = applied.rows, applied.epoch
         return applied
 
     def statement(self, text: str, database: str, server_id: int) -> None:
@@ -149,6 +181,19 @@ class StoreApplier:
                 if attempt == self._options.retries:
                     raise
                 store.clock.sleep(RETRY_PAUSE_SECONDS)
+
+
+def _settings_row(row: ReplicationRow) -> dict[str, Any]:
+    function = row.conflict_fn or ""
+    return {"db": row.database, "table_name": row.table, "server_id": row.server_id, "conflict_fn": function}
+
+
+def rows_of_settings(settings: Settings) -> list[ReplicationRow]:
+    """The rows a source has told."""
+    return [
+        ReplicationRow(each["db"], each["table_name"], each["server_id"], None, each["conflict_fn"])
+        for each in settings.rows
+    ]
 
 
 class Member(Protocol):
@@ -184,9 +229,29 @@ class Endpoint:
         self.files = opened.files
         self.binlog = opened.binlog
         self._mutex = threading.RLock()
+        self._appliers: dict[str, StoreApplier] = {}
+        self._counters: dict[str, Counters] = {}
+        self.reach = Reach(opened.store.clock, opened.binlog, opened.status, lambda: bool(self.channels))
         self._role: Role = opened.values["conflict_role"]
         self.channels: dict[str, Member] = {}
         self.servings: list[Member] = []
+        self._register(opened.status)
+
+    def _register(self, status: ReplicationStatus) -> None:
+        """The status variables that appliers know; each is asked when status is."""
+
+        def newest(value: Callable[[StoreApplier], int]) -> Callable[[], int]:
+            return lambda: max(map(value, list(self._appliers.values())), default=0)
+
+        def total(name: str) -> Callable[[], int]:
+            return lambda: sum(each.counts[name] for each in list(self._appliers.values()))
+
+        status.gauge("replica_max_replicated_epoch", newest(lambda each: each.applier.mre.value))
+        status.gauge("conflict_last_conflict_epoch", newest(lambda each: each.applier.last_conflict.last_conflict))
+        status.gauge("conflict_last_stable_epoch", newest(lambda each: each.applier.last_conflict.last_stable))
+        status.gauge("latest_applied_binlog_epoch", newest(lambda each: each.epoch))
+        for name in API_COUNTS:
+            status.gauge(f"api_{name}_replica", total(name))
 
     # --- who it is --------------------------------------------------------------------------------
     @property
@@ -241,7 +306,12 @@ class Endpoint:
             _IndexRows(self.store) if self.opened.values["log_binlog_index"] else None,
             lambda: self.store.epochs.newest_closed,
             keep,
+            self._own_functions,
         )
+
+    def _own_functions(self) -> Settings:
+        rows = [each for each in self.replication_rows() if each.conflict_fn is not None]
+        return Settings(tuple(_settings_row(each) for each in rows))
 
     # --- as a replica -----------------------------------------------------------------------------
     def positions(self, name: str) -> Positions:
@@ -253,9 +323,18 @@ class Endpoint:
 
         return Positions(self.store, kept)
 
-    def new_applier(self, options: ApplierOptions) -> StoreApplier:
-        """The applier of one channel, whose counts are shown with those of all others."""
-        return StoreApplier(self, options, self.opened.status.new_counters())
+    def new_applier(self, name: str, options: ApplierOptions) -> StoreApplier:
+        """The applier of the channel of this name, whose counts are shown with those of all others, and go on."""
+        with self._mutex:
+            counters = self._counters.get(name)
+            if counters is None:
+                counters = self._counters[name] = self.opened.status.new_counters()
+            made = StoreApplier(self, options, counters)
+            before = self._appliers.get(name)
+            if before is not None:
+                made.counts, made.epoch = before.counts, before.epoch
+            self._appliers[name] = made
+            return made
 
     def replication_rows(self) -> list[ReplicationRow]:
         """The rows of `mysql.ndb_replication`; none if it is not there, or not as it must be."""

@@ -7,6 +7,7 @@ chunk and a frame. Nothing a peer sends or leaves unsent can make the store fail
 
 from __future__ import annotations
 
+import functools
 import logging
 import select
 import socket
@@ -274,6 +275,10 @@ class Caller:
         except OSError as error:
             raise PeerError(f"no link to {host}:{port}: {error}") from error
 
+    def notify(self) -> None:
+        """More was applied: the source is told."""
+        self._wake()
+
     def stop(self) -> None:
         """Let `run` return, from any thread."""
         self._is_stopped = True
@@ -288,12 +293,20 @@ class Listener:
     """The source's end: listens, and serves every replica that knows the secret, until `close`."""
 
     def __init__(
-        self, address: tuple[str, int], options: LinkOptions, binlog: Callable[[], Binlog], clock: Clock
+        self,
+        address: tuple[str, int],
+        options: LinkOptions,
+        binlog: Callable[[], Binlog],
+        clock: Clock,
+        told: Callable[[int, int, int], None] = lambda *_: None,
     ) -> None:
-        """Listen. binlog: makes a reader of the binlog for each replica. Raises: PeerError if the address is taken."""
+        """Listen. binlog: makes a reader of the binlog for each replica. told: called with server id, epoch received
+        and epoch applied, whenever a replica tells. Raises: PeerError if the address is taken.
+        """
         self._options = options
         self._binlog = binlog
         self._clock = clock
+        self._told = told
         self._mutex = threading.Lock()
         self._is_closed = False
         self._served: dict[Wire, tuple[threading.Thread, Wake, list[SourceSession]]] = {}
@@ -375,7 +388,9 @@ class Listener:
         handshake = SourceHandshake(options.site, options.secret, clock.random_bytes(32), wire.reader, wire.writer)
         early = _greet(wire, handshake, clock)
         binlog = self._binlog()
-        session = SourceSession(binlog, wire.writer, clock.monotonic())
+        assert handshake.peer is not None
+        told = functools.partial(self._told, handshake.peer.server_id)
+        session = SourceSession(binlog, wire.writer, clock.monotonic(), told)
         with self._mutex:
             self._served[wire][2].append(session)
 

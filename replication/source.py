@@ -30,7 +30,7 @@ from replication.binlog.index import BinlogIndex
 from replication.binlog.index import Position as Place
 from replication.binlog.reader import find_epoch
 from replication.binlog.stream import EventStream
-from replication.protocol.messages import Position, Start
+from replication.protocol.messages import Position, Settings, Start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,6 +86,7 @@ class SourceBinlog:
         index_rows: IndexRows | None = None,
         closed_epoch: Callable[[], int] | None = None,
         keep: Callable[[Place | None], None] = lambda place: None,
+        settings: Callable[[], Settings] = lambda: Settings(()),
     ) -> None:
         """end: asked before every read, from the session's thread. closed_epoch: newest epoch the store has closed,
         which may be newer than any in the binlog. keep: told the place whose file must not be purged, None at the end.
@@ -98,7 +99,13 @@ class SourceBinlog:
         self._index_rows = index_rows
         self._closed_epoch = closed_epoch
         self._keep = keep
+        self._settings = settings
         self._open: tuple[str, File] | None = None
+
+    def settings(self) -> Settings:
+        """The conflict functions of this site. Raises: PeerError if the store has failed."""
+        with self._told():
+            return self._settings()
 
     def close(self) -> None:
         """Close the file it is in; harmless twice."""

@@ -13,14 +13,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
-from engine.errors import Rejected, SchemaInvalid
+from engine.errors import PeerRefused, Rejected, SchemaInvalid
+from engine.options import parse_size
 from replication.applier.applier import ApplierOptions
 from replication.channel import DEFAULT_NAME, ChannelOptions, ReplicaChannel, check_name
 from replication.conflict.roles import Role
-from replication.endpoint import Endpoint, check_source
+from replication.endpoint import Endpoint, check_source, rows_of_settings
 from replication.link import LinkOptions, TlsContext
 from replication.protocol.handshake import check_secret
-from replication.protocol.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
+from replication.protocol.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, Settings
 from replication.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
 from replication.settings.options import settings, validated
 from tidemark.database import Database
@@ -37,6 +38,7 @@ class ChannelKeywords(TypedDict, total=False):
     replica_allow_batching: bool
     replica_batch_size: Size
     replica_transaction_retries: int
+    max_relay_log_size: Size
     clear_apply_status: bool
     allow_skip_epoch: bool
 
@@ -143,6 +145,7 @@ class Channel:
             replicate_do=tuple((replicate_do,) if isinstance(replicate_do, str) else replicate_do),
             replicate_ignore=tuple((replicate_ignore,) if isinstance(replicate_ignore, str) else replicate_ignore),
             clear_apply_status=self._values["clear_apply_status"],
+            relay_file_bytes=parse_size("max_relay_log_size", self._values["max_relay_log_size"]),
             heartbeat_ms=heartbeat_ms,
             failed_source=failed_source,
         )
@@ -164,22 +167,41 @@ class Channel:
     def _build(self) -> None:
         """Make its parts; nothing of a file is touched."""
         own, link, options = self._own, self._link, self._options
-        self._applier = own.new_applier(ApplierOptions.from_options(self._values))
+        self._applier = own.new_applier(self.name, ApplierOptions.from_options(self._values))
         self.replica = ReplicaChannel(own.files, own.clock, own.site, self._applier, own.positions(self.name), options)
         if link.store is not None:
             store = link.store
-            self._receiver = LocalReceiver(self.replica, store.site, store.source_binlog(), store.clock)
+            receiver = LocalReceiver(self.replica, store.site, store.source_binlog(), store.clock)
+            store.log().on_written.append(receiver.notify)
+            self._receiver = receiver
         else:
             assert link.address is not None
             site = LinkOptions(own.site, link.secret, link.tls)
             self._receiver = NetworkReceiver(self.replica, link.address, site, own.clock)
+        self.replica.on_settings = self._learn
+        self.replica.on_progress = self._tell
         self._receiving = Worker(f"tidemark-receiver-{self.name}", self._receiver.run, self._receiver.wake)
         self._applying = Worker(f"tidemark-applier-{self.name}", applying(self.replica), self.replica.wake)
 
-    def _check(self) -> None:
+    def _check(self, link: _Link | None = None) -> None:
         """What the conflict functions ask of channels. Raises: SchemaInvalid."""
-        peer = self._link.store
+        peer = (link or self._link).store
         self._own.check_channels(None if peer is None else (peer.replication_rows(), peer.site.server_id))
+
+    def _learn(self, told: Settings) -> None:
+        """What a source far away says of its conflict functions. Raises: PeerRefused."""
+        try:
+            self._own.check_channels((rows_of_settings(told), self.replica.source_id))
+        except SchemaInvalid as error:
+            raise PeerRefused(error.message, **error.evidence) from error
+
+    def _tell(self) -> None:
+        """Let the source know how far this is."""
+        store, replica = self._link.store, self.replica
+        if store is None:
+            self._receiver.notify()
+        else:
+            store.reach.told(self._own.site.server_id, replica.received_epoch, replica.applied_epoch)
 
     # --- life -------------------------------------------------------------------------------------
     def __enter__(self) -> Channel:
@@ -199,6 +221,9 @@ class Channel:
             self._own.remove(self)
 
     def _let_go(self) -> None:
+        store = self._link.store
+        if store is not None and self._receiver.notify in store.log().on_written:
+            store.log().on_written.remove(self._receiver.notify)
         self._receiver.close()
         self.replica.close()
 
@@ -356,15 +381,10 @@ class Channel:
             if ignore_server_ids is not None:
                 ignored = validated("ignore_server_ids", tuple(ignore_server_ids))
                 options = replace(options, ignore_server_ids=ignored)
-            before = self._link
-            self._link = link
-            try:
-                self._check()
-            except SchemaInvalid:
-                self._link = before
-                raise
-            self._receiver.close()
+            self._check(link)
+            self._let_go()
             self.replica.discard_relay()
+            self._link = link
             self._options = options
             self._values["ignore_server_ids"] = options.ignore_server_ids
             self._build()

@@ -221,6 +221,16 @@ class Database(SchemaCalls):
                 self._endpoint = Endpoint(opened)
             return self._endpoint
 
+    def wait_applied(self, epoch: int, timeout_ms: int = 10_000, at: Sequence[int] | None = None) -> None:
+        """Wait until everything of an epoch of this store, and before it, is applied at its replicas.
+
+        epoch: as `sync` returns it. at: server ids of sites; None are all that were heard of since the store was
+        opened, by a channel in this process, a connection to `serve`, or rows of `mysql.ndb_apply_status` that came
+        back. Raises: PeerTimeout naming who lacks it, Rejected without a binlog or if no replica was heard of,
+        StoreFailed.
+        """
+        self.endpoint.reach.wait(epoch, timeout_ms, at)
+
     def outcome(self, txid: int) -> str:
         """What became of a transaction: "committed", "aborted", or "unknown" if it is older than the kept log."""
         self.check_usable()

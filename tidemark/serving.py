@@ -20,7 +20,7 @@ class Serving:
         self._endpoint = endpoint
         self._log = endpoint.log()
         link = LinkOptions(endpoint.site, secret, tls)
-        self._listener = Listener(address, link, endpoint.source_binlog, endpoint.clock)
+        self._listener = Listener(address, link, endpoint.source_binlog, endpoint.clock, endpoint.reach.told)
         self.address = self._listener.address
         self.name = f"{self.address[0]}:{self.address[1]}"
         self._has_tls = tls is not None

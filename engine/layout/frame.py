@@ -36,6 +36,7 @@ FRAME_HEARTBEAT = 19  # source: it is there, and how far its binlog reaches
 FRAME_ACKNOWLEDGE = 20  # replica: bytes taken so far, and through which epoch they are safe
 FRAME_ERROR = 21  # either: why it goes
 FRAME_BYE = 22  # either: it goes
+FRAME_SETTINGS = 23  # source: its conflict functions, before the first events
 
 HANDSHAKE_KINDS = (FRAME_HELLO, FRAME_CHALLENGE, FRAME_PROOF, FRAME_REFUSE)
 SESSION_KINDS = (
@@ -46,6 +47,7 @@ SESSION_KINDS = (
     FRAME_ACKNOWLEDGE,
     FRAME_ERROR,
     FRAME_BYE,
+    FRAME_SETTINGS,
 )
 
 HANDSHAKE_BYTES_MAX = 4_096

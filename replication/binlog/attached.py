@@ -88,6 +88,8 @@ class AttachedBinlog:
         self._lcp_epoch = lcp_epoch
         self._turn = threading.RLock()  # who writes epochs
         self.on_written: list[Callable[[], None]] = []
+        self.on_epoch: list[Callable[[int], None]] = []
+        self.newest_epoch = 0  # that stands in the files
         self._pins: dict[object, Position] = {}
         self._counters = dict.fromkeys(("epochs", "incidents", "statements", "rows"), 0)
         self._written = self._handled = self._latest_rows = 0
@@ -153,7 +155,7 @@ class AttachedBinlog:
                 self._files.sync_directory(FOLDER)
             self._written = self._handled = newest
             return
-        self._written = self._handled = tail.epoch
+        self._written = self._handled = self.newest_epoch = tail.epoch
         self._injector.passed_over = deque(tail.statements)
 
     def _find_tail(self) -> tuple[Tail, int]:
@@ -319,6 +321,7 @@ class AttachedBinlog:
     def _note(self, written: WrittenEpoch) -> None:
         rows = sum(map(sum, written.counts.rows.values()))
         self._counters["epochs"] += 1
+        self.newest_epoch = written.epoch
         self._counters["rows"] += rows
         self._counters["statements"] += written.counts.statements
         self._epoch_file = written.end.file
@@ -331,6 +334,8 @@ class AttachedBinlog:
             self._index_lags = True  # they are made from the files
         if rows:
             self._latest_rows = written.epoch
+        for call in list(self.on_epoch):
+            call(written.epoch)
         if self._values["extra_logging"] > 1:
             _log.info("epoch %d: %d rows, %s to %s", written.epoch, rows, tuple(written.start), tuple(written.end))
 

@@ -8,6 +8,7 @@ heartbeats ends it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from engine.errors import EpochGap, FrameRejected, PeerError, PeerTimeout
@@ -17,11 +18,12 @@ from engine.layout.frame import (
     FRAME_ERROR,
     FRAME_EVENTS,
     FRAME_HEARTBEAT,
+    FRAME_SETTINGS,
     FRAME_START,
 )
 from replication.protocol.frames import Frame, FrameWriter
 from replication.protocol.handshake import error_payload, refusal_of
-from replication.protocol.messages import Acknowledge, Events, Heartbeat, Position, Start
+from replication.protocol.messages import Acknowledge, Events, Heartbeat, Position, Settings, Start
 
 CHUNK_BYTES = 256 << 10
 SILENT_HEARTBEATS = 5
@@ -44,6 +46,10 @@ class Binlog(Protocol):
         """Newest epoch in it, and where it ends."""
         ...
 
+    def settings(self) -> Settings:
+        """The conflict functions of the source."""
+        ...
+
     def close(self) -> None:
         """The session is over; harmless twice."""
         ...
@@ -64,6 +70,15 @@ class Relay(Protocol):
         """Remember how far the source is."""
         ...
 
+    def learn(self, settings: Settings) -> None:
+        """The conflict functions of the source. Raises: PeerRefused if those here cannot be beside them."""
+        ...
+
+    @property
+    def applied_epoch(self) -> int:
+        """The newest epoch of the source that is applied here."""
+        ...
+
 
 class Step(NamedTuple):
     """What a step gives: bytes to send, and whether the session goes on."""
@@ -75,8 +90,14 @@ class Step(NamedTuple):
 class SourceSession:
     """The source's side of one replica's session."""
 
-    def __init__(self, binlog: Binlog, writer: FrameWriter, now: float) -> None:
+    def __init__(
+        self, binlog: Binlog, writer: FrameWriter, now: float, told: Callable[[int, int], None] = lambda *_: None
+    ) -> None:
+        """told: called with the epochs that are received and applied, whenever the replica tells."""
         self.acknowledged_epoch = 0
+        self.applied_epoch = 0
+        self._told = told
+        self._has_news = False  # the replica was not told yet that there is nothing more
         self._binlog = binlog
         self._writer = writer
         self._start: Start | None = None
@@ -102,7 +123,11 @@ class SourceSession:
 
     def status(self) -> dict[str, Any]:
         """How far the replica is."""
-        return {"acknowledged_epoch": self.acknowledged_epoch, "bytes_ahead": self._sent_bytes - self._taken_bytes}
+        return {
+            "acknowledged_epoch": self.acknowledged_epoch,
+            "applied_epoch": self.applied_epoch,
+            "bytes_ahead": self._sent_bytes - self._taken_bytes,
+        }
 
     def receive(self, frame: Frame, now: float) -> Step:
         """A frame of the replica. Raises: PeerError; send `farewell` of it."""
@@ -115,8 +140,11 @@ class SourceSession:
             start = Start.unpack(frame.payload)
             self._at = self._binlog.locate(start)
             self._start = start
-            self.acknowledged_epoch = start.epoch
-            return Step([])
+            self._has_news = True
+            if not start.origin:
+                self.acknowledged_epoch = start.epoch
+            settings = self._binlog.settings()
+            return Step([self._writer.frame(FRAME_SETTINGS, settings.pack())] if settings.rows else [])
         if frame.kind == FRAME_ACKNOWLEDGE and self._start is not None:
             self._acknowledged(Acknowledge.unpack(frame.payload))
             return Step([])
@@ -127,7 +155,11 @@ class SourceSession:
             raise FrameRejected(f"{news.taken_bytes} bytes were acknowledged of {self._sent_bytes} that were sent")
         if news.epoch < self.acknowledged_epoch:
             raise FrameRejected(f"epoch {news.epoch} was acknowledged behind {self.acknowledged_epoch}")
+        if news.applied_epoch < self.applied_epoch:
+            raise FrameRejected(f"epoch {news.applied_epoch} was applied behind {self.applied_epoch}")
         self._taken_bytes, self.acknowledged_epoch = news.taken_bytes, news.epoch
+        self.applied_epoch = news.applied_epoch
+        self._told(news.epoch, news.applied_epoch)
 
     def pump(self, now: float, wall_us: int) -> Step:
         """The next chunk of events, or a heartbeat if one is due. Call again until nothing comes.
@@ -144,9 +176,11 @@ class SourceSession:
                 frames.append(self._writer.frame(FRAME_EVENTS, events.pack()))
                 self._sent_bytes += len(events.data)
                 self._at = Position(events.at.file, events.end)
-        if not frames and now >= self.due_at:
+                self._has_news = True
+        if not frames and (now >= self.due_at or (self._has_news and not self.is_full)):
             epoch, end = self._binlog.newest()
             frames.append(self._writer.frame(FRAME_HEARTBEAT, Heartbeat(epoch, wall_us, end).pack()))
+            self._has_news = False
         if frames:
             self._spoke_at = now
         return Step(frames)
@@ -166,7 +200,8 @@ class ReplicaSession:
         self._next: Position | None = Position(start.file, start.position) if start.file else None
         self._taken_bytes = 0
         self._told_bytes = 0
-        self._epoch = start.epoch
+        self._epoch = 0 if start.origin else start.epoch
+        self._told_applied = 0
         self._heard_at = now
         self._spoke_at = now
 
@@ -194,6 +229,9 @@ class ReplicaSession:
         if frame.kind == FRAME_HEARTBEAT:
             self._relay.heard(Heartbeat.unpack(frame.payload))
             return Step([])
+        if frame.kind == FRAME_SETTINGS:
+            self._relay.learn(Settings.unpack(frame.payload))
+            return Step([])
         if frame.kind == FRAME_EVENTS:
             self._take(Events.unpack(frame.payload))
             return Step([])
@@ -218,13 +256,16 @@ class ReplicaSession:
         """
         if now - self._heard_at > SILENT_HEARTBEATS * self._start.heartbeat_ms / 1_000:
             raise PeerTimeout(f"the source has been silent for {now - self._heard_at:.1f} s; connect again")
-        if self._taken_bytes == self._told_bytes and now < self.due_at:
+        applied = max(self._relay.applied_epoch, self._told_applied)
+        if self._taken_bytes == self._told_bytes and applied == self._told_applied and now < self.due_at:
             return Step([])
         if self._taken_bytes > self._told_bytes:
             self._epoch = max(self._epoch, self._relay.sync())
             self._told_bytes = self._taken_bytes
         self._spoke_at = now
-        return Step([self._writer.frame(FRAME_ACKNOWLEDGE, Acknowledge(self._taken_bytes, self._epoch).pack())])
+        self._told_applied = applied
+        news = Acknowledge(self._taken_bytes, self._epoch, applied)
+        return Step([self._writer.frame(FRAME_ACKNOWLEDGE, news.pack())])
 
     def farewell(self, error: PeerError | None = None) -> bytes:
         """The last frame."""

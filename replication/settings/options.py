@@ -88,6 +88,7 @@ OPTIONS: Final = (
     Option("replica_allow_batching", bool, True, _C, Effect.START, "changes are applied in batches"),
     Option("replica_batch_size", _SIZE, "2 MiB", _C, Effect.START, "bytes of rows in a batch", 1, 1 << 30),
     Option("replica_transaction_retries", int, 10, _C, Effect.START, "tries after temporary errors", 0, 1 << 31),
+    Option("max_relay_log_size", _SIZE, "64 MiB", _C, Effect.START, "size a relay file is left at", 4 << 10, 1 << 30),
     Option("clear_apply_status", bool, True, _C, Effect.AT_ONCE, "a reset empties ndb_apply_status"),
     Option("allow_skip_epoch", bool, False, _C, Effect.START, "an epoch left out is told, not refused"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.errors import PositionLost
 from replication.protocol.handshake import Site
-from replication.protocol.messages import FIRST_POSITION, Events, Heartbeat, Position, Start
+from replication.protocol.messages import FIRST_POSITION, Events, Heartbeat, Position, Settings, Start
 
 SECRET = b"a secret of both sides"
 SOURCE = Site(1, "ab" * 16, 3)
@@ -39,6 +39,10 @@ class MemoryBinlog:
         name, data = list(self.files.items())[-1]
         return sum(map(len, self.files.values())) // 100, Position(name, FIRST_POSITION + len(data))
 
+    def settings(self) -> Settings:
+        """No functions."""
+        return Settings(())
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -61,6 +65,11 @@ class MemoryRelay:
         """All of it is safe."""
         self.syncs += 1
         return sum(map(len, self.files.values())) // 100
+
+    applied_epoch = 0
+
+    def learn(self, settings: Settings) -> None:
+        """Nothing is applied here."""
 
     def heard(self, heartbeat: Heartbeat) -> None:
         """Remember it."""
