@@ -1,7 +1,7 @@
 """`python -m replication.kill_loop DIRECTORY`: SIGKILL of replicating sites, by seed and count.
 
-Each mode has its stores in DIRECTORY, as MODE-siteN; existing ones are refused. Exit code 1 at the first broken promise, with mode,
-seed and round.
+Each mode has its stores in DIRECTORY, as MODE-siteN; existing ones are refused. Exit code 1 at the first broken
+promise, with mode, seed and round.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What binlogs say of what was applied: every epoch of a source once, in order, with the very changes it had.
 
-A site that logs positions (`log_apply_status`) has a row of `ndb_apply_status` for every epoch with rows it applied; one
-that logs again what it applied has the rows under the id of the server that made them, in their order: what an epoch of
-the source did to a row is one change there, for it was applied in one transaction. Nothing of that can be told from
-tables: a change that is applied twice leaves the same row.
+A site that logs positions (`log_apply_status`) has a row of `ndb_apply_status` for every epoch with rows it applied;
+one that logs again what it applied has the rows under the id of the server that made them, in their order: what an
+epoch of the source did to a row is one change there, for it was applied in one transaction. Nothing of that can be told
+from tables: a change that is applied twice leaves the same row.
 """
 
 from __future__ import annotations

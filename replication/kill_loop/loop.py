@@ -1,10 +1,8 @@
 """SIGKILL of one site or several at random moments, restart, rest, proof; again and again on the same stores.
 
-A
-round: all sites write and replicate; some are killed, and in one case of four again within the first moments of the next
-life, while it restarts and catches up. Then the writers rest, marks
-go round until everything has come everywhere, and what must hold is judged (`judge.py`). What writers acknowledged
-stands in a pipe that outlives them.
+A round: all sites write and replicate; some are killed, and in one case of four again within the first moments of the
+next life, while it restarts and catches up. Then the writers rest, marks go round until everything has come everywhere,
+and what must hold is judged (`judge.py`). What writers acknowledged stands in a pipe that outlives them.
 """
 
 from __future__ import annotations

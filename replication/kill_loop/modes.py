@@ -72,7 +72,9 @@ class Mode:
 
 
 _LOGS_AGAIN: Final[Mapping[str, Any]] = MappingProxyType({**OPTIONS, "log_replica_updates": True})
-_EPOCH_TRANS: Final[Mapping[str, str]] = MappingProxyType(dict.fromkeys((ACCOUNT, JOURNAL, SCRATCH), "NDB$EPOCH_TRANS()"))
+_EPOCH_TRANS: Final[Mapping[str, str]] = MappingProxyType(
+    dict.fromkeys((ACCOUNT, JOURNAL, SCRATCH), "NDB$EPOCH_TRANS()")
+)
 _MAX: Final[Mapping[str, str]] = MappingProxyType({ACCOUNT: "NDB$MAX(stamp)"})
 
 

@@ -166,9 +166,7 @@ def get_ready() -> None:
     warm()
 
 
-def run_site(
-    mode: str, server_id: int, directory: str, life: int, commands: Connection, lines: Connection
-) -> None:
+def run_site(mode: str, server_id: int, directory: str, life: int, commands: Connection, lines: Connection) -> None:
     """One life, in a process of its own."""
     logging.getLogger("tidemark").setLevel(logging.ERROR)  # links break all the time here
     site = Site(mode, server_id, directory, life, lines)

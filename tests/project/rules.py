@@ -48,7 +48,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "mmap": ("engine.memory.arena",),
     "time": ("engine.clock",),
     # The crash harness draws its faults from a printed seed.
-    "random": ("engine.clock", "recovery.crash_harness."),
+    "random": ("engine.clock", "recovery.crash_harness.", "replication.kill_loop."),
     "secrets": ("engine.clock",),
     "uuid": ("engine.clock",),
     # The main job draws its work from a printed seed.
