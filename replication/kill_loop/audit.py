@@ -81,7 +81,7 @@ def _take(found: Read, maps: StatementMaps, read: ReadEvent, server_id: int, is_
             row = after if after is not None else before
             assert row is not None
             found.with_rows.add(found.epochs[-1])
-            key = (author, name, row[: KEY_COLUMNS[name]])
+            key = (author, name, row[: KEY_COLUMNS.get(name, 1)])
             found.changes.setdefault(key, []).append(Change(found.epochs[-1], before is not None, after))
     return is_begun
 
