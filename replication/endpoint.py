@@ -26,6 +26,7 @@ from replication.channel import StatusRow
 from replication.channel_rules import check_functions
 from replication.conflict.roles import Role, change_role
 from replication.first_copy import copy_of, wanted_of
+from replication.heartbeat import ages, beat
 from replication.protocol.copying import pieces_of, unpack_request
 from replication.protocol.handshake import Site, check_peer
 from replication.protocol.messages import Settings
@@ -279,6 +280,10 @@ class Endpoint:
         return replace(made, role=self._role)
 
     # --- as a source ------------------------------------------------------------------------------
+    def beat(self) -> None:
+        """Write the heartbeat row of this site; see `heartbeat.py`. Raises: Retryable errors, StoreFailed."""
+        beat(self.store, self.site.server_id)
+
     def log(self) -> AttachedBinlog:
         """The binlog. Raises: Rejected for a store without."""
         if self.binlog is None:
@@ -425,6 +430,7 @@ class Endpoint:
             "conflict_role": self._role.name,
             "channels": {each.name: each.status() for each in channels},
             "servings": [each.status() for each in servings],
+            "heartbeat_seconds": ages(self.store),
         }
 
 

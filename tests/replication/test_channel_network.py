@@ -328,3 +328,19 @@ def test_pieces_of_a_copy_that_cannot_be_are_refused():
     for payload in (b"", b"{}", b"[1, 2]", b'[["a"], [1]]', b"[[]]", b"[" * 10_000):
         with pytest.raises(tm.FrameRejected):
             unpack_request(payload)
+
+
+# --- heartbeat row --------------------------------------------------------------------------------
+def test_heartbeat_row_travels_and_tells_the_lag_of_the_whole_way(pair):
+    a, b = pair
+    make_table(a)
+    with tm.serve(a, f"{HOST}:0", SECRET, heartbeat_row_ms=10) as serving, follow(serving, b):
+        while "tidemark.heartbeat" not in b.tables() or not len(b["tidemark.heartbeat"]):
+            a.wait_applied(a.sync(), WAIT_MS, at=[2])
+        first = b["tidemark.heartbeat"][1].wall_us
+        while b["tidemark.heartbeat"][1].wall_us == first:
+            a.wait_applied(a.sync(), WAIT_MS)
+        ages = b.status()["replication"]["heartbeat_seconds"]
+        assert list(ages) == [1] and 0 <= ages[1] < 60
+    with pytest.raises(tm.SchemaInvalid):
+        tm.serve(a, f"{HOST}:0", SECRET, heartbeat_row_ms=-1)

@@ -103,6 +103,9 @@ def _check_alive(db: tm.Database) -> None:
 @click.option("--tls-cert", type=_FILE, help="This site's certificate (PEM).")
 @click.option("--tls-key", type=_FILE, help="Its key (PEM).")
 @click.option("--tls-ca", type=_FILE, help="Replicas need a certificate this one vouches for (PEM).")
+@click.option(
+    "--heartbeat-row-ms", type=click.IntRange(0, 3_600_000), default=0, help="Write a row so often; 0: never."
+)
 @_given
 @memory_option
 @json_option
@@ -115,6 +118,7 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_ca: Path | None,
+    heartbeat_row_ms: int,
     given: tuple[str, ...],
     data_memory: str,
     as_json: bool,
@@ -136,7 +140,11 @@ def serve(
 
         authority = None if tls_ca is None else str(tls_ca)
         tls = _context(lambda: server_tls(str(tls_cert), str(tls_key), authority))
-    with _until_told() as told, _open(store, data_memory, options) as db, tm.serve(db, listen, secret, tls) as serving:
+    with (
+        _until_told() as told,
+        _open(store, data_memory, options) as db,
+        tm.serve(db, listen, secret, tls, heartbeat_row_ms) as serving,
+    ):
         if as_json:
             click.echo(to_json({"serving": serving.name, "tls": tls is not None}))
         else:
