@@ -53,6 +53,10 @@ class ApplyStatus(Protocol):
         """All of them, as committed."""
         ...
 
+    def note(self, row: StatusRow) -> None:
+        """Keep where to go on behind a change of the schema. No other site hears of it. Durable: as a commit."""
+        ...
+
     def clear(self) -> None:
         """Delete them. Durable: on return."""
         ...
@@ -383,6 +387,10 @@ class ReplicaChannel:
         if transaction.statement is not None:
             query = transaction.statement
             self._applier.statement(query.statement, query.database, transaction.source_id)
+            # Executed once more it may meet what later ones have made: tables that changed names, for one.
+            start, end = transaction.start, transaction.end
+            at = (start.file, start.position, end.position)
+            self._positions.note(StatusRow(self.relay.source_id, self.progress.applied_epoch, *at))
         else:
             self._applier.apply(transaction)
 
@@ -392,7 +400,7 @@ class ReplicaChannel:
         progress.applied_commit_us = transaction.commit_us or progress.applied_commit_us
         applied = Position(*transaction.end)
         self._applied_at = applied
-        if transaction.epoch:
+        if transaction.epoch or transaction.statement is not None:
             self._row_at = applied
         relay = self.relay
         following, needed = relay.second_begin, self._row_at

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from engine import row_operations
 from engine.batch_operations import delete_many
 from engine.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
 from replication.any_value import NO_LOGGING
@@ -76,6 +77,17 @@ class Positions:
     def rows(self) -> Iterable[StatusRow]:
         """All of them, as committed."""
         return [StatusRow(**row) for row in rows_of(made_table(self._store, NDB_APPLY_STATUS))]
+
+    def note(self, row: StatusRow) -> None:
+        """Keep where to go on behind a change of the schema; no binlog takes it. Durable: as a commit."""
+        table = made_table(self._store, NDB_APPLY_STATUS)
+        txn: Transaction = self._store.begin(NO_LOGGING)
+        try:
+            row_operations.write(txn, table, row)
+            txn.commit(self._store.waits_for_disk)
+        except BaseException:
+            txn.rollback()
+            raise
 
     def clear(self) -> None:
         """Delete them, those of other channels' sources excepted; no binlog takes it. Durable: on return."""

@@ -85,6 +85,9 @@ class Store:
     def rows(self) -> list[StatusRow]:
         return list(self.status.values())
 
+    def note(self, row: StatusRow) -> None:
+        self.status[row.server_id] = row
+
     def clear(self) -> None:
         self.status.clear()
 

@@ -65,6 +65,25 @@ def test_what_is_committed_reaches_the_replica_with_its_schema_and_position(pair
     assert rows(b) == {2: "x", 3: "x"} and [*b["shop.item"].scan(index="by_v", lower=("x",))]
 
 
+def test_tables_that_changed_names_are_not_renamed_again_when_the_channel_goes_on(pair):
+    """Statements left no position: a channel that went on behind them executed them again. A table that had got a new
+    name, while another one had got the old one, was to be renamed onto itself, and the applier stopped.
+    """
+    a, b = pair
+    make_table(a)
+    put(a, 1)
+    with tm.Channel(a, b) as channel:
+        channel.apply_all()
+        a.rename_table("shop.item", "shop.sold")
+        make_table(a)
+        channel.apply_all()
+    with tm.Channel(a, b) as channel:
+        assert channel.apply_all() == 0
+        put(a, 2)
+        channel.apply_all()
+    assert rows(b) == {2: "x"} and rows(b, "shop.sold") == {1: "x"}
+
+
 def test_transactions_come_one_by_one_in_the_order_of_the_source(pair):
     a, b = pair
     make_table(a)
