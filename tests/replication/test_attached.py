@@ -86,6 +86,7 @@ def test_binlog_applied_strictly_makes_the_tables_of_the_store_over_many_opening
         assert epochs == sorted(set(epochs))
         assert [row["epoch"] for row in index_rows(db)] == epochs
     assert len(db.binlog.writer.index.names) == 7
+    assert not [each for each in transactions_in(db._files) if each.incident]
     db.close()
 
 

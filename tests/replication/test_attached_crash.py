@@ -59,6 +59,7 @@ def judged(left):
     found = replayed(db._files).get("d.memory", {})
     assert found == shown
     said = transactions_in(db._files)
+    assert not [each.incident for each in said if each.incident], "a crash leaves nothing to be told of"
     epochs = [each.epoch for each in said if each.epoch]
     assert epochs == sorted(set(epochs))
     assert [row["epoch"] for row in index_rows(db)] == epochs

@@ -138,6 +138,35 @@ def test_disk_that_is_full_for_store_and_binlog_alike_refuses_and_goes_on_with_r
     again.close()
 
 
+def test_rows_of_the_index_wait_for_room_in_the_log_without_holding_up_epochs(monkeypatch):
+    """They waited for a local checkpoint with the turn it needs to reach its epoch: both ended by their timeouts."""
+    db = open_site(**TIGHT)
+    db.create_table(NAME, ACCOUNT, "id").insert((1, "a", 1.0, None))
+    index, free = db.binlog._rows.index, []
+    write = index.write
+
+    def waits(rows):
+        def reach():
+            free.append(db.binlog._turn.acquire(timeout=0))
+            if free[-1]:
+                db.binlog._turn.release()
+
+        checkpoint = threading.Thread(target=reach)
+        checkpoint.start()
+        checkpoint.join()
+        raise RedoOverloaded("the log is full")
+
+    monkeypatch.setattr(index, "write", waits)
+    db.sync()
+    db[NAME].insert((2, "a", 1.0, None))
+    db.sync()
+    assert free == [True, True]
+    monkeypatch.setattr(index, "write", write)
+    db.sync()
+    assert [row["inserts"] for row in index_rows(db)] == [0, 1, 1]
+    db.close()
+
+
 @pytest.mark.parametrize("call", ["pwrite", "create", "fdatasync"])
 def test_full_disk_at_any_call_of_the_binlog_folder_leaves_out_and_doubles_nothing(call):
     """Each call that may find no room fails, and all behind it, until there is room again."""
