@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 import tidemark as tm
 from bench.report import RESULTS
@@ -96,7 +95,9 @@ def write_log(folder: str, db: tm.Database, rows: int) -> BinlogWriter:
         ids = keys // ROWS_OF_A_TRANSACTION + 1
         after = entries.copy()
         after[offsets[: keys.size] + 2] ^= 1  # some fixed column has another value
-        both = RowImages(np.concatenate([entries, after]), offsets[: keys.size].copy(), offsets[: keys.size] + entries.size)
+        both = RowImages(
+            np.concatenate([entries, after]), offsets[: keys.size].copy(), offsets[: keys.size] + entries.size
+        )
         writer.append(RowBatch(plans, image_rule(7, BinlogOptions()), e.UPDATE, both, ids))
     writer.commit()
     writer.sync()

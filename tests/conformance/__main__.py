@@ -17,7 +17,9 @@ from tests.conformance.runner import ADAPTERS, BOTH, files_of, run_file
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
-    parser.add_argument("--sites", choices=sorted(ADAPTERS), help="what scenarios are played on (default: model, store)")
+    parser.add_argument(
+        "--sites", choices=sorted(ADAPTERS), help="what scenarios are played on (default: model, store)"
+    )
     given = parser.parse_args(arguments)
     logging.getLogger("tidemark").setLevel(logging.ERROR)  # what set-up warns of is part of the cases
     wanted = BOTH if given.sites is None else (given.sites,)

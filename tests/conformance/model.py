@@ -224,7 +224,9 @@ def _part(row: ModelRow | None, names: tuple[str, ...] | None) -> Values | None:
 
 def row_of(definition: TableDefinition, given: Mapping[str, Any]) -> Values | None:
     """A new row from the columns an event brings; None if one is missing that there must be."""
-    if any(not column.nullable and not column.has_default and column.name not in given for column in definition.columns):
+    if any(
+        not column.nullable and not column.has_default and column.name not in given for column in definition.columns
+    ):
         return None
     return {
         column.name: given.get(column.name, None if column.missing is ABSENT else column.missing)

@@ -168,7 +168,9 @@ class Making:
         ids = r.sample([1, 2, 3, 7, 300, 65_535], 2)
         sites: dict[str, Any] = {name: {"server_id": each} for name, each in zip("AB", ids, strict=True)}
         if self.function is not None and self.function[3]:
-            roles = r.choice([("PRIMARY", "SECONDARY")] * 12 + [("NONE", "SECONDARY"), ("PASS", "PASS"), ("PRIMARY",) * 2])
+            roles = r.choice(
+                [("PRIMARY", "SECONDARY")] * 12 + [("NONE", "SECONDARY"), ("PASS", "PASS"), ("PRIMARY",) * 2]
+            )
             for site, role in zip(sites.values(), roles, strict=True):
                 site["conflict_role"] = role
         for site in sites.values():
@@ -258,9 +260,7 @@ class Making:
 
     def _operations(self, site: str) -> list[dict[str, Any]]:
         r = self.r
-        rows = {
-            name: {self._key_of(name, row): row for row in self._plain_rows(site, name)} for name in self.tables
-        }
+        rows = {name: {self._key_of(name, row): row for row in self._plain_rows(site, name)} for name in self.tables}
         operations: list[dict[str, Any]] = []
         for _ in range(r.choice([1, 1, 2, 3])):
             table = r.choice(list(self.tables.values()))
@@ -401,7 +401,7 @@ def _difference(scenario: Scenario, name: str, model: Site, other: Site) -> str:
         return f"exceptions: {found - wanted}, not {wanted - found}"
     if counts(model) != counts(other):
         both = {each: (counts(other)[each], value) for each, value in counts(model).items()}
-        return f"counters {({each: pair for each, pair in both.items() if pair[0] != pair[1]})}"
+        return f"counters { ({each: pair for each, pair in both.items() if pair[0] != pair[1]}) }"
     return ""
 
 
