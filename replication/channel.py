@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -24,7 +24,7 @@ from engine.file_protocol import Files
 from replication.binlog.index import Position as Place
 from replication.filters import Filter
 from replication.protocol.handshake import Site, check_peer
-from replication.protocol.messages import Events, Heartbeat, Position, Start
+from replication.protocol.messages import Events, Heartbeat, Position, Settings, Start
 from replication.relay_log import FILE_BYTES, RelayLog, is_behind, remove_relay_log
 from replication.relay_reader import RelayReader, RelayTransaction
 
@@ -143,6 +143,8 @@ class ReplicaChannel:
             raise Rejected("server_id 0 does not replicate; open the store with another one", option="server_id")
         self.own = own
         self.progress = Progress()
+        self.on_settings: Callable[[Settings], None] = lambda settings: None
+        self.on_progress: Callable[[], None] = lambda: None  # more was received, or applied
         self._files = files
         self._clock = clock
         self._applier = applier
@@ -153,6 +155,7 @@ class ReplicaChannel:
         self._reader: RelayReader | None = None
         self._pending: RelayTransaction | None = None
         self._applied_at: Position | None = None
+        self._row_at: Position | None = None  # what of it `ndb_apply_status` says: statements leave no row
 
     @property
     def relay(self) -> RelayLog:
@@ -188,6 +191,8 @@ class ReplicaChannel:
             raise PeerRefused(error.message, server_id=source.server_id) from None
         relay.cut()
         row = self._row_of(source.server_id)
+        if self._reader is None and row is not None:
+            self.progress.applied_epoch = row.epoch
         durable = relay.durable
         if durable is not None and (row is None or row.end is None or relay.covers(row.end)):
             epoch = max(relay.epoch, 0 if row is None else row.epoch)
@@ -196,6 +201,8 @@ class ReplicaChannel:
             relay.reset()
             relay.expect(source.server_id)
         if row is not None:
+            # The relay log will begin behind that row: a crash must not go back to before it.
+            self._positions.make_durable()
             return self._start(epoch=row.epoch)
         return self._start_behind_failed(source)
 
@@ -227,11 +234,22 @@ class ReplicaChannel:
 
     def sync(self) -> int:
         """See `RelayLog.sync`."""
-        return self.relay.sync()
+        epoch = self.relay.sync()
+        self.on_progress()
+        return epoch
 
     def heard(self, heartbeat: Heartbeat) -> None:
         """How far the source is."""
         self.progress.heard = heartbeat
+
+    def learn(self, settings: Settings) -> None:
+        """The conflict functions of the source. Raises: PeerRefused."""
+        self.on_settings(settings)
+
+    @property
+    def applied_epoch(self) -> int:
+        """The newest epoch of the source that is applied."""
+        return self.progress.applied_epoch
 
     # --- applying ---------------------------------------------------------------------------------
     def apply_next(self) -> RelayTransaction | None:
@@ -273,7 +291,7 @@ class ReplicaChannel:
                 return None
             row = self._row_of(relay.source_id)
             self.progress.applied_epoch = 0 if row is None else row.epoch
-            self._applied_at = None if row is None else row.end
+            self._applied_at = self._row_at = None if row is None else row.end
             if not self._may_go_on(relay):
                 return None
             start = None if self._applied_at is None else Place(self._applied_at.file, self._applied_at.position)
@@ -312,11 +330,36 @@ class ReplicaChannel:
             reader.close()
         return count
 
-    def wait_for_more(self, seconds: float) -> None:
-        """Wait until more is received, at most so long."""
-        changed = self.relay.changed
-        with changed:
-            changed.wait(seconds)
+    @property
+    def mark(self) -> tuple[int, Position | None]:
+        """Something else whenever there is more to apply."""
+        relay = self.relay
+        return relay.generation, relay.durable
+
+    def wait_for_more(self, mark: tuple[int, Position | None], seconds: float, stopped: threading.Event) -> None:
+        """Wait until there is more than there was at a mark, or somebody wakes it; at most so long."""
+        with self.relay.changed:
+            if self.mark == mark and not stopped.is_set():
+                self.relay.changed.wait(seconds)
+
+    def wake(self) -> None:
+        """Let `wait_for_more` return."""
+        relay = self._relay
+        if relay is not None:
+            with relay.changed:
+                relay.changed.notify_all()
+
+    @property
+    def received_epoch(self) -> int:
+        """The newest epoch that is whole and safe in the relay log, 0 if none is."""
+        relay = self._relay
+        return 0 if relay is None else relay.epoch
+
+    @property
+    def source_id(self) -> int:
+        """Whose binlog the relay log has, 0 while nobody knows."""
+        relay = self._relay
+        return 0 if relay is None else relay.source_id
 
     def close_reader(self) -> None:
         """The next transaction is looked for from what `ndb_apply_status` says."""
@@ -349,11 +392,14 @@ class ReplicaChannel:
         progress.applied_commit_us = transaction.commit_us or progress.applied_commit_us
         applied = Position(*transaction.end)
         self._applied_at = applied
+        if transaction.epoch:
+            self._row_at = applied
         relay = self.relay
-        following = relay.second_begin
-        if following is not None and is_behind(applied, following):
+        following, needed = relay.second_begin, self._row_at
+        if following is not None and needed is not None and is_behind(needed, following):
             self._positions.make_durable()
-            relay.purge(applied)
+            relay.purge(needed)
+        self.on_progress()
 
     # --- both stopped -----------------------------------------------------------------------------
     def discard_relay(self) -> None:
@@ -389,6 +435,11 @@ class ReplicaChannel:
             elif progress.applied_commit_us is not None:
                 seconds = max(0, progress.heard.wall_us - progress.applied_commit_us) / 1e6
         return {"epochs": queued, "seconds": seconds}
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether everything is applied that the source had when it was heard of last."""
+        return self._reader is not None and self._pending is None and self.lag()["seconds"] == 0.0
 
     def status(self) -> dict[str, Any]:
         """Every counter of the channel."""

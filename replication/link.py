@@ -7,6 +7,7 @@ chunk and a frame. Nothing a peer sends or leaves unsent can make the store fail
 
 from __future__ import annotations
 
+import functools
 import logging
 import select
 import socket
@@ -18,10 +19,14 @@ from typing import Protocol
 
 from engine.clock import Clock
 from engine.errors import PeerError, PeerTimeout
+from replication.first_copy import Copied
+from replication.protocol.copying import CopySession
 from replication.protocol.frames import Frame, FrameReader, FrameWriter
 from replication.protocol.handshake import ReplicaHandshake, Site, SourceHandshake
 from replication.protocol.messages import Start
 from replication.protocol.sessions import Binlog, Relay, ReplicaSession, SourceSession, Step
+
+TlsContext = ssl.SSLContext
 
 _log = logging.getLogger("tidemark.replication")
 
@@ -38,7 +43,7 @@ class LinkOptions:
 
     site: Site
     secret: bytes
-    tls: ssl.SSLContext | None = None
+    tls: TlsContext | None = None
 
 
 def server_tls(certificate: str, key: str, authority: str | None = None) -> ssl.SSLContext:
@@ -237,14 +242,7 @@ class Caller:
         """
         wire = Wire(self._connect())
         try:
-            handshake = ReplicaHandshake(
-                self._options.site,
-                self._options.secret,
-                self._clock.random_bytes(32),
-                wire.reader,
-                wire.writer,
-            )
-            wire.send(handshake.begin())
+            handshake = self._handshake(wire)
             early = _greet(wire, handshake, self._clock)
             assert handshake.peer is not None
             self.peer = handshake.peer
@@ -253,7 +251,10 @@ class Caller:
             wire.send(session.begin())
 
             def pump() -> bool:
-                if self._is_stopped or session.must_acknowledge or not _is_readable(wire):
+                has_more = _is_readable(wire)
+                if has_more:
+                    session.heard(self._clock.monotonic())
+                if self._is_stopped or session.must_acknowledge or not has_more:
                     for data in session.pump(self._clock.monotonic()).frames:
                         wire.send(data)
                 return not self._is_stopped
@@ -261,6 +262,39 @@ class Caller:
             _converse(wire, session, pump, self._clock, self._wake, early)
         finally:
             wire.close()
+
+    def copy(self, request: bytes, begin: Callable[[Site], Callable[[Copied], None] | None]) -> bool:
+        """Connect, and have a first copy sent; False if `begin`, asked when it is known who the source is, says None,
+        or if it was stopped. `begin` gives what takes the items.
+
+        Raises: PeerError in all its leaves, and what taking raises.
+        """
+        wire = Wire(self._connect())
+        try:
+            handshake = self._handshake(wire)
+            early = _greet(wire, handshake, self._clock)
+            assert handshake.peer is not None
+            self.peer = handshake.peer
+            take = begin(handshake.peer)
+            if take is None:
+                return False
+            session = CopySession(wire.writer, request, take, self._clock.monotonic())
+            wire.send(session.begin())
+
+            def pump() -> bool:
+                session.pump(self._clock.monotonic())
+                return not self._is_stopped
+
+            _converse(wire, session, pump, self._clock, self._wake, early)
+            return session.is_whole
+        finally:
+            wire.close()
+
+    def _handshake(self, wire: Wire) -> ReplicaHandshake:
+        nonce = self._clock.random_bytes(32)
+        handshake = ReplicaHandshake(self._options.site, self._options.secret, nonce, wire.reader, wire.writer)
+        wire.send(handshake.begin())
+        return handshake
 
     def _connect(self) -> socket.socket:
         host, port = self._address
@@ -271,6 +305,10 @@ class Caller:
             return connection
         except OSError as error:
             raise PeerError(f"no link to {host}:{port}: {error}") from error
+
+    def notify(self) -> None:
+        """More was applied: the source is told."""
+        self._wake()
 
     def stop(self) -> None:
         """Let `run` return, from any thread."""
@@ -286,12 +324,20 @@ class Listener:
     """The source's end: listens, and serves every replica that knows the secret, until `close`."""
 
     def __init__(
-        self, address: tuple[str, int], options: LinkOptions, binlog: Callable[[], Binlog], clock: Clock
+        self,
+        address: tuple[str, int],
+        options: LinkOptions,
+        binlog: Callable[[], Binlog],
+        clock: Clock,
+        told: Callable[[int, int, int], None] = lambda *_: None,
     ) -> None:
-        """Listen. binlog: makes a reader of the binlog for each replica. Raises: PeerError if the address is taken."""
+        """Listen. binlog: makes a reader of the binlog for each replica. told: called with server id, epoch received
+        and epoch applied, whenever a replica tells. Raises: PeerError if the address is taken.
+        """
         self._options = options
         self._binlog = binlog
         self._clock = clock
+        self._told = told
         self._mutex = threading.Lock()
         self._is_closed = False
         self._served: dict[Wire, tuple[threading.Thread, Wake, list[SourceSession]]] = {}
@@ -373,12 +419,16 @@ class Listener:
         handshake = SourceHandshake(options.site, options.secret, clock.random_bytes(32), wire.reader, wire.writer)
         early = _greet(wire, handshake, clock)
         binlog = self._binlog()
-        session = SourceSession(binlog, wire.writer, clock.monotonic())
+        assert handshake.peer is not None
+        told = functools.partial(self._told, handshake.peer.server_id)
+        session = SourceSession(binlog, wire.writer, clock.monotonic(), told)
         with self._mutex:
             self._served[wire][2].append(session)
 
         def pump() -> bool:
             while not self._is_closed:
+                if _is_readable(wire):
+                    session.heard(clock.monotonic())  # it took long here, not there: to find a place, for one
                 step = session.pump(clock.monotonic(), clock.wall_us())
                 for data in step.frames:
                     wire.send(data)

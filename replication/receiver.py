@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from engine.clock import Clock
-from engine.errors import Error, FrameRejected, PeerError, PeerTimeout, Retryable
+from engine.errors import Error, FrameRejected, InvariantBroken, PeerError, PeerTimeout, Retryable
 from replication.channel import ReplicaChannel
 from replication.link import Caller, LinkOptions
 from replication.protocol.handshake import Site
@@ -22,7 +22,7 @@ from replication.protocol.sessions import CHUNK_BYTES, Binlog
 
 _log = logging.getLogger("tidemark.replication")
 
-IDLE_SECONDS = 0.02
+IDLE_SECONDS = 1.0  # who waits is woken; this is for what nobody tells
 RECONNECT_SECONDS = 0.5
 RECONNECT_SECONDS_MAX = 30.0
 
@@ -42,6 +42,7 @@ class LocalReceiver:
         self._binlog = binlog
         self._clock = clock
         self._at: Position | None = None
+        self._news = threading.Event()
 
     def receive_next(self) -> bool:
         """Take the next chunk into the relay log; False if there is none. Durable: the whole transactions received, on
@@ -67,16 +68,22 @@ class LocalReceiver:
         """Receive until told to stop. Raises: as `receive_next`, but for what passes."""
         while not stopped.is_set():
             try:
-                if not self.receive_next():
-                    stopped.wait(IDLE_SECONDS)
+                self._news.clear()
+                if not self.receive_next() and not stopped.is_set():
+                    self._news.wait(IDLE_SECONDS)
             except (PeerError, Retryable) as error:
                 if not is_passing(error):
                     raise
                 _log.warning("channel %s: %s", self._channel.name, error.message)
                 stopped.wait(RECONNECT_SECONDS)
 
+    def notify(self) -> None:
+        """The source has written more."""
+        self._news.set()
+
     def wake(self) -> None:
-        """Nothing to wake: it looks every `IDLE_SECONDS`."""
+        """Let `run` look whether it was told to stop."""
+        self._news.set()
 
     def restart(self) -> None:
         """The next call begins anew: the relay log was thrown away."""
@@ -127,6 +134,12 @@ class NetworkReceiver:
                 self._caller = None
             caller.close()
 
+    def notify(self) -> None:
+        """More was applied: the source is told."""
+        with self._mutex:
+            if self._caller is not None:
+                self._caller.notify()
+
     def wake(self) -> None:
         """Let a call under way return, behind `stopped.set()`."""
         with self._mutex:
@@ -144,6 +157,7 @@ class Receiver(Protocol):
     """Either of them."""
 
     def run(self, stopped: threading.Event) -> None: ...
+    def notify(self) -> None: ...
     def wake(self) -> None: ...
     def restart(self) -> None: ...
     def close(self) -> None: ...
@@ -190,6 +204,10 @@ class Worker:
         except Error as error:
             self.error = error
             _log.error("%s ended: %s: %s", self._name, type(error).__name__, error.message)
+        except Exception as error:
+            self.error = InvariantBroken(f"{self._name} ended by {error!r}; report this")
+            _log.exception("%s ended", self._name)
+            raise
 
     def status(self) -> dict[str, Any]:
         """Its state, and the error it ended with."""
@@ -204,7 +222,8 @@ def applying(channel: ReplicaChannel) -> Callable[[threading.Event], None]:
     def work(stopped: threading.Event) -> None:
         channel.close_reader()
         while not stopped.is_set():
+            mark = channel.mark
             if channel.apply_next() is None:
-                channel.wait_for_more(IDLE_SECONDS)
+                channel.wait_for_more(mark, IDLE_SECONDS, stopped)
 
     return work

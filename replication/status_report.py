@@ -14,12 +14,12 @@ from replication.status import BY_NAME, VARIABLES, Counters, find, shown_name
 
 
 class ReplicationStatus:
-    """`counters` are the applier's; everything else is a gauge, asked when status is. `trails` tell of epochs on their
-    way, by the name of who follows them: a channel, or the binlog.
+    """`counters` are those of appliers, and their sums are shown; everything else is a gauge, asked when status is.
+    `trails` tell of epochs on their way, by the name of who follows them: a channel, or the binlog.
     """
 
     def __init__(self) -> None:
-        self.counters = Counters()
+        self.counters: list[Counters] = []
         self.trails: dict[str, EpochTrail] = {}
         self._gauges: dict[str, Callable[[], int]] = {}
 
@@ -30,13 +30,19 @@ class ReplicationStatus:
         """
         self._gauges[BY_NAME[name].name] = value
 
+    def new_counters(self) -> Counters:
+        """The counters of one more applier; what it has counted stays when it is gone."""
+        made = Counters()
+        self.counters.append(made)
+        return made
+
     def value(self, name: str) -> int:
         """A variable by any of its names, with or without prefix. Raises: KeyError if there is none."""
         found = find(name)
         if found is None:
             raise KeyError(name)
         gauge = self._gauges.get(found.name)
-        return gauge() if gauge is not None else self.counters.totals.get(found.name, 0)
+        return gauge() if gauge is not None else sum(each.totals.get(found.name, 0) for each in self.counters)
 
     def variables(self) -> dict[str, int]:
         """Every variable by the name the server shows."""

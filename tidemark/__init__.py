@@ -3,11 +3,17 @@
 The public names and nothing else; no mechanism lives here.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 # First, before anything of ours: it refuses what cannot work.
 from tidemark import _preflight as _preflight  # isort: skip
 
 from engine.errors import (
+    BackupDamaged,
     BinlogDamaged,
+    BinlogOverloaded,
     CatalogDamaged,
     CheckpointMemoryExhausted,
     CommitInterrupted,
@@ -54,6 +60,7 @@ from engine.errors import (
     RedoDamaged,
     RedoOverloaded,
     Rejected,
+    RestoreUnfinished,
     Retryable,
     RowNotFound,
     RowTooLarge,
@@ -107,6 +114,7 @@ from engine.types import (
     UInt64,
 )
 from engine.types_text import Binary, Char, VarBinary, VarChar
+from tidemark.backup import restore
 from tidemark.database import Database
 from tidemark.handles import TableHandle
 from tidemark.opening import open_or_attach as open
@@ -115,18 +123,43 @@ from tidemark.scans import AUTHOR, EPOCH, FRAGMENT, ROWID, Scan
 from tidemark.session import Transaction
 from tidemark.snapshot import Snapshot, SnapshotTable
 
+if TYPE_CHECKING:
+    from tidemark.channel import Applied, Channel
+    from tidemark.serving import Serving, serve
+
+# What replicates is imported when it is first named: most programs never do, and it takes as long as all the rest.
+_LATER = {
+    "Applied": "tidemark.channel",
+    "Channel": "tidemark.channel",
+    "Serving": "tidemark.serving",
+    "serve": "tidemark.serving",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'tidemark' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_LATER[name]), name)
+
+
 __all__ = [
     "AUTHOR",
     "EPOCH",
     "FRAGMENT",
     "MAXVALUE",
     "ROWID",
+    "Applied",
     "Assembler",
+    "BackupDamaged",
     "Binary",
     "BinlogDamaged",
     "Blob",
     "Bool",
+    "BinlogOverloaded",
     "CatalogDamaged",
+    "Channel",
     "Char",
     "CheckpointMemoryExhausted",
     "Column",
@@ -153,10 +186,10 @@ __all__ = [
     "HashPartition",
     "Incompatible",
     "IndexExists",
-    "Int8",
     "Int16",
     "Int32",
     "Int64",
+    "Int8",
     "InvalidName",
     "InvariantBroken",
     "IoFailed",
@@ -195,11 +228,13 @@ __all__ = [
     "RedoDamaged",
     "RedoOverloaded",
     "Rejected",
+    "RestoreUnfinished",
     "Retryable",
     "RowNotFound",
     "RowTooLarge",
     "Scan",
     "SchemaInvalid",
+    "Serving",
     "Snapshot",
     "SnapshotClosed",
     "SnapshotTable",
@@ -222,10 +257,10 @@ __all__ = [
     "TransactionEnded",
     "TransactionTooLarge",
     "TypeMismatch",
-    "UInt8",
     "UInt16",
     "UInt32",
     "UInt64",
+    "UInt8",
     "UndoDamaged",
     "Unsupported",
     "ValueOutOfRange",
@@ -236,4 +271,6 @@ __all__ = [
     "WrongThread",
     "col",
     "open",
+    "restore",
+    "serve",
 ]

@@ -47,7 +47,9 @@ from tidemark.space_report import space_report
 if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
+    from recovery.backup.archive import Archive
     from replication.check import Peer
+    from replication.endpoint import Endpoint
     from replication.settings.match import ReplicationRow
 
 _log = logging.getLogger("tidemark")
@@ -72,6 +74,7 @@ class Database(SchemaCalls):
         self._options = options
         self._directory = directory
         self._is_closed = False
+        self._endpoint: Endpoint | None = None
         self._catalog_turn = threading.Lock()
         files.lock()
         try:
@@ -79,7 +82,9 @@ class Database(SchemaCalls):
                 leave_mark(files)  # a crash behind the cut must not find a binlog that knows more than the store
             self._opened = Restart(files, options, clock, through, progress).run()
             self._store = self._opened.store
-            self._binlog = attach(files, self._opened, settings({}) if replication is None else replication)
+            self._values = settings({}) if replication is None else replication
+            self._binlog = attach(files, self._opened, self._values)
+            self._server_id: int = self._values["server_id"] or 0
             self._store.make_named = call_owner(self._make_named)
             self._replication = self._replication_status()
             self._open_catalog()
@@ -95,6 +100,8 @@ class Database(SchemaCalls):
         )
         self._lcp.last_start_lsn = opened.controls[0].start_lsn if opened.controls else 0
         self._clockwork = Clockwork(opened, files, self._lcp, self._binlog)
+        self._archive: Archive | None = None
+        self._archive_turn = threading.Lock()
         self._control = None
         if options.background:
             # What was replayed once need not be replayed again, and what was found damaged needs a successor.
@@ -107,6 +114,8 @@ class Database(SchemaCalls):
                         "checkpoint": self.checkpoint,
                         "check": self.check,
                         "report": self.space_report,
+                        "backup": self.backup,
+                        "archive": self.archive,
                     },
                 )
 
@@ -118,9 +127,13 @@ class Database(SchemaCalls):
         self._is_closed = True
         store = self._store
         try:
+            if self._endpoint is not None:
+                self._endpoint.close()
             if self._control is not None:
                 self._control.close()
             self._clockwork.stop()
+            if self._archive is not None:
+                self._archive.close()
             store.snapshots.close_all()
             if store.failure.first is None:
                 for txn in list(store.locks.by_slot.values()):
@@ -163,8 +176,9 @@ class Database(SchemaCalls):
     def transaction(self, log_exclusive_reads: bool | None = None) -> Transaction:
         """Begin a transaction of this thread; use it with `with`.
 
-        log_exclusive_reads: whether its reads with an exclusive lock go into the binlog; None: as the option says.
-        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, MemoryExhausted.
+        log_exclusive_reads: whether rows it reads with an exclusive lock travel to other sites as read, so that they
+        conflict there; None is what the option of the store says. Raises: StoreFailed, RedoOverloaded,
+        BinlogOverloaded, MemoryExhausted.
         """
         binlog = self._binlog
         if binlog is not None and (binlog.tracks_reads if log_exclusive_reads is None else log_exclusive_reads):
@@ -202,6 +216,30 @@ class Database(SchemaCalls):
         """The binlog, to be rotated and purged by; None for a store that was opened without `log_bin`."""
         return self._binlog
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """This store as channels and other sites meet it: for `tm.Channel` and `tm.serve`. Raises: StoreFailed."""
+        with self._catalog_turn:
+            if self._endpoint is None:
+                self.check_usable()
+                from replication.endpoint import Endpoint, OpenStore
+
+                opened = OpenStore(
+                    self._store, self._files, self._opened.identity, self._values, self._binlog, self._replication
+                )
+                self._endpoint = Endpoint(opened)
+            return self._endpoint
+
+    def wait_applied(self, epoch: int, timeout_ms: int = 10_000, at: Sequence[int] | None = None) -> None:
+        """Wait until everything of an epoch of this store, and before it, is applied at its replicas.
+
+        epoch: as `sync` returns it. at: server ids of sites; None are all that were heard of since the store was
+        opened, by a channel in this process, a connection to `serve`, or rows of `mysql.ndb_apply_status` that came
+        back. Raises: PeerTimeout naming who lacks it, Rejected without a binlog or if no replica was heard of,
+        StoreFailed.
+        """
+        self.endpoint.reach.wait(epoch, timeout_ms, at)
+
     def outcome(self, txid: int) -> str:
         """What became of a transaction: "committed", "aborted", or "unknown" if it is older than the kept log."""
         self.check_usable()
@@ -234,6 +272,40 @@ class Database(SchemaCalls):
         """
         self.check_usable()
         return self._clockwork.local_checkpoint(progress).to_dict()
+
+    def backup(
+        self, place: Any, *, incremental: bool = False, verify: bool = True, progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """Back all tables up as at the end of one epoch, beside writers, to a path or a URI that pyarrow knows.
+
+        incremental: only what changed since the newest backup there. verify: read back what was written. Returns a
+        report: number, epoch, rows, bytes. Durable on return: the backup. Raises: SnapshotTooOld if writers change more
+        than `snapshot_memory` holds, StorageFull, ForeignFile, Locked, StoreFailed.
+        """
+        self.check_usable()
+        from tidemark.backup_calls import backup
+
+        return backup(self._opened, place, self._server_id, incremental, verify, progress)
+
+    def archive(self, place: Any = None) -> dict[str, Any]:
+        """Close the open epoch and copy the log of all closed ones to a place of backups, so that any of them can be
+        restored. The first call names the place; from then on, until the store is closed, the log is not cut before it
+        is archived.
+
+        Durable on return: everything committed before, in the archive. Returns a report: last epoch, LSN, bytes.
+        Raises: Rejected without a place, or with another one; StorageFull, ForeignFile, StoreFailed.
+        """
+        self.check_usable()
+        from tidemark.backup_calls import begin_archive, same_archive
+
+        with self._archive_turn:
+            if self._archive is None:
+                with self._clockwork.lcp_turn:
+                    self._archive = begin_archive(self._opened, self._files, place)
+            elif place is not None:
+                same_archive(self._archive, place)
+        self._clockwork.advance_epoch()
+        return self._archive.copy()
 
     def check(self, progress: Progress | None = None) -> dict[str, Any]:
         """Verify the open store beside its users: every row and index entry, local checkpoints, log, sysfile, catalog.
@@ -300,7 +372,10 @@ class Database(SchemaCalls):
             "tablespaces": store.space.counters(),
             "transactions": {"open": len(store.locks.by_slot)},
             "spool": store.spools.counters(),
-            "replication": self._replication.to_dict(store.clock.wall_us()),
+            "replication": {
+                **self._replication.to_dict(store.clock.wall_us()),
+                **({} if self._endpoint is None else self._endpoint.status()),
+            },
         }
 
     def _replication_status(self) -> ReplicationStatus:

@@ -34,6 +34,17 @@ def made_table(store: Store, name: str) -> Table:
     return table
 
 
+def found_rows(store: Store, column: str, value: int) -> list[dict[str, Any]]:
+    """The rows of `ndb_binlog_index` with this value in a column, as committed."""
+    table = made_table(store, NDB_BINLOG_INDEX)
+    condition = Condition(table.definition, col(column) == value)
+    rows: list[dict[str, Any]] = []
+    columns = [each.name for each in table.definition.columns]
+    for batch in scan_where(table, None, condition, None, columns):
+        rows += decode_rows(table.format, batch.entries, batch.offsets, batch.count, columns).to_pylist()
+    return rows
+
+
 class IndexTable:
     """`ndb_binlog_index` of one store."""
 

@@ -16,6 +16,7 @@ from engine.layout import binlog as b
 from engine.layout.binlog_rows import BODY_BYTES_MAX
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
+from replication.binlog.file_end import check_end
 from replication.binlog.index import BinlogIndex, Position
 from replication.binlog.row_plan import BodyReader, positions_of
 from replication.binlog.scan import Boundaries, check_magic, header_in, read_format, shift_of
@@ -89,6 +90,8 @@ class BinlogReader:
         while self.position.file != end.file:
             size = self._files.size(self._opened())
             yield from self._events_to(size)
+            if self._has_checksum and self._file is not None:
+                check_end(self._files, self._file, self.position.file, self._format)
             following = self._following()
             self.close()
             self._boundaries = Boundaries()
@@ -111,7 +114,7 @@ class BinlogReader:
             file = self._files.open(self._index.path(name))
             try:
                 check_magic(self._files, file, name)
-                described = read_format(self._files, file, name)[1]
+                self._format, described, _ = read_format(self._files, file, name)
             except BaseException:
                 self._files.close(file)
                 raise

@@ -23,7 +23,7 @@ NUMBER_MAX = (1 << 63) - 1
 
 _EVENTS = struct.Struct("<QH")
 _HEARTBEAT = struct.Struct("<QqQH")
-_ACKNOWLEDGE = struct.Struct("<QQ")
+_ACKNOWLEDGE = struct.Struct("<QQQ")
 
 
 class Position(NamedTuple):
@@ -132,22 +132,60 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Acknowledge:
-    """Bytes of events taken since the start, and the newest epoch that is safe in the replica's relay log."""
+    """Bytes of events taken since the start, the newest epoch that is safe in the replica's relay log, and the newest
+    one that is applied.
+    """
 
     taken_bytes: int
     epoch: int
+    applied_epoch: int = 0
 
     def pack(self) -> bytes:
         """As a payload."""
-        return _ACKNOWLEDGE.pack(self.taken_bytes, self.epoch)
+        return _ACKNOWLEDGE.pack(self.taken_bytes, self.epoch, self.applied_epoch)
 
     @classmethod
     def unpack(cls, payload: bytes) -> Acknowledge:
         """Raises: FrameRejected."""
-        taken, epoch = _head(_ACKNOWLEDGE, payload)
-        if len(payload) != _ACKNOWLEDGE.size or taken > NUMBER_MAX or epoch > NUMBER_MAX:
+        numbers = _head(_ACKNOWLEDGE, payload)
+        if len(payload) != _ACKNOWLEDGE.size or max(numbers) > NUMBER_MAX:
             raise FrameRejected("an acknowledgement cannot be")
-        return cls(taken, epoch)
+        return cls(*numbers)
+
+
+SETTINGS_FIELDS: dict[str, type] = {"db": str, "table_name": str, "server_id": int, "conflict_fn": str}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The rows of `mysql.ndb_replication` of the source that name a conflict function: a replica that has one too may
+    have to refuse it.
+    """
+
+    rows: tuple[dict[str, Any], ...]
+
+    def pack(self) -> bytes:
+        """As a payload."""
+        return json.dumps([{name: row[name] for name in SETTINGS_FIELDS} for row in self.rows]).encode()
+
+    @classmethod
+    def unpack(cls, payload: bytes) -> Settings:
+        """Raises: FrameRejected."""
+        try:
+            content: Any = json.loads(payload)
+        except (ValueError, RecursionError):
+            content = None
+        if not isinstance(content, list) or not all(map(_is_settings_row, content)):
+            raise FrameRejected("settings of a source have not the fields they must have")
+        return cls(tuple(content))
+
+
+def _is_settings_row(row: object) -> bool:
+    return (
+        isinstance(row, dict)
+        and row.keys() == SETTINGS_FIELDS.keys()
+        and all(type(row[name]) is kind for name, kind in SETTINGS_FIELDS.items())
+    )
 
 
 def _head(layout: struct.Struct, payload: bytes) -> tuple[int, ...]:

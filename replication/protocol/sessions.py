@@ -8,23 +8,29 @@ heartbeats ends it.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 from engine.errors import EpochGap, FrameRejected, PeerError, PeerTimeout
 from engine.layout.frame import (
     FRAME_ACKNOWLEDGE,
     FRAME_BYE,
+    FRAME_COPIED,
+    FRAME_COPY,
     FRAME_ERROR,
     FRAME_EVENTS,
     FRAME_HEARTBEAT,
+    FRAME_SETTINGS,
     FRAME_START,
 )
 from replication.protocol.frames import Frame, FrameWriter
 from replication.protocol.handshake import error_payload, refusal_of
-from replication.protocol.messages import Acknowledge, Events, Heartbeat, Position, Start
+from replication.protocol.messages import Acknowledge, Events, Heartbeat, Position, Settings, Start
 
 CHUNK_BYTES = 256 << 10
 SILENT_HEARTBEATS = 5
+COPY_SILENT_SECONDS = 600.0  # while a copy is made: rows are inserted, indexes built
+LOCATE_SILENT_SECONDS = 600.0  # until a source has found the place, for which it may read all of its binlog
 
 
 class Binlog(Protocol):
@@ -42,6 +48,14 @@ class Binlog(Protocol):
 
     def newest(self) -> tuple[int, Position]:
         """Newest epoch in it, and where it ends."""
+        ...
+
+    def settings(self) -> Settings:
+        """The conflict functions of the source."""
+        ...
+
+    def copy(self, request: bytes) -> Iterator[bytes]:
+        """The pieces of a first copy. Raises: PeerError."""
         ...
 
     def close(self) -> None:
@@ -64,6 +78,15 @@ class Relay(Protocol):
         """Remember how far the source is."""
         ...
 
+    def learn(self, settings: Settings) -> None:
+        """The conflict functions of the source. Raises: PeerRefused if those here cannot be beside them."""
+        ...
+
+    @property
+    def applied_epoch(self) -> int:
+        """The newest epoch of the source that is applied here."""
+        ...
+
 
 class Step(NamedTuple):
     """What a step gives: bytes to send, and whether the session goes on."""
@@ -75,11 +98,18 @@ class Step(NamedTuple):
 class SourceSession:
     """The source's side of one replica's session."""
 
-    def __init__(self, binlog: Binlog, writer: FrameWriter, now: float) -> None:
+    def __init__(
+        self, binlog: Binlog, writer: FrameWriter, now: float, told: Callable[[int, int], None] = lambda *_: None
+    ) -> None:
+        """told: called with the epochs that are received and applied, whenever the replica tells."""
         self.acknowledged_epoch = 0
+        self.applied_epoch = 0
+        self._told = told
+        self._has_news = False  # the replica was not told yet that there is nothing more
         self._binlog = binlog
         self._writer = writer
         self._start: Start | None = None
+        self._copy: Iterator[bytes] | None = None
         self._at: Position | None = None
         self._sent_bytes = 0
         self._taken_bytes = 0
@@ -89,7 +119,7 @@ class SourceSession:
     @property
     def due_at(self) -> float:
         """When `pump` must be called again though nothing happened."""
-        return self._spoke_at + self._heartbeat_s
+        return self._spoke_at + (self._heartbeat_s if self._copy is None else COPY_SILENT_SECONDS)
 
     @property
     def _heartbeat_s(self) -> float:
@@ -100,6 +130,14 @@ class SourceSession:
         """Whether the window is used up: `pump` sends events again behind the next acknowledgement."""
         return self._start is not None and self._sent_bytes - self._taken_bytes >= self._start.window_bytes
 
+    def status(self) -> dict[str, Any]:
+        """How far the replica is."""
+        return {
+            "acknowledged_epoch": self.acknowledged_epoch,
+            "applied_epoch": self.applied_epoch,
+            "bytes_ahead": self._sent_bytes - self._taken_bytes,
+        }
+
     def receive(self, frame: Frame, now: float) -> Step:
         """A frame of the replica. Raises: PeerError; send `farewell` of it."""
         self._heard_at = now
@@ -107,29 +145,53 @@ class SourceSession:
             return Step([], goes_on=False)
         if frame.kind == FRAME_ERROR:
             raise refusal_of(frame.payload)
-        if frame.kind == FRAME_START and self._start is None:
+        if frame.kind == FRAME_COPY and self._start is None:
+            return self._copied(frame.payload, now)
+        if frame.kind == FRAME_START and self._start is None and self._copy is None:
             start = Start.unpack(frame.payload)
             self._at = self._binlog.locate(start)
             self._start = start
-            self.acknowledged_epoch = start.epoch
-            return Step([])
+            self._has_news = True
+            if not start.origin:
+                self.acknowledged_epoch = start.epoch
+            settings = self._binlog.settings()
+            return Step([self._writer.frame(FRAME_SETTINGS, settings.pack())] if settings.rows else [])
         if frame.kind == FRAME_ACKNOWLEDGE and self._start is not None:
             self._acknowledged(Acknowledge.unpack(frame.payload))
             return Step([])
         raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a session", kind=frame.kind)
+
+    def heard(self, now: float) -> None:
+        """The replica is there: bytes of it wait to be read."""
+        self._heard_at = now
+
+    def _copied(self, request: bytes, now: float) -> Step:
+        if self._copy is None:
+            self._copy = self._binlog.copy(request)
+        piece = next(self._copy, None)
+        if piece is None:
+            raise FrameRejected("a piece of a copy was asked for behind its end")
+        self._spoke_at = now
+        return Step([self._writer.frame(FRAME_COPIED, piece)])
 
     def _acknowledged(self, news: Acknowledge) -> None:
         if not self._taken_bytes <= news.taken_bytes <= self._sent_bytes:
             raise FrameRejected(f"{news.taken_bytes} bytes were acknowledged of {self._sent_bytes} that were sent")
         if news.epoch < self.acknowledged_epoch:
             raise FrameRejected(f"epoch {news.epoch} was acknowledged behind {self.acknowledged_epoch}")
+        if news.applied_epoch < self.applied_epoch:
+            raise FrameRejected(f"epoch {news.applied_epoch} was applied behind {self.applied_epoch}")
         self._taken_bytes, self.acknowledged_epoch = news.taken_bytes, news.epoch
+        self.applied_epoch = news.applied_epoch
+        self._told(news.epoch, news.applied_epoch)
 
     def pump(self, now: float, wall_us: int) -> Step:
         """The next chunk of events, or a heartbeat if one is due. Call again until nothing comes.
 
         Raises: PeerTimeout, PositionLost.
         """
+        if self._copy is not None and now - self._heard_at <= COPY_SILENT_SECONDS:
+            return Step([])
         if now - self._heard_at > SILENT_HEARTBEATS * self._heartbeat_s:
             raise PeerTimeout(f"the replica has been silent for {now - self._heard_at:.1f} s; it may connect again")
         frames = []
@@ -140,9 +202,11 @@ class SourceSession:
                 frames.append(self._writer.frame(FRAME_EVENTS, events.pack()))
                 self._sent_bytes += len(events.data)
                 self._at = Position(events.at.file, events.end)
-        if not frames and now >= self.due_at:
+                self._has_news = True
+        if not frames and (now >= self.due_at or (self._has_news and not self.is_full)):
             epoch, end = self._binlog.newest()
             frames.append(self._writer.frame(FRAME_HEARTBEAT, Heartbeat(epoch, wall_us, end).pack()))
+            self._has_news = False
         if frames:
             self._spoke_at = now
         return Step(frames)
@@ -162,9 +226,11 @@ class ReplicaSession:
         self._next: Position | None = Position(start.file, start.position) if start.file else None
         self._taken_bytes = 0
         self._told_bytes = 0
-        self._epoch = start.epoch
+        self._epoch = 0 if start.origin else start.epoch
+        self._told_applied = 0
         self._heard_at = now
         self._spoke_at = now
+        self._is_answered = False
 
     def begin(self) -> bytes:
         """The first frame."""
@@ -175,6 +241,10 @@ class ReplicaSession:
         """When `pump` must be called again though nothing happened."""
         return self._spoke_at + self._start.heartbeat_ms / 1_000
 
+    def heard(self, now: float) -> None:
+        """The source is there: bytes of it wait to be read."""
+        self._heard_at = now
+
     @property
     def must_acknowledge(self) -> bool:
         """Whether so much came that the source may soon wait for a word."""
@@ -183,12 +253,16 @@ class ReplicaSession:
     def receive(self, frame: Frame, now: float) -> Step:
         """A frame of the source. Raises: PeerError; send `farewell` of it."""
         self._heard_at = now
+        self._is_answered = True
         if frame.kind == FRAME_BYE:
             return Step([], goes_on=False)
         if frame.kind == FRAME_ERROR:
             raise refusal_of(frame.payload)
         if frame.kind == FRAME_HEARTBEAT:
             self._relay.heard(Heartbeat.unpack(frame.payload))
+            return Step([])
+        if frame.kind == FRAME_SETTINGS:
+            self._relay.learn(Settings.unpack(frame.payload))
             return Step([])
         if frame.kind == FRAME_EVENTS:
             self._take(Events.unpack(frame.payload))
@@ -212,15 +286,21 @@ class ReplicaSession:
         """Make safe what came since the last call, and acknowledge it; or a sign of life. Call when nothing more lies
         in the socket: many events then share a sync. Raises: PeerTimeout, StoreFailed.
         """
-        if now - self._heard_at > SILENT_HEARTBEATS * self._start.heartbeat_ms / 1_000:
+        patience_s = LOCATE_SILENT_SECONDS
+        if self._is_answered:
+            patience_s = SILENT_HEARTBEATS * self._start.heartbeat_ms / 1_000
+        if now - self._heard_at > patience_s:
             raise PeerTimeout(f"the source has been silent for {now - self._heard_at:.1f} s; connect again")
-        if self._taken_bytes == self._told_bytes and now < self.due_at:
+        applied = max(self._relay.applied_epoch, self._told_applied)
+        if self._taken_bytes == self._told_bytes and applied == self._told_applied and now < self.due_at:
             return Step([])
         if self._taken_bytes > self._told_bytes:
             self._epoch = max(self._epoch, self._relay.sync())
             self._told_bytes = self._taken_bytes
         self._spoke_at = now
-        return Step([self._writer.frame(FRAME_ACKNOWLEDGE, Acknowledge(self._taken_bytes, self._epoch).pack())])
+        self._told_applied = applied
+        news = Acknowledge(self._taken_bytes, self._epoch, applied)
+        return Step([self._writer.frame(FRAME_ACKNOWLEDGE, news.pack())])
 
     def farewell(self, error: PeerError | None = None) -> bytes:
         """The last frame."""

@@ -1,4 +1,4 @@
-"""`log_exclusive_reads` on real stores: rows read and locked travel, and conflict, however they were found."""
+"""`log_exclusive_reads` on real stores: rows read with an exclusive lock travel, and conflict."""
 
 from __future__ import annotations
 

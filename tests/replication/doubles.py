@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from engine.errors import PositionLost
+from collections.abc import Iterator
+
+from engine.errors import PeerError, PositionLost
 from replication.protocol.handshake import Site
-from replication.protocol.messages import FIRST_POSITION, Events, Heartbeat, Position, Start
+from replication.protocol.messages import FIRST_POSITION, Events, Heartbeat, Position, Settings, Start
 
 SECRET = b"a secret of both sides"
 SOURCE = Site(1, "ab" * 16, 3)
@@ -39,6 +41,14 @@ class MemoryBinlog:
         name, data = list(self.files.items())[-1]
         return sum(map(len, self.files.values())) // 100, Position(name, FIRST_POSITION + len(data))
 
+    def settings(self) -> Settings:
+        """No functions."""
+        return Settings(())
+
+    def copy(self, request: bytes) -> Iterator[bytes]:
+        """There is none."""
+        raise PeerError("no copy")
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -61,6 +71,11 @@ class MemoryRelay:
         """All of it is safe."""
         self.syncs += 1
         return sum(map(len, self.files.values())) // 100
+
+    applied_epoch = 0
+
+    def learn(self, settings: Settings) -> None:
+        """Nothing is applied here."""
 
     def heard(self, heartbeat: Heartbeat) -> None:
         """Remember it."""

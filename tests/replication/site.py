@@ -18,11 +18,12 @@ from tidemark.database import Database
 KINDS = {e.WRITE: "WRITE_ROW", e.UPDATE: "UPDATE_ROW", e.DELETE: "DELETE_ROW"}
 
 
-def open_site(files: Any = None, through: int | None = None, **options: Any) -> Database:
+def open_site(files: Any = None, through: int | None = None, clock: Any = None, **options: Any) -> Database:
     """A database on simulated files, driven by hand, with a binlog unless `log_bin` is None."""
     given = {**SMALL, "server_id": 1, "log_bin": "binlog", **options}
     parsed, replication = divided(given)
-    return Database(files or MemoryFiles(), parsed, ManualClock(), None, through, None, replication)
+    clock = clock or ManualClock(seed=given["server_id"])  # from which a new store has its UUID
+    return Database(files or MemoryFiles(), parsed, clock, None, through, None, replication)
 
 
 @dataclass

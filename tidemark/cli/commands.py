@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from tidemark.cli.backup_commands import archive, backup, restore
+from tidemark.cli.channel_commands import replicate, serve
 from tidemark.cli.log_commands import log
-from tidemark.cli.mysql_commands import replicate
 from tidemark.cli.output import json_option, one_line, say
 from tidemark.cli.row_commands import dump, load, scan
 from tidemark.cli.store_commands import check, checkpoint, info, partitions, report, status, tables
@@ -35,5 +36,7 @@ def demo(folder: Path, scale: float, rounds: int, seconds: float, seed: int, as_
     say(result, as_json, lambda: ["every acknowledged transaction survived every kill"])
 
 
-for each in (info, tables, partitions, scan, load, dump, check, checkpoint, log, report, status, replicate):
+for each in (info, tables, partitions, scan, load, dump, check, checkpoint, log, report, status, serve, replicate):
+    commands.add_command(each)
+for each in (backup, archive, restore):
     commands.add_command(each)

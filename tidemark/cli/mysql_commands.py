@@ -12,7 +12,7 @@ import click
 import tidemark as tm
 from replication.ingest.address import Filter, Tls, parse_address
 from replication.ingest.ingest import COPY, CURRENT, IngestOptions
-from tidemark.cli.output import bar, json_option, memory_option, one_line, say, tree_lines
+from tidemark.cli.output import bar
 from tidemark.mysql_ingest import default_server_id, ingest
 
 PASSWORD_VARIABLE = "TIDEMARK_MYSQL_PASSWORD"
@@ -90,20 +90,3 @@ def replicate_mysql(url: str, directory: Path, data_memory: str, **given: Any) -
         except KeyboardInterrupt:
             click.echo("stopped; it goes on from here the next time", err=True)
         return running.status()
-
-
-@click.command(short_help="Follow a MySQL or MariaDB server.")
-@click.argument("url")
-@click.argument("store", type=click.Path(path_type=Path, file_okay=False))
-@mysql_options
-@memory_option
-@json_option
-@one_line
-def replicate(url: str, store: Path, data_memory: str, as_json: bool, **given: Any) -> None:
-    """Apply the row events of the server at URL (mysql://user@host:port/) to STORE, which is made if it is missing.
-
-    The password comes from --password-file or the environment variable TIDEMARK_MYSQL_PASSWORD. Where it stands is kept
-    in the store: started again, it goes on behind the last transaction applied.
-    """
-    found = replicate_mysql(url, store, data_memory, **given)
-    say(found, as_json, lambda: tree_lines(found))

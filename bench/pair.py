@@ -1,0 +1,106 @@
+"""Two processes for measurements between sites: each does what it is asked through a pipe; a proxy delays links.
+
+The processes are forked, so that compiled code is there already: make them before anything starts a thread.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+FORK = multiprocessing.get_context("fork")
+HOST = "127.0.0.1"
+SECRET = b"secret of the benchmark"
+READ_BYTES = 1 << 18
+
+
+class Remote:
+    """An object in a process of its own; `ask` calls its methods."""
+
+    def __init__(self, make: Callable[..., Any], *given: Any) -> None:
+        self._pipe, theirs = FORK.Pipe()
+        self.process = FORK.Process(target=_serve, args=(make, given, theirs), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def send(self, name: str, *given: Any) -> None:
+        """Ask, and go on."""
+        self._pipe.send((name, given))
+
+    def answer(self) -> Any:
+        """What the oldest question came to. Raises: RuntimeError with what went wrong there."""
+        is_well, value = self._pipe.recv()
+        if not is_well:
+            raise RuntimeError(value)
+        return value
+
+    def ask(self, name: str, *given: Any) -> Any:
+        """Ask and wait."""
+        self.send(name, *given)
+        return self.answer()
+
+    def end(self) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.join()
+
+
+def _serve(make: Callable[..., Any], given: tuple[Any, ...], pipe: Any) -> None:
+    made = make(*given)
+    while True:
+        name, arguments = pipe.recv()
+        try:
+            pipe.send((True, getattr(made, name)(*arguments)))
+        except Exception as error:
+            pipe.send((False, f"{type(error).__name__}: {error}"))
+            raise
+
+
+class DelayProxy:
+    """Listens, connects on to a target, and passes bytes on so many seconds after they came, in both directions."""
+
+    def __init__(self, delay_s: float) -> None:
+        self._delay_s = delay_s
+        self._listener = socket.create_server((HOST, 0))
+
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self._listener.getsockname()[:2]
+
+    def to(self, target: tuple[str, int]) -> None:
+        """Begin to pass connections on."""
+        threading.Thread(target=self._accept, args=(target,), daemon=True).start()
+
+    def _accept(self, target: tuple[str, int]) -> None:
+        while True:
+            near, _ = self._listener.accept()
+            far = socket.create_connection(target)
+            threading.Thread(target=self._pass, args=(near, far), daemon=True).start()
+
+    def _pass(self, near: socket.socket, far: socket.socket) -> None:
+        waiting: deque[tuple[float, socket.socket, bytes]] = deque()  # all are delayed alike: the oldest is due first
+        selector = selectors.DefaultSelector()
+        selector.register(near, selectors.EVENT_READ, far)
+        selector.register(far, selectors.EVENT_READ, near)
+        try:
+            while True:
+                wait_s = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
+                for key, _ in selector.select(wait_s):
+                    data = key.fileobj.recv(READ_BYTES)
+                    if not data:
+                        return
+                    waiting.append((time.monotonic() + self._delay_s, key.data, data))
+                while waiting and waiting[0][0] <= time.monotonic():
+                    _, to, data = waiting.popleft()
+                    to.sendall(data)
+        except OSError:
+            return
+        finally:
+            near.close()
+            far.close()

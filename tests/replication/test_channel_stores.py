@@ -1,0 +1,288 @@
+"""Channels between real stores of one process: what reaches a replica, once, in order; circles, chains, fail-over."""
+
+from __future__ import annotations
+
+import pytest
+
+import tidemark as tm
+from engine.file_doubles.memory import MemoryFiles
+from tests.replication.site import open_site
+
+COLUMNS = [tm.Column("id", tm.Int64), tm.Column("v", tm.VarChar(40), nullable=True)]
+# What a site in a chain or a circle is opened with.
+PASSES_ON = {"log_replica_updates": True, "log_apply_status": True, "log_orig": True}
+
+
+def site(server_id, files=None, **options):
+    """A store with a binlog of the site of this id."""
+    return open_site(files or MemoryFiles(), server_id=server_id, **options)
+
+
+def make_table(db, name="shop.item"):
+    db.create_table(name, COLUMNS, primary_key="id")
+    db.advance_epoch()
+
+
+def put(db, *ids, v="x", name="shop.item"):
+    """Rows, and the end of their epoch."""
+    db[name].write_many([{"id": each, "v": v} for each in ids])
+    return db.advance_epoch()
+
+
+def rows(db, name="shop.item"):
+    return {row.id: row.v for row in db[name].scan()}
+
+
+def applied(db):
+    """Epochs by server id."""
+    return {row.server_id: row.epoch for row in db["mysql.ndb_apply_status"].scan()}
+
+
+@pytest.fixture
+def pair():
+    a, b = site(1), site(2)
+    yield a, b
+    a.close()
+    b.close()
+
+
+# --- one way --------------------------------------------------------------------------------------
+def test_what_is_committed_reaches_the_replica_with_its_schema_and_position(pair):
+    a, b = pair
+    make_table(a)
+    put(a, 1, 2)
+    with tm.Channel(a, b) as channel:
+        count = channel.apply_all()
+        assert count and channel.apply_all() == 0
+        assert rows(b) == rows(a) == {1: "x", 2: "x"}
+        a.create_index("shop.item", "by_v", ["v"])
+        a.add_column("shop.item", tm.Column("price", tm.Int32, nullable=True))
+        a["shop.item"].delete(1)
+        epoch = put(a, 3)
+        channel.apply_all()
+        assert applied(b) == {1: epoch}
+    assert b["shop.item"].get(3)._fields == ("id", "v", "price")
+    assert rows(b) == {2: "x", 3: "x"} and [*b["shop.item"].scan(index="by_v", lower=("x",))]
+
+
+def test_transactions_come_one_by_one_in_the_order_of_the_source(pair):
+    a, b = pair
+    make_table(a)
+    epochs = [put(a, each) for each in range(1, 4)]
+    with tm.Channel(a, b) as channel:
+        met = []
+        while (step := channel.apply_next()) is not None:
+            met.append(step)
+            assert step.outcome == "applied" and step.source_id == 1
+    assert [each.epoch for each in met if each.rows] == epochs
+    assert [each.rows for each in met if each.rows] == [1, 1, 1]
+    assert [each.statement is not None for each in met][:2] == [True, True]
+
+
+def test_channel_made_again_goes_on_behind_what_is_applied(pair):
+    a, b = pair
+    make_table(a)
+    put(a, 1)
+    with tm.Channel(a, b) as channel:
+        channel.apply_all()
+    epoch = put(a, 2)
+    with tm.Channel(a, b) as channel:
+        assert [step.epoch for step in iter(channel.apply_next, None)] == [epoch]
+    assert rows(b) == {1: "x", 2: "x"}
+
+
+def test_filters_leave_tables_out_but_the_position_moves(pair):
+    a, b = pair
+    make_table(a)
+    make_table(a, "shop.secret")
+    with tm.Channel(a, b, replicate_ignore=["shop.secret"]) as channel:
+        epoch = put(a, 1, name="shop.secret")
+        channel.apply_all()
+    assert "shop.secret" not in b.tables() and applied(b) == {1: epoch}
+
+
+def test_reset_applies_everything_again_and_rows_stay_equal(pair):
+    a, b = pair
+    make_table(a)
+    put(a, 1)
+    with tm.Channel(a, b) as channel:
+        first = channel.apply_all()
+        channel.reset()
+        assert applied(b) == {}
+        assert channel.apply_all() == first
+    assert rows(b) == {1: "x"}
+
+
+def test_reset_leaves_positions_of_other_channels(pair):
+    a, b = pair
+    c = site(3)
+    make_table(a)
+    make_table(b, "other.t")
+    put(a, 1)
+    put(b, 1, name="other.t")
+    with tm.Channel(a, c, "one") as one, tm.Channel(b, c, "two") as two:
+        one.apply_all()
+        two.apply_all()
+        assert set(applied(c)) == {1, 2}
+        one.reset()
+        assert set(applied(c)) == {2}
+        assert two.apply_all() == 0 < one.apply_all()
+    assert rows(c) == rows(c, "other.t") == {1: "x"}
+    c.close()
+
+
+# --- who may replicate with whom ------------------------------------------------------------------
+def test_sites_that_cannot_be_told_apart_are_refused():
+    nobody, one, same = site(0, log_bin=None), site(1), open_site(MemoryFiles(), server_id=1, log_bin=None)
+    bare = site(4, log_bin=None)
+    with pytest.raises(tm.Rejected, match="server_id 0"):
+        tm.Channel(one, nobody)
+    with pytest.raises(tm.PeerRefused, match="same store"):
+        tm.Channel(one, one)
+    with pytest.raises(tm.PeerRefused):
+        tm.Channel(one, same)
+    with pytest.raises(tm.Rejected, match="log_bin"):
+        tm.Channel(bare, one)
+    for each in (nobody, one, same, bare):
+        assert not each.status()["replication"].get("channels")
+        each.close()
+
+
+def test_two_channels_of_one_name_are_refused(pair):
+    a, b = pair
+    with tm.Channel(a, b), pytest.raises(tm.SchemaInvalid, match="main"):
+        tm.Channel(a, b)
+    tm.Channel(a, b).close()
+
+
+# --- circles and chains ---------------------------------------------------------------------------
+def circle(*sites):
+    """A channel from each site to the next, and from the last to the first."""
+    return [tm.Channel(one, other) for one, other in zip(sites, sites[1:] + sites[:1], strict=True)]
+
+
+def turn(sites, channels, rounds=1):
+    for _ in range(rounds):
+        for channel, source in zip(channels, sites, strict=True):
+            source.advance_epoch()
+            channel.apply_all()
+
+
+def test_changes_go_around_a_circle_of_three_once_and_the_max_replicated_epoch_comes_back():
+    sites = [site(each, **PASSES_ON) for each in (1, 2, 3)]
+    make_table(sites[0])
+    channels = circle(*sites)
+    turn(sites, channels)
+    epochs = [put(each, number) for number, each in enumerate(sites, 1)]
+    turn(sites, channels, 3)
+    for each in sites:
+        assert rows(each) == {1: "x", 2: "x", 3: "x"}
+    for each, epoch in zip(sites, epochs, strict=True):
+        shown = each.status()["replication"]["variables"]
+        assert shown["Ndb_replica_max_replicated_epoch"] >= epoch
+    before = [each.status()["binlog"]["rows"] for each in sites]
+    turn(sites, channels, 2)
+    assert [each.status()["binlog"]["rows"] for each in sites][0] - before[0] < 10, "positions only, no row goes round"
+    assert all(each.is_sound for each in ()) and all(each.check()["is_sound"] for each in sites)
+    for each in sites:
+        each.close()
+
+
+def test_chain_becomes_a_shorter_one_at_the_right_position():
+    a, b, c = site(1), site(2, **PASSES_ON), site(3)
+    make_table(a)
+    put(a, 1)
+    first, second = tm.Channel(a, b), tm.Channel(b, c)
+    first.apply_all()
+    b.advance_epoch()
+    second.apply_all()
+    assert rows(c) == {1: "x"}
+    reached = applied(c)[1]
+    put(a, 2)
+    first.apply_all()  # b has it, c does not
+    put(a, 3)
+    b.close()
+    second.change_source(a)
+    steps = list(iter(second.apply_next, None))
+    assert [each.outcome for each in steps if each.epoch > reached] == ["applied", "applied"]
+    assert all(each.epoch > reached or not each.epoch for each in steps)
+    assert rows(c) == {1: "x", 2: "x", 3: "x"} and second.status()["source_server_id"] == 1
+    first.close()
+    a.close()
+    c.close()
+
+
+def test_closing_a_store_closes_its_channels(pair):
+    a, b = pair
+    channel = tm.Channel(a, b, skip_start=False)
+    b.close()
+    with pytest.raises(tm.Rejected, match="closed"):
+        channel.start()
+    assert not channel.is_applying and not channel.is_receiving
+
+
+# --- first copy -----------------------------------------------------------------------------------
+def test_first_copy_brings_all_tables_as_at_one_epoch_and_the_channel_goes_on_behind_it(pair):
+    a, b = pair
+    make_table(a)
+    put(a, *range(500))
+    a.add_column("shop.item", tm.Column("price", tm.Int32, nullable=True))
+    a.drop_column("shop.item", "v")
+    a.create_index("shop.item", "by_price", ["price"])
+    a.create_table(
+        "shop.part",
+        [tm.Column("id", tm.Int64), tm.Column("k", tm.VarChar(9)), tm.Column("note", tm.Text, nullable=True)],
+        primary_key="id",
+        partition=tm.HashPartition(3),
+    )
+    a.create_index("shop.part", "by_k", ["k"], unique=True)
+    a["shop.part"].insert_many([{"id": each, "k": str(each), "note": "n" * each} for each in range(300)])
+    a.sync()
+    a.binlog.rotate()
+    a.binlog.purge(to=a.status()["binlog"]["file"])  # what the copy brings cannot be fetched any more
+    seen = []
+    with tm.Channel(a, b, copy=True, progress=lambda *step: seen.append(step)) as channel:
+        assert seen[-1] == (800, 800, "rows")
+        for name in ("shop.item", "shop.part"):
+            assert b[name].to_arrow().sort_by("id") == a[name].to_arrow().sort_by("id")
+        position = applied(b)[1]
+        a["shop.part"].insert({"id": 1_000, "k": "k", "note": None})
+        epoch = a.sync()
+        steps = list(iter(channel.apply_next, None))
+        assert [step.epoch for step in steps] == [epoch] and epoch > position
+        with pytest.raises(tm.DuplicateKey):
+            b["shop.part"].insert({"id": 1_001, "k": "k", "note": None})
+        assert len(b["shop.part"]) == 301
+    with tm.Channel(a, b, copy=True, progress=lambda *step: seen.append("again")):
+        assert "again" not in seen
+
+
+def test_first_copy_into_tables_that_are_there_is_refused_and_changes_nothing(pair):
+    a, b = pair
+    make_table(a)
+    make_table(b)
+    put(a, 1)
+    put(b, 2)
+    with pytest.raises(tm.Rejected, match=r"shop\.item"):
+        tm.Channel(a, b, copy=True)
+    assert rows(b) == {2: "x"} and applied(b) == {}
+    tm.Channel(a, b).close()
+    with tm.Channel(a, b, copy=True, replicate_ignore="shop.item"):
+        assert set(applied(b)) == {1}
+
+
+def test_copied_positions_let_a_replica_of_a_replica_fail_over():
+    a, b, c = site(1), site(2, **PASSES_ON), site(3)
+    make_table(a)
+    put(a, 1)
+    with tm.Channel(a, b) as first:
+        first.apply_all()
+    b.advance_epoch()
+    with tm.Channel(b, c, copy=True) as channel:
+        assert applied(c)[1] == applied(b)[1] and set(applied(c)) == {1, 2}
+        epoch = put(a, 2)
+        channel.change_source(a)
+        assert [step.epoch for step in iter(channel.apply_next, None)] == [epoch]
+    assert rows(c) == {1: "x", 2: "x"}
+    for each in (a, b, c):
+        each.close()

@@ -1,0 +1,455 @@
+"""`tm.Channel`: the binlog of one store applied to another one, in this process or over the network.
+
+What is received and what is applied is kept in the replica (`replication/channel.py`), so a channel object holds
+nothing that must be kept: close it, make it again, and it goes on. It belongs to the replica; closing that closes it.
+
+Threads: a receiver and an applier, each started and stopped apart. Without them a caller steps the channel by hand.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+
+from engine.errors import PeerRefused, Rejected, SchemaInvalid
+from engine.options import parse_size
+from replication.applier.applier import ApplierOptions
+from replication.channel import DEFAULT_NAME, ChannelOptions, ReplicaChannel, check_name
+from replication.conflict.roles import Role
+from replication.endpoint import Endpoint, check_source, rows_of_settings
+from replication.first_copy import Copied, CopyTarget, copy_within, is_broken_off, wanted_of
+from replication.link import Caller, LinkOptions, TlsContext
+from replication.protocol.copying import pack_request
+from replication.protocol.handshake import Site, check_secret
+from replication.protocol.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, Settings
+from replication.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
+from replication.settings.options import settings, validated
+from tidemark.database import Database
+
+if TYPE_CHECKING:
+    from engine.options import Size
+
+Source = Database | str | tuple[str, int]
+
+
+class ChannelKeywords(TypedDict, total=False):
+    """Options of `replication/settings/options.py` that belong to a channel."""
+
+    replica_allow_batching: bool
+    replica_batch_size: Size
+    replica_transaction_retries: int
+    max_relay_log_size: Size
+    clear_apply_status: bool
+    allow_skip_epoch: bool
+
+
+class Applied(NamedTuple):
+    """What became of a transaction of the source. `outcome` is "applied", "passed over" (it was applied before) or
+    "filtered"; `epoch` is the source's, 0 for a change of the schema, whose SQL is `statement`; `rows` were met by the
+    applier.
+    """
+
+    source_id: int
+    epoch: int
+    outcome: str
+    rows: int = 0
+    statement: str | None = None
+
+
+def parse_address(text: str | tuple[str, int]) -> tuple[str, int]:
+    """(host, port) out of "host:port" or "[::1]:port". Raises: SchemaInvalid."""
+    host, port = text if isinstance(text, tuple) else text.rpartition(":")[::2]
+    number = int(port) if isinstance(port, int) or (isinstance(port, str) and port.isascii() and port.isdigit()) else -1
+    host = host.removeprefix("[").removesuffix("]") if isinstance(host, str) else ""
+    if not host or not 0 <= number < 1 << 16:
+        raise SchemaInvalid(f"an address is host:port, got {text!r}")
+    return host, number
+
+
+@dataclass(frozen=True)
+class _Link:
+    """Where a source is: an open store, or an address with what it takes to be let in."""
+
+    store: Endpoint | None
+    address: tuple[str, int] | None
+    secret: bytes = b""
+    tls: TlsContext | None = None
+
+    @property
+    def shown(self) -> str:
+        """For people."""
+        return "this process" if self.address is None else f"{self.address[0]}:{self.address[1]}"
+
+
+def _link(own: Endpoint, source: Source, secret: bytes | None, tls: TlsContext | None) -> _Link:
+    if isinstance(source, Database):
+        if secret is not None or tls is not None:
+            raise SchemaInvalid("a source in the same process needs neither secret nor tls; leave them out")
+        source.check_usable()
+        check_source(own, source.endpoint)
+        return _Link(source.endpoint, None)
+    if not isinstance(source, (str, tuple)):
+        raise SchemaInvalid(f"a source is a Database or an address like host:port, got {type(source).__name__}")
+    if secret is None:
+        raise SchemaInvalid("a source at an address needs the secret it is served with; give secret=")
+    check_secret(secret)
+    return _Link(None, parse_address(source), secret, tls)
+
+
+class Channel:
+    """Brings what a source has logged into a replica. Use it with `with`, or close it."""
+
+    def __init__(
+        self,
+        source: Source,
+        replica: Database,
+        name: str = DEFAULT_NAME,
+        *,
+        secret: bytes | None = None,
+        tls: TlsContext | None = None,
+        skip_start: bool = True,
+        copy: bool = False,
+        progress: Callable[[int, int, str], None] | None = None,
+        conflict_role: Role | str | int | None = None,
+        ignore_server_ids: Iterable[int] = (),
+        replicate_do: Iterable[str] = (),
+        replicate_ignore: Iterable[str] = (),
+        failed_source: int = 0,
+        heartbeat_ms: int = 1_000,
+        **options: Unpack[ChannelKeywords],
+    ) -> None:
+        """Nothing is read or written yet, unless `skip_start` is False, which starts receiver and applier.
+
+        source: an open store that has a `log_bin`, or the address ("host:port") of one that is served (`tm.serve`),
+            with the `secret` (16 bytes or more) it is served with and, if it wants TLS, a client's context.
+        name: a replica may have several channels, each with a name and a source of its own.
+        copy: the first time, copy all tables of the source, as at the end of one epoch, into a replica that has none of
+            them, and go on behind it; returns when that is done. A copy that was broken off begins anew. progress:
+            called with (rows copied, rows in all, "rows").
+        conflict_role: of the replica, for NDB$EPOCH2: NONE, PRIMARY, SECONDARY or PASS; None leaves it as it is.
+        ignore_server_ids: servers whose changes are passed over.
+        replicate_do, replicate_ignore: patterns like shop.% of the tables that are applied, or not.
+        failed_source: server id of the source before this one, if only its epochs tell where to go on.
+
+        Raises: Rejected for server id 0 or a source without binlog, PeerRefused for equal server ids or stores,
+        SchemaInvalid for options, for a name that is taken, and where a conflict function does not allow the channel.
+        """
+        replica.check_usable()
+        own = replica.endpoint
+        self.name = check_name(name)
+        self._own = own
+        self._turn = threading.RLock()  # of calls that change what the channel is
+        self._is_closed = False
+        if not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:
+            raise SchemaInvalid(f"heartbeat_ms is {heartbeat_ms}; give {HEARTBEAT_MS_MIN} to {HEARTBEAT_MS_MAX:,}")
+        ignored = validated("ignore_server_ids", tuple(ignore_server_ids))
+        self._values = settings({**options, "ignore_server_ids": ignored})
+        self._options = ChannelOptions(
+            name=self.name,
+            ignore_server_ids=ignored,
+            replicate_do=tuple((replicate_do,) if isinstance(replicate_do, str) else replicate_do),
+            replicate_ignore=tuple((replicate_ignore,) if isinstance(replicate_ignore, str) else replicate_ignore),
+            clear_apply_status=self._values["clear_apply_status"],
+            relay_file_bytes=parse_size("max_relay_log_size", self._values["max_relay_log_size"]),
+            heartbeat_ms=heartbeat_ms,
+            failed_source=failed_source,
+        )
+        self._link = _link(own, source, secret, tls)
+        self.replica: ReplicaChannel
+        self._receiver: Receiver
+        self._build()
+        own.add_channel(self)
+        try:
+            self._check()
+            if conflict_role is not None:
+                self.conflict_role = conflict_role
+            if copy:
+                self._copy(progress)
+            elif is_broken_off(own.files):
+                raise Rejected("a first copy of this replica was broken off; make the channel with copy=True")
+            if not skip_start:
+                self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self) -> None:
+        """Make its parts; nothing of a file is touched."""
+        own, link, options = self._own, self._link, self._options
+        self._applier = own.new_applier(self.name, ApplierOptions.from_options(self._values))
+        self.replica = ReplicaChannel(own.files, own.clock, own.site, self._applier, own.positions(self.name), options)
+        if link.store is not None:
+            store = link.store
+            receiver = LocalReceiver(self.replica, store.site, store.source_binlog(), store.clock)
+            store.log().on_written.append(receiver.notify)
+            self._receiver = receiver
+        else:
+            assert link.address is not None
+            site = LinkOptions(own.site, link.secret, link.tls)
+            self._receiver = NetworkReceiver(self.replica, link.address, site, own.clock)
+        self.replica.on_settings = self._learn
+        self.replica.on_progress = self._tell
+        self._receiving = Worker(f"tidemark-receiver-{self.name}", self._receiver.run, self._receiver.wake)
+        self._applying = Worker(f"tidemark-applier-{self.name}", applying(self.replica), self.replica.wake)
+
+    def _check(self, link: _Link | None = None) -> None:
+        """What the conflict functions ask of channels. Raises: SchemaInvalid."""
+        peer = (link or self._link).store
+        self._own.check_channels(None if peer is None else (peer.replication_rows(), peer.site.server_id))
+
+    def _copy(self, progress: Callable[[int, int, str], None] | None) -> None:
+        """The first copy, unless the replica has one. Durable: all of it, on return."""
+        link, own, options = self._link, self._own, self._options
+
+        def begin(source: Site) -> Callable[[Copied], None] | None:
+            target = CopyTarget(own.store, own.files, own.site.server_id, source.server_id, progress)
+            if not target.begin(any(row.server_id == source.server_id for row in own.positions(self.name).rows())):
+                return None
+            self.replica.discard_relay()
+            return target.take
+
+        if link.store is not None:
+            take = begin(link.store.site)
+            if take is not None:
+                with link.store.kept_binlog():
+                    copy_within(link.store.store, wanted_of(options.replicate_do, options.replicate_ignore), take)
+            return
+        assert link.address is not None
+        if not is_broken_off(own.files) and self.replica.relay.durable is not None:
+            return  # it has gone on behind its copy already; the source need not be there
+        caller = Caller(link.address, LinkOptions(own.site, link.secret, link.tls), own.clock)
+        try:
+            caller.copy(pack_request(options.replicate_do, options.replicate_ignore), begin)
+        finally:
+            caller.close()
+
+    def _learn(self, told: Settings) -> None:
+        """What a source far away says of its conflict functions. Raises: PeerRefused."""
+        try:
+            self._own.check_channels((rows_of_settings(told), self.replica.source_id))
+        except SchemaInvalid as error:
+            raise PeerRefused(error.message, **error.evidence) from error
+
+    def _tell(self) -> None:
+        """Let the source know how far this is."""
+        store, replica = self._link.store, self.replica
+        if store is None:
+            self._receiver.notify()
+        else:
+            store.reach.told(self._own.site.server_id, replica.received_epoch, replica.applied_epoch)
+
+    # --- life -------------------------------------------------------------------------------------
+    def __enter__(self) -> Channel:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop it, and let go of both stores. What is received stays. Closing again does nothing."""
+        with self._turn:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._stop(True, True)
+            self._let_go()
+            self._own.remove(self)
+
+    def _let_go(self) -> None:
+        store = self._link.store
+        if store is not None and self._receiver.notify in store.log().on_written:
+            store.log().on_written.remove(self._receiver.notify)
+        self._receiver.close()
+        self.replica.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Rejected(f"channel {self.name} is closed; make another one")
+
+    # --- threads ----------------------------------------------------------------------------------
+    def start(self, receiver: bool = True, applier: bool = True) -> None:
+        """Start the threads that are asked for and do not run. What they end with stands in `status`.
+
+        Raises: SchemaInvalid where a conflict function does not allow the channel, Rejected if it is closed.
+        """
+        with self._turn:
+            self._check_open()
+            self._check()
+            if receiver:
+                self._receiver.restart()
+                self._receiving.start()
+            if applier:
+                self._applying.start()
+
+    def stop(self, receiver: bool = True, applier: bool = True) -> None:
+        """Stop the threads that are asked for, and wait until they have: a transaction under way is applied first."""
+        with self._turn:
+            self._stop(receiver, applier)
+
+    def _stop(self, receiver: bool, applier: bool) -> None:
+        if receiver:
+            self._receiving.stop()
+        if applier:
+            self._applying.stop()
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether the receiver's thread works."""
+        return self._receiving.is_running
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether the applier's thread works."""
+        return self._applying.is_running
+
+    def check_running(self) -> None:
+        """Raises: what the receiver's or the applier's thread has ended with, if one has."""
+        for worker in (self._applying, self._receiving):
+            if worker.error is not None:
+                raise worker.error
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether all is applied that the source had when it was heard of last."""
+        return self.replica.has_caught_up
+
+    def _check_stopped(self, what: str) -> None:
+        self._check_open()
+        for is_running, name in ((self.is_receiving, "receiver"), (self.is_applying, "applier")):
+            if is_running:
+                raise Rejected(f"{what} while the {name} of channel {self.name} runs; stop it first")
+
+    # --- by hand ----------------------------------------------------------------------------------
+    def receive_next(self) -> bool:
+        """Take the next piece of the binlog of a source in the same process into the relay log; False if there is none.
+
+        Durable: the whole transactions received, on return. Raises: Rejected while the receiver runs or if the source
+        is at an address, PeerError in all its leaves, StorageFull.
+        """
+        with self._turn:
+            self._check_open()
+            if self.is_receiving or not isinstance(self._receiver, LocalReceiver):
+                raise Rejected("the receiver's thread receives; look at status() to see how far it is")
+            return self._receiver.receive_next()
+
+    def apply_next(self) -> Applied | None:
+        """Apply the next transaction of the source: an epoch, whole, or a change of the schema. None if there is none.
+
+        From a source in the same process it is received first, as far as the source has closed its epochs: call
+        `source.sync()`, or `advance_epoch()`, before. Durable: as a commit of the replica is.
+        Raises: Rejected while the applier runs, EpochGap, BinlogDamaged, and whatever stops an applier: nothing of the
+        transaction has happened then, and it is its turn again.
+        """
+        with self._turn:
+            self._check_open()
+            if self.is_applying:
+                raise Rejected(f"the applier of channel {self.name} runs; stop it to apply by hand")
+            applied = self._apply()
+            while applied is None and self._receive():
+                applied = self._apply()
+            return applied
+
+    def apply_all(self) -> int:
+        """Apply everything there is, as `apply_next` does; how many transactions. Raises: see there."""
+        count = 0
+        with self._turn:
+            self._catch_up()
+            while self.apply_next() is not None:
+                count += 1
+        return count
+
+    def _catch_up(self) -> None:
+        """Let the binlog of a source in the same process have what is closed."""
+        if self._link.store is not None:
+            self._link.store.log().write_closed_epochs()
+
+    def _receive(self) -> bool:
+        if self.is_receiving or not isinstance(self._receiver, LocalReceiver):
+            return False
+        if self._receiver.receive_next():
+            return True
+        self._catch_up()
+        return self._receiver.receive_next()
+
+    def _apply(self) -> Applied | None:
+        progress = self.replica.progress
+        before = progress.applied, progress.passed_over
+        transaction = self.replica.apply_next()
+        if transaction is None:
+            return None
+        is_applied, is_passed_over = progress.applied > before[0], progress.passed_over > before[1]
+        outcome = "applied" if is_applied else "passed over" if is_passed_over else "filtered"
+        statement = None if transaction.statement is None else transaction.statement.statement
+        rows = self._applier.rows if is_applied and statement is None else 0
+        return Applied(transaction.source_id, transaction.epoch, outcome, rows, statement)
+
+    # --- both stopped -----------------------------------------------------------------------------
+    def reset(self) -> None:
+        """Throw the relay log away, and, unless `clear_apply_status` is off, the rows of `mysql.ndb_apply_status` that
+        no other channel goes by. Durable: on return. Raises: Rejected while it runs.
+        """
+        with self._turn:
+            self._check_stopped("nothing is reset")
+            self._receiver.close()
+            self.replica.reset()
+
+    def change_source(
+        self,
+        source: Source,
+        *,
+        secret: bytes | None = None,
+        tls: TlsContext | None = None,
+        ignore_server_ids: Iterable[int] | None = None,
+        failed_source: int = 0,
+    ) -> None:
+        """Go on with another source, or another address of the same one. What was received and not applied is thrown
+        away; the new source's own row of `mysql.ndb_apply_status` says where to go on: an intermediate site has passed
+        it on. Without one, `failed_source` names the server whose epochs both have.
+
+        ignore_server_ids: None leaves them as they are. Durable: that the relay log is gone, on return. Raises:
+        Rejected while it runs, and as the constructor does; then nothing has changed.
+        """
+        with self._turn:
+            self._check_stopped("the source is not changed")
+            link = _link(self._own, source, secret, tls)
+            options = replace(self._options, failed_source=failed_source)
+            if ignore_server_ids is not None:
+                ignored = validated("ignore_server_ids", tuple(ignore_server_ids))
+                options = replace(options, ignore_server_ids=ignored)
+            self._check(link)
+            self._let_go()
+            self.replica.discard_relay()
+            self._link = link
+            self._options = options
+            self._values["ignore_server_ids"] = options.ignore_server_ids
+            self._build()
+
+    # --- role -------------------------------------------------------------------------------------
+    @property
+    def conflict_role(self) -> Role:
+        """The role of the replica, for NDB$EPOCH2; all its channels share it."""
+        return self._own.role
+
+    @conflict_role.setter
+    def conflict_role(self, wanted: Role | str | int) -> None:
+        """Raises: Rejected while an applier of the store runs, and for changes that must go through NONE."""
+        self._own.change_role(validated("conflict_role", wanted))
+
+    # --- what is shown ----------------------------------------------------------------------------
+    @property
+    def source_id(self) -> int:
+        """Server id of the source; 0 as long as nobody knows it."""
+        if self._link.store is not None:
+            return self._link.store.site.server_id
+        return self.replica.source_id
+
+    def status(self) -> dict[str, Any]:
+        """How far it is, its counters, and the state of both threads."""
+        return {
+            **self.replica.status(),
+            "source": self._link.shown,
+            "receiver": self._receiving.status(),
+            "applier": self._applying.status(),
+        }

@@ -1,0 +1,244 @@
+"""`serve` and `replicate`: a store offered to replicas, and a store that follows another one, or a MySQL server."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import tidemark as tm
+from engine.files import PosixFiles
+from recovery.sysfile import NAMES
+from replication.ingest.ingest import COPY
+from replication.settings.options import OF_STORE, SERVER_ID_MAX, parse_text
+from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
+from tidemark.cli.output import bar, json_option, memory_option, one_line, reported, say, to_json, tree_lines
+
+if TYPE_CHECKING:
+    from replication.link import TlsContext
+    from tidemark.channel import Channel
+
+POLL_SECONDS = 0.05
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+_server_id = click.option("--server-id", type=click.IntRange(1, SERVER_ID_MAX), help="Who this site is.")
+_secret = click.option("--secret-file", type=_FILE, help="A file with the secret of both sides, 16 bytes or more.")
+_given = click.option(
+    "-o",
+    "--option",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of replication, of store or channel.",
+)
+
+
+def _options(given: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(those a store is opened with, those of a channel)."""
+    store: dict[str, Any] = {}
+    channel: dict[str, Any] = {}
+    for each in given:
+        name, equals, text = each.partition("=")
+        if not equals:
+            raise click.UsageError(f"--option is NAME=VALUE, got {each!r}")
+        (store if name in OF_STORE else channel)[name] = parse_text(name, text)
+    return store, channel
+
+
+def _secret_of(path: Path | None) -> bytes:
+    """What a secret's file holds, without the end of its line."""
+    if path is None:
+        raise click.UsageError("give --secret-file: both sides prove that they know what it holds")
+    return path.read_bytes().rstrip(b"\r\n")
+
+
+def _context(make: Callable[[], TlsContext]) -> TlsContext:
+    try:
+        return make()
+    except OSError as error:
+        raise click.UsageError(f"TLS with these files is not possible: {error}") from error
+
+
+@contextmanager
+def _until_told() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set, so that what runs ends in its own time."""
+    told = threading.Event()
+    kinds = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(each, lambda *_: told.set()) for each in kinds]
+    try:
+        yield told
+    finally:
+        for each, handler in zip(kinds, before, strict=True):
+            signal.signal(each, handler)
+
+
+def _open(store: Path, data_memory: str, options: Mapping[str, Any], create: bool = False) -> tm.Database:
+    if not create:
+        files = PosixFiles(store)
+        try:
+            if not any(files.exists(name) for name in NAMES):
+                raise tm.FileMissing(f"there is no store in {files.directory}; check the path")
+        finally:
+            files.close_all()
+    with reported("restart") as progress:
+        db = tm.open(store, progress=progress, data_memory=data_memory, read_only=False, **options)
+    assert isinstance(db, tm.Database)
+    return db
+
+
+def _check_alive(db: tm.Database) -> None:
+    """Raises: StoreFailed if the store has failed."""
+    db.check_usable()
+
+
+@click.command(short_help="Offer a store's binlog to replicas.")
+@click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--listen", default="127.0.0.1:7306", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
+@_server_id
+@_secret
+@click.option("--tls-cert", type=_FILE, help="This site's certificate (PEM).")
+@click.option("--tls-key", type=_FILE, help="Its key (PEM).")
+@click.option("--tls-ca", type=_FILE, help="Replicas need a certificate this one vouches for (PEM).")
+@click.option(
+    "--heartbeat-row-ms", type=click.IntRange(0, 3_600_000), default=0, help="Write a row so often; 0: never."
+)
+@_given
+@memory_option
+@json_option
+@one_line
+def serve(
+    store: Path,
+    listen: str,
+    server_id: int | None,
+    secret_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_ca: Path | None,
+    heartbeat_row_ms: int,
+    given: tuple[str, ...],
+    data_memory: str,
+    as_json: bool,
+) -> None:
+    """Open STORE and serve its binlog until SIGTERM or SIGINT. The store is open in this process meanwhile.
+
+    The first line printed says where it listens. A store without a binlog gets one (-o log_bin=NAME, "binlog" if not
+    given); replicas get what is committed from then on.
+    """
+    options = {"log_bin": "binlog", **_options(given)[0]}
+    if server_id is not None:
+        options["server_id"] = server_id
+    secret = _secret_of(secret_file)
+    tls = None
+    if tls_cert is not None or tls_key is not None or tls_ca is not None:
+        if tls_cert is None or tls_key is None:
+            raise click.UsageError("TLS needs --tls-cert and --tls-key")
+        from replication.link import server_tls
+
+        authority = None if tls_ca is None else str(tls_ca)
+        tls = _context(lambda: server_tls(str(tls_cert), str(tls_key), authority))
+    with (
+        _until_told() as told,
+        _open(store, data_memory, options) as db,
+        tm.serve(db, listen, secret, tls, heartbeat_row_ms) as serving,
+    ):
+        if as_json:
+            click.echo(to_json({"serving": serving.name, "tls": tls is not None}))
+        else:
+            click.echo(f"serving {store} at {serving.name}{'' if tls is None else ' with TLS'}")
+        while not told.wait(1.0):
+            _check_alive(db)
+        found = {"stopped": True, **serving.status(), "binlog": db.status()["binlog"]}
+    say(found, as_json, lambda: [f"stopped at {found['binlog']['file']}:{found['binlog']['position']}"])
+
+
+@click.command(short_help="Follow a store that is served, or a MySQL or MariaDB server.")
+@click.argument("source")
+@click.argument("store", type=click.Path(path_type=Path, file_okay=False))
+@mysql_options
+@_secret
+@_given
+@memory_option
+@json_option
+@one_line
+def replicate(
+    source: str,
+    store: Path,
+    secret_file: Path | None,
+    given: tuple[str, ...],
+    data_memory: str,
+    as_json: bool,
+    **mysql: Any,
+) -> None:
+    """Apply what SOURCE logs to STORE, which is made if it is missing, until SIGTERM or SIGINT, or with --once until
+    all is applied that SOURCE has.
+
+    SOURCE is HOST:PORT of a store that is served: --server-id and --secret-file are needed, --tls, --tls-ca, --tls-cert
+    and --tls-key as the source wants them, --name and --table as for others. Or it is mysql://user@host:port/: then the
+    password comes from --password-file or the environment variable TIDEMARK_MYSQL_PASSWORD. Where it stands is kept in
+    the store: started again, it goes on behind the last transaction applied.
+    """
+    if "://" in source:
+        if secret_file is not None or given:
+            raise click.UsageError("--secret-file and --option are for stores that are served")
+        found = replicate_mysql(source, store, data_memory, **mysql)
+    else:
+        found = _replicate(source, store, secret_file, given, data_memory, mysql)
+    say(found, as_json, lambda: tree_lines(found))
+
+
+_MYSQL_ONLY = ("password_file", "position", "tolerant", "skip", "tls_any_name")
+
+
+def _replicate(
+    source: str, store: Path, secret_file: Path | None, given: tuple[str, ...], data_memory: str, wanted: dict[str, Any]
+) -> dict[str, Any]:
+    for name in _MYSQL_ONLY:
+        if wanted[name]:
+            raise click.UsageError(f"--{name.replace('_', '-')} is for mysql:// sources")
+    if wanted["start"] not in (None, COPY):
+        raise click.UsageError("--from-now is for mysql:// sources")
+    secret = _secret_of(secret_file)
+    options, of_channel = _options(given)
+    if wanted["server_id"] is not None:
+        options["server_id"] = wanted["server_id"]
+    tls = None
+    if wanted["tls"] or wanted["tls_ca"] or wanted["tls_cert"]:
+        from replication.link import client_tls
+
+        paths = [None if wanted[name] is None else str(wanted[name]) for name in ("tls_ca", "tls_cert", "tls_key")]
+        tls = _context(lambda: client_tls(*paths))
+    with _until_told() as told, _open(store, data_memory, options, create=True) as db, reported("copied") as progress:
+        channel = tm.Channel(
+            source,
+            db,
+            wanted["name"] or "main",
+            secret=secret,
+            tls=tls,
+            skip_start=False,
+            copy=wanted["start"] == COPY,
+            progress=progress,
+            replicate_do=wanted["tables"],
+            replicate_ignore=wanted["ignored"],
+            **of_channel,
+        )
+        with channel:
+            _follow(db, channel, told, wanted["once"])
+            return channel.status()
+
+
+def _follow(db: tm.Database, channel: Channel, told: threading.Event, once: bool) -> None:
+    """Wait until told to stop, or all is applied. Raises: what receiver or applier ended with, StoreFailed."""
+    shown = 0
+    with bar("applied", None, "transactions") as advance:
+        while not told.wait(POLL_SECONDS):
+            _check_alive(db)
+            done = channel.replica.progress.done
+            advance(done - shown)
+            shown = done
+            channel.check_running()
+            if once and channel.has_caught_up:
+                return
