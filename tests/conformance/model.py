@@ -117,8 +117,7 @@ class ModelSite:
             old = before[name].get(key)
             if old is None and row is None:
                 continue  # made and deleted again
-            if is_read or old is None or row is None or old.values != row.values:
-                self.log_change(name, key, old, row, number, "READ" if is_read else "")
+            self.log_change(name, key, old, row, number, "READ" if is_read else "")
 
     def _run(self, name: str, operation: Mapping[str, Any]) -> list[Key]:
         """Run one operation; returns the keys it touched. A change of the key is a delete and an insert."""

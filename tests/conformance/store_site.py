@@ -158,6 +158,7 @@ def open_site(files: MemoryFiles, case: SiteCase) -> Database:
         "log_bin": "binlog",
         "log_transaction_id": case.log_transaction_ids,
         "log_apply_status": case.is_circular,
+        "log_empty_update": True,  # as servers did when the results of cases were recorded
         "conflict_role": case.role,
         "sync_binlog": 0,
     }
