@@ -271,6 +271,21 @@ def test_first_copy_into_tables_that_are_there_is_refused_and_changes_nothing(pa
         assert set(applied(b)) == {1}
 
 
+def test_copy_that_nothing_follows_has_caught_up(pair):
+    """`replicate --copy --once` waited for ever: a relay log that is empty was taken for one that has not begun."""
+    a, b = pair
+    make_table(a)
+    put(a, 1)
+    with tm.Channel(a, b, copy=True) as channel:
+        assert not channel.has_caught_up
+        assert channel.apply_all() == 0
+        assert channel.has_caught_up and channel.status()["lag"] == {"epochs": 0, "seconds": 0.0}
+        put(a, 2)
+        assert channel.receive_next() and not channel.has_caught_up
+        channel.apply_all()
+        assert channel.has_caught_up and rows(b) == {1: "x", 2: "x"}
+
+
 def test_copied_positions_let_a_replica_of_a_replica_fail_over():
     a, b, c = site(1), site(2, **PASSES_ON), site(3)
     make_table(a)
