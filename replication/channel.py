@@ -194,6 +194,7 @@ class ReplicaChannel:
         except Rejected as error:
             raise PeerRefused(error.message, server_id=source.server_id) from None
         relay.cut()
+        self.progress.heard = None
         row = self._row_of(source.server_id)
         if self._reader is None and row is not None:
             self.progress.applied_epoch = row.epoch
@@ -438,7 +439,8 @@ class ReplicaChannel:
         seconds = None
         if progress.heard is not None:
             durable = None if relay is None else relay.durable
-            if not queued and durable is not None and is_behind(durable, progress.heard.end):
+            # A source says how far it is where it has nothing more to send: without a relay log nothing was missing.
+            if not queued and (durable is None or is_behind(durable, progress.heard.end)):
                 seconds = 0.0
             elif progress.applied_commit_us is not None:
                 seconds = max(0, progress.heard.wall_us - progress.applied_commit_us) / 1e6
@@ -447,7 +449,9 @@ class ReplicaChannel:
     @property
     def has_caught_up(self) -> bool:
         """Whether everything is applied that the source had when it was heard of last."""
-        return self._reader is not None and self._pending is None and self.lag()["seconds"] == 0.0
+        relay = self._relay
+        has_begun = self._reader is not None or (relay is not None and relay.durable is None)
+        return has_begun and self._pending is None and self.lag()["seconds"] == 0.0
 
     def status(self) -> dict[str, Any]:
         """Every counter of the channel."""

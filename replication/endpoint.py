@@ -32,7 +32,8 @@ from replication.protocol.copying import pieces_of, unpack_request
 from replication.protocol.handshake import Site, check_peer
 from replication.protocol.messages import Settings
 from replication.reach import Reach
-from replication.schema_statements import apply_statement
+from replication.schema_events import schema_row, write_schema_row
+from replication.schema_statements import apply_statement, said_of
 from replication.settings.match import ReplicationRow, row_of
 from replication.settings.setup import SiteSettings
 from replication.source import BinlogEnd, IndexRow, SourceBinlog
@@ -191,7 +192,10 @@ class StoreApplier:
         store = self._endpoint.store
         for attempt in range(self._options.retries + 1):
             try:
-                apply_statement(store, database, text, server_id)
+                if apply_statement(store, database, text, server_id):
+                    epoch = store.epochs.newest_closed
+                    for said in said_of(store, database, text):
+                        write_schema_row(store, schema_row(said, epoch, server_id))
                 return
             except Retryable:
                 if attempt == self._options.retries:

@@ -37,7 +37,7 @@ from engine.schema_changes import (
     with_wider_column,
     without_column,
 )
-from replication.schema_events import is_local, is_same_default
+from replication.schema_events import SchemaOperation, SchemaStatement, is_local, is_same_default
 from replication.sql import statements as s
 from replication.sql.literals import Literal, value_of
 from replication.sql.parse import parse, typed_bound
@@ -60,6 +60,27 @@ def apply_statement(store: Store, database: str, text: str, author: int = 0) -> 
     _refuse_circle(statements, text)
     with store.authored(author):
         return sum(_execute(store, each) for each in _renamed_already(store, statements))
+
+
+def said_of(store: Store, database: str, text: str) -> list[SchemaStatement]:
+    """What `ndb_schema` keeps of a statement that has been executed here: a change of a table each."""
+    found = []
+    for each in parse(text, database):
+        name = each.definition.name if isinstance(each, s.CreateTable) else getattr(each, "table", "")
+        if not name or is_local(name):
+            continue
+        now = store.tables.get(each.to if isinstance(each, s.RenameTable) else name)
+        number, version = (0, 0) if now is None else (now.definition.table_id, now.definition.version)
+        operation = _OPERATIONS.get(type(each), SchemaOperation.ALTER_TABLE)
+        found.append(SchemaStatement(name.partition(".")[0], text, name, operation, number, version))
+    return found
+
+
+_OPERATIONS: dict[type[s.Statement], SchemaOperation] = {
+    s.CreateTable: SchemaOperation.CREATE_TABLE,
+    s.DropTable: SchemaOperation.DROP_TABLE,
+    s.RenameTable: SchemaOperation.RENAME_TABLE,
+}
 
 
 def _refuse_circle(statements: Sequence[s.Statement], text: str) -> None:

@@ -119,7 +119,10 @@ class SourceSession:
     @property
     def due_at(self) -> float:
         """When `pump` must be called again though nothing happened."""
-        return self._spoke_at + (self._heartbeat_s if self._copy is None else COPY_SILENT_SECONDS)
+        if self._start is None:
+            silent_s = SILENT_HEARTBEATS * self._heartbeat_s if self._copy is None else COPY_SILENT_SECONDS
+            return self._heard_at + silent_s + 0.001
+        return self._spoke_at + self._heartbeat_s
 
     @property
     def _heartbeat_s(self) -> float:
@@ -203,7 +206,7 @@ class SourceSession:
                 self._sent_bytes += len(events.data)
                 self._at = Position(events.at.file, events.end)
                 self._has_news = True
-        if not frames and (now >= self.due_at or (self._has_news and not self.is_full)):
+        if not frames and self._start is not None and (now >= self.due_at or (self._has_news and not self.is_full)):
             epoch, end = self._binlog.newest()
             frames.append(self._writer.frame(FRAME_HEARTBEAT, Heartbeat(epoch, wall_us, end).pack()))
             self._has_news = False

@@ -150,6 +150,56 @@ def test_reset_leaves_positions_of_other_channels(pair):
     c.close()
 
 
+def test_changes_of_the_schema_stand_in_ndb_schema_of_the_replica_with_who_made_them(pair):
+    a, b = pair
+    make_table(a)
+    a.add_column("shop.item", tm.Column("price", tm.Int32, nullable=True))
+    make_table(a, "shop.gone")
+    a.drop_table("shop.gone")
+    a.sync()
+    with tm.Channel(a, b) as channel:
+        channel.apply_all()
+    said = {row.name: row for row in b["mysql.ndb_schema"].scan()}
+    assert set(said) == {b"item", b"gone"}
+    item, gone = said[b"item"], said[b"gone"]
+    assert (item.db, item.node_id, item.type, item.version) == (b"shop", 1, 3, 2) and b"price" in item.query
+    assert (gone.type, gone.slock, gone.query) == (0, bytes(32), b"DROP TABLE `shop`.`gone`")
+
+
+def test_servers_to_ignore_are_passed_over_and_another_source_may_have_others():
+    a, b, c = site(1), site(2, **PASSES_ON), site(3)
+    make_table(a)
+    with tm.Channel(a, b) as first, tm.Channel(b, c) as second:
+        first.apply_all()
+        b.advance_epoch()
+        second.apply_all()
+        second.change_source(b, ignore_server_ids=[1])
+        put(a, 1)
+        put(b, 2)
+        first.apply_all()
+        b.advance_epoch()
+        second.apply_all()
+        assert rows(b) == {1: "x", 2: "x"} and rows(c) == {2: "x"}
+    for each in (a, b, c):
+        each.close()
+
+
+def test_role_changes_only_while_no_applier_runs_and_through_none(pair):
+    a, b = pair
+    with tm.Channel(a, b, conflict_role="primary") as channel:
+        assert channel.conflict_role.name == b.status()["replication"]["conflict_role"] == "PRIMARY"
+        channel.start(receiver=False)
+        with pytest.raises(tm.Rejected, match="while the applier is running"):
+            channel.conflict_role = "NONE"
+        with pytest.raises(tm.Rejected, match="runs"):
+            channel.apply_next()
+        channel.stop()
+        with pytest.raises(tm.Rejected, match="through NONE"):
+            channel.conflict_role = "PASS"
+        channel.conflict_role = "NONE"
+        channel.conflict_role = "PASS"
+
+
 # --- who may replicate with whom ------------------------------------------------------------------
 def test_sites_that_cannot_be_told_apart_are_refused():
     nobody, one, same = site(0, log_bin=None), site(1), open_site(MemoryFiles(), server_id=1, log_bin=None)
@@ -288,6 +338,21 @@ def test_first_copy_into_tables_that_are_there_is_refused_and_changes_nothing(pa
     tm.Channel(a, b).close()
     with tm.Channel(a, b, copy=True, replicate_ignore="shop.item"):
         assert set(applied(b)) == {1}
+
+
+def test_copy_that_nothing_follows_has_caught_up(pair):
+    """`replicate --copy --once` waited for ever: a relay log that is empty was taken for one that has not begun."""
+    a, b = pair
+    make_table(a)
+    put(a, 1)
+    with tm.Channel(a, b, copy=True) as channel:
+        assert not channel.has_caught_up
+        assert channel.apply_all() == 0
+        assert channel.has_caught_up and channel.status()["lag"] == {"epochs": 0, "seconds": 0.0}
+        put(a, 2)
+        assert channel.receive_next() and not channel.has_caught_up
+        channel.apply_all()
+        assert channel.has_caught_up and rows(b) == {1: "x", 2: "x"}
 
 
 def test_copied_positions_let_a_replica_of_a_replica_fail_over():

@@ -1,0 +1,172 @@
+"""`serve` and `replicate` as processes, and the README's section on replication as it stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import tidemark as tm
+from tidemark.cli.commands import commands
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-c", "from tidemark.cli import main; main()"]
+SECONDS = 280
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def run(folder, *arguments):
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+@pytest.fixture
+def served(tmp_path: Path):
+    """A store with some rows of before its binlog, served by another process; its address."""
+    with tm.open(tmp_path / "source") as db:
+        columns = [tm.Column("id", tm.Int64), tm.Column("v", tm.VarChar(9))]
+        db.create_table("shop.item", columns, primary_key="id")
+        db["shop.item"].insert_many([(each, "x") for each in range(500)])
+    (tmp_path / "secret").write_text("sixteen bytes or more\n")
+    arguments = ["serve", "source", "--listen", "127.0.0.1:0", "--server-id", "1", "--secret-file", "secret", "--json"]
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    first = process.stdout.readline()
+    try:
+        yield json.loads(first)["serving"], process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_store_is_served_copied_and_followed_by_processes_that_end_whole(tmp_path: Path, served):
+    address, process = served
+    follow = ["replicate", address, "copy", "--server-id", "2", "--secret-file", "secret", "--once", "--json"]
+    done = run(tmp_path, *follow, "--copy")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["source_server_id"] == 1 and shown["lag"]["epochs"] == 0 and shown["receiver"]["error"] is None
+    same = run(tmp_path, "replicate", address, "same", "--server-id", "1", "--secret-file", "secret", "--once")
+    assert same.returncode == 1 and same.stderr.count("Error: PeerRefused") == 1
+    again = run(tmp_path, *follow, "--copy")
+    assert again.returncode == 0, again.stderr
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, errors
+    last = json.loads(output.splitlines()[-1])
+    assert last["stopped"] is True and last["replicas"] == []
+    with tm.open(tmp_path / "copy", server_id=2) as db:
+        assert len(db["shop.item"]) == 500
+        assert db["mysql.ndb_apply_status"][1].epoch >= shown["applied_epoch"]
+    assert run(tmp_path, "check", "source").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["serve", "store", "--server-id", "1"], 2, "--secret-file"),
+        (["serve", "store", "--secret-file", "secret"], 1, "server_id"),
+        (["serve", "store", "--server-id", "1", "--secret-file", "short"], 1, "16 bytes"),
+        (["serve", "store", "--server-id", "1", "--secret-file", "secret", "--tls-cert", "secret"], 2, "--tls-key"),
+        (
+            [
+                "serve",
+                "store",
+                "--server-id",
+                "1",
+                "--secret-file",
+                "secret",
+                "--tls-cert",
+                "secret",
+                "--tls-key",
+                "secret",
+            ],
+            2,
+            "TLS",
+        ),
+        (["serve", "store", "--server-id", "1", "--secret-file", "secret", "--listen", "nowhere"], 1, "host:port"),
+        (["serve", "empty", "--server-id", "1", "--secret-file", "secret"], 1, "no store"),
+        (["serve", "store", "--server-id", "1", "--secret-file", "secret", "-o", "log_bon=x"], 1, "log_bin"),
+        (["replicate", "127.0.0.1:1", "store", "--server-id", "2"], 2, "--secret-file"),
+        (["replicate", "127.0.0.1:1", "store", "--secret-file", "secret"], 1, "server_id"),
+        (["replicate", "127.0.0.1:1", "store", "--secret-file", "secret", "--from-now"], 2, "mysql://"),
+        (["replicate", "127.0.0.1:1", "store", "--secret-file", "secret", "--tolerant"], 2, "mysql://"),
+        (["replicate", "mysql://root@h/", "store", "--secret-file", "secret"], 2, "--secret-file"),
+        (["replicate", "127.0.0.1:1", "store", "--server-id", "2", "--secret-file", "secret", "--copy"], 1, "no link"),
+    ],
+)
+def test_wrong_usage_is_one_line_with_what_to_do(arguments, code, said, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if "store" in arguments and arguments[0] == "serve":
+        tm.open("store").close()
+    Path("empty").mkdir()
+    Path("secret").write_text("sixteen bytes or more\n")
+    Path("short").write_text("short\n")
+    called = CliRunner().invoke(commands, arguments)
+    assert called.exit_code == code, called.output
+    lines = [line for line in called.output.splitlines() if line.startswith("Error:")]
+    assert len(lines) == 1 and said in lines[0]
+
+
+def test_section_of_the_readme_on_replication_runs(tmp_path: Path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("### Replication\n")[1]
+    code = "import tidemark as tm\n" + text.split("```python\n")[1].split("```")[0]
+    shell = text.split("```sh\n")[1].split("```")[0].replace("tidemark ", "run ").replace("7306", "0")
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # Its commands, with a free port, which the first one tells.
+    serve, replicate = (line.removeprefix("run ") for line in shell.splitlines() if line.startswith("run "))
+    script = f"""
+        set -e
+        run() {{ "{sys.executable}" -c 'from tidemark.cli import main; main()' "$@"; }}
+        head -c 32 /dev/urandom | base64 > secret
+        run {serve.replace(" &", " > said &")}
+        source=$!
+        while ! grep -q serving said; do kill -0 $source; sleep 0.1; done
+        run {replicate.replace("127.0.0.1:0", '"$(cut -d" " -f5 said)"')}
+        kill $source
+        wait $source
+    """
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + (tmp_path / "said").read_text()
+    with tm.open(tmp_path / "branch 2", server_id=3) as db:
+        assert sorted(row.id for row in db["shop.item"].scan()) == [1, 2]
