@@ -18,6 +18,7 @@ from engine.kernels import binlog_bodies, binlog_rows
 from engine.layout import binlog as b
 from engine.row_format import RowFormat
 from engine.schema import Column, TableDefinition
+from engine.types_text import VarChar
 from replication.binlog.errors import Origin
 from replication.binlog.row_plan import (
     NO_PLAN,
@@ -319,7 +320,7 @@ def test_types_the_store_has_no_twin_of_are_refused():
         MySqlType(b.TYPE_JSON, b"\4"),
         MySqlType(b.TYPE_TIMESTAMP_OLD),
         MySqlType(b.TYPE_NEWDECIMAL, bytes((65, 30))),
-        MySqlType(b.TYPE_VARCHAR, b"\x20\0", collation=8),
+        MySqlType(b.TYPE_VARCHAR, b"\x20\0", collation=28),  # gbk
         MySqlType(b.TYPE_VARCHAR, b"\x20\0"),
         MySqlType(b.TYPE_LONG),
         MySqlType(b.TYPE_STRING, bytes((b.TYPE_ENUM, 1))),
@@ -327,3 +328,14 @@ def test_types_the_store_has_no_twin_of_are_refused():
     ):
         with pytest.raises(Unsupported):
             BodyReader([mysql], (), (0,))
+
+
+def test_latin1_becomes_the_characters_of_windows_1252_and_controls():
+    octets = bytes(range(256))
+    body = b"\0" + b"\x00\x01" + octets + b"\0" + b"\x02\0" + b"\xe4\x80"
+    reader = BodyReader([MySqlType(b.TYPE_VARCHAR, b"\x2c\x01", collation=8)], (), (0,), {0: VarChar(75)})
+    (rows,) = reader.chunks(body, Origin("f", 4))
+    whole, short = rows.after[0].to_pylist()
+    known = octets.decode("cp1252", "replace")
+    assert whole == "".join(chr(place) if text == "\ufffd" else text for place, text in enumerate(known))
+    assert short == "ä€"

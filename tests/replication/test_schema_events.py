@@ -345,7 +345,7 @@ TABLE = "create table t (id int, a varchar(9), primary key (id), key by_a (a))"
         ("alter table t rename to mysql.t", Unsupported),
         ("rename table t to v, u to t, v to u", Unsupported),
         ("create unique index one on t (nothing)", NoSuchColumn),
-        ("alter table t engine = innodb", Unsupported),
+        ("alter table t order by id", Unsupported),
     ],
 )
 def test_what_differs_or_is_not_understood_stops_and_leaves_nothing(text: str, error: type[tm.Error]) -> None:
