@@ -122,10 +122,10 @@ class Site:
     def work(self, seed: int) -> int:
         """Updates at the rate, as long as the setting says; how many."""
         rng, column, step = random.Random(seed), "ab"[self.server_id - 1], 1 / self.setting.rate
-        begun, made = time.monotonic(), 0
+        begun, made, pause = time.monotonic(), 0, threading.Event()
         while (now := time.monotonic() - begun) < self.setting.seconds:
             if now < made * step:
-                time.sleep(made * step - now)
+                pause.wait(made * step - now)
                 continue
             made += 1
             self.db[TABLE].update(rng.randrange(ROWS), {column: made})
