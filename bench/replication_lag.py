@@ -30,7 +30,7 @@ SEED = 80_808
 WAIT_MS = 600_000
 BATCH_ROWS = 10_000
 PACE = 200
-BACKLOG = 20_000
+BACKLOG = 5_000
 IMAGES = {"log_updated_only": False, "log_update_as_write": False}
 OPTIONS: dict[str, Any] = {"log_bin": "binlog", "data_memory": "512 MiB", "redo_log": "512 MiB", **IMAGES}
 
