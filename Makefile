@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Processes that run tests, each one file at a time: what a file makes once, a server for one, is made by one of them.
+WORKERS ?= 2
 SOURCES := engine recovery replication tidemark tests $(wildcard bench)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -22,7 +24,7 @@ run: setup
 	$(BIN)/tidemark demo
 
 test: setup
-	$(BIN)/python -m pytest -m "not soak"
+	$(BIN)/python -m pytest -m "not soak" -n $(WORKERS) --dist loadfile -p no:benchmark
 
 soak: setup
 	$(BIN)/python -m pytest -m soak --timeout=0

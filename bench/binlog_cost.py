@@ -1,9 +1,10 @@
 """`python -m bench.binlog_cost [--quick] [--out DIR]`: what a binlog costs a store that updates rows.
 
 The same updates at random keys run on stores that differ in nothing but their binlog: none, one with the default
-images (binlog_type 2), one with whole images (7). Single updates are transactions of their own, durable with their
-epoch; batches are `update_many` of 10,000 rows. Counted: seconds per row until the last call returns, seconds until the
-binlog has all of it, bytes of REDO log and of binlog for each row. Rounds are interleaved; medians are shown.
+images (binlog_type 2), one with whole images (7). Single updates are transactions of their own, of one thread or of
+four, durable with their epoch or each before its commit returns; batches are `update_many` of 10,000 rows. Counted:
+rows per second until the last call returns, time and processor time (all threads) per row until the binlog has all of
+it, bytes of REDO log and of binlog for each row. Rounds are interleaved; medians are shown.
 """
 
 from __future__ import annotations
@@ -20,12 +21,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bench.context import QUICK, Context, Scale, warm_memory
+from bench.context import QUICK, Context, Scale, together, warm_memory
 from bench.report import RESULTS, keep
 from bench.rows import COLUMNS
 from engine.kernels import warm
 
 SEED = 40_404
+THREADS = 4
+# Name, rows as a share of the scale's points, threads, whether each commit waits for the disk.
+SINGLE, BATCH = "single", "batch"
+WORKS = (
+    ("updates, 1 thread", SINGLE, 1, False),
+    ("updates, 4 threads", SINGLE, THREADS, False),
+    ("durable updates, 1 thread", SINGLE, 1, True),
+    ("durable updates, 4 threads", SINGLE, THREADS, True),
+    ("batches of 10,000", BATCH, 1, False),
+)
 BATCH_ROWS = 10_000
 POLL_SECONDS = 0.002
 NONE, CHANGED, WHOLE = "no binlog", "changed columns (2)", "whole images (7)"
@@ -43,8 +54,9 @@ class Figure:
     store: str
     work: str
     rows: int
-    us_per_row: float
+    rows_per_second: float
     us_per_row_logged: float  # until the binlog has it
+    cpu_us_per_row: float  # of all threads, until then
     redo_bytes: float
     binlog_bytes: float
 
@@ -79,30 +91,45 @@ class Site:
         return status["log"]["bytes_written"], written
 
 
-def measure(site: Site, work: str, keys: np.ndarray, value: float) -> Figure:
+def update_all(site: Site, keys: list[int], value: float, is_durable: bool) -> None:
+    """Each update a transaction of its own."""
+    if not is_durable:
+        update = site.table.update
+        for number, key in enumerate(keys):
+            update(key, {"b": value + number})
+        return
+    for number, key in enumerate(keys):
+        txn = site.db.transaction()
+        txn.update("t", key, {"b": value + number})
+        txn.commit(True)
+
+
+def measure(site: Site, work: tuple[str, str, int, bool], keys: np.ndarray, value: float) -> Figure:
     """One round."""
+    name, kind, threads, is_durable = work
     site.settle()
     redo, binlog = site.sizes()
-    update = site.table.update
-    began = time.perf_counter()
-    if work == "single":
-        for number, key in enumerate(keys.tolist()):
-            update(key, {"b": value + number})
+    began, began_cpu = time.perf_counter(), time.process_time()
+    if kind == SINGLE:
+        # No key twice in two threads: waiting for each other's locks is not what is measured.
+        shares = [keys[keys % threads == number].tolist() for number in range(threads)]
+        together(threads, lambda number: update_all(site, shares[number], value, is_durable))
     else:
         for at in range(0, len(keys), BATCH_ROWS):
             some = np.unique(keys[at : at + BATCH_ROWS])
             site.table.update_many(pa.table({"id": some, "b": np.arange(len(some)) + value}))
     returned = time.perf_counter() - began
     site.settle()
-    logged = time.perf_counter() - began
+    logged, cpu = time.perf_counter() - began, time.process_time() - began_cpu
     redo_after, binlog_after = site.sizes()
     count = len(keys)
     return Figure(
         site.name,
-        work,
+        name,
         count,
-        returned / count * 1e6,
+        count / returned,
         logged / count * 1e6,
+        cpu / count * 1e6,
         (redo_after - redo) / count,
         (binlog_after - binlog) / count,
     )
@@ -116,7 +143,8 @@ def run(folder: Path, scale: Scale, rounds: int) -> list[Figure]:
     found = []
     try:
         for number in range(rounds + 1):
-            for work, count in (("single", scale.points), ("batch", 10 * scale.points)):
+            for work in WORKS:
+                count = scale.durable_points * work[2] if work[3] else scale.points * (10 if work[1] == BATCH else 1)
                 keys = rng.integers(0, scale.rows, count)
                 for place in range(len(sites)):
                     figure = measure(sites[(place + number) % len(sites)], work, keys, 1e6 * (number + 1))
@@ -131,10 +159,11 @@ def run(folder: Path, scale: Scale, rounds: int) -> list[Figure]:
 def table_of(figures: list[Figure]) -> str:
     """Medians as a table in Markdown."""
     lines = [
-        "| updates | binlog | µs a row | until it is in the binlog | REDO bytes a row | binlog bytes a row |",
-        "|---|---|---|---|---|---|",
+        "| updates | binlog | rows/s | µs a row until the binlog has it | of processor time | REDO bytes a row |"
+        " binlog bytes a row |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for work in ("single", "batch"):
+    for work in (each[0] for each in WORKS):
         for name in OPTIONS:
             some = [each for each in figures if (each.store, each.work) == (name, work)]
 
@@ -142,7 +171,8 @@ def table_of(figures: list[Figure]) -> str:
                 return statistics.median(getattr(each, field) for each in some)
 
             lines.append(
-                f"| {work} | {name} | {median('us_per_row'):.2f} | {median('us_per_row_logged'):.2f} |"
+                f"| {work} | {name} | {median('rows_per_second'):,.0f} | {median('us_per_row_logged'):.2f} |"
+                f" {median('cpu_us_per_row'):.2f} |"
                 f" {median('redo_bytes'):.0f} | {median('binlog_bytes'):.0f} |"
             )
     return "\n".join(lines)

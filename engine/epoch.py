@@ -63,13 +63,24 @@ class EpochClock:
         closed = self.current
         gci = int(gci_of(closed))
         if next_gci:
-            gci += 1
-            if gci > GCI_MAX:
-                raise LimitExceeded(f"GCI {gci} is over {GCI_MAX}; dump the store and load it into a new one")
-            self.current = int(make_epoch(gci, 0))
+            self.current = _first_of(gci + 1)
         else:
             self.current = int(make_epoch(gci, micro_of(closed) + 1))
         self.has_commits = False
         self.newest_closed = closed
         lsn, sequence = self._log.close_epoch(self.current)
         return closed, lsn, sequence
+
+    def pass_over(self, epoch: int) -> None:
+        """Open the GCI behind an epoch that is not to be given again; nothing has been committed yet.
+
+        Raises: LimitExceeded.
+        """
+        self.current = _first_of(int(gci_of(epoch)) + 1)
+        self._log.close_epoch(self.current)
+
+
+def _first_of(gci: int) -> int:
+    if gci > GCI_MAX:
+        raise LimitExceeded(f"GCI {gci} is over {GCI_MAX}; dump the store and load it into a new one")
+    return int(make_epoch(gci, 0))

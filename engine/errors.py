@@ -164,6 +164,10 @@ class RedoOverloaded(Retryable):
     """The REDO log is full and no local checkpoint freed it within `lock_timeout_ms`."""
 
 
+class BinlogOverloaded(Retryable):
+    """The REDO log is full of epochs that the binlog did not take within `lock_timeout_ms`."""
+
+
 class StorageFull(Retryable):
     """The disk, a quota or a file-size limit is exhausted."""
 
@@ -257,6 +261,14 @@ class PageDamaged(Damaged):
 
 class BinlogDamaged(Damaged):
     """An event of a binlog or relay file, or the index of the files, cannot be (`file`, `position`)."""
+
+
+class BackupDamaged(Damaged):
+    """A file of a backup or of an archive cannot be what it says (`file`, `offset`)."""
+
+
+class RestoreUnfinished(Damaged):
+    """A restore into this directory was broken off: there is no store in it."""
 
 
 class FileMissing(Damaged):

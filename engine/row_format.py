@@ -78,6 +78,7 @@ class RowFormat:
         self.single_int_key = (
             len(self.key_columns) == 1 and isinstance(key_type, Integer) and (key_type.signed or key_type.bits < 64)
         )
+        self.is_read_by_int = self.single_int_key and not self.has_disk
         # Column names that are no identifiers become _0, _1, … by their place.
         self.Row: Any = namedtuple("Row", self.names, rename=True)  # type: ignore[misc]
         self._prepare_fixed()

@@ -368,14 +368,15 @@ def get_committed(table: Table, key: Any) -> Any:
     row_format = table.format
     if table.is_dropped:
         check_table(table)
-    if row_format.single_int_key and not row_format.has_disk and type(key) is int and -(1 << 63) <= key < 1 << 63:
+    if row_format.is_read_by_int and type(key) is int and -(1 << 63) <= key < 1 << 63:
         try:
             place = _outs.pop()
         except IndexError:
             place = _new_out()
-        done = read_int_key(table.mem, table.address, key, place[0])
+        out, view = place
+        done = read_int_key(table.mem, table.address, key, out)
         if done > 0:
-            row = row_format.decode_row(place[1], ENTRY_WORDS)
+            row = row_format.decode_row(view, ENTRY_WORDS)
             _outs.append(place)
             return row
         _outs.append(place)

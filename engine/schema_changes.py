@@ -204,17 +204,7 @@ def change_columns(
         if after.name != table.name and after.name in store.tables:
             raise TableExists(f"table {after.name} exists; drop it first or choose another name", table=after.name)
         view = table.altered(after)
-        begun: list[Table] = []
-
-        def publish() -> None:
-            begun.append(view)
-            take_view(store, table, view)
-
-        try:
-            store.log_schema({"alter": json.loads(after.to_json())}, publish)
-        finally:
-            if begun:  # Ctrl-C in the middle: it is in the log, and done again it changes nothing
-                take_view(store, table, view)
+        store.log_schema({"alter": json.loads(after.to_json())}, lambda: take_view(store, table, view))
 
 
 def take_view(store: Store, table: Table, view: Table) -> None:

@@ -68,8 +68,9 @@ class Snapshots:
         try:
             with store.latch:
                 # Always, though it may have no commits: what a signal kept from being counted is in it too.
-                epoch, _, sequence = store.epochs.close()
+                epoch, lsn, sequence = store.epochs.close()
                 snapshot = kind(store, epoch)
+                snapshot.log_start = (lsn, sequence)
                 store.pin(snapshot)  # before the list of tables is read: what is dropped later waits for this one
                 snapshot.by_name = {name: _frozen(table) for name, table in store.tables.items()}
                 self.open[epoch] = snapshot
@@ -122,6 +123,7 @@ class Snapshot:
     """The tables of a store as at the end of an epoch. May be used by any thread."""
 
     by_name: dict[str, Table]
+    log_start = (0, 1)  # LSN and sequence where the log goes on behind its epoch
 
     def __init__(self, store: Transactions, epoch: int) -> None:
         self.store = store

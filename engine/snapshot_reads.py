@@ -166,10 +166,10 @@ def scan(
     snapshot.check()
     fragments = fragments_of(table, numbers)
     meter = Meter(progress, sum(int(table.mem[each + F_PAGES]) for each in fragments), "pages")
-    read: Any = _Disk if table.format.needs_disk(columns) else _Memory
+    with_disk = table.format.needs_disk(columns)
     left = limit
     for fragment in fragments:
-        part = read(snapshot, table, fragment)
+        part = fragment_scan(snapshot, table, fragment, with_disk)
         while not part.is_end and (left is None or left > 0):
             batch = part.next(SCAN_BATCH_ROWS if left is None else min(left, SCAN_BATCH_ROWS))
             left = None if left is None else left - batch.count
@@ -252,6 +252,11 @@ class _Disk(_Fragment):
             self._rows = max(1, min(SCAN_ROWS_MAX, 4 * self._rows, DISK_SCAN_WORDS * count // max(used, 1)))
         found = offsets[offsets >= 0]
         return ScanBatch(out, found, found.size)
+
+
+def fragment_scan(snapshot: Snapshot, table: Table, fragment: int, with_disk: bool) -> _Memory | _Disk:
+    """The rows of one fragment (a descriptor), whole, or without their disk parts."""
+    return _Disk(snapshot, table, fragment) if with_disk else _Memory(snapshot, table, fragment)
 
 
 def count(snapshot: Snapshot, table: Table, numbers: Sequence[int]) -> int:

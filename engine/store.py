@@ -26,7 +26,7 @@ from engine.layout.disk import UNDO_MARK_WORDS
 from engine.layout.redo import KIND_SCHEMA, KIND_TRANSACTION, TRANSACTION_WORDS, pack_kind
 from engine.row_layout import check_disk_part_fits
 from engine.schema import TableDefinition, qualified_name
-from engine.table import DroppedFragment, PartitionChange, Table
+from engine.table import DroppedFragment, Table
 from engine.transaction import PAD_WORDS
 from engine.transactions import Transactions
 
@@ -116,13 +116,16 @@ class Store(Transactions):
             table = self.table(name)
 
             def forget() -> None:
-                del self.tables[table.name]
-                del self.by_id[table.table_id]
+                self.tables.pop(table.name, None)
+                self.by_id.pop(table.table_id, None)
                 table.mark_dropped()
 
             mark = (lambda: self.disk.undo.record_drop(table.table_id)) if table.format.has_disk else None
-            self.log_schema({"drop": table.table_id, "name": table.name}, forget, mark)
-            self._release(table)
+            try:
+                self.log_schema({"drop": table.table_id, "name": table.name}, forget, mark)
+            finally:
+                if table.is_dropped:
+                    self._release(table)
 
     def _release(self, dropped: Table | DroppedFragment) -> None:
         """Give back the memory of what was dropped, when everybody who may be looking at it has gone."""
@@ -159,22 +162,14 @@ class Store(Transactions):
         """The whole new definition is logged, then seen."""
         before = table.definition
         change = table.prepare(replace(before, version=before.version + 1, partition=partition))
-        begun: list[PartitionChange] = []
-
-        def publish() -> None:
-            begun.append(change)
-            table.apply(change)
-
         try:
-            self.log_schema({"alter": json.loads(change.definition.to_json())}, publish)
+            self.log_schema({"alter": json.loads(change.definition.to_json())}, lambda: table.apply(change))
         finally:
             # A full log, or Ctrl-C while it made room: nothing happened. Ctrl-C behind that: it is in the log.
-            if not begun:
+            if table.definition is not change.definition:
                 table.forsake(change)
-            else:
-                table.apply(change)
-                if change.gone:
-                    self._release(DroppedFragment(table, change.gone))
+            elif change.gone:
+                self._release(DroppedFragment(table, change.gone))
 
     # --- indexes ---------------------------------------------------------------------------------
     def create_index(
@@ -252,7 +247,11 @@ class Store(Transactions):
                 )
             self.disk.forget_pages(tablespace)
             change = {"drop_tablespace": tablespace.definition.tablespace_id}
-            self.log_schema(change, lambda: self.space.forget(tablespace))
+            try:
+                self.log_schema(change, lambda: self.space.forget(tablespace))
+            finally:
+                if name not in self.space.by_name:
+                    self.space.release(tablespace)
 
     def await_schema_room(self) -> None:
         """Wait until the log has room for the record of a schema change; not with `schema_latch` held, which the end of
@@ -277,7 +276,8 @@ class Store(Transactions):
     def log_schema(
         self, change: dict[str, Any], publish: Callable[[], None], mark: Callable[[], int] | None = None
     ) -> None:
-        """Log a change and make it seen. mark: what may still refuse it, and leaves a mark in the UNDO log.
+        """Log a change and make it seen. mark: what may still refuse it, and leaves a mark in the UNDO log. `publish`
+        cannot fail, and done again it changes nothing: a KeyboardInterrupt waits until it is done.
 
         Raises: RedoOverloaded, and nothing happened: what is kept back of the log serves groups in flight.
         """
@@ -297,6 +297,7 @@ class Store(Transactions):
             if self.follows_log:
                 self.epochs.close()
             fill = self.log.room(words)
+            ticket = self.log.sequence  # the end of an epoch ends the group
             if mark is not None:
                 mark()
             self.epochs.used()
@@ -312,8 +313,17 @@ class Store(Transactions):
             fill[0] = at + words
             fill[1] += 1
             self.mem[S_REDO_FREE] -= words
-            publish()
-            ticket = self.log.sequence
-            if self.follows_log:
-                self.epochs.close()
+            # No call from where the log has it to here, so no KeyboardInterrupt.
+            interrupt: KeyboardInterrupt | None = None
+            is_seen = False
+            while not is_seen:
+                try:
+                    publish()
+                    if self.follows_log:
+                        self.epochs.close()
+                    is_seen = True
+                except KeyboardInterrupt as error:
+                    interrupt = error
+        if interrupt is not None:
+            raise interrupt
         self.log.wait(ticket)

@@ -105,7 +105,7 @@ class Table:
         "tablespace",
         "unique_columns",
         "uniques",
-        "_newest",
+        "superseded_by",
         "_views",
         "__weakref__",
     )
@@ -144,7 +144,7 @@ class Table:
         # Descriptors by fragment number; `fragments` has them in the same order. Both are replaced, never changed.
         self.by_number = dict(zip(numbers, self.fragments, strict=True))
         self.is_dropped = False
-        self._newest: Table | None = None  # None, not itself: a view's memory must go when nobody holds it
+        self.superseded_by: Table | None = None  # None, not itself: a view's memory must go when nobody holds it
         self._views = [weakref.ref(self)]
         self._set_format()
         # By name: those that scans may use, and those under way. Replaced, never changed.
@@ -171,7 +171,7 @@ class Table:
     @property
     def newest(self) -> Table:
         """The version in force."""
-        return self if self._newest is None else self._newest
+        return self if self.superseded_by is None else self.superseded_by
 
     def _share(self, **values: Any) -> None:
         """Set attributes that are the same in all versions of the table."""
@@ -200,12 +200,12 @@ class Table:
             index = self.indexes.get(definition.name) or self.uniques.get(definition.name)
             if index is not None:
                 index.definition, index.table_name = definition, self.name
-        self._newest = None
+        self.superseded_by = None
         self._follow_uniques()
         for each in self._views:
             view = each()
             if view is not None and view is not self:
-                view._newest = self
+                view.superseded_by = self
 
     def _put_words(self, header: Words) -> int:
         """Address of the partition words of a hash header in the arena, 0 if it has none. Raises: MemoryExhausted."""

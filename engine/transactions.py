@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 
 from engine.errors import (
+    BinlogOverloaded,
     LimitExceeded,
     RedoOverloaded,
     StoreFailed,
@@ -107,6 +108,8 @@ class Transactions:
         self.on_publish: Callable[[int], None] = lambda epoch: None
         # What operations on a table leave in the log for who follows it; asked when the table is made.
         self.capture_of: Callable[[TableDefinition], int] = lambda definition: CAPTURE_NONE
+        # Whether he keeps the log from being cut; whoever gets no room then is told so.
+        self.follower_holds_log: Callable[[], bool] = lambda: False
         self.follows_log = False  # whether somebody does; then a schema change has an epoch of its own
         # Tables that are made when they are first named; not asked with `schema_latch` held.
         self.make_named: Callable[[str], Table | None] = lambda name: None
@@ -146,7 +149,7 @@ class Transactions:
     def begin(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
         """Begin a transaction of the calling thread, of a subclass `kind` if the face has one.
 
-        Raises: StoreFailed, RedoOverloaded, MemoryExhausted, LimitExceeded.
+        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, MemoryExhausted, LimitExceeded.
         """
         if self.failure.first is not None:
             self.failure.check()
@@ -207,7 +210,10 @@ class Transactions:
             self.wait_for_redo(lambda: bool(reserve_redo(self.mem, desc, words) == OK))
 
     def wait_for_redo(self, is_promised: Callable[[], bool]) -> None:
-        """Ask for a local checkpoint and wait until the promise can be given; RedoOverloaded past `lock_timeout_ms`."""
+        """Ask for a local checkpoint and wait until the promise can be given.
+
+        Raises: RedoOverloaded past `lock_timeout_ms`, or BinlogOverloaded if it is the binlog that is waited for.
+        """
         deadline = self.locks.deadline()
         while True:
             self.on_redo_full()
@@ -218,7 +224,12 @@ class Transactions:
                 raise self._redo_overloaded()
             self.clock.sleep(REDO_POLL_SECONDS)
 
-    def _redo_overloaded(self) -> RedoOverloaded:
+    def _redo_overloaded(self) -> RedoOverloaded | BinlogOverloaded:
+        if self.follower_holds_log():
+            return BinlogOverloaded(
+                f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full of epochs that the binlog lacks; see"
+                " whether its folder has room, run the transaction again or make the store with a larger redo_log"
+            )
         return RedoOverloaded(
             f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in time;"
             " run the transaction again or make the store with a larger redo_log"

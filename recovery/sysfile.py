@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import FileMissing, ForeignFile, IoFailed
+from engine.errors import FileMissing, ForeignFile, IoFailed, RestoreUnfinished
 from engine.layout.sealed import (
     KIND_SYSFILE,
     check_version,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from engine.file_protocol import File, Files
 
 NAMES = ("sysfile.0", "sysfile.1")
+RESTORING = "restoring"  # a restore is under way in this directory, or was broken off
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,17 @@ class Sysfile:
     filtered_epoch: int = 0
     undo_geometry: Geometry | None = None  # None: there is no UNDO log yet
     undo_void: UndoVoid = UndoVoid()
+    timeline: int = 0
 
 
-def read_sysfile(files: Files) -> Sysfile | None:
-    """The newest intact copy, or None if neither is. Raises: VersionTooNew, VersionTooOld, ForeignFile.
+def read_sysfile(files: Files, is_restoring: bool = False) -> Sysfile | None:
+    """The newest intact copy, or None if neither is. Raises: VersionTooNew, VersionTooOld, ForeignFile;
+    RestoreUnfinished unless it is the restore that asks.
 
     Its filtered epoch is the one both copies have: the filter goes no further (`SysfileKeeper.restorable_epoch`).
     """
+    if not is_restoring and files.exists(RESTORING):
+        raise RestoreUnfinished("a restore into this directory was broken off; empty it and restore again")
     copies = [copy for copy in (read_copy(files, name) for name in NAMES) if copy is not None]
     if len({copy.store for copy in copies}) > 1:
         raise ForeignFile(f"{NAMES[0]} and {NAMES[1]} belong to two stores; put the right one back", file=NAMES[1])
@@ -116,6 +121,7 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
         int(header["filtered_epoch"]),
         undo,
         UndoVoid(int(header["undo_void_sequence"]), int(header["undo_void_lsn"])),
+        int(header["timeline"]),
     )
 
 
@@ -158,6 +164,7 @@ def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> 
         header["undo_file_count"] = content.undo_geometry.file_count
     header["undo_void_sequence"] = content.undo_void.sequence
     header["undo_void_lsn"] = content.undo_void.lsn
+    header["timeline"] = content.timeline
     seal(words, words.size)
     file = copies[content.generation % 2]
     files.pwrite(file, 0, words)

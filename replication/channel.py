@@ -155,6 +155,7 @@ class ReplicaChannel:
         self._reader: RelayReader | None = None
         self._pending: RelayTransaction | None = None
         self._applied_at: Position | None = None
+        self._row_at: Position | None = None  # what of it `ndb_apply_status` says: statements leave no row
 
     @property
     def relay(self) -> RelayLog:
@@ -200,6 +201,8 @@ class ReplicaChannel:
             relay.reset()
             relay.expect(source.server_id)
         if row is not None:
+            # The relay log will begin behind that row: a crash must not go back to before it.
+            self._positions.make_durable()
             return self._start(epoch=row.epoch)
         return self._start_behind_failed(source)
 
@@ -288,7 +291,7 @@ class ReplicaChannel:
                 return None
             row = self._row_of(relay.source_id)
             self.progress.applied_epoch = 0 if row is None else row.epoch
-            self._applied_at = None if row is None else row.end
+            self._applied_at = self._row_at = None if row is None else row.end
             if not self._may_go_on(relay):
                 return None
             start = None if self._applied_at is None else Place(self._applied_at.file, self._applied_at.position)
@@ -389,11 +392,13 @@ class ReplicaChannel:
         progress.applied_commit_us = transaction.commit_us or progress.applied_commit_us
         applied = Position(*transaction.end)
         self._applied_at = applied
+        if transaction.epoch:
+            self._row_at = applied
         relay = self.relay
-        following = relay.second_begin
-        if following is not None and is_behind(applied, following):
+        following, needed = relay.second_begin, self._row_at
+        if following is not None and needed is not None and is_behind(needed, following):
             self._positions.make_durable()
-            relay.purge(applied)
+            relay.purge(needed)
         self.on_progress()
 
     # --- both stopped -----------------------------------------------------------------------------

@@ -10,7 +10,8 @@ have different names and count apart, and what status shows is the sum.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -24,6 +25,9 @@ from replication.binlog.index_table import found_rows, made_table
 from replication.channel import StatusRow
 from replication.channel_rules import check_functions
 from replication.conflict.roles import Role, change_role
+from replication.first_copy import copy_of, wanted_of
+from replication.heartbeat import ages, beat
+from replication.protocol.copying import pieces_of, unpack_request
 from replication.protocol.handshake import Site, check_peer
 from replication.protocol.messages import Settings
 from replication.reach import Reach
@@ -276,6 +280,10 @@ class Endpoint:
         return replace(made, role=self._role)
 
     # --- as a source ------------------------------------------------------------------------------
+    def beat(self) -> None:
+        """Write the heartbeat row of this site; see `heartbeat.py`. Raises: Retryable errors, StoreFailed."""
+        beat(self.store, self.site.server_id)
+
     def log(self) -> AttachedBinlog:
         """The binlog. Raises: Rejected for a store without."""
         if self.binlog is None:
@@ -307,7 +315,28 @@ class Endpoint:
             lambda: self.store.epochs.newest_closed,
             keep,
             self._own_functions,
+            self._copy,
         )
+
+    def _copy(self, request: bytes) -> Generator[bytes]:
+        """The pieces of a first copy; of the binlog nothing that follows is purged before its end."""
+        do, ignore = unpack_request(request)
+        try:
+            wanted = wanted_of(do, ignore)
+        except SchemaInvalid as error:
+            raise PeerRefused(error.message) from error
+        with self.kept_binlog():
+            yield from pieces_of(copy_of(self.store, wanted))
+
+    @contextmanager
+    def kept_binlog(self) -> Iterator[None]:
+        """Nothing of the binlog from here on is purged meanwhile. Raises: Rejected without a binlog."""
+        binlog, holder = self.log(), object()
+        binlog.pin(holder, binlog.writer.end)
+        try:
+            yield
+        finally:
+            binlog.unpin(holder)
 
     def _own_functions(self) -> Settings:
         rows = [each for each in self.replication_rows() if each.conflict_fn is not None]
@@ -401,6 +430,7 @@ class Endpoint:
             "conflict_role": self._role.name,
             "channels": {each.name: each.status() for each in channels},
             "servings": [each.status() for each in servings],
+            "heartbeat_seconds": ages(self.store),
         }
 
 

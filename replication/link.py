@@ -19,6 +19,8 @@ from typing import Protocol
 
 from engine.clock import Clock
 from engine.errors import PeerError, PeerTimeout
+from replication.first_copy import Copied
+from replication.protocol.copying import CopySession
 from replication.protocol.frames import Frame, FrameReader, FrameWriter
 from replication.protocol.handshake import ReplicaHandshake, Site, SourceHandshake
 from replication.protocol.messages import Start
@@ -240,14 +242,7 @@ class Caller:
         """
         wire = Wire(self._connect())
         try:
-            handshake = ReplicaHandshake(
-                self._options.site,
-                self._options.secret,
-                self._clock.random_bytes(32),
-                wire.reader,
-                wire.writer,
-            )
-            wire.send(handshake.begin())
+            handshake = self._handshake(wire)
             early = _greet(wire, handshake, self._clock)
             assert handshake.peer is not None
             self.peer = handshake.peer
@@ -256,7 +251,10 @@ class Caller:
             wire.send(session.begin())
 
             def pump() -> bool:
-                if self._is_stopped or session.must_acknowledge or not _is_readable(wire):
+                has_more = _is_readable(wire)
+                if has_more:
+                    session.heard(self._clock.monotonic())
+                if self._is_stopped or session.must_acknowledge or not has_more:
                     for data in session.pump(self._clock.monotonic()).frames:
                         wire.send(data)
                 return not self._is_stopped
@@ -264,6 +262,39 @@ class Caller:
             _converse(wire, session, pump, self._clock, self._wake, early)
         finally:
             wire.close()
+
+    def copy(self, request: bytes, begin: Callable[[Site], Callable[[Copied], None] | None]) -> bool:
+        """Connect, and have a first copy sent; False if `begin`, asked when it is known who the source is, says None,
+        or if it was stopped. `begin` gives what takes the items.
+
+        Raises: PeerError in all its leaves, and what taking raises.
+        """
+        wire = Wire(self._connect())
+        try:
+            handshake = self._handshake(wire)
+            early = _greet(wire, handshake, self._clock)
+            assert handshake.peer is not None
+            self.peer = handshake.peer
+            take = begin(handshake.peer)
+            if take is None:
+                return False
+            session = CopySession(wire.writer, request, take, self._clock.monotonic())
+            wire.send(session.begin())
+
+            def pump() -> bool:
+                session.pump(self._clock.monotonic())
+                return not self._is_stopped
+
+            _converse(wire, session, pump, self._clock, self._wake, early)
+            return session.is_whole
+        finally:
+            wire.close()
+
+    def _handshake(self, wire: Wire) -> ReplicaHandshake:
+        nonce = self._clock.random_bytes(32)
+        handshake = ReplicaHandshake(self._options.site, self._options.secret, nonce, wire.reader, wire.writer)
+        wire.send(handshake.begin())
+        return handshake
 
     def _connect(self) -> socket.socket:
         host, port = self._address
@@ -396,6 +427,8 @@ class Listener:
 
         def pump() -> bool:
             while not self._is_closed:
+                if _is_readable(wire):
+                    session.heard(clock.monotonic())  # it took long here, not there: to find a place, for one
                 step = session.pump(clock.monotonic(), clock.wall_us())
                 for data in step.frames:
                     wire.send(data)

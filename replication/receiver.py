@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from engine.clock import Clock
-from engine.errors import Error, FrameRejected, PeerError, PeerTimeout, Retryable
+from engine.errors import Error, FrameRejected, InvariantBroken, PeerError, PeerTimeout, Retryable
 from replication.channel import ReplicaChannel
 from replication.link import Caller, LinkOptions
 from replication.protocol.handshake import Site
@@ -204,6 +204,10 @@ class Worker:
         except Error as error:
             self.error = error
             _log.error("%s ended: %s: %s", self._name, type(error).__name__, error.message)
+        except Exception as error:
+            self.error = InvariantBroken(f"{self._name} ended by {error!r}; report this")
+            _log.exception("%s ended", self._name)
+            raise
 
     def status(self) -> dict[str, Any]:
         """Its state, and the error it ended with."""

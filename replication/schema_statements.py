@@ -98,7 +98,7 @@ def _execute(store: Store, statement: s.Statement) -> int:
         return _drop(store, statement.table)
     if isinstance(statement, s.RenameTable):
         return _rename(store, statement)
-    if isinstance(statement, s.TableChange):
+    if isinstance(statement, s.TableChange) and type(statement) in _ALTERATIONS:
         return _ALTERATIONS[type(statement)](store, _definition(store, name), statement)
     raise Unsupported(f"a statement of kind {type(statement).__name__} is not replicated; make it at each site")
 

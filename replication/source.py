@@ -10,7 +10,7 @@ comes behind it must still be there. A failed read is told to the replica and fa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -22,13 +22,17 @@ from engine.errors import (
     IoFailed,
     LimitExceeded,
     PeerError,
+    PeerRefused,
     PositionLost,
+    Retryable,
     StoreFailed,
 )
 from engine.layout import binlog as b
+from replication.binlog.file_end import check_end
 from replication.binlog.index import BinlogIndex
 from replication.binlog.index import Position as Place
 from replication.binlog.reader import find_epoch
+from replication.binlog.scan import read_format
 from replication.binlog.stream import EventStream
 from replication.protocol.messages import Position, Settings, Start
 
@@ -87,6 +91,7 @@ class SourceBinlog:
         closed_epoch: Callable[[], int] | None = None,
         keep: Callable[[Place | None], None] = lambda place: None,
         settings: Callable[[], Settings] = lambda: Settings(()),
+        copy: Callable[[bytes], Generator[bytes]] | None = None,
     ) -> None:
         """end: asked before every read, from the session's thread. closed_epoch: newest epoch the store has closed,
         which may be newer than any in the binlog. keep: told the place whose file must not be purged, None at the end.
@@ -100,6 +105,8 @@ class SourceBinlog:
         self._closed_epoch = closed_epoch
         self._keep = keep
         self._settings = settings
+        self._copy = copy
+        self._copying: Generator[bytes] | None = None
         self._open: tuple[str, File] | None = None
 
     def settings(self) -> Settings:
@@ -107,8 +114,22 @@ class SourceBinlog:
         with self._told():
             return self._settings()
 
+    def copy(self, request: bytes) -> Generator[bytes]:
+        """The pieces of a first copy. Raises: PeerRefused if there is none to be had, PeerError where it breaks off."""
+        if self._copy is None:
+            raise PeerRefused("no first copy is to be had here")
+        with self._told():
+            self._copying = self._copy(request)
+            try:
+                yield from self._copying
+            except Retryable as error:
+                raise PeerError(f"the copy broke off: {error.message}") from error
+
     def close(self) -> None:
         """Close the file it is in; harmless twice."""
+        if self._copying is not None:
+            self._copying.close()
+            self._copying = None
         self._keep(None)
         self._close_file()
 
@@ -245,7 +266,9 @@ class SourceBinlog:
                     return at, self._files.pread(file, at.position, min(bytes_max, limit - at.position))
                 if at.file == end.file:
                     return None
-                at = Position(self._following(at.file), b.FIRST_POSITION)
+                following = self._following(at.file)
+                check_end(self._files, file, at.file, read_format(self._files, file, at.file)[0])
+                at = Position(following, b.FIRST_POSITION)
 
     def _following(self, name: str) -> str:
         index = self._index()

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tidemark import _preflight as _preflight  # isort: skip
 
 from engine.errors import (
+    BackupDamaged,
     BinlogDamaged,
+    BinlogOverloaded,
     CatalogDamaged,
     CheckpointMemoryExhausted,
     CommitInterrupted,
@@ -58,6 +60,7 @@ from engine.errors import (
     RedoDamaged,
     RedoOverloaded,
     Rejected,
+    RestoreUnfinished,
     Retryable,
     RowNotFound,
     RowTooLarge,
@@ -111,6 +114,7 @@ from engine.types import (
     UInt64,
 )
 from engine.types_text import Binary, Char, VarBinary, VarChar
+from tidemark.backup import restore
 from tidemark.database import Database
 from tidemark.handles import TableHandle
 from tidemark.opening import open_or_attach as open
@@ -148,10 +152,12 @@ __all__ = [
     "ROWID",
     "Applied",
     "Assembler",
+    "BackupDamaged",
     "Binary",
     "BinlogDamaged",
     "Blob",
     "Bool",
+    "BinlogOverloaded",
     "CatalogDamaged",
     "Channel",
     "Char",
@@ -222,6 +228,7 @@ __all__ = [
     "RedoDamaged",
     "RedoOverloaded",
     "Rejected",
+    "RestoreUnfinished",
     "Retryable",
     "RowNotFound",
     "RowTooLarge",
@@ -264,5 +271,6 @@ __all__ = [
     "WrongThread",
     "col",
     "open",
+    "restore",
     "serve",
 ]

@@ -22,10 +22,11 @@ def attach(files: Files, opened: Opened, values: Mapping[str, Any]) -> AttachedB
     if values["log_bin"] is None:
         leave_mark(files)
         return None
-    point, epoch = FollowPoint(), 0
+    point, epoch, newest_epoch = FollowPoint(), 0, opened.sysfile.closed_epoch
     if opened.controls:
         newest = opened.controls[0]
         point = FollowPoint(newest.start_lsn, newest.start_sequence, tuple(newest.tables))
         epoch = newest.epoch
+        newest_epoch = max(epoch, newest_epoch)
     follower = LogFollower(files, opened.sysfile.geometry, opened.sysfile.store, point)
-    return AttachedBinlog(opened.store, files, values, follower, epoch, opened.report.is_new)
+    return AttachedBinlog(opened.store, files, values, follower, epoch, newest_epoch, opened.report.is_new)

@@ -9,7 +9,7 @@ Threads: a receiver and an applier, each started and stopped apart. Without them
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
@@ -19,8 +19,10 @@ from replication.applier.applier import ApplierOptions
 from replication.channel import DEFAULT_NAME, ChannelOptions, ReplicaChannel, check_name
 from replication.conflict.roles import Role
 from replication.endpoint import Endpoint, check_source, rows_of_settings
-from replication.link import LinkOptions, TlsContext
-from replication.protocol.handshake import check_secret
+from replication.first_copy import Copied, CopyTarget, copy_within, is_broken_off, wanted_of
+from replication.link import Caller, LinkOptions, TlsContext
+from replication.protocol.copying import pack_request
+from replication.protocol.handshake import Site, check_secret
 from replication.protocol.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, Settings
 from replication.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
 from replication.settings.options import settings, validated
@@ -108,6 +110,8 @@ class Channel:
         secret: bytes | None = None,
         tls: TlsContext | None = None,
         skip_start: bool = True,
+        copy: bool = False,
+        progress: Callable[[int, int, str], None] | None = None,
         conflict_role: Role | str | int | None = None,
         ignore_server_ids: Iterable[int] = (),
         replicate_do: Iterable[str] = (),
@@ -121,6 +125,9 @@ class Channel:
         source: an open store that has a `log_bin`, or the address ("host:port") of one that is served (`tm.serve`),
             with the `secret` (16 bytes or more) it is served with and, if it wants TLS, a client's context.
         name: a replica may have several channels, each with a name and a source of its own.
+        copy: the first time, copy all tables of the source, as at the end of one epoch, into a replica that has none of
+            them, and go on behind it; returns when that is done. A copy that was broken off begins anew. progress:
+            called with (rows copied, rows in all, "rows").
         conflict_role: of the replica, for NDB$EPOCH2: NONE, PRIMARY, SECONDARY or PASS; None leaves it as it is.
         ignore_server_ids: servers whose changes are passed over.
         replicate_do, replicate_ignore: patterns like shop.% of the tables that are applied, or not.
@@ -158,6 +165,10 @@ class Channel:
             self._check()
             if conflict_role is not None:
                 self.conflict_role = conflict_role
+            if copy:
+                self._copy(progress)
+            elif is_broken_off(own.files):
+                raise Rejected("a first copy of this replica was broken off; make the channel with copy=True")
             if not skip_start:
                 self.start()
         except BaseException:
@@ -187,6 +198,32 @@ class Channel:
         """What the conflict functions ask of channels. Raises: SchemaInvalid."""
         peer = (link or self._link).store
         self._own.check_channels(None if peer is None else (peer.replication_rows(), peer.site.server_id))
+
+    def _copy(self, progress: Callable[[int, int, str], None] | None) -> None:
+        """The first copy, unless the replica has one. Durable: all of it, on return."""
+        link, own, options = self._link, self._own, self._options
+
+        def begin(source: Site) -> Callable[[Copied], None] | None:
+            target = CopyTarget(own.store, own.files, own.site.server_id, source.server_id, progress)
+            if not target.begin(any(row.server_id == source.server_id for row in own.positions(self.name).rows())):
+                return None
+            self.replica.discard_relay()
+            return target.take
+
+        if link.store is not None:
+            take = begin(link.store.site)
+            if take is not None:
+                with link.store.kept_binlog():
+                    copy_within(link.store.store, wanted_of(options.replicate_do, options.replicate_ignore), take)
+            return
+        assert link.address is not None
+        if not is_broken_off(own.files) and self.replica.relay.durable is not None:
+            return  # it has gone on behind its copy already; the source need not be there
+        caller = Caller(link.address, LinkOptions(own.site, link.secret, link.tls), own.clock)
+        try:
+            caller.copy(pack_request(options.replicate_do, options.replicate_ignore), begin)
+        finally:
+            caller.close()
 
     def _learn(self, told: Settings) -> None:
         """What a source far away says of its conflict functions. Raises: PeerRefused."""

@@ -3,9 +3,10 @@
 Owns `control.sock` in the store's directory, made while the store is locked and removed before the lock is given up, so
 that a file found under a lock just taken is one that a killed owner left. Whoever may write the directory may ask.
 
-A request is `{"command": name}`; the answer is `{"result": ...}` or `{"error": class, "message": text}`. Each client is
-served by a thread of its own, a daemon, with a bound on its silence and on the length of its lines; what it sends or
-leaves unread costs nobody else anything. Nothing here can make the store fail or keep its process alive.
+A request is `{"command": name}`, with `"arguments": {...}` for commands that take any; the answer is `{"result": ...}`
+or `{"error": class, "message": text}`. Each client is served by a thread of its own, a daemon, with a bound on its
+silence and on the length of its lines; what it sends or leaves unread costs nobody else anything. Nothing here can make
+the store fail or keep its process alive.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ CLIENTS_MAX = 16
 SILENCE_SECONDS = 10.0
 ASK_SECONDS = 30.0
 ACCEPT_PAUSE_SECONDS = 1.0
+WITH_ARGUMENTS = ("backup", "archive")
 
-Commands = Mapping[str, Callable[[], Any]]
+Commands = Mapping[str, Callable[..., Any]]
 
 
 class ControlSocket:
@@ -117,10 +119,15 @@ class ControlSocket:
         if command is None:
             known = ", ".join(sorted(self._commands))
             return {"error": "PeerError", "message": f'no such command; send {{"command": ...}} with one of {known}'}
+        arguments = request.get("arguments", {})
+        if not isinstance(arguments, dict) or (arguments and name not in WITH_ARGUMENTS):
+            return {"error": "PeerError", "message": f"{name} takes no such arguments"}
         try:
-            return {"result": command()}
+            return {"result": command(**arguments)}
         except Error as error:
             return {"error": type(error).__name__, "message": error.message}
+        except TypeError as error:
+            return {"error": "PeerError", "message": f"{name} does not take these arguments: {error}"}
 
 
 def serve(files: PosixFiles, commands: Commands) -> ControlSocket | None:
@@ -132,7 +139,12 @@ def serve(files: PosixFiles, commands: Commands) -> ControlSocket | None:
         return None
 
 
-def ask(directory: str | os.PathLike[str], command: str, timeout_seconds: float | None = ASK_SECONDS) -> Any:
+def ask(
+    directory: str | os.PathLike[str],
+    command: str,
+    timeout_seconds: float | None = ASK_SECONDS,
+    **arguments: Any,
+) -> Any:
     """Ask the process that has a store open; returns the command's result.
 
     Raises: PeerError if nobody answers or the answer makes no sense; what the command raised there; FileMissing.
@@ -142,7 +154,7 @@ def ask(directory: str | os.PathLike[str], command: str, timeout_seconds: float 
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout_seconds)
             connection.connect(files.socket_address(NAME))
-            connection.sendall(json.dumps({"command": command}).encode() + b"\n")
+            connection.sendall(json.dumps({"command": command, "arguments": arguments}).encode() + b"\n")
             line = _read_line(connection, ANSWER_BYTES_MAX)
     except OSError as error:
         raise PeerError(f"the process that has {files.directory} open does not answer: {error}") from error

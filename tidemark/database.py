@@ -47,6 +47,7 @@ from tidemark.space_report import space_report
 if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
+    from recovery.backup.archive import Archive
     from replication.check import Peer
     from replication.endpoint import Endpoint
     from replication.settings.match import ReplicationRow
@@ -83,6 +84,7 @@ class Database(SchemaCalls):
             self._store = self._opened.store
             self._values = settings({}) if replication is None else replication
             self._binlog = attach(files, self._opened, self._values)
+            self._server_id: int = self._values["server_id"] or 0
             self._store.make_named = call_owner(self._make_named)
             self._replication = self._replication_status()
             self._open_catalog()
@@ -98,6 +100,8 @@ class Database(SchemaCalls):
         )
         self._lcp.last_start_lsn = opened.controls[0].start_lsn if opened.controls else 0
         self._clockwork = Clockwork(opened, files, self._lcp, self._binlog)
+        self._archive: Archive | None = None
+        self._archive_turn = threading.Lock()
         self._control = None
         if options.background:
             # What was replayed once need not be replayed again, and what was found damaged needs a successor.
@@ -110,6 +114,8 @@ class Database(SchemaCalls):
                         "checkpoint": self.checkpoint,
                         "check": self.check,
                         "report": self.space_report,
+                        "backup": self.backup,
+                        "archive": self.archive,
                     },
                 )
 
@@ -126,6 +132,8 @@ class Database(SchemaCalls):
             if self._control is not None:
                 self._control.close()
             self._clockwork.stop()
+            if self._archive is not None:
+                self._archive.close()
             store.snapshots.close_all()
             if store.failure.first is None:
                 for txn in list(store.locks.by_slot.values()):
@@ -169,14 +177,15 @@ class Database(SchemaCalls):
         """Begin a transaction of this thread; use it with `with`.
 
         log_exclusive_reads: whether rows it reads with an exclusive lock travel to other sites as read, so that they
-        conflict there; None is what the option of the store says. Raises: StoreFailed, RedoOverloaded, MemoryExhausted.
+        conflict there; None is what the option of the store says. Raises: StoreFailed, RedoOverloaded,
+        BinlogOverloaded, MemoryExhausted.
         """
-        txn = self._store.begin(kind=Transaction)
-        if log_exclusive_reads is not None:
-            txn.tracks_reads = log_exclusive_reads
-        elif self._binlog is not None:
-            txn.tracks_reads = self._binlog.tracks_reads
-        return txn
+        binlog = self._binlog
+        if binlog is not None and (binlog.tracks_reads if log_exclusive_reads is None else log_exclusive_reads):
+            from tidemark.read_tracking import TrackingTransaction
+
+            return self._store.begin(kind=TrackingTransaction)
+        return self._store.begin(kind=Transaction)
 
     def run(self, work: Callable[[Transaction], R], retries: int = 5) -> R:
         """Run work(txn) and commit; again, up to `retries` times, when the transaction was rolled back by a Retryable
@@ -263,6 +272,40 @@ class Database(SchemaCalls):
         """
         self.check_usable()
         return self._clockwork.local_checkpoint(progress).to_dict()
+
+    def backup(
+        self, place: Any, *, incremental: bool = False, verify: bool = True, progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """Back all tables up as at the end of one epoch, beside writers, to a path or a URI that pyarrow knows.
+
+        incremental: only what changed since the newest backup there. verify: read back what was written. Returns a
+        report: number, epoch, rows, bytes. Durable on return: the backup. Raises: SnapshotTooOld if writers change more
+        than `snapshot_memory` holds, StorageFull, ForeignFile, Locked, StoreFailed.
+        """
+        self.check_usable()
+        from tidemark.backup_calls import backup
+
+        return backup(self._opened, place, self._server_id, incremental, verify, progress)
+
+    def archive(self, place: Any = None) -> dict[str, Any]:
+        """Close the open epoch and copy the log of all closed ones to a place of backups, so that any of them can be
+        restored. The first call names the place; from then on, until the store is closed, the log is not cut before it
+        is archived.
+
+        Durable on return: everything committed before, in the archive. Returns a report: last epoch, LSN, bytes.
+        Raises: Rejected without a place, or with another one; StorageFull, ForeignFile, StoreFailed.
+        """
+        self.check_usable()
+        from tidemark.backup_calls import begin_archive, same_archive
+
+        with self._archive_turn:
+            if self._archive is None:
+                with self._clockwork.lcp_turn:
+                    self._archive = begin_archive(self._opened, self._files, place)
+            elif place is not None:
+                same_archive(self._archive, place)
+        self._clockwork.advance_epoch()
+        return self._archive.copy()
 
     def check(self, progress: Progress | None = None) -> dict[str, Any]:
         """Verify the open store beside its users: every row and index entry, local checkpoints, log, sysfile, catalog.

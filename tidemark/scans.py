@@ -78,7 +78,6 @@ class Scan:
         where: Expression | Program | None = None,
         by: ByIndex = NO_INDEX,
         progress: Progress | None = None,
-        on_locked: Callable[[Any], None] | None = None,
     ) -> None:
         by.check()
         table.numbers_of(partitions)  # Raises: NoSuchPartition
@@ -99,7 +98,6 @@ class Scan:
         self._condition = None if where is None else Condition(table.definition, where)
         self._rows: Iterator[Any] | None = None
         self._on_rows = progress
-        self._on_locked = on_locked  # told of each row a scan with a lock gives, whole
 
     def _batches_found(self) -> Iterator[ScanBatch]:
         """`_found` of all that was asked for, with a word to the progress callback behind each batch."""
@@ -326,8 +324,6 @@ class Scan:
                 # By an index, rows may have moved out of the range by the time they are locked: those do not count.
                 if row is not None and self._is_in_range(row):
                     left = None if left is None else left - 1
-                    if self._on_locked is not None:
-                        self._on_locked(row)
                     yield row_class._make(row[place] for place in places)
                 if is_last:
                     return

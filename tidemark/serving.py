@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from typing import Any
 
+from engine.errors import Retryable, SchemaInvalid
 from replication.link import LinkOptions, Listener, TlsContext
 from replication.protocol.handshake import check_secret
+from replication.protocol.messages import HEARTBEAT_MS_MAX
+from replication.receiver import Worker
 from tidemark.channel import parse_address
 from tidemark.database import Database
+
+_log = logging.getLogger("tidemark.replication")
 
 
 class Serving:
     """A store that is being served. Use it with `with`, or close it; closing the store closes it too."""
 
-    def __init__(self, db: Database, address: tuple[str, int], secret: bytes, tls: TlsContext | None) -> None:
+    def __init__(
+        self, db: Database, address: tuple[str, int], secret: bytes, tls: TlsContext | None, heartbeat_row_ms: int
+    ) -> None:
         """See `serve`."""
         db.check_usable()
         endpoint = db.endpoint
@@ -26,6 +35,18 @@ class Serving:
         self._has_tls = tls is not None
         self._log.on_written.append(self._listener.notify)
         endpoint.add_serving(self)
+        self._pause_s = heartbeat_row_ms / 1_000
+        self._beating = Worker("tidemark-heartbeat", self._beat)
+        if heartbeat_row_ms:
+            self._beating.start()
+
+    def _beat(self, stopped: threading.Event) -> None:
+        while not stopped.is_set():
+            try:
+                self._endpoint.beat()
+            except Retryable as error:
+                _log.warning("no heartbeat row: %s", error.message)
+            stopped.wait(self._pause_s)
 
     source_id = 0
     is_applying = False
@@ -38,6 +59,7 @@ class Serving:
 
     def close(self) -> None:
         """Say goodbye to every replica and stop listening. Closing again does nothing."""
+        self._beating.stop()
         if self._listener.notify in self._log.on_written:
             self._log.on_written.remove(self._listener.notify)
             self._listener.close()
@@ -52,14 +74,25 @@ class Serving:
         }
 
 
-def serve(db: Database, address: str | tuple[str, int], secret: bytes, tls: TlsContext | None = None) -> Serving:
+def serve(
+    db: Database,
+    address: str | tuple[str, int],
+    secret: bytes,
+    tls: TlsContext | None = None,
+    heartbeat_row_ms: int = 0,
+) -> Serving:
     """Offer the binlog of an open store to replicas, until the result is closed, or the store.
 
     address: where to listen, "host:port"; port 0 takes a free one, which `Serving.address` tells. secret: 16 bytes or
     more, which replicas must know; it is not sent. tls: a server's context; without one everybody on the way can read
     along, though nobody can alter anything.
 
+    heartbeat_row_ms: so often a row of `tidemark.heartbeat` is written, which replicas get as any other; how old it is
+    at a site stands in `status()["replication"]["heartbeat_seconds"]` there. 0: never.
+
     Raises: Rejected for server id 0 or a store without binlog, SchemaInvalid, PeerError if the address is taken.
     """
     check_secret(secret)
-    return Serving(db, parse_address(address), secret, tls)
+    if not 0 <= heartbeat_row_ms <= HEARTBEAT_MS_MAX:
+        raise SchemaInvalid(f"heartbeat_row_ms is {heartbeat_row_ms}; give 0 to {HEARTBEAT_MS_MAX:,}")
+    return Serving(db, parse_address(address), secret, tls, heartbeat_row_ms)

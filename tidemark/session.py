@@ -5,11 +5,10 @@ A thin face: each method finds the table and hands over to the engine.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from engine import batch_operations, conditional_changes, noted_rows, row_operations
+from engine import batch_operations, conditional_changes, row_operations
 from engine.errors import SchemaInvalid
 from engine.expressions import Expression
 from engine.index import unique_calls, unique_upserts
@@ -41,29 +40,10 @@ class Transaction(EngineTransaction):
     the call; `Retryable` ones have rolled it back whole.
     """
 
-    __slots__ = ("tracks_reads",)
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.tracks_reads = False  # rows read with an exclusive lock travel to other sites (`log_exclusive_reads`)
+    __slots__ = ()
 
     def _table(self, name: str) -> Table:
         return self.store.table(name)
-
-    def _tracks(self, lock: Lock) -> bool:
-        return self.tracks_reads and lock == "exclusive"
-
-    def _track(self, table: Table, rows: pa.RecordBatch) -> None:
-        """Note rows that are locked; only their keys count."""
-        if rows.num_rows:
-            noted_rows.track_reads(self, table, rows.select(list(table.definition.primary_key)))
-
-    def _track_row(self, table: Table, row: Any) -> None:
-        """Note one row, a named tuple, that is locked."""
-        names = table.definition.primary_key
-        key = tuple(row[table.format.names.index(name)] for name in names)
-        keys = [key if len(key) > 1 else key[0]]
-        self._track(table, batch_operations.get_many(table, keys, names, self))
 
     def insert(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
         """Insert one row. Raises: DuplicateKey, TypeMismatch, ValueOutOfRange, NotNullViolation, NoSuchColumn."""
@@ -80,14 +60,9 @@ class Transaction(EngineTransaction):
         Raises: NoSuchIndex, Unsupported if the index is not unique.
         """
         check_lock(lock)
-        found_in = self._table(table)
         if index is not None:
-            row = unique_calls.get(self, found_in, key, index, lock)
-        else:
-            row = row_operations.get(self, found_in, key, lock)
-        if row is not None and self._tracks(lock):
-            self._track_row(found_in, row)
-        return row
+            return unique_calls.get(self, self._table(table), key, index, lock)
+        return row_operations.get(self, self._table(table), key, lock)
 
     def update(
         self, table: str, key: Any, changes: Mapping[str, Any], where: Where = None, *, index: str | None = None
@@ -183,18 +158,9 @@ class Transaction(EngineTransaction):
         """
         check_lock(lock)
         self.check()
-        found_in = self._table(table)
-        wanted = columns
-        if self._tracks(lock) and columns is not None:
-            key = found_in.definition.primary_key
-            wanted = [*columns, *(name for name in key if name not in columns)]
         if index is not None:
-            rows = unique_calls.get_many(self, found_in, keys, wanted, index, lock)
-        else:
-            rows = batch_operations.get_many(found_in, keys, wanted, self, lock)
-        if self._tracks(lock):
-            self._track(found_in, rows)
-        return rows if columns is wanted or columns is None else rows.select(list(columns))
+            return unique_calls.get_many(self, self._table(table), keys, columns, index, lock)
+        return batch_operations.get_many(self._table(table), keys, columns, self, lock)
 
     def scan(
         self,
@@ -223,6 +189,4 @@ class Transaction(EngineTransaction):
         check_lock(lock)
         self.check()
         by = ByIndex(index, lower, upper, prefix, reverse)
-        found_in = self._table(table)
-        on_locked = functools.partial(self._track_row, found_in) if self._tracks(lock) else None
-        return Scan(found_in, self, columns, limit, lock, partitions, where, by, progress, on_locked)
+        return Scan(self._table(table), self, columns, limit, lock, partitions, where, by, progress)

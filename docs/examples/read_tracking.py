@@ -163,7 +163,9 @@ def show(title: str, names: tuple[str, ...], rows: list[list[object]]) -> None:
     texts = [list(names), *[[str(value) for value in row] for row in sorted(rows)]]
     widths = [max(len(row[place]) for row in texts) for place in range(len(names))]
     rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
-    lines = ["| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |" for row in texts]
+    lines = [
+        "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |" for row in texts
+    ]
     print(title)
     print("\n".join([rule, lines[0], rule, *lines[1:], *([rule] if len(lines) > 1 else [])]))
 

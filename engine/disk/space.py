@@ -231,8 +231,10 @@ class Space:
         """Let the extents of a new file be used."""
         definition = tablespace.definition
         self._open[made.file_id] = (made.file, definition.page_bytes)
-        tablespace.definition = replace(definition, file_ids=(*definition.file_ids, made.file_id))
-        tablespace.files.append(made)
+        if made.file_id not in definition.file_ids:
+            tablespace.definition = replace(definition, file_ids=(*definition.file_ids, made.file_id))
+        if made not in tablespace.files:
+            tablespace.files.append(made)
         self._making.discard(made.file_id)
         self._count(tablespace)
 
@@ -247,11 +249,15 @@ class Space:
             return unused != int(self.mem[tablespace.address + TS_EXTENTS])
 
     def forget(self, tablespace: Tablespace) -> None:
-        """Forget a tablespace nobody uses; its files stay until `remove_unnamed`."""
-        del self.by_name[tablespace.definition.name]
-        del self._by_id[tablespace.definition.tablespace_id]
+        """Nobody finds the tablespace any more, which nobody uses. Harmless twice."""
+        self.by_name.pop(tablespace.definition.name, None)
+        self._by_id.pop(tablespace.definition.tablespace_id, None)
         for each in tablespace.files:
-            del self._open[each.file_id]
+            self._open.pop(each.file_id, None)
+
+    def release(self, tablespace: Tablespace) -> None:
+        """Close the files of a forgotten tablespace and give back its memory; they stay until `remove_unnamed`."""
+        for each in tablespace.files:
             with self._syncing:
                 self._files.close(each.file)
         with self._counting:

@@ -95,7 +95,16 @@ class Plan:
         self.fired: list[Fired] = []
         self.is_over = False
         self._matches = [0] * len(self.rules)
+        self._ended: set[int] = set()
         self._mutex = threading.Lock()
+
+    def add(self, rule: Rule) -> Callable[[], None]:
+        """One more rule, which counts from now on; call what is returned to end it."""
+        with self._mutex:
+            place = len(self.rules)
+            self.rules += (rule,)
+            self._matches.append(0)
+        return lambda: self._ended.add(place)
 
     def strike(self, operation: str, name: str) -> Rule | None:
         """Count a call; the rule that is due, its `stall` called."""
@@ -103,7 +112,9 @@ class Plan:
         with self._mutex:
             self.calls += 1
             for number, rule in enumerate(self.rules if not self.is_over else ()):
-                if operation in GROUPS.get(rule.operation, (rule.operation,)) and fnmatch.fnmatchcase(name, rule.name):
+                if number in self._ended or operation not in GROUPS.get(rule.operation, (rule.operation,)):
+                    continue
+                if fnmatch.fnmatchcase(name, rule.name):
                     self._matches[number] += 1
                     matches = self._matches[number]
                     is_due = matches == rule.nth if rule.once else matches >= rule.nth

@@ -131,8 +131,13 @@ HEARTBEAT_EVENT = 27
 XA_PREPARE_EVENT = 38
 PARTIAL_UPDATE_ROWS = 39
 TRANSACTION_PAYLOAD_EVENT = 40
+HEARTBEAT_V2_EVENT = 41
 MARIADB_GTID_EVENT = 162
+# Servers' events that change nothing, or belong to a statement that is an event of its own: of values of variables (5,
+# 13, 14), for other tools (3, 28, 29, 160), of group replication (36, 37), of GTIDs (42, 163), of InnoDB's state (161).
+IDLE_EVENTS = frozenset((STOP_EVENT, 5, 13, 14, 28, 29, PREVIOUS_GTIDS_EVENT, 36, 37, 42, 160, 161, 163, 164))
 MARIADB_COMPRESSED = range(165, 172)
+LOAD_DATA_EVENTS = (6, 8, 9, 10, 11, 12, 17, 18)
 
 # Length of the fixed part of each type of event, from type 1 on, as MySQL 8.0.36 has them.
 POST_HEADER_BYTES = bytes.fromhex(

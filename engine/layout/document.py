@@ -16,6 +16,7 @@ from engine.errors import SchemaInvalid
 from engine.file_protocol import Files
 from engine.files import PosixFiles
 from engine.layout import binlog, disk, redo, row
+from engine.layout.backup import ARCHIVE_SEGMENT, BACKUP_BLOCK, BACKUP_MANIFEST
 from engine.layout.catalog import CATALOG_SEAL, CATALOG_VALUE
 from engine.layout.disk import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
 from engine.layout.lcp import LCP_BLOCK, LCP_CONTROL
@@ -39,6 +40,9 @@ STRUCTURES: dict[str, np.dtype[Any]] = {
     "data file": DATA_FILE,
     "extents": EXTENTS,
     "spool block": SPOOL_BLOCK,
+    "backup block": BACKUP_BLOCK,
+    "backup manifest": BACKUP_MANIFEST,
+    "archive segment": ARCHIVE_SEGMENT,
     **binlog.STRUCTURES,
 }
 FOLDER = "docs"

@@ -37,6 +37,8 @@ FRAME_ACKNOWLEDGE = 20  # replica: bytes taken so far, and through which epoch t
 FRAME_ERROR = 21  # either: why it goes
 FRAME_BYE = 22  # either: it goes
 FRAME_SETTINGS = 23  # source: its conflict functions, before the first events
+FRAME_COPY = 24  # replica: the next piece of a first copy, instead of FRAME_START
+FRAME_COPIED = 25  # source: that piece
 
 HANDSHAKE_KINDS = (FRAME_HELLO, FRAME_CHALLENGE, FRAME_PROOF, FRAME_REFUSE)
 SESSION_KINDS = (
@@ -48,6 +50,8 @@ SESSION_KINDS = (
     FRAME_ERROR,
     FRAME_BYE,
     FRAME_SETTINGS,
+    FRAME_COPY,
+    FRAME_COPIED,
 )
 
 HANDSHAKE_BYTES_MAX = 4_096

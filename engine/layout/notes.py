@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from engine import ids, schema
-from engine.layout import arena, catalog, disk, disk_arena, lcp, log, redo, row, sealed, spool, sysfile
+from engine.layout import arena, backup, catalog, disk, disk_arena, lcp, log, redo, row, sealed, spool, sysfile
 
 NOTES: dict[str, dict[str, str]] = {
     "seal": {
@@ -51,6 +51,7 @@ NOTES: dict[str, dict[str, str]] = {
         "undo_file_count": "UNDO files; 0: no UNDO log yet",
         "undo_void_sequence": "UNDO groups from here on with a `next_lsn` up to `undo_void_lsn` are void; 0: none",
         "undo_void_lsn": "a floor for the LSNs of the UNDO log too",
+        "timeline": "how often a restart went back to an earlier epoch: epochs compare within one timeline only",
         "reserved": "0",
     },
     "spool block": {
@@ -58,6 +59,42 @@ NOTES: dict[str, dict[str, str]] = {
         "number": "of the block in its file, from 0",
         "start_word": "word of the transaction's buffer at which its first record stands",
         "records_words": "words of records behind this header; the rest up to 4 KiB is zero",
+        "reserved": "0",
+    },
+    "backup block": {
+        "backup": "number of the backup whose folder the file was made in",
+        "table_id": "table",
+        "fragment": "fragment",
+        "number": "of the block in its file, from 0",
+        "content": f"{backup.CONTENT_ROWS} row entries, {backup.CONTENT_LIVE} a piece of the live map",
+        "is_last": "1 in the last block of the file",
+        "entries": "row entries in this block",
+        "used_words": "words behind this header that mean something; the rest is zero",
+        "total_entries": "row entries in the file, blocks before included",
+        "epoch": "the rows are those at the end of this epoch",
+        "since": "only rows changed behind the end of this epoch are in the file; 0: all",
+        "timeline": "of the store when the backup was made",
+        "slots": "slots of a page of the fragment: bit page × slots + slot of the live map is the row's",
+        "table_version": "version of the table's definition",
+        "rows": "rows seen so far, in the file or not",
+        "reserved": "0",
+    },
+    "backup manifest": {
+        "backup": "number of the backup",
+        "epoch": "all its rows are those at the end of this epoch",
+        "body_bytes": "bytes of the JSON behind this header",
+        "reserved": "0",
+    },
+    "archive segment": {
+        "timeline": "of the store whose log this is",
+        "start_lsn": "of its first group",
+        "end_lsn": "where the group behind its last begins",
+        "start_sequence": "of its first group",
+        "groups": "groups in the file",
+        "first_epoch": "of its first group",
+        "last_epoch": "of its last group; closed when the segment was written",
+        "first_wall_us": "when its first group was sealed, microseconds since 1970",
+        "last_wall_us": "when its last group was sealed",
         "reserved": "0",
     },
     "undo group": {
@@ -293,7 +330,7 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
 
 
 # Constants of these modules are the format; which versions a program still reads is not.
-_FORMAT_MODULES = (catalog, disk, lcp, log, redo, row, sealed, spool, sysfile)
+_FORMAT_MODULES = (backup, catalog, disk, lcp, log, redo, row, sealed, spool, sysfile)
 _NO_FORMAT = frozenset({"FORMAT_VERSION_OLDEST"})
 
 

@@ -31,6 +31,9 @@ KIND_UNDO_GROUP = 0x5547
 KIND_DOUBLE_WRITE = 0x5744
 KIND_EXTENTS = 0x5845  # block of extent headers in a local checkpoint
 KIND_SPOOL = 0x5053  # block of a spool file
+KIND_BACKUP_BLOCK = 0x4242
+KIND_BACKUP_MANIFEST = 0x4D42
+KIND_ARCHIVE = 0x5241  # segment of archived REDO groups
 
 SEAL_FIELDS: list[tuple[str, str]] = [
     ("checksum", "<u8"),  # XXH3-64 over everything behind this field

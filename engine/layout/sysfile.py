@@ -28,7 +28,8 @@ SYSFILE = np.dtype(
         ("undo_file_count", "<u8"),  # 0: there is no UNDO log yet
         ("undo_void_sequence", "<u8"),  # UNDO groups from this one on, with no LSN behind the next field, are void
         ("undo_void_lsn", "<u8"),
-        ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 17 * 8) // 8,)),
+        ("timeline", "<u8"),  # how often the store went back to an earlier epoch and on from there
+        ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 18 * 8) // 8,)),
     ]
 )
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from engine.errors import RedoDamaged
 from engine.layout.redo import GROUP_WORDS
 from engine.log.geometry import open_files
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from engine.log.spool_reader import Referred
     from engine.memory.arena import Words
     from engine.schema import TableDefinition
+
+# Groups are taken together up to here: one transaction each, they would cost a hundred times their rows.
+_GATHERED_WORDS = 128 << 10
 
 
 @dataclass(frozen=True)
@@ -120,18 +125,32 @@ class _Reading:
         self.changes = self._before.copy()
         self.end = None
         group: GroupRead | None = self._first
+        gathered: list[Words] = []
+        held = 0
         while group is not None and group.epoch == self._first.epoch:
-            yield from self._of_group(group)
+            what = referred(group)
+            records = group.words[GROUP_WORDS : GROUP_WORDS + group.records_words]
+            if what is not None or held + len(records) > _GATHERED_WORDS:
+                yield from self._of_groups(gathered)
+                gathered, held = [], 0
+            if what is not None:
+                yield from self._of_spool(what)
+            else:
+                gathered.append(records)
+                held += len(records)
             at = (group.end_lsn, group.sequence + 1)
             group = self._follower.group(*at, self._durable_lsn)
+        yield from self._of_groups(gathered)
         self.end = at
 
-    def _of_group(self, group: GroupRead) -> Iterator[Change]:
-        """The changes of one group, those of the spool file it may name included."""
-        what = referred(group)
-        if what is None:
-            yield from self.changes.piece(group.words, GROUP_WORDS, GROUP_WORDS + group.records_words)
-            return
+    def _of_groups(self, gathered: list[Words]) -> Iterator[Change]:
+        """The changes of groups that follow each other, by their records."""
+        if gathered:
+            words = gathered[0] if len(gathered) == 1 else np.concatenate(gathered)
+            yield from self.changes.piece(words, 0, len(words))
+
+    def _of_spool(self, what: Referred) -> Iterator[Change]:
+        """The changes of a group that names a spool file."""
         reader = self._follower.spool(what)
         reader.verify()
 

@@ -1,8 +1,9 @@
 """What transactions changed, as the log has it: row changes in batches of one table and kind, and schema changes.
 
-Records of one piece (a group, or a block of a spool file) are listed by kernels and put in order of their tables;
-changes of one row keep theirs. What a transaction did to one row is joined to one change. A transaction lies in one
-piece, but for one that spooled: of that, rows changed more than once are put off to its end.
+Records of one piece (a group, or a block of a spool file) are listed by kernels and put in order of their tables, and
+of kinds where these alternate; changes of one row keep theirs. What a transaction did to one row is joined to one
+change. A transaction lies in one piece, but for one that spooled: of that, rows changed more than once are put off to
+its end.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.errors import RedoDamaged
+from engine.kernels.operations import hash_images
 from engine.kernels.row_changes import copy_records, join_rows, list_records, list_rows, place_rows
 from engine.layout.arena import COUNT_SHIFT, ST_INVARIANT, ST_MORE, ST_SPACE
+from engine.layout.partitions import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
 from engine.layout.redo import (
     ANY_VALUE_MASK,
     AUTHOR_SHIFT,
@@ -59,6 +62,8 @@ if TYPE_CHECKING:
 
 _RECORDS_GUESS_SHIFT = 4  # a record has 16 words, or more
 _EXTRA_WORDS = 4_096
+_RUNS_MIN = 16
+_HASHES = 1 << 30  # together with the tag, keys are told apart by 59 bits; two taken for one keep their order, no more
 
 
 @dataclass(frozen=True)
@@ -313,6 +318,9 @@ def _batches(words: Words, rows: Words, row_format: RowFormat) -> Iterator[RowCh
     images = places[:-1].reshape(-1, 2)
     has_disk = np.stack([rows[:, RW_BEFORE_DISK] != PART_NONE, rows[:, RW_AFTER_DISK] != PART_NONE], axis=1)
     codes = rows[:, RW_KIND] << 4 | has_disk[:, 0] << 3 | has_disk[:, 1] << 2 | (images != PART_NONE) @ (1, 2)
+    order = _in_few_runs(whole, images, codes, row_format)
+    if order is not None:
+        rows, images, codes = rows[order], images[order], codes[order]
     ends = np.append(np.flatnonzero(np.diff(codes)) + 1, len(rows))
     begin = 0
     for end in ends.tolist():
@@ -331,6 +339,30 @@ def _batches(words: Words, rows: Words, row_format: RowFormat) -> Iterator[RowCh
             tails >> AUTHOR_SHIFT,
         )
         begin = end
+
+
+def _in_few_runs(words: Words, images: Words, codes: Words, row_format: RowFormat) -> Words | None:
+    """An order in which rows of one kind follow each other and those of one key keep theirs; None to leave it.
+
+    Small transactions mix kinds, and each run costs as much as a thousand rows. Rows with a unique key besides the
+    primary one are left as they are: who applies them may meet a key before it has become free.
+    """
+    runs = int(np.count_nonzero(np.diff(codes)))
+    if runs < _RUNS_MIN or any(index.is_unique for index in row_format.definition.indexes):
+        return None
+    starts = np.where(images[:, 1] != PART_NONE, images[:, 1], images[:, 0])
+    header = np.zeros(HH_WORDS, dtype=np.int64)
+    header[HH_FRAGMENTS], header[HH_FIXED_WORDS] = _HASHES, row_format.fixed_words
+    hashes = np.empty(len(starts), dtype=np.int64)
+    hash_images(header, row_format.key_words, words, starts, len(starts), hashes)
+    # The n-th change of a key is in round n.
+    by_key = np.argsort(hashes, kind="stable")
+    is_first = np.append(True, np.diff(hashes[by_key]) != 0)
+    numbers = np.arange(len(starts))
+    rounds = np.empty(len(starts), dtype=np.int64)
+    rounds[by_key] = numbers - np.maximum.accumulate(np.where(is_first, numbers, 0))
+    order: Words = np.lexsort((codes, rounds))
+    return order if np.count_nonzero(np.diff(codes[order])) < runs else None
 
 
 assert ST_SPACE < PART_NONE

@@ -238,6 +238,17 @@ class DiskRestart:
             self.columns.undo.made_again()
         return self.replayed
 
+    def replay_records(self, group: GroupRead, some: Records, tables: Words) -> int:
+        """Replay some records as if they were those of a group; how many. Raises: as `redo`."""
+        txn = self._store.arena.take_descriptor()
+        state = np.zeros(REPLAY_STATE_WORDS, dtype=np.int64)
+        self._store.mem[txn : txn + 32] = 0
+        try:
+            self._redo_records(group, some, txn, tables, state)
+            return int(state[1])
+        finally:
+            self._store.arena.give_descriptor(txn)
+
     def _redo(self, groups: list[GroupRead], spooled: Spooled, tables: Words) -> None:
         txn = self._store.arena.take_descriptor()
         state = np.zeros(REPLAY_STATE_WORDS, dtype=np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from engine.log.reader import GroupRead
     from engine.memory.arena import Words
     from engine.store import Store
-    from recovery.system_restart.load import Loader
+    from engine.table import Table
     from recovery.system_restart.spool import Spooled
 
 
@@ -82,7 +82,15 @@ def definition_in(change: dict[str, Any]) -> TableDefinition:
     return TableDefinition.from_json(json.dumps(change["create" if "create" in change else "alter"]).encode())
 
 
-def apply_schema(store: Store, loader: Loader, changes: list[tuple[int, dict[str, Any]]], known_epoch: int) -> None:
+class Adopter(Protocol):
+    """Who gives tables that come their memory: `Loader`."""
+
+    def adopt(self, table: Table) -> None:
+        """Give a table's fragments a pool."""
+        ...
+
+
+def apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[str, Any]]], known_epoch: int) -> None:
     """Make tables and partitions created behind the checkpoint; operations of those dropped further down are skipped in
     replay. Raises: RedoDamaged, MemoryExhausted.
     """
@@ -105,7 +113,7 @@ def apply_schema(store: Store, loader: Loader, changes: list[tuple[int, dict[str
                 loader.adopt(store.install_table(definition))
 
 
-def _alter(store: Store, loader: Loader, definition: TableDefinition) -> None:
+def _alter(store: Store, loader: Adopter, definition: TableDefinition) -> None:
     """Take a table on to the next version of its definition, unless it is that far. Raises: RedoDamaged."""
     table = store.by_id.get(definition.table_id)
     if table is not None and definition.version <= table.definition.version:
@@ -139,6 +147,7 @@ def _apply_tablespaces(store: Store, changes: list[dict[str, Any]]) -> None:
     for tablespace in space.tablespaces():
         if tablespace.definition.tablespace_id in dropped:
             space.forget(tablespace)
+            space.release(tablespace)
     for change in changes:
         if "tablespace" in change:
             definition = TablespaceDefinition.from_json(json.dumps(change["tablespace"]).encode())

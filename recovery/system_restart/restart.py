@@ -112,6 +112,8 @@ class Opened:
 class Restart:
     """One restart of one store."""
 
+    is_restoring = False  # whether it may open what a restore has not finished
+
     def __init__(
         self,
         files: Files,
@@ -139,7 +141,7 @@ class Restart:
     def run(self) -> Opened:
         """Bring the store back, the lock being held. Durable on return: everything it shows."""
         self._files.read_errors_latch = False
-        sysfile = read_sysfile(self._files)
+        sysfile = read_sysfile(self._files, self.is_restoring)
         if sysfile is None:
             sysfile = self._create()
         controls = self._controls(sysfile)
@@ -162,7 +164,7 @@ class Restart:
         Raises: what `run` raises.
         """
         self._files.read_errors_latch = False
-        sysfile = read_sysfile(self._files)
+        sysfile = read_sysfile(self._files, self.is_restoring)
         if sysfile is None:
             raise SysfileDamaged("both copies of the sysfile are damaged; restore one from a copy")
         store, loader, _, reader = self._restore(sysfile, self._controls(sysfile), False)
@@ -379,7 +381,13 @@ class Restart:
             sysfile = write_sysfile(
                 self._files,
                 copies,
-                replace(sysfile, gci=highest, durable_lsn=reader.end_lsn, durable_sequence=reader.next_sequence - 1),
+                replace(
+                    sysfile,
+                    gci=highest,
+                    durable_lsn=reader.end_lsn,
+                    durable_sequence=reader.next_sequence - 1,
+                    timeline=sysfile.timeline + 1,
+                ),
             )
             for lcp_id in control_ids(self._files):
                 if lcp_id not in {control.lcp_id for control in controls}:

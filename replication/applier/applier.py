@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.errors import PeerError, Retryable, Unsupported
+from engine.errors import Error, PeerError, Retryable, Unsupported
 from engine.options import parse_size
 from replication.applier.batch import ChangeBatch
 from replication.applier.epoch_state import EpochState, track
@@ -144,6 +144,11 @@ class Applier:
                 if attempt == self.options.retries:
                     raise
                 self.store.clock.sleep(RETRY_PAUSE_SECONDS)
+            except Error as error:
+                # What is not about one event is about the transaction.
+                if "file" not in error.evidence:
+                    error.evidence.update(file=transaction.start.file, position=transaction.start.position)
+                raise
         raise AssertionError("the last attempt returns or raises")
 
     def statement(self, text: str, database: str = "") -> None:

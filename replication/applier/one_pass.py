@@ -164,9 +164,15 @@ class OnePass:
         if applied.column is not None:
             for is_needed, image in ((decision.needs_before, batch.before), (decision.needs_after, batch.after)):
                 if is_needed and applied.column not in (image or {}):
-                    text = f"a row event of {batch.table.name} lacks {applied.column}, which its function compares"
-                    raise corrupt_event(batch.origin, text)
+                    raise self._lacks(batch, applied.column)
+            lacking = [name for name in batch.table.format.names if name not in (batch.after or {})]
+            if decision.needs_all_after and lacking:
+                raise self._lacks(batch, lacking[0])
         return decision
+
+    def _lacks(self, batch: ChangeBatch, column: str) -> Error:
+        text = f"a row event of {batch.table.name} lacks {column}, which its function compares"
+        return corrupt_event(batch.origin, text)
 
     # --- rows --------------------------------------------------------------------------------------
     def _apply(self, applied: AppliedTable, decision: Decision, batch: ChangeBatch) -> Codes:

@@ -29,6 +29,11 @@ def _write(txn: Transaction, server_id: int, epoch: int, name: str, start: int, 
     write_many(txn, txn.store.table(NDB_APPLY_STATUS), [row])
 
 
+def write_at(txn: Transaction, server_id: int, epoch: int) -> None:
+    """That a server's epochs are here up to this one, whatever log they came from."""
+    _write(txn, server_id, epoch, "", 0, 0)
+
+
 def write_position(txn: Transaction, server_id: int, epoch: int, logger_id: int) -> None:
     """What another site says of a server's epoch; it goes on under the id of who logged it."""
     tag_position(txn, logger_id)

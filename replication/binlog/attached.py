@@ -21,23 +21,26 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import LimitExceeded, Rejected, Retryable, StorageFull, TooManyFiles
+from engine.errors import LimitExceeded, Rejected, StorageFull, TooManyFiles
+from engine.ids import gci_of
 from engine.kernels.before_images import set_capture
 from engine.layout import binlog as b
+from engine.limits import GCI_MAX
 from engine.options import parse_size
 from engine.owner import call_owner
 from engine.row_format import RowFormat
+from replication.binlog.errors import Origin
 from replication.binlog.found_epochs import Tail, epochs_between, last_epoch
 from replication.binlog.images import BinlogOptions
 from replication.binlog.index import Position
 from replication.binlog.index_table import IndexTable, made_table
 from replication.binlog.injector import Injector, InjectorOptions, WrittenEpoch
+from replication.binlog.owed_rows import OwedRows
 from replication.binlog.purge import expired, oversized
 from replication.binlog.row_plan import TablePlans
 from replication.binlog.table_rules import TableRules, replication_rows
 from replication.binlog.writer import BinlogWriter, WriterOptions
-from replication.schema_events import SchemaRow, schema_row, write_schema_row
-from replication.settings.options import BY_NAME, Effect, settings
+from replication.settings.options import BY_NAME, OF_BINLOG, Effect, settings
 from replication.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA
 
 if TYPE_CHECKING:
@@ -47,14 +50,12 @@ if TYPE_CHECKING:
     from engine.log.follower import EpochChanges, LogFollower
     from engine.schema import TableDefinition
     from engine.store import Store
-    from replication.binlog.epoch_counts import IndexRow
     from replication.status_report import ReplicationStatus
 
 _log = logging.getLogger("tidemark.binlog")
 
 FOLDER = "binlog"
 STOPPED = "binlog/stopped"
-_INDEX_ROWS_AT_ONCE = 1_000
 
 
 def leave_mark(files: Files) -> None:
@@ -74,11 +75,12 @@ class AttachedBinlog:
         values: Mapping[str, Any],
         follower: LogFollower,
         lcp_epoch: int = 0,
+        newest_epoch: int = 0,
         is_new: bool = False,
     ) -> None:
         """`values` are those of `options.settings` with a `log_bin`; `lcp_epoch` is that of the newest local
-        checkpoint, `is_new` whether the store was made just now. The log and the epochs are those of a store that is
-        about to open.
+        checkpoint, `newest_epoch` the last one of which the store has a change, `is_new` whether it was made just now.
+        The log and the epochs are those of a store that is about to open.
 
         Durable: the epochs the binlog lacked, on return. Raises: Rejected, BinlogDamaged, FileMissing, StorageFull.
         """
@@ -86,6 +88,7 @@ class AttachedBinlog:
         self._files = files
         self._values = dict(values)
         self._lcp_epoch = lcp_epoch
+        self._store_epoch = newest_epoch
         self._turn = threading.RLock()  # who writes epochs
         self.on_written: list[Callable[[], None]] = []
         self.on_epoch: list[Callable[[int], None]] = []
@@ -93,18 +96,16 @@ class AttachedBinlog:
         self._pins: dict[object, Position] = {}
         self._counters = dict.fromkeys(("epochs", "incidents", "statements", "rows"), 0)
         self._written = self._handled = self._latest_rows = 0
-        self._pending: list[WrittenEpoch] = []  # epochs without rows in the index
-        self._schema_rows: dict[str, SchemaRow] = {}  # of `ndb_schema`, by table, not yet written
-        self._index_lags = False  # there are more of them in the files
+        self._wanted = 0  # the epoch a local checkpoint waits for, or was abandoned for
         is_apart = self._prepare(is_new)
         status = made_table(store, NDB_APPLY_STATUS)
         made_table(store, NDB_SCHEMA)
-        self._index = IndexTable(store) if self._values["log_binlog_index"] else None
+        index = IndexTable(store) if self._values["log_binlog_index"] else None
         self.rules = TableRules(self._values, lambda: replication_rows(store))
         self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], self._writer_options())
         plans = TablePlans(RowFormat(status.definition))
         self._injector = Injector(self.writer, self._injector_options(), self.rules, plans)
-        self._indexed = self.writer.end
+        self._rows = OwedRows(store, index, files, FOLDER, self.writer, self._values)
         self._epoch_file = self.writer.end.file
         self._catch_up(is_apart)
         self._follower = follower
@@ -113,9 +114,9 @@ class AttachedBinlog:
         for table in list(store.tables.values()):
             set_capture(store.mem, table.address, self._capture_of(table.definition))
         store.on_publish = call_owner(self.reach)
+        store.follower_holds_log = call_owner(self._holds_log)
         self._write_epochs(store.epochs.current - 1, store.log.durable_lsn)
-        self._write_index()
-        self._write_schema_rows()
+        self._rows.write()
 
     # --- opening ----------------------------------------------------------------------------------
     def _prepare(self, is_new: bool) -> bool:
@@ -139,24 +140,36 @@ class AttachedBinlog:
 
     def _catch_up(self, is_apart: bool) -> None:
         """Find the end of what is there, and begin anew if the log does not lead on from it."""
-        newest = self._store.epochs.current - 1
+        epochs = self._store.epochs
         tail, lost_epoch = self._find_tail()
         has_gap = tail.epoch < lost_epoch <= self._lcp_epoch
-        if is_apart or has_gap:
-            if tail.epoch or has_gap:
-                what = "epochs were lost" if has_gap else "changes were not logged"
-                self.incident(f"{what} behind epoch {tail.epoch}; copy the replica anew")
-            written = self._injector.write_empty(newest)
-            self.writer.sync()
-            self._note(written)
-            self._write_index()
-            if self._files.exists(STOPPED):
-                self._files.unlink(STOPPED)
-                self._files.sync_directory(FOLDER)
-            self._written = self._handled = newest
+        # Whatever the binlog has was durable in the log before.
+        is_ahead = tail.epoch >= epochs.current or tail.changed_epoch > self._store_epoch
+        if not (is_apart or has_gap or is_ahead):
+            self._written = self._handled = self.newest_epoch = tail.epoch
+            self._injector.passed_over = deque(tail.statements)
             return
-        self._written = self._handled = self.newest_epoch = tail.epoch
-        self._injector.passed_over = deque(tail.statements)
+        if tail.end is not None and int(gci_of(tail.epoch)) >= GCI_MAX:
+            raise Origin(*tail.end).damaged(f"ends epoch {tail.epoch}, which no store has")
+        if tail.epoch >= epochs.current:
+            # Numbers the binlog has are never given again: a replica would take them for what it has applied.
+            with self._store.latch:
+                epochs.pass_over(tail.epoch)
+        newest = epochs.current - 1
+        if is_ahead:
+            self.incident(f"the store went back, behind epoch {tail.epoch}; copy the replica anew")
+        elif has_gap:
+            self.incident(f"epochs were lost behind epoch {tail.epoch}; copy the replica anew")
+        elif tail.epoch:
+            self.incident(f"changes were not logged behind epoch {tail.epoch}; copy the replica anew")
+        written = self._injector.write_empty(newest)
+        self.writer.sync()
+        self._note(written)
+        self._rows.write()
+        if self._files.exists(STOPPED):
+            self._files.unlink(STOPPED)
+            self._files.sync_directory(FOLDER)
+        self._written = self._handled = newest
 
     def _find_tail(self) -> tuple[Tail, int]:
         """(end of the binlog as found, last epoch of the index table if the files have lost it, else 0). Rows of the
@@ -166,55 +179,20 @@ class AttachedBinlog:
         if recovered is None:
             return Tail(0, None, ()), 0
         own_id, base = self._values["server_id"], self.writer.index.base
-        if self._index is None:
-            tail = last_epoch(self._files, FOLDER, base, recovered, own_id)
-            self._epoch_file = tail.end.file if tail.end is not None else self._epoch_file
-            return tail, 0
-        known, lost_epoch = self._known_end(self._index, recovered)
-        if known is None:
-            tail, start = Tail(0, None, ()), Position(self.writer.index.names[0], b.FIRST_POSITION)
+        if self._rows.index is None:
+            tail, lost_epoch = last_epoch(self._files, FOLDER, base, recovered, own_id), 0
         else:
-            tail, start = Tail(known[0], known[1], ()), known[1]
-        for each in epochs_between(self._files, FOLDER, base, start, recovered, own_id):
-            tail = Tail(each.epoch, each.end, ()) if each.epoch else tail._replace(statements=each.statements)
+            known, lost_epoch = self._rows.known_end(recovered)
+            if known is None:
+                tail, start = Tail(0, None, ()), Position(self.writer.index.names[0], b.FIRST_POSITION)
+            else:
+                tail, start = Tail(known[0], known[1], ()), known[1]
+            for each in epochs_between(self._files, FOLDER, base, start, recovered, own_id):
+                tail = tail.behind(each)
+            self._rows.found(start, tail.end)
         if tail.end is not None:
             self._epoch_file = tail.end.file
-        self._indexed = start
-        self._index_lags = tail.end not in (None, start)
-        self._write_index()
-        self._sweep_index(self._index)
         return tail, lost_epoch
-
-    def _known_end(self, table: IndexTable, recovered: Position) -> tuple[tuple[int, Position] | None, int]:
-        """(last epoch of the index that the files have, with its end; last one they have not, else 0). Rows of what a
-        crash took from a file that was not synced are deleted: nothing is ever written there again.
-        """
-        index, lost_epoch = self.writer.index, 0
-        while True:
-            known = table.newest()
-            if known is None:
-                return None, lost_epoch
-            end = known[1]
-            held = 0
-            if end.file in index.names:
-                held = recovered.position if end.file == recovered.file else self._files.size(index.path(end.file))
-            if end.position <= held:
-                return known, lost_epoch
-            lost_epoch = max(lost_epoch, known[0])
-            try:
-                table.delete_behind(Position(end.file, held))
-            except Retryable as error:
-                # A full log, for one: the store must open all the same, and all rows are made again when it has room.
-                _log.warning("ndb_binlog_index names places that are gone: %s", error)
-                return None, lost_epoch
-
-    def _sweep_index(self, table: IndexTable) -> None:
-        """Delete rows of files that were purged."""
-        try:
-            for name in table.files() - set(self.writer.index.names):
-                table.delete_file(name)
-        except Retryable as error:
-            _log.warning("rows of purged files stay in ndb_binlog_index: %s", error)
 
     # --- options ----------------------------------------------------------------------------------
     def _writer_options(self) -> WriterOptions:
@@ -239,24 +217,29 @@ class AttachedBinlog:
     def set_option(self, name: str, value: object) -> None:
         """Give an option of the binlog another value, which counts from when the table of options says.
 
-        Raises: SchemaInvalid, Rejected for one that counts from the next opening.
+        Raises: SchemaInvalid, Rejected for one that counts from the next opening or is not of the binlog.
         """
         values = settings({**self._values, name: value})
-        if BY_NAME[name].effect is Effect.OPEN or name == "log_binlog_index":
+        if BY_NAME[name].effect is Effect.OPEN:
             raise Rejected(
                 f"option {name} counts from the next opening; close the store and give it there", option=name
             )
+        if name not in OF_BINLOG:
+            raise Rejected(f"option {name} is not one of the binlog; give it to a channel", option=name)
         with self._turn:
-            is_other_version = values["log_bin_use_v1_row_events"] != self._values["log_bin_use_v1_row_events"]
-            if is_other_version:
+            if values["log_bin_use_v1_row_events"] != self._values["log_bin_use_v1_row_events"]:
                 self.writer.rotate()
             self._values.update(values)
             self.writer.options = self._writer_options()
             self._injector.options = self._injector_options()
+            if name in ("log_apply_status", "log_orig"):
+                # These say how that one table is logged, and count from the next epoch.
+                status = made_table(self._store, NDB_APPLY_STATUS)
+                set_capture(self._store.mem, status.address, self._capture_of(status.definition))
 
     @property
     def tracks_reads(self) -> bool:
-        """Whether transactions that do not say so themselves have their exclusive reads logged."""
+        """Whether transactions that do not say otherwise have their exclusive reads logged."""
         return bool(self._values["log_exclusive_reads"])
 
     def _capture_of(self, definition: TableDefinition) -> int:
@@ -271,19 +254,24 @@ class AttachedBinlog:
         """
         with self._turn:
             self._follow()
-            self._write_index()
-            self._write_schema_rows()
-            return self._handled
+        # Without the turn: where the log has no room these wait for a local checkpoint, and that one for the turn.
+        self._rows.write()
+        return self._handled
 
     def reach(self, epoch: int) -> None:
         """Return when the binlog holds durably what is to be logged up to an epoch: a local checkpoint of it is about
         to be published. Nothing is written to the store, which may have no room until that is done. Raises:
         StorageFull, StoreFailed.
         """
+        self._wanted = max(self._wanted, epoch)
         if self._handled < epoch:
             with self._turn:
                 self._follow()
         self.writer.sync()
+
+    def _holds_log(self) -> bool:
+        """Whether the log cannot be cut because the binlog lacks epochs of it."""
+        return self._wanted > self._handled
 
     def _follow(self) -> None:
         store = self._store
@@ -304,6 +292,8 @@ class AttachedBinlog:
             self._note(self._injector.write_empty(closed))
         self._written = self._handled = max(closed, self._written)
         if self.writer.end.file != newest_file:
+            if self._values["extra_logging"]:
+                _log.info("binlog file %s was begun", self.writer.end.file)
             self._expire()
         for call in list(self.on_written):
             call()
@@ -325,13 +315,7 @@ class AttachedBinlog:
         self._counters["rows"] += rows
         self._counters["statements"] += written.counts.statements
         self._epoch_file = written.end.file
-        for said in written.schema:
-            node_id = said.author or self._values["server_id"]
-            self._schema_rows[said.table] = schema_row(said, written.epoch, node_id)
-        if len(self._pending) < _INDEX_ROWS_AT_ONCE:
-            self._pending.append(written)
-        else:
-            self._index_lags = True  # they are made from the files
+        self._rows.note(written)
         if rows:
             self._latest_rows = written.epoch
         for call in list(self.on_epoch):
@@ -365,54 +349,13 @@ class AttachedBinlog:
         self.writer.sync()
         return self.writer.synced
 
-    # --- the index --------------------------------------------------------------------------------
-    def _write_index(self) -> None:
-        """Write the rows of epochs that have none. Where the store refuses now, the next call does it."""
-        if self._index is None:
-            self._pending = []
-            return
-        own_id, log_orig = self._values["server_id"], self._values["log_orig"]
-        try:
-            if self._index_lags:
-                self._remake_index(own_id, log_orig)
-            else:
-                rows: list[IndexRow] = []
-                for each in self._pending:
-                    rows += each.counts.index_rows(each.epoch, each.start, each.end, own_id, log_orig)
-                self._index.write(rows)
-        except Retryable as error:
-            _log.warning("ndb_binlog_index falls behind: %s", error)
-            return
-        self._pending, self._index_lags = [], False
-        self._indexed = self.writer.end
-
-    def _write_schema_rows(self) -> None:
-        try:
-            while self._schema_rows:
-                name, row = next(iter(self._schema_rows.items()))
-                write_schema_row(self._store, row)
-                del self._schema_rows[name]
-        except Retryable as error:
-            _log.warning("ndb_schema falls behind: %s", error)
-
-    def _remake_index(self, own_id: int, log_orig: bool) -> None:
-        assert self._index is not None
-        rows: list[IndexRow] = []
-        end = self.writer.end
-        for each in epochs_between(self._files, FOLDER, self.writer.index.base, self._indexed, end, own_id):
-            if each.epoch:
-                rows += each.counts.index_rows(each.epoch, each.start, each.end, own_id, log_orig)
-            if len(rows) >= _INDEX_ROWS_AT_ONCE:
-                self._index.write(rows)
-                self._indexed, rows = each.end, []
-        self._index.write(rows)
-
     # --- files ------------------------------------------------------------------------------------
     def rotate(self) -> None:
         """End the file and begin the next one. Durable: everything so far. Raises: StorageFull."""
         with self._turn:
             self.writer.rotate()
             self._expire()
+        self._rows.write()
 
     def pin(self, holder: object, place: Position) -> None:
         """Keep the file of a place, and those behind it, until `unpin`, or the holder pins another place."""
@@ -442,14 +385,20 @@ class AttachedBinlog:
                 wanted.append(oversized(self._files, index, bytes_max, keep))
             if not wanted:
                 return []
-            gone = index.purge_to(max(wanted, key=index.place_of))
-            if gone and self._index is not None:
-                self._sweep_index(self._index)
-            return gone
+            gone = self._purged(wanted)
+        self._rows.write()
+        return gone
+
+    def _purged(self, names: list[str]) -> list[str]:
+        """Remove the files before the last one of these."""
+        gone = self.writer.index.purge_to(max(names, key=self.writer.index.place_of))
+        self._rows.files_have_gone |= bool(gone)
+        return gone
 
     def _expire(self) -> None:
         if self._values["binlog_expire_s"]:
-            self.purge(before_s=self._store.clock.wall_us() // 1_000_000 - self._values["binlog_expire_s"])
+            before_s = self._store.clock.wall_us() // 1_000_000 - self._values["binlog_expire_s"]
+            self._purged([expired(self._files, self.writer.index, before_s, self._kept())])
 
     # --- life -------------------------------------------------------------------------------------
     def close(self) -> None:
@@ -486,5 +435,6 @@ class AttachedBinlog:
             "latest_trans_epoch": self._latest_rows,
             "latest_received_binlog_epoch": self._written,
             "latest_handled_binlog_epoch": self._handled,
-            "index_lags": self._index_lags,
+            "index_lags": self._rows.lags,
+            "holds_log": self._holds_log(),
         }

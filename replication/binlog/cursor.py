@@ -47,10 +47,12 @@ class Cursor:
 
     def view(self, count: int) -> memoryview:
         """The next `count` bytes, not copied. Raises: BinlogDamaged."""
-        if not 0 <= count <= self.left:
+        start = self._at
+        end = start + count
+        if not start <= end <= len(self._view):
             raise self.origin.damaged(f"ends {count - self.left} bytes too early")
-        self._at += count
-        return self._view[self._at - count : self._at]
+        self._at = end
+        return self._view[start:end]
 
     def take(self, count: int) -> bytes:
         """The next `count` bytes. Raises: BinlogDamaged."""

@@ -1,13 +1,23 @@
-"""The mark that a binlog file is whole: the in-use flag of its format description, cleared in place."""
+"""The end of a binlog file: its last event, ROTATE or STOP, and the in-use flag of its format description.
+
+The flag is cleared in place when all else is durable. So a file without it ends with one of the two, and one that was
+cut anywhere is known, at the end of a transaction too.
+"""
 
 from __future__ import annotations
 
 import struct
 
+from engine.errors import BinlogDamaged
 from engine.file_protocol import File, Files
 from engine.layout import binlog as b
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
 
 _FLAGS = struct.Struct("<H")
+_STOP_BYTES = b.HEADER_BYTES + b.CHECKSUM_BYTES
+# A ROTATE has a position and the name of the next file, which is as long as the own one or a digit longer.
+_ROTATE_BYTES = _STOP_BYTES + 8
 
 
 def end_use(files: Files, file: File) -> None:
@@ -17,3 +27,29 @@ def end_use(files: Files, file: File) -> None:
     if flags & b.FLAG_IN_USE:
         files.pwrite(file, place, _FLAGS.pack(flags & ~b.FLAG_IN_USE))
         files.fdatasync(file)
+
+
+def has_end(files: Files, file: File, name: str, end: int | None = None) -> bool:
+    """Whether what ends at a place of a file, or at its size, is a ROTATE or a STOP."""
+    end = files.size(file) if end is None else end
+    for size in (_STOP_BYTES, _ROTATE_BYTES + len(name), _ROTATE_BYTES + len(name) + 1):
+        begin = end - size
+        if begin < b.FIRST_POSITION:
+            return False
+        try:
+            header, _ = e.parse(files.pread(file, begin, size), Origin(name, begin))
+        except BinlogDamaged:
+            continue
+        if header.type in (b.STOP_EVENT, b.ROTATE_EVENT) and header.end_position == end & 0xFFFFFFFF:
+            return True
+    return False
+
+
+def check_end(files: Files, file: File, name: str, header: e.EventHeader) -> None:
+    """A reader is at the end of a file with this format description, and goes on with the next one.
+
+    Raises: BinlogDamaged if the file was ended and ends elsewhere now.
+    """
+    if header.flags & (b.FLAG_IN_USE | b.FLAG_RELAY_LOG) or has_end(files, file, name):
+        return
+    raise Origin(name, files.size(file)).damaged("is missing: the file was ended, and its last event is not there")

@@ -36,6 +36,11 @@ class FoundEpoch(NamedTuple):
     counts: EpochCounts
     statements: tuple[str, ...]
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether the store changed in it; an epoch without may have been written for its number alone."""
+        return bool(self.counts.rows or self.counts.origins or self.statements)
+
 
 @dataclass
 class _Transaction:
@@ -100,11 +105,20 @@ def _count(found: _Transaction, maps: StatementMaps, read: ReadEvent) -> None:
 
 
 class Tail(NamedTuple):
-    """The end of a binlog: its last epoch, 0 if it has none, and statements behind that."""
+    """The end of a binlog: its last epoch, 0 if it has none, statements behind that, and the last epoch found to have
+    changed anything.
+    """
 
     epoch: int
     end: Position | None
     statements: tuple[str, ...]
+    changed_epoch: int = 0
+
+    def behind(self, found: FoundEpoch) -> Tail:
+        """The end behind what follows this one."""
+        if not found.epoch:
+            return self._replace(statements=found.statements)
+        return Tail(found.epoch, found.end, (), found.epoch if found.has_changes else self.changed_epoch)
 
 
 def last_epoch(files: Files, folder: str, base: str, end: Position, own_id: int) -> Tail:
@@ -115,7 +129,7 @@ def last_epoch(files: Files, folder: str, base: str, end: Position, own_id: int)
         stop = end if name == end.file else Position(name, files.size(index.path(name)))
         tail = Tail(0, None, ())
         for each in epochs_between(files, folder, base, Position(name, b.FIRST_POSITION), stop, own_id):
-            tail = Tail(each.epoch, each.end, ()) if each.epoch else tail._replace(statements=each.statements)
+            tail = tail.behind(each)
         if tail.epoch:
             return tail._replace(statements=tail.statements + behind)
         behind = tail.statements + behind

@@ -16,15 +16,17 @@ from engine.layout import binlog as b
 from engine.layout.binlog_rows import BODY_BYTES_MAX
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
+from replication.binlog.file_end import check_end
 from replication.binlog.index import BinlogIndex, Position
 from replication.binlog.row_plan import BodyReader, positions_of
-from replication.binlog.scan import Boundaries, check_magic, header_at, read_format, shift_of
+from replication.binlog.scan import Boundaries, check_magic, header_in, read_format, shift_of
 from replication.binlog.table_map import TableMap
 
 EVENT_BYTES_MAX = BODY_BYTES_MAX
 STATUS_TABLE = "mysql.ndb_apply_status"
 _SERVER_COLUMN, _EPOCH_COLUMN = 0, 1
 # Table maps kept between statements, so that one that comes again is not taken apart again.
+AHEAD_BYTES = 256 << 10
 _MAPS_MAX = 1_024
 STATEMENT_TABLES_MAX = 1 << 16
 
@@ -68,6 +70,8 @@ class BinlogReader:
         self.position = start
         self._file: File | None = None
         self._has_checksum = True
+        self._ahead = b""
+        self._ahead_at = 0
         self._boundaries = Boundaries()
         self._maps: dict[bytes, e.Event] = {}
 
@@ -76,6 +80,7 @@ class BinlogReader:
         if self._file is not None:
             self._files.close(self._file)
             self._file = None
+            self._ahead = b""
 
     def events(self, end: Position) -> Iterator[ReadEvent]:
         """The events from where the reader is up to `end`, over as many files as lie between.
@@ -85,6 +90,8 @@ class BinlogReader:
         while self.position.file != end.file:
             size = self._files.size(self._opened())
             yield from self._events_to(size)
+            if self._has_checksum and self._file is not None:
+                check_end(self._files, self._file, self.position.file, self._format)
             following = self._following()
             self.close()
             self._boundaries = Boundaries()
@@ -107,7 +114,7 @@ class BinlogReader:
             file = self._files.open(self._index.path(name))
             try:
                 check_magic(self._files, file, name)
-                described = read_format(self._files, file, name)[1]
+                self._format, described, _ = read_format(self._files, file, name)
             except BaseException:
                 self._files.close(file)
                 raise
@@ -130,19 +137,28 @@ class BinlogReader:
             at = self.position
             origin = Origin(name, at.position)
             shift = self._shift if at.position >= self._relayed else 0
-            header = header_at(self._files, file, name, at.position, end, shift)
+            head = self._bytes(file, at.position, min(b.HEADER_BYTES, end - at.position), end)
+            header = header_in(head, name, at.position, end, shift)
             if header.event_bytes > self._event_bytes_max:
                 raise LimitExceeded(
                     f"{origin.shown}: an event of {header.event_bytes} bytes is larger than {self._event_bytes_max}",
                     file=name,
                     position=at.position,
                 )
-            raw = self._files.pread(file, at.position, header.event_bytes)
+            raw = self._bytes(file, at.position, header.event_bytes, end)
             event = self._parse(header, raw, origin)
             following = Position(name, at.position + header.event_bytes)
             is_boundary = self._boundaries.step(header.type, event)
             self.position = following
             yield ReadEvent(at, following, header, event, raw, is_boundary)
+
+    def _bytes(self, file: File, position: int, count: int, end: int) -> bytes:
+        """Bytes of the file the reader is in, many events' of them read at once; what stands before `end` stays."""
+        start = position - self._ahead_at
+        if not 0 <= start <= start + count <= len(self._ahead):
+            self._ahead = self._files.pread(file, position, min(max(count, AHEAD_BYTES), end - position))
+            self._ahead_at, start = position, 0
+        return self._ahead[start : start + count]
 
     def _parse(self, header: e.EventHeader, raw: bytes, origin: Origin) -> e.Event:
         if header.type != b.TABLE_MAP_EVENT:

@@ -1,10 +1,10 @@
 """What an opening does with the binlog a crash may have left.
 
 Of the files the index names the newest can be torn, and the one before it in its last event, ROTATE: all else was made
-durable before the next file was named. What is marked as in use is cut behind its last whole transaction, made durable,
-and then marked as whole, in this order; doing it again does no harm. A file that was ended (its in-use flag is clear)
-was durable then, so whatever is wrong in it is damage; so is an end before a place the store knows to be durable. Files
-that nobody names are the halves of a rotation or a purge.
+durable before the next file was named. What is marked as in use is cut behind its last whole transaction, gets a STOP
+if it has no end yet, is made durable, and then marked as whole, in this order; doing it again does no harm. A file that
+was ended (its in-use flag is clear) was durable then, with its ROTATE or STOP, so whatever is wrong in it is damage; so
+is an end before a place the store knows to be durable. Files that nobody names are the halves of a rotation or a purge.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from __future__ import annotations
 from engine.errors import BinlogDamaged, FileMissing
 from engine.file_protocol import File, Files
 from engine.layout import binlog as b
+from replication.binlog import events as e
 from replication.binlog.errors import Origin
-from replication.binlog.file_end import end_use
+from replication.binlog.file_end import check_end, end_use, has_end
 from replication.binlog.index import BinlogIndex, Position
 from replication.binlog.scan import read_format, walk
 
@@ -63,6 +64,10 @@ def _end(files: Files, path: str, name: str) -> None:
             end = _cut(files, file, name)
             if files.size(file) > end:
                 files.truncate(file, end)
+            if not has_end(files, file, name):
+                header = read_format(files, file, name)[0]
+                stamp = {"timestamp_s": header.timestamp_s, "server_id": header.server_id}
+                files.pwrite(file, end, e.frame(e.Stop(), end, **stamp))
             # Also what a process that died had written and not synced: the flag below says that it is there.
             files.fdatasync(file)
             end_use(files, file)
@@ -110,6 +115,8 @@ def _cut(files: Files, file: File, name: str) -> int:
     except BinlogDamaged:
         if not in_use:
             raise
-    if not in_use and end != files.size(file):
-        raise Origin(name, end).damaged("begins a transaction that does not end, though the file was closed")
+    if not in_use:
+        if end != files.size(file):
+            raise Origin(name, end).damaged("begins a transaction that does not end, though the file was ended")
+        check_end(files, file, name, header)
     return end

@@ -27,6 +27,7 @@ from engine.row_format import RowFormat, Words
 from engine.types import Boolean, Decimal, Enum, Floating
 from engine.types_base import ColumnType
 from engine.types_text import Char, LongText, VarChar
+from replication.binlog.charsets import as_utf8, is_latin1
 from replication.binlog.errors import Origin
 from replication.binlog.types import MySqlType, OutgoingType, incoming, outgoing, row_code
 
@@ -200,6 +201,7 @@ def kind_of(mysql: MySqlType, target: ColumnType | None) -> ColumnType:
     if target is not None:
         wanted = outgoing(target).mysql
         same = (mysql.code, mysql.metadata) == (wanted.code, wanted.metadata)
+        same = same and not is_latin1(mysql.collation)
         if same and mysql.is_unsigned in (None, wanted.is_unsigned) and mysql.members in (None, wanted.members):
             if mysql.collation is None or wanted.collation is None:
                 return target
@@ -253,6 +255,7 @@ class BodyReader:
                 mysql = mysql._replace(members=kind.members)
             says_sign = mysql.is_unsigned is not None or mysql.code not in b.NUMERIC_TYPES
             codes.append(row_code(mysql) if says_sign or kind is None else outgoing(kind).row)
+        self._latin1 = frozenset(position for position in read if is_latin1(types[position].collation))
         self._codes = np.array(codes, np.int64).reshape(-1, r.ROW_CODE_WORDS)
         self._columns = len(codes)
         if not codes:
@@ -301,6 +304,8 @@ class BodyReader:
             nulls = _checked(bodies.measure_strings(offsets, bitmap, cells, cell, self._columns, count))
             data = np.empty(int(offsets[count]), np.uint8)
             _checked(bodies.copy_strings(data, octets, offsets, cells, cell, self._columns, count))
+            if position in self._latin1:
+                offsets, data = as_utf8(offsets, data)
             return _strings(kind, count, offsets, data, bitmap, nulls, position, origin)
         target = np.empty(count * (2 if code[r.RW_CODE] == r.ROW_DECIMAL else 1), np.int64)
         nulls = bodies.read_numbers(target, bitmap, octets, cells, cell, self._columns, code, count)

@@ -103,8 +103,14 @@ def header_at(files: Files, file: File, name: str, position: int, end: int, shif
 
     Raises: BinlogDamaged.
     """
+    data = files.pread(file, position, min(b.HEADER_BYTES, end - position))
+    return header_in(data, name, position, end, shift)
+
+
+def header_in(data: bytes, name: str, position: int, end: int, shift: int = 0) -> e.EventHeader:
+    """As `header_at`, of bytes read before. Raises: BinlogDamaged."""
     origin = Origin(name, position)
-    header = e.parse_header(files.pread(file, position, min(b.HEADER_BYTES, end - position)), origin)
+    header = e.parse_header(data, origin)
     if header.event_bytes > end - position:
         raise origin.damaged(f"claims {header.event_bytes} bytes, of which {end - position} are there")
     if header.end_position != position + shift + header.event_bytes & 0xFFFFFFFF:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from engine.layout import binlog as b
 from engine.schema import TableDefinition
+from replication.binlog.charsets import is_latin1, text_of
 from replication.binlog.cursor import Cursor, packed_length, packed_text
 from replication.binlog.types import MySqlType, is_sound, outgoing
 
@@ -122,8 +123,8 @@ def _bits_high_first(flags: Sequence[bool]) -> bytes:
 
 
 # --- reading ----------------------------------------------------------------------------------------
-def parse_table_map(cursor: Cursor) -> TableMap:
-    """The event of a body. Raises: BinlogDamaged."""
+def parse_table_map(cursor: Cursor, counts_years: bool = False) -> TableMap:
+    """The event of a body. counts_years: signs are told of YEAR columns too, as MariaDB does. Raises: BinlogDamaged."""
     low, high, flags = cursor.unpack(_TABLE)
     database = cursor.terminated(cursor.byte())
     table = cursor.terminated(cursor.byte())
@@ -142,15 +143,17 @@ def parse_table_map(cursor: Cursor) -> TableMap:
         types.append(mysql)
     bitmap = cursor.take((count + 7) // 8)
     columns = [MapColumn(mysql, bool(bitmap[place // 8] >> place % 8 & 1)) for place, mysql in enumerate(types)]
-    primary_key = _parse_optional(cursor, columns)
+    primary_key = _parse_optional(cursor, columns, counts_years)
     return TableMap(low | high << 32, database, table, tuple(columns), primary_key, flags)
 
 
-def _parse_optional(cursor: Cursor, columns: list[MapColumn]) -> tuple[int, ...]:
+def _parse_optional(cursor: Cursor, columns: list[MapColumn], counts_years: bool) -> tuple[int, ...]:
     """Put what the optional metadata says into the columns; returns the primary key."""
     key: tuple[int, ...] = ()
+    members: dict[int, tuple[bytes, ...]] = {}
     reals = [column.type.real_code for column in columns]
-    numeric = [place for place, column in enumerate(columns) if column.type.code in b.NUMERIC_TYPES]
+    signed = b.NUMERIC_TYPES | {b.TYPE_YEAR} if counts_years else b.NUMERIC_TYPES
+    numeric = [place for place, column in enumerate(columns) if column.type.code in signed]
     text = [place for place, code in enumerate(reals) if code in b.CHARACTER_TYPES]
     lists = [place for place, code in enumerate(reals) if code in (b.TYPE_ENUM, b.TYPE_SET)]
     while cursor.left:
@@ -172,13 +175,17 @@ def _parse_optional(cursor: Cursor, columns: list[MapColumn]) -> tuple[int, ...]
             wanted = b.TYPE_SET if tag == b.META_SET_MEMBERS else b.TYPE_ENUM
             for place in lists:
                 if reals[place] == wanted:
-                    _set(columns, place, members=_parse_members(value))
+                    members[place] = _parse_members(value)
         elif tag in (b.META_PRIMARY_KEY, b.META_PRIMARY_KEY_PREFIX):
             key = _parse_key(value, len(columns), tag == b.META_PRIMARY_KEY_PREFIX)
         else:
             continue  # geometry types, visibility, and what later releases add
         if value.left:
             raise cursor.origin.damaged(f"has {value.left} bytes too many in its metadata {tag}")
+    for place, texts in members.items():  # in the character set of their column, which may be told behind them
+        is_other = is_latin1(columns[place].type.collation)
+        decoded = [text_of(each) if is_other else Cursor(each, cursor.origin).text(len(each)) for each in texts]
+        _set(columns, place, members=tuple(decoded))
     return key
 
 
@@ -197,11 +204,11 @@ def _default_charset(value: Cursor, columns: list[MapColumn], places: Sequence[i
         _set(columns, places[number], collation=collation)
 
 
-def _parse_members(value: Cursor) -> tuple[str, ...]:
+def _parse_members(value: Cursor) -> tuple[bytes, ...]:
     count = value.length()
     if count > value.left:
         raise value.origin.damaged(f"has a list of {count} members in {value.left} bytes")
-    return tuple(value.text(value.length()) for _ in range(count))
+    return tuple(value.take(value.length()) for _ in range(count))
 
 
 def _parse_key(value: Cursor, columns: int, has_prefixes: bool) -> tuple[int, ...]:

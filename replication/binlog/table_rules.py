@@ -89,7 +89,12 @@ class TableRules:
         self._rows = rows
         self._rules: dict[int, TableRule] = {}
         self._plans: dict[tuple[int, int], TablePlans] = {}
-        self.options = BinlogOptions(
+
+    @property
+    def options(self) -> BinlogOptions:
+        """What binlog_type 0 means for a table that is set up now."""
+        values = self._values
+        return BinlogOptions(
             updated_only=values["log_updated_only"],
             update_as_write=values["log_update_as_write"],
             update_minimal=values["log_update_as_minimal"],

@@ -36,6 +36,7 @@ from engine.types import (
 from engine.types_base import ColumnType
 from engine.types_calendar import Calendar
 from engine.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from replication.binlog.charsets import is_latin1
 
 FRACTION_DIGITS = 6
 _LONG_LENGTH_BYTES = 4  # of LONGTEXT and LONGBLOB
@@ -268,6 +269,8 @@ def character_bytes(collation: int | None) -> int:
     plain = collation - _MARIADB_NO_PAD if _MARIADB_NO_PAD <= collation < 2 * _MARIADB_NO_PAD else collation
     if plain == b.COLLATION_BINARY:
         return 0
+    if is_latin1(plain):
+        return 1
     for known, size in ((_UTF8MB4, _UTF8MB4_BYTES), (_UTF8MB3, 3), (_ASCII, 1)):
         if plain in known:
             return size

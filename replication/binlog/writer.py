@@ -123,17 +123,20 @@ class BinlogWriter:
         self._written, self._sequence, self._unsynced = len(head), 0, 0
 
     def _end_file(self, last: e.Event) -> None:
-        """Durable: the whole file, and that it is whole, on return."""
+        """Durable: all transactions, and that the file is whole, on return."""
         end = self._written
         try:
             self._append(last)
             self._flush()
+            is_ended = True
         except StorageFull:
-            # The last event is a courtesy; without it the file ends at a transaction all the same.
+            # It ends at a transaction all the same, and is ended by the next opening.
             self._buffer = bytearray()
             self._files.truncate(self._file, end)
+            is_ended = False
         self._files.fdatasync(self._file)
-        end_use(self._files, self._file)
+        if is_ended:
+            end_use(self._files, self._file)
         self._files.close(self._file)
 
     def rotate(self) -> None:

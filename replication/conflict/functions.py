@@ -93,6 +93,11 @@ class Decision:
         """Whether it must be in the after-image."""
         return self.check in (Check.GREATER, Check.GREATEST)
 
+    @property
+    def needs_all_after(self) -> bool:
+        """Whether all columns must be in it."""
+        return self.check is Check.GREATEST
+
 
 IGNORED: Final = Handling()
 DISCARDED: Final = Handling(is_discard=True)

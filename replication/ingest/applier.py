@@ -99,6 +99,13 @@ class Applier:
         """Whether nothing waits to be applied."""
         return self._whole_place is None
 
+    def begin_in(self, file: str, created_s: int) -> None:
+        """Keep when the file was begun that the stream begins in, if the row of the source does not say yet."""
+        if created_s and not self.standing.file_created_s and file == self.standing.file:
+            standing = replace(self.standing, file_created_s=created_s)
+            standing.save(self._store)
+            self.standing = standing
+
     def step(self, step: Step) -> None:
         """Take a step.
 
@@ -203,7 +210,7 @@ class Applier:
         if (origin.file, origin.position) in self._skipped:
             steps = []
         else:
-            steps = schema.steps_of(step.text, step.database, self._wanted, origin)
+            steps = schema.steps_of(step.text, step.database, self._wanted, origin, self._store)
         if not steps:
             if step.place is not None:
                 self._commit(step.place, is_transaction=False)

@@ -54,3 +54,17 @@ def check_keys(tables: Iterable[tuple[str, bool]]) -> None:
             f"tables without primary key cannot be taken in: {names}; give them one, or leave them out with a filter",
             tables=tuple(without),
         )
+
+
+def check_engines(tables: Iterable[tuple[str, str, bool]]) -> None:
+    """`tables`: names, engines, and whether these have transactions. Raises: Unsupported naming those without, of whose
+    rows nobody can say at which position of the binlog they are.
+    """
+    without = sorted(f"{name} ({engine})" for name, engine, is_transactional in tables if not is_transactional)
+    if without:
+        names = ", ".join(without[:5]) + (" …" if len(without) > 5 else "")
+        raise Unsupported(
+            f"tables of an engine without transactions cannot be copied at a position: {names}; ALTER TABLE …"
+            " ENGINE=InnoDB at the source, or leave them out with a filter",
+            tables=tuple(without),
+        )

@@ -21,10 +21,12 @@ READ_BYTES = 256 << 10
 HEARTBEAT_S = 5
 SILENCES_MAX = 4  # heartbeats that may be missing
 POSITION_MAX = (1 << 32) - 1  # what a server can be asked for
-_LOST = (2002, 2003, 2006, 2013, 2014, 2026, 1053, 1927)
+# Connections lost, refused for the moment (1040, 1203), ended (1053, 1317, 1927, 3169); locks (1205, 1213).
+_LOST = (2002, 2003, 2006, 2013, 2014, 1053, 1927, 1040, 1203, 1317, 3169, 1205, 1213)
 _REFUSED_LOGIN = (1044, 1045, 1251, 1698, 2059)
 _NO_POSITION = (1236, 1220)
-_TABLE_CHANGED = 1412
+_NO_TLS = 2026
+_TABLE_CHANGED = (1412, 1146)
 _BOTH_WAYS = 2  # SHUT_RDWR
 
 Row = tuple[Any, ...]
@@ -54,11 +56,17 @@ def peer_error(address: Address, error: Exception) -> Error:
     where = address.shown
     if code in _REFUSED_LOGIN:
         return PeerUnauthenticated(f"{where} refuses {address.user!r}: {text}; give the user's password", code=code)
+    if code in _NO_POSITION and "same server_" in text:
+        return PeerRefused(f"another replica of {where} has this server id; give one of them another", code=code)
+    if code in _NO_POSITION and "max_allowed_packet" in text:
+        return PeerRefused(f"{where}: {text}; SET GLOBAL max_allowed_packet=1073741824 there", code=code)
     if code in _NO_POSITION:
         return PositionLost(f"{where} has no binlog from the position asked for: {text}; copy anew", code=code)
+    if code == _NO_TLS or "[SSL:" in text:
+        return PeerUnauthenticated(f"no TLS with {where}: {text}; see its certificate and --tls-ca", code=code)
     if code in _LOST or isinstance(error, OSError):
         return PeerTimeout(f"the connection to {where} is lost: {text}; see that the server runs", code=code)
-    if code == _TABLE_CHANGED:
+    if code in _TABLE_CHANGED:
         return TableChanged(f"{where}: {text}; the copy begins anew", code=code)
     if isinstance(error, RuntimeError) and "cryptography" in text:
         return Unsupported(f"{where} wants a password enciphered with RSA; use TLS, or install cryptography")
@@ -68,7 +76,7 @@ def peer_error(address: Address, error: Exception) -> Error:
 def _settings(address: Address, read_timeout_s: float) -> dict[str, Any]:
     made: dict[str, Any] = {
         "user": address.user,
-        "password": address.password,
+        "password": address.password.encode(),
         "charset": "utf8mb4",
         "connect_timeout": CONNECT_TIMEOUT_S,
         "read_timeout": read_timeout_s,
@@ -276,6 +284,7 @@ class BinlogStream:
             with suppress(*self._errors):
                 # Shut first: who waits in a read would not see that it is closed.
                 connection._sock.shutdown(_BOTH_WAYS)
+            with suppress(*self._errors):
                 connection._force_close()
         with suppress(*self._errors):
             self._reader.close()

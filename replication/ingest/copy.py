@@ -4,8 +4,8 @@ The rows are those of one consistent snapshot of the server. MariaDB says at whi
 MySQL server all tables are locked for the moment between snapshot and position. Values come as text, exact for every
 type, and are read column by column.
 
-A copy that is not whole is begun again: its tables are dropped, which nobody but the copy can have made, since a copy
-refuses to begin where one of them exists.
+A copy that is not whole is begun again: the tables it has named in the row of the source are dropped, which nobody but
+the copy can have made, since a copy refuses to begin where one of them exists.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from engine.types_base import ColumnType
 from engine.types_text import Binary, Char, LongText, VarBinary, VarChar
 from replication.ingest import schema, standing, text_rows
 from replication.ingest.address import Filter
+from replication.ingest.checks import check_engines
 from replication.ingest.client import Client
 from replication.ingest.standing import Standing
 from replication.sql.emit import name as quoted
@@ -32,10 +33,14 @@ if TYPE_CHECKING:
     from engine.store import Store
     from engine.transaction import Transaction
 
-_TABLES = """SELECT t.table_schema, t.table_name, EXISTS(SELECT 1 FROM information_schema.table_constraints c
-    WHERE c.table_schema = t.table_schema AND c.table_name = t.table_name AND c.constraint_type = 'PRIMARY KEY')
+# Of keys, not of constraints: these are shown to nobody who may only read.
+_TABLES = """SELECT t.table_schema, t.table_name, EXISTS(SELECT 1 FROM information_schema.statistics k
+    WHERE k.table_schema = t.table_schema AND k.table_name = t.table_name AND k.index_name = 'PRIMARY')
     FROM information_schema.tables t WHERE t.table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')
     ORDER BY t.table_schema, t.table_name"""
+_ENGINES = """SELECT t.table_schema, t.table_name, t.engine, e.transactions FROM information_schema.tables t
+    LEFT JOIN information_schema.engines e ON e.engine = t.engine
+    WHERE t.table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"""
 _COLUMNS = """SELECT column_name, data_type FROM information_schema.columns
     WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"""
 
@@ -44,6 +49,13 @@ def tables_of(client: Client, wanted: Filter) -> list[tuple[str, bool]]:
     """The wanted tables of a server, and whether each has a primary key. Raises: PeerError."""
     found = [(f"{_text(database)}.{_text(table)}", bool(has_key)) for database, table, has_key in client.rows(_TABLES)]
     return [(name, has_key) for name, has_key in found if wanted.wants(name)]
+
+
+def engines_of(client: Client, wanted: Filter) -> list[tuple[str, str, bool]]:
+    """The wanted tables of a server, the engine of each, and whether a snapshot holds for it. Raises: PeerError."""
+    found = [(f"{_text(row[0])}.{_text(row[1])}", _text(row[2]), row[3] is not None and _text(row[3]) == "YES")
+             for row in client.rows(_ENGINES)]  # fmt: skip
+    return [each for each in found if wanted.wants(each[0])]
 
 
 def _text(value: Any) -> str:
@@ -73,30 +85,33 @@ class Copy:
         self._client, self._db, self._store = client, db, store
         self._wanted, self._progress = wanted, progress
 
-    def run(self, begun: Standing, is_again: bool) -> Standing:
-        """Copy all wanted tables; returns the row of the source, from which the stream goes on. is_again: what stands
-        in the way is what an earlier try has left. Durable on return.
+    def run(self, begun: Standing) -> Standing:
+        """Copy all wanted tables; returns the row of the source, from which the stream goes on. begun: the row so far,
+        which names the tables an earlier try may have left. Durable on return.
 
         Raises: TableExists, Unsupported, ValueOutOfRange for what has no place in the store, PeerError.
         """
         at = self._snapshot()
         names = [name for name, _ in tables_of(self._client, self._wanted)]
+        check_engines(engines_of(self._client, self._wanted))
         made = [(name, *self._definition(name)) for name in names]
+        left = (begun.copied or "").splitlines()
         for name in names:
-            if name in self._store.tables and not is_again:
+            if name in self._store.tables and name not in left:
                 raise TableExists(
                     f"table {name} exists in the store; drop it, leave it out with a filter, or begin at a position",
                     table=name,
                 )
-        replace(begun, file=at[0], position=at[1]).save(self._store)
-        for name, definition, indexes in made:
+        replace(begun, file=at[0], position=at[1], copied="\n".join({*left, *names})).save(self._store)
+        for name in left:
             if name in self._store.tables:
                 self._db.drop_table(name)
+        for name, definition, indexes in made:
             self._db.create_table(name, definition.columns, definition.primary_key, definition.partition)
             self._rows(definition)
             for index in indexes:
                 self._db.create_index(name, index.name, index.columns, index.is_unique)
-        done = replace(begun, file=at[0], position=at[1], state=standing.STREAMING)
+        done = replace(begun, file=at[0], position=at[1], state=standing.STREAMING, copied=None)
         done.save(self._store)
         return done
 
@@ -191,7 +206,9 @@ def _array(kind: ColumnType, values: pa.Array, shown: str) -> pa.Array:
             return text.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind.arrow_type())
         if kind == Time:
             # Arrow reads no time of day; a TIME of another day, which the store has not, is refused too.
-            moment = pc.binary_join_element_wise(pa.scalar("1970-01-01", pa.large_string()), text, " ")
+            moment = pc.binary_join_element_wise(
+                pa.scalar("1970-01-01", pa.large_string()), text, pa.scalar(" ", pa.large_string())
+            )
             return moment.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind.arrow_type())
         assert kind in (Date, DateTime)
         return text.cast(kind.arrow_type())

@@ -12,7 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import PeerRefused, PeerTimeout, Retryable, SchemaInvalid, TableExists
+from engine.errors import (
+    MemoryExhausted,
+    PeerRefused,
+    PeerTimeout,
+    Retryable,
+    SchemaInvalid,
+    StorageFull,
+    TableExists,
+)
 from replication.ingest import copy, standing
 from replication.ingest.address import Address, Filter
 from replication.ingest.applier import Applier
@@ -90,9 +98,10 @@ class Ingest:
         """Take the source in until `stop`, or with `once` to the end of its binlog. Durable on return: all of it, as
         far as the store's durability goes.
 
-        A lost connection, and what is Retryable, is tried again for ever once a first connection was made. Raises:
-        PeerRefused, PeerUnauthenticated, PositionLost, Unsupported, BinlogDamaged, DuplicateKey, RowNotFound,
-        ValueOutOfRange, TableExists, StoreFailed; PeerTimeout if the server is not there at the first try.
+        A lost connection, and what is Retryable, is tried again for ever once a first connection was made; a store that
+        is full is not, for that needs somebody. Raises: MemoryExhausted, StorageFull, PeerRefused, PeerUnauthenticated,
+        PositionLost, Unsupported, BinlogDamaged, DuplicateKey, RowNotFound, ValueOutOfRange, TableExists, StoreFailed;
+        PeerTimeout if the server is not there at the first try.
         """
         attempt = 0
         is_known = False
@@ -107,7 +116,7 @@ class Ingest:
                     self._follow()
                     return
                 except (PeerTimeout, Retryable, TableChanged) as error:
-                    if not is_known:
+                    if not is_known or isinstance(error, (MemoryExhausted, StorageFull)):
                         raise
                     if self._stop.is_set():
                         return
@@ -181,7 +190,7 @@ class Ingest:
         if start == COPY:
             self._state = "copying"
             work = copy.Copy(client, self._db, self._store, options.wanted, self._count)
-            self._standing = work.run(Standing(self.source, server_id, "", 0, standing.COPYING), found is not None)
+            self._standing = work.run(found or Standing(self.source, server_id, "", 0, state=standing.COPYING))
             return
         if isinstance(start, tuple):
             file, position = start
@@ -209,7 +218,7 @@ class Ingest:
             if self._stop.is_set():
                 return
             self._state = "streaming"
-            self._apply(prefetch, TransactionReader(stream.file, at.position), applier)
+            self._apply(prefetch, TransactionReader(at.file, at.position, at.file_created_s), applier)
         finally:
             prefetch.close()
             applier.give_up()
@@ -221,6 +230,8 @@ class Ingest:
             if raw is None:
                 break
             step = reader.step(raw)
+            if not applier.standing.file_created_s and applier.is_idle:
+                applier.begin_in(reader.file, reader.created_s)
             if step is not None:
                 applier.step(step)
             self._seen_s = reader.timestamp_s

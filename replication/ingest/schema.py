@@ -26,6 +26,7 @@ from engine.types_base import ColumnType
 from engine.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
 from replication.binlog.errors import Origin
 from replication.ingest.address import Filter
+from replication.schema_statements import as_new
 from replication.sql import statements as s
 from replication.sql.literals import Literal, value_of
 from replication.sql.parse import parse
@@ -39,6 +40,12 @@ _NAME = r"(?:`((?:[^`]|``)+)`|([A-Za-z0-9_$]+))"
 _DROP_DATABASE = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+EXISTS\s+)?{_NAME}\s*\Z", re.IGNORECASE)
 _TRUNCATE = re.compile(
     rf"TRUNCATE\s+(?:TABLE\s+)?{_NAME}(?:\.{_NAME})?\s*(?:(?:NO)?WAIT(?:\s+\d+)?)?\s*\Z", re.IGNORECASE
+)
+# A statement about one table, or one sequence, which a server keeps as a table.
+_TABLE_NAMED = re.compile(
+    r"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?(?:TABLE|SEQUENCE)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
+    rf"{_NAME}(?:\.{_NAME})?(?![\s]*[,.])",
+    re.IGNORECASE,
 )
 # What changes no table of rows, or only one that nobody else sees.
 _HARMLESS = re.compile(
@@ -88,19 +95,29 @@ class DropDatabase(s.Statement):
     wanted: Filter
 
 
-def steps_of(text: str, database: str, wanted: Filter, origin: Origin) -> list[s.Statement]:
-    """What a statement changes of wanted tables, step by step.
+def steps_of(text: str, database: str, wanted: Filter, origin: Origin, store: Store | None = None) -> list[s.Statement]:
+    """What a statement changes of wanted tables, step by step. store: where CREATE TABLE … LIKE looks, which is the
+    same each time, since no other change comes between.
 
     Raises: Unsupported, naming file, position and statement.
     """
     if _HARMLESS.match(text):
         return []
     try:
-        return _steps(text, database, wanted)
+        return [each for step in _steps(text, database, wanted) for each in (_like(step, store) if store else [step])]
     except Rejected as error:
         if not _may_concern(text, database, wanted):
             return []
         raise refused(error, text, origin) from error
+
+
+def _like(step: s.Statement, store: Store) -> list[s.Statement]:
+    """CREATE TABLE … LIKE as the steps of a table with the other one's definition."""
+    if not isinstance(step, s.CreateLike):
+        return [step]
+    there = store.table(step.like).definition
+    made = replace(as_new(replace(there, name=step.table)), indexes=there.indexes)
+    return _split(s.CreateTable(made, step.may_exist), "")
 
 
 def refused(error: Rejected, text: str, origin: Origin) -> Unsupported:
@@ -136,6 +153,9 @@ def _unquoted(quoted: str | None, plain: str | None) -> str:
 
 def _may_concern(text: str, database: str, wanted: Filter) -> bool:
     """Whether a statement nobody understands may change a wanted table, as far as its words tell."""
+    if (named := _TABLE_NAMED.match(text)) and not re.search(r"\b(?:RENAME|LIKE|EXCHANGE)\b", text, re.IGNORECASE):
+        names = [_unquoted(named[at], named[at + 1]) for at in (1, 3) if named[at] or named[at + 1]]
+        return wanted.wants(".".join(names if len(names) > 1 else [database, *names]))
     if wanted.may_want_from(database):
         return True
     words = re.findall(r"[^\s`.,;()'\"]+", text)
@@ -277,7 +297,9 @@ def make(step: s.Statement, db: Schema, store: Store) -> None:
     elif isinstance(step, s.CreateIndex):
         db.create_index(step.table, step.index.name, step.index.columns, step.index.is_unique)
     elif isinstance(step, s.DropIndex):
-        db.drop_index(step.table, step.index)
+        # One over parts of values was never made here.
+        if any(index.name == step.index for index in store.table(step.table).definition.indexes):
+            db.drop_index(step.table, step.index)
     elif isinstance(step, s.AddPartition):
         db.add_partition(step.table, step.partition, _bound(step, store))
     elif isinstance(step, s.DropPartition):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from engine.errors import PeerRefused
 from engine.row_operations import get_committed, write
 from engine.schema import Column, TableDefinition
-from engine.types import Enum, Timestamp, UInt32, UInt64
+from engine.types import Enum, Text, Timestamp, UInt32, UInt64
 from engine.types_text import VarChar
 from replication.ingest.transactions import Place
 
@@ -35,11 +35,13 @@ INGEST_TABLE: Final = TableDefinition(
         Column("state", Enum(COPYING, STREAMING)),
         Column("file", VarChar(255)),
         Column("position", UInt64),
+        Column("file_created_s", UInt32),  # of the file, since 1970: another one of its name has another; 0: not known
         Column("step", UInt32),  # of the statement at the position, the one begun; 0: none
         Column("gtid", VarChar(255)),
         Column("transactions", UInt64),
         Column("changed_rows", UInt64),
         Column("committed", Timestamp, nullable=True),  # at the source
+        Column("copied", Text, nullable=True),  # tables a copy that is not whole may have made, a line each
     ),
     ("source",),
 )
@@ -54,12 +56,14 @@ class Standing:
     server_id: int
     file: str
     position: int
+    file_created_s: int = 0
     state: str = STREAMING
     step: int = 0
     gtid: str = ""
     transactions: int = 0
     changed_rows: int = 0
     committed: datetime | None = None
+    copied: str | None = None
 
     def behind(self, place: Place, transactions: int, rows: int) -> Standing:
         """The standing behind a place, so many transactions and rows later."""
@@ -68,6 +72,7 @@ class Standing:
             self,
             file=place.file,
             position=place.position,
+            file_created_s=place.created_s or (self.file_created_s if place.file == self.file else 0),
             step=0,
             gtid=place.gtid or self.gtid,
             transactions=self.transactions + transactions,

@@ -12,12 +12,13 @@ import zlib
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from engine.errors import Unsupported
+from engine.errors import PositionLost, Unsupported
 from engine.layout import binlog as b
 from replication.binlog import events as e
+from replication.binlog.cursor import Cursor
 from replication.binlog.errors import Origin
 from replication.binlog.reader import StatementMaps
-from replication.binlog.table_map import TableMap
+from replication.binlog.table_map import TableMap, parse_table_map
 
 _MARIADB_GTID = b.packer(b.MARIADB_GTID)
 _POSITION_BITS = 32
@@ -35,18 +36,24 @@ _REFUSED = {
     b.PARTIAL_UPDATE_ROWS: ("an update of parts of JSON", "set binlog_row_value_options='' at the source"),
     b.TRANSACTION_PAYLOAD_EVENT: ("a compressed transaction", "set binlog_transaction_compression=OFF at the source"),
     **dict.fromkeys(b.MARIADB_COMPRESSED, ("a compressed event", "set log_bin_compress=OFF at the source")),
+    **dict.fromkeys(b.LOAD_DATA_EVENTS, ("LOAD DATA as a statement", "set binlog_format=ROW at the source")),
 }
 
 
+# Written between transactions, some of them behind the last one: with them the position is where the binlog ends.
+_MARKS = (b.PREVIOUS_GTIDS_EVENT, 161, 163)
+
+
 class Place(NamedTuple):
-    """A position between transactions, the GTID of what ends there ("" if it has none), and when that was committed
-    (seconds since 1970, 0 if nobody says).
+    """A position between transactions, the GTID of what ends there ("" if it has none), and when that was committed and
+    the file begun (seconds since 1970, 0 if nobody says).
     """
 
     file: str
     position: int
     gtid: str = ""
     timestamp_s: int = 0
+    created_s: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,9 +102,12 @@ Step: TypeAlias = Change | Commit | Rollback | StatementText | Moved
 class TransactionReader:
     """Follows the events of a stream that begins between two transactions."""
 
-    def __init__(self, file: str, position: int) -> None:
+    def __init__(self, file: str, position: int, created_s: int = 0) -> None:
+        """created_s: when the file was begun as it was known before, 0 if it was not."""
         self.file, self.position = file, position
-        self._has_checksum = False
+        self.created_s = created_s
+        self._is_first_format = True
+        self._has_checksum = self._is_mariadb = False
         self.timestamp_s = 0  # of the newest event that has one
         self._is_open = False
         self._gtid = ""
@@ -108,14 +118,14 @@ class TransactionReader:
         """What the next event means, None if nothing. Raises: BinlogDamaged, Unsupported, LimitExceeded."""
         origin = Origin(self.file, self.position)
         header = e.parse_header(raw, origin)
-        if header.type in (b.ROTATE_EVENT, b.HEARTBEAT_EVENT):
+        if header.type in (b.ROTATE_EVENT, b.HEARTBEAT_EVENT, b.HEARTBEAT_V2_EVENT):
             return self._rotate(raw, header, origin) if header.type == b.ROTATE_EVENT else None
-        if header.type in _REFUSED:
-            what, hint = _REFUSED[header.type]
-            raise _refused(origin, what, hint)
+        refused = _REFUSED.get(header.type)
+        if refused is not None:
+            raise _refused(origin, *refused)
         event = self._parse(raw, header, origin)
         if isinstance(event, e.FormatDescription):
-            self._has_checksum = event.checksum == b.CHECKSUM_CRC32
+            self._described(event, header, origin)
         self._advance(header)
         self.timestamp_s = header.timestamp_s or self.timestamp_s
         self._maps.step(event)
@@ -129,8 +139,27 @@ class TransactionReader:
             return Commit(self._ended(header))
         if isinstance(event, e.Incident):
             raise _refused(origin, f"that events were lost ({event.message})", "copy the tables anew")
+        if isinstance(event, e.Other) and not header.flags & b.FLAG_IGNORABLE:
+            if event.type not in b.IDLE_EVENTS and event.type != b.MARIADB_GTID_EVENT:
+                raise _refused(origin, f"an event of type {event.type}", "copy the tables anew from behind it")
+        if header.type in _MARKS and not self._is_open:
+            return Moved(Place(self.file, self.position, "", header.timestamp_s, self.created_s))
         self._begin(event, origin)
         return None
+
+    def _described(self, event: e.FormatDescription, header: e.EventHeader, origin: Origin) -> None:
+        """A file's own description comes first, from wherever in it the stream begins."""
+        self._has_checksum = event.checksum == b.CHECKSUM_CRC32
+        self._is_mariadb = b"MariaDB" in event.server_version
+        is_first, self._is_first_format = self._is_first_format, False
+        if is_first and self.created_s and header.timestamp_s != self.created_s:
+            raise PositionLost(
+                f"{self.file} at the source is another file than the one it was: its binlog was reset (RESET MASTER) or"
+                " it is another server; copy anew, under another name or into another store",
+                file=self.file,
+                position=origin.position,
+            )
+        self.created_s = header.timestamp_s
 
     def _advance(self, header: e.EventHeader) -> None:
         """Go behind an event; what the server made up for this stream has no place in the file."""
@@ -146,10 +175,13 @@ class TransactionReader:
         event = e.parse(raw, origin, zlib.crc32(raw[: -b.CHECKSUM_BYTES]) == stored)[1]
         assert isinstance(event, e.Rotate)
         was_open, self._is_open = self._is_open, False
+        if event.name != self.file:
+            self.created_s = 0  # as its description will say
         self.file, self.position = event.name, event.position
         self._maps = StatementMaps()
         # A server that crashed leaves the beginning of a transaction at the end of a file, and has undone it.
-        return (Rollback if was_open else Moved)(Place(event.name, event.position, "", header.timestamp_s))
+        place = Place(event.name, event.position, "", header.timestamp_s, self.created_s)
+        return Rollback(place) if was_open else Moved(place)
 
     def _parse(self, raw: bytes, header: e.EventHeader, origin: Origin) -> e.Event:
         if header.type != b.TABLE_MAP_EVENT:
@@ -158,7 +190,7 @@ class TransactionReader:
         body = bytes(e.verify(raw, origin, self._has_checksum)[1])
         event = self._parsed.get(body)
         if event is None:
-            event = e.parse(raw, origin, self._has_checksum)[1]
+            event = parse_table_map(Cursor(body, origin), self._is_mariadb)
             if len(self._parsed) >= _MAPS_MAX:
                 self._parsed.clear()
             self._parsed[body] = event
@@ -181,7 +213,7 @@ class TransactionReader:
         self._is_open = False
         gtid = self._gtid.replace("%d", str(header.server_id))
         self._gtid = ""
-        return Place(self.file, self.position, gtid, header.timestamp_s)
+        return Place(self.file, self.position, gtid, header.timestamp_s, self.created_s)
 
     def _query(self, query: e.Query, header: e.EventHeader, origin: Origin) -> Step | None:
         text = _COMMENTS.sub("", query.statement, count=1).rstrip("; \n")

@@ -8,13 +8,15 @@ heartbeats ends it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from engine.errors import EpochGap, FrameRejected, PeerError, PeerTimeout
 from engine.layout.frame import (
     FRAME_ACKNOWLEDGE,
     FRAME_BYE,
+    FRAME_COPIED,
+    FRAME_COPY,
     FRAME_ERROR,
     FRAME_EVENTS,
     FRAME_HEARTBEAT,
@@ -27,6 +29,8 @@ from replication.protocol.messages import Acknowledge, Events, Heartbeat, Positi
 
 CHUNK_BYTES = 256 << 10
 SILENT_HEARTBEATS = 5
+COPY_SILENT_SECONDS = 600.0  # while a copy is made: rows are inserted, indexes built
+LOCATE_SILENT_SECONDS = 600.0  # until a source has found the place, for which it may read all of its binlog
 
 
 class Binlog(Protocol):
@@ -48,6 +52,10 @@ class Binlog(Protocol):
 
     def settings(self) -> Settings:
         """The conflict functions of the source."""
+        ...
+
+    def copy(self, request: bytes) -> Iterator[bytes]:
+        """The pieces of a first copy. Raises: PeerError."""
         ...
 
     def close(self) -> None:
@@ -101,6 +109,7 @@ class SourceSession:
         self._binlog = binlog
         self._writer = writer
         self._start: Start | None = None
+        self._copy: Iterator[bytes] | None = None
         self._at: Position | None = None
         self._sent_bytes = 0
         self._taken_bytes = 0
@@ -110,7 +119,7 @@ class SourceSession:
     @property
     def due_at(self) -> float:
         """When `pump` must be called again though nothing happened."""
-        return self._spoke_at + self._heartbeat_s
+        return self._spoke_at + (self._heartbeat_s if self._copy is None else COPY_SILENT_SECONDS)
 
     @property
     def _heartbeat_s(self) -> float:
@@ -136,7 +145,9 @@ class SourceSession:
             return Step([], goes_on=False)
         if frame.kind == FRAME_ERROR:
             raise refusal_of(frame.payload)
-        if frame.kind == FRAME_START and self._start is None:
+        if frame.kind == FRAME_COPY and self._start is None:
+            return self._copied(frame.payload, now)
+        if frame.kind == FRAME_START and self._start is None and self._copy is None:
             start = Start.unpack(frame.payload)
             self._at = self._binlog.locate(start)
             self._start = start
@@ -149,6 +160,19 @@ class SourceSession:
             self._acknowledged(Acknowledge.unpack(frame.payload))
             return Step([])
         raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a session", kind=frame.kind)
+
+    def heard(self, now: float) -> None:
+        """The replica is there: bytes of it wait to be read."""
+        self._heard_at = now
+
+    def _copied(self, request: bytes, now: float) -> Step:
+        if self._copy is None:
+            self._copy = self._binlog.copy(request)
+        piece = next(self._copy, None)
+        if piece is None:
+            raise FrameRejected("a piece of a copy was asked for behind its end")
+        self._spoke_at = now
+        return Step([self._writer.frame(FRAME_COPIED, piece)])
 
     def _acknowledged(self, news: Acknowledge) -> None:
         if not self._taken_bytes <= news.taken_bytes <= self._sent_bytes:
@@ -166,6 +190,8 @@ class SourceSession:
 
         Raises: PeerTimeout, PositionLost.
         """
+        if self._copy is not None and now - self._heard_at <= COPY_SILENT_SECONDS:
+            return Step([])
         if now - self._heard_at > SILENT_HEARTBEATS * self._heartbeat_s:
             raise PeerTimeout(f"the replica has been silent for {now - self._heard_at:.1f} s; it may connect again")
         frames = []
@@ -204,6 +230,7 @@ class ReplicaSession:
         self._told_applied = 0
         self._heard_at = now
         self._spoke_at = now
+        self._is_answered = False
 
     def begin(self) -> bytes:
         """The first frame."""
@@ -214,6 +241,10 @@ class ReplicaSession:
         """When `pump` must be called again though nothing happened."""
         return self._spoke_at + self._start.heartbeat_ms / 1_000
 
+    def heard(self, now: float) -> None:
+        """The source is there: bytes of it wait to be read."""
+        self._heard_at = now
+
     @property
     def must_acknowledge(self) -> bool:
         """Whether so much came that the source may soon wait for a word."""
@@ -222,6 +253,7 @@ class ReplicaSession:
     def receive(self, frame: Frame, now: float) -> Step:
         """A frame of the source. Raises: PeerError; send `farewell` of it."""
         self._heard_at = now
+        self._is_answered = True
         if frame.kind == FRAME_BYE:
             return Step([], goes_on=False)
         if frame.kind == FRAME_ERROR:
@@ -254,7 +286,10 @@ class ReplicaSession:
         """Make safe what came since the last call, and acknowledge it; or a sign of life. Call when nothing more lies
         in the socket: many events then share a sync. Raises: PeerTimeout, StoreFailed.
         """
-        if now - self._heard_at > SILENT_HEARTBEATS * self._start.heartbeat_ms / 1_000:
+        patience_s = LOCATE_SILENT_SECONDS
+        if self._is_answered:
+            patience_s = SILENT_HEARTBEATS * self._start.heartbeat_ms / 1_000
+        if now - self._heard_at > patience_s:
             raise PeerTimeout(f"the source has been silent for {now - self._heard_at:.1f} s; connect again")
         applied = max(self._relay.applied_epoch, self._told_applied)
         if self._taken_bytes == self._told_bytes and applied == self._told_applied and now < self.due_at:

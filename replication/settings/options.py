@@ -65,14 +65,14 @@ OPTIONS: Final = (
     Option("log_rows", bool, True, _S, Effect.EPOCH, "off: the binlog has schema statements only"),
     Option("sync_binlog", int, 1, _S, Effect.AT_ONCE, "sync after so many epochs; 0: never", 0, 1 << 31),
     Option("binlog_cache_size", _SIZE, "1 MiB", _S, Effect.EPOCH, "memory for one epoch", 4 << 10, 1 << 40),
-    Option("max_binlog_size", _SIZE, "1 GiB", _S, Effect.ROTATION, "size a file is left at", 4 << 10, 1 << 30),
+    Option("max_binlog_size", _SIZE, "1 GiB", _S, Effect.AT_ONCE, "size a file is left at", 4 << 10, 1 << 30),
     Option("binlog_expire_s", int, 2_592_000, _S, Effect.ROTATION, "age files are purged at; 0: never", 0, 1 << 32),
     Option("log_updated_only", bool, True, _S, Effect.SET_UP, "images hold key and changed columns only"),
     Option("log_update_as_write", bool, True, _S, Effect.SET_UP, "updates are logged as writes"),
     Option("log_update_as_minimal", bool, False, _S, Effect.SET_UP, "updates have minimal images"),
     Option("log_apply_status", bool, False, _S, Effect.EPOCH, "positions applied from a source are logged"),
     Option("log_orig", bool, False, _S, Effect.EPOCH, "ndb_binlog_index tells origins"),
-    Option("log_binlog_index", bool, True, _S, Effect.EPOCH, "ndb_binlog_index is written"),
+    Option("log_binlog_index", bool, True, _S, Effect.OPEN, "ndb_binlog_index is written"),
     Option("log_transaction_id", bool, False, _S, Effect.EPOCH, "row events carry transaction ids"),
     Option("log_empty_epochs", bool, False, _S, Effect.EPOCH, "epochs without logged rows are written"),
     Option("log_empty_update", bool, False, _S, Effect.EPOCH, "updates that change nothing are logged"),
@@ -81,7 +81,7 @@ OPTIONS: Final = (
     Option("log_bin_use_v1_row_events", bool, False, _S, Effect.ROTATION, "row events without transaction ids"),
     Option("row_slice_count", int, 1, _S, Effect.SET_UP, "slices the rows of a table are logged in", 1, 1 << 16),
     Option("row_slice_id", int, 0, _S, Effect.SET_UP, "slice this site logs", 0, (1 << 16) - 1),
-    Option("extra_logging", int, 1, _S, Effect.AT_ONCE, "how much is told in the log", 0, 99),
+    Option("extra_logging", int, 1, _S, Effect.AT_ONCE, "told in the log: 1 files, 2 epochs", 0, 99),
     Option("conflict_role", Role, Role.NONE, _S, Effect.AT_ONCE, "role for NDB$EPOCH2; the applier must be stopped"),
     Option("ignore_server_ids", _IDS, (), _C, Effect.START, "servers whose events are skipped"),
     Option("skip_start", bool, False, _C, Effect.OPEN, "the channel is not started with the store"),
@@ -95,6 +95,7 @@ OPTIONS: Final = (
 BY_NAME: Final = {option.name: option for option in OPTIONS}
 # Those a store is opened with; the others are given to channels.
 OF_STORE: Final = tuple(option.name for option in OPTIONS if option.scope is not Scope.CHANNEL)
+OF_BINLOG: Final = OF_STORE[OF_STORE.index("log_bin") : OF_STORE.index("extra_logging") + 1]
 
 
 class OpenKeywords(OptionKeywords, total=False):

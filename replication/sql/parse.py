@@ -6,8 +6,8 @@ A statement of another Tidemark carries its definition in a comment, which is be
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
 from engine.errors import Rejected, Unsupported
 from engine.index_definition import IndexDefinition
@@ -15,14 +15,16 @@ from engine.partition import HashPartition, KeyPartition, LinearHash, ListPartit
 from engine.schema import ABSENT, Column, TableDefinition
 from engine.types_base import ColumnType
 from replication.sql import statements as s
-from replication.sql.column_types import KNOWN, from_sql
-from replication.sql.literals import MOST, NULL, Literal, value_of
-from replication.sql.tokens import END, HEX, NAME, NUMBER, SIGN, STRING, WORD, Token, our_note, tokens
+from replication.sql.column_reader import CHARSETS, CONSTRAINTS, ColumnReader
+from replication.sql.literals import MOST, Literal, value_of
+from replication.sql.tokens import END, our_note
 
-T = TypeVar("T")
-# Behind a column's type or definition, with no meaning here.
-_CHARSETS = ("CHARACTER", "CHARSET", "COLLATE", "ASCII", "UNICODE")
 _TABLE_END = ("PARTITION",)
+# What ALTER TABLE says of how a server keeps a table, each with a value.
+_OPTIONS = (
+    *("ALGORITHM", "LOCK", "ENGINE", "AUTO_INCREMENT", "COMMENT", "ROW_FORMAT", "KEY_BLOCK_SIZE", "CHECKSUM"),
+    *("STATS_PERSISTENT", "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS"),
+)
 
 
 def parse(sql: str, database: str) -> list[s.Statement]:
@@ -35,104 +37,14 @@ def parse(sql: str, database: str) -> list[s.Statement]:
         raise Unsupported(f"{error} (in {sql[:80]!r})", statement=sql[:200]) from error
 
 
-class _Parser:
-    def __init__(self, sql: str, database: str) -> None:
-        self.sql = sql
-        self.database = database
-        self.tokens = list(tokens(sql))
-        self.at = 0
-
-    # --- tokens ------------------------------------------------------------------------------------
-    @property
-    def next(self) -> Token:
-        return self.tokens[self.at]
-
-    def wrong(self) -> Unsupported:
-        rest = self.sql[self.next.at : self.next.at + 60]
-        return Unsupported(
-            f"a schema change that is not replicated, at {rest!r}: make it at each site", sql=self.sql[:200]
-        )
-
-    def take(self) -> Token:
-        found = self.next
-        self.at += 1 if found.kind != END else 0
-        return found
-
-    def has(self, *words: str) -> bool:
-        """Take these words or signs if they come next."""
-        following = self.tokens[self.at : self.at + len(words)]
-        if len(following) == len(words) and all(
-            token.text == word and token.kind in (WORD, SIGN) for token, word in zip(following, words, strict=True)
-        ):
-            self.at += len(words)
-            return True
-        return False
-
-    def has_one(self, *words: str) -> str | None:
-        """Take one of these words if it comes next."""
-        return next((word for word in words if self.has(word)), None)
-
-    def must(self, *words: str) -> None:
-        if not self.has(*words):
-            raise self.wrong()
-
-    def name(self) -> str:
-        token = self.take()
-        if token.kind == NAME:
-            return token.text
-        if token.kind == WORD:
-            return self.sql[token.at : token.at + len(token.text)]
-        self.at -= 1
-        raise self.wrong()
-
-    def table(self) -> str:
-        first = self.name()
-        return f"{first}.{self.name()}" if self.has(".") else f"{self.database}.{first}"
-
-    def string(self) -> str:
-        token = self.take()
-        if token.kind != STRING:
-            self.at -= 1
-            raise self.wrong()
-        return token.text
-
-    def in_parentheses(self, item: Callable[[], T]) -> list[T]:
-        self.must("(")
-        items: list[T] = []
-        if not self.has(")"):
-            items.append(item())
-            while self.has(","):
-                items.append(item())
-            self.must(")")
-        return items
-
-    def skip_parentheses(self) -> None:
-        depth = 0
-        while True:
-            token = self.take()
-            if token.kind == END:
-                raise self.wrong()
-            depth += (token.text == "(") - (token.text == ")") if token.kind == SIGN else 0
-            if depth == 0:
-                return
-
-    def literal(self) -> Literal:
-        sign = self.has_one("-", "+")
-        token = self.take()
-        if token.kind == NUMBER:
-            return Literal(NUMBER, ("-" if sign == "-" else "") + token.text)
-        if sign is None and token.kind in (STRING, HEX):
-            return Literal(token.kind, token.text)
-        if sign is None and token.kind == WORD and token.text in ("NULL", "TRUE", "FALSE", "MAXVALUE"):
-            kinds = {"NULL": Literal(NULL, ""), "MAXVALUE": Literal(MOST, "")}
-            return kinds.get(token.text, Literal(NUMBER, str(int(token.text == "TRUE"))))
-        self.at -= 1
-        raise self.wrong()
-
+class _Parser(ColumnReader):
     # --- statements --------------------------------------------------------------------------------
     def statement(self) -> list[s.Statement]:
         if self.has("CREATE", "TABLE"):
             made: list[s.Statement] = [self.create_table()]
+        elif self.has("CREATE", "OR", "REPLACE", "TABLE"):
+            created = self.create_table()
+            made = [s.DropTable(_created(created), may_be_missing=True), created]
         elif self.has("DROP", "TABLE"):
             made = self.drop_tables()
         elif self.has("RENAME", "TABLE"):
@@ -172,27 +84,23 @@ class _Parser:
 
     def create_index(self, is_unique: bool) -> s.Statement:
         index = self.name()
+        if self.has("USING"):
+            self.take()
         self.must("ON")
         table = self.table()
-        return s.CreateIndex(table, IndexDefinition(index, tuple(self.key_columns()), is_unique))
-
-    def key_columns(self) -> list[str]:
-        def column() -> str:
-            found = self.name()
-            if self.next.text == "(":
-                raise self.wrong()  # an index over the beginnings of values
-            self.has_one("ASC", "DESC")
-            return found
-
-        columns = self.in_parentheses(column)
-        while self.has("USING"):
-            self.take()
-        return columns
+        columns = self.key_columns()
+        while self.next.text in ("ALGORITHM", "LOCK"):
+            self.option()
+        return s.CreateIndex(table, IndexDefinition(index, columns, is_unique)) if columns else s.Nothing(self.sql)
 
     # --- create ------------------------------------------------------------------------------------
     def create_table(self) -> s.Statement:
         may_exist = self.has("IF", "NOT", "EXISTS")
         table = self.table()
+        if self.has("LIKE") or self.has("(", "LIKE"):
+            like = s.CreateLike(table, self.table(), may_exist)
+            self.has(")")
+            return like
         note = our_note(self.sql)
         if note is not None:
             self.at = len(self.tokens) - 1
@@ -204,6 +112,12 @@ class _Parser:
         keys: list[tuple[str, IndexDefinition]] = []
         self.in_parentheses(lambda: self.create_item(columns, keys))
         while self.next.kind != END and self.next.text not in (*_TABLE_END, ";"):
+            if self.next.text == "SELECT":
+                raise self.wrong()
+            if self.has("WITH", "SYSTEM", "VERSIONING"):
+                raise Unsupported(
+                    f"table {table} is WITH SYSTEM VERSIONING: its history is not replicated", table=table
+                )
             self.take()  # ENGINE=, CHARSET=, COMMENT= and their like
         primary = next((key for kind, key in keys if kind == "PRIMARY"), None)
         if primary is None:
@@ -211,106 +125,22 @@ class _Parser:
         types = {each.name: each.type for each in columns}
         partition = self.partition(types) if self.has("PARTITION", "BY") else None
         columns = [_not_null(each) if each.name in primary.columns else each for each in columns]
-        indexes = tuple(key for kind, key in keys if kind != "PRIMARY")
+        indexes = _named([key for kind, key in keys if kind != "PRIMARY"])
         definition = TableDefinition(
             0, 1, table, tuple(columns), primary.columns, partition or HashPartition(), indexes=indexes
         )
         return s.CreateTable(definition, may_exist)
 
     def create_item(self, columns: list[Column], keys: list[tuple[str, IndexDefinition]]) -> None:
-        constraint = None
-        if self.has("CONSTRAINT") and self.next.text not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
-            constraint = self.name()
-        if self.has("PRIMARY", "KEY"):
-            keys.append(("PRIMARY", IndexDefinition("PRIMARY", tuple(self.key_columns()))))
-        elif self.has("UNIQUE"):
-            self.has_one("KEY", "INDEX")
-            keys.append(("UNIQUE", self.key_definition(constraint, True)))
-        elif self.has_one("KEY", "INDEX"):
-            keys.append(("KEY", self.key_definition(None, False)))
-        else:
-            column, mark = self.column()
-            columns.append(column)
-            if mark is not None:
-                keys.append((mark, IndexDefinition(column.name, (column.name,), mark == "UNIQUE")))
-
-    def key_definition(self, constraint: str | None, is_unique: bool) -> IndexDefinition:
-        index = constraint if self.next.text == "(" else self.name()
-        columns = self.key_columns()
-        return IndexDefinition(index or columns[0], tuple(columns), is_unique)
-
-    def column(self) -> tuple[Column, str | None]:
-        """A column, and PRIMARY or UNIQUE if it says so of itself."""
-        name = self.name()
-        kind = self.column_type()
-        nullable, default, mark = True, ABSENT, None
-        while True:
-            if self.has("NOT", "NULL"):
-                nullable = False
-            elif self.has("NULL") or self.has("AUTO_INCREMENT") or self.has_one("VISIBLE", "INVISIBLE", "STORED"):
-                pass
-            elif self.has("DEFAULT"):
-                default = self.default(kind)
-            elif self.has("ON", "UPDATE"):
-                self.now()
-            elif self.has("PRIMARY", "KEY") or self.has("KEY"):
-                mark = "PRIMARY"
-            elif self.has("UNIQUE"):
-                self.has("KEY")
-                mark = "UNIQUE"
-            elif self.has("COMMENT"):
-                self.string()
-            elif not self.charset():
-                break
-        if default is None and not nullable:
-            default = ABSENT
-        return Column(name, kind, nullable, default), mark
-
-    def charset(self) -> bool:
-        found = self.has_one(*_CHARSETS)
-        if found in ("CHARACTER", "CHARSET", "COLLATE"):
-            self.has("SET")
-            self.has("=")
-            self.take()
-        return found is not None
-
-    def column_type(self) -> ColumnType:
-        token = self.take()
-        if token.kind != WORD or token.text not in KNOWN:
-            self.at -= 1
-            raise self.wrong()
-        numbers: list[int] = []
-        members: list[str] = []
-        if self.next.text == "(":
-            if token.text in ("ENUM", "SET"):
-                members = self.in_parentheses(self.string)
-            else:
-                numbers = self.in_parentheses(self.number)
-        self.has("PRECISION")
-        is_unsigned = False
-        while word := self.has_one("UNSIGNED", "SIGNED", "ZEROFILL", "VARYING"):
-            is_unsigned |= word in ("UNSIGNED", "ZEROFILL")
-        return from_sql(token.text, tuple(numbers), tuple(members), is_unsigned)
-
-    def number(self) -> int:
-        token = self.take()
-        if token.kind != NUMBER or not token.text.isdigit():
-            self.at -= 1
-            raise self.wrong()
-        return int(token.text)
-
-    def default(self, kind: ColumnType) -> Any:
-        """A default; ABSENT for the time of day, which the source has put into every row it sends."""
-        if self.next.text in ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP"):
-            self.now()
-            return ABSENT
-        return value_of(kind, self.literal())
-
-    def now(self) -> None:
-        if not self.has_one("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP"):
-            raise self.wrong()
-        if self.next.text == "(":
-            self.skip_parentheses()
+        if self.next.text in CONSTRAINTS:
+            found = self.constraint()
+            if found is not None:
+                keys.append(found)
+            return
+        column, mark = self.column()
+        columns.append(column)
+        if mark is not None:
+            keys.append((mark, IndexDefinition(column.name, (column.name,), mark == "UNIQUE")))
 
     # --- partitions --------------------------------------------------------------------------------
     def partition(self, types: dict[str, ColumnType]) -> Partition:
@@ -371,14 +201,31 @@ class _Parser:
 
     def alterations(self, table: str) -> list[s.Statement]:
         made: list[s.Statement] = []
-        while not made or self.has(","):
+        self.has_one("NOWAIT")
+        while not made or self.has(",") or self.next.text in _OPTIONS:
             change = self.alteration(table)
             made.append(change)
             if isinstance(change, s.RenameTable):
                 table = change.to
         return made
 
+    def option(self) -> s.Statement:
+        """What changes no row, and no column."""
+        is_conversion = self.has("CONVERT", "TO")
+        if is_conversion or self.has("DEFAULT") or self.next.text in CHARSETS:
+            while self.charset():
+                pass
+            if is_conversion and self.may_lose_text:
+                raise Unsupported("what text becomes in a smaller character set is not known here")
+        elif not self.has("FORCE") and not (self.has_one("ENABLE", "DISABLE") and self.has("KEYS")):
+            self.take()
+            self.has("=")
+            self.take()
+        return s.Nothing(self.sql)
+
     def alteration(self, table: str) -> s.Statement:
+        if self.next.text in (*_OPTIONS, *CHARSETS, "CONVERT", "DEFAULT", "FORCE", "ENABLE", "DISABLE"):
+            return self.option()
         if self.has("ADD"):
             return self.addition(table)
         if self.has("DROP"):
@@ -388,16 +235,13 @@ class _Parser:
         if self.has("CHANGE"):
             self.has("COLUMN")
             before = self.name()
-            column, _ = self.column()
-            self.placed()
+            column = self.changed()
             if column.name != before:
                 raise Unsupported(f"CHANGE renames {table}.{before} and gives its type anew; rename and modify apart")
             return s.ChangeColumn(table, column)
         if self.has("MODIFY"):
             self.has("COLUMN")
-            column, _ = self.column()
-            self.placed()
-            return s.ChangeColumn(table, column)
+            return s.ChangeColumn(table, self.changed())
         if self.has("ALTER"):
             self.has("COLUMN")
             name = self.name()
@@ -407,6 +251,13 @@ class _Parser:
             return s.SetDefault(table, name, self.literal())
         raise self.wrong()
 
+    def changed(self) -> Column:
+        column, _ = self.column()
+        if self.is_computed or self.may_lose_text:
+            raise Unsupported(f"what the server has made of the values of {column.name} is not known here")
+        self.placed()
+        return column
+
     def addition(self, table: str) -> s.Statement:
         if self.has("PARTITION"):
             added = self.in_parentheses(self.one_partition)
@@ -414,13 +265,17 @@ class _Parser:
                 raise Unsupported(f"ALTER TABLE {table} adds {len(added)} partitions; add one at a time")
             ((name, bound),) = added
             return s.AddPartition(table, name, bound)
-        unique = self.has("UNIQUE")
-        if self.has_one("INDEX", "KEY") or unique:
-            return s.CreateIndex(table, self.key_definition(None, unique))
+        if self.next.text in CONSTRAINTS:
+            found = self.constraint()
+            if found is not None and found[0] == "PRIMARY":
+                raise Unsupported(f"the primary key of {table} is made anew; copy the table anew")
+            return s.Nothing(self.sql) if found is None else s.CreateIndex(table, found[1])
         self.has("COLUMN")
         column, mark = self.column()
         if mark is not None:
             raise self.wrong()
+        if self.is_computed:
+            raise Unsupported(f"what the server has computed for {table}.{column.name} of its rows is not known here")
         self.placed()
         return s.AddColumn(table, column)
 
@@ -434,7 +289,10 @@ class _Parser:
     def removal(self, table: str) -> s.Statement:
         if self.has("PARTITION"):
             return s.DropPartition(table, self.name())
-        if self.has_one("INDEX", "KEY"):
+        if self.has("FOREIGN", "KEY") or self.has("CHECK"):
+            self.name()
+            return s.Nothing(self.sql)
+        if self.has_one("INDEX", "KEY", "CONSTRAINT"):
             return s.DropIndex(table, self.name())
         self.has("COLUMN")
         return s.DropColumn(table, self.name())
@@ -448,6 +306,21 @@ class _Parser:
             raise self.wrong()
         self.has_one("TO", "AS", "=")
         return s.RenameTable(table, self.table())
+
+
+def _created(statement: s.Statement) -> str:
+    return statement.definition.name if isinstance(statement, s.CreateTable) else getattr(statement, "table", "")
+
+
+def _named(indexes: list[IndexDefinition]) -> tuple[IndexDefinition, ...]:
+    """Indexes, those that share a name numbered as a server does it."""
+    made: dict[str, IndexDefinition] = {}
+    for index in indexes:
+        name, number = index.name, 2
+        while name in made:
+            name, number = f"{index.name}_{number}", number + 1
+        made[name] = replace(index, name=name)
+    return tuple(made.values())
 
 
 def _not_null(column: Column) -> Column:

@@ -33,6 +33,14 @@ class CreateTable(Statement):
 
 
 @dataclass(frozen=True)
+class CreateLike(TableChange):
+    """A new table, empty, with the columns and indexes of another one."""
+
+    like: str
+    may_exist: bool = False
+
+
+@dataclass(frozen=True)
 class DropTable(Statement):
     """A table goes."""
 

@@ -1,4 +1,4 @@
-"""`log_exclusive_reads` on real stores: rows read with an exclusive lock travel, and conflict, however they were found."""
+"""`log_exclusive_reads` on real stores: rows read with an exclusive lock travel, and conflict."""
 
 from __future__ import annotations
 
@@ -54,7 +54,12 @@ def pair() -> Iterator[dict[str, StoreSite]]:
         "ndb_replication": {"A": settings(1, "NDB$EPOCH_TRANS()"), "B": settings(3, None)},
         "exceptions_tables": {
             "A": [
-                {"for": name, "name": name + "$EX", "columns": head + _IMAGES, "pk": [each["name"] for each in head[:4]]}
+                {
+                    "for": name,
+                    "name": name + "$EX",
+                    "columns": head + _IMAGES,
+                    "pk": [each["name"] for each in head[:4]],
+                }
                 for name in ("t1", "t2")
             ]
         },

@@ -223,8 +223,12 @@ def _part(row: ModelRow | None, names: tuple[str, ...] | None) -> Values | None:
     return None if names is None or row is None else {name: row.values[name] for name in names}
 
 
-def row_of(definition: TableDefinition, given: Mapping[str, Any]) -> Values:
-    """A new row from the columns an event brings."""
+def row_of(definition: TableDefinition, given: Mapping[str, Any]) -> Values | None:
+    """A new row from the columns an event brings; None if one is missing that there must be."""
+    if any(
+        not column.nullable and not column.has_default and column.name not in given for column in definition.columns
+    ):
+        return None
     return {
         column.name: given.get(column.name, None if column.missing is ABSENT else column.missing)
         for column in definition.columns

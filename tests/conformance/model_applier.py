@@ -223,6 +223,9 @@ class OnePass:
             decision.needs_after and name not in (event.after or {})
         ):
             raise Stopped(CORRUPT_EVENT)
+        columns = self.site.definitions[event.table].columns
+        if decision.needs_all_after and any(column.name not in (event.after or {}) for column in columns):
+            raise Stopped(CORRUPT_EVENT)
 
     def _try(self, event: Event, decision: Decision) -> Failure | None:
         from tests.conformance.model import ModelRow, row_of
@@ -239,6 +242,8 @@ class OnePass:
         if row is None:
             given = dict(zip(self.site.definitions[event.table].primary_key, event.key, strict=True))
             values = row_of(self.site.definitions[event.table], given | (event.after or {}))
+            if values is None:
+                raise Stopped(OTHER)
             rows[event.key] = ModelRow(values, self.source_id, self.site.open.number)
             return None
         if decision.operation is Operation.DELETE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from engine.errors import Error
 from tests.conformance.case_types import CaseInvalid
@@ -20,6 +21,7 @@ ADAPTERS: Mapping[str, Adapter] = {
     "model-programs": program_sites,
     "store": store_sites,
 }
+BOTH = ("model", "store")
 FORMAT = 1
 # What a file that is not as its README says can lead to.
 NOT_RUN = (Error, AssertionError, LookupError, TypeError, ValueError, AttributeError, StopIteration)
@@ -33,14 +35,17 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-def run_file(path: Path, sites: str = "model") -> list[str]:
-    """What is wrong, one line each; empty if the case passes. A file that cannot be read or run fails as well."""
+def run_file(path: Path, *sites: str) -> list[str]:
+    """What is wrong, one line each; empty if the case passes. A file that cannot be read or run fails as well.
+
+    A scenario is played on each kind of sites named, on `BOTH` if there is none.
+    """
     try:
         case = json.loads(path.read_text(encoding="utf-8"))
-        if case.get("format") != FORMAT:
+        if case.get("format", FORMAT) != FORMAT:
             return [f"format is {case.get('format')!r}, this runs {FORMAT}"]
         if case["kind"] == "scenario":
-            return play(parse_scenario(case), ADAPTERS[sites])
+            return [wrong for name in sites or BOTH for wrong in _played(case, name)]
         if case["kind"] == "vectors":
             return run_vectors(case)
         return [f"kind {case['kind']!r} is not known"]
@@ -50,3 +55,10 @@ def run_file(path: Path, sites: str = "model") -> list[str]:
         return [f"cannot be read: {error}"]
     except NOT_RUN as error:  # the case has failed; the next one is run
         return [f"{type(error).__name__}: {error}"]
+
+
+def _played(case: Mapping[str, Any], name: str) -> list[str]:
+    try:
+        return [f"{name}: {wrong}" for wrong in play(parse_scenario(case), ADAPTERS[name])]
+    except (CaseInvalid, *NOT_RUN) as error:
+        return [f"{name}: {type(error).__name__}: {error}"]

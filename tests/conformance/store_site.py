@@ -7,6 +7,7 @@ files, reader, applier. Nothing is noted beside the store.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from engine import row_operations
@@ -24,6 +25,7 @@ from replication.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION
 from tests.conformance.scenario import SiteCase
 from tests.store.support import SMALL
 from tidemark.database import Database
+from tidemark.session import Transaction
 
 Row = tuple[Any, ...]
 Key = tuple[Any, ...]
@@ -80,7 +82,7 @@ class StoreSite:
 
     # --- a user's transaction ---------------------------------------------------------------------------
     def commit(self, transaction: str, operations: Sequence[Mapping[str, Any]]) -> None:
-        with self.db.transaction() as txn:
+        with self.db.transaction(log_exclusive_reads=True) as txn:
             for operation in operations:
                 self._run(txn, operation)
 
@@ -98,8 +100,8 @@ class StoreSite:
         if operation["op"] == "delete":
             txn.delete(table, key)
         elif operation["op"] == "read_exclusive":
-            txn.tracks_reads = bool(operation.get("tracked", False))
-            txn.get(table, key, lock="exclusive")
+            read = txn.get if operation.get("tracked") else partial(Transaction.get, txn)
+            read(table, key, lock="exclusive")
         elif any(operation["set"].get(name, value) != value for name, value in operation["key"].items()):
             row = txn.get(table, key)._asdict() | operation["set"]
             txn.delete(table, key)

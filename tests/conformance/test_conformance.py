@@ -24,7 +24,7 @@ def loaded(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_case_passes(path: Path) -> None:
-    assert run_file(path) == []
+    assert run_file(path, "model") == []
 
 
 @pytest.mark.parametrize("path", [each for each in CASES if each.stem[:3] != "vec"], ids=lambda path: path.stem)
@@ -45,7 +45,7 @@ def test_runner_prints_a_line_for_each_file_and_a_count(tmp_path: Path, capsys: 
     good = next(path for path in CASES if path.stem == "old-01")
     assert main([str(tmp_path), str(good)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "scenarios are played on: model"
+    assert lines[0] == "scenarios are played on: model, store"
     assert [line[:4] for line in lines[1:-1]] == ["FAIL"] * 4 + ["pass"]
     assert lines[-1] == "1 passed, 4 failed"
     assert main([str(good)]) == 0

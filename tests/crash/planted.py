@@ -6,7 +6,10 @@ output if it was seen, 1 if not. The line is changed while the module is importe
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib.util
+import io
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -17,9 +20,13 @@ from typing import Any
 import pytest
 
 from engine.errors import Error  # and nothing else of the program: what is loaded before cannot be changed
+from tests.crash.binlog_defects import BINLOG_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
+from tests.crash.replication_defects import PART as SIMULATION
+from tests.crash.replication_defects import REPLICATION_DEFECTS
 
 MISSED = 1
+SIMULATED_SEEDS = 60
 
 
 class _Planter(SourceFileLoader):
@@ -56,6 +63,11 @@ class _Finder(MetaPathFinder):
 
 def part(name: str) -> Callable[[], object]:
     """A part of the harness, small; an anomaly loop by the name of its anomaly."""
+    if name.startswith("binlog-"):
+        return functools.partial(binlog, name)
+    if name.startswith(SIMULATION):
+        return lambda: simulate(name.split()[1:])
+
     from hypothesis import Phase
 
     from recovery.crash_harness import (
@@ -114,6 +126,52 @@ def part(name: str) -> Callable[[], object]:
     return lambda: anomaly_loop(history.short_work, whole_state, name, 5)
 
 
+def binlog(name: str) -> None:
+    """The tests of the binlog of an open store that a defect must fail; what they print is not told."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        _binlog(name)
+
+
+def _binlog(name: str) -> None:
+    from tests.log import test_follower_batches
+    from tests.replication import (
+        test_attached,
+        test_attached_back,
+        test_attached_crash,
+        test_binlog_bytes,
+    )
+
+    if name == "binlog-openings":
+        test_attached.test_binlog_applied_strictly_makes_the_tables_of_the_store_over_many_openings()
+        test_attached_crash.test_openings_that_break_off_lose_and_double_nothing(test_attached_crash.SEED)
+    elif name == "binlog-types":
+        test_attached.test_binlog_says_what_transactions_did_by_every_type(7, 11)
+    elif name == "binlog-batches":
+        test_follower_batches.test_kinds_of_small_transactions_are_gathered_and_each_key_keeps_its_order("epoch", False)
+    elif name == "binlog-power":
+        test_attached_crash.test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(1)
+    elif name == "binlog-power-lazy":
+        test_attached_crash.test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(0)
+    elif name == "binlog-back":
+        test_attached_back.test_old_copy_beside_a_newer_binlog_begins_anew_behind_an_incident(0, 0, True)
+    elif name == "binlog-gap":
+        test_attached.test_store_opened_without_its_binlog_has_a_gap_that_an_incident_tells()
+    elif name == "binlog-full":
+        test_attached.test_epochs_wait_for_a_full_disk_and_no_local_checkpoint_passes_them()
+    else:
+        test_binlog_bytes.test_f67_file_cut_between_two_transactions_is_not_read_over()
+
+
+def simulate(functions: Sequence[str]) -> None:
+    """Seeds of the simulation, until one is broken; with "crash" before the names, sites crash all the time."""
+    from replication.simulation.plan import Faults
+    from replication.simulation.world import run_seed
+
+    changed = {"faults": Faults(crash_every=0.25, crash_calls=30)} if "crash" in functions else {}
+    for seed in range(1, SIMULATED_SEEDS + 1):
+        run_seed(seed, [name for name in functions if name != "crash"], **changed)
+
+
 def stress_lives() -> None:
     """The stress program to its end, without a crash, a few times: it verifies itself while it runs and behind that."""
     from engine.clock import SystemClock
@@ -146,7 +204,8 @@ SEEN = (AssertionError, Error, ValueError, LookupError, BaseExceptionGroup, pyte
 
 def main(name: str) -> int:
     """Plant it, look."""
-    defect = next(each for each in (*DEFECTS, *KERNEL_DEFECTS) if each.name == name)
+    planted = (*DEFECTS, *BINLOG_DEFECTS, *KERNEL_DEFECTS, *REPLICATION_DEFECTS)
+    defect = next(each for each in planted if each.name == name)
     sys.meta_path.insert(0, _Finder(defect))
     harness = part(defect.part)
     try:

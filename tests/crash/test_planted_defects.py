@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.binlog_defects import BINLOG_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +34,7 @@ def look(defect: Defect, **environment: str) -> None:
     assert found.stdout.startswith(defect.name)
 
 
-@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+@pytest.mark.parametrize("defect", (*DEFECTS, *BINLOG_DEFECTS), ids=lambda defect: defect.name)
 def test_planted_defect_is_seen(defect: Defect) -> None:
     look(defect)
 
@@ -47,4 +48,5 @@ def test_defect_planted_in_a_kernel_is_seen(defect: Defect, tmp_path: Path) -> N
 
 def test_enough_defects_are_planted() -> None:
     assert len(DEFECTS) >= 20
-    assert len({defect.name for defect in (*DEFECTS, *KERNEL_DEFECTS)}) == len(DEFECTS) + len(KERNEL_DEFECTS)
+    every = (*DEFECTS, *BINLOG_DEFECTS, *KERNEL_DEFECTS)
+    assert len({defect.name for defect in every}) == len(every)

@@ -225,6 +225,9 @@ def test_memory_exhausted_by_promises_leaves_no_trace() -> None:
 
 
 def test_interrupted_build_and_drop_leave_the_index_or_none() -> None:
+    """Ctrl-C between the parts of a publication left a definition in force that listed an index nobody had: the log
+    had the change, what was seen of it was half. At wide steps between the points the gap stayed hidden for long.
+    """
     store = filled()
     rng = random.Random(5)
     points, nth = 1, 1
@@ -235,7 +238,7 @@ def test_interrupted_build_and_drop_leave_the_index_or_none() -> None:
         if not point.where:
             break
         points += 1
-        nth += rng.randint(1, 25)
+        nth += rng.randint(1, 3)
         assert store.db._store.schema_latch.acquire(blocking=False), point.where
         store.db._store.schema_latch.release()
         assert not store.db._store.table(NAME).building, point.where

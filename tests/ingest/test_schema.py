@@ -186,7 +186,7 @@ def test_statement_that_changes_no_rows_is_passed_over(text: str) -> None:
         "ALTER TABLE t ADD COLUMN x DATE NOT NULL",
         "CREATE TABLE t (a INT)",
         "ALTER TABLE t CONVERT TO CHARACTER SET latin1",
-        "CREATE TABLE t LIKE x",
+        "CREATE SEQUENCE x",
         "SET STATEMENT max_statement_time=1 FOR DROP TABLE t",
         "nonsense",
     ],
@@ -199,10 +199,36 @@ def test_statement_that_is_not_understood_stops_with_place_and_text(text: str) -
 
 def test_statement_that_is_not_understood_stops_nobody_who_does_not_want_its_tables() -> None:
     wanted = Filter(("shop.%",))
-    assert steps("CREATE TABLE t LIKE x", wanted, "other") == []
-    for text, database in (("CREATE TABLE t LIKE x", "shop"), ("CREATE TABLE shop.t LIKE x", "other")):
+    assert steps("CREATE TABLE t SELECT 1", wanted, "other") == []
+    assert steps("ALTER TABLE `log` PARTITION BY nonsense", Filter((), ("shop.log",)), "shop") == []
+    for text, database in (("CREATE TABLE t SELECT 1", "shop"), ("CREATE TABLE shop.t SELECT 1", "other")):
         with pytest.raises(tm.Unsupported):
             steps(text, wanted, database)
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("ALTER TABLE t ADD KEY b (a(5)), ADD FULLTEXT KEY f (a), ADD CHECK (n > 0), ALGORITHM=INSTANT, LOCK=NONE", []),
+        ("ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY g (n) REFERENCES u (id) ON DELETE RESTRICT, ENGINE=InnoDB", []),
+        ("ALTER TABLE t DROP FOREIGN KEY f, DROP CHECK c, CONVERT TO CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", []),
+        ("ALTER TABLE t ADD CONSTRAINT q UNIQUE (n), COMMENT 'x'", [s.CreateIndex]),
+        (
+            "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, KEY (id), KEY (id))",
+            [s.DropTable, s.CreateTable, s.CreateIndex, s.CreateIndex],
+        ),
+    ],
+)
+def test_what_the_source_alone_sees_to_is_passed_over(text: str, made: list[type]) -> None:
+    assert [type(each) for each in steps(text)] == made
+
+
+def test_table_like_another_has_its_columns_and_indexes(db: tm.Database) -> None:
+    db.create_index("d.t", "u", ["a"], unique=True)
+    apply(db, Stream().statement("CREATE TABLE x LIKE t"))
+    x, t = (db[name].definition for name in ("d.x", "d.t"))
+    assert (x.columns, x.primary_key) == (t.columns, t.primary_key)
+    assert [(index.name, index.columns, index.is_unique) for index in x.indexes] == [("u", ("a",), True)]
 
 
 def test_rename_across_the_border_of_a_filter_stops() -> None:

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import random
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +11,15 @@ import pytest
 import tidemark as tm
 from engine.types_base import ColumnType
 from replication.ingest import applier as applier_module
-from replication.ingest.standing import read_standing
-from tests.ingest.rig import OPTIONS, Source, assert_same, following, rows_at, rows_in, running_source, take_in
+from tests.ingest.rig import (
+    TABLES,
+    Source,
+    assert_same,
+    make_tables,
+    rows_at,
+    rows_in,
+    take_in,
+)
 from tests.replication.support import every_type
 from tests.replication.test_stock_tools import changed_rows, create_sql, insert_sql, literal, sql_rows
 
@@ -34,25 +35,6 @@ INSERT INTO d.foreign_types VALUES
         POINT(-1e300, 3), 'ü', x'00ff', 'äöü', 'a b', 'Äx', '[]', -128, 3.4028234e38, 0.0000000001, 'ü'),
     (0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Source]:
-    with running_source() as running:
-        yield running
-
-
-@pytest.fixture
-def source(server: Source) -> Source:
-    server.reset("d", "e")
-    return server
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[tm.Database]:
-    with tm.open(tmp_path / "s", **OPTIONS) as opened:
-        assert isinstance(opened, tm.Database)
-        yield opened
 
 
 def comparable(kind: ColumnType, value: Any) -> Any:
@@ -99,12 +81,14 @@ def test_every_type_at_its_extremes_arrives_exactly(db: tm.Database, source: Sou
     assert_every_type_same(db, source, "d.every", rows)
     after = changed_rows(rows)
     names = [column.name for column in definition.columns]
+    statements = []
     for row in after:
         sets = ", ".join(
             f"{name}={literal(column.type, value)}"
             for name, column, value in zip(names[1:], definition.columns[1:], row[1:], strict=True)
         )
-        source.sql(f"UPDATE d.every SET {sets} WHERE id={row[0]};")
+        statements.append(f"UPDATE d.every SET {sets} WHERE id={row[0]};")
+    source.sql("".join(statements))
     take_in(db, source)
     assert_every_type_same(db, source, "d.every", after)
 
@@ -130,24 +114,11 @@ def test_types_the_store_has_no_twin_of_arrive_as_their_values(
                      for row in rows_at(source, "d.shown", names)]  # fmt: skip
 
 
-def make_tables(source: Source, rows: int = 0) -> None:
-    source.sql(
-        "CREATE TABLE d.a (id INT PRIMARY KEY, n INT, t VARCHAR(40), KEY n (n));"
-        "CREATE TABLE d.b (k VARCHAR(20), p INT, v DOUBLE, PRIMARY KEY (k, p), UNIQUE KEY u (v));"
-        "CREATE TABLE e.c (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, j TEXT);"
-    )
-    if rows:
-        source.sql(f"INSERT INTO d.a SELECT seq, seq * 7, CONCAT('r', seq) FROM seq_1_to_{rows};")
-
-
-TABLES = ("d.a", "d.b", "e.c")
-
-
 def test_changes_of_several_tables_and_a_rollback_end_equal(db: tm.Database, source: Source) -> None:
     make_tables(source, 1_000)
     take_in(db, source)
     source.sql(
-        "BEGIN; INSERT INTO d.b VALUES ('x', 1, 1.5), ('X', 1, 2.5); UPDATE d.a SET n = n + 1 WHERE id % 3 = 0;"
+        "BEGIN; INSERT INTO d.b VALUES ('x', 1, 1.5), ('y', 1, 2.5); UPDATE d.a SET n = n + 1 WHERE id % 3 = 0;"
         "DELETE FROM d.a WHERE id > 900; INSERT INTO e.c (j) VALUES ('one'), (NULL), (REPEAT('long', 50000)); COMMIT;"
         "BEGIN; DELETE FROM d.a; INSERT INTO e.c (j) VALUES ('never'); ROLLBACK;"
         "UPDATE d.a SET id = id + 1 ORDER BY id DESC; UPDATE d.b SET k = UPPER(k), p = p + 1 WHERE v < 2;"
@@ -178,7 +149,7 @@ def test_large_transaction_passes_in_pieces(db: tm.Database, source: Source, mon
     make_tables(source)
     take_in(db, source)
     source.sql(
-        "BEGIN; INSERT INTO d.a SELECT seq, seq, CONCAT('row ', seq) FROM seq_1_to_50000; UPDATE d.a SET n = -n;"
+        "BEGIN; INSERT INTO d.a SELECT seq, seq, CONCAT('row ', seq) FROM seq_1_to_15000; UPDATE d.a SET n = -n;"
         " DELETE FROM d.a WHERE id % 7 = 0; COMMIT;"
     )
     running = take_in(db, source)
@@ -191,11 +162,6 @@ def test_schema_changes_between_rows_end_equal(db: tm.Database, source: Source) 
     take_in(db, source)
     source.sql(
         "ALTER TABLE d.a ADD COLUMN x INT NOT NULL AFTER id, ADD COLUMN s VARCHAR(10) DEFAULT 'd';"
-        "INSERT INTO d.a VALUES (500, 7, 1, 't', 'w'); ALTER TABLE d.a DROP COLUMN n; UPDATE d.a SET x = id;"
-        "ALTER TABLE d.a MODIFY s VARCHAR(100) DEFAULT 'd', RENAME COLUMN t TO text;"
-        "INSERT INTO d.a (id, x, text) VALUES (501, 1, 'z'); RENAME TABLE d.a TO e.a; CREATE TABLE d.a LIKE e.c;"
-        if False
-        else "ALTER TABLE d.a ADD COLUMN x INT NOT NULL AFTER id, ADD COLUMN s VARCHAR(10) DEFAULT 'd';"
         "INSERT INTO d.a VALUES (500, 7, 1, 't', 'w'); ALTER TABLE d.a DROP KEY n, DROP COLUMN n; UPDATE d.a SET x=id;"
         "ALTER TABLE d.a MODIFY s VARCHAR(100) DEFAULT 'd', RENAME COLUMN t TO text;"
         "INSERT INTO d.a (id, x, text) VALUES (501, 1, 'z'); RENAME TABLE d.a TO e.a;"
@@ -249,141 +215,87 @@ def test_start_needs_a_place_and_filters_choose_tables(db: tm.Database, source: 
     assert_same(db, source, "d.a")
 
 
-def test_position_that_the_server_has_purged_is_lost(db: tm.Database, source: Source) -> None:
-    make_tables(source, 10)
-    take_in(db, source)
-    source.sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS;")
-    source.sql("PURGE BINARY LOGS TO 'master.000003';")
-    with pytest.raises(tm.PositionLost):
-        take_in(db, source)
-
-
-def test_copy_refuses_tables_that_are_there_and_begins_anew_after_its_own_end(
-    db: tm.Database, source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_tables(source, 100)
-    db.create_table("d.a", [tm.Column("id", tm.Int32)], "id")
-    with pytest.raises(tm.TableExists):
-        take_in(db, source)
-    db.drop_table("d.a")
-    real = type(db).create_table
-    monkeypatch.setattr(
-        type(db), "create_table", lambda self, name, *a: 1 / 0 if name == "d.b" else real(self, name, *a)
+def test_latin1_text_arrives_as_its_characters(db: tm.Database, source: Source) -> None:
+    """Every byte of the character set, in each kind of column, by the copy, by rows, in images that change it."""
+    table = (
+        " (id INT PRIMARY KEY, v VARCHAR(300), c CHAR(4), t TEXT, l LONGTEXT, e ENUM('ä', 'b\u20ac'), w VARCHAR(75)"
+        " CHARSET utf8mb4) CHARSET latin1;"
     )
-    with pytest.raises(ZeroDivisionError):
-        take_in(db, source)
-    found = read_standing(db._store, "main")
-    assert found is not None and found.state == "copying" and "d.a" in db
-    monkeypatch.undo()
+    octets = "".join(f"{byte:02x}" for byte in range(1, 256))
+    rows = (
+        f"VALUES (1, x'{octets}', 'äÿ', x'{octets}', x'80ff', 'ä', 'ä\u0416'), (2, 'abc', '', NULL, '', 'b\u20ac', '');"
+    )
+    source.sql(f"CREATE TABLE d.one {table} INSERT INTO d.one {rows}")
     take_in(db, source)
-    assert_same(db, source, *TABLES)
+    source.sql(
+        f"CREATE TABLE d.two {table} INSERT INTO d.two {rows} UPDATE d.one SET v = CONCAT('ß', v), e = 'b\u20ac';"
+    )
+    take_in(db, source)
+    assert_same(db, source, "d.one", "d.two")
+    assert "\u20ac" in rows_in(db, "d.two", ["id", "v"])[0][1]
 
 
-def test_follower_commits_what_comes_and_survives_kills_of_the_server(
-    db: tm.Database, source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("replication.ingest.ingest.PAUSE_LONGEST_S", 0.2)
-    make_tables(source, 10)
-    with following(db, source) as running:
-        for number in range(3):
-            source.sql(f"INSERT INTO d.a SELECT seq + 1000 * {number + 1}, seq, 'x' FROM seq_1_to_500;")
-            source.kill()
-            source.start_again()
-            source.sql(f"UPDATE d.a SET n = n + 1; INSERT INTO e.c (j) VALUES ('{number}');")
-        wait_for(db, source, running)
-        assert running.status()["reconnects"] >= 3
-    assert_same(db, source, *TABLES)
-
-
-def wait_for(db: tm.Database, source: Source, running: Any) -> None:
-    """Until the ingest stands where the server's binlog ends."""
-    import threading
-
-    end = source.sql("SHOW MASTER STATUS").split("\t")[:2]
-    for _ in range(600):
-        status = running.status()
-        if [status["file"], str(status["position"])] == end:
-            return
-        assert status["state"] != "stopped", status
-        threading.Event().wait(0.05)
-    raise AssertionError(f"the server is at {end}, the ingest at {running.status()}")
-
-
-CHILD = """
-import sys
-import tidemark as tm
-from replication.ingest.address import Address
-from tests.ingest.rig import OPTIONS, options_of
-from tidemark.mysql_ingest import ingest
-with tm.open(sys.argv[1], **{**OPTIONS, "durability": "commit"}) as db:
-    print("open", flush=True)
-    ingest(db, Address("localhost", socket=sys.argv[2]), options_of(once=False)).run()
-"""
-
-
-@pytest.mark.parametrize("seed", [1])
-def test_ingest_killed_at_random_instants_ends_equal(tmp_path: Path, source: Source, seed: int) -> None:
-    """Rows are compared with what a missing or a second application of any transaction would leave: the ingest stops
-    at a row that is missing or there already.
-    """
-    draw = random.Random(seed)
-    make_tables(source, 200)
-    store = tmp_path / "s"
-    for round_number in range(4):
-        child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(store), source.address.socket], stdout=subprocess.PIPE, text=True
+def test_generated_hidden_and_constrained_columns_arrive_with_their_values(db: tm.Database, source: Source) -> None:
+    source.sql(
+        "CREATE TABLE d.p (id INT PRIMARY KEY);"
+        "CREATE TABLE d.g (id INT PRIMARY KEY, y YEAR, s TINYINT, u INT UNSIGNED, two INT AS (s * 2) STORED, p INT,"
+        " hidden INT INVISIBLE DEFAULT 3, at TIMESTAMP DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,"
+        " name VARCHAR(40) DEFAULT UUID(), zero DATETIME NOT NULL DEFAULT '0000-00-00', bit1 BIT(1) DEFAULT b'1',"
+        " body TEXT, CHECK (s < 100), FOREIGN KEY (p) REFERENCES d.p (id), KEY part (body(10)), FULLTEXT KEY f (body));"
+    )
+    take_in(db, source)
+    for image in ("FULL", "MINIMAL", "NOBLOB"):
+        first = {"FULL": 0, "MINIMAL": 10, "NOBLOB": 20}[image]
+        source.sql(
+            f"SET SESSION binlog_row_image={image}; INSERT INTO d.p VALUES ({first});"
+            f"INSERT INTO d.g (id, y, s, u, p, zero) VALUES ({first}, 2000, -1, 4000000000, {first}, NOW()),"
+            f" ({first + 1}, 1901, -128, 0, NULL, NOW()); UPDATE d.g SET s = 9 WHERE id = {first};"
+            f" DELETE FROM d.g WHERE id = {first + 1};"
         )
-        assert child.stdout is not None and child.stdout.readline() == "open\n"
-        for step in range(draw.randint(3, 12)):
-            source.sql(work(draw, round_number * 100 + step))
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
-    with tm.open(store, **OPTIONS) as db:
-        assert isinstance(db, tm.Database)
-        take_in(db, source)
-        print(f"seed {seed}")
-        tables = list(db.tables())
-        assert set(TABLES) <= set(tables)
-        assert_same(db, source, *tables)
-        assert db.check()["is_sound"]
+    source.sql("ALTER TABLE d.g DROP KEY part, DROP FOREIGN KEY g_ibfk_1, ENGINE=InnoDB;")
+    take_in(db, source)
+    assert_same(db, source, "d.p", "d.g")
+    assert len(rows_in(db, "d.g", ["id"])) == 3
 
 
-def work(draw: random.Random, number: int) -> str:
-    first = 10_000 + number * 100
-    return draw.choice(
-        [
-            f"INSERT INTO d.a SELECT {first} + seq, seq, 'w' FROM seq_1_to_{draw.randint(1, 90)};",
-            f"UPDATE d.a SET n = n + {number} WHERE id % {draw.randint(2, 9)} = 0;",
-            f"BEGIN; INSERT INTO d.b VALUES ('k{number}', {number}, {number});"
-            f" DELETE FROM d.a ORDER BY id DESC LIMIT 20;"
-            f" INSERT INTO e.c (j) VALUES ('{number}'); COMMIT;",
-            f"UPDATE d.a SET id = id + 1000000 WHERE id % 11 = {number % 11};",
-            f"CREATE TABLE d.t{number} (id INT PRIMARY KEY, v INT, KEY v (v)); INSERT INTO d.t{number} VALUES (1, 1);",
-            f"ALTER TABLE e.c ADD COLUMN x{number} INT DEFAULT {number}; INSERT INTO e.c (j) VALUES ('a{number}');",
-        ]
+REFUSED = (
+    ("(id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES d.parent (id) ON DELETE CASCADE)", "ON DELETE CASCADE"),
+    ("(id INT PRIMARY KEY, v INT AS (id + 1) VIRTUAL)", "VIRTUAL"),
+    ("(id INT PRIMARY KEY) WITH SYSTEM VERSIONING", "SYSTEM VERSIONING"),
+    ("(id INT PRIMARY KEY) ENGINE=MyISAM", "without transactions"),
+    ("(id INT)", "without primary key"),
+)
+
+
+def test_tables_whose_changes_would_be_lost_are_refused_by_name(db: tm.Database, source: Source) -> None:
+    source.sql("CREATE TABLE d.parent (id INT PRIMARY KEY);")
+    for table, reason in REFUSED:
+        source.sql(f"CREATE OR REPLACE TABLE d.bad {table};")
+        with pytest.raises(tm.Unsupported, match=reason) as caught:
+            take_in(db, source)
+        assert "d.bad" in caught.value.message and "\n" not in caught.value.message
+    take_in(db, source, tables=["d.parent"])
+
+
+def test_table_without_transactions_is_followed(db: tm.Database, source: Source) -> None:
+    """Its rows stay where a transaction is rolled back, or a statement ends half way."""
+    take_in(db, source)
+    source.sql("CREATE TABLE d.m (id INT PRIMARY KEY) ENGINE=MyISAM; CREATE TABLE d.i (id INT PRIMARY KEY);")
+    source.sql(
+        "BEGIN; INSERT INTO d.i VALUES (1); INSERT INTO d.m VALUES (1); ROLLBACK;"
+        "BEGIN; INSERT INTO d.m VALUES (2); INSERT INTO d.i VALUES (2); COMMIT; INSERT INTO d.m VALUES (7), (8);"
     )
+    with pytest.raises(AssertionError, match="Duplicate"):
+        source.sql("INSERT INTO d.m VALUES (5), (6), (2), (9);")
+    take_in(db, source)
+    assert rows_in(db, "d.m", ["id"]) == [(1,), (2,), (5,), (6,), (7,), (8,)]
+    assert_same(db, source, "d.m", "d.i")
 
 
-def test_command_line_copies_follows_and_says_where_it_stands(tmp_path: Path, source: Source) -> None:
-    import json
-
-    from click.testing import CliRunner
-
-    from tidemark.cli.commands import commands
-
-    make_tables(source, 20)
-    url = f"mysql://root@localhost/?socket={source.address.socket}"
-    store = str(tmp_path / "s")
-    called = CliRunner().invoke(commands, ["replicate", url, store, "--copy", "--once", "--json"])
-    assert called.exit_code == 0, called.output
-    source.sql("DELETE FROM d.a WHERE id > 5;")
-    called = CliRunner().invoke(commands, ["replicate", url, store, "--once", "--json"])
-    assert called.exit_code == 0, called.output
-    said = json.loads(called.output.strip().splitlines()[-1])
-    assert said["file"] == "master.000001" and said["changed_rows"] == 15 and said["state"] == "stopped"
-    with tm.open(store, data_memory="128 MiB") as db:
-        assert isinstance(db, tm.Database)
-        assert_same(db, source, *TABLES)
-    refused = CliRunner().invoke(commands, ["replicate", "mysql://root:secret@h/", store])
-    assert refused.exit_code == 1 and "secret" not in refused.output
+def test_keys_that_are_enums_or_text_change(db: tm.Database, source: Source) -> None:
+    source.sql("CREATE TABLE d.k (e ENUM('a','b','c'), t VARCHAR(9), n INT, PRIMARY KEY (e, t));")
+    source.sql("INSERT INTO d.k VALUES ('a', 'x', 1), ('b', 'y', 2);")
+    take_in(db, source)
+    source.sql("UPDATE d.k SET e = 'c' WHERE e = 'a'; UPDATE d.k SET t = UPPER(t); UPDATE d.k SET n = n + 1;")
+    take_in(db, source)
+    assert sorted(rows_in(db, "d.k", ["e", "t", "n"])) == [("b", "Y", 3), ("c", "X", 2)]

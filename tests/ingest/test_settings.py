@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import re
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import tidemark as tm
@@ -12,6 +15,7 @@ from replication.ingest import client
 from replication.ingest.address import Address, Filter, parse_address
 from replication.ingest.checks import check_keys, check_server_id, check_settings
 from replication.ingest.ingest import IngestOptions
+from tidemark.cli.mysql_commands import replicate
 
 SOUND = {
     "log_bin": "ON",
@@ -125,3 +129,11 @@ def test_errors_of_the_server_become_errors_that_say_what_to_do(code: int, kind:
     assert type(found) is kind and "so it is" in found.message and found.code == code
     enciphered = client.peer_error(Address("h"), RuntimeError("'cryptography' package is required"))
     assert isinstance(enciphered, tm.Unsupported) and "TLS" in enciphered.message
+
+
+def test_page_for_users_names_options_that_exist_and_all_of_them() -> None:
+    page = (Path(__file__).parents[2] / "docs/ingest.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page))
+    options = {text for each in replicate.params if isinstance(each, click.Option) for text in each.opts}
+    assert named <= options
+    assert options - named == {"--data-memory", "--json"}

@@ -77,6 +77,8 @@ def test_savepoints_mean_nothing_and_a_return_to_one_stops() -> None:
         (e.Other(b.PARTIAL_UPDATE_ROWS, b""), "binlog_row_value_options"),
         (e.Other(b.TRANSACTION_PAYLOAD_EVENT, b""), "binlog_transaction_compression=OFF"),
         (e.Other(166, b""), "log_bin_compress=OFF"),
+        (e.Other(18, b""), "LOAD DATA"),
+        (e.Other(99, b""), "type 99"),
         (e.Incident("disk full"), "copy the tables anew"),
     ],
 )
@@ -86,6 +88,29 @@ def test_what_would_lose_changes_stops_with_place_and_remedy(event: e.Event, rem
     with pytest.raises(tm.Unsupported, match=remedy) as caught:
         stream.add(event).steps()
     assert (caught.value.file, caught.value.position) == (FILE, at)
+
+
+def test_file_that_was_begun_at_another_time_is_another_file() -> None:
+    """RESET MASTER begins a file of the same name, in which the old position may be one between transactions too."""
+    stream = Stream().begin().insert((1, "a", 1)).commit()
+    begun = stream.steps()[-1].place.created_s
+    assert begun > 0
+    for known, is_same in ((begun, True), (0, True), (begun - 1, False)):
+        reader = TransactionReader(FILE, 4, known)
+        if is_same:
+            assert [reader.step(raw) for raw in stream.raw][-1] is not None
+            continue
+        with pytest.raises(tm.PositionLost, match="was reset"):
+            for raw in stream.raw:
+                reader.step(raw)
+
+
+def test_idle_events_of_servers_change_nothing_and_marks_move_the_position() -> None:
+    stream = Stream().add(e.Other(160, b"text"), e.Other(36, b""), e.Other(161, b""))
+    end = stream.position
+    stream._send(e.Other(200, b""), b.FLAG_IGNORABLE)
+    steps = stream.steps()
+    assert kinds(stream) == [Moved, Moved] and steps[-1].place.position == end
 
 
 def test_distributed_transaction_of_mariadb_stops() -> None:

@@ -67,6 +67,8 @@ SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_s
 SPACE_DROPPED = "tests.disk.test_space:test_dropped_tables_extents_wait_and_come_back_wholly_free"
 SPACE_GIVEN_BACK = "tests.disk.test_space:test_tablespace_given_back_leaves_every_block_as_before"
 
+BACKED_UP = "tests.backup.test_kernels:test_entries_appended_checked_and_made_records_equal_twins"
+CHAINS = "tests.backup.test_incremental:test_every_backup_of_a_random_chain_restores_to_its_epoch"
 SNAPSHOTS = "tests.snapshot.test_history:test_random_transactions_leave_every_snapshot_as_it_was"
 SNAPSHOT_LIFE = (
     "tests.snapshot.test_life:test_snapshots_closed_in_any_order_leave_the_others_right_and_the_ring_empty_at_last"
@@ -169,6 +171,9 @@ TWINS = {
     ),
     **dict.fromkeys(["operations.put_rows", "operations.touch_rows", "operations.touch_int_key"], WALK),
     **dict.fromkeys(["reads.read_row", "reads.read_rows", "reads.read_int_key", "reads.scan_rows"], WALK),
+    **dict.fromkeys([f"backup.{name}_entries" for name in ("append", "check")], BACKED_UP),
+    "backup.records_of_entries": BACKED_UP,
+    **dict.fromkeys(["backup.load_chosen", "backup.stamp_rows"], CHAINS),
     **dict.fromkeys(["replay.replay_group", "lcp.load_entries", "lcp.finish_entries", "lcp.finish_load"], WALK),
     "growth.reserve_index": GROWN,
     **dict.fromkeys(["lcp.start_lcp", "lcp.scan_lcp", "lcp.load_copies"], SCAN),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from engine.errors import PositionLost
+from collections.abc import Iterator
+
+from engine.errors import PeerError, PositionLost
 from replication.protocol.handshake import Site
 from replication.protocol.messages import FIRST_POSITION, Events, Heartbeat, Position, Settings, Start
 
@@ -42,6 +44,10 @@ class MemoryBinlog:
     def settings(self) -> Settings:
         """No functions."""
         return Settings(())
+
+    def copy(self, request: bytes) -> Iterator[bytes]:
+        """There is none."""
+        raise PeerError("no copy")
 
     def close(self) -> None:
         """Nothing is open."""

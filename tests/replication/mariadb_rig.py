@@ -100,7 +100,9 @@ def mysqlbinlog(*arguments: str | Path) -> str:
 
 
 class Server:
-    """A running server; its binlogs lie in `data` as `master.NNNNNN`."""
+    """A running server; its binlogs lie in `data` as `master.NNNNNN`. `options` come behind the rig's and win."""
+
+    options: tuple[str, ...] = ()
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root, self.folder, self.data = root, folder, folder / "data"
@@ -135,7 +137,7 @@ class Server:
             *(f"--lc-messages-dir={share}/share/mysql", f"--plugin-dir={share}/lib/mysql/plugin", *user),
             *("--log-bin=master", "--binlog-format=ROW", "--binlog-row-metadata=FULL", "--server-id=77"),
             *("--skip-grant-tables", "--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=0"),
-            *("--max-allowed-packet=64M", "--default-time-zone=+00:00", "--sql-mode="),
+            *("--max-allowed-packet=64M", "--default-time-zone=+00:00", "--sql-mode=", *self.options),
         )
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(

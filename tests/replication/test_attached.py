@@ -265,6 +265,26 @@ def test_epochs_wait_for_a_full_disk_and_no_local_checkpoint_passes_them():
     db.close()
 
 
+def test_epoch_with_a_row_that_no_event_takes_is_told_of_by_an_incident_and_the_others_go_on(monkeypatch):
+    db, table = site()
+    table.insert((1, "a", 1.0, None))
+    db.sync()
+    monkeypatch.setattr("engine.layout.binlog_rows.BODY_BYTES_MAX", 128 << 10)
+    table.insert((2, "a", 1.0, "small"))
+    table.insert((3, "a", 1.0, "x" * 700_000))
+    lost = db.sync()
+    table.insert((4, "a", 1.0, None))
+    db.sync()
+    said = transactions_in(db._files)
+    assert lost in [each.epoch for each in said] and sum(each.incident is not None for each in said) == 1
+    place = next(number for number, each in enumerate(said) if each.incident)
+    assert str(lost) in said[place].incident and (said[place + 1].epoch, said[place + 1].rows) == (lost, [])
+    assert rows_in(db._files) == [("WRITE_ROW", 1), ("WRITE_ROW", 4)]
+    assert db.status()["binlog"]["incidents"] == 1
+    again(db).close()
+    db.close()
+
+
 # --- files ----------------------------------------------------------------------------------------
 def filled(**options):
     db, table = site(max_binlog_size="4 KiB", **options)

@@ -13,7 +13,7 @@ from engine.file_doubles.trace import TraceFiles
 from recovery.crash_harness.crash_states import choices, crash_points, image_of
 from recovery.crash_harness.program import PowerOff, power_off
 from tests.replication.history import History
-from tests.replication.site import epochs_in, index_rows, open_site, replayed
+from tests.replication.site import index_rows, open_site, replayed, transactions_in
 
 SEED = 6_021_948
 SMALL = {
@@ -58,9 +58,13 @@ def judged(left):
         shown = {row.id: row._asdict() for row in db["d.memory"].scan()}
     found = replayed(db._files).get("d.memory", {})
     assert found == shown
-    epochs = [each.epoch for each in epochs_in(db._files)]
+    said = transactions_in(db._files)
+    epochs = [each.epoch for each in said if each.epoch]
     assert epochs == sorted(set(epochs))
     assert [row["epoch"] for row in index_rows(db)] == epochs
+    statements = [each.statement for each in said if each.statement]
+    assert len(statements) == len(set(statements)), "a statement stands there twice"
+    assert "d.memory" not in db or any("CREATE TABLE" in each for each in statements)
     return shown, epochs, db
 
 

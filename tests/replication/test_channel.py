@@ -20,7 +20,7 @@ from replication.protocol.handshake import Site
 from replication.protocol.messages import Events, Heartbeat, Position, Start
 from replication.receiver import LocalReceiver
 from replication.relay_log import RelayLog
-from tests.replication.channel_rig import REPLICA, SOURCE, Replica, Source, run
+from tests.replication.channel_rig import REPLICA, SOURCE, Replica, Source, Store, run
 
 SEED = 9_210_533
 
@@ -356,3 +356,57 @@ def test_damaged_relay_log_names_its_place_and_reset_of_it_mends():
     replica.channel.discard_relay()
     run(source, replica)
     assert replica.store.epochs == list(range(1, 12))
+
+
+# --- what a crash takes of what was applied ---------------------------------------------------------
+def test_relay_file_that_ends_with_statements_stays_until_a_row_says_it_is_applied():
+    """Statements leave no row in ndb_apply_status. A relay file of an epoch and statements behind it was purged when
+    the statements were executed; behind a restart the row named a place before the relay log, and the applier stopped
+    with EpochGap.
+    """
+    source, replica = Source(), Replica(relay_file_bytes=1_000)
+    source.write(1)
+    for number in range(12):
+        source.writer.statement(f"CREATE TABLE d.u{number} (id INT PRIMARY KEY)", "d")
+    run(source, replica)
+    assert len(replica.store.statements) == 12 and len(replica.channel.relay.runs()) > 1
+    replica.restart(replica.files)
+    assert replica.channel.apply_next() is not None
+    source.write(2)
+    run(source, replica)
+    assert replica.store.epochs == [1, 2]
+    assert len(replica.channel.relay.runs()) == 1
+
+
+class Forgetting(Store):
+    """A store whose positions are durable when it is told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = {}
+
+    def make_durable(self) -> None:
+        self.kept = dict(self.status)
+
+    def lose_power(self) -> None:
+        self.status = dict(self.kept)
+
+
+def test_relay_log_that_begins_anew_begins_behind_what_is_durable():
+    """A replica whose commits are durable with their epoch had no relay log, fetched from behind a row that was not
+    durable, and lost power: epochs between the row it was back at and the new relay log were nowhere.
+    """
+    source, replica = Source(), Replica()
+    replica.store = Forgetting()
+    replica.channel = replica._channel()
+    source.write(1, 2)
+    run(source, replica)
+    replica.channel.discard_relay()
+    source.write(3)
+    receiver = replica.receiver(source)
+    while receiver.receive_next():
+        pass
+    replica.store.lose_power()
+    assert replica.store.status[1].epoch == 2
+    replica.restart(replica.files)
+    assert replica.channel.apply_all() == 1 and replica.store.epochs == [1, 2, 3]

@@ -178,3 +178,41 @@ def test_rig_sees_what_is_applied_twice():
     assert [*db["d.t$EX"].scan()]
     source.close()
     db.close()
+
+
+def test_power_loss_at_every_write_of_a_first_copy_leaves_nothing_half():
+    print("seed", SEED)
+    rng = random.Random(SEED)
+    source = make_source()
+    source.create_table("d.u", TABLE, primary_key="id")
+    source["d.u"].insert_many([(each, each, "u" * each) for each in range(300)])
+    source.create_index("d.u", "by_stamp", ["stamp"], unique=True)
+    for _ in range(4):
+        change(source, rng)
+    trace = TraceFiles(MemoryFiles())
+    db = replica(trace, log_bin=None)
+    db.sync()
+    begin = len(trace.events)
+    tm.Channel(source, db, copy=True, **CHANNEL).close()
+    calls = {id(event): number for number, event in enumerate(trace.events)}
+    found, halves = 0, 0
+    for disk, _, event in crash_points(trace.events):
+        if event is not None and calls[id(event)] < begin:
+            continue
+        for choice in choices(disk.pieces(), rng, 3):
+            again = replica(image_of(disk, choice, rng), log_bin=None)
+            whole = rows(again) == rows(source) and rows(again, "d.u") == rows(source, "d.u")
+            assert whole or not position(again), "its position is there, and the copy is not"
+            if again._files.exists("relay/copying") and not position(again):
+                halves += 1
+                with pytest.raises(tm.Rejected, match="copy=True"):
+                    tm.Channel(source, again)
+            with tm.Channel(source, again, copy=True, **CHANNEL) as channel:
+                channel.apply_all()
+            assert not again._files.exists("relay/copying")
+            assert rows(again) == rows(source) and rows(again, "d.u") == rows(source, "d.u")
+            assert all(again["d.u"].get(each, index="by_stamp").id == each for each in (0, 150, 299))
+            found += 1
+    print("states", found, halves)
+    assert found > 30 and halves > 10
+    source.close()

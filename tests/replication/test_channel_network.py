@@ -68,7 +68,7 @@ def test_commits_reach_the_replica_and_who_waits_for_them_is_told(pair, with_tls
         for number in range(2, 20):
             put(a, number)
         a.wait_applied(a.sync(), WAIT_MS)
-        assert rows(b) == {number: "x" for number in range(1, 20)}
+        assert rows(b) == dict.fromkeys(range(1, 20), "x")
         assert serving.status()["tls"] is with_tls
         (replica,) = serving.status()["replicas"]
         assert replica["applied_epoch"] == applied(b)[1] == channel.status()["applied_epoch"]
@@ -139,7 +139,7 @@ def test_both_sides_killed_over_and_over_lose_and_double_nothing(monkeypatch):
     monkeypatch.setattr("replication.receiver.RECONNECT_SECONDS", 0.01)
     disks = {1: MemoryFiles(), 2: MemoryFiles()}
     total = 0
-    for turn in range(6):
+    for turn in range(4):
         a, b = site(1, disks[1]), site(2, disks[2])
         if not turn:
             make_table(a)
@@ -254,3 +254,93 @@ def test_strangers_neither_stop_the_source_nor_learn_anything(pair):
             a.wait_applied(a.sync(), WAIT_MS, at=[2])
         assert rows(b) == {1: "x"}
         assert a.status()["store"]["state"] == "open"
+
+
+# --- first copy -----------------------------------------------------------------------------------
+def test_first_copy_over_the_network_and_a_source_that_goes_in_its_middle(pair, monkeypatch):
+    a, b = pair
+    make_table(a)
+    a.create_table(
+        "shop.part",
+        [tm.Column("id", tm.Int64), tm.Column("k", tm.VarChar(9)), tm.Column("note", tm.Text, nullable=True)],
+        primary_key="id",
+        partition=tm.HashPartition(3),
+    )
+    a.create_index("shop.part", "by_k", ["k"], unique=True)
+    a["shop.part"].insert_many([{"id": each, "k": str(each), "note": "n" * each} for each in range(3_000)])
+    put(a, 1)
+    monkeypatch.setattr("replication.protocol.copying.PIECE_BYTES", 10_000)
+    with tm.serve(a, f"{HOST}:0", SECRET) as serving:
+        seen = 0
+
+        def pull(done, total, unit):
+            nonlocal seen
+            seen += 1
+            raise tm.PeerError("the plug was pulled")
+
+        with pytest.raises(tm.PeerError, match="plug"):
+            follow(serving, b, copy=True, progress=pull)
+        assert seen == 1 and applied(b) == {}
+        with pytest.raises(tm.Rejected, match="copy=True"):
+            follow(serving, b)
+        with follow(serving, b, copy=True, replicate_do=["shop.%"]):
+            for name in ("shop.item", "shop.part"):
+                assert b[name].to_arrow().sort_by("id") == a[name].to_arrow().sort_by("id")
+            put(a, 2)
+            a.wait_applied(a.sync(), WAIT_MS, at=[2])
+            assert rows(b) == {1: "x", 2: "x"}
+        assert not a.snapshot().close() and a.status()["snapshots"]["open"] == 0
+    with tm.Channel(serving.address, b, secret=SECRET, copy=True):  # has its copy; nobody is asked
+        assert rows(b) == {1: "x", 2: "x"}
+
+
+def test_pieces_of_a_copy_that_cannot_be_are_refused():
+    import pyarrow as pa
+
+    from replication.first_copy import CopiedEnd, CopiedRows, CopiedTable
+    from replication.protocol.copying import CopySession, pieces_of, unpack_request
+    from replication.protocol.frames import Frame
+
+    items = [
+        CopiedTable("d.t", "CREATE TABLE", 3),
+        CopiedRows("d.t", pa.record_batch({"a": [1, 2], "b": ["x", None]})),
+        CopiedEnd((("d.t", "CREATE"),), 5, ((1, 2),)),
+    ]
+    whole = list(pieces_of(each for each in items))
+    taken = []
+    session = CopySession(FrameWriter(), b"", taken.append, 0.0)
+    for each in whole:
+        session.receive(Frame(25, each), 0.0)
+    assert taken == items and session.is_whole
+    draw = random.Random(11)
+    refused = 0
+    for _ in range(500):
+        torn = bytearray(draw.choice(whole))
+        if draw.random() < 0.3:
+            del torn[draw.randrange(len(torn)) :]
+        else:
+            torn[draw.randrange(len(torn))] ^= 1 << draw.randrange(8)
+        try:
+            CopySession(FrameWriter(), b"", taken.append, 0.0).receive(Frame(25, bytes(torn)), 0.0)
+        except tm.FrameRejected:
+            refused += 1
+    assert refused > 100
+    for payload in (b"", b"{}", b"[1, 2]", b'[["a"], [1]]', b"[[]]", b"[" * 10_000):
+        with pytest.raises(tm.FrameRejected):
+            unpack_request(payload)
+
+
+# --- heartbeat row --------------------------------------------------------------------------------
+def test_heartbeat_row_travels_and_tells_the_lag_of_the_whole_way(pair):
+    a, b = pair
+    make_table(a)
+    with tm.serve(a, f"{HOST}:0", SECRET, heartbeat_row_ms=10) as serving, follow(serving, b):
+        while "tidemark.heartbeat" not in b.tables() or not len(b["tidemark.heartbeat"]):
+            a.wait_applied(a.sync(), WAIT_MS, at=[2])
+        first = b["tidemark.heartbeat"][1].wall_us
+        while b["tidemark.heartbeat"][1].wall_us == first:
+            a.wait_applied(a.sync(), WAIT_MS)
+        ages = b.status()["replication"]["heartbeat_seconds"]
+        assert list(ages) == [1] and 0 <= ages[1] < 60
+    with pytest.raises(tm.SchemaInvalid):
+        tm.serve(a, f"{HOST}:0", SECRET, heartbeat_row_ms=-1)

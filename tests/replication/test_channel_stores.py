@@ -219,3 +219,70 @@ def test_closing_a_store_closes_its_channels(pair):
     with pytest.raises(tm.Rejected, match="closed"):
         channel.start()
     assert not channel.is_applying and not channel.is_receiving
+
+
+# --- first copy -----------------------------------------------------------------------------------
+def test_first_copy_brings_all_tables_as_at_one_epoch_and_the_channel_goes_on_behind_it(pair):
+    a, b = pair
+    make_table(a)
+    put(a, *range(500))
+    a.add_column("shop.item", tm.Column("price", tm.Int32, nullable=True))
+    a.drop_column("shop.item", "v")
+    a.create_index("shop.item", "by_price", ["price"])
+    a.create_table(
+        "shop.part",
+        [tm.Column("id", tm.Int64), tm.Column("k", tm.VarChar(9)), tm.Column("note", tm.Text, nullable=True)],
+        primary_key="id",
+        partition=tm.HashPartition(3),
+    )
+    a.create_index("shop.part", "by_k", ["k"], unique=True)
+    a["shop.part"].insert_many([{"id": each, "k": str(each), "note": "n" * each} for each in range(300)])
+    a.sync()
+    a.binlog.rotate()
+    a.binlog.purge(to=a.status()["binlog"]["file"])  # what the copy brings cannot be fetched any more
+    seen = []
+    with tm.Channel(a, b, copy=True, progress=lambda *step: seen.append(step)) as channel:
+        assert seen[-1] == (800, 800, "rows")
+        for name in ("shop.item", "shop.part"):
+            assert b[name].to_arrow().sort_by("id") == a[name].to_arrow().sort_by("id")
+        position = applied(b)[1]
+        a["shop.part"].insert({"id": 1_000, "k": "k", "note": None})
+        epoch = a.sync()
+        steps = list(iter(channel.apply_next, None))
+        assert [step.epoch for step in steps] == [epoch] and epoch > position
+        with pytest.raises(tm.DuplicateKey):
+            b["shop.part"].insert({"id": 1_001, "k": "k", "note": None})
+        assert len(b["shop.part"]) == 301
+    with tm.Channel(a, b, copy=True, progress=lambda *step: seen.append("again")):
+        assert "again" not in seen
+
+
+def test_first_copy_into_tables_that_are_there_is_refused_and_changes_nothing(pair):
+    a, b = pair
+    make_table(a)
+    make_table(b)
+    put(a, 1)
+    put(b, 2)
+    with pytest.raises(tm.Rejected, match=r"shop\.item"):
+        tm.Channel(a, b, copy=True)
+    assert rows(b) == {2: "x"} and applied(b) == {}
+    tm.Channel(a, b).close()
+    with tm.Channel(a, b, copy=True, replicate_ignore="shop.item"):
+        assert set(applied(b)) == {1}
+
+
+def test_copied_positions_let_a_replica_of_a_replica_fail_over():
+    a, b, c = site(1), site(2, **PASSES_ON), site(3)
+    make_table(a)
+    put(a, 1)
+    with tm.Channel(a, b) as first:
+        first.apply_all()
+    b.advance_epoch()
+    with tm.Channel(b, c, copy=True) as channel:
+        assert applied(c)[1] == applied(b)[1] and set(applied(c)) == {1, 2}
+        epoch = put(a, 2)
+        channel.change_source(a)
+        assert [step.epoch for step in iter(channel.apply_next, None)] == [epoch]
+    assert rows(c) == {1: "x", 2: "x"}
+    for each in (a, b, c):
+        each.close()

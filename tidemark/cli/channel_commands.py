@@ -14,6 +14,7 @@ import click
 import tidemark as tm
 from engine.files import PosixFiles
 from recovery.sysfile import NAMES
+from replication.ingest.ingest import COPY
 from replication.settings.options import OF_STORE, SERVER_ID_MAX, parse_text
 from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
 from tidemark.cli.output import bar, json_option, memory_option, one_line, reported, say, to_json, tree_lines
@@ -102,6 +103,9 @@ def _check_alive(db: tm.Database) -> None:
 @click.option("--tls-cert", type=_FILE, help="This site's certificate (PEM).")
 @click.option("--tls-key", type=_FILE, help="Its key (PEM).")
 @click.option("--tls-ca", type=_FILE, help="Replicas need a certificate this one vouches for (PEM).")
+@click.option(
+    "--heartbeat-row-ms", type=click.IntRange(0, 3_600_000), default=0, help="Write a row so often; 0: never."
+)
 @_given
 @memory_option
 @json_option
@@ -114,6 +118,7 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_ca: Path | None,
+    heartbeat_row_ms: int,
     given: tuple[str, ...],
     data_memory: str,
     as_json: bool,
@@ -135,7 +140,11 @@ def serve(
 
         authority = None if tls_ca is None else str(tls_ca)
         tls = _context(lambda: server_tls(str(tls_cert), str(tls_key), authority))
-    with _until_told() as told, _open(store, data_memory, options) as db, tm.serve(db, listen, secret, tls) as serving:
+    with (
+        _until_told() as told,
+        _open(store, data_memory, options) as db,
+        tm.serve(db, listen, secret, tls, heartbeat_row_ms) as serving,
+    ):
         if as_json:
             click.echo(to_json({"serving": serving.name, "tls": tls is not None}))
         else:
@@ -190,8 +199,8 @@ def _replicate(
     for name in _MYSQL_ONLY:
         if wanted[name]:
             raise click.UsageError(f"--{name.replace('_', '-')} is for mysql:// sources")
-    if wanted["start"] is not None:
-        raise click.UsageError("--copy and --from-now are for mysql:// sources")
+    if wanted["start"] not in (None, COPY):
+        raise click.UsageError("--from-now is for mysql:// sources")
     secret = _secret_of(secret_file)
     options, of_channel = _options(given)
     if wanted["server_id"] is not None:
@@ -202,7 +211,7 @@ def _replicate(
 
         paths = [None if wanted[name] is None else str(wanted[name]) for name in ("tls_ca", "tls_cert", "tls_key")]
         tls = _context(lambda: client_tls(*paths))
-    with _until_told() as told, _open(store, data_memory, options, create=True) as db:
+    with _until_told() as told, _open(store, data_memory, options, create=True) as db, reported("copied") as progress:
         channel = tm.Channel(
             source,
             db,
@@ -210,6 +219,8 @@ def _replicate(
             secret=secret,
             tls=tls,
             skip_start=False,
+            copy=wanted["start"] == COPY,
+            progress=progress,
             replicate_do=wanted["tables"],
             replicate_ignore=wanted["ignored"],
             **of_channel,

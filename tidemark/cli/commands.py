@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tidemark.cli.backup_commands import archive, backup, restore
 from tidemark.cli.channel_commands import replicate, serve
 from tidemark.cli.log_commands import log
 from tidemark.cli.output import json_option, one_line, say
@@ -36,4 +37,6 @@ def demo(folder: Path, scale: float, rounds: int, seconds: float, seed: int, as_
 
 
 for each in (info, tables, partitions, scan, load, dump, check, checkpoint, log, report, status, serve, replicate):
+    commands.add_command(each)
+for each in (backup, archive, restore):
     commands.add_command(each)

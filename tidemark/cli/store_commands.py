@@ -38,10 +38,10 @@ from tidemark.database import check_store
 from tidemark.report import draw_space
 
 
-def ask_owner(store: Path, command: str, locked: tm.Locked) -> Any:
+def ask_owner(store: Path, command: str, locked: tm.Locked, **arguments: Any) -> Any:
     """What the process that has the store open answers; its lock is the error if it answers nothing."""
     try:
-        return ask(store, command, 30.0 if command in ("status", "report") else None)
+        return ask(store, command, 30.0 if command in ("status", "report") else None, **arguments)
     except tm.PeerError as error:
         raise tm.Locked(
             f"{locked.message}, or use a store opened with background=True, which answers ({error.message})"

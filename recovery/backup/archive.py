@@ -1,0 +1,184 @@
+"""The archive of an open store: groups of closed epochs copied out of the REDO log before it may forget them.
+
+Order of writes: spool files that groups refer to, then their segment, synced with its name; only then a local
+checkpoint is published, and behind that the log cut (`on_publish`). So what the archive lacks the log still has. What a
+crash leaves half written is written again by whoever archives next.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import Damaged, Error, ForeignFile, RedoDamaged, StorageFull
+from engine.log.geometry import open_files
+from engine.log.reader import LogReader
+from engine.log.spool_reader import SpoolReader, referred
+from engine.spool_files import FOLDER as SPOOL_FOLDER
+from engine.spool_files import spool_name
+from recovery.backup.segments import FOLDER, read_segment, segment_names, write_segment
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.log.geometry import Geometry
+    from engine.log.reader import GroupRead
+    from engine.log.spool_reader import Referred
+    from engine.store import Store
+    from recovery.backup.segments import Segment
+
+_log = logging.getLogger("tidemark.archive")
+SEGMENT_BYTES = 16 << 20
+PIECE_BYTES = 1 << 20
+
+
+class Archive:
+    """Archives the log of one store into one place. Every method may be called by any thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: Files,
+        geometry: Geometry,
+        identity: tuple[bytes, int],
+        timeline: int,
+        place: Files,
+    ) -> None:
+        """files: of the store; place: where nobody else archives. No local checkpoint may be published meanwhile.
+
+        Raises: ForeignFile if the log of another store is archived there.
+        """
+        self._store = store
+        self._files = files
+        self._identity = identity
+        self._timeline = timeline
+        self._place = place
+        self._turn = threading.Lock()
+        self._log = LogReader(files, geometry, identity[0], open_files(files, geometry, False))
+        for folder in (FOLDER, SPOOL_FOLDER):
+            if not place.exists(folder):
+                place.make_directory(folder)
+        place.sync_directory("")
+        self.name: Any = None  # of the place, as its owner gave it
+        self.last_epoch = 0
+        self.segments = 0
+        self.bytes_written = 0
+        self._at = self._start()
+        before = store.on_publish
+
+        def publish(epoch: int) -> None:
+            before(epoch)
+            self.reach(epoch)
+
+        store.on_publish = publish
+        self._before: Callable[[int], None] = before
+
+    def _start(self) -> tuple[int, int]:
+        """LSN and sequence to go on from: behind the last whole segment, or where the log begins."""
+        tail = (self._store.log.tail_lsn, self._store.log.tail_sequence)
+        newest: Segment | None = None
+        for name in segment_names(self._place):
+            try:
+                segment = read_segment(self._place, name)
+            except Damaged as error:
+                _log.warning("%s; its groups are archived again if the log has them", error)
+                continue
+            if segment.store != self._identity[0]:
+                raise ForeignFile(f"{name} is of another store; archive into another place", file=name)
+            if segment.timeline == self._timeline:
+                newest = segment
+        if newest is None or newest.end_lsn < tail[0]:
+            return tail
+        self.last_epoch = newest.last_epoch
+        return newest.next
+
+    def reach(self, epoch: int) -> None:
+        """Return when everything through a closed epoch is archived. Raises: StorageFull if the place takes no more:
+        the local checkpoint that asks is abandoned, and the log keeps what it has.
+        """
+        try:
+            self.copy()
+        except StorageFull:
+            raise
+        except Error as error:
+            if self._files.failure.first is not None or isinstance(error, RedoDamaged):
+                raise
+            raise StorageFull(f"the archive takes no more, and the log waits for it: {error.message}") from error
+
+    def copy(self) -> dict[str, Any]:
+        """Archive all closed epochs. Durable on return: they, in the archive. Returns `status`."""
+        with self._turn:
+            with self._store.latch:
+                closed = self._store.epochs.current - 1
+            self._store.log.flush()
+            durable_lsn = self._store.log.durable_lsn
+            groups: list[GroupRead] = []
+            size_bytes = 0
+            lsn, sequence = self._at
+            while lsn < durable_lsn:
+                group = self._log.group_at(lsn, sequence)
+                if group is None:
+                    raise RedoDamaged(
+                        f"REDO group {sequence} at LSN {lsn} was durable and cannot be read back to archive it", lsn=lsn
+                    )
+                if group.epoch > closed:
+                    break
+                groups.append(group)
+                size_bytes += group.words.nbytes
+                lsn, sequence = group.end_lsn, group.sequence + 1
+                if size_bytes >= SEGMENT_BYTES:
+                    self._write(groups)
+                    groups, size_bytes = [], 0
+            if groups:
+                self._write(groups)
+            return self.status()
+
+    def _write(self, groups: list[GroupRead]) -> None:
+        for group in groups:
+            what = referred(group)
+            if what is not None:
+                self._copy_spool(what)
+        segment = write_segment(self._place, self._identity, self._timeline, groups)
+        self._at = segment.next
+        self.last_epoch = segment.last_epoch
+        self.segments += 1
+        self.bytes_written += segment.size_bytes
+
+    def _copy_spool(self, what: Referred) -> None:
+        """The records of a large transaction, verified as they were copied. Durable on return."""
+        name = spool_name(what.txid)
+        place = self._place
+        if place.exists(name):
+            place.unlink(name)
+        source, target = self._files.open(name), place.create(name)
+        try:
+            buffer = np.empty(PIECE_BYTES, dtype=np.uint8)
+            for offset in range(0, what.size_bytes, PIECE_BYTES):
+                piece = buffer[: min(PIECE_BYTES, what.size_bytes - offset)]
+                self._files.pread_into(source, offset, piece)
+                place.pwrite(target, offset, piece)
+            place.fdatasync(target)
+        finally:
+            self._files.close(source)
+            place.close(target)
+        place.sync_directory(SPOOL_FOLDER)
+        SpoolReader(place, self._identity[0], what).verify()
+        self.bytes_written += what.size_bytes
+
+    def status(self) -> dict[str, Any]:
+        """How far it has come, and what it has written since the store was opened."""
+        return {
+            "last_epoch": self.last_epoch,
+            "lsn": self._at[0],
+            "segments": self.segments,
+            "bytes_written": self.bytes_written,
+        }
+
+    def close(self) -> None:
+        """Archive no more; the log is cut without it."""
+        self._store.on_publish = self._before
+        self._log.close()
+        self._place.close_all()

@@ -1,0 +1,187 @@
+"""Rows of a backup into the fragments of a new store, level by level, newest first.
+
+The newest level of a fragment goes in whole; of each older one exactly the rows that its live map still asks for. In
+the end nothing may be left over. A row goes to its ROWID with its epoch and author; disk parts take the road of REDO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import BackupDamaged, MemoryExhausted
+from engine.kernels.backup import (
+    B_ENTRIES,
+    B_NEXT,
+    B_USED,
+    BACKUP_STATE_WORDS,
+    load_chosen,
+    records_of_entries,
+    stamp_rows,
+)
+from engine.kernels.growth import reserve_index
+from engine.kernels.lcp import finish_entries, finish_load
+from engine.layout.arena import F_LCP_HAS_VAR, F_REPLAY_EPOCH, F_ROWS, OK, ST_INVARIANT, ST_MEMORY, ST_SPACE
+from engine.layout.backup import BACKUP_BLOCK_WORDS, CONTENT_ROWS
+from engine.layout.redo import pack_identity
+from engine.log.reader import GroupRead
+from recovery.backup.rows_file import RowsReader
+from recovery.system_restart.load import PartsOutOfMemory
+from recovery.system_restart.spool import Records
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.memory.arena import Words
+    from engine.row_layout import RowLayout
+    from engine.store import Store
+    from engine.table import Table
+    from recovery.backup.manifest import Level, Manifest
+    from recovery.backup.rows_file import Block
+    from recovery.system_restart.disk import DiskRestart
+
+Progress = Callable[[int, int, str], None]
+RECORD_WORDS = 1 << 16
+
+
+class BackupLoader:
+    """Loads what a manifest names into a store nobody else uses."""
+
+    def __init__(
+        self,
+        store: Store,
+        disk: DiskRestart,
+        files: Files,
+        manifest: Manifest,
+        relieve: Callable[[], None],
+        progress: Progress | None = None,
+    ) -> None:
+        """files: the place of backups. relieve: called between batches of disk parts, to make room in the UNDO log."""
+        self._store = store
+        self._disk = disk
+        self._files = files
+        self._manifest = manifest
+        self._relieve = relieve
+        self._progress = progress
+        self._done_rows = 0
+
+    def load(self) -> int:
+        """Load every fragment; rows loaded. Raises: BackupDamaged and what `RowsReader.blocks` raises,
+        MemoryExhausted.
+        """
+        manifest = self._manifest
+        for (table_id, number), levels in sorted(manifest.levels.items()):
+            table = self._store.by_id[table_id]
+            fragment = table.by_number[number]
+            place = self._place_disk if table.format.has_disk else self._place_memory
+            self._load(table, fragment, levels, partial(place, table, fragment))
+            # What is replayed now is behind the backup; the epochs of empty slots are lost (D1).
+            self._store.mem[fragment + F_REPLAY_EPOCH] = manifest.epoch
+            finish_load(self._store.mem, fragment, manifest.epoch)
+        return self._done_rows
+
+    def _load(
+        self,
+        table: Table,
+        fragment: int,
+        levels: list[Level],
+        place_block: Callable[[Level, Block, Words, bool], None],
+    ) -> None:
+        mem, newest = self._store.mem, levels[0]
+        live: Words = self._store.no_words
+        if newest.place.since:
+            live = self._reader(newest).live_map(newest.place, newest.sizes)
+        if not table.format.has_disk:
+            at = 0
+            while at >= 0:
+                at = reserve_index(mem, fragment, newest.sizes.rows, at)
+        for level in levels:
+            mem[fragment + F_LCP_HAS_VAR] = int(self._has_var(table, level))
+            for block in self._reader(level).blocks(level.place, level.sizes):
+                if block.content == CONTENT_ROWS:
+                    place_block(level, block, live, level is newest)
+        if not table.format.has_disk:
+            self._settled(int(finish_entries(mem, fragment)), newest, 0)
+        if int(mem[fragment + F_ROWS]) != newest.sizes.rows or live.any():
+            raise BackupDamaged(
+                f"the files of fragment {newest.place.fragment} of {table.name} give {int(mem[fragment + F_ROWS])} rows"
+                f" where {newest.sizes.rows} were backed up; restore another backup",
+                table=table.name,
+            )
+
+    def _reader(self, level: Level) -> RowsReader:
+        return RowsReader(self._files, self._manifest.store, level.place.name)
+
+    @staticmethod
+    def _has_var(table: Table, level: Level) -> bool:
+        layout: RowLayout = table.format.layout
+        return layout.has_var and level.place.table_version >= layout.var_since
+
+    def _advance(self, rows: int) -> None:
+        self._done_rows += rows
+        if self._progress is not None:
+            self._progress(self._done_rows, self._manifest.rows, "rows")
+
+    def _settled(self, status: int, level: Level, at: int) -> None:
+        if status == OK:
+            return
+        if status == ST_MEMORY:
+            raise MemoryExhausted("the backup's rows do not fit into data_memory; restore with a larger data_memory")
+        raise BackupDamaged(
+            f"{level.place.name} has an impossible row at word {at} of a block (status {status}); restore another"
+            " backup",
+            file=level.place.name,
+        )
+
+    # --- rows ------------------------------------------------------------------------------------
+    def _place_memory(
+        self, table: Table, fragment: int, level: Level, block: Block, live: Words, is_newest: bool
+    ) -> None:
+        state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
+        place = (block.words, BACKUP_BLOCK_WORDS, block.stop, live, level.place.slots, int(is_newest), state)
+        status = int(load_chosen(self._store.mem, fragment, *place))
+        self._settled(status, level, int(state[B_NEXT]))
+        self._advance(int(state[B_ENTRIES]))
+
+    def _place_disk(
+        self, table: Table, fragment: int, level: Level, block: Block, live: Words, is_newest: bool
+    ) -> None:
+        """As INSERT records of one epoch behind the backup's, which tells those without their own epoch yet."""
+        place, layout = level.place, table.format.layout
+        identity = pack_identity(place.table_id, place.fragment, place.table_version)
+        has_var = int(self._has_var(table, level))
+        shape = np.array(
+            [layout.fixed_words, has_var, identity, place.table_id, place.fragment, place.slots], dtype=np.int64
+        )
+        state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
+        state[B_NEXT] = BACKUP_BLOCK_WORDS
+        records: Words = np.empty(RECORD_WORDS, dtype=np.int64)
+        status = ST_SPACE
+        while status != OK:
+            state[B_USED] = 0
+            place_of = (block.words, BACKUP_BLOCK_WORDS, block.stop, shape, live, int(is_newest), records, state)
+            status = int(records_of_entries(*place_of))
+            if status == ST_INVARIANT:
+                self._settled(status, level, int(state[B_NEXT]))
+            if status <= ST_SPACE and not int(state[B_USED]):
+                records = np.empty(ST_SPACE - status, dtype=np.int64)
+                continue
+            self._insert(table, records, int(state[B_USED]), level)
+            self._relieve()
+        shape[2] = self._manifest.epoch
+        status = int(stamp_rows(self._store.mem, fragment, block.words, BACKUP_BLOCK_WORDS, block.stop, shape))
+        self._settled(status, level, 0)
+        self._advance(int(state[B_ENTRIES]))
+
+    def _insert(self, table: Table, records: Words, used: int, level: Level) -> None:
+        group = GroupRead(0, 0, self._manifest.epoch + 1, 0, 0, 0, used, records)
+        directory = np.zeros(table.table_id + 1, dtype=np.int64)
+        directory[table.table_id] = table.address
+        try:
+            self._disk.replay_records(group, Records(records, 0, used, 0, level.place.name), directory)
+        except PartsOutOfMemory as error:
+            raise MemoryExhausted(
+                f"the rows of {table.name} do not fit into data_memory; restore with a larger data_memory"
+            ) from error

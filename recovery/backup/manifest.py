@@ -1,0 +1,289 @@
+"""Manifests: what makes a folder of rows files a backup, and all that is needed to restore it.
+
+`<number>/manifest` is one sealed unit, written when everything it names is durable. One that is not intact makes no
+backup, and is never passed over silently: nobody knows what it named.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.disk.tablespaces import TablespaceDefinition
+from engine.errors import BackupDamaged, FileMissing, IoFailed, Rejected
+from engine.layout.backup import BACKUP_MANIFEST, BACKUP_MANIFEST_WORDS, BACKUP_UNIT_WORDS_MIN
+from engine.layout.sealed import (
+    KIND_BACKUP_MANIFEST,
+    check_version,
+    header_of,
+    is_sealed,
+    seal,
+    store_of,
+    write_seal,
+)
+from engine.schema import TableDefinition
+from recovery.backup.rows_file import Place, Sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.file_protocol import Files
+    from engine.memory.arena import Words
+
+NAME = "manifest"
+NUMBER_DIGITS_MAX = 15
+LEVEL_FIELDS = 10
+FULL = "full"
+INCREMENTAL = "incremental"
+
+
+@dataclass(frozen=True)
+class Level:
+    """One rows file of a fragment, and what is promised of it."""
+
+    place: Place
+    sizes: Sizes
+
+
+@dataclass
+class Manifest:
+    """One complete backup."""
+
+    number: int
+    epoch: int
+    store: bytes
+    incarnation: int
+    timeline: int
+    kind: str
+    parent: int  # number of the backup an incremental goes on from, 0 of a full one
+    wall_us: int
+    server_id: int  # of the store in replication, 0 for none
+    log: tuple[int, int]  # LSN and sequence where the log goes on behind the epoch
+    next_table_id: int
+    tables: list[TableDefinition]
+    tablespaces: list[tuple[TablespaceDefinition, int]]  # and bytes of its files
+    # (table, fragment) -> its levels, newest first.
+    levels: dict[tuple[int, int], list[Level]] = field(default_factory=dict)
+
+    def definition(self, table_id: int) -> TableDefinition:
+        """A table's definition. Raises: KeyError."""
+        for each in self.tables:
+            if each.table_id == table_id:
+                return each
+        raise KeyError(table_id)
+
+    def files(self) -> Iterator[tuple[tuple[int, int], Level]]:
+        """Every rows file it needs, with the fragment it is of."""
+        for place, levels in self.levels.items():
+            for level in levels:
+                yield place, level
+
+    @property
+    def rows(self) -> int:
+        """Rows in all tables."""
+        return sum(levels[0].sizes.rows for levels in self.levels.values())
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes of the files that were made for it."""
+        return sum(level.sizes.size_bytes for _, level in self.files() if level.place.backup == self.number)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files it needs."""
+        return sum(level.sizes.size_bytes for _, level in self.files())
+
+    def body(self) -> bytes:
+        """The JSON behind the header."""
+        value = {
+            "incarnation": self.incarnation,
+            "kind": self.kind,
+            "levels": [
+                [*place, [[*_astuple(level.place), *astuple(level.sizes)] for level in levels]]
+                for place, levels in sorted(self.levels.items())
+            ],
+            "log": list(self.log),
+            "next_table_id": self.next_table_id,
+            "parent": self.parent,
+            "server_id": self.server_id,
+            "tables": [json.loads(each.to_json()) for each in self.tables],
+            "tablespaces": [[json.loads(each.to_json()), size] for each, size in self.tablespaces],
+            "timeline": self.timeline,
+            "wall_us": self.wall_us,
+        }
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+    def summary(self) -> dict[str, Any]:
+        """The backup as plain values, for lists."""
+        return {
+            "number": self.number,
+            "kind": self.kind,
+            "parent": self.parent,
+            "epoch": self.epoch,
+            "wall_us": self.wall_us,
+            "timeline": self.timeline,
+            "server_id": self.server_id,
+            "tables": len(self.tables),
+            "rows": self.rows,
+            "own_bytes": self.own_bytes,
+            "size_bytes": self.size_bytes,
+            "files": sum(1 for _ in self.files()),
+            "log": list(self.log),
+        }
+
+
+def _astuple(place: Place) -> list[int]:
+    return [place.backup, place.epoch, place.since, place.timeline, place.slots, place.table_version]
+
+
+def manifest_name(number: int) -> str:
+    """Name of the manifest of a backup."""
+    return f"{number}/{NAME}"
+
+
+def write_manifest(files: Files, manifest: Manifest) -> None:
+    """Make the backup exist. Durable on return: content and name."""
+    body = manifest.body()
+    count = max(BACKUP_UNIT_WORDS_MIN, BACKUP_MANIFEST_WORDS + -(-len(body) // 8))
+    words = np.zeros(count, dtype=np.int64)
+    header = header_of(words, BACKUP_MANIFEST)
+    write_seal(header, KIND_BACKUP_MANIFEST, count, manifest.store, manifest.incarnation)
+    header["backup"] = manifest.number
+    header["epoch"] = manifest.epoch
+    header["body_bytes"] = len(body)
+    start = BACKUP_MANIFEST_WORDS * 8
+    words.data.cast("B")[start : start + len(body)] = body
+    seal(words, count)
+    # By rename: a manifest that is not intact is damage then, and not what a crash may leave.
+    unnamed = f"{manifest.number}/{NAME}.new"
+    file = files.create(unnamed)
+    try:
+        files.pwrite(file, 0, words.data.cast("B"))
+        files.fdatasync(file)
+    finally:
+        files.close(file)
+    files.rename(unnamed, manifest_name(manifest.number))
+    files.sync_directory(str(manifest.number))
+
+
+def folders(files: Files) -> list[int]:
+    """Numbers of all folders of backups, finished or not, newest first."""
+    found = (_number(name) for name in files.list())
+    return sorted((number for number in found if number is not None), reverse=True)
+
+
+def _number(text: str) -> int | None:
+    is_plain = text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
+    return int(text) if is_plain and str(int(text)) == text and int(text) > 0 else None
+
+
+def read_manifest(files: Files, number: int) -> Manifest:
+    """The manifest of a backup. Raises: FileMissing if there is none, BackupDamaged, VersionTooNew, VersionTooOld."""
+    name = manifest_name(number)
+    if not files.exists(name):
+        raise FileMissing(f"backup {number} has no manifest: it was not finished; use another one", file=name)
+    words = _read(files, name)
+    if words.size < BACKUP_UNIT_WORDS_MIN or not is_sealed(words, KIND_BACKUP_MANIFEST, words.size):
+        raise BackupDamaged(f"{name} fails its checksum; use another backup", file=name)
+    check_version(words, name)
+    header = header_of(words, BACKUP_MANIFEST)
+    start = BACKUP_MANIFEST_WORDS * 8
+    body = words.tobytes()[start : start + int(header["body_bytes"])]
+    if int(header["backup"]) != number or int(header["words"]) != words.size:
+        raise BackupDamaged(f"{name} is the manifest of another backup; put the right one back", file=name)
+    try:
+        return _parse(number, int(header["epoch"]), store_of(words), json.loads(body))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, Rejected) as error:
+        raise BackupDamaged(f"{name} makes no sense ({error}); use another backup", file=name) from error
+
+
+def _read(files: Files, name: str) -> Words:
+    file = files.open(name)
+    try:
+        size = files.size(file)
+        words: Words = np.zeros(size // 8, dtype=np.int64)
+        if size % 8 or files.pread_into(file, 0, words.data.cast("B")) != size:
+            return words[:0]
+        return words
+    except IoFailed as error:
+        if files.failure.first is not None:
+            raise
+        raise BackupDamaged(f"{name} cannot be read; use another backup", file=name) from error
+    finally:
+        files.close(file)
+
+
+def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Manifest:
+    """What an intact file says is not trusted either (F112). Raises: ValueError and the like, SchemaInvalid."""
+    tables = [TableDefinition.from_json(json.dumps(each).encode()) for each in value["tables"]]
+    spaces = [
+        (TablespaceDefinition.from_json(json.dumps(each).encode()), int(size)) for each, size in value["tablespaces"]
+    ]
+    timeline = value["timeline"]
+    levels: dict[tuple[int, int], list[Level]] = {}
+    for table_id, fragment, rows in value["levels"]:
+        levels[table_id, fragment] = [_level(table_id, fragment, row) for row in rows]
+    places = {(each.table_id, part) for each in tables for part in each.partition.numbers}
+    if levels.keys() != places or len(value["levels"]) != len(places):
+        raise ValueError("fragments are not those of the tables")
+    for found in levels.values():
+        chain = [level.place for level in found]
+        meets = all(newer.since == older.epoch for newer, older in zip(chain, chain[1:], strict=False))
+        # A fragment nobody changed since keeps the levels it had.
+        if not chain or not meets or chain[-1].since or chain[0].epoch > epoch:
+            raise ValueError("levels do not meet")
+        if any(each.timeline != timeline or each.since >= each.epoch for each in chain):
+            raise ValueError("levels of another timeline")
+    lsn, sequence = value["log"]
+    return Manifest(
+        number,
+        epoch,
+        store,
+        int(value["incarnation"]),
+        int(timeline),
+        str(value["kind"]),
+        int(value["parent"]),
+        int(value["wall_us"]),
+        int(value["server_id"]),
+        (int(lsn), int(sequence)),
+        int(value["next_table_id"]),
+        tables,
+        spaces,
+        levels,
+    )
+
+
+def _level(table_id: int, fragment: int, row: list[Any]) -> Level:
+    if len(row) != LEVEL_FIELDS or not all(isinstance(each, int) and each >= 0 for each in row):
+        raise ValueError("a level has ten whole numbers")
+    backup, epoch, since, timeline, slots, version = row[:6]
+    place = Place(backup, table_id, fragment, epoch, since, timeline, slots, version)
+    return Level(place, Sizes(*row[6:]))
+
+
+@dataclass
+class Found:
+    """What a place holds: intact backups, newest first; numbers of unfinished ones; what is wrong with damaged ones."""
+
+    manifests: list[Manifest] = field(default_factory=list)
+    unfinished: list[int] = field(default_factory=list)
+    damaged: dict[int, str] = field(default_factory=dict)
+
+
+def find_backups(files: Files) -> Found:
+    """Everything in a place. Raises: Incompatible, if a manifest is of another format; StoreFailed."""
+    found = Found()
+    for number in folders(files):
+        try:
+            found.manifests.append(read_manifest(files, number))
+        except FileMissing:
+            found.unfinished.append(number)
+        except BackupDamaged as error:
+            found.damaged[number] = error.message
+    # Below the newest one lie files that later backups need of backups that were removed, and leftovers.
+    newest = max([0, *(each.number for each in found.manifests), *found.damaged])
+    found.unfinished = [number for number in found.unfinished if number > newest]
+    return found

@@ -1,0 +1,161 @@
+"""Which files a restore reads, and where it ends: worked out, and to be printed, before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import BackupDamaged, Damaged, FileMissing, ForeignFile, Rejected, ValueOutOfRange
+from recovery.backup.manifest import find_backups
+from recovery.backup.segments import groups_of, read_segment, segment_names
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from recovery.backup.manifest import Manifest
+    from recovery.backup.segments import Segment
+
+
+@dataclass(frozen=True)
+class Until:
+    """Where a restore ends: behind an epoch, or the last one sealed by a time; both None: as late as can be."""
+
+    epoch: int | None = None
+    wall_us: int | None = None
+
+    def takes(self, epoch: int, wall_us: int) -> bool:
+        """Whether what was sealed in this epoch at this time is still before the end."""
+        if self.epoch is not None:
+            return epoch <= self.epoch
+        return self.wall_us is None or wall_us <= self.wall_us
+
+
+@dataclass
+class Plan:
+    """One restore, not yet carried out."""
+
+    manifest: Manifest
+    segments: list[Segment] = field(default_factory=list)
+    epoch: int = 0  # the state is that at the end of this epoch
+    reach: int = 0  # epoch up to which what is there could be restored
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain values: every file with its bytes and rows."""
+        return {
+            "backup": self.manifest.summary(),
+            "epoch": self.epoch,
+            "reach": self.reach,
+            "files": [
+                {"file": level.place.name, "rows": level.sizes.entries, "bytes": level.sizes.size_bytes}
+                for _, level in self.manifest.files()
+            ],
+            "segments": [
+                {"file": each.name, "groups": each.groups, "bytes": each.size_bytes, "last_epoch": each.last_epoch}
+                for each in self.segments
+            ],
+            "bytes": self.manifest.size_bytes + sum(each.size_bytes for each in self.segments),
+            "notes": list(self.notes),
+        }
+
+
+def make_plan(files: Files, until: Until = Until(), number: int | None = None) -> Plan:
+    """The plan of a restore from a place of backups. number: the backup to take; the newest that serves, if None.
+
+    Raises: FileMissing if there is no backup, BackupDamaged, ForeignFile, ValueOutOfRange if `until` cannot be reached.
+    """
+    found = find_backups(files)
+    if number is not None and number in found.damaged:
+        raise BackupDamaged(found.damaged[number])
+    if not found.manifests:
+        damaged = "; ".join(found.damaged.values())
+        raise FileMissing(
+            f"there is no backup here{f' that is intact ({damaged})' if damaged else ''}; check the place"
+        )
+    if len({each.store for each in found.manifests}) > 1:
+        raise ForeignFile("backups of several stores lie in one place; sort them apart")
+    usable = [each for each in found.manifests if number in (None, each.number)]
+    if not usable:
+        raise FileMissing(f"there is no backup {number} here; see the list", number=number)
+    fitting = [each for each in usable if until.takes(each.epoch, each.wall_us)]
+    if not fitting:
+        oldest = usable[-1]
+        raise ValueOutOfRange(
+            f"the oldest backup is of epoch {oldest.epoch}; restore to that or a later one", oldest=oldest.epoch
+        )
+    newer = [each for each in found.damaged if each > fitting[0].number]
+    if newer and number is None and until == Until():
+        raise BackupDamaged(
+            f"{found.damaged[max(newer)]} (or say with until= or number= that an older state is wanted)",
+            backup=max(newer),
+        )
+    plan = Plan(fitting[0], epoch=fitting[0].epoch, reach=fitting[0].epoch)
+    for other, why in found.damaged.items():
+        plan.notes.append(f"backup {other} is damaged and was left out: {why}")
+    _add_segments(files, plan, until)
+    if until.epoch is not None and until.epoch > plan.reach:
+        raise ValueOutOfRange(
+            f"epoch {until.epoch} is behind {plan.reach}, the last one that backup and archive have; "
+            f"{plan.notes[-1] if plan.notes else 'restore to that or an earlier one'}",
+            newest=plan.reach,
+        )
+    return plan
+
+
+def _add_segments(files: Files, plan: Plan, until: Until) -> None:
+    """The segments that go on from the backup, one behind the other, as far as they are needed.
+
+    Where a damaged one ends cannot be told. It is of no interest if a sound one behind it begins before the place that
+    is looked for; otherwise the archive ends there, which only a caller who wants less may pass over.
+    """
+    manifest = plan.manifest
+    at = manifest.log
+    doubt: Damaged | None = None
+    for name in segment_names(files):
+        if not name.rpartition("/")[2].startswith(f"{manifest.timeline}-"):
+            continue
+        try:
+            segment = read_segment(files, name)
+        except (BackupDamaged, FileMissing) as error:
+            doubt = error
+            continue
+        if segment.store != manifest.store:
+            raise ForeignFile(f"{name} is of another store; put the right one back", file=name)
+        if segment.start_lsn <= at[0]:
+            doubt = None
+        if segment.end_lsn <= at[0]:
+            continue
+        if segment.start_lsn > at[0]:
+            if doubt is None:
+                plan.notes.append(f"the archive has a gap between LSN {at[0]} and {segment.start_lsn}")
+            break
+        if plan.segments and segment.start_sequence != at[1]:
+            plan.notes.append(f"{name} does not follow the segment before")
+            break
+        plan.reach = max(plan.reach, segment.last_epoch)
+        if not until.takes(segment.first_epoch, segment.first_wall_us) and segment.first_epoch > plan.epoch:
+            return
+        plan.segments.append(segment)
+        plan.epoch = max(plan.epoch, _last_epoch(files, segment, until))
+        at = segment.next
+    if doubt is not None:
+        if until == Until():
+            raise doubt
+        plan.notes.append(f"the archive ends at LSN {at[0]}: {doubt.message}")
+
+
+def _last_epoch(files: Files, segment: Segment, until: Until) -> int:
+    """The last epoch of a segment that is taken whole."""
+    if until.takes(segment.last_epoch, segment.last_wall_us):
+        return segment.last_epoch
+    if until.epoch is not None:
+        return until.epoch
+    late = [group.epoch for group in groups_of(files, segment) if not until.takes(group.epoch, group.wall_us)]
+    taken = [group.epoch for group in groups_of(files, segment) if group.epoch < min(late)]
+    return max(taken, default=0)
+
+
+def check_number(value: object) -> int:
+    """An epoch as callers give it. Raises: Rejected."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise Rejected(f"until is an epoch, a whole number from 0, or a time, got {value!r}")
+    return value

@@ -1,0 +1,301 @@
+"""A rows file: the rows of one fragment at the end of one epoch, in sealed blocks, written once, front to back.
+
+It says what it is without any other file, so that one found without a manifest can be told whole or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import BackupDamaged, FileTruncated, ForeignFile, IoFailed
+from engine.kernels.backup import B_ENTRIES, B_NEXT, B_ROWID, B_ROWS, B_USED, BACKUP_STATE_WORDS, check_entries
+from engine.layout.arena import OK
+from engine.layout.backup import BACKUP_BLOCK, BACKUP_BLOCK_WORDS, BACKUP_UNIT_WORDS_MIN, CONTENT_LIVE, CONTENT_ROWS
+from engine.layout.sealed import (
+    KIND_BACKUP_BLOCK,
+    SEAL,
+    check_version,
+    header_of,
+    is_sealed,
+    seal,
+    store_of,
+    write_seal,
+)
+
+if TYPE_CHECKING:
+    from engine.file_protocol import File, Files
+    from engine.memory.arena import Words
+    from engine.row_layout import RowLayout
+
+BLOCK_WORDS = 1 << 17  # 1 MiB
+SYNC_BYTES = 16 << 20  # sync this often, or one sync would hold up everybody's at the end
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a rows file is of; all of it stands in every block."""
+
+    backup: int
+    table_id: int
+    fragment: int
+    epoch: int
+    since: int
+    timeline: int
+    slots: int
+    table_version: int
+
+    @property
+    def name(self) -> str:
+        """The file's name in the place of backups."""
+        return f"{self.backup}/{self.table_id}-{self.fragment}-{self.epoch:x}.rows"
+
+    @property
+    def rows_since(self) -> int:
+        """Epoch behind which the rows that are in the file changed; -1 for all: a row loaded in bulk has epoch 0."""
+        return self.since or -1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a manifest says of a rows file."""
+
+    entries: int
+    blocks: int
+    size_bytes: int
+    rows: int  # in the fragment at its epoch, in the file or not
+
+
+class RowsWriter:
+    """Writes one rows file. Entries go to `block` from `state[B_USED]` on; `close` syncs it."""
+
+    def __init__(self, files: Files, identity: tuple[bytes, int], place: Place, block: Words) -> None:
+        """block: BLOCK_WORDS words, which may serve several writers in turn."""
+        self._files = files
+        self._identity = identity
+        self.place = place
+        self._file: File | None = None
+        self.block = block
+        self.state: Words = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
+        self.state[B_USED] = BACKUP_BLOCK_WORDS
+        self.state[B_ROWID] = -1
+        self._content = CONTENT_ROWS
+        self._sealed_entries = 0
+        self._unsynced_bytes = 0
+        self._blocks = 0
+        self._size_bytes = 0
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether any row has gone into it."""
+        return bool(self.state[B_ENTRIES])
+
+    def make_room(self, words: int) -> None:
+        """Write the block; the next one takes at least `words` words."""
+        if int(self.state[B_USED]) > BACKUP_BLOCK_WORDS:
+            self._finish(False)
+        if words + BACKUP_BLOCK_WORDS > self.block.size:
+            self.block = np.empty(words + BACKUP_BLOCK_WORDS, dtype=np.int64)
+
+    def add_live_map(self, live: Words) -> None:
+        """Put the live map behind the rows."""
+        if int(self.state[B_USED]) > BACKUP_BLOCK_WORDS:
+            self._finish(False)
+        self._content = CONTENT_LIVE
+        room = BLOCK_WORDS - BACKUP_BLOCK_WORDS
+        for start in range(0, live.size, room):
+            if start:
+                self._finish(False)
+            piece = live[start : start + room]
+            self.block[BACKUP_BLOCK_WORDS : BACKUP_BLOCK_WORDS + piece.size] = piece
+            self.state[B_USED] = BACKUP_BLOCK_WORDS + piece.size
+
+    def _finish(self, is_last: bool) -> None:
+        used = int(self.state[B_USED])
+        words = max(used, BACKUP_UNIT_WORDS_MIN)
+        block = self.block
+        block[used:words] = 0
+        block[:BACKUP_BLOCK_WORDS] = 0
+        header = header_of(block, BACKUP_BLOCK)
+        write_seal(header, KIND_BACKUP_BLOCK, words, *self._identity)
+        place = self.place
+        header["backup"], header["table_id"], header["fragment"] = place.backup, place.table_id, place.fragment
+        header["epoch"], header["since"], header["timeline"] = place.epoch, place.since, place.timeline
+        header["slots"], header["table_version"] = place.slots, place.table_version
+        header["number"], header["content"], header["is_last"] = self._blocks, self._content, int(is_last)
+        total = int(self.state[B_ENTRIES])
+        header["entries"], header["total_entries"] = total - self._sealed_entries, total
+        header["rows"] = int(self.state[B_ROWS])
+        header["used_words"] = used - BACKUP_BLOCK_WORDS
+        seal(block, words)
+        if self._file is None:  # only now: a fragment without a change gets no file
+            self._file = self._files.create(place.name)
+        self._files.pwrite(self._file, self._size_bytes, block[:words].data.cast("B"))
+        self._sealed_entries = total
+        self._blocks += 1
+        self._size_bytes += words * 8
+        self._unsynced_bytes += words * 8
+        if self._unsynced_bytes >= SYNC_BYTES and not is_last:
+            self._files.fdatasync(self._file)
+            self._unsynced_bytes = 0
+        self.state[B_USED] = BACKUP_BLOCK_WORDS
+
+    def close(self) -> Sizes:
+        """Write the last block and sync. Durable: the content; the name needs a sync of the directory."""
+        self._finish(True)
+        assert self._file is not None, "the last block made it"
+        self._files.fdatasync(self._file)
+        self._files.close(self._file)
+        return Sizes(int(self.state[B_ENTRIES]), self._blocks, self._size_bytes, int(self.state[B_ROWS]))
+
+    def discard(self) -> None:
+        """Close without finishing: what is there is no rows file."""
+        if self._file is not None:
+            self._files.close(self._file)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One verified block: what lies in words[BACKUP_BLOCK_WORDS:stop]. The words are valid until the next one."""
+
+    words: Words
+    stop: int
+    content: int
+
+
+class RowsReader:
+    """Reads one rows file, verifying every block."""
+
+    def __init__(self, files: Files, store: bytes, name: str) -> None:
+        self._files = files
+        self._store = store
+        self._name = name
+
+    def place(self) -> Place:
+        """What the first block says the file is. Raises: as `blocks`."""
+        file = self._files.open(self._name)
+        try:
+            words, _ = self._block(file, 0, self._files.size(file), np.empty(BLOCK_WORDS, dtype=np.int64))
+            return _place_of(words)
+        finally:
+            self._files.close(file)
+
+    def blocks(self, place: Place, promised: Sizes | None = None) -> Iterator[Block]:
+        """Every block, in order, as a file of this place must have them; in the end, what a manifest promised is there.
+
+        Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile; IoFailed where it cannot be read.
+        """
+        file = self._files.open(self._name)
+        try:
+            size = self._files.size(file)
+            buffer: Words = np.empty(min(size // 8, BLOCK_WORDS), dtype=np.int64)
+            offset = number = entries = content = 0
+            while True:
+                words, buffer = self._block(file, offset, size, buffer)
+                header = header_of(words, BACKUP_BLOCK)
+                used = int(header["used_words"])
+                if _place_of(words) != place or int(header["number"]) != number:
+                    raise self._damaged(offset, "holds a block of another file")
+                is_wrong = used > words.size - BACKUP_BLOCK_WORDS or int(header["content"]) < content
+                entries += int(header["entries"])
+                content = int(header["content"])
+                if is_wrong or content > CONTENT_LIVE or entries != int(header["total_entries"]):
+                    raise self._damaged(offset, "has an impossible block")
+                yield Block(words, BACKUP_BLOCK_WORDS + used, content)
+                offset += words.size * 8
+                number += 1
+                if int(header["is_last"]):
+                    break
+            found = Sizes(entries, number, offset, int(header["rows"]))
+            if offset != size or promised not in (None, found):
+                raise FileTruncated(
+                    f"{self._name} has (entries, blocks, bytes, rows) {astuple(found)} in {size} bytes, not what its"
+                    " manifest says; restore it from a copy",
+                    file=self._name,
+                )
+        finally:
+            self._files.close(file)
+
+    def verify(self, place: Place, layout: RowLayout, promised: Sizes | None = None) -> Sizes:
+        """Read all of it, and look at every entry. Raises: as `blocks`."""
+        state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
+        state[B_ROWID] = -1
+        shape = np.array(
+            [
+                layout.fixed_words,
+                int(layout.has_var),
+                int(layout.disk is not None),
+                place.table_id,
+                place.fragment,
+                place.slots,
+                place.since,
+                place.epoch,
+            ],
+            dtype=np.int64,
+        )
+        blocks = size_bytes = rows = alive = 0
+        for block in self.blocks(place, promised):
+            if block.content == CONTENT_LIVE:
+                alive += int(np.unpackbits(block.words[BACKUP_BLOCK_WORDS : block.stop].view(np.uint8)).sum())
+            if block.content == CONTENT_ROWS:
+                status = check_entries(block.words, BACKUP_BLOCK_WORDS, block.stop, shape, state)
+                if status != OK:
+                    raise self._damaged(size_bytes + int(state[B_NEXT]) * 8, "has an impossible row")
+            blocks += 1
+            size_bytes += block.words.size * 8
+            rows = int(header_of(block.words, BACKUP_BLOCK)["rows"])
+        found = Sizes(int(state[B_ENTRIES]), blocks, size_bytes, rows)
+        if promised not in (None, found) or rows != (alive if place.since else found.entries):
+            raise self._damaged(0, "has not the rows its blocks say")
+        return found
+
+    def live_map(self, place: Place, promised: Sizes | None = None) -> Words:
+        """The live map of a file with `since`. Raises: as `blocks`."""
+        pieces = [
+            block.words[BACKUP_BLOCK_WORDS : block.stop].copy()
+            for block in self.blocks(place, promised)
+            if block.content == CONTENT_LIVE
+        ]
+        return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
+
+    def _damaged(self, offset: int, what: str) -> BackupDamaged:
+        return BackupDamaged(f"{self._name} {what} at {offset}; use another copy", file=self._name, offset=offset)
+
+    def _block(self, file: File, offset: int, size: int, buffer: Words) -> tuple[Words, Words]:
+        """The block at `offset`, read into `buffer` or into a larger one; block and buffer."""
+        if offset + BACKUP_UNIT_WORDS_MIN * 8 > size:
+            raise FileTruncated(f"{self._name} ends at {size}, in the middle of a block", file=self._name, size=size)
+        got = min(buffer.size, (size - offset) // 8)
+        self._read(file, offset, buffer[:got])
+        count = int(header_of(buffer, SEAL)["words"])
+        if count < BACKUP_UNIT_WORDS_MIN or offset + count * 8 > size:
+            raise self._damaged(offset, "has a damaged block")
+        if count > got:
+            buffer = buffer if count <= buffer.size else np.empty(count, dtype=np.int64)
+            self._read(file, offset, buffer[:count])
+        words = buffer[:count]
+        if not is_sealed(words, KIND_BACKUP_BLOCK, count):
+            raise self._damaged(offset, "fails its checksum")
+        if store_of(words) != self._store:
+            raise ForeignFile(f"{self._name} is of another store; put the right one back", file=self._name)
+        check_version(words, self._name)
+        return words, buffer
+
+    def _read(self, file: File, offset: int, words: Words) -> None:
+        try:
+            got = self._files.pread_into(file, offset, words.data.cast("B"))
+        except IoFailed as error:
+            if self._files.failure.first is not None:
+                raise
+            raise self._damaged(offset, "cannot be read") from error
+        if got != words.nbytes:
+            raise FileTruncated(f"{self._name} ends in the middle of a block", file=self._name)
+
+
+def _place_of(words: Words) -> Place:
+    header = header_of(words, BACKUP_BLOCK)
+    fields = ("backup", "table_id", "fragment", "epoch", "since", "timeline", "slots", "table_version")
+    return Place(*(int(header[name]) for name in fields))

@@ -1,0 +1,195 @@
+"""Segments of the archive: groups of the REDO log of closed epochs, as they were sealed there.
+
+`archive/<timeline>-<lsn>.redo` is a sealed header and the groups; `spool/<txid>.spool` beside it has what large
+transactions among them refer to, under the name the store has it by. A segment is written once, front to back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import BackupDamaged, ForeignFile, IoFailed
+from engine.layout.backup import ARCHIVE_SEGMENT, ARCHIVE_WORDS
+from engine.layout.log import GROUP, GROUP_ALIGN_WORDS
+from engine.layout.redo import GROUP_WORDS
+from engine.layout.sealed import (
+    KIND_ARCHIVE,
+    KIND_GROUP,
+    SEAL,
+    check_version,
+    header_of,
+    is_sealed,
+    seal,
+    store_of,
+    write_seal,
+)
+from engine.log.reader import GroupRead
+
+if TYPE_CHECKING:
+    from engine.file_protocol import File, Files
+    from engine.memory.arena import Words
+
+FOLDER = "archive"
+_NAME = re.compile(r"(\d{1,15})-([0-9a-f]{16})\.redo", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What the header of a segment says."""
+
+    store: bytes
+    timeline: int
+    start_lsn: int
+    end_lsn: int
+    start_sequence: int
+    groups: int
+    first_epoch: int
+    last_epoch: int
+    first_wall_us: int
+    last_wall_us: int
+
+    @property
+    def name(self) -> str:
+        """The file's name in the place of backups."""
+        return f"{FOLDER}/{self.timeline}-{self.start_lsn:016x}.redo"
+
+    @property
+    def next(self) -> tuple[int, int]:
+        """LSN and sequence of the group behind its last."""
+        return self.end_lsn, self.start_sequence + self.groups
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the file."""
+        return ARCHIVE_WORDS * 8 + self.end_lsn - self.start_lsn
+
+
+def write_segment(files: Files, identity: tuple[bytes, int], timeline: int, groups: list[GroupRead]) -> Segment:
+    """Archive some consecutive groups. Durable on return: content and name. Raises: StorageFull."""
+    first, last = groups[0], groups[-1]
+    segment = Segment(
+        identity[0],
+        timeline,
+        first.lsn,
+        last.end_lsn,
+        first.sequence,
+        len(groups),
+        first.epoch,
+        last.epoch,
+        first.wall_us,
+        last.wall_us,
+    )
+    words = np.zeros(ARCHIVE_WORDS, dtype=np.int64)
+    header = header_of(words, ARCHIVE_SEGMENT)
+    write_seal(header, KIND_ARCHIVE, ARCHIVE_WORDS, *identity)
+    for name in ("timeline", "start_lsn", "end_lsn", "start_sequence", "groups"):
+        header[name] = getattr(segment, name)
+    for name in ("first_epoch", "last_epoch", "first_wall_us", "last_wall_us"):
+        header[name] = getattr(segment, name)
+    seal(words, ARCHIVE_WORDS)
+    if files.exists(segment.name):
+        files.unlink(segment.name)  # a crash left it half written: its groups are here again
+    file = files.create(segment.name)
+    try:
+        files.pwrite(file, 0, words.data.cast("B"))
+        offset = words.nbytes
+        for group in groups:
+            size = group.end_lsn - group.lsn
+            files.pwrite(file, offset, group.words[: size // 8].data.cast("B"))
+            offset += size
+        files.fdatasync(file)
+    finally:
+        files.close(file)
+    files.sync_directory(FOLDER)
+    return segment
+
+
+def segment_names(files: Files) -> list[str]:
+    """Names of all segments, by timeline and LSN."""
+    if not files.exists(FOLDER):
+        return []
+    found = [(match, leaf) for leaf in files.list(FOLDER) if (match := _NAME.fullmatch(leaf))]
+    ordered = sorted(found, key=lambda each: (int(each[0][1]), int(each[0][2], 16)))
+    return [f"{FOLDER}/{leaf}" for _, leaf in ordered]
+
+
+def read_segment(files: Files, name: str) -> Segment:
+    """The header of a segment whose file is whole. Raises: BackupDamaged, FileMissing, VersionTooNew, VersionTooOld."""
+    file = files.open(name)
+    try:
+        words = np.zeros(ARCHIVE_WORDS, dtype=np.int64)
+        _read(files, file, name, 0, words)
+        if not is_sealed(words, KIND_ARCHIVE, ARCHIVE_WORDS):
+            raise BackupDamaged(f"{name} fails its checksum", file=name, offset=0)
+        check_version(words, name)
+        header = header_of(words, ARCHIVE_SEGMENT)
+        fields = (ARCHIVE_SEGMENT.names or ())[len(SEAL.names or ()) : -1]
+        segment = Segment(store_of(words), *(int(header[field]) for field in fields))
+        if segment.name != name or files.size(file) != segment.size_bytes:
+            raise BackupDamaged(f"{name} is not whole, or another segment", file=name)
+        return segment
+    finally:
+        files.close(file)
+
+
+def _read(files: Files, file: File, name: str, offset: int, words: Words) -> None:
+    try:
+        got = files.pread_into(file, offset, words.data.cast("B"))
+    except IoFailed as error:
+        if files.failure.first is not None:
+            raise
+        raise BackupDamaged(f"{name} cannot be read at {offset}", file=name, offset=offset) from error
+    if got != words.nbytes:
+        raise BackupDamaged(f"{name} ends in the middle of a group", file=name, offset=offset)
+
+
+def groups_of(files: Files, segment: Segment) -> Iterator[GroupRead]:
+    """The groups of a segment, each verified; as many as its header says. Raises: BackupDamaged, ForeignFile."""
+    name = segment.name
+    file = files.open(name)
+    try:
+        lsn, epoch = segment.start_lsn, 0
+        for sequence in range(segment.start_sequence, segment.start_sequence + segment.groups):
+            offset = ARCHIVE_WORDS * 8 + lsn - segment.start_lsn
+            words = np.zeros(GROUP_ALIGN_WORDS, dtype=np.int64)
+            _read(files, file, name, offset, words)
+            size = int(header_of(words, SEAL)["words"])
+            if size < GROUP_ALIGN_WORDS or size % GROUP_ALIGN_WORDS or lsn + size * 8 > segment.end_lsn:
+                raise BackupDamaged(f"{name} has no group at {offset}", file=name, offset=offset)
+            if size > GROUP_ALIGN_WORDS:
+                words = np.zeros(size, dtype=np.int64)
+                _read(files, file, name, offset, words)
+            group = _group(words, size, name, offset, segment.store)
+            if (group.lsn, group.sequence) != (lsn, sequence) or not epoch <= group.epoch <= segment.last_epoch:
+                raise BackupDamaged(f"{name} holds another group at {offset}", file=name, offset=offset)
+            yield group
+            lsn, epoch = group.end_lsn, group.epoch
+        if lsn != segment.end_lsn:
+            raise BackupDamaged(f"{name} ends at LSN {lsn}, not {segment.end_lsn}", file=name)
+    finally:
+        files.close(file)
+
+
+def _group(words: Words, size: int, name: str, offset: int, store: bytes) -> GroupRead:
+    records = int(header_of(words, GROUP)["records_words"])
+    if not is_sealed(words, KIND_GROUP, size) or records > size - GROUP_WORDS:
+        raise BackupDamaged(f"{name} fails its checksum at {offset}", file=name, offset=offset)
+    if store_of(words) != store:
+        raise ForeignFile(f"{name} has a group of another store", file=name)
+    check_version(words, name)
+    header = header_of(words, GROUP)
+    return GroupRead(
+        int(header["sequence"]),
+        int(header["lsn"]),
+        int(header["epoch"]),
+        int(header["wall_us"]),
+        int(header["next_txid"]),
+        int(header["transactions"]),
+        records,
+        words,
+    )

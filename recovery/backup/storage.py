@@ -1,0 +1,186 @@
+"""Where backups lie: a local directory, or whatever filesystem pyarrow makes of a URI.
+
+Both are `Files`, so that what is written and read, and how it fails, is the same. Elsewhere than on a local disk a file
+is written once, front to back, and counts when it was closed; nothing can be locked or synced there.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import Rejected
+from engine.file_layer import CheckedFiles
+from engine.file_protocol import File
+from engine.files import PosixFiles
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Buffer, Files
+
+LOCAL = "file://"
+_SCHEME = re.compile(r"[a-z][a-z0-9+.\-]+://")
+
+
+def open_place(place: Any, create: bool = False) -> Files:
+    """The files of a backup place: a path, a URI, or `(pyarrow filesystem, path)`.
+
+    Raises: FileMissing, Rejected, ReadOnly.
+    """
+    if isinstance(place, tuple):
+        system, path = place
+        return _arrow(system, path, create)
+    text = str(place)
+    if text.startswith(LOCAL):
+        return PosixFiles(text.removeprefix(LOCAL), create)
+    if not _SCHEME.match(text):
+        return PosixFiles(place, create)
+    from pyarrow import ArrowException
+    from pyarrow import fs as arrow_fs
+
+    try:
+        system, path = arrow_fs.FileSystem.from_uri(text)
+    except (ArrowException, OSError, ValueError) as error:
+        raise Rejected(f"{text} is no place for backups: {error}; give a path or a URI pyarrow knows") from error
+    return _arrow(system, path, create)
+
+
+@contextmanager
+def at_place(place: Any, create: bool = False, is_locked: bool = False) -> Iterator[Files]:
+    """The files of a place of backups, closed behind the block. is_locked: nobody else may write there meanwhile.
+
+    Raises: FileMissing, Rejected, Locked.
+    """
+    files = open_place(place, create)
+    try:
+        if is_locked:
+            files.lock()
+        files.read_errors_latch = False
+        yield files
+    finally:
+        files.close_all()
+
+
+def _arrow(system: Any, path: str, create: bool) -> Files:
+    from pyarrow import fs as arrow_fs
+
+    if not isinstance(system, arrow_fs.FileSystem):
+        system = arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(system))
+    if create:
+        system.create_dir(path, recursive=True)
+    return CheckedFiles(ArrowRaw(system, path.rstrip("/")))
+
+
+class ArrowRaw:
+    """A pyarrow filesystem as `RawFiles`."""
+
+    def __init__(self, system: Any, root: str) -> None:
+        self._system = system
+        self._root = root
+        self._streams: dict[int, Any] = {}
+        self._next = 1
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _info(self, name: str) -> Any:
+        return self._system.get_file_info(self._path(name))
+
+    def _kind(self, name: str) -> str:
+        return str(self._info(name).type.name)
+
+    def _opened(self, name: str, stream: Any, writable: bool) -> File:
+        self._next += 1
+        self._streams[self._next] = stream
+        return File(self._next, name, writable)
+
+    def create(self, name: str) -> File:
+        if self._kind(name) != "NotFound":
+            raise FileExistsError(errno.EEXIST, "file exists")
+        return self._opened(name, self._system.open_output_stream(self._path(name)), True)
+
+    def open(self, name: str, writable: bool) -> File:
+        kind = self._kind(name)
+        if kind == "NotFound":
+            raise FileNotFoundError(errno.ENOENT, "no such file")
+        if kind != "File":
+            raise IsADirectoryError(errno.EISDIR, "not a regular file")
+        if writable:
+            raise OSError(errno.EROFS, "files of a backup are written once")
+        return self._opened(name, self._system.open_input_file(self._path(name)), False)
+
+    def pread_into(self, file: File, view: memoryview, offset: int) -> int:
+        stream = self._streams[int(file)]
+        stream.seek(offset)
+        return int(stream.readinto(view.cast("B")))
+
+    def pwrite(self, file: File, buffer: Buffer, offset: int) -> int:
+        stream = self._streams[int(file)]
+        if offset != stream.tell():
+            raise io.UnsupportedOperation(errno.ESPIPE, "files of a backup are written front to back")
+        view = memoryview(buffer).cast("B")
+        stream.write(view)
+        return len(view)
+
+    def truncate(self, file: File, size: int) -> None:
+        raise OSError(errno.EROFS, "files of a backup are written once")
+
+    def fdatasync(self, file: File) -> None:
+        """It counts when it is closed."""
+        self._streams[int(file)].flush()
+
+    def sync_directory(self, path: str) -> None:
+        """Nothing to sync."""
+
+    def make_directory(self, path: str) -> None:
+        if self._kind(path) != "NotFound":
+            raise FileExistsError(errno.EEXIST, "file exists")
+        self._system.create_dir(self._path(path))
+
+    def rename(self, source: str, target: str) -> None:
+        self._system.move(self._path(source), self._path(target))
+
+    def unlink(self, name: str) -> None:
+        if self._kind(name) == "NotFound":
+            raise FileNotFoundError(errno.ENOENT, "no such file")
+        self._system.delete_file(self._path(name))
+
+    def names(self, path: str) -> tuple[str, ...]:
+        from pyarrow import fs as arrow_fs
+
+        found = self._system.get_file_info(arrow_fs.FileSelector(self._path(path), allow_not_found=not path))
+        return tuple(each.base_name for each in found)
+
+    def size(self, file: File) -> int:
+        stream = self._streams[int(file)]
+        return int(stream.size()) if stream.readable() else int(stream.tell())
+
+    def size_of(self, name: str) -> int:
+        info = self._info(name)
+        if info.type.name != "File":
+            raise FileNotFoundError(errno.ENOENT, "no such file")
+        return int(info.size)
+
+    def exists(self, name: str) -> bool:
+        return self._kind(name) != "NotFound"
+
+    def lock(self) -> None:
+        """One writer at a time is the caller's business."""
+
+    def unlock(self) -> None:
+        """Nothing was locked."""
+
+    def check_place(self) -> None:
+        """A place behind a URI cannot be moved away from under a descriptor."""
+
+    def close(self, file: File) -> None:
+        self._streams.pop(int(file)).close()
+
+    def close_directories(self) -> None:
+        """Nothing is held open."""
+
+    def mark(self, kind: str, values: dict[str, Any]) -> None:
+        """Nobody listens."""

@@ -1,0 +1,217 @@
+"""What CREATE and ALTER TABLE say of columns, keys and constraints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.errors import Unsupported
+from engine.index_definition import IndexDefinition
+from engine.schema import ABSENT, Column
+from engine.types_base import ColumnType
+from replication.sql.column_types import KNOWN, from_sql
+from replication.sql.literals import value_of
+from replication.sql.token_reader import TokenReader
+from replication.sql.tokens import NUMBER, WORD
+
+# Behind a column's type or definition, with no meaning here.
+CHARSETS = ("CHARACTER", "CHARSET", "COLLATE", "ASCII", "UNICODE")
+CONSTRAINTS = ("CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK")
+_ZERO_DATE = "0000-00-00"  # no date here
+
+
+class ColumnReader(TokenReader):
+    """Reads definitions. `is_computed`: a value that SQL computes for a row was met; `may_lose_text`: a character set
+    that does not have all characters.
+    """
+
+    is_computed = may_lose_text = False
+
+    def constraint(self) -> tuple[str, IndexDefinition] | None:
+        """A key, or None for what the source alone sees to: CHECK, foreign keys, indexes that are not made here."""
+        name = None
+        if self.has("CONSTRAINT") and self.next.text not in CONSTRAINTS:
+            name = self.name()
+        if self.has("PRIMARY", "KEY"):
+            while self.has("USING"):
+                self.take()
+            columns = self.key_columns()
+            if not columns:
+                raise self.wrong()
+            return "PRIMARY", IndexDefinition("PRIMARY", columns)
+        if self.has("CHECK"):
+            self.skip_parentheses()
+            self.has("NOT")
+            self.has("ENFORCED")
+            return None
+        if self.has("FOREIGN", "KEY"):
+            self.has("IF", "NOT", "EXISTS")
+            if self.next.text != "(":
+                self.name()
+            self.in_parentheses(self.name)
+            self.must("REFERENCES")
+            self.references()
+            return None
+        if self.has_one("FULLTEXT", "SPATIAL"):
+            self.has_one("KEY", "INDEX")
+            self.key_definition(None, False)
+            return None
+        is_unique = self.has("UNIQUE")
+        if not self.has_one("KEY", "INDEX") and not is_unique:
+            raise self.wrong()
+        found = self.key_definition(name, is_unique)
+        return None if found is None else ("UNIQUE" if is_unique else "KEY", found)
+
+    def references(self) -> None:
+        """Behind REFERENCES. Raises: Unsupported for actions, which a server does without telling its binlog."""
+        self.table()
+        if self.next.text == "(":
+            self.in_parentheses(self.name)
+        while word := self.has_one("ON", "MATCH"):
+            if word == "MATCH":
+                self.take()
+                continue
+            when = self.take().text
+            if not (self.has("RESTRICT") or self.has("NO", "ACTION")):
+                action = self.take().text
+                raise Unsupported(
+                    f"a foreign key ON {when} {action}…: what the server changes by it is not in its binlog; make it"
+                    " RESTRICT at the source, or leave the table out with a filter"
+                )
+
+    def key_definition(self, constraint: str | None, is_unique: bool) -> IndexDefinition | None:
+        """A key behind its word: its name, or `constraint`, and columns; None as `key_columns` says."""
+        index = constraint if self.next.text in ("(", "USING") else self.name()
+        if self.has("USING"):
+            self.take()
+        columns = self.key_columns()
+        return IndexDefinition(index or columns[0], columns, is_unique) if columns else None
+
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of a key, none if it is over parts of values or expressions: such indexes are not made here."""
+        is_partial = False
+
+        def column() -> str:
+            nonlocal is_partial
+            found = "" if self.next.text == "(" else self.name()
+            if self.next.text == "(":
+                self.skip_parentheses()
+                is_partial = True
+            self.has_one("ASC", "DESC")
+            return found
+
+        columns = tuple(self.in_parentheses(column))
+        while word := self.has_one("USING", "COMMENT", "KEY_BLOCK_SIZE", "VISIBLE", "INVISIBLE", "IGNORED", "WITH"):
+            if word == "WITH":
+                self.must("PARSER")
+            if word not in ("VISIBLE", "INVISIBLE", "IGNORED"):
+                self.has("=")
+                self.take()
+        return () if is_partial else columns
+
+    def column(self) -> tuple[Column, str | None]:
+        """A column, and PRIMARY or UNIQUE if it says so of itself."""
+        name = self.name()
+        kind = self.column_type()
+        nullable, default, mark = True, ABSENT, None
+        while True:
+            if self.has("NOT", "NULL"):
+                nullable = False
+            elif self.has_one("NULL", "AUTO_INCREMENT", "VISIBLE", "INVISIBLE", "COMPRESSED"):
+                pass
+            elif self.has("GENERATED", "ALWAYS") or self.next.text == "AS":
+                self.generated(name)
+            elif self.has("REFERENCES"):
+                self.references()
+            elif self.next.text in ("CONSTRAINT", "CHECK"):
+                self.constraint()
+            elif self.has_one("COLUMN_FORMAT", "STORAGE", "SRID", "REF_SYSTEM_ID"):
+                self.has("=")
+                self.take()
+            elif self.has("DEFAULT"):
+                default = self.default(kind)
+            elif self.has("ON", "UPDATE"):
+                self.now()
+            elif self.has("PRIMARY", "KEY") or self.has("KEY"):
+                mark = "PRIMARY"
+            elif self.has("UNIQUE"):
+                self.has("KEY")
+                mark = "UNIQUE"
+            elif self.has("COMMENT"):
+                self.string()
+            elif not self.charset():
+                break
+        if default is None and not nullable:
+            default = ABSENT
+        return Column(name, kind, nullable, default), mark
+
+    def generated(self, name: str) -> None:
+        """A generated column: its values come with the rows if the server stores them."""
+        self.must("AS")
+        self.skip_parentheses()
+        self.is_computed = True
+        if not self.has_one("STORED", "PERSISTENT"):
+            raise Unsupported(
+                f"column {name} is VIRTUAL, and row events need not have its values; make it STORED at the source, or"
+                " leave the table out with a filter"
+            )
+
+    def charset(self) -> bool:
+        """Take a character set or a collation, and say whether there was one."""
+        found = self.has_one(*CHARSETS)
+        if found in ("CHARACTER", "CHARSET", "COLLATE"):
+            self.has("SET")
+            self.has("=")
+            text = self.next.text.upper()
+            if text == "BINARY":
+                raise self.wrong()  # octets under the name of text
+            self.may_lose_text |= not text.startswith("UTF8MB4")
+            self.take()
+        return found is not None
+
+    def column_type(self) -> ColumnType:
+        """Take a type."""
+        token = self.take()
+        if token.kind != WORD or token.text not in KNOWN:
+            self.at -= 1
+            raise self.wrong()
+        numbers: list[int] = []
+        members: list[str] = []
+        if self.next.text == "(":
+            if token.text in ("ENUM", "SET"):
+                members = self.in_parentheses(self.string)
+            else:
+                numbers = self.in_parentheses(self.number)
+        self.has("PRECISION")
+        is_unsigned = False
+        while word := self.has_one("UNSIGNED", "SIGNED", "ZEROFILL", "VARYING"):
+            is_unsigned |= word in ("UNSIGNED", "ZEROFILL")
+        return from_sql(token.text, tuple(numbers), tuple(members), is_unsigned)
+
+    def number(self) -> int:
+        """Take a number without sign and point."""
+        token = self.take()
+        if token.kind != NUMBER or not token.text.isdigit():
+            self.at -= 1
+            raise self.wrong()
+        return int(token.text)
+
+    def default(self, kind: ColumnType) -> Any:
+        """A default; ABSENT for the time of day, which the source has put into every row it sends."""
+        if self.next.text in ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP"):
+            self.now()
+            return ABSENT
+        is_call = self.next.kind == WORD and self.tokens[self.at + 1].text == "("
+        if is_call or self.next.text == "(":  # an expression, which the source has computed for every row it sends
+            self.take() if is_call else None
+            self.skip_parentheses()
+            self.is_computed = True
+            return ABSENT
+        literal = self.literal()
+        return ABSENT if literal.text.startswith(_ZERO_DATE) else value_of(kind, literal)
+
+    def now(self) -> None:
+        """Take the time of day."""
+        if not self.has_one("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP"):
+            raise self.wrong()
+        if self.next.text == "(":
+            self.skip_parentheses()

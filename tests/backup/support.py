@@ -1,0 +1,64 @@
+"""Backups of stores in memory into places in memory, and stores made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tidemark as tm
+from engine.clock import ManualClock
+from engine.file_doubles.memory import MemoryFiles
+from engine.options import Options
+from recovery.backup.archive import Archive
+from recovery.backup.plan import Until, make_plan
+from recovery.backup.restore import Restore
+from recovery.backup.writer import BackupWriter
+from tests.store.support import SMALL, open_memory
+
+HIDDEN = [tm.ROWID, tm.EPOCH, tm.AUTHOR, tm.FRAGMENT]
+Tables = dict[str, list[tuple[Any, ...]]]
+
+
+def take(db: Any, place: Any, incremental: bool = False, **how: Any) -> dict[str, Any]:
+    """A backup, as `db.backup` makes it."""
+    opened = db._opened
+    timeline = opened.keeper.content.timeline
+    writer = BackupWriter(db._store, place, opened.identity, timeline, **how)
+    return writer.run(incremental).to_dict()
+
+
+def archived(db: Any, place: Any) -> Archive:
+    """The archive of a store, everything closed copied."""
+    content = db._opened.keeper.content
+    archive = Archive(db._store, db._files, content.geometry, db._opened.identity, content.timeline, place)
+    archive.copy()
+    return archive
+
+
+def restored(place: Any, until: int | None = None, number: int | None = None, **options: Any) -> MemoryFiles:
+    """The files of a store restored, nobody having it open."""
+    files = MemoryFiles()
+    merged = Options.from_keywords({**SMALL, **options})
+    plan = make_plan(place, Until(epoch=until), number)
+    Restore(place, plan, files, merged, ManualClock()).run()
+    return MemoryFiles.from_snapshot(files.snapshot())
+
+
+def content(source: Any) -> Tables:
+    """Every row of every table of a store or snapshot, with ROWID, epoch, author and fragment."""
+    found: Tables = {}
+    for name in source.tables():
+        columns = [*HIDDEN, *(column.name for column in source[name].definition.columns)]
+        found[name] = sorted(
+            (tuple(row) for row in source[name].scan(columns=columns)), key=lambda row: (row[3], row[0])
+        )
+    return found
+
+
+def content_of(files: MemoryFiles, **options: Any) -> Tables:
+    """What a store that is opened by a normal restart has, and that a check finds it sound."""
+    db = open_memory(MemoryFiles.from_snapshot(files.snapshot()), **options)
+    try:
+        assert db.check()["problems"] == []
+        return content(db)
+    finally:
+        db.close()

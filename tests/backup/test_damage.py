@@ -1,0 +1,195 @@
+"""Every damaged byte is found, before a row is believed; power loss at every write leaves a backup or none."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.clock import ManualClock
+from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
+from engine.options import Options
+from recovery.backup.manifest import find_backups
+from recovery.backup.plan import Until, make_plan
+from recovery.backup.restore import Restore
+from recovery.backup.verify import verify
+from tests.backup.support import SMALL, Tables, archived, content, content_of, restored, take
+from tests.store.support import open_memory
+
+Contents = dict[str, bytes]
+
+
+class PowerOff(Exception):
+    """The power goes now."""
+
+
+def filled() -> Any:
+    db = open_memory(None, data_memory="32 MiB", redo_log="8 MiB", transaction_memory="256 KiB")
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20)), tm.Column("d", tm.Int64, storage="disk")]
+    db.create_tablespace("pages", page_size="4 KiB", extent="64 KiB", size="256 KiB")
+    db.create_table("test.d", columns, "id", tm.HashPartition(1), tablespace="pages")
+    db.create_table("test.m", columns[:2], "id", tm.HashPartition(1))
+    db["test.d"].insert_many([(key, f"n{key}", key) for key in range(20)])
+    db["test.m"].insert_many([(key, f"n{key}") for key in range(20)])
+    return db
+
+
+@pytest.fixture(scope="module")
+def place() -> tuple[Contents, Tables]:
+    """A full backup, an incremental, and archived log behind them; what all of it restores to."""
+    db, files = filled(), MemoryFiles()
+    archive = archived(db, files)
+    take(db, files)
+    db["test.m"].delete(3)
+    db["test.d"].update(4, {"d": -4})
+    take(db, files, incremental=True)
+    db["test.m"].insert((100, "late"))
+    with db.transaction() as txn:
+        txn.insert_many("test.m", [(key, "spooled") for key in range(1_000, 13_000)])
+    assert db.status()["spool"]["committed"] == 1
+    db.sync()
+    archive.copy()
+    want = content(db)
+    db.close()
+    return {name: text for name, text in files.snapshot().items() if name != "LOCK" and not name.endswith("/")}, want
+
+
+def test_what_is_swept_is_sound_and_restores(place: tuple[Contents, Tables]) -> None:
+    files = MemoryFiles.from_snapshot(place[0])
+    report = verify(files)
+    assert report.problems == [] and report.notes == []
+    assert report.backups == 2 and report.segments > 0 and report.groups > 0
+    assert content_of(restored(files, data_memory="32 MiB"), data_memory="32 MiB") == place[1]
+
+
+def sweep(contents: Contents, places_of: Any) -> None:
+    rng = random.Random(7)
+    print("seed 7")
+    for name, text in contents.items():
+        for at in places_of(rng, len(text)):
+            changed = bytearray(text)
+            changed[at] ^= 1 << rng.randrange(8)
+            files = MemoryFiles.from_snapshot({**contents, name: bytes(changed)})
+            assert verify(files).problems, f"byte {at} of {name}"
+
+
+def test_flipped_bytes_anywhere_are_found(place: tuple[Contents, Tables]) -> None:
+    sweep(place[0], lambda rng, size: sorted(rng.sample(range(size), min(size, 60))))
+
+
+@pytest.mark.soak
+def test_every_flipped_byte_is_found(place: tuple[Contents, Tables]) -> None:
+    """All bytes of files below 64 KiB; of larger ones five thousand."""
+    sweep(place[0], lambda rng, size: range(size) if size < 1 << 16 else rng.sample(range(size), 5_000))
+
+
+def test_every_missing_or_cut_file_is_found_and_no_restore_uses_it(place: tuple[Contents, Tables]) -> None:
+    for name, text in place[0].items():
+        for harmed in (None, b"", text[: len(text) // 2], text[:-8], text + bytes(8)):
+            if name.endswith(".spool") and harmed == text + bytes(8):
+                continue  # what stands behind its last block is never read
+            contents = dict(place[0])
+            del contents[name]
+            if harmed is not None:
+                contents[name] = harmed
+            # A backup or segment that is missing whole is none: what is there is sound, and reaches less far.
+            is_less = harmed is None and name.endswith(("manifest", ".redo"))
+            files = MemoryFiles.from_snapshot(contents)
+            assert bool(verify(files).problems) != is_less, name
+            if not is_less and not name.endswith("manifest"):
+                with pytest.raises(tm.Damaged):
+                    restored(files, data_memory="32 MiB")
+
+
+def test_exchanged_files_are_found(place: tuple[Contents, Tables]) -> None:
+    names = [name for name in place[0] if name.endswith(".rows")]
+    for one, other in itertools.combinations(names, 2):
+        swapped = {**place[0], one: place[0][other], other: place[0][one]}
+        assert verify(MemoryFiles.from_snapshot(swapped)).problems
+    older = {**place[0], "2/manifest": place[0]["1/manifest"]}
+    assert verify(MemoryFiles.from_snapshot(older)).problems
+
+
+def off() -> None:
+    raise PowerOff
+
+
+def steps_of(run: Any) -> int:
+    """Calls that change a disk in a run on files that only count."""
+    files = FaultFiles(MemoryFiles())
+    run(files)
+    return files.calls
+
+
+@pytest.mark.parametrize("incremental", [False, True], ids=["full", "incremental"])
+def test_power_lost_at_any_call_of_a_backup_leaves_what_was_there_or_all_of_it(incremental: bool) -> None:
+    db = filled()
+    rng = random.Random(11)
+    print("seed 11")
+    before = MemoryFiles()
+    wanted = {}
+    if incremental:
+        wanted[1] = content(db)
+        take(db, before)
+        db["test.m"].delete_many([1, 2, 3])
+        db["test.d"].insert((50, "new", 1))
+    wanted[len(wanted) + 1] = content(db)
+    start = before.crash(rng, "drop").snapshot()
+    plan = FaultFiles(MemoryFiles.from_snapshot(start))
+    take(db, plan, incremental)
+    restored_numbers = set()
+    for call in range(1, plan.calls + 1):
+        inner = MemoryFiles.from_snapshot(start)
+        files = FaultFiles(inner, [Rule("*", nth=call, stall=off)])
+        try:
+            take(db, files, incremental)
+        except PowerOff:
+            pass
+        for policy in CRASH_POLICIES:
+            left = inner.crash(rng, policy)
+            found = find_backups(left)
+            for manifest in found.manifests:
+                assert verify(left, manifest.number).problems == [], f"call {call}, {policy}"
+                restored_numbers.add(manifest.number)
+            assert {each.number for each in found.manifests} >= set(wanted) - {max(wanted)}
+            if call % 7 == 0 and policy == "sectors" and found.manifests:
+                number = found.manifests[0].number
+                files_left = MemoryFiles.from_snapshot(left.snapshot())
+                assert content_of(restored(files_left, data_memory="32 MiB"), data_memory="32 MiB") == wanted[number]
+    assert max(wanted) in restored_numbers  # the last calls are behind the manifest
+    db.close()
+
+
+def test_power_lost_at_any_call_of_a_restore_leaves_no_store_or_the_whole_one(place: tuple[Contents, Tables]) -> None:
+    options = Options.from_keywords({**SMALL, "data_memory": "32 MiB", "redo_log": "1 MiB"})
+    rng = random.Random(13)
+    print("seed 13")
+    source = MemoryFiles.from_snapshot(place[0])
+    number = make_plan(source, number=1, until=Until(epoch=make_plan(source, number=1).manifest.epoch))
+
+    def run(files: Any) -> None:
+        Restore(MemoryFiles.from_snapshot(place[0]), number, files, options, ManualClock()).run()
+
+    calls = steps_of(run)
+    whole = 0
+    for call in sorted({*range(1, 40, 3), *rng.sample(range(40, calls - 10), 12), *range(calls - 10, calls + 2)}):
+        inner = MemoryFiles()
+        files = FaultFiles(inner, [Rule("*", nth=call, stall=off)])
+        try:
+            run(files)
+        except PowerOff:
+            pass
+        left = inner.crash(rng, CRASH_POLICIES[call % len(CRASH_POLICIES)])
+        try:
+            db = open_memory(left, data_memory="32 MiB", create=False)
+        except (tm.RestoreUnfinished, tm.FileMissing):
+            continue
+        assert len(db["test.m"]) == 20 and db["test.d"].get(4) == (4, "n4", 4), f"call {call}"
+        assert db.check()["problems"] == []
+        whole += 1
+        db.close()
+    assert whole

@@ -1,0 +1,211 @@
+"""A full backup beside writers is the snapshot of its epoch; a restore is the store, down to ROWIDs and authors."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.file_doubles.memory import MemoryFiles
+from engine.noted_rows import tag
+from recovery.backup import writer as writer_room
+from recovery.backup.manifest import read_manifest
+from tests.backup.support import content, content_of, restored, take
+from tests.snapshot.watched import Watched
+from tests.store.support import open_memory
+from tidemark.backup import backups, restore
+
+ROOM = {"data_memory": "64 MiB", "redo_log": "64 MiB", "undo_log": "64 MiB", "page_buffer": "1 MiB"}
+SHAPES = {
+    "memory": (False, tm.HashPartition(2)),
+    "disk": (True, tm.HashPartition(2)),
+    "ranges": (False, tm.RangePartition("id", [("low", 70), ("middle", 140), ("rest", tm.MAXVALUE)])),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 8))])
+def test_backup_beside_random_writer_restores_to_the_snapshot_of_its_epoch(
+    shape: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print(f"seed {seed}")
+    monkeypatch.setattr(writer_room, "SCAN_BATCH_ROWS", 13)
+    store = Watched(seed, *SHAPES[shape])
+    store.index("by_owner", "by_text")
+    for _ in range(25):
+        store.transaction()
+    place = MemoryFiles()
+
+    def between(*_: Any) -> None:
+        store.transaction()
+
+    # The writer's first change is behind the backup's epoch: what stood then is what must come back.
+    want = content(store.db)
+    report = take(store.db, place, progress=between)
+    assert store.db._store.epochs.current > report["epoch"]
+    files = restored(place, **ROOM)
+    assert content_of(files, **ROOM) == want
+    assert content(store.db) != want
+    db = open_memory(files, **ROOM)
+    assert [each["name"] for each in db.indexes(store.db.tables()[0])] == ["by_owner", "by_text"]
+    table = db[store.db.tables()[0]]
+    by_index = [row.owner for row in table.scan(index="by_owner")]
+    assert len(by_index) == len(table) and by_index == sorted(by_index, key=lambda each: (each is not None, each))
+    db.close()
+    store.db.close()
+
+
+def test_every_type_comes_back(tmp_path: Path) -> None:
+    columns: list[tuple[str, Any, Any]] = [
+        ("i8", tm.Int8, -128),
+        ("i16", tm.Int16, 32_767),
+        ("i32", tm.Int32, -(1 << 31)),
+        ("u8", tm.UInt8, 255),
+        ("u16", tm.UInt16, 65_535),
+        ("u32", tm.UInt32, (1 << 32) - 1),
+        ("u64", tm.UInt64, (1 << 64) - 1),
+        ("f32", tm.Float32, 1.5),
+        ("f64", tm.Float64, -2.25),
+        ("dec", tm.Decimal(38, 10), Decimal("12345678901234567890.0123456789")),
+        ("flag", tm.Bool, True),
+        ("char", tm.Char(7), "käse"),
+        ("var", tm.VarChar(40), "größer"),
+        ("bin", tm.Binary(3), b"\0\1\2"),
+        ("varbin", tm.VarBinary(9), b"\xff\0"),
+        ("text", tm.Text, "long " * 9_000),
+        ("blob", tm.Blob, bytes(range(256)) * 150),
+        ("day", tm.Date, date(2026, 11, 21)),
+        ("clock", tm.Time, time(20, 25, 1, 5)),
+        ("moment", tm.DateTime, datetime(2026, 11, 21, 20, 25, 1, 7)),
+        ("stamp", tm.Timestamp, datetime(2026, 11, 21, 20, 25, 1, 7, UTC)),
+        ("kind", tm.Enum("a", "b"), "b"),
+    ]
+    with tm.open(tmp_path / "store", background=False, data_memory="64 MiB") as db:
+        for storage in ("memory", "disk"):
+            made = [tm.Column(name, kind, nullable=True, storage=storage) for name, kind, _ in columns]
+            db.create_table(f"test.{storage}", [tm.Column("id", tm.Int64), *made], "id")
+            values = {name: value for name, _, value in columns}
+            db[f"test.{storage}"].insert_many([{"id": 1, **values}, {"id": 2, **dict.fromkeys(values)}])
+        want = content(db)
+        db.backup(tmp_path / "place")
+    restore(tmp_path / "place", tmp_path / "copy", data_memory="64 MiB")
+    with tm.open(tmp_path / "copy", background=False, data_memory="64 MiB") as copy:
+        assert content(copy) == want
+        assert copy["test.disk"].get(1).text == "long " * 9_000
+
+
+def test_authors_and_epochs_of_applied_rows_come_back_and_go_on() -> None:
+    db = open_memory()
+    db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+    table = db["test.t"]
+    for key in range(5):
+        table.insert((key, key))
+        db.sync()
+    with db.transaction() as txn:
+        tag(txn, 0, 7)
+        txn.update("test.t", 3, {"n": 9})
+    want = content(db)
+    assert {row[2] for row in want["test.t"]} == {0, 7}
+    place = MemoryFiles()
+    report = take(db, place, server_id=41)
+    assert read_manifest(place, 1).server_id == 41
+    files = restored(place)
+    assert content_of(files) == want
+    copy = open_memory(files)
+    copy["test.t"].insert((100, 1))
+    copy.sync()
+    (epoch,) = [row[1] for row in content(copy)["test.t"] if row[4] == 100]
+    assert epoch > report["epoch"]
+    copy.close()
+
+
+def test_snapshot_given_up_in_the_middle_goes_on_from_the_next_one() -> None:
+    db = open_memory(None, snapshot_memory="64 KiB", data_memory="64 MiB", redo_log="16 MiB")
+    columns = [tm.Column("id", tm.Int64), tm.Column("pad", tm.Binary(200))]
+    for name in ("a", "b", "c"):
+        db.create_table(f"test.{name}", columns, "id")
+        db[f"test.{name}"].insert_many([(key, b"x" * 200) for key in range(2_000)])
+    rng = random.Random(3)
+    calls = [0]
+
+    def between(*_: Any) -> None:
+        calls[0] += 1
+        if calls[0] == 4:  # more than the version store holds
+            for name in ("a", "b", "c"):
+                db[f"test.{name}"].write_many([(rng.randrange(2_500), b"y" * 200) for _ in range(900)])
+                db[f"test.{name}"].delete_many([key for key in range(2_000, 2_100) if db[f"test.{name}"].get(key)])
+
+    place = MemoryFiles()
+    report = take(db, place, progress=between)
+    assert report["attempts"] == 2
+    depths = {len(levels) for levels in read_manifest(place, 1).levels.values()}
+    assert depths == {1, 2}
+    want = content(db)
+    assert content_of(restored(place, data_memory="64 MiB"), data_memory="64 MiB") == want
+    db.close()
+
+
+def test_restored_store_is_another_store_with_the_numbers_of_the_first(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", background=False) as db:
+        for name in ("a", "b"):
+            db.create_table(f"test.{name}", [tm.Column("id", tm.Int64)], "id")
+        db.drop_table("test.a")
+        identity = db.status()["store"]["uuid"]
+        db.backup(f"file://{tmp_path}/place")
+        number = db.status()["tables"]["test.b"]["id"]
+    restore(f"file://{tmp_path}/place", tmp_path / "copy")
+    with tm.open(tmp_path / "copy", background=False) as copy:
+        assert copy.status()["store"]["uuid"] != identity
+        assert copy.status()["tables"]["test.b"]["id"] == number
+        copy.create_table("test.c", [tm.Column("id", tm.Int64)], "id")
+        assert copy.status()["tables"]["test.c"]["id"] > number
+        with pytest.raises(tm.ForeignFile):
+            copy.backup(tmp_path / "place")
+
+
+def test_restore_over_anything_is_refused(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", background=False) as db:
+        db.backup(tmp_path / "place")
+        with pytest.raises(tm.Locked):
+            restore(tmp_path / "place", tmp_path / "store")
+    before = {each: each.read_bytes() for each in (tmp_path / "store").rglob("*") if each.is_file()}
+    with pytest.raises(tm.Rejected, match="not empty"):
+        restore(tmp_path / "place", tmp_path / "store")
+    after = {each: each.read_bytes() for each in (tmp_path / "store").rglob("*") if each.is_file()}
+    assert {each: text for each, text in after.items() if each.name != "LOCK"} == {
+        each: text for each, text in before.items() if each.name != "LOCK"
+    }
+
+
+def test_backup_to_a_filesystem_of_pyarrow_restores(tmp_path: Path) -> None:
+    arrow_fs = pytest.importorskip("pyarrow.fs")
+    place = (arrow_fs.SubTreeFileSystem(str(tmp_path), arrow_fs.LocalFileSystem()), "deep/place")
+    with tm.open(tmp_path / "store", background=False) as db:
+        db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(9))], "id")
+        db["test.t"].insert_many([(key, f"n{key}") for key in range(500)])
+        db.backup(place)
+        db["test.t"].delete_many(list(range(50)))
+        db.backup(place, incremental=True)
+        want = content(db)
+    assert [each["kind"] for each in backups(place)["backups"]] == ["incremental", "full"]
+    restore(place, tmp_path / "copy")
+    with tm.open(tmp_path / "copy", background=False) as copy:
+        assert content(copy) == want
+
+
+def test_two_writers_to_one_place_are_kept_apart(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", background=False) as db:
+        db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
+        db["test.t"].insert((1,))
+
+        def again(*_: Any) -> None:
+            with pytest.raises(tm.Locked):
+                db.backup(tmp_path / "place")
+
+        db.backup(tmp_path / "place", progress=again)
+    assert len(backups(tmp_path / "place")["backups"]) == 1

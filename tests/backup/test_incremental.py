@@ -1,0 +1,199 @@
+"""Chains of incrementals: changed rows by epoch, deleted ones by the live map; timelines; unfinished backups."""
+
+from __future__ import annotations
+
+import errno
+import random
+from pathlib import Path
+
+import pytest
+
+import tidemark as tm
+from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.memory import MemoryFiles
+from recovery.backup import writer as writer_room
+from recovery.backup.manifest import find_backups, read_manifest
+from tests.backup.support import content, content_of, restored, take
+from tests.snapshot.watched import Watched
+from tests.store.support import open_memory
+from tidemark.backup import restore
+
+ROOM = {"data_memory": "64 MiB", "redo_log": "64 MiB", "undo_log": "64 MiB", "page_buffer": "1 MiB"}
+
+
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
+@pytest.mark.parametrize("seed", [5, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(6, 12))])
+def test_every_backup_of_a_random_chain_restores_to_its_epoch(seed: int, on_disk: bool) -> None:
+    print(f"seed {seed}")
+    store = Watched(seed, on_disk)
+    place = MemoryFiles()
+    wanted = []
+    rng = random.Random(seed)
+    for number in range(1, 6):
+        for _ in range(rng.choice([0, 1, 8, 20])):
+            store.transaction()
+        wanted.append(content(store.db))
+        report = take(store.db, place, incremental=number > 1, progress=lambda *_: store.transaction())
+        assert report["kind"] == ("full" if number == 1 else "incremental")
+        # What the callback did is behind the backup's epoch: the next one has it.
+    for number, want in enumerate(wanted, 1):
+        if number in (1, 3, 5):
+            assert content_of(restored(place, number=number, **ROOM), **ROOM) == want
+    store.db.close()
+
+
+def small(**options: object) -> tm.Database:
+    db = open_memory(None, **options)
+    db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20))], "id", tm.HashPartition(2))
+    db["test.t"].insert_many([(key, f"n{key}") for key in range(300)])
+    return db
+
+
+def test_fragment_nobody_changed_gets_no_file() -> None:
+    db, place = small(), MemoryFiles()
+    take(db, place)
+    report = take(db, place, incremental=True)
+    assert (report["written_rows"], report["written_bytes"]) == (0, 0)
+    assert place.list("2") == ("manifest",)
+    db["test.t"].delete(7)
+    report = take(db, place, incremental=True)
+    assert report["written_rows"] == 0
+    assert len(place.list("3")) == 2  # one fragment's live map, and the manifest
+    assert content_of(restored(place)) == content(db)
+    db.close()
+
+
+def test_deleted_and_inserted_again_at_the_same_slot_is_the_new_row() -> None:
+    db, place = small(), MemoryFiles()
+    take(db, place)
+    for key in range(0, 300, 3):
+        db["test.t"].delete(key)
+    for key in range(1_000, 1_100):
+        db["test.t"].insert((key, "again"))
+    take(db, place, incremental=True)
+    assert content_of(restored(place)) == content(db)
+    db.close()
+
+
+def test_long_chain_is_written_whole_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_room, "LEVELS_MAX", 3)
+    db, place = small(), MemoryFiles()
+    take(db, place)
+    depths = []
+    for number in range(2, 8):
+        db["test.t"].write_many([(key, f"turn {number}") for key in range(40)])
+        take(db, place, incremental=True)
+        depths.append(max(len(levels) for levels in read_manifest(place, number).levels.values()))
+    assert depths == [2, 3, 1, 2, 3, 1]
+    assert content_of(restored(place)) == content(db)
+    db.close()
+
+
+def test_schema_changes_between_backups_come_back() -> None:
+    db, place = small(), MemoryFiles()
+    take(db, place)
+    db.add_column("test.t", tm.Column("extra", tm.Int32, default=4))
+    db.create_table("test.u", [tm.Column("id", tm.Int64)], "id")
+    db["test.u"].insert((1,))
+    take(db, place, incremental=True)
+    db["test.t"].update(5, {"extra": 9})
+    db.rename("test.t", "test.renamed")
+    db.drop_table("test.u")
+    take(db, place, incremental=True)
+    want = content(db)
+    assert want["test.renamed"][0][-1] in (4, 9)
+    assert content_of(restored(place)) == want
+    db.close()
+
+
+def test_partition_that_came_and_one_that_went_come_back() -> None:
+    db, place = open_memory(), MemoryFiles()
+    ranges = tm.RangePartition("id", [("a", 100), ("b", 200)])
+    db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id", ranges)
+    db["test.t"].insert_many([(key, key) for key in range(200)])
+    take(db, place)
+    db.add_partition("test.t", "c", 300)
+    db["test.t"].insert_many([(key, key) for key in range(200, 300)])
+    db.drop_partition("test.t", "a")
+    take(db, place, incremental=True)
+    assert content_of(restored(place)) == content(db)
+    db.close()
+
+
+def test_column_added_while_a_backup_runs_is_not_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_room, "SCAN_BATCH_ROWS", 20)
+    for storage in ("memory", "disk"):
+        db, place = open_memory(None, data_memory="64 MiB", redo_log="16 MiB", page_buffer="1 MiB"), MemoryFiles()
+        columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64, storage=storage)]
+        db.create_table("test.t", columns, "id", tm.HashPartition(1))
+        db["test.t"].insert_many([(key, key) for key in range(200)])
+        want = content(db)
+        calls = [0]
+
+        def between(*_: object, calls: list[int] = calls, db: tm.Database = db) -> None:
+            calls[0] += 1
+            if calls[0] == 2:
+                db.add_column("test.t", tm.Column("extra", tm.VarChar(9), default="new"))
+            db["test.t"].update(calls[0] * 13 % 200, {"n": -1})
+
+        take(db, place, progress=between)
+        options = {"data_memory": "64 MiB", "page_buffer": "1 MiB"}
+        assert content_of(restored(place, **options), **options) == want
+        take(db, place, incremental=True)
+        assert content_of(restored(place, **options), **options) == content(db)
+        db.close()
+
+
+def test_store_that_went_back_to_an_earlier_epoch_gets_a_full_backup(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", background=False) as db:
+        db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+        db["test.t"].insert_many([(key, 0) for key in range(50)])
+        earlier = db.sync()
+        db["test.t"].write_many([(key, 1) for key in range(50)])
+        db.backup(tmp_path / "place")
+    with tm.open(tmp_path / "store", through=earlier, background=False) as db:
+        db["test.t"].insert((50, 2))
+        report = db.backup(tmp_path / "place", incremental=True)
+        assert report["kind"] == "full" and report["notes"]
+        want = content(db)
+    restore(tmp_path / "place", tmp_path / "copy")
+    with tm.open(tmp_path / "copy", background=False) as copy:
+        assert content(copy) == want
+
+
+def test_store_opened_again_goes_on_from_its_backup(tmp_path: Path) -> None:
+    for turn in range(3):
+        with tm.open(tmp_path / "store", background=False) as db:
+            if not turn:
+                db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+            db["test.t"].write_many([(key, turn) for key in range(turn, 50, 3)])
+            if turn == 1:
+                db.checkpoint()
+            report = db.backup(tmp_path / "place", incremental=True)
+            assert report["kind"] == ("incremental" if turn else "full")
+            want = content(db)
+    restore(tmp_path / "place", tmp_path / "copy")
+    with tm.open(tmp_path / "copy", background=False) as copy:
+        assert content(copy) == want
+
+
+@pytest.mark.parametrize("call", [2, 4, 6])
+def test_full_disk_leaves_no_backup_and_the_next_one_uses_what_is_whole(call: int) -> None:
+    db = open_memory(None, data_memory="64 MiB", redo_log="16 MiB")
+    for name in "abcdef":
+        db.create_table(f"test.{name}", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+        db[f"test.{name}"].insert_many([(key, key) for key in range(100)])
+    place = MemoryFiles()
+    with pytest.raises(tm.StorageFull):
+        take(db, FaultFiles(place, [Rule("pwrite", nth=call, error=errno.ENOSPC)]))
+    found = find_backups(place)
+    assert (found.manifests, found.unfinished, found.damaged) == ([], [1], {})
+    with pytest.raises(tm.FileMissing):
+        restored(place)
+    for name in "abcdef":
+        db[f"test.{name}"].write_many([(key, -key) for key in range(50, 120)])
+        db[f"test.{name}"].delete_many(list(range(20)))
+    report = take(db, place)
+    assert report["resumed_files"] > 0
+    assert content_of(restored(place, data_memory="64 MiB"), data_memory="64 MiB") == content(db)
+    db.close()

@@ -1,0 +1,109 @@
+"""Defects of replication that are planted, and the functions and seeds of the simulation that must see them."""
+
+from __future__ import annotations
+
+from tests.crash.defects import Defect
+
+PART = "simulation"  # followed by "crash" for more crashes, and by the names of functions, none for all
+
+REPLICATION_DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        "position-not-in-the-transaction-of-its-rows",
+        "replication.applier.applier",
+        "            write_own_position(txn, epoch, transaction)\n            txn.commit(",
+        "            txn.commit(self.store.waits_for_disk)\n            txn = self.store.begin()\n"
+        "            write_own_position(txn, epoch, transaction)\n            txn.commit(",
+        "simulation crash NONE",
+    ),
+    Defect(
+        "received-counts-as-applied-after-a-restart",
+        "replication.channel",
+        "self.progress.applied_epoch = 0 if row is None else row.epoch",
+        "self.progress.applied_epoch = 0 if row is None else relay.epoch",
+        "simulation NONE NDB$MAX_INS",
+    ),
+    Defect(
+        "refused-row-not-refreshed",
+        "replication.applier.one_pass",
+        "        self.refresh(batch)\n\n    def _log_exceptions",
+        "        pass\n\n    def _log_exceptions",
+        "simulation NDB$EPOCH NDB$EPOCH2",
+    ),
+    Defect(
+        "max-replicated-epoch-not-recovered",
+        "replication.applier.applier",
+        "self.mre.value = max(self.mre.value, starting_epoch(rows, self.mre.own_id, self.mre.ignored))",
+        "self.mre.value = max(self.mre.value, 0 * len(rows))",
+        "simulation NDB$EPOCH NDB$EPOCH2",
+    ),
+    Defect(
+        "row-epoch-not-compared",
+        "replication.applier.judges",
+        "np.full((1, batch.rows), epoch.frozen, dtype=np.int64)",
+        "np.full((1, batch.rows), 1 << 62, dtype=np.int64)",
+        "simulation NDB$EPOCH NDB$EPOCH2",
+    ),
+    Defect(
+        "own-change-overwritten-by-a-reflected-one",
+        "replication.conflict.functions",
+        "    check = Check.NONE if kind is Kind.WRITE else Check.AUTHOR\n",
+        "    check = Check.NONE\n",
+        "simulation NDB$EPOCH2",
+    ),
+    Defect(
+        "conflict-rejects-its-row-only",
+        "replication.conflict.functions",
+        "handling = Handling(is_counted=True, is_refreshed=True, is_logged=True, marks=definition.is_transactional)",
+        "handling = Handling(is_counted=True, is_refreshed=True, is_logged=True, marks=False)",
+        "simulation NDB$EPOCH_TRANS NDB$EPOCH2_TRANS",
+    ),
+    Defect(
+        "mark-not-carried-to-what-follows",
+        "replication.applier.one_pass",
+        "rejected = self.epoch.tracker.is_marked(batch.transactions)",
+        "rejected = np.isin(batch.transactions, np.concatenate(self.epoch.marked))",
+        "simulation NDB$EPOCH_TRANS NDB$EPOCH2_TRANS",
+    ),
+    Defect(
+        "exceptions-row-left-out",
+        "replication.applier.one_pass",
+        "        for stop in [*(np.flatnonzero(np.diff(is_read)) + 1).tolist(), batch.rows]:",
+        "        for stop in (np.flatnonzero(np.diff(is_read)) + 1).tolist():",
+        "simulation NDB$OLD NDB$MAX",
+    ),
+    Defect(
+        "binlog-served-before-it-is-synced",
+        "replication.binlog.attached",
+        "        self.writer.sync()\n        return self.writer.synced",
+        "        return self.writer.end",
+        "simulation NONE NDB$OLD",
+    ),
+    Defect(
+        "epochs-logged-again-after-a-restart",
+        "replication.binlog.attached",
+        "        self._written = self._handled = tail.epoch\n",
+        "        self._written = self._handled = 0\n",
+        "simulation NONE NDB$OLD",
+    ),
+    Defect(
+        "relay-file-purged-with-statements",
+        "replication.channel",
+        "        if transaction.epoch:\n            self._row_at = applied",
+        "        self._row_at = applied",
+        "simulation",
+    ),
+    Defect(
+        "equal-stamps-not-told-apart",
+        "replication.applier.judges",
+        "        parameters[1, places] = images\n",
+        "",
+        "simulation TM$GREATEST",
+    ),
+    Defect(
+        "smaller-value-taken",
+        "replication.conflict.functions",
+        '    "NDB$MAX_INS": {\n        Kind.WRITE: (Operation.UPSERT, Check.GREATER)',
+        '    "NDB$MAX_INS": {\n        Kind.WRITE: (Operation.UPSERT, Check.NONE)',
+        "simulation NDB$MAX_INS",
+    ),
+)

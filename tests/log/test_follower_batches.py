@@ -1,0 +1,81 @@
+"""Many small transactions come from the log in few batches, and the changes of one key in their order."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+import pytest
+
+import tidemark as tm
+from engine.file_doubles.memory import MemoryFiles
+from engine.log.row_changes import RowChanges
+from tests.log.test_follower import COLUMNS, capture, followed, follower, nets, read_all
+
+SEED = 55_210
+
+
+@pytest.mark.parametrize("durability", ["commit", "epoch"])
+@pytest.mark.parametrize("unique", [False, True])
+def test_kinds_of_small_transactions_are_gathered_and_each_key_keeps_its_order(durability, unique):
+    """One batch a row, or a group, cost forty times the rows; where a unique key goes from row to row order stays."""
+    print("seed", SEED)
+    rng = random.Random(SEED)
+    files = MemoryFiles()
+    db = followed(files, durability=durability)
+    table = db.create_table("memory", COLUMNS, "id")
+    capture(db, "memory")
+    if unique:
+        db.create_index("memory", "by_name", "name", unique=True)
+    db.sync()
+    wanted, rows, number = defaultdict(list), {}, 0
+    done = []
+    for _ in range(400):
+        key = rng.randrange(25)
+        number += 1
+        before = rows.get(key)
+        after = {"id": key, "number": number, "name": f"n{number}"}
+        if before is None:
+            table.insert(after)
+        elif rng.random() < 0.4:
+            table.delete(key)
+            after = None
+        else:
+            table.update(key, {"number": number, "name": f"n{number}"})
+        rows.pop(key, None)
+        if after is not None:
+            rows[key] = after
+        wanted[key].append(("memory", before, after))
+        done.append(("memory", before, after))
+    parts = [part for _, parts in read_all(db, follower(db, files)) for part in parts if isinstance(part, RowChanges)]
+    found = [each for part in parts for each in nets(part)]
+    by_key = defaultdict(list)
+    for each in found:
+        by_key[(each[2] or each[1])["id"]].append(each)
+    assert by_key == wanted
+    assert sorted(found, key=repr) == sorted(done, key=repr)
+    if unique:
+        assert found == done
+    else:
+        # As many rounds as the key changed most often has changes, of three kinds each.
+        assert len(parts) <= 3 * max(map(len, wanted.values())) < 100
+    db.close()
+
+
+def test_groups_of_one_transaction_each_are_read_as_one_piece_and_a_schema_change_between_them_is_followed():
+    files = MemoryFiles()
+    db = followed(files, durability="commit")
+    db._store.follows_log = False  # so that the change is in the epoch of the rows
+    table = db.create_table("memory", COLUMNS, "id")
+    capture(db, "memory")
+    db.sync()
+    for number in range(50):
+        table.insert({"id": number, "number": number, "name": "a"})
+    db.add_column("memory", tm.Column("more", tm.Int32, nullable=True))
+    for number in range(50, 90):
+        db["memory"].insert({"id": number, "number": number, "name": "a", "more": 7})
+    parts = [part for _, parts in read_all(db, follower(db, files)) for part in parts]
+    counts = [part.count if isinstance(part, RowChanges) else 0 for part in parts]
+    assert counts == [0, 50, 0, 40]
+    assert [len(each[2]) for each in nets(parts[1])] == [3] * 50 and nets(parts[3])[0][2]["more"] == 7
+    db.close()

@@ -1,0 +1,244 @@
+"""Damaged bytes under a store's binlog (F67, F112): refused, or cut where the damage begins; nothing damaged is served.
+
+A small store with three binlog files, dead or closed, has each byte of its binlog folder flipped, its files cut at
+each place, their sectors filled, and is opened. It opens and its binlog says what it said before, or an incident stands
+where something is missing; or what was damaged is refused with its place, and the rows are there all the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+import struct
+import zlib
+
+import pytest
+
+from engine.errors import BinlogDamaged, Damaged, Rejected, StoreFailed
+from engine.file_doubles.memory import MemoryFiles
+from engine.layout import binlog as b
+from tests.replication.site import index_rows, open_site, transactions_in
+from tests.store.support import ACCOUNT
+
+SEED = 670_112
+NAME = "test.account"
+WHOLE = {"log_updated_only": False, "log_update_as_write": False}
+# One place of so many in the tests of every day, by chance; the soak test takes all.
+STRIDE = 43
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    caplog.set_level(logging.CRITICAL)
+
+
+@functools.cache
+def history(is_closed):
+    """(files of a store, what its binlog says, its rows)."""
+    db = open_site(**WHOLE)
+    table = db.create_table(NAME, ACCOUNT, "id")
+    table.insert((1, "ann", 1.0, None))
+    db.sync()
+    db.binlog.rotate()
+    table.update(1, {"balance": 2.0})
+    db.sync()
+    db.checkpoint()
+    db.binlog.rotate()
+    for number in (2, 3):
+        table.insert((number, "bob", 1.0, "x" * 30))
+        db.sync()
+    table.delete(2)
+    db.sync()
+    rows = {row.id: row._asdict() for row in table.scan()}
+    if is_closed:
+        db.close()
+    left = db._files.kill()
+    return left.snapshot(), told(left), rows
+
+
+def told(files):
+    """What a binlog says, and the error it ends with."""
+    found = []
+    try:
+        for each in transactions_in(files):
+            found.append(each)
+    except Damaged as error:
+        return found, error
+    return found, None
+
+
+def prefix_until_damage(files):
+    """Transactions up to the first damage, read one after the other."""
+    from replication.binlog.errors import Origin
+    from replication.binlog.reader import BinlogReader, StatementMaps
+    from tests.replication.stage import end_of
+
+    whole, error = told(files)
+    if error is None:
+        return whole, None
+    reader = BinlogReader(files)
+    maps, last, places = StatementMaps(), None, []
+    try:
+        for read in reader.events(end_of(files)):
+            maps.step(read.event)
+            if hasattr(read.event, "body"):
+                for _ in maps.reader(read.event, Origin(*read.at)).chunks(read.event.body, Origin(*read.at)):
+                    pass
+            if read.is_boundary:
+                last = read.next
+                places.append(last)
+    except Damaged:
+        pass
+    finally:
+        reader.close()
+    return (transactions_in(files, end=last) if last else []), error
+
+
+def judge(contents, truth, rows):
+    """Open a store with a damaged binlog; "refused", "same", "incident" or "cut off for readers"."""
+    files = MemoryFiles.from_snapshot(contents)
+    try:
+        db = open_site(files, **WHOLE)
+    except (Damaged, Rejected) as error:
+        assert not isinstance(error, StoreFailed)
+        plain = open_site(MemoryFiles.from_snapshot(contents), log_bin=None)
+        assert {row.id: row._asdict() for row in plain[NAME].scan()} == rows
+        return "refused"
+    assert {row.id: row._asdict() for row in db[NAME].scan()} == rows
+    said, error = prefix_until_damage(db._files)
+    incidents = [place for place, each in enumerate(said) if each.incident]
+    if error is not None:
+        assert isinstance(error, Damaged)
+        assert incidents or said == truth[: len(said)], "what is read before the damage is not what was written"
+        return "damage for readers"
+    epochs = [each.epoch for each in said if each.epoch]
+    assert epochs == sorted(set(epochs)) == [row["epoch"] for row in index_rows(db)]
+    if not incidents:
+        assert said == truth
+        return "same"
+    assert len(incidents) == 1 and said[: incidents[0]] == truth[: incidents[0]]
+    assert [each.rows for each in said[incidents[0] + 1 :]] == [[]]
+    return "incident"
+
+
+def states(contents, stride, rng):
+    """(what was done, contents) for flips, cuts and zeroed sectors of every file of the binlog."""
+    for name in sorted(contents):
+        if not name.startswith("binlog/") or name.endswith("/"):
+            continue
+        data = contents[name]
+        for place in range(rng.randrange(stride), len(data), stride):
+            flipped = bytearray(data)
+            flipped[place] ^= 1 << rng.randrange(8)
+            yield f"flip {name} {place}", {**contents, name: bytes(flipped)}
+        for place in range(rng.randrange(stride), len(data), stride):
+            yield f"cut {name} {place}", {**contents, name: data[:place]}
+        for at in range(0, len(data), 512):
+            for fill in (b"\0", b"\xff"):
+                sector = fill * len(data[at : at + 512])
+                yield f"fill {name} {at}", {**contents, name: data[:at] + sector + data[at + 512 :]}
+        yield f"empty {name}", {**contents, name: b""}
+        yield f"longer {name}", {**contents, name: data + bytes(100)}
+        yield f"gone {name}", {other: content for other, content in contents.items() if other != name}
+
+
+def sweep(is_closed, stride, seed):
+    print("seed", seed)
+    contents, (truth, error), rows = history(is_closed)
+    assert error is None and len(truth) == 8
+    counts = {}
+    for what, left in states(contents, stride, random.Random(seed)):
+        try:
+            outcome = judge(left, truth, rows)
+        except BaseException:
+            print("at", what)
+            raise
+        counts[outcome] = counts.get(outcome, 0) + 1
+    print(counts)
+    return counts
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_f67_store_with_a_damaged_binlog_says_so_or_says_what_it_said_before(is_closed):
+    counts = sweep(is_closed, STRIDE, SEED)
+    assert sum(counts.values()) > 120
+    assert counts["refused"] and counts["damage for readers"]
+    # Of the file in use what is damaged is cut off and written again from the log.
+    assert is_closed or counts["same"] > 10
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_f67_every_byte_of_a_binlog_is_flipped_and_cut_at(is_closed):
+    sweep(is_closed, 1, SEED + 1)
+
+
+def sealed(event):
+    """Bytes of an event with a right checksum."""
+    return bytes(event) + struct.pack("<I", zlib.crc32(event))
+
+
+def test_f112_events_with_right_checksums_and_any_content_are_refused_or_read_and_harm_nothing():
+    """Bytes of events are changed and their checksums made right: counts, lengths, names, positions, row bodies."""
+    contents, (truth, _), rows = history(False)
+    name = "binlog/binlog.000003"
+    data = contents[name]
+    rng = random.Random(SEED)
+    places, at = [], b.FIRST_POSITION
+    while at < len(data):
+        size = struct.unpack_from("<I", data, at + 9)[0]
+        places.append((at, size))
+        at += size
+    outcomes = {}
+    for number in range(250):
+        at, size = rng.choice(places)
+        event = bytearray(data[at : at + size - 4])
+        for _ in range(rng.choice([1, 1, 2, 4])):
+            event[rng.randrange(len(event))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+        changed = data[:at] + sealed(event) + data[at + size :]
+        files = MemoryFiles.from_snapshot({**contents, name: changed})
+        try:
+            db = open_site(files, **WHOLE)
+        except (Damaged, Rejected):
+            outcome = "refused"
+        else:
+            outcome = "opened"
+            assert {row.id: row._asdict() for row in db[NAME].scan()} == rows, f"event at {at}, seed {SEED} {number}"
+            try:
+                transactions_in(db._files)
+            except (Damaged, Rejected, AssertionError, KeyError, TypeError, IndexError):
+                pass  # the test's own reader takes names of columns for granted
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    print(outcomes, len(truth))
+    assert outcomes["refused"] > 20 and outcomes["opened"] > 20
+
+
+def test_f67_damage_met_by_a_reader_names_file_and_position():
+    contents, _, _ = history(True)
+    name = "binlog/binlog.000001"
+    data = bytearray(contents[name])
+    data[-60] ^= 1
+    db = open_site(MemoryFiles.from_snapshot({**contents, name: bytes(data)}), **WHOLE)
+    with pytest.raises(BinlogDamaged) as caught:
+        transactions_in(db._files)
+    assert caught.value.file == "binlog.000001" and 0 < caught.value.position < len(data)
+    db[NAME].insert((50, "new", 0.0, None))
+    db.sync()
+    from replication.binlog.index import Position
+
+    behind = transactions_in(db._files, start=Position("binlog.000002", b.FIRST_POSITION))
+    assert behind[-1].rows[0].after["id"] == 50
+    db.close()
+
+
+def test_f67_file_cut_between_two_transactions_is_not_read_over():
+    """A file that lost whole transactions at its end had nothing torn in it: readers went on with the next one."""
+    contents, (truth, _), rows = history(False)
+    for number, kept in (("1", 157), ("2", 157)):
+        name = f"binlog/binlog.00000{number}"
+        cut = {**contents, name: contents[name][:kept]}
+        files = MemoryFiles.from_snapshot(cut)
+        with pytest.raises(BinlogDamaged, match="was ended"):
+            transactions_in(files)
+        assert judge(cut, truth, rows) == "damage for readers"

@@ -1,0 +1,117 @@
+"""Simulated sites keep their promises, whatever links, disks and power do; and a run is repeated by its seed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from replication.simulation.__main__ import main
+from replication.simulation.plan import BY_NAME, CIRCLE, PAIR, Faults, plan_of
+from replication.simulation.world import BrokenPromise, World, run_seed
+
+SEED = 20_261_121
+SOAK_SEEDS = range(10_001, 12_001)
+SOAK_BATCH = 100
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_sites_keep_the_promises_of_a_function(name):
+    met = 0
+    for seed in (SEED, SEED + 1, SEED + 2):
+        print("seed", seed)
+        report = run_seed(seed, [name])
+        assert report.function == name and report.counts["epochs applied"] > 5
+        met += report.counts.get("conflicts", 0)
+    assert (met > 0) == (name != "NONE"), "a run without conflicts says nothing of a function"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(SOAK_SEEDS.start, SOAK_SEEDS.stop, SOAK_BATCH))
+def test_thousands_of_seeds_keep_every_promise(first):
+    for seed in range(first, first + SOAK_BATCH):
+        run_seed(seed)
+
+
+def test_same_seed_gives_the_same_run():
+    print("seed", SEED)
+    one, other = (run_seed(SEED) for _ in range(2))
+    assert (one.digest, one.counts) == (other.digest, other.counts)
+    assert run_seed(SEED + 1).digest != one.digest
+
+
+def test_plans_have_every_function_topology_and_kind_of_fault():
+    plans = [plan_of(seed) for seed in SOAK_SEEDS]
+    assert {plan.case.name for plan in plans} == set(BY_NAME)
+    assert len({plan.topology for plan in plans}) == 4
+    assert {len(plan.sites) for plan in plans} == {2, 3, 4, 5}
+    for name in Faults().__dict__:
+        assert 0 < sum(bool(getattr(plan.faults, name)) for plan in plans) < len(plans), name
+
+
+def test_every_kind_of_fault_strikes():
+    faults = Faults(0.03, 0.03, 0.03, 0.03, 0.3, 0.3, 0.25, 40, 0.3)
+    counts: dict[str, int] = {}
+    for seed in range(SEED, SEED + 6):
+        for name, count in run_seed(seed, faults=faults, work_seconds=1.5).counts.items():
+            counts[name] = counts.get(name, 0) + count
+    for name in ("lost", "doubled", "exchanged", "altered"):
+        assert counts[f"frames {name}"] > 3
+    assert counts["power losses"] > 3 and counts["kills"] > 1 and counts["cuts"] > 1
+    assert counts["links ended by FrameRejected"] > 3 and counts["links ended by PeerTimeout"] > 1
+    assert sum(count for name, count in counts.items() if name.startswith("disk ")) > 3
+    assert sum(count for name, count in counts.items() if name.startswith("stores failed")) > 0
+
+
+def test_links_that_carry_nothing_are_seen_as_no_quiet(monkeypatch):
+    monkeypatch.setattr("replication.simulation.world.QUIET_ROUNDS_MAX", 4)
+    world = World(plan_of(SEED, ["NONE"], faults=Faults(), work_seconds=0.5))
+    monkeypatch.setattr("replication.simulation.wires.Wire.send", lambda wire, data: None)
+    with pytest.raises(BrokenPromise, match="no quiet"):
+        world.run()
+
+
+def test_row_changed_behind_the_sites_back_is_seen():
+    """The promises are held against the stores, not against what the simulation thinks of them."""
+    world = World(plan_of(3, ["NDB$EPOCH2"], faults=Faults(), work_seconds=0.5))
+    settle = world._settle
+
+    def meddle() -> None:
+        settle()
+        table = world.sites[1].db["sim.journal"]
+        table.delete(min(row[0] for row in table.scan()))
+
+    world._settle = meddle
+    with pytest.raises(BrokenPromise, match="lacks transactions"):
+        world.run()
+
+
+def test_shared_rows_of_a_circle_are_there_before_they_are_changed():
+    plan = next(
+        plan
+        for seed in range(100)
+        if (plan := plan_of(seed, ["NDB$MAX_DELETE_WIN"])).topology == CIRCLE and len(plan.sites) == 3
+    )
+    assert plan.is_prepared and not replace(plan, topology=PAIR).is_prepared
+    world = World(replace(plan, faults=Faults(), work_seconds=0.3))
+    world.run()
+    inserts = {change.key for site in world.sites for done in site.work.done for change in done.changes}
+    assert inserts
+
+
+def test_command_prints_a_line_for_each_batch_and_json_for_each_seed(capsys):
+    assert main(["--seeds", "1:3", "--function", "NDB$OLD", "--batch", "1", "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" ")[0] == "seeds" for line in lines] == [False, True, False, True]
+    assert json.loads(lines[0])["function"] == "NDB$OLD" and lines[1].startswith("seeds 1:2 ")
+
+
+def test_command_tells_the_seed_of_a_violation(capsys, monkeypatch):
+    def broken(world: World) -> None:
+        world.break_promise("for this test")
+
+    monkeypatch.setattr("replication.simulation.world.check_promises", broken)
+    assert main(["--seeds", "5:7", "--function", "NONE", "--trace", "--keep-going"]) == 1
+    out = capsys.readouterr().out
+    assert "BROKEN seed 5 (NONE, " in out and "BROKEN seed 6" in out and "applied" in out

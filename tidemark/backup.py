@@ -1,0 +1,145 @@
+"""Places of backups: what they hold, verification, retention, and stores made of them (docs/backup.md)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Unpack
+
+from engine.clock import SystemClock
+from engine.errors import Rejected
+from engine.files import PosixFiles
+from recovery.backup.manifest import find_backups
+from recovery.backup.plan import Until, check_number, make_plan
+from recovery.backup.restore import Restore, clear
+from recovery.backup.retention import prune as prune_files
+from recovery.backup.storage import at_place
+from recovery.backup.verify import verify as verify_files
+from replication.binlog.index_table import made_table
+from replication.settings.options import OpenKeywords, divided
+from replication.system_tables import NDB_APPLY_STATUS
+from tidemark.database import check_store
+from tidemark.session import Transaction
+
+if TYPE_CHECKING:
+    from engine.store import Store
+
+Progress = Callable[[int, int, str], None]
+Place = Any  # a path, a URI, or (pyarrow filesystem, path)
+_EPOCH_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def backups(place: Place) -> dict[str, Any]:
+    """What a place holds: `backups`, newest first, each with epoch, rows and bytes; numbers of `unfinished` ones;
+    `damaged` manifests and what is wrong with each. Raises: FileMissing, Incompatible.
+    """
+    with at_place(place) as files:
+        found = find_backups(files)
+    return {
+        "backups": [each.summary() for each in found.manifests],
+        "unfinished": found.unfinished,
+        "damaged": found.damaged,
+    }
+
+
+def until_of(value: int | datetime | None) -> Until:
+    """An epoch, a time (without a zone: local time), or None for as late as can be. Raises: Rejected."""
+    if isinstance(value, datetime):
+        return Until(wall_us=int((value.astimezone(UTC) - _EPOCH_OF_TIME).total_seconds() * 1_000_000))
+    return Until() if value is None else Until(epoch=check_number(value))
+
+
+def plan(place: Place, until: int | datetime | None = None, number: int | None = None) -> dict[str, Any]:
+    """Which files `restore` with the same arguments would read, and the epoch it would reach; nothing is written.
+
+    Raises: FileMissing, BackupDamaged, ForeignFile, ValueOutOfRange if `until` cannot be reached.
+    """
+    with at_place(place) as files:
+        return make_plan(files, until_of(until), number).to_dict()
+
+
+def restore(
+    place: Place,
+    path: str | os.PathLike[str],
+    until: int | datetime | None = None,
+    *,
+    number: int | None = None,
+    apply_status: bool = False,
+    verify: bool = True,
+    progress: Progress | None = None,
+    **options: Unpack[OpenKeywords],
+) -> dict[str, Any]:
+    """Make a store, in a directory that is missing or empty, of a backup and the archived log behind it.
+
+    until: the state at the end of this epoch, or as it was at a time; None for the latest there is. number: the backup
+    to begin from, None for the newest that serves. apply_status: write the row of `mysql.ndb_apply_status` that lets a
+    replica go on behind the epoch; the store that was backed up must have had a server id. options: as of `open`; sizes
+    of the logs are those of the new store. Returns a report with `epoch` and `server_id`.
+
+    Durable on return: the store; open it as any other. Raises: Rejected if the directory is not empty, FileMissing,
+    BackupDamaged, ForeignFile, ValueOutOfRange, MemoryExhausted, StorageFull.
+    """
+    parsed = divided(options)[0]
+    with at_place(place) as source:
+        planned = make_plan(source, until_of(until), number)
+        if apply_status and not planned.manifest.server_id:
+            raise Rejected("the store that was backed up had no server_id: it is no source of a replica")
+        files = PosixFiles(path, create=True)
+        try:
+            finish = _apply_status(planned.manifest.server_id, planned.epoch) if apply_status else None
+            return Restore(source, planned, files, parsed, SystemClock(), verify, progress, finish).run().to_dict()
+        finally:
+            files.close_all()
+            files.unlock()
+
+
+def verify(place: Place, number: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
+    """Read every byte of the backups in a place (or of one), and of the archive; returns a report, `is_sound` is False
+    if `problems` holds anything. Nothing is changed. Raises: FileMissing if there is no such place.
+    """
+    with at_place(place) as files:
+        return verify_files(files, number, progress).to_dict()
+
+
+def prune(place: Place, keep: int) -> dict[str, Any]:
+    """Keep the newest backups, and every file and all archived log that they need; returns what was removed.
+
+    Raises: Rejected, and nothing is removed, while a manifest cannot be read; ValueOutOfRange, Locked.
+    """
+    with at_place(place, is_locked=True) as files:
+        return prune_files(files, keep).to_dict()
+
+
+def drill(
+    place: Place,
+    scratch: str | os.PathLike[str],
+    until: int | datetime | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[OpenKeywords],
+) -> dict[str, Any]:
+    """Prove that a restore would succeed: restore into a scratch directory, verify the store there as `tidemark check`
+    does, and remove its files again. Returns a report, with `is_sound`; of a store with problems the files stay.
+
+    Raises: as `restore`.
+    """
+    restored = restore(place, scratch, until, progress=progress, **options)
+    checked = check_store(scratch, progress, **options)
+    if checked["is_sound"]:
+        files = PosixFiles(scratch)
+        try:
+            clear(files)
+        finally:
+            files.close_all()
+    return {"restored": restored, "checked": checked, "is_sound": checked["is_sound"]}
+
+
+def _apply_status(server_id: int, epoch: int) -> Callable[[Store], None]:
+    def write(store: Store) -> None:
+        made_table(store, NDB_APPLY_STATUS)
+        with store.begin(kind=Transaction) as txn:
+            row = {"server_id": server_id, "epoch": epoch, "log_name": "", "start_pos": 0, "end_pos": 0}
+            txn.write(NDB_APPLY_STATUS, row)
+
+    return write

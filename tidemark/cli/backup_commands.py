@@ -1,0 +1,250 @@
+"""The commands `backup`, `archive` and `restore`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+import tidemark as tm
+from engine.ids import gci_of, micro_of
+from tidemark.cli.output import json_option, memory_option, one_line, open_store, reported, say, table_lines, tree_lines
+from tidemark.cli.store_commands import ask_owner
+
+_STORE = click.Path(path_type=Path, exists=True, file_okay=False)
+_place = click.argument("place")
+_scratch = click.argument("scratch", type=click.Path(path_type=Path))
+_until = click.option("--until", help="An epoch, or a time as 2026-11-21T22:05:00 (local unless it has a zone).")
+_number = click.option("--number", type=int, help="This backup, not the newest that serves.")
+
+
+class _Group(click.Group):
+    """`backup STORE PLACE` beside `backup drill …`: what is no name of a command is a store."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in self.commands:
+            args = ["make", *args]
+        return super().resolve_command(ctx, args)
+
+
+def until_of(text: str | None) -> int | datetime | None:
+    """What --until says. Raises: UsageError."""
+    if text is None or text.isascii() and text.isdigit():
+        return None if text is None else int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise click.UsageError(f"--until is an epoch or a time in ISO 8601, got {text!r}") from error
+
+
+def absolute(place: str) -> str:
+    """A path as another process sees it; URIs are left alone."""
+    return place if "://" in place else str(Path(place).absolute())
+
+
+def _epoch(epoch: int) -> str:
+    return f"{epoch} ({int(gci_of(epoch))}/{int(micro_of(epoch))})"
+
+
+@click.group("backup", cls=_Group, short_help="Back a store up; list, verify, prune and try backups.")
+def backup() -> None:
+    """Back a store up beside its writers: tidemark backup STORE PLACE. PLACE is a path or a URI that pyarrow knows."""
+
+
+@backup.command("make", short_help="Back a store up (what `backup STORE PLACE` does).")
+@click.argument("store", type=_STORE)
+@_place
+@click.option("--incremental", is_flag=True, help="Only what changed since the newest backup there.")
+@click.option("--no-verify", is_flag=True, help="Do not read back what was written.")
+@memory_option
+@json_option
+@one_line
+def make(store: Path, place: str, incremental: bool, no_verify: bool, data_memory: str, as_json: bool) -> None:
+    """Back a store up; if it is open elsewhere, its owner does it, and its writers go on."""
+    how = {"incremental": incremental, "verify": not no_verify}
+    try:
+        with open_store(store, data_memory) as db, reported("backup") as progress:
+            report = db.backup(absolute(place), progress=progress, **how)
+    except tm.Locked as locked:
+        report = ask_owner(store, "backup", locked, place=absolute(place), **how)
+    say(report, as_json, lambda: _made_lines(report))
+
+
+def _made_lines(report: dict[str, Any]) -> Iterator[str]:
+    yield from (f"note: {note}" for note in report["notes"])
+    yield (
+        f"backup {report['number']} ({report['kind']}): epoch {_epoch(report['epoch'])}, {report['rows']:,} rows,"
+        f" {report['written_bytes']:,} bytes written in {report['seconds']:.1f} s"
+    )
+
+
+@backup.command("list", short_help="The backups of a place.")
+@_place
+@json_option
+@one_line
+def list_backups(place: str, as_json: bool) -> None:
+    """The backups of a place, newest first, with those that are damaged or were not finished."""
+    from tidemark.backup import backups
+
+    found = backups(place)
+    say(found, as_json, lambda: _list_lines(found))
+
+
+def _list_lines(found: dict[str, Any]) -> Iterator[str]:
+    rows = [
+        (
+            each["number"],
+            each["kind"],
+            each["parent"] or None,
+            (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=each["wall_us"])).isoformat(timespec="seconds"),
+            _epoch(each["epoch"]),
+            each["rows"],
+            each["own_bytes"],
+            each["size_bytes"],
+        )
+        for each in found["backups"]
+    ]
+    yield from table_lines(rows, ("number", "kind", "parent", "made", "epoch", "rows", "own bytes", "bytes to restore"))
+    yield from (f"damaged: {why}" for why in found["damaged"].values())
+    yield from (f"note: backup {number} was not finished" for number in found["unfinished"])
+
+
+@backup.command("verify", short_help="Read every byte of the backups of a place.")
+@_place
+@_number
+@json_option
+@one_line
+def verify_place(place: str, number: int | None, as_json: bool) -> None:
+    """Read every byte of the backups of a place, and of its archive. Exit code 1 if anything is damaged."""
+    from tidemark.backup import verify
+
+    with reported("verify") as progress:
+        report = verify(place, number, progress)
+    say(report, as_json, lambda: _verified_lines(report))
+    if not report["is_sound"]:
+        raise SystemExit(1)
+
+
+def _verified_lines(report: dict[str, Any]) -> Iterator[str]:
+    yield from (f"damaged: {each}" for each in report["problems"])
+    yield from (f"note: {each}" for each in report["notes"])
+    looked = f"{report['backups']} backups, {report['files']} files, {report['segments']} segments"
+    verdict = "sound" if report["is_sound"] else f"{len(report['problems'])} problems"
+    yield f"{verdict}: {looked}, {report['size_bytes']:,} bytes"
+
+
+@backup.command("prune", short_help="Keep the newest backups and all they need.")
+@_place
+@click.option("--keep", type=click.IntRange(min=1), required=True, help="So many backups stay.")
+@json_option
+@one_line
+def prune_place(place: str, keep: int, as_json: bool) -> None:
+    """Remove all but the newest backups. What an incremental that stays needs is never removed."""
+    from tidemark.backup import prune
+
+    report = prune(place, keep)
+    say(report, as_json, lambda: tree_lines(report))
+
+
+@backup.command("drill", short_help="Restore into a scratch directory, verify, and clear it.")
+@_place
+@_scratch
+@_until
+@memory_option
+@json_option
+@one_line
+def drill_place(place: str, scratch: Path, until: str | None, data_memory: str, as_json: bool) -> None:
+    """Prove that a restore would succeed; for a scheduler. Exit code 1, and the files stay, if it would not."""
+    from tidemark.backup import drill
+
+    with reported("drill") as progress:
+        report = drill(place, scratch, until_of(until), progress=progress, data_memory=data_memory)
+    say(report, as_json, lambda: tree_lines({**report["restored"], "is_sound": report["is_sound"]}))
+    if not report["is_sound"]:
+        raise SystemExit(1)
+
+
+@click.command(short_help="Copy the log of closed epochs to a place of backups.")
+@click.argument("store", type=_STORE)
+@_place
+@memory_option
+@json_option
+@one_line
+def archive(store: Path, place: str, data_memory: str, as_json: bool) -> None:
+    """Copy the log of closed epochs to a place of backups; a store that is open elsewhere goes on doing so until it is
+    closed.
+    """
+    try:
+        with open_store(store, data_memory) as db:
+            report = db.archive(absolute(place))
+    except tm.Locked as locked:
+        report = ask_owner(store, "archive", locked, place=absolute(place))
+    say(report, as_json, lambda: tree_lines(report))
+
+
+@click.command(short_help="Make a store of a backup, at its end, an epoch or a time.")
+@_place
+@click.argument("path", type=click.Path(path_type=Path), required=False)
+@_until
+@_number
+@click.option("--list", "is_list", is_flag=True, help="List the backups, and end.")
+@click.option("--plan", "is_plan", is_flag=True, help="Print what would be read and reached, and end.")
+@click.option("--apply-status", is_flag=True, help="Write the row of ndb_apply_status a replica goes on from.")
+@click.option("--no-verify", is_flag=True, help="Do not read back what was written.")
+@memory_option
+@json_option
+@one_line
+def restore(
+    place: str,
+    path: Path | None,
+    until: str | None,
+    number: int | None,
+    is_list: bool,
+    is_plan: bool,
+    apply_status: bool,
+    no_verify: bool,
+    data_memory: str,
+    as_json: bool,
+) -> None:
+    """Make a store in PATH, a directory that is missing or empty, of the backups and the archived log in PLACE."""
+    from tidemark import backup as face
+
+    if is_list:
+        found = face.backups(place)
+        say(found, as_json, lambda: _list_lines(found))
+        return
+    planned = face.plan(place, until_of(until), number)
+    if is_plan:
+        say(planned, as_json, lambda: _plan_lines(planned))
+        return
+    if path is None:
+        raise click.UsageError("say where the store is to be, or use --list or --plan")
+    if not as_json:
+        for line in _plan_lines(planned):
+            click.echo(line)
+    with reported("restore") as progress:
+        report = face.restore(
+            place,
+            path,
+            until_of(until),
+            number=number,
+            apply_status=apply_status,
+            verify=not no_verify,
+            progress=progress,
+            data_memory=data_memory,
+        )
+    say(report, as_json, lambda: tree_lines(report))
+
+
+def _plan_lines(planned: dict[str, Any]) -> Iterator[str]:
+    taken = planned["backup"]
+    yield f"backup {taken['number']} ({taken['kind']}) of epoch {_epoch(taken['epoch'])}: {taken['rows']:,} rows"
+    yield from table_lines([list(each.values()) for each in planned["files"]], ("file", "rows", "bytes"))
+    if planned["segments"]:
+        shown = [list(each.values()) for each in planned["segments"]]
+        yield from table_lines(shown, ("segment", "groups", "bytes", "last epoch"))
+    yield from (f"note: {note}" for note in planned["notes"])
+    yield f"reads {planned['bytes']:,} bytes, ends at epoch {_epoch(planned['epoch'])}, could reach {planned['reach']}"

@@ -1,0 +1,97 @@
+"""Transactions whose reads with an exclusive lock travel to other sites (`log_exclusive_reads`).
+
+A read that found a row is an update that changes nothing, here as in the binlog, by which NDB$EPOCH_TRANS and
+NDB$EPOCH2_TRANS see conflicts between reads and changes, and between reads. A row that was not found leaves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from engine.noted_rows import track_reads
+from engine.types import Enum
+from tidemark.scans import ByIndex, Scan
+from tidemark.session import Lock, Progress, Transaction, Where, check_lock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.table import Table
+
+
+class TrackingTransaction(Transaction):
+    """A transaction that tells of its exclusive reads. What it costs: a record for each row read so."""
+
+    __slots__ = ()
+
+    def get(self, table: str, key: Any, lock: Lock = None, *, index: str | None = None) -> Any:
+        """As `Transaction.get`."""
+        row = super().get(table, key, lock, index=index)
+        if lock == "exclusive" and row is not None:
+            track_row(self, self._table(table), row)
+        return row
+
+    def get_many(
+        self,
+        table: str,
+        keys: Any,
+        columns: Sequence[str] | None = None,
+        *,
+        index: str | None = None,
+        lock: Lock = None,
+    ) -> pa.RecordBatch:
+        """As `Transaction.get_many`."""
+        if lock != "exclusive":
+            return super().get_many(table, keys, columns, index=index, lock=lock)
+        key_names = self._table(table).definition.primary_key
+        wanted = columns if columns is None else list(dict.fromkeys([*columns, *key_names]))
+        found = super().get_many(table, keys, wanted, index=index, lock=lock)
+        if found.num_rows:
+            track_reads(self, self._table(table), found.select(list(key_names)))
+        return found if columns is None else found.select(list(columns))
+
+    def scan(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        lock: Lock = None,
+        partitions: Sequence[str] | None = None,
+        where: Where = None,
+        *,
+        index: str | None = None,
+        lower: Any = None,
+        upper: Any = None,
+        prefix: Any = None,
+        reverse: bool = False,
+        progress: Progress | None = None,
+    ) -> Scan:
+        """As `Transaction.scan`."""
+        check_lock(lock)
+        self.check()
+        by = ByIndex(index, lower, upper, prefix, reverse)
+        kind = _TrackedScan if lock == "exclusive" else Scan
+        return kind(self._table(table), self, columns, limit, lock, partitions, where, by, progress)
+
+
+class _TrackedScan(Scan):
+    """A scan with exclusive locks."""
+
+    def _lock_row(self, txn: Any, key: Any) -> tuple[Any, bool]:
+        row, is_last = super()._lock_row(txn, key)
+        if row is not None and self._is_in_range(row):
+            track_row(txn, self._table, row)
+        return row, is_last
+
+
+def track_row(txn: Transaction, table: Table, row: Any) -> None:
+    """Let the read of one row (a tuple of all its columns) travel."""
+    import pyarrow as pa
+
+    names, key = table.format.names, {}
+    for column in table.definition.columns:
+        if column.name in table.definition.primary_key:
+            kind = pa.string() if isinstance(column.type, Enum) else column.type.arrow_type()
+            key[column.name] = pa.array([row[names.index(column.name)]], kind)
+    track_reads(txn, table, pa.RecordBatch.from_pydict(key))
