@@ -12,6 +12,7 @@ import argparse
 import os
 import statistics
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from engine.kernels import warm
 SEED = 80_808
 WAIT_MS = 600_000
 BATCH_ROWS = 10_000
+PACE = 200
+BACKLOG = 5_000
 IMAGES = {"log_updated_only": False, "log_update_as_write": False}
 OPTIONS: dict[str, Any] = {"log_bin": "binlog", "data_memory": "512 MiB", "redo_log": "512 MiB", **IMAGES}
 
@@ -64,6 +67,16 @@ class Source:
             update(keys[done & 0xFFFFF], {"b": float(done)})
             done += 1
         return done / (time.perf_counter() - begun)
+
+    def paced(self, seed: int, seconds: float, rate: int) -> None:
+        """One-row updates at a rate a second."""
+        keys = np.random.default_rng(seed).integers(0, self.rows, int(rate * seconds)).tolist()
+        pause, begun = threading.Event(), time.perf_counter()
+        for number, key in enumerate(keys):
+            left = begun + number / rate - time.perf_counter()
+            if left > 0:
+                pause.wait(left)
+            self.db["main.t"].update(key, {"b": float(number)})
 
     def batches(self, count: int) -> int:
         """Batches of updates; how many rows."""
@@ -137,7 +150,7 @@ def _delays(source: Remote, replica: Remote, what: str) -> list[Line]:
 
 def run(folder: Path, durability: str, is_quick: bool) -> list[Line]:
     """All measurements with one durability."""
-    rows, seconds, rounds = (100_000, 2.0, 2) if is_quick else (1_000_000, 5.0, 5)
+    rows, seconds, rounds = (100_000, 2.0, 2) if is_quick else (500_000, 4.0, 3)
     source = Remote(Source, str(folder / "a"), durability)
     replica = Remote(Replica, str(folder / "b"), source.ask("address"), durability)
     what = f"durability={durability}"
@@ -155,20 +168,18 @@ def run(folder: Path, durability: str, is_quick: bool) -> list[Line]:
             replica.ask("start")
             source.ask("reached")
         lines = [_line(f"one-row updates of one writer, {what}", "1/s", ours=attached, without_replica=alone)]
-        replica.ask("forget")
-        source.ask("singles", SEED + 99, 3 * seconds)
-        source.ask("reached")
-        lines += _delays(source, replica, f"writer at full speed, {what}")
-        caught = {"batches": [], "one-row transactions": []}
+        for ask in (("singles", SEED, 2 * seconds), ("paced", SEED, 3 * seconds, PACE)):
+            replica.ask("forget")
+            source.ask(*ask)
+            source.ask("reached")
+            pace = "writer at full speed" if ask[0] == "singles" else f"{PACE} updates a second"
+            lines += _delays(source, replica, f"{pace}, {what}")
+        caught: dict[str, list[float]] = {"batches": [], "one-row transactions": []}
         for _ in range(rounds):
-            for name, ask in (
-                ("batches", ("batches", rows // BATCH_ROWS)),
-                ("one-row transactions", ("singles", 7, 60.0, 20_000)),
-            ):
+            for name in caught:
                 replica.ask("stop")
-                answer = source.ask(*ask)
-                count = answer if name == "batches" else 20_000
-                source.ask("singles", 3, 1.0, 1)
+                count = source.ask("batches", rows // BATCH_ROWS) if name == "batches" else BACKLOG
+                source.ask("singles", SEED, 60.0, 1 if name == "batches" else BACKLOG)
                 begun = time.perf_counter()
                 replica.ask("start")
                 source.ask("reached")

@@ -92,7 +92,7 @@ def _images(maps: StatementMaps, read: ReadEvent) -> Iterator[tuple[Any, Any]]:
     assert isinstance(event, e.Rows)
     origin = Origin(*read.at)
     for chunk in maps.reader(event, origin).chunks(event.body, origin):
-        sides = []
+        sides: list[list[Any]] = []
         for present, image in ((event.before, chunk.before), (event.after, chunk.after)):
             if present is None:
                 sides.append([None] * chunk.count)

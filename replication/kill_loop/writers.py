@@ -57,11 +57,14 @@ _EXCEPTIONS: Final = [
     Column("NDB$CFT_CAUSE", Enum(*_CAUSES)),
     Column("NDB$ORIG_TRANSID", UInt64),
 ]
+_EXCEPTIONS_KEY: Final = tuple(each.name for each in _EXCEPTIONS[:4])
 
 
-def _made(make: Callable[[], object]) -> None:
+def _make(db: Any, name: str, columns: list[Column], key: tuple[str, ...]) -> None:
+    if name in db:
+        return
     try:
-        make()
+        db.create_table(name, columns, primary_key=key)
     except TableExists:
         pass  # by the channel, just now
 
@@ -74,21 +77,14 @@ def prepare(db: Any, role: SiteRole) -> None:
         db.create_replication_table()
     for name, function in role.functions.items():
         database, _, plain = name.partition(".")
-        key = (database.encode(), plain.encode(), role.server_id)
-        db[NDB_REPLICATION].write((*key, 7, function.encode()))
+        db[NDB_REPLICATION].write((database.encode(), plain.encode(), role.server_id, 7, function.encode()))
     for name, columns in _COLUMNS.items():
-        key = _KEYS[name]
-        if name in role.functions and f"{name}$EX" not in db:
-            own = [each for each in columns if each.name in key]
-            _made(lambda name=name, own=own: db.create_table(f"{name}$EX", [*_EXCEPTIONS, *own], _exceptions_key()))
-        if name not in db:
-            _made(lambda name=name, columns=columns, key=key: db.create_table(name, columns, primary_key=key))
+        if name in role.functions:
+            own = [each for each in columns if each.name in _KEYS[name]]
+            _make(db, f"{name}$EX", [*_EXCEPTIONS, *own], _EXCEPTIONS_KEY)
+        _make(db, name, columns, _KEYS[name])
     if role.fills_tables and not len(db[ACCOUNT]):
         db[ACCOUNT].insert_many([(each, 0, START_BALANCE, 0) for each in range(ACCOUNTS)])
-
-
-def _exceptions_key() -> tuple[str, ...]:
-    return tuple(each.name for each in _EXCEPTIONS[:4])
 
 
 class Writer(threading.Thread):
