@@ -232,13 +232,17 @@ class Restore:
     def _no_memory(self) -> MemoryExhausted:
         return MemoryExhausted("the backup does not fit into data_memory; restore with a larger data_memory")
 
-    def _relieve(self) -> None:
-        """Keep the UNDO log from filling: what a local checkpoint has need not be undone, for nobody goes back."""
+    def _relieve(self, coming_bytes: int = 0) -> None:
+        """Keep the UNDO log from filling: what a local checkpoint has need not be undone, for nobody goes back.
+
+        coming_bytes: of the records that are replayed next.
+        """
         store = self._store
         if self._lcp is None or not store.disk.is_started:
             return
         undo = store.disk.undo
-        if (undo.bytes_written - self._undo_bytes) * UNDO_SHARE > undo.geometry.capacity_bytes:
+        written = undo.bytes_written - self._undo_bytes
+        if written and (written + 2 * coming_bytes) * UNDO_SHARE > undo.geometry.capacity_bytes:
             # Its tail moves when two have been made.
             self._lcp.run()
             self._lcp.run()
@@ -282,8 +286,8 @@ class Restore:
                 tables = disk_directory(store, directory, True)
                 for group in portion if tables.any() else []:
                     for some in spooled.records(group):
+                        self._relieve((some.stop - some.start) * 8)
                         operations += disk.replay_records(group, some, tables)
-                    self._relieve()
                 groups += len(portion)
         except PartsOutOfMemory as error:
             raise self._no_memory() from error
