@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]
 FIRST_LCP = 2  # behind number 1 a restart that finds it damaged would look for the log from its beginning
-UNDO_SHARE = 4  # a local checkpoint empties the UNDO log when less than this part of it is free
+UNDO_SHARE = 6  # local checkpoints empty the UNDO log when this part of it has been written
 GROUPS_BYTES = 64 << 20  # of archived log replayed at a time
 
 
@@ -140,6 +140,7 @@ class Restore:
         self._is_verified = is_verified
         self._progress = progress
         self._finish = finish
+        self._undo_bytes = 0  # of the UNDO log when it was last emptied
         self._lcp: LocalCheckpoint | None = None
         self._disk: DiskRestart | None = None
 
@@ -231,16 +232,21 @@ class Restore:
     def _no_memory(self) -> MemoryExhausted:
         return MemoryExhausted("the backup does not fit into data_memory; restore with a larger data_memory")
 
-    def _relieve(self) -> None:
-        """Keep the UNDO log from filling: what a local checkpoint has need not be undone, for nobody goes back."""
+    def _relieve(self, coming_bytes: int = 0) -> None:
+        """Keep the UNDO log from filling: what a local checkpoint has need not be undone, for nobody goes back.
+
+        coming_bytes: of the records that are replayed next.
+        """
         store = self._store
         if self._lcp is None or not store.disk.is_started:
             return
-        counters = store.disk.undo.counters()
-        if counters["free_words"] * 8 * UNDO_SHARE < counters["capacity_bytes"] * (UNDO_SHARE - 1):
+        undo = store.disk.undo
+        written = undo.bytes_written - self._undo_bytes
+        if written and (written + 2 * coming_bytes) * UNDO_SHARE > undo.geometry.capacity_bytes:
             # Its tail moves when two have been made.
             self._lcp.run()
             self._lcp.run()
+            self._undo_bytes = undo.bytes_written
 
     # --- archived log ----------------------------------------------------------------------------
     def _groups(self) -> Iterator[GroupRead]:
@@ -280,8 +286,8 @@ class Restore:
                 tables = disk_directory(store, directory, True)
                 for group in portion if tables.any() else []:
                     for some in spooled.records(group):
+                        self._relieve((some.stop - some.start) * 8)
                         operations += disk.replay_records(group, some, tables)
-                    self._relieve()
                 groups += len(portion)
         except PartsOutOfMemory as error:
             raise self._no_memory() from error

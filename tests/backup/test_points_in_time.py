@@ -179,3 +179,24 @@ def test_place_that_takes_no_more_makes_the_log_wait() -> None:
     archive.close()
     db.checkpoint()
     db.close()
+
+
+def test_undo_log_smaller_than_all_that_is_restored_is_emptied_on_the_way() -> None:
+    options: dict[str, Any] = {**ROOM, "transaction_memory": "16 MiB"}
+    db, place = open_memory(None, **options), MemoryFiles()
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Binary(100), storage="disk")]
+    db.create_table("test.t", columns, "id", tm.HashPartition(2))
+    archive = archived(db, place)
+    db["test.t"].insert_many([(key, b"a" * 100) for key in range(40_000)])
+    take(db, place)
+    for first in range(0, 40_000, 2_000):
+        db["test.t"].delete_many(list(range(first, first + 2_000)))
+        db["test.t"].insert_many([(key, b"b" * 100) for key in range(first, first + 2_000)])
+    db.checkpoint()
+    want = content(db)
+    db.sync()
+    archive.copy()
+    small = {**options, "undo_log": "4 MiB"}
+    assert db.status()["disk"]["undo"]["bytes_made"] > 2 * (4 << 20)
+    assert content_of(restored(place, **small), **small) == want
+    db.close()
