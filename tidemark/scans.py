@@ -5,6 +5,7 @@ Hidden columns are named by the constants ROWID, EPOCH, AUTHOR and FRAGMENT.
 
 from __future__ import annotations
 
+import itertools
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ EPOCH = "$EPOCH"
 AUTHOR = "$AUTHOR"
 FRAGMENT = "$FRAGMENT"
 _DIVISION = Context(prec=38)
+LOCKED_BATCH_ROWS = 1_000
 HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
 _FROM_PLACES = frozenset([ROWID, FRAGMENT])  # an index entry tells them without its row
 
@@ -154,6 +156,9 @@ class Scan:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow record batches."""
+        if self._lock is not None:
+            yield from self._locked_batches()
+            return
         for batch in self._batches_found():
             yield self._decoded(batch)
 
@@ -327,6 +332,16 @@ class Scan:
                     yield row_class._make(row[place] for place in places)
                 if is_last:
                     return
+
+    def _locked_batches(self) -> Iterator[pa.RecordBatch]:
+        """`_locked` as record batches: what they have is locked when they are given."""
+        import pyarrow as pa
+
+        schema, rows = self.schema(), self._locked()
+        while chunk := list(itertools.islice(rows, LOCKED_BATCH_ROWS)):
+            columns = zip(*chunk, strict=True)
+            arrays = [pa.array(values, kind) for values, kind in zip(columns, schema.types, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _is_in_range(self, row: Any) -> bool:
         if self._index is None or self._keys is None:

@@ -199,6 +199,17 @@ def test_scan_with_lock_judges_each_row_again_under_its_lock_and_limit_counts_th
             table.update(3, {"n": 0})
 
 
+@pytest.mark.parametrize("columns", [None, ["day", "id"]])
+def test_scan_with_lock_as_arrow_has_locked_what_it_gives(db: tm.Database, columns: list[str] | None) -> None:
+    """Only rows taken one by one were locked: `scan(lock="exclusive").to_arrow()` gave them unlocked."""
+    table = plain(db, 2_500)
+    whole = table.scan(columns).to_arrow()
+    with db.transaction() as txn:
+        assert txn.scan("test.t", columns, lock="exclusive").to_arrow().sort_by("id") == whole.sort_by("id")
+        with pytest.raises(tm.LockTimeout):
+            table.update(3, {"n": 0})
+
+
 def test_sums_of_nothing_of_nulls_and_of_the_largest_decimals(db: tm.Database) -> None:
     table = db.create_table("test.t", PLAIN, "id", partition=tm.HashPartition(1))
     assert tuple(table.scan().aggregate(s=("sum", "n"), n=("count",), m=("mean", "x"))) == (None, 0, None)
