@@ -17,6 +17,8 @@ from replication.binlog.file_end import end_use
 from replication.binlog.index import BinlogIndex, Position
 from replication.binlog.scan import read_format, walk
 
+_PIECE_BYTES = 256 << 10
+
 
 def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -> Position | None:
     """Make the binlog end at a transaction; returns that end, None if there is no file yet.
@@ -63,11 +65,18 @@ def _end(files: Files, path: str, name: str) -> None:
             end = _cut(files, file, name)
             if files.size(file) > end:
                 files.truncate(file, end)
-            # Also what a process that died had written and not synced: the flag below says that it is there.
+            # Also what a process that died had written and not synced: the flag below says that it is there. Behind a
+            # sync that failed the system may show what the disk lacks, and no sync writes it any more (F33).
+            _write_again(files, file, end)
             files.fdatasync(file)
             end_use(files, file)
     finally:
         files.close(file)
+
+
+def _write_again(files: Files, file: File, end: int) -> None:
+    for start in range(0, end, _PIECE_BYTES):
+        files.pwrite(file, start, files.pread(file, start, min(_PIECE_BYTES, end - start)))
 
 
 def _sweep(files: Files, index: BinlogIndex) -> None:
