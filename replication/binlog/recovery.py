@@ -18,6 +18,8 @@ from replication.binlog.file_end import check_end, end_use, has_end
 from replication.binlog.index import BinlogIndex, Position
 from replication.binlog.scan import read_format, walk
 
+_PIECE_BYTES = 256 << 10
+
 
 def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -> Position | None:
     """Make the binlog end at a transaction; returns that end, None if there is no file yet.
@@ -67,12 +69,21 @@ def _end(files: Files, path: str, name: str) -> None:
             if not has_end(files, file, name):
                 header = read_format(files, file, name)[0]
                 stamp = {"timestamp_s": header.timestamp_s, "server_id": header.server_id}
-                files.pwrite(file, end, e.frame(e.Stop(), end, **stamp))
-            # Also what a process that died had written and not synced: the flag below says that it is there.
+                stop = e.frame(e.Stop(), end, **stamp)
+                files.pwrite(file, end, stop)
+                end += len(stop)
+            # Also what a process that died had written and not synced: the flag below says that it is there. Behind a
+            # sync that failed the system may show what the disk lacks, and no sync writes it any more (F33).
+            _write_again(files, file, end)
             files.fdatasync(file)
             end_use(files, file)
     finally:
         files.close(file)
+
+
+def _write_again(files: Files, file: File, end: int) -> None:
+    for start in range(0, end, _PIECE_BYTES):
+        files.pwrite(file, start, files.pread(file, start, min(_PIECE_BYTES, end - start)))
 
 
 def _sweep(files: Files, index: BinlogIndex) -> None:

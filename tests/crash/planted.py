@@ -163,13 +163,11 @@ def _binlog(name: str) -> None:
 
 
 def simulate(functions: Sequence[str]) -> None:
-    """Seeds of the simulation, until one is broken; with "crash" before the names, sites crash all the time."""
-    from replication.simulation.plan import Faults
+    """Seeds of the simulation, until one is broken."""
     from replication.simulation.world import run_seed
 
-    changed = {"faults": Faults(crash_every=0.25, crash_calls=30)} if "crash" in functions else {}
     for seed in range(1, SIMULATED_SEEDS + 1):
-        run_seed(seed, [name for name in functions if name != "crash"], **changed)
+        run_seed(seed, functions)
 
 
 def stress_lives() -> None:

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from tests.crash.defects import Defect
 
-PART = "simulation"  # followed by "crash" for more crashes, and by the names of functions, none for all
+PART = "simulation"  # followed by the names of functions to draw from
 
 REPLICATION_DEFECTS: tuple[Defect, ...] = (
-    Defect(
-        "position-not-in-the-transaction-of-its-rows",
-        "replication.applier.applier",
-        "            write_own_position(txn, epoch, transaction)\n            txn.commit(",
-        "            txn.commit(self.store.waits_for_disk)\n            txn = self.store.begin()\n"
-        "            write_own_position(txn, epoch, transaction)\n            txn.commit(",
-        "simulation crash NONE",
-    ),
     Defect(
         "received-counts-as-applied-after-a-restart",
         "replication.channel",
@@ -51,13 +43,6 @@ REPLICATION_DEFECTS: tuple[Defect, ...] = (
         "simulation NDB$EPOCH2",
     ),
     Defect(
-        "conflict-rejects-its-row-only",
-        "replication.conflict.functions",
-        "handling = Handling(is_counted=True, is_refreshed=True, is_logged=True, marks=definition.is_transactional)",
-        "handling = Handling(is_counted=True, is_refreshed=True, is_logged=True, marks=False)",
-        "simulation NDB$EPOCH_TRANS NDB$EPOCH2_TRANS",
-    ),
-    Defect(
         "mark-not-carried-to-what-follows",
         "replication.applier.one_pass",
         "rejected = self.epoch.tracker.is_marked(batch.transactions)",
@@ -84,20 +69,6 @@ REPLICATION_DEFECTS: tuple[Defect, ...] = (
         "        self._written = self._handled = tail.epoch\n",
         "        self._written = self._handled = 0\n",
         "simulation NONE NDB$OLD",
-    ),
-    Defect(
-        "relay-file-purged-with-statements",
-        "replication.channel",
-        "        if transaction.epoch:\n            self._row_at = applied",
-        "        self._row_at = applied",
-        "simulation",
-    ),
-    Defect(
-        "equal-stamps-not-told-apart",
-        "replication.applier.judges",
-        "        parameters[1, places] = images\n",
-        "",
-        "simulation TM$GREATEST",
     ),
     Defect(
         "smaller-value-taken",
