@@ -26,6 +26,8 @@ from engine.layout.redo import (
     KIND_DELETE,
     KIND_INSERT,
     KIND_NOOP,
+    KIND_READ,
+    KIND_REFRESH,
     KIND_SCHEMA,
     KIND_UPDATE,
     TABLE_MASK,
@@ -58,6 +60,8 @@ from engine.row_format import RowFormat
 from engine.schema import TableDefinition
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from engine.memory.arena import Words
 
 _RECORDS_GUESS_SHIFT = 4  # a record has 16 words, or more
@@ -199,7 +203,7 @@ class ChangeReader:
         rows = self._rows(words, records, chosen, row_format)
         if repeated is not None:
             places = repeated.get(row_format.definition.table_id, NOTHING)
-            hits = np.isin(rows[:, RW_PLACE], places)
+            hits = np.isin(rows[:, RW_PLACE], places) & ~_is_apart(rows)
             if put_off is None:
                 rows = rows[hits]
             elif hits.any():
@@ -280,12 +284,17 @@ def _damaged(row_format: RowFormat) -> RedoDamaged:
     return RedoDamaged(f"the REDO log has a record of {name} without the images it should have; restore from a backup")
 
 
+def _is_apart(rows: Words) -> NDArray[np.bool_]:
+    """Which of the rows change nothing: the place they name may be that of a row they have nothing to do with."""
+    return np.isin(rows[:, RW_KIND], (KIND_REFRESH, KIND_READ))
+
+
 def _joined(rows: Words) -> Words:
     """Rows with one change for each transaction and row."""
     if not rows[:, RW_IS_AGAIN].any():
         kinds = rows[:, RW_KIND]
         return rows if not (kinds == KIND_NOOP).any() else np.ascontiguousarray(rows[kinds != KIND_NOOP])
-    order = np.lexsort((rows[:, RW_PLACE], rows[:, RW_TXID])).astype(np.int64)
+    order = np.lexsort((rows[:, RW_PLACE], _is_apart(rows), rows[:, RW_TXID])).astype(np.int64)
     kept = np.empty(len(rows), dtype=np.int64)
     join_rows(rows.reshape(-1), order, kept)
     return np.ascontiguousarray(rows[kept != 0])

@@ -21,8 +21,7 @@ from replication.applier.applier import Applied, ApplierOptions
 from replication.channel import ChannelOptions, ReplicaChannel
 from replication.protocol.handshake import Site
 from replication.settings.options import divided
-from replication.settings.setup import SiteSettings
-from replication.simulation.joints import StoreApplier, StorePositions
+from replication.simulation.joints import ToldApplier
 from replication.simulation.tables import make_tables
 
 if TYPE_CHECKING:
@@ -51,25 +50,25 @@ class Channel:
 
     def __init__(self, site: SimulatedSite, source: int) -> None:
         plan = site.world.plan
-        store, settings = site.db._store, site.settings
+        endpoint, name = site.db.endpoint, f"from{source}"
         self.site = site
         self.source = source
         own = plan.sites[site.number]
         options = ApplierOptions(own.allow_batching, own.batch_bytes, retries=1)
-        self.applier = StoreApplier(store, settings, options, self._told)
-        self.positions = StorePositions(store)
+        self.applier = ToldApplier(endpoint.new_applier(name, options), self._told)
         channel = ChannelOptions(
-            name=f"from{source}",
+            name=name,
             relay_file_bytes=plan.relay_file_bytes,
             window_bytes=64 << 10,
             heartbeat_ms=plan.heartbeat_ms,
         )
+        self.positions = endpoint.positions(name)
         self.replica = ReplicaChannel(site.db._files, site.clock, site.identity, self.applier, self.positions, channel)
         self._counted: dict[str, int] = {}
         self._is_due = False
 
-    def _told(self, applier: StoreApplier, transaction: RelayTransaction, applied: Applied) -> None:
-        totals = dict(applier.counters.totals)
+    def _told(self, applier: ToldApplier, transaction: RelayTransaction, applied: Applied) -> None:
+        totals = dict(applier.inner.applier.counters.totals)
         delta = {name: count - self._counted.get(name, 0) for name, count in totals.items()}
         self._counted = totals
         if not applied.is_passed_over:
@@ -121,7 +120,6 @@ class SimulatedSite:
         self.durable: dict[int, int] = {}  # by source, the epoch whose application is durable
         self.work: Work
         self.identity: Site
-        self.settings: SiteSettings
         self._disk = MemoryFiles()
         self._plan = Plan()
 
@@ -139,7 +137,6 @@ class SimulatedSite:
         db = resolve(OPEN_FILES)(files, parsed, self.clock, None, None, None, replication)
         uuid, incarnation = db._opened.identity
         self.identity = Site(self.server_id, uuid.hex(), incarnation)
-        self.settings = SiteSettings.from_options(replication, parsed.gcp_interval_ms, parsed.epoch_interval_ms)
         self.db = db
         self.world.tally.add("openings")
 
@@ -283,13 +280,13 @@ class SimulatedSite:
                 self.world.break_promise(
                     f"ndb_apply_status of {self.name} says epoch {found} of {channel.source}, applied is {known}"
                 )
-            mre, told = channel.applier.applier.mre.value, rows.get(self.server_id, 0)
+            mre, told = channel.applier.inner.applier.mre.value, rows.get(self.server_id, 0)
             if mre != told:
                 self.world.break_promise(f"max replicated epoch of {self.name} is {mre}, its row says {told}")
 
     def _recovered(self) -> None:
         """The store has been opened again: hold it against what was durable, forget what was not."""
-        rows = {row.server_id: row.epoch for row in StorePositions(self.db._store).rows()}
+        rows = {row.server_id: row.epoch for row in self.db.endpoint.positions("").rows()}
         for source, replica in self.world.plan.channels:
             if replica != self.number:
                 continue

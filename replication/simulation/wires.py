@@ -165,7 +165,7 @@ class SourceEnd(End):
     def greet(self, frame: Frame) -> None:
         self.wire.send(self.handshake.receive(frame))
         if self.handshake.is_done:
-            self.binlog = ChunkedBinlog(self.site.db, self.site.server_id, self.link.world.plan.chunk_bytes)
+            self.binlog = ChunkedBinlog(self.site.db.endpoint.source_binlog(), self.link.world.plan.chunk_bytes)
             self.session = SourceSession(self.binlog, self.writer, self.site.clock.monotonic())
 
     def pump(self) -> None:

@@ -415,3 +415,27 @@ def test_changes_of_a_table_that_logs_no_images_before_are_left_out_but_for_inse
     kinds = [(part.kind, part.count) for _, parts in read_all(db, by) for part in parts if isinstance(part, RowChanges)]
     assert kinds == [(KIND_INSERT, 3), (KIND_UPDATE, 1)]
     db.close()
+
+
+@pytest.mark.parametrize("memory", ["1 MiB", "64 KiB"], ids=["at once", "spooled"])
+def test_row_that_came_and_went_is_nothing_though_an_absent_one_was_refreshed_between(memory: str) -> None:
+    """The record of an absent row names the first place of its fragment. It stood between the changes of the row that
+    is there, which were not joined: the insert was told, and of the delete nothing. (Simulation, seed 11820.)
+    """
+    files = MemoryFiles()
+    db = followed(files, transaction_memory=memory, transaction_limit="4 MiB")
+    db.create_table("memory", COLUMNS, "id", partition=tm.HashPartition(1))
+    capture(db, "memory")
+    by = follower(db, files)
+    keys = pa.RecordBatch.from_pydict({"id": pa.array([99], pa.int64())})
+    with db.transaction() as txn:
+        txn.insert("memory", (0, 1, "a"))
+        noted_rows.refresh_rows(txn, db._store.table("memory"), keys)
+        for number in range(1, 1_000):
+            txn.insert("memory", (number, 1, "b" * 40))
+        txn.delete("memory", 0)
+    told = [part for _, parts in read_all(db, by) for part in parts if isinstance(part, RowChanges)]
+    assert {part.kind for part in told} == {KIND_INSERT, KIND_REFRESH}
+    ids = [values(part, int(at), False)["id"] for part in told if part.kind == KIND_INSERT for at in part.after]
+    assert sorted(ids) == list(range(1, 1_000))
+    db.close()
