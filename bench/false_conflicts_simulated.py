@@ -1,4 +1,5 @@
-"""`python -m bench.false_conflicts_simulated [--quick] [--seconds S] [--out FILE] [--picture FILE]`: conflicts under NDB$EPOCH.
+"""`python -m bench.false_conflicts_simulated [--quick] [--seconds S] [--out FILE] [--picture FILE]`: conflicts
+under NDB$EPOCH.
 
 Two simulated sites (replication/simulation: real stores, virtual time, no faults) update the same rows, each row alike.
 Counted is what becomes of the changes of the secondary at the primary, by length of an epoch, delay of the link, rate
@@ -103,7 +104,8 @@ def plan_for(cell: Cell) -> Plan:
 
 def run_cell(cell: Cell, seconds: float) -> Cell:
     """Run one cell, and count."""
-    programs.saturated_from = (lambda bits: 1 << 32) if cell.bits == WHOLE else saturated_from  # type: ignore[assignment]
+    from_there = (lambda bits: 1 << 32) if cell.bits == WHOLE else saturated_from
+    programs.saturated_from = from_there  # type: ignore[assignment]
     world = World(plan_for(cell))
     for site in world.sites:
         site.work = Updates(world, site)
@@ -188,7 +190,7 @@ def draw(found: Sequence[Cell], path: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the grid."""
-    parser = argparse.ArgumentParser(prog="python -m bench.false_conflicts", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.false_conflicts_simulated", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few cells")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="virtual seconds of work in a cell")
     parser.add_argument("--out", type=Path, help="file for the counts, as lines of JSON")

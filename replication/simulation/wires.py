@@ -7,6 +7,7 @@ position the source has not, and nobody has another secret.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -76,7 +77,7 @@ class Wire:
             self._deliver(data)
 
 
-class End:
+class End(ABC):
     """One side of a connection, in the process of its site."""
 
     def __init__(self, link: Link, site: SimulatedSite) -> None:
@@ -110,13 +111,13 @@ class End:
                 return
         self.pump()
 
+    @abstractmethod
     def greet(self, frame: Frame) -> None:
         """A frame of the handshake."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pump(self) -> None:
         """Send what there is to send."""
-        raise NotImplementedError
 
     def tick(self) -> None:
         """Time has passed."""

@@ -124,7 +124,7 @@ class World:
                 (plan.commit_every, partial(site.act, site.work.commit), lambda: self.is_working),
                 (plan.epoch_every, partial(self._close_epoch, site, False), _always),
                 (plan.gcp_every, partial(self._close_epoch, site, True), _always),
-                (plan.lcp_every, partial(site.act, partial(self._checkpoint, site)), _always),
+                (plan.lcp_every, partial(site.act, partial(self._local_checkpoint, site)), _always),
                 (plan.faults.crash_every, site.crash, lambda: self.has_faults),
                 (plan.faults.disk_every, partial(self._disk_fault, site), lambda: self.has_faults),
             ]
@@ -153,7 +153,7 @@ class World:
         if site.db is not None:
             site.act(lambda: self._durably(site, site.db.advance_gci if is_gci else site.db.advance_epoch))
 
-    def _checkpoint(self, site: SimulatedSite) -> None:
+    def _local_checkpoint(self, site: SimulatedSite) -> None:
         self._durably(site, site.db.checkpoint)
 
     def _durably(self, site: SimulatedSite, work: Callable[[], Any]) -> None:

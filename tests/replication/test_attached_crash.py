@@ -16,7 +16,7 @@ from engine.file_doubles.trace import TraceFiles
 from recovery.crash_harness.crash_states import choices, crash_points, image_of
 from recovery.crash_harness.program import PowerOff, power_off
 from tests.replication.history import History
-from tests.replication.site import index_rows, open_site, replayed, transactions_in
+from tests.replication.site import epochs_in, index_rows, open_site, replayed, transactions_in
 
 SEED = 6_021_948
 SMALL = {
