@@ -82,7 +82,7 @@ class Source:
         """Batches of updates; how many rows."""
         for number in range(count):
             ids = (np.arange(BATCH_ROWS) + number * BATCH_ROWS) % self.rows
-            self.db["main.t"].update_many(pa.table({"id": ids, "b": np.full(BATCH_ROWS, number + 0.5)}))
+            self.db["main.t"].update_many(pa.table({"id": ids, "b": np.random.default_rng().random(BATCH_ROWS)}))
         return count * BATCH_ROWS
 
     def reached(self) -> None:
