@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from engine.clock import SystemClock
 from engine.errors import Rejected
+from engine.expressions import col
 from engine.files import PosixFiles
 from recovery.backup.manifest import find_backups
 from recovery.backup.plan import Until, check_number, make_plan
@@ -18,7 +19,7 @@ from recovery.backup.storage import at_place
 from recovery.backup.verify import verify as verify_files
 from replication.binlog.index_table import made_table
 from replication.settings.options import OpenKeywords, divided
-from replication.system_tables import NDB_APPLY_STATUS
+from replication.system_tables import NDB_APPLY_STATUS, NDB_BINLOG_INDEX
 from tidemark.database import check_store
 from tidemark.session import Transaction
 
@@ -87,7 +88,7 @@ def restore(
             raise Rejected("the store that was backed up had no server_id: it is no source of a replica")
         files = PosixFiles(path, create=True)
         try:
-            finish = _apply_status(planned.manifest.server_id, planned.epoch) if apply_status else None
+            finish = _finish((planned.manifest.server_id, planned.epoch) if apply_status else None)
             return Restore(source, planned, files, parsed, SystemClock(), verify, progress, finish).run().to_dict()
         finally:
             files.close_all()
@@ -135,11 +136,17 @@ def drill(
     return {"restored": restored, "checked": checked, "is_sound": checked["is_sound"]}
 
 
-def _apply_status(server_id: int, epoch: int) -> Callable[[Store], None]:
+def _finish(position: tuple[int, int] | None) -> Callable[[Store], None]:
+    """What is done to a restored store before its local checkpoint; `position`: server id and epoch of its source."""
+
     def write(store: Store) -> None:
-        made_table(store, NDB_APPLY_STATUS)
         with store.begin(kind=Transaction) as txn:
-            row = {"server_id": server_id, "epoch": epoch, "log_name": "", "start_pos": 0, "end_pos": 0}
-            txn.write(NDB_APPLY_STATUS, row)
+            if NDB_BINLOG_INDEX in store.tables:
+                txn.delete_where(NDB_BINLOG_INDEX, col("epoch") >= 0)  # of files the new store does not have
+            if position is not None:
+                made_table(store, NDB_APPLY_STATUS)
+                server_id, epoch = position
+                row = {"server_id": server_id, "epoch": epoch, "log_name": "", "start_pos": 0, "end_pos": 0}
+                txn.write(NDB_APPLY_STATUS, row)
 
     return write

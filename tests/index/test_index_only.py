@@ -16,10 +16,11 @@ from engine.layout import index_arena as ix
 from engine.layout.arena import PAGE_HEADER_WORDS, PAGE_WORDS
 from tests.index.stage import numpy_random, order_of
 from tests.index.values import KINDS, row_of
+from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
 
 NAME = "test.t"
-SEEDS = [*range(10), *(plain_random.SystemRandom().getrandbits(32) for _ in range(4))]
+SEEDS = [*range(10), *fresh_seeds(4)]
 FIXED = [kind for kind in KINDS if not kind.is_var and not isinstance(kind, t.Floating)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random as plain_random
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,9 @@ from engine.layout import index_arena as ix
 from tests.index.stage import Stage, numpy_random, order_of
 from tests.index.values import KEY_KINDS, KINDS, columns_of, row_of, value_of
 from tests.naive import keys as naive
+from tests.seeds import fresh_seeds
 
-SEEDS = [*range(12), *(plain_random.SystemRandom().getrandbits(32) for _ in range(6))]
+SEEDS = [*range(12), *fresh_seeds(6)]
 
 
 def filled(columns: list[Any], random: np.random.Generator, count: int = 60, **options: Any) -> Stage:

@@ -15,7 +15,7 @@ from replication.ingest import client
 from replication.ingest.address import Address, Filter, parse_address
 from replication.ingest.checks import check_keys, check_server_id, check_settings
 from replication.ingest.ingest import IngestOptions
-from tidemark.cli.mysql_commands import replicate
+from tidemark.cli.channel_commands import replicate
 
 SOUND = {
     "log_bin": "ON",
@@ -136,4 +136,5 @@ def test_page_for_users_names_options_that_exist_and_all_of_them() -> None:
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page))
     options = {text for each in replicate.params if isinstance(each, click.Option) for text in each.opts}
     assert named <= options
-    assert options - named == {"--data-memory", "--json"}
+    of_stores = {"--secret-file", "--option", "-o"}
+    assert options - named == {"--data-memory", "--json", *of_stores}

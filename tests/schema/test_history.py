@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -12,8 +11,9 @@ from engine.schema import Column
 from recovery.crash_harness import schema_history
 from recovery.crash_harness.program import Ledger, open_simulated
 from tests.engine.arena_check import check_arena
+from tests.seeds import fresh_seeds
 
-SEEDS = [*range(6), random.SystemRandom().getrandbits(32)]
+SEEDS = [*range(6), *fresh_seeds(1)]
 PROGRAMS = [schema_history.SchemaHistory, schema_history.DiskSchemaHistory]
 
 
