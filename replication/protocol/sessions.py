@@ -222,8 +222,17 @@ class SourceSession:
 class ReplicaSession:
     """The replica's side of its session with a source."""
 
-    def __init__(self, relay: Relay, writer: FrameWriter, start: Start, now: float) -> None:
+    def __init__(
+        self,
+        relay: Relay,
+        writer: FrameWriter,
+        start: Start,
+        now: float,
+        locate_silent_s: float = LOCATE_SILENT_SECONDS,
+    ) -> None:
+        """locate_silent_s: how long the source may look for the place, silent."""
         self._relay = relay
+        self._locate_silent_s = locate_silent_s
         self._writer = writer
         self._start = start
         self._next: Position | None = Position(start.file, start.position) if start.file else None
@@ -289,7 +298,7 @@ class ReplicaSession:
         """Make safe what came since the last call, and acknowledge it; or a sign of life. Call when nothing more lies
         in the socket: many events then share a sync. Raises: PeerTimeout, StoreFailed.
         """
-        patience_s = LOCATE_SILENT_SECONDS
+        patience_s = self._locate_silent_s
         if self._is_answered:
             patience_s = SILENT_HEARTBEATS * self._start.heartbeat_ms / 1_000
         if now - self._heard_at > patience_s:

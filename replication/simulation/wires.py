@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from engine.errors import PeerError, Retryable
 from replication.protocol.frames import Frame, FrameReader, FrameWriter
 from replication.protocol.handshake import Handshake, ReplicaHandshake, SourceHandshake
-from replication.protocol.sessions import ReplicaSession, SourceSession
+from replication.protocol.sessions import SILENT_HEARTBEATS, ReplicaSession, SourceSession
 from replication.receiver import is_passing
 from replication.simulation.joints import ChunkedBinlog
 
@@ -207,7 +207,9 @@ class ReplicaEnd(End):
         if self.handshake.is_done:
             assert self.handshake.peer is not None
             start = self.channel.replica.begin(self.handshake.peer)
-            self.session = ReplicaSession(self.channel.replica, self.writer, start, self.site.clock.monotonic())
+            silent_s = SILENT_HEARTBEATS * start.heartbeat_ms / 1_000  # stores as small as these find a place at once
+            now = self.site.clock.monotonic()
+            self.session = ReplicaSession(self.channel.replica, self.writer, start, now, silent_s)
             self.wire.send(self.session.begin())
 
     def pump(self) -> None:

@@ -147,14 +147,14 @@ def test_section_of_the_readme_on_replication_runs(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     # Its commands, with a free port, which the first one tells.
     serve, replicate = (line.removeprefix("run ") for line in shell.splitlines() if line.startswith("run "))
+    run = f"'{sys.executable}' -c 'from tidemark.cli import main; main()'"  # no function: its process is to be killed
     script = f"""
         set -e
-        run() {{ "{sys.executable}" -c 'from tidemark.cli import main; main()' "$@"; }}
         head -c 32 /dev/urandom | base64 > secret
-        run {serve.replace(" &", " > said &")}
+        {run} {serve.replace(" &", " > said &")}
         source=$!
         while ! grep -q serving said; do kill -0 $source; sleep 0.1; done
-        run {replicate.replace("127.0.0.1:0", '"$(cut -d" " -f5 said)"')}
+        {run} {replicate.replace("127.0.0.1:0", '"$(cut -d" " -f5 said)"')}
         kill $source
         wait $source
     """

@@ -21,7 +21,6 @@ def main(arguments: list[str] | None = None) -> int:
         "--sites", choices=sorted(ADAPTERS), help="what scenarios are played on (default: model, store)"
     )
     given = parser.parse_args(arguments)
-    logging.getLogger("tidemark").setLevel(logging.ERROR)  # what set-up warns of is part of the cases
     wanted = BOTH if given.sites is None else (given.sites,)
     files = files_of(given.paths)
     failed = 0
@@ -35,4 +34,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    logging.getLogger("tidemark").setLevel(logging.ERROR)  # what set-up warns of is part of the cases
     sys.exit(main())

@@ -40,8 +40,8 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "epochs-behind-the-binlog-skipped-at-restart",
         _ATTACHED,
-        "            self._written = self._handled = tail.epoch",
-        "            self._written = self._handled = epochs.current - 1",
+        "            self._written = self._handled = self.newest_epoch = tail.epoch",
+        "            self._written = self._handled = self.newest_epoch = epochs.current - 1",
         "binlog-openings",
     ),
     Defect(
@@ -68,7 +68,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "store-that-went-back-not-noticed",
         _ATTACHED,
-        "is_ahead = tail.epoch >= epochs.current or tail.changed_epoch > self._newest_epoch",
+        "is_ahead = tail.epoch >= epochs.current or tail.changed_epoch > self._store_epoch",
         "is_ahead = False",
         "binlog-back",
     ),

@@ -346,8 +346,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "dropped-partition-comes-back",
         "engine.store",
-        'self.log_schema({"alter": json.loads(change.definition.to_json())}, publish)',
-        'self.log_schema({"alter": json.loads(before.to_json())}, publish)',
+        'self.log_schema({"alter": json.loads(change.definition.to_json())}, lambda: table.apply(change))',
+        'self.log_schema({"alter": json.loads(before.to_json())}, lambda: table.apply(change))',
         "partition-states",
     ),
     # --- transactions in memory ----------------------------------------------------------------------

@@ -415,7 +415,7 @@ def test_reads_are_tracked_by_keys_of_every_type_and_without_a_binlog_not_at_all
         assert txn.get_many("test.keys", [key], ["value"], lock="exclusive").num_rows == 1
     db.sync()
     plain = {name: value for name, value in said(db)[0][2].items() if name != "value"}
-    assert reads(db) == [("test.keys", plain, plain)] * 2
+    assert reads(db) == [("test.keys", plain, plain)], "read twice by one transaction, told once"
     db.close()
     db = open_site(db._files.kill(), log_bin=None)
     with db.transaction(log_exclusive_reads=True) as txn:

@@ -74,7 +74,7 @@ def test_tables_that_changed_names_are_not_renamed_again_when_the_channel_goes_o
     put(a, 1)
     with tm.Channel(a, b) as channel:
         channel.apply_all()
-        a.rename_table("shop.item", "shop.sold")
+        a.rename("shop.item", "shop.sold")
         make_table(a)
         channel.apply_all()
     with tm.Channel(a, b) as channel:

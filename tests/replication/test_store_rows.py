@@ -8,6 +8,7 @@ import pytest
 from engine import batch_operations
 from engine.errors import PageDamaged
 from engine.file_doubles.memory import MemoryFiles
+from engine.layout.arena import VAR_WORDS_MASK
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.images import RowBatch, image_rule
@@ -29,14 +30,20 @@ def store_with(storage):
     return db, table
 
 
-def write_scan(table, binlog_type=7, columns=None):
-    """All rows of a table, as a scan finds them, as one epoch transaction."""
+def write_scan(table, binlog_type=7, columns=None, is_alone=False):
+    """All rows of a table, as a scan finds them, as one epoch transaction; `is_alone`: behind the one row nothing is
+    left of what the scan's memory had before.
+    """
     files = MemoryFiles()
     writer = writer_on(files)
     plans = TablePlans(table._table.format)
     writer.begin([plans], status_of(1))
     for batch in batch_operations.scan(table._table, None, columns=columns):
-        rows = RowImages(batch.entries, None, batch.offsets[: batch.count].copy())
+        entries = batch.entries
+        if is_alone:
+            fixed = int(batch.offsets[0]) + table._table.format.fixed_words
+            entries = entries[: fixed + (int(entries[fixed]) & VAR_WORDS_MASK)].copy()
+        rows = RowImages(entries, None, batch.offsets[: batch.count].copy())
         writer.append(RowBatch(plans, image_rule(binlog_type, OPTIONS), e.WRITE, rows))
     writer.commit()
     return files, writer.end
@@ -80,7 +87,7 @@ def test_entries_without_disk_parts_give_their_memory_columns_and_are_refused_fo
     with source.transaction() as txn:
         txn.insert("d.every", extreme_rows()[0])
     with pytest.raises(PageDamaged):
-        write_scan(table, columns=["id"])
+        write_scan(table, columns=["id"], is_alone=True)
     files, _ = write_scan(table, binlog_type=1, columns=["id"])
     assert epochs_in(files) == [(1, [])]
     (batch,) = batch_operations.scan(table._table, None, columns=["id"])

@@ -59,7 +59,7 @@ def test_every_kind_of_fault_strikes():
     for name in ("lost", "doubled", "exchanged", "altered"):
         assert counts[f"frames {name}"] > 3
     assert counts["power losses"] > 3 and counts["kills"] > 1 and counts["cuts"] > 1
-    assert counts["links ended by FrameRejected"] > 3 and counts["links ended by PeerTimeout"] > 1
+    assert counts["links ended by FrameRejected"] > 3
     assert sum(count for name, count in counts.items() if name.startswith("disk ")) > 3
     assert sum(count for name, count in counts.items() if name.startswith("stores failed")) > 0
 
