@@ -91,16 +91,18 @@ class Channel:
         world = self.site.world
         for _ in range(world.rng.choice((1, 3, 10))):
             try:
-                if self.replica.apply_next() is None:
-                    return
+                transaction = self.replica.apply_next()
             except (Retryable, PeerError) as error:
                 world.note(f"{self.site.name}: applier: {type(error).__name__}")
                 world.tally.add(f"applier met {type(error).__name__}")
                 if isinstance(error, PeerError):
                     world.break_promise(f"applier of {self.site.name} stopped: {type(error).__name__}: {error}")
-                break
-            finally:
                 self.site.check_positions()
+                break
+            # Not where power went in the middle of it: what was committed by then nobody was told of.
+            self.site.check_positions()
+            if transaction is None:
+                return
         self.wake()
 
 
