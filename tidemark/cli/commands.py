@@ -8,6 +8,7 @@ import click
 
 from tidemark.cli.backup_commands import archive, backup, restore
 from tidemark.cli.channel_commands import replicate, serve
+from tidemark.cli.diff_commands import diff
 from tidemark.cli.log_commands import log
 from tidemark.cli.output import json_option, one_line, say
 from tidemark.cli.row_commands import dump, load, scan
@@ -38,5 +39,5 @@ def demo(folder: Path, scale: float, rounds: int, seconds: float, seed: int, as_
 
 for each in (info, tables, partitions, scan, load, dump, check, checkpoint, log, report, status, serve, replicate):
     commands.add_command(each)
-for each in (backup, archive, restore):
+for each in (backup, archive, restore, diff):
     commands.add_command(each)
