@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,16 +48,14 @@ class Repair:
         if not self._is_a_right:
             missing, surplus, right, wrong = surplus, missing, wrong, right
         for rows in self._slices(surplus):
-            done = self._target.run(lambda txn, rows=rows: self._delete(txn, table, rows))  # type: ignore[misc]
+            done = self._target.run(partial(self._delete, table=table, rows=rows))
             self._count("deleted", done, rows.num_rows)
         for rows in self._slices(missing):
             self._count("inserted", self._insert(table, rows), rows.num_rows)
         for start in range(0, right.num_rows, self._batch_rows):
             good, bad = (each.slice(start, self._batch_rows) for each in (right, wrong))
-            update: Callable[[Transaction], int] = lambda txn, good=good, bad=bad: self._update(  # type: ignore[misc]  # noqa: E731
-                txn, table, good, bad
-            )
-            self._count("updated", self._target.run(update), good.num_rows)
+            done = self._target.run(partial(self._update, table=table, good=good, bad=bad))
+            self._count("updated", done, good.num_rows)
 
     def _slices(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for start in range(0, rows.num_rows, self._batch_rows):
@@ -122,4 +121,4 @@ def _unchanged(txn: Transaction, table: Comparable, rows: pa.RecordBatch) -> np.
     places = _places(rows, held, table)
     before, now = (digests(each.columns, each.num_rows).reshape(-1, 2) for each in (rows, held))
     there = np.flatnonzero(places >= 0)
-    return there[(before[there] == now[places[there]]).all(axis=1)]
+    return np.asarray(there[(before[there] == now[places[there]]).all(axis=1)])

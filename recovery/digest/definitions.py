@@ -54,7 +54,7 @@ def chosen_tables(
 def compare_definitions(
     name: str, a: TableDefinition | None, b: TableDefinition | None
 ) -> tuple[Comparable | None, list[SchemaDifference]]:
-    """(what can be compared of a table's rows, what differs); nothing can where one side has no table or another key."""
+    """(what can be compared of a table's rows, what differs); nothing can if a side has no table, or another key."""
     if a is None or b is None:
         return None, [
             SchemaDifference(name, None, "table is missing", None if a is None else name, None if b is None else name)

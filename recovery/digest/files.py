@@ -7,7 +7,7 @@ those of manifest or control file in the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -119,7 +119,7 @@ class BackupFragment:
                 continue
             held = (block.words, BACKUP_BLOCK_WORDS, block.stop, shape, live, int(is_newest))
 
-            def copy(out: Words, offsets: Words, state: Words, held: tuple[object, ...] = held) -> int:
+            def copy(out: Words, offsets: Words, state: Words, held: Any = held) -> int:
                 return int(copy_chosen(*held, out, offsets, state))
 
             yield from _pieces(copy, block.words.size, block.stop, refuse)
@@ -157,7 +157,7 @@ class CheckpointFragment:
         for words, used in self._blocks(name, place, seen):
             held = (words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used, shape, NO_MAP, 0)
 
-            def copy(out: Words, offsets: Words, state: Words, held: tuple[object, ...] = held) -> int:
+            def copy(out: Words, offsets: Words, state: Words, held: Any = held) -> int:
                 return int(copy_chosen(*held, out, offsets, state))
 
             for batch in _pieces(copy, words.size, BLOCK_HEADER_WORDS + used, self._refusal(name)):
@@ -173,7 +173,7 @@ class CheckpointFragment:
         for words, used in self._blocks(name, (COPIES_TABLE, COPIES_FRAGMENT), seen):
             held = (words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used, shapes, *place)
 
-            def copy(out: Words, offsets: Words, state: Words, held: tuple[object, ...] = held) -> int:
+            def copy(out: Words, offsets: Words, state: Words, held: Any = held) -> int:
                 return int(copy_of_fragment(*held, out, offsets, state))
 
             yield from _pieces(copy, words.size, BLOCK_HEADER_WORDS + used, self._refusal(name))

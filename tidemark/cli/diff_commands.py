@@ -59,14 +59,14 @@ def diff(
 
     try:
         with ExitStack() as stack:
-            sides = [_copy(each, stack, data_memory) for each in (a, b)]
-            how: dict[str, Any] = {"by": by, "data_memory": data_memory}
+            left, right = (_copy(each, stack, data_memory) for each in (a, b))
+            how: dict[str, Any] = {"tables": tables or None, "by": by, "data_memory": data_memory}
             done = None
             if repair is not None:
                 with reported("repair") as progress:
-                    done = comparison.repair(*sides, side=repair, tables=tables or None, progress=progress, **how)
+                    done = comparison.repair(left, right, repair, progress=progress, **how)
             with reported("diff") as progress:
-                found = comparison.diff(*sides, tables=tables or None, limit=limit, progress=progress, **how)
+                found = comparison.diff(left, right, limit=limit, progress=progress, **how)
     except tm.Error as error:
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         click.echo(to_json({"error": text}) if as_json else f"Error: {text}", err=not as_json)
