@@ -7,7 +7,8 @@ those of manifest or control file in the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -117,10 +118,7 @@ class BackupFragment:
         for block in self._reader(level).blocks(place, level.sizes):
             if block.content != CONTENT_ROWS:
                 continue
-            held = (block.words, BACKUP_BLOCK_WORDS, block.stop, shape, live, int(is_newest))
-
-            def copy(out: Words, offsets: Words, state: Words, held: Any = held) -> int:
-                return int(copy_chosen(*held, out, offsets, state))
+            copy = partial(copy_chosen, block.words, BACKUP_BLOCK_WORDS, block.stop, shape, live, int(is_newest))
 
             yield from _pieces(copy, block.words.size, block.stop, refuse)
 
@@ -155,10 +153,7 @@ class CheckpointFragment:
         name = data_name(control.lcp_id, *place)
         seen = np.zeros(3, dtype=np.int64)
         for words, used in self._blocks(name, place, seen):
-            held = (words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used, shape, NO_MAP, 0)
-
-            def copy(out: Words, offsets: Words, state: Words, held: Any = held) -> int:
-                return int(copy_chosen(*held, out, offsets, state))
+            copy = partial(copy_chosen, words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used, shape, NO_MAP, 0)
 
             for batch in _pieces(copy, words.size, BLOCK_HEADER_WORDS + used, self._refusal(name)):
                 seen[0] += batch.count
@@ -171,10 +166,7 @@ class CheckpointFragment:
         shapes, _ = shapes_of(self._control.tables, lambda definition, number: 0)
         seen = np.zeros(3, dtype=np.int64)
         for words, used in self._blocks(name, (COPIES_TABLE, COPIES_FRAGMENT), seen):
-            held = (words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used, shapes, *place)
-
-            def copy(out: Words, offsets: Words, state: Words, held: Any = held) -> int:
-                return int(copy_of_fragment(*held, out, offsets, state))
+            copy = partial(copy_of_fragment, words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used, shapes, *place)
 
             yield from _pieces(copy, words.size, BLOCK_HEADER_WORDS + used, self._refusal(name))
 
