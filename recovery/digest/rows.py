@@ -92,10 +92,12 @@ def _words_of(array: pa.Array) -> tuple[Words, int]:
         bits = np.unpackbits(octets, bitorder="little")
         values: NDArray[Any] = bits[array.offset : array.offset + len(array)]
         return values.astype(np.int64), 1
-    width = kind.bit_width
-    is_plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
-    if not is_plain or width not in (8, 16, 32, 64):
+    is_number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    # Of times one unit only: the same time in another one would be another word.
+    is_time = kind in (pa.date32(), pa.time64("us")) or (pa.types.is_timestamp(kind) and kind.unit == "us")
+    if not (is_number or is_time):
         raise Unsupported(f"a column of Arrow type {kind} has no digest; cast it to a type of the store")
+    width = kind.bit_width
     values = primitive(array, np.dtype(f"{'u' if pa.types.is_unsigned_integer(kind) else 'i'}{width // 8}"))
     return (values.view(np.int64) if width == 64 else values.astype(np.int64)), 1
 
