@@ -15,7 +15,7 @@ from recovery.backup.storage import LOCAL, open_place
 from recovery.digest.compare import BY_KEY, BY_ROWID, TableComparison
 from recovery.digest.definitions import chosen_tables, compare_definitions
 from recovery.digest.differences import differences
-from recovery.digest.sides import BackupSide, SnapshotSide, ViewSide
+from recovery.digest.sides import BackupSide, Side, SnapshotSide, ViewSide
 from recovery.sysfile import NAMES
 from tidemark.database import Database
 from tidemark.opening import open_or_attach
@@ -25,7 +25,6 @@ from tidemark.repairs import Repair
 if TYPE_CHECKING:
     from engine.options import Size
     from recovery.digest.definitions import Comparable, SchemaDifference
-    from recovery.digest.sides import Side
 
 Progress = Callable[[int, int, str], None]
 Copy = Any  # a Database, ReadOnlyDatabase, Snapshot, path, place of backups, or (place, number of a backup)
@@ -59,7 +58,9 @@ def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
             path = os.fspath(copy).removeprefix(LOCAL)
             if is_store(path):
                 copy = stack.enter_context(open_or_attach(path, read_only=True, data_memory=data_memory))
-        if isinstance(copy, Database):
+        if isinstance(copy, Side):
+            yield copy
+        elif isinstance(copy, Database):
             copy.check_usable()
             snapshot = copy._store.snapshots.begin(copy._store, engine_snapshot.Snapshot)
             stack.callback(snapshot.close)
