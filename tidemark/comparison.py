@@ -12,9 +12,8 @@ from engine.errors import FileMissing, Rejected, ValueOutOfRange
 from engine.files import PosixFiles
 from recovery.backup.plan import Until, make_plan
 from recovery.backup.storage import LOCAL, open_place
-from recovery.digest.compare import BY_KEY, BY_ROWID, TableComparison
-from recovery.digest.definitions import chosen_tables, compare_definitions
-from recovery.digest.differences import differences
+from recovery.digest.reading import BY_KEY, BY_ROWID
+from recovery.digest.report import Pair
 from recovery.digest.sides import BackupSide, Side, SnapshotSide, ViewSide
 from recovery.sysfile import NAMES
 from tidemark.database import Database
@@ -24,7 +23,6 @@ from tidemark.repairs import Repair
 
 if TYPE_CHECKING:
     from engine.options import Size
-    from recovery.digest.definitions import Comparable, SchemaDifference
 
 Progress = Callable[[int, int, str], None]
 Copy = Any  # a Database, ReadOnlyDatabase, Snapshot, path, place of backups, or (place, number of a backup)
@@ -86,30 +84,6 @@ def _checked(limit: int | None, by: str | None) -> None:
         raise Rejected(f"by is 'key', 'rowid' or None, got {by!r}")
 
 
-class _Pair:
-    """Two sides, and which of their tables are compared."""
-
-    def __init__(self, a: Side, b: Side, names: Sequence[str] | None) -> None:
-        self.a, self.b = a, b
-        of_a, of_b = a.definitions(), b.definitions()
-        self.tables: list[Comparable] = []
-        self.schema: list[SchemaDifference] = []
-        for name in chosen_tables(of_a, of_b, names):
-            table, found = compare_definitions(name, of_a.get(name), of_b.get(name))
-            self.schema += found
-            if table is not None:
-                self.tables.append(table)
-
-    def report(self) -> dict[str, Any]:
-        """What can be said before rows are looked at."""
-        return {
-            "a": self.a.to_dict(),
-            "b": self.b.to_dict(),
-            "schema": [each.to_dict() for each in self.schema],
-            "tables": [],
-        }
-
-
 def diff(
     a: Copy,
     b: Copy,
@@ -137,33 +111,7 @@ def diff(
     """
     _checked(limit, by)
     with opened_side(a, data_memory) as side_a, opened_side(b, data_memory) as side_b:
-        pair = _Pair(side_a, side_b, tables)
-        report = pair.report()
-        found: list[dict[str, Any]] = []
-        left = limit
-        for table in pair.tables:
-            comparison = TableComparison(side_a, side_b, table, by, progress)
-            left = _listed(comparison, table, found, left)
-            report["tables"].append(comparison.report.to_dict())
-    is_equal = not pair.schema and not any(each["differing"] for each in report["tables"])
-    is_complete = all(each["is_complete"] for each in report["tables"])
-    return {"is_equal": is_equal and is_complete, "is_complete": is_complete, **report, "differences": found}
-
-
-def _listed(
-    comparison: TableComparison, table: Comparable, found: list[dict[str, Any]], left: int | None
-) -> int | None:
-    """Put what differs into `found`, at most `left` rows of it; how many may follow."""
-    groups = comparison.groups()
-    for group in groups:
-        for row in differences(group, table):
-            if left == 0:
-                comparison.report.is_complete = False
-                groups.close()  # type: ignore[attr-defined]
-                return left
-            found += row
-            left = None if left is None else left - 1
-    return left
+        return Pair(side_a, side_b, tables, by, progress).diff(limit)
 
 
 def repair(
@@ -196,12 +144,11 @@ def repair(
     if not isinstance(target, Database):
         raise Rejected(f"the side that is repaired must be an open store, got {type(target).__name__}; open it")
     with opened_side(a, data_memory) as side_a, opened_side(b, data_memory) as side_b:
-        pair = _Pair(side_a, side_b, tables)
-        report = pair.report()
+        pair = Pair(side_a, side_b, tables, by, progress)
         work = Repair(target, side == "a", batch_rows)
         for table in pair.tables:
-            comparison = TableComparison(side_a, side_b, table, by, progress)
-            for group in comparison.groups():
+            for group in pair.comparison(table).groups():
                 work.apply(group, table)
-            report["tables"].append(comparison.report.to_dict())
+        report = pair.report()
+    del report["is_equal"], report["is_complete"]  # of before
     return {**work.to_dict(), **report}

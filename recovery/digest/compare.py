@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.batch_operations import decode_entries
 from engine.errors import InvariantBroken, Rejected
-from recovery.digest.ranges import ROWID_BITS, Ranges, differing, first_by_key, first_by_rowid, narrowed
-from recovery.digest.rows import digests, key_places
-from recovery.digest.sides import numbers_of, page_ranges, rowid_places
+from recovery.digest.ranges import Ranges, differing, first_by_key, first_by_rowid, narrowed
+from recovery.digest.reading import BY_KEY, BY_ROWID, Collected, RangeReader
+from recovery.digest.rows import digests
+from recovery.digest.sides import numbers_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from recovery.digest.sides import Side
 
 Progress = Callable[[int, int, str], None]
-BY_ROWID = "rowid"
-BY_KEY = "key"
 COLLECTED_ROWS = 50_000
 SMALL_RANGE_ROWS = 32
 ROWIDS_DIFFER = 64  # ranges: with as many, and a quarter of all, ROWIDs are taken not to be the same
@@ -75,22 +73,22 @@ class Group:
         return int(self.only_a.num_rows + self.only_b.num_rows + self.changed_a.num_rows)
 
 
-@dataclass
-class _Collected:
-    """Rows of some ranges of one side, with digests of key and row."""
-
-    batches: list[pa.RecordBatch]
-    keys: list[Words]
-    lanes: list[Words]
-
-
 class TableComparison:
     """Compares the rows of one table."""
 
     def __init__(
-        self, a: Side, b: Side, table: Comparable, by: str | None = None, progress: Progress | None = None
+        self,
+        a: Side,
+        b: Side,
+        table: Comparable,
+        by: str | None = None,
+        progress: Progress | None = None,
+        readers: Sequence[Callable[..., RangeReader]] = (RangeReader, RangeReader),
     ) -> None:
-        """by: how ranges are cut, None for what suits. Raises: Rejected for ROWIDs that cannot be compared."""
+        """by: how ranges are cut, None for what suits. readers: what makes the readers of the sides.
+
+        Raises: Rejected for ROWIDs that cannot be compared.
+        """
         self._sides = (a, b)
         self._table = table
         self._progress = progress
@@ -103,6 +101,8 @@ class TableComparison:
         self._numbers = numbers or ()
         can_rowid = numbers is not None and a.store == b.store
         self.report = TableReport(table.name, by=by or (BY_ROWID if can_rowid else BY_KEY))
+        pairs = zip(readers, self._sides, strict=True)
+        self._readers = [make(side, table, self._advance) for make, side in pairs]
 
     def groups(self) -> Iterator[Group]:
         """What differs, some rows at a time. Raises: what reading a side raises, InvariantBroken."""
@@ -149,49 +149,12 @@ class TableComparison:
         """The sums of both sides."""
         summed = (ranges, ranges.same_shape())
         is_first = not self.report.passes
-        for side, into in zip(self._sides, summed, strict=True):
-            for batch, places in self._placed(side, ranges):
-                decoded = decode_entries(
-                    side.row_format(self._table.name), batch.entries, batch.offsets, batch.count, self._table.columns
-                )
-                into.add(places, digests(decoded.columns, batch.count))
+        for reader, into in zip(self._readers, summed, strict=True):
+            reader.sum(into, self.report.by, is_first)
         self.report.passes += 1
         if is_first:
             self.report.rows_a, self.report.rows_b = (each.total()[0] for each in summed)
         return summed
-
-    def _placed(self, side: Side, ranges: Ranges) -> Iterator[tuple[Any, Words]]:
-        """(batch, places) of the rows that lie in some ranges, whole; on the first level all do."""
-        is_all = not self.report.passes or ranges.is_everything
-        name = self._table.name
-        needs_disk = side.row_format(name).needs_disk(self._table.columns)
-        pages = None
-        if self.report.by == BY_ROWID and not is_all:
-            pages = page_ranges(ranges.wanted, ranges.shift_before, ROWID_BITS)
-        # Where few rows matter, disk parts are read of those alone.
-        for batch in side.scan(name, needs_disk and is_all, pages):
-            self._advance(batch.count)
-            places = self._places(side, batch)
-            if is_all:
-                yield batch, places
-                continue
-            chosen = np.flatnonzero(ranges.places_in(places) >= 0)
-            if chosen.size:
-                offsets = np.ascontiguousarray(batch.offsets[chosen])
-                if needs_disk:
-                    yield side.whole(name, batch, offsets), places[chosen]
-                else:
-                    yield type(batch)(batch.entries, offsets, chosen.size), places[chosen]
-
-    def _places(self, side: Side, batch: Any) -> Words:
-        if self.report.by == BY_ROWID:
-            return rowid_places(batch, ROWID_BITS)
-        return key_places(self._keys(side, batch))
-
-    def _keys(self, side: Side, batch: Any) -> Words:
-        row_format = side.row_format(self._table.name)
-        decoded = decode_entries(row_format, batch.entries, batch.offsets, batch.count, self._table.key)
-        return digests(decoded.columns, batch.count)
 
     def _advance(self, rows: int) -> None:
         self.report.rows_read += rows
@@ -207,7 +170,7 @@ class TableComparison:
             stop = max(start + 1, int(np.searchsorted(ends, before + COLLECTED_ROWS, side="right")))
             wanted = Ranges(numbers[start:stop], shift, shift, 0)
             start = stop
-            group = self._compared(*(self._collect(side, wanted) for side in self._sides))
+            group = self._compared(*(reader.collect(wanted, self.report.by) for reader in self._readers))
             if self.report.by == BY_KEY and not group.rows:
                 raise InvariantBroken(
                     f"{self._table.name}: sums of a range differ and no row does; report this", table=self._table.name
@@ -218,17 +181,7 @@ class TableComparison:
             if group.rows:
                 yield group
 
-    def _collect(self, side: Side, wanted: Ranges) -> _Collected:
-        found = _Collected([], [], [])
-        for batch, _ in self._placed(side, wanted):
-            row_format = side.row_format(self._table.name)
-            decoded = decode_entries(row_format, batch.entries, batch.offsets, batch.count, self._table.columns)
-            found.batches.append(decoded)
-            found.lanes.append(digests(decoded.columns, batch.count))
-            found.keys.append(digests([decoded.column(name) for name in self._table.key], batch.count))
-        return found
-
-    def _compared(self, a: _Collected, b: _Collected) -> Group:
+    def _compared(self, a: Collected, b: Collected) -> Group:
         """Rows matched by the digest of their key; those that differ, or are alone."""
         keys, lanes = (np.concatenate([*one, *two, _NOTHING]) for one, two in ((a.keys, b.keys), (a.lanes, b.lanes)))
         rows_a = sum(each.size for each in a.keys) // 2
@@ -252,7 +205,7 @@ class TableComparison:
             _taken(self._whole(1, b), right[differs][both] - rows_a),
         )
 
-    def _whole(self, place: int, collected: _Collected) -> pa.RecordBatch:
+    def _whole(self, place: int, collected: Collected) -> pa.RecordBatch:
         import pyarrow as pa
 
         from engine.column_output import arrow_schema

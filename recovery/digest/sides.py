@@ -151,6 +151,7 @@ class BackupSide(Side):
     def __init__(self, files: Files, manifest: Manifest) -> None:
         self._files = files
         self._manifest = manifest
+        self.number = manifest.number
         self.epoch = manifest.epoch
         self.store = manifest.store.hex()
         self.what = f"backup {manifest.number}"

@@ -10,6 +10,7 @@ from recovery.digest.sides import BackupSide
 from tests.store.support import open_memory
 
 LARGE: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "32 MiB", "transaction_memory": "32 MiB"}
+ON_FILES: dict[str, Any] = {"background": False, "data_memory": "64 MiB", "redo_log": "8 MiB"}
 COLUMNS = [
     tm.Column("id", tm.Int64),
     tm.Column("name", tm.VarChar(20), nullable=True),

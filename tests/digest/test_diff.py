@@ -11,7 +11,7 @@ import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
 from recovery.digest import compare, ranges
 from tests.backup.support import take
-from tests.digest.support import COLUMNS, ON_DISK, backup_side, found, naive, row_of, rows_in, store
+from tests.digest.support import COLUMNS, ON_DISK, ON_FILES, backup_side, found, naive, row_of, rows_in, store
 from tests.replication.site import open_site
 from tests.seeds import fresh_seeds
 
@@ -179,7 +179,7 @@ def test_columns_added_behind_a_backup_read_as_their_default_in_older_levels():
 
 
 def test_paths_of_stores_and_backups_are_compared(tmp_path):
-    with tm.open(tmp_path / "a", background=False, data_memory="64 MiB") as a:
+    with tm.open(tmp_path / "a", **ON_FILES) as a:
         a.create_table("d.t", COLUMNS, "id")
         a["d.t"].insert_many([row_of(key) for key in range(1_000)])
         a.backup(tmp_path / "backups")
@@ -191,8 +191,8 @@ def test_paths_of_stores_and_backups_are_compared(tmp_path):
             assert report["a"]["epoch"] > report["b"]["epoch"]
         with tm.open(tmp_path / "a", read_only=True) as view:
             assert tm.diff(view, tmp_path / "backups")["is_equal"]
-    tm.restore(tmp_path / "backups", tmp_path / "copy")
-    with tm.open(tmp_path / "copy", background=False) as copy:
+    tm.restore(tmp_path / "backups", tmp_path / "copy", **ON_FILES)
+    with tm.open(tmp_path / "copy", **ON_FILES) as copy:
         assert tm.diff(copy, tmp_path / "backups", by="rowid")["tables"][0]["by"] == "rowid"
         assert tm.diff(copy, tmp_path / "backups")["is_equal"]
 

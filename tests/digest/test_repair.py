@@ -8,10 +8,10 @@ import pytest
 
 import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
+from recovery.digest import compare
 from tests.backup.support import take
 from tests.digest.support import COLUMNS, ON_DISK, backup_side, naive, row_of, rows_in, store
 from tests.seeds import fresh_seeds
-from tidemark import comparison
 
 
 @pytest.mark.parametrize("side", ["a", "b"])
@@ -62,7 +62,7 @@ def test_store_is_repaired_from_its_backup_with_disk_columns():
 def test_rows_changed_since_they_were_compared_are_left_alone(monkeypatch):
     a = store([row_of(key) for key in range(10)])
     b = store([row_of(key, 1) for key in range(1, 12)])
-    original = comparison.TableComparison.groups
+    original = compare.TableComparison.groups
 
     def groups(self):
         for group in original(self):
@@ -72,7 +72,7 @@ def test_rows_changed_since_they_were_compared_are_left_alone(monkeypatch):
             b["d.t"].insert(row_of(0, 99))
             yield group
 
-    monkeypatch.setattr(comparison.TableComparison, "groups", groups)
+    monkeypatch.setattr(compare.TableComparison, "groups", groups)
     report = tm.repair(a, b, side="a")
     assert (report["updated"], report["deleted"], report["inserted"], report["skipped"]) == (8, 1, 0, 3)
     assert b["d.t"][3].number == 333 and b["d.t"][11].number == 111 and b["d.t"][0] == row_of(0, 99)
