@@ -18,7 +18,7 @@ from engine.schema import qualified_name
 from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from replication.binlog.attached import FOLDER
 from replication.binlog.index import Position
-from replication.changed_rows import ChangedRows, RowReader
+from replication.binlog_rows import ChangedRows, RowReader
 from replication.protocol.messages import Start
 
 if TYPE_CHECKING:

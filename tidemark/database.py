@@ -116,6 +116,7 @@ class Database(SchemaCalls):
                         "status": self._full_status,
                         "checkpoint": self.checkpoint,
                         "check": self.check,
+                        "check_binlog": self.check_binlog,
                         "report": self.space_report,
                         "backup": self.backup,
                         "archive": self.archive,
@@ -364,6 +365,19 @@ class Database(SchemaCalls):
         from tidemark.replication_check import check_replication
 
         return check_replication(self._store, lambda name: self[name].scan(), options, channels, peer)
+
+    def check_binlog(self, progress: Progress | None = None) -> dict[str, Any]:
+        """Verify the binlog against the rows, as at the epoch this closes: what it says last of each key is so.
+
+        Returns a report; `is_sound` is False if `problems` holds anything. `is_whole` False: changes of this store need
+        not be in its binlog (it applies others' without logging them, or a table is not logged); then only what was
+        changed last by the binlog is judged, the rest is `unjudged`. Raises: Rejected without a binlog, BinlogDamaged,
+        FileMissing, SnapshotTooOld, StoreFailed.
+        """
+        from tidemark.binlog import check_binlog
+
+        self.check_usable()
+        return check_binlog(self.endpoint, progress)
 
     def status(self) -> dict[str, Any]:
         """Every counter, nested by room."""
