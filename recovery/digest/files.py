@@ -123,7 +123,7 @@ class BackupFragment:
             yield from _pieces(copy, block.words.size, block.stop, refuse)
 
 
-class CheckpointFragment:
+class LcpFragment:
     """The rows of one fragment of a local checkpoint, of memory columns."""
 
     def __init__(self, files: Files, store: bytes, control: Control, definition: TableDefinition, number: int) -> None:

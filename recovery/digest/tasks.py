@@ -20,7 +20,7 @@ from engine.row_format import RowFormat
 from recovery.backup.plan import Until, make_plan
 from recovery.backup.storage import at_place
 from recovery.digest.definitions import Comparable
-from recovery.digest.files import CheckpointFragment
+from recovery.digest.files import LcpFragment
 from recovery.digest.ranges import Ranges
 from recovery.digest.reading import BY_KEY, Collected, RangeReader
 from recovery.digest.report import Pair
@@ -38,12 +38,12 @@ Task = dict[str, Any]
 Report = dict[str, Any]
 Run = Callable[[Sequence[Task]], Iterable[Report]]
 BACKUP = "backup"
-CHECKPOINT = "checkpoint"
+LCP = "lcp"
 _SUM = "sum"
 _ROWS = "rows"
 
 
-class CheckpointSide(Side):
+class LcpSide(Side):
     """A local checkpoint, read from its files without an arena: tables of memory columns."""
 
     def __init__(self, files: Files, number: int | None = None) -> None:
@@ -80,7 +80,7 @@ class CheckpointSide(Side):
         definition = self._definitions[name]
         for number in definition.partition.numbers:
             if pages is None or pages.get(number):
-                yield from CheckpointFragment(self._files, self._store_id, self._control, definition, number).batches()
+                yield from LcpFragment(self._files, self._store_id, self._control, definition, number).batches()
 
 
 @contextmanager
@@ -91,14 +91,14 @@ def file_side(place: Any, number: int | None = None) -> Iterator[Side]:
     """
     with at_place(place) as files:
         if any(files.exists(name) for name in NAMES):
-            yield CheckpointSide(files, number)
+            yield LcpSide(files, number)
         else:
             yield BackupSide(files, make_plan(files, Until(), number).manifest)
 
 
 def _kind_and_number(side: Side) -> tuple[str, int]:
-    if isinstance(side, CheckpointSide):
-        return CHECKPOINT, side.number
+    if isinstance(side, LcpSide):
+        return LCP, side.number
     assert isinstance(side, BackupSide)
     return BACKUP, side.number
 

@@ -8,11 +8,11 @@ import click
 
 from tidemark.cli.backup_commands import archive, backup, restore
 from tidemark.cli.channel_commands import replicate, serve
-from tidemark.cli.diff_commands import diff
 from tidemark.cli.log_commands import log
 from tidemark.cli.output import json_option, one_line, say
 from tidemark.cli.row_commands import dump, load, scan
 from tidemark.cli.store_commands import check, checkpoint, info, partitions, report, status, tables
+from tidemark.cli.verify_commands import diff
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

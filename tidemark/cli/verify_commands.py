@@ -1,8 +1,8 @@
-"""The command `diff`."""
+"""The command `diff`, and what `check --binlog` does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 import tidemark as tm
+from engine.files import PosixFiles
 from tidemark.cli.output import json_option, memory_option, open_store, reported, say, table_lines, to_json
 
 FAILED = 2
@@ -104,4 +105,62 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
 def _both(difference: dict[str, Any]) -> tuple[Any, Any]:
     if difference["only"] is None:
         return difference["a"], difference["b"]
-    return tuple("" if each is None else to_json(each) for each in (difference["a"], difference["b"]))  # type: ignore[return-value]
+    shown = ["" if each is None else to_json(each) for each in (difference["a"], difference["b"])]
+    return shown[0], shown[1]
+
+
+# --- check --binlog -------------------------------------------------------------------------------
+def check_binlog(store: Path, given: Sequence[str], data_memory: str) -> dict[str, Any]:
+    """The report of `Database.check_binlog`, of a store that is opened for it.
+
+    given: NAME=VALUE, options of the site; name and server id of the binlog are those of its files if not given.
+    Raises: FileMissing for a store without a binlog or with several, Locked if another process has it, and what opening
+    raises.
+    """
+    from replication.settings.options import parse_text
+
+    options: dict[str, Any] = {}
+    for each in given:
+        name, equals, text = each.partition("=")
+        if not equals:
+            raise click.UsageError(f"--option is NAME=VALUE, got {each!r}")
+        options[name] = parse_text(name, text)
+    found = {**_identity(store), **options}
+    with reported("restart") as progress:
+        db = tm.open(store, progress=progress, create=False, background=False, data_memory=data_memory, **found)
+    with db, reported("check") as progress:
+        return db.check_binlog(progress)
+
+
+def _identity(store: Path) -> dict[str, Any]:
+    """Name and server id, as the files of the binlog have them."""
+    from replication.binlog.attached import FOLDER
+    from replication.binlog.index import BinlogIndex
+    from replication.binlog.listing import bases
+    from replication.binlog.scan import read_format
+
+    files = PosixFiles(store)
+    try:
+        names = bases(files, FOLDER)
+        if len(names) != 1:
+            what = f"several binlogs: {', '.join(names)}" if names else "no binlog"
+            raise tm.FileMissing(f"the store has {what}; there is nothing to compare")
+        index = BinlogIndex(files, FOLDER, names[0])
+        if not index.names:
+            raise tm.FileMissing("the binlog has no files; there is nothing to compare")
+        newest = index.names[-1]
+        file = files.open(index.path(newest))
+        header, _, _ = read_format(files, file, newest)
+    finally:
+        files.close_all()
+    return {"log_bin": names[0], "server_id": header.server_id}
+
+
+def binlog_lines(report: dict[str, Any]) -> Iterator[str]:
+    """The report for people."""
+    yield from (f"damaged: {problem}" for problem in report["problems"])
+    if not report["is_whole"]:
+        yield "note: not every change of this store is one its binlog has; only what it logged last was judged"
+    looked = f"{report['changes']:,} changes of {report['keys']:,} keys, {report['unjudged']:,} not judged"
+    verdict = "sound" if report["is_sound"] else f"{len(report['problems'])} problems"
+    yield f"{verdict}: {looked}, at epoch {report['epoch']} in {report['seconds']:.1f} s"
