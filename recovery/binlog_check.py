@@ -111,9 +111,10 @@ class _Last:
         words, places, numbers = (
             np.concatenate([*each, _NOTHING]) for each in (self._words, self._places, self._numbers)
         )
-        # In the order of the binlog: of equal words the last one counts.
-        _, found = np.unique(words[::-1], return_index=True)
-        kept = words.size - 1 - found
+        # Equal words stay in the order of the binlog: of them the last one counts.
+        order = np.argsort(words, kind="stable")
+        ends = np.append(np.flatnonzero(np.diff(words[order])), words.size - 1) if words.size else _NOTHING
+        kept = order[ends]
         if kept.size > KEYS_MAX:
             self.bound = max(int(np.partition(places[kept], KEYS_MAX // 2)[KEYS_MAX // 2]), self.low + 1)
             kept = kept[places[kept] < self.bound]
@@ -280,8 +281,7 @@ class BinlogCheck:
                 offsets = np.ascontiguousarray(batch.offsets[recent])
                 keys = decode_entries(table.format, batch.entries, offsets, recent.size, key)
                 found, places = self._identity(table.name, keys)
-                is_known = np.isin(found, words, kind="sort")
-                lacking = np.flatnonzero(~is_known & (places >= low) & (places <= bound - 1))
+                lacking = np.flatnonzero(~_among(found, words) & (places >= low) & (places <= bound - 1))
                 if start and not self._logs_empty:
                     # What was there before may have been updated without a change.
                     self.report.unjudged += lacking.size
@@ -289,6 +289,13 @@ class BinlogCheck:
                 piece = LoggedRows(0, table.name, keys, None)
                 for row in lacking[:PROBLEMS_MAX].tolist():
                     self.report.add(f"{_shown(keys, row, piece)} was changed, and the binlog says nothing of it")
+
+
+def _among(found: Words, words: Words) -> Any:
+    """Whether each is one of `words`, which are sorted. Shapes: (found,) both ways."""
+    if not words.size:
+        return np.zeros(found.size, dtype=bool)
+    return words[np.minimum(np.searchsorted(words, found), words.size - 1)] == found
 
 
 def _of_tables(runs: list[tuple[int, str]], tables: frozenset[str] | None) -> Callable[[Words], Any]:

@@ -12,7 +12,7 @@ from replication.applier.setups import rows_of
 from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from replication.binlog.attached import FOLDER
 from replication.binlog.index import Position
-from replication.binlog_rows import RowReader
+from replication.binlog_rows import RowReader, events_of
 from replication.sql import statements as s
 from replication.sql.parse import parse
 from replication.system_tables import NDB_APPLY_STATUS
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from replication.binlog_rows import ChangedRows
     from replication.endpoint import Endpoint
 
+HELD_BYTES = 1 << 20
 # What leaves a table its rows, with the names and keys they have.
 _KEEPS_ROWS = (s.AddColumn, s.DropColumn, s.RenameColumn, s.ChangeColumn, s.SetDefault, s.CreateIndex, s.DropIndex)
 
@@ -61,7 +62,8 @@ class KeptBinlog:
             elif isinstance(each, Statement):
                 said += parse(each.text, each.database)
             elif isinstance(each, EpochTransaction):
-                epoch, _ = reader.look(each.events())
+                events = events_of(each, HELD_BYTES)
+                epoch, _ = reader.look(events())
                 if epoch > self._epoch:
                     return
                 if is_lost:
@@ -69,7 +71,7 @@ class KeptBinlog:
                     is_lost = False
                 yield from _altered(said, epoch)
                 said = []
-                for batch in reader.read(each.events()):
+                for batch in reader.read(events()):
                     yield _piece(epoch, batch)
 
     @property

@@ -7,7 +7,7 @@ DateTime).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from engine.store import Store
     from engine.types_base import ColumnType
+    from replication.applier.transactions import EpochTransaction
     from replication.binlog.reader import ReadEvent
     from replication.binlog.table_map import TableMap
 
@@ -187,6 +188,20 @@ class RowReader:
                 run.server_id,
                 tuple(names[place] for place in run.map.primary_key),
             )
+
+
+def events_of(transaction: EpochTransaction, held_bytes: int) -> Callable[[], Iterator[ReadEvent]]:
+    """What gives the events of a transaction as often as it is called, and leaves the walk over the log alone: from
+    memory if they are no more than so many bytes.
+    """
+    held: list[ReadEvent] = []
+    size_bytes = 0
+    for read in transaction.events():
+        held.append(read)
+        size_bytes += len(read.raw)
+        if size_bytes > held_bytes:
+            return transaction.events
+    return lambda: iter(held)
 
 
 def _close(events: Any) -> None:

@@ -9,6 +9,7 @@ where epochs are missing nothing is given out behind the gap. All reading of fil
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,12 +19,13 @@ from engine.schema import qualified_name
 from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from replication.binlog.attached import FOLDER
 from replication.binlog.index import Position
-from replication.binlog_rows import ChangedRows, RowReader
+from replication.binlog_rows import ChangedRows, RowReader, events_of
 from replication.protocol.messages import Start
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from replication.binlog.attached import AttachedBinlog
     from replication.binlog.reader import ReadEvent
     from replication.endpoint import Endpoint
 
@@ -117,10 +119,13 @@ class Changes:
         self._open: set[Iterator[ChangedRows]] = set()
         self._walk: Iterator[EpochTransaction | Statement | Loss] = iter(())
         self.epoch = since  # of the last one given out: where to go on
+        self._holder = object()
         self._binlog.on_written.append(self._news.set)
+        # Also of one that nobody closed.
+        self._let_go = weakref.finalize(self, _let_go, self._binlog, self._holder, self._news.set)
         try:
             self._position = self._begin(since)
-            self._binlog.pin(self, self._position)
+            self._binlog.pin(self._holder, self._position)
         except BaseException:
             self.close()
             raise
@@ -177,12 +182,12 @@ class Changes:
                 if isinstance(each, Statement):
                     said.append(each.text)
                     continue
-                events = self._events_of(each)
+                events = events_of(each, HELD_BYTES)
                 epoch, has_rows = self._reader.look(events())
                 is_wanted = epoch > self.epoch and (has_rows or bool(said))
                 self.epoch = max(self.epoch, epoch)
                 if is_wanted:
-                    self._binlog.pin(self, each.start)
+                    self._binlog.pin(self._holder, each.start)
                     return EpochChanges(self, epoch, events, said)
                 said = []
             if is_new:
@@ -191,17 +196,6 @@ class Changes:
             self._binlog.write_closed_epochs()
             is_new = True
             self._walk = self._walked(self._binlog.durable_end())
-
-    def _events_of(self, transaction: EpochTransaction) -> Callable[[], Iterator[ReadEvent]]:
-        """What gives the events of a transaction as often as it is called, and leaves the walk over the log alone."""
-        held: list[ReadEvent] = []
-        size_bytes = 0
-        for read in transaction.events():
-            held.append(read)
-            size_bytes += len(read.raw)
-            if size_bytes > HELD_BYTES:
-                return transaction.events
-        return lambda: iter(held)
 
     def _walked(self, end: Position) -> Iterator[EpochTransaction | Statement | Loss]:
         """What stands between the place reached and an end; the place moves on when the next one is asked for."""
@@ -250,10 +244,13 @@ class Changes:
             for each in [*self._open, self._walk]:
                 _close(each)
             self._open.clear()
-            self._binlog.unpin(self)
-            calls: list[Callable[[], None]] = self._binlog.on_written
-            if self._news.set in calls:
-                calls.remove(self._news.set)
+            self._let_go()
+
+
+def _let_go(binlog: AttachedBinlog, holder: object, call: Callable[[], None]) -> None:
+    binlog.unpin(holder)
+    if call in binlog.on_written:
+        binlog.on_written.remove(call)
 
 
 def _close(iterator: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import gc
 import logging
 import random
 import threading
@@ -366,6 +367,19 @@ def test_follower_gets_epochs_as_they_are_closed_and_ends_when_it_is_closed():
     changes.close()
     with pytest.raises(StopIteration):
         next(changes)
+    db.close()
+
+
+def test_reader_that_nobody_closed_holds_nothing_when_it_is_gone():
+    db, table = site()
+    table.insert((1, "a", 1.0, None))
+    db.sync()
+    changes = db.changes()
+    next(changes)
+    assert len(db.binlog._pins) == 1
+    del changes
+    gc.collect()
+    assert db.binlog.on_written == [] and db.binlog._pins == {}
     db.close()
 
 
