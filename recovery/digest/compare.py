@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 COLLECTED_ROWS = 50_000
 SMALL_RANGE_ROWS = 32
-ROWIDS_DIFFER = 64  # ranges: with as many, and a quarter of all, ROWIDs are taken not to be the same
+ROWIDS_DIFFER = 64  # ranges: with more, and a quarter of those in use, ROWIDs are taken not to be the same
 
 
 @dataclass
@@ -124,7 +124,8 @@ class TableComparison:
         if any(each.has_overflown for each in summed):
             return None
         numbers, _ = differing(*summed)
-        if not self._is_forced and numbers.size > max(ROWIDS_DIFFER, first.count // 4):
+        in_use = int(np.count_nonzero(summed[0].rows() | summed[1].rows()))
+        if not self._is_forced and numbers.size > max(ROWIDS_DIFFER, in_use // 4):
             return None
         found = self._narrow_on(*differing(*summed), first.shift)
         # What sits at another ROWID on the other side is told from what is missing only if all are matched at once.

@@ -57,6 +57,8 @@ def test_backup_is_compared_by_rowid_and_only_pages_that_differ_are_read_again()
     report = tm.diff(a, backup_side(place))
     (table,) = report["tables"]
     assert (table["by"], table["passes"]) == ("rowid", 1)
+    # Once each, fragments of the backup once more, and of the store a few pages.
+    assert 125_000 <= table["rows_read"] < 140_000
     assert found(report) == {(7, "name", "'other'", "'n7'"), (40_000, None, False, True), (50_001, None, True, False)}
     take(a, place, incremental=True)
     assert tm.diff(a, backup_side(place))["is_equal"]
@@ -107,6 +109,40 @@ def test_rows_at_other_rowids_are_no_difference_by_rowid_either(seed, small):
         assert report["is_equal"], report["differences"][:3]
     b["d.t"].update(5, {"number": -1})
     assert found(tm.diff(a, b, by="rowid")) == {(5, "number", "5", "-1")}
+    a.close()
+    b.close()
+
+
+def test_store_that_has_little_in_common_with_its_backup_is_compared_by_key(monkeypatch):
+    monkeypatch.setattr(compare, "ROWIDS_DIFFER", 4)
+    a = store([row_of(key) for key in range(20_000)])
+    place = MemoryFiles()
+    take(a, place)
+    a["d.t"].update_where({"number": -1})
+    a["d.t"].delete(5)
+    report = tm.diff(a, backup_side(place), limit=None)
+    (table,) = report["tables"]
+    assert (table["by"], table["changed"], table["only_b"]) == ("key", 19_999, 1)
+    assert {each["column"] for each in report["differences"]} == {None, "number"}
+    a.close()
+
+
+def test_comparison_that_writers_outrun_ends_with_an_error():
+    columns = [tm.Column("id", tm.Int64), tm.Column("v", tm.VarChar(500))]
+    a = store([(key, "x" * 400) for key in range(3_000)], columns=columns, snapshot_memory="256 KiB")
+    b = store([(key, "x" * 400) for key in range(3_000)], columns=columns)
+    is_first = True
+
+    def progress(done, total, unit):
+        nonlocal is_first
+        if is_first:
+            a["d.t"].update_where({"v": "y" * 400})
+            a["d.t"].update_where({"v": "z" * 400})
+        is_first = False
+
+    with pytest.raises(tm.SnapshotTooOld):
+        tm.diff(a, b, progress=progress)
+    assert a.status()["snapshots"]["open"] == 0
     a.close()
     b.close()
 
