@@ -69,7 +69,9 @@ class ChangedRows:
         }
         for name, image in (("before", self.before), ("after", self.after)):
             if image is not None:
-                columns[name] = image.to_struct_array()
+                # Another change may not have the column at all.
+                fields = [field.with_nullable(True) for field in image.schema]
+                columns[name] = pa.StructArray.from_arrays(image.columns, fields=fields)
             else:
                 columns[name] = pa.nulls(self.rows)
         return pa.table(columns)

@@ -78,7 +78,7 @@ class EpochChanges:
     def to_arrow(self, table: str) -> pa.Table:
         """The changes of one table: `epoch`, `operation`, and `before` and `after`, structs of its columns (NULL where
         the binlog has no such image; a column it has not is NULL within). A table that changed its columns in between
-        has them all.
+        has them all. Without a change of it the table is empty and has no columns.
         """
         import pyarrow as pa
 

@@ -415,3 +415,67 @@ def test_changes_of_another_site_carry_its_id_and_own_reads_are_none():
         assert [(each.operation, each.after.id) for epoch in changes for each in epoch] == [("write", 1)]
     assert changes._position > Position("", 0)
     db.close()
+
+
+# --- tables and damage ----------------------------------------------------------------------------
+def test_arrow_table_of_an_epoch_has_all_columns_whatever_each_change_logged():
+    db, table = site(log_updated_only=True, log_update_as_write=False)
+    since = db.sync()
+    table.insert((1, "ann", 1.0, None))
+    table.insert((2, "bob", 1.0, "x"))
+    table.update(1, {"balance": 2.0})
+    table.update(2, {"note": "y", "owner": "eve"})
+    table.delete(1)
+    db.sync()
+    with db.changes(since) as changes:
+        (epoch,) = changes
+        rows = epoch.to_arrow("test.account").to_pylist()
+        assert epoch.to_arrow("test.none").num_rows == 0
+    names = ["id", "owner", "balance", "note"]
+    plain = [
+        (
+            row["operation"],
+            None if row["before"] is None else [row["before"].get(name) for name in names],
+            None if row["after"] is None else [row["after"].get(name) for name in names],
+        )
+        for row in rows
+    ]
+    assert {row["epoch"] for row in rows} == {epoch.epoch}
+    assert sorted(plain, key=repr) == sorted(
+        [
+            ("write", None, [1, "ann", 1.0, None]),
+            ("write", None, [2, "bob", 1.0, "x"]),
+            ("update", [1, None, 1.0, None], [1, None, 2.0, None]),
+            ("update", [2, "bob", None, "x"], [2, "eve", None, "y"]),
+            ("delete", [1, None, None, None], None),
+        ],
+        key=repr,
+    )
+    db.close()
+
+
+def test_damaged_byte_of_the_binlog_is_never_given_out_as_a_change():
+    db, table = site()
+    for number in range(5):
+        table.insert((number, "a", float(number), "note"))
+        db.sync()
+    files, name = db._files, f"binlog/{db.binlog.writer.end.file}"
+    with db.changes() as changes:
+        whole = [tuple(change.after) for epoch in changes for change in epoch]
+    rng = random.Random(3)
+    file = files.open(name, True)
+    refused = 0
+    for _ in range(40):
+        at = rng.randrange(4, db.binlog.writer.end.position)
+        before = files.pread(file, at, 1)
+        files.pwrite(file, at, bytes([before[0] ^ 1 << rng.randrange(8)]))
+        found = []
+        try:
+            with db.changes() as changes:
+                found = [tuple(change.after) for epoch in changes for change in epoch]
+        except (tm.Damaged, tm.PeerError):
+            refused += 1
+        assert found == whole[: len(found)]
+        files.pwrite(file, at, before)
+    assert refused > 30
+    db.close()
