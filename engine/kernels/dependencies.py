@@ -136,8 +136,8 @@ def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edg
     """Take over writes in order: transaction id, table and key (words [offsets[i], offsets[i + 1]) of `data`) of each.
 
     Returns how many were taken: all, or DEPENDENCY_REPEATED - i if write i is the second of its transaction on its key,
-    which only the invalid id may make, and where state[D_MAY_REPEAT] says so any; DEPENDENCY_BROKEN, and nothing is taken, if keys lie outside of `data` or a
-    table has too little room.
+    which only the invalid id may make, and any where state[D_MAY_REPEAT] says so; DEPENDENCY_BROKEN, and nothing is
+    taken, if keys lie outside of `data` or a table has too little room.
     """
     count = ids.size
     if tables.size < count or offsets.size <= count or _is_full(count, names, transactions, state, stack):

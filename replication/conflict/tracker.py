@@ -139,9 +139,7 @@ class DependencyTracker:
             self._slots = np.zeros(max(slots, self._slots.size), dtype=np.int64)
             rehash_dependencies(self._names, self._transactions, self._slots, self._keys, self._state)
 
-    def track(
-        self, ids: Words, tables: Words, keys: Words, offsets: Words, is_passed_on: bool = False
-    ) -> None:
+    def track(self, ids: Words, tables: Words, keys: Words, offsets: Words, is_passed_on: bool = False) -> None:
         """Take over writes in the order of events; keys as `pack_keys` gives them.
 
         is_passed_on: the source had them from other servers; what it applied in one transaction may have a change of a
