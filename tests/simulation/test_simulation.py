@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from replication.simulation.__main__ import main
-from replication.simulation.plan import BY_NAME, CIRCLE, PAIR, Faults, plan_of
+from replication.simulation.plan import BY_NAME, CIRCLE, Faults, plan_of
 from replication.simulation.tables import owner_of
 from replication.simulation.world import BrokenPromise, World, run_seed
 
