@@ -6,6 +6,7 @@ read out of the time in it, and how long it has not changed is measured by the m
 
 from __future__ import annotations
 
+FAILOVER_MS_MAX = 86_400_000
 ROUNDS_MAX = 5  # rounds through all sources in vain that double the patience
 
 

@@ -133,10 +133,7 @@ class Channel:
             self._check()
             if conflict_role is not None:
                 self.conflict_role = conflict_role
-            if copy:
-                self._copy(progress)
-            elif is_broken_off(own.files):
-                raise Rejected("a first copy of this replica was broken off; make the channel with copy=True")
+            self._copy(copy, progress)
             if not skip_start:
                 self.start()
         except BaseException:
@@ -184,9 +181,13 @@ class Channel:
         peer = (link or self._link).store
         self._own.check_channels(None if peer is None else (peer.replication_rows(), peer.site.server_id))
 
-    def _copy(self, progress: Callable[[int, int, str], None] | None) -> None:
+    def _copy(self, is_wanted: bool, progress: Callable[[int, int, str], None] | None) -> None:
         """The first copy, unless the replica has one. Durable: all of it, on return."""
         link, own, options = self._link, self._own, self._options
+        if not is_wanted:
+            if is_broken_off(own.files):
+                raise Rejected("a first copy of this replica was broken off; make the channel with copy=True")
+            return
         if (link.store is None or options.heartbeat_from) and not is_broken_off(own.files):
             if self.replica.relay.durable is not None:
                 return  # it has gone on behind its copy already; the source need not be there

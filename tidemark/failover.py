@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import Error, SchemaInvalid
-from replication.failover import HeartbeatWatch
+from replication.failover import FAILOVER_MS_MAX, HeartbeatWatch
 from replication.filters import Filter
 from replication.heartbeat import HEARTBEAT, newest
 from replication.settings.options import SERVER_ID_MAX
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tidemark.replication")
 
-FAILOVER_MS_MAX = 86_400_000
 CHECKS = 4  # in the time a source has
 CHECK_SECONDS_MAX = 1.0
 

@@ -14,11 +14,11 @@ import click
 import tidemark as tm
 from engine.files import PosixFiles
 from recovery.sysfile import NAMES
+from replication.failover import FAILOVER_MS_MAX
 from replication.ingest.ingest import COPY
 from replication.settings.options import OF_STORE, SERVER_ID_MAX, parse_text
 from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
 from tidemark.cli.output import bar, json_option, memory_option, one_line, reported, say, to_json, tree_lines
-from tidemark.failover import FAILOVER_MS_MAX
 
 if TYPE_CHECKING:
     from replication.link import TlsContext
