@@ -92,11 +92,17 @@ class Positions:
 
     def clear(self) -> None:
         """Delete them, those of other channels' sources excepted; no binlog takes it. Durable: on return."""
-        table = made_table(self._store, NDB_APPLY_STATUS)
         kept = self._kept()
-        keys = [row.server_id for row in self.rows() if row.server_id not in kept]
+        self._delete([row.server_id for row in self.rows() if row.server_id not in kept])
+
+    def forget(self, server_id: int) -> None:
+        """Delete the row of one server, if there is one; no binlog takes it. Durable: on return."""
+        self._delete([row.server_id for row in self.rows() if row.server_id == server_id])
+
+    def _delete(self, keys: list[int]) -> None:
         if not keys:
             return
+        table = made_table(self._store, NDB_APPLY_STATUS)
         txn: Transaction = self._store.begin(NO_LOGGING)
         try:
             delete_many(txn, table, keys)

@@ -43,6 +43,7 @@ ROWID_MASK = (1 << 48) - 1
 COUNT_SHIFT = 48
 COUNT_MASK = (1 << 11) - 1
 ANY_VALUE_MASK = (1 << 32) - 1
+ANY_VALUE_SERVER_MAX = (1 << 31) - 1  # any-values above it are codes; 0: made here
 ANY_VALUE_READ = 0x8000_007C  # an UPDATE that changes nothing: the row was read with an exclusive lock
 AUTHOR_SHIFT = 32
 AUTHOR_MASK = 0xFFFF

@@ -329,7 +329,7 @@ def _batches(words: Words, rows: Words, row_format: RowFormat) -> Iterator[RowCh
     codes = rows[:, RW_KIND] << 4 | has_disk[:, 0] << 3 | has_disk[:, 1] << 2 | (images != PART_NONE) @ (1, 2)
     order = _in_few_runs(whole, images, codes, row_format)
     if order is not None:
-        rows, images, codes = rows[order], images[order], codes[order]
+        rows, images, codes, has_disk = rows[order], images[order], codes[order], has_disk[order]
     ends = np.append(np.flatnonzero(np.diff(codes)) + 1, len(rows))
     begin = 0
     for end in ends.tolist():
