@@ -10,8 +10,8 @@ from engine.layout import binlog as b
 from recovery.binlog_check import Altered, LoggedRows, Piece
 from replication.applier.setups import rows_of
 from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
-from replication.binlog.attached import FOLDER
 from replication.binlog.index import Position
+from replication.binlog.mark import FOLDER
 from replication.binlog_rows import RowReader, events_of
 from replication.sql import statements as s
 from replication.sql.parse import parse

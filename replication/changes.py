@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from engine.errors import EpochGap, PositionLost, StoreClosed, ValueOutOfRange
 from engine.schema import qualified_name
 from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
-from replication.binlog.attached import FOLDER
 from replication.binlog.index import Position
+from replication.binlog.mark import FOLDER
 from replication.binlog_rows import ChangedRows, RowReader, events_of
 from replication.protocol.messages import Start
 

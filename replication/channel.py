@@ -61,6 +61,10 @@ class ApplyStatus(Protocol):
         """Delete them. Durable: on return."""
         ...
 
+    def forget(self, server_id: int) -> None:
+        """Delete the row of one server, if there is one. Durable: on return."""
+        ...
+
     def make_durable(self) -> None:
         """Everything applied so far is durable on return."""
         ...
@@ -85,7 +89,8 @@ class Applier(Protocol):
 @dataclass(frozen=True)
 class ChannelOptions:
     """Of one channel. `failed_source`: the server whose epochs tell where to go on, for a new source that replicated
-    from it; 0: those of the source itself.
+    from it; 0: those of the source itself. `heartbeat_from`: the same, of a channel that has several sources and may
+    find another one at its link than before.
     """
 
     name: str = DEFAULT_NAME
@@ -97,6 +102,7 @@ class ChannelOptions:
     window_bytes: int = Start.window_bytes
     heartbeat_ms: int = Start.heartbeat_ms
     failed_source: int = 0
+    heartbeat_from: int = 0
 
     def filter(self, own_id: int) -> Filter:
         """What the channel takes at a site. Raises: SchemaInvalid."""
@@ -189,6 +195,8 @@ class ReplicaChannel:
         """
         check_peer(self.own, source)
         relay = self.relay
+        if self.options.heartbeat_from and relay.source_id not in (0, source.server_id):
+            self._leave_for(source, relay)
         try:
             relay.expect(source.server_id)
         except Rejected as error:
@@ -214,20 +222,36 @@ class ReplicaChannel:
     def _start(self, **where: Any) -> Start:
         return Start(**where, window_bytes=self.options.window_bytes, heartbeat_ms=self.options.heartbeat_ms)
 
+    def _leave_for(self, source: Site, relay: RelayLog) -> None:
+        """The relay log is of another source. Of sources that bring the same epochs the row of one is old as soon as
+        another has brought more, so it goes, before the relay log does: a crash in between finds all this again.
+        """
+        origin = self.options.heartbeat_from
+        if self._row_of(origin) is None and self._row_of(source.server_id) is None:
+            raise self._lost(origin, source)
+        if self._row_of(origin) is not None and source.server_id != origin:
+            self._positions.forget(source.server_id)
+        relay.reset()
+
+    def _lost(self, failed: int, source: Site) -> PeerRefused:
+        return PeerRefused(
+            f"ndb_apply_status has no row of server {failed}; nothing says where to go on with server"
+            f" {source.server_id}",
+            server_id=source.server_id,
+        )
+
     def _start_behind_failed(self, source: Site) -> Start:
         """Nothing of this source was applied, nor heard of through another one: its whole binlog, unless it brings
         what the failed source sent.
         """
-        failed = self.options.failed_source
-        if not failed:
-            return self._start()
+        options = self.options
+        failed = options.failed_source or options.heartbeat_from
         row = self._row_of(failed)
+        if row is None and options.failed_source:
+            raise self._lost(failed, source)
         if row is None:
-            raise PeerRefused(
-                f"ndb_apply_status has no row of server {failed}; nothing says where to go on with server"
-                f" {source.server_id}",
-                server_id=source.server_id,
-            )
+            return self._start()
+        self._positions.make_durable()
         return self._start(epoch=row.epoch, origin=failed)
 
     def _row_of(self, server_id: int) -> StatusRow | None:

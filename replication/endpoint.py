@@ -21,8 +21,8 @@ from engine.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
 from replication.any_value import NO_LOGGING
 from replication.applier.applier import RETRY_PAUSE_SECONDS, Applied, Applier, ApplierOptions
 from replication.applier.setups import rows_of
-from replication.binlog.attached import FOLDER
 from replication.binlog.index_table import found_rows, made_table
+from replication.binlog.mark import FOLDER
 from replication.channel import StatusRow
 from replication.channel_rules import check_functions
 from replication.conflict.roles import Role, change_role
@@ -92,11 +92,17 @@ class Positions:
 
     def clear(self) -> None:
         """Delete them, those of other channels' sources excepted; no binlog takes it. Durable: on return."""
-        table = made_table(self._store, NDB_APPLY_STATUS)
         kept = self._kept()
-        keys = [row.server_id for row in self.rows() if row.server_id not in kept]
+        self._delete([row.server_id for row in self.rows() if row.server_id not in kept])
+
+    def forget(self, server_id: int) -> None:
+        """Delete the row of one server, if there is one; no binlog takes it. Durable: on return."""
+        self._delete([row.server_id for row in self.rows() if row.server_id == server_id])
+
+    def _delete(self, keys: list[int]) -> None:
         if not keys:
             return
+        table = made_table(self._store, NDB_APPLY_STATUS)
         txn: Transaction = self._store.begin(NO_LOGGING)
         try:
             delete_many(txn, table, keys)

@@ -51,6 +51,13 @@ def beat(store: Store, server_id: int) -> None:
         raise
 
 
+def newest(store: Store, server_id: int) -> int | None:
+    """What the row of a site says; it is another number whenever the row was written again. None without one."""
+    table = store.tables.get(HEARTBEAT)
+    rows = () if table is None else rows_of(table)
+    return next((int(row["wall_us"]) for row in rows if row["server_id"] == server_id), None)
+
+
 def ages(store: Store) -> dict[int, float]:
     """Seconds since the row of each site was written, by server id, by the clocks of both; none without the table."""
     table = store.tables.get(HEARTBEAT)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 from engine.errors import PeerRefused, Rejected, SchemaInvalid
@@ -18,20 +18,20 @@ from engine.options import parse_size
 from replication.applier.applier import ApplierOptions
 from replication.channel import DEFAULT_NAME, ChannelOptions, ReplicaChannel, check_name
 from replication.conflict.roles import Role
-from replication.endpoint import Endpoint, check_source, rows_of_settings
+from replication.endpoint import rows_of_settings
 from replication.first_copy import Copied, CopyTarget, copy_within, is_broken_off, wanted_of
 from replication.link import Caller, LinkOptions, TlsContext
 from replication.protocol.copying import pack_request
-from replication.protocol.handshake import Site, check_secret
+from replication.protocol.handshake import Site
 from replication.protocol.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, Settings
 from replication.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
 from replication.settings.options import settings, validated
+from tidemark.channel_links import Link, Source, link_to
 from tidemark.database import Database
+from tidemark.failover import Failover, check_failover_options
 
 if TYPE_CHECKING:
     from engine.options import Size
-
-Source = Database | str | tuple[str, int]
 
 
 class ChannelKeywords(TypedDict, total=False):
@@ -58,46 +58,6 @@ class Applied(NamedTuple):
     statement: str | None = None
 
 
-def parse_address(text: str | tuple[str, int]) -> tuple[str, int]:
-    """(host, port) out of "host:port" or "[::1]:port". Raises: SchemaInvalid."""
-    host, port = text if isinstance(text, tuple) else text.rpartition(":")[::2]
-    number = int(port) if isinstance(port, int) or (isinstance(port, str) and port.isascii() and port.isdigit()) else -1
-    host = host.removeprefix("[").removesuffix("]") if isinstance(host, str) else ""
-    if not host or not 0 <= number < 1 << 16:
-        raise SchemaInvalid(f"an address is host:port, got {text!r}")
-    return host, number
-
-
-@dataclass(frozen=True)
-class _Link:
-    """Where a source is: an open store, or an address with what it takes to be let in."""
-
-    store: Endpoint | None
-    address: tuple[str, int] | None
-    secret: bytes = b""
-    tls: TlsContext | None = None
-
-    @property
-    def shown(self) -> str:
-        """For people."""
-        return "this process" if self.address is None else f"{self.address[0]}:{self.address[1]}"
-
-
-def _link(own: Endpoint, source: Source, secret: bytes | None, tls: TlsContext | None) -> _Link:
-    if isinstance(source, Database):
-        if secret is not None or tls is not None:
-            raise SchemaInvalid("a source in the same process needs neither secret nor tls; leave them out")
-        source.check_usable()
-        check_source(own, source.endpoint)
-        return _Link(source.endpoint, None)
-    if not isinstance(source, (str, tuple)):
-        raise SchemaInvalid(f"a source is a Database or an address like host:port, got {type(source).__name__}")
-    if secret is None:
-        raise SchemaInvalid("a source at an address needs the secret it is served with; give secret=")
-    check_secret(secret)
-    return _Link(None, parse_address(source), secret, tls)
-
-
 class Channel:
     """Brings what a source has logged into a replica. Use it with `with`, or close it."""
 
@@ -118,6 +78,9 @@ class Channel:
         replicate_ignore: Iterable[str] = (),
         failed_source: int = 0,
         heartbeat_ms: int = 1_000,
+        other_sources: Iterable[Source] = (),
+        failover_after_ms: int = 0,
+        heartbeat_from: int = 0,
         **options: Unpack[ChannelKeywords],
     ) -> None:
         """Nothing is read or written yet, unless `skip_start` is False, which starts receiver and applier.
@@ -132,6 +95,9 @@ class Channel:
         ignore_server_ids: servers whose changes are passed over.
         replicate_do, replicate_ignore: patterns like shop.% of the tables that are applied, or not.
         failed_source: server id of the source before this one, if only its epochs tell where to go on.
+        other_sources, failover_after_ms, heartbeat_from: more sources, in order of preference behind the first, met
+            with the same secret and tls. When the heartbeat row (`tm.serve`) of server `heartbeat_from`, whose changes
+            all of them bring, has not changed here for so long, the channel goes on with the next one.
 
         Raises: Rejected for server id 0 or a source without binlog, PeerRefused for equal server ids or stores,
         SchemaInvalid for options, for a name that is taken, and where a conflict function does not allow the channel.
@@ -155,8 +121,10 @@ class Channel:
             relay_file_bytes=parse_size("max_relay_log_size", self._values["max_relay_log_size"]),
             heartbeat_ms=heartbeat_ms,
             failed_source=failed_source,
+            heartbeat_from=heartbeat_from,
         )
-        self._link = _link(own, source, secret, tls)
+        self._link = link_to(own, source, secret, tls)
+        self._failover = self._failover_of(tuple(other_sources), failover_after_ms, secret, tls)
         self.replica: ReplicaChannel
         self._receiver: Receiver
         self._build()
@@ -165,15 +133,29 @@ class Channel:
             self._check()
             if conflict_role is not None:
                 self.conflict_role = conflict_role
-            if copy:
-                self._copy(progress)
-            elif is_broken_off(own.files):
-                raise Rejected("a first copy of this replica was broken off; make the channel with copy=True")
+            self._copy(copy, progress)
             if not skip_start:
                 self.start()
         except BaseException:
             self.close()
             raise
+
+    def _failover_of(
+        self, sources: tuple[Source, ...], after_ms: int, secret: bytes | None, tls: TlsContext | None
+    ) -> Failover | None:
+        own, origin = self._own, self._options.heartbeat_from
+        taken = self._options.filter(own.site.server_id)
+        if not check_failover_options(own.site.server_id, len(sources), after_ms, origin, taken):
+            return None
+        alien: tuple[bytes | None, TlsContext | None] = (secret, tls)
+        links = [link_to(own, each, *(alien if not isinstance(each, Database) else (None, None))) for each in sources]
+        made = Failover(own, self.name, [self._link, *links], after_ms, origin, self._move)
+
+        def is_at_work() -> bool:
+            return self.is_applying and (self.is_receiving or self._receiving.error is not None)
+
+        self._watching = Worker(f"tidemark-failover-{self.name}", made.watch(self.check_failover, is_at_work))
+        return made
 
     def _build(self) -> None:
         """Make its parts; nothing of a file is touched."""
@@ -194,14 +176,21 @@ class Channel:
         self._receiving = Worker(f"tidemark-receiver-{self.name}", self._receiver.run, self._receiver.wake)
         self._applying = Worker(f"tidemark-applier-{self.name}", applying(self.replica), self.replica.wake)
 
-    def _check(self, link: _Link | None = None) -> None:
+    def _check(self, link: Link | None = None) -> None:
         """What the conflict functions ask of channels. Raises: SchemaInvalid."""
         peer = (link or self._link).store
         self._own.check_channels(None if peer is None else (peer.replication_rows(), peer.site.server_id))
 
-    def _copy(self, progress: Callable[[int, int, str], None] | None) -> None:
+    def _copy(self, is_wanted: bool, progress: Callable[[int, int, str], None] | None) -> None:
         """The first copy, unless the replica has one. Durable: all of it, on return."""
         link, own, options = self._link, self._own, self._options
+        if not is_wanted:
+            if is_broken_off(own.files):
+                raise Rejected("a first copy of this replica was broken off; make the channel with copy=True")
+            return
+        if (link.store is None or options.heartbeat_from) and not is_broken_off(own.files):
+            if self.replica.relay.durable is not None:
+                return  # it has gone on behind its copy already; the source need not be there
 
         def begin(source: Site) -> Callable[[Copied], None] | None:
             target = CopyTarget(own.store, own.files, own.site.server_id, source.server_id, progress)
@@ -217,8 +206,6 @@ class Channel:
                     copy_within(link.store.store, wanted_of(options.replicate_do, options.replicate_ignore), take)
             return
         assert link.address is not None
-        if not is_broken_off(own.files) and self.replica.relay.durable is not None:
-            return  # it has gone on behind its copy already; the source need not be there
         caller = Caller(link.address, LinkOptions(own.site, link.secret, link.tls), own.clock)
         try:
             caller.copy(pack_request(options.replicate_do, options.replicate_ignore), begin)
@@ -253,6 +240,8 @@ class Channel:
             if self._is_closed:
                 return
             self._is_closed = True
+            if self._failover is not None:
+                self._watching.stop()
             self._stop(True, True)
             self._let_go()
             self._own.remove(self)
@@ -282,6 +271,9 @@ class Channel:
                 self._receiving.start()
             if applier:
                 self._applying.start()
+            if self._failover is not None:
+                self._failover.begin()
+                self._watching.start()
 
     def stop(self, receiver: bool = True, applier: bool = True) -> None:
         """Stop the threads that are asked for, and wait until they have: a transaction under way is applied first."""
@@ -294,6 +286,31 @@ class Channel:
         if applier:
             self._applying.stop()
 
+    def check_failover(self) -> bool:
+        """Look once whether another source must be tried, as a thread does behind `start`; whether the channel moved.
+
+        What ran goes on. Nothing is looked at while another call changes the channel. Never without other sources.
+        """
+        if self._failover is None or not self._turn.acquire(blocking=False):
+            return False
+        try:
+            return not self._is_closed and self._failover.check(self.replica.lag()["epochs"] > 0)
+        finally:
+            self._turn.release()
+
+    def _move(self, link: Link) -> None:
+        """Go on with another source: the relay log is thrown away, or not, when it is known who that is."""
+        self._check(link)
+        is_received, is_applied = self.is_receiving or self._receiving.error is not None, self.is_applying
+        self._stop(True, True)
+        self._let_go()
+        self._link = link
+        self._build()
+        if is_received:
+            self._receiving.start()
+        if is_applied:
+            self._applying.start()
+
     @property
     def is_receiving(self) -> bool:
         """Whether the receiver's thread works."""
@@ -305,8 +322,10 @@ class Channel:
         return self._applying.is_running
 
     def check_running(self) -> None:
-        """Raises: what the receiver's or the applier's thread has ended with, if one has."""
-        for worker in (self._applying, self._receiving):
+        """Raises: what the receiver's or the applier's thread has ended with, if one has; where there are other sources
+        only the applier's: the receiver goes on with the next.
+        """
+        for worker in (self._applying, *((self._receiving,) if self._failover is None else ())):
             if worker.error is not None:
                 raise worker.error
 
@@ -413,7 +432,9 @@ class Channel:
         """
         with self._turn:
             self._check_stopped("the source is not changed")
-            link = _link(self._own, source, secret, tls)
+            if self._failover is not None:
+                raise Rejected(f"channel {self.name} has several sources; close it and make it with others")
+            link = link_to(self._own, source, secret, tls)
             options = replace(self._options, failed_source=failed_source)
             if ignore_server_ids is not None:
                 ignored = validated("ignore_server_ids", tuple(ignore_server_ids))
@@ -450,6 +471,7 @@ class Channel:
         return {
             **self.replica.status(),
             "source": self._link.shown,
+            "failover": None if self._failover is None else self._failover.status(),
             "receiver": self._receiving.status(),
             "applier": self._applying.status(),
         }

@@ -11,7 +11,7 @@ from replication.link import LinkOptions, Listener, TlsContext
 from replication.protocol.handshake import check_secret
 from replication.protocol.messages import HEARTBEAT_MS_MAX
 from replication.receiver import Worker
-from tidemark.channel import parse_address
+from tidemark.channel_links import parse_address
 from tidemark.database import Database
 
 _log = logging.getLogger("tidemark.replication")

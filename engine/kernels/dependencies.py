@@ -16,6 +16,7 @@ from engine.layout.dependencies import (
     D_KEY_WORDS,
     D_KEYS,
     D_MARKED,
+    D_MAY_REPEAT,
     D_TRANSACTIONS,
     DEPENDENCY_BROKEN,
     DEPENDENCY_REPEATED,
@@ -135,8 +136,8 @@ def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edg
     """Take over writes in order: transaction id, table and key (words [offsets[i], offsets[i + 1]) of `data`) of each.
 
     Returns how many were taken: all, or DEPENDENCY_REPEATED - i if write i is the second of its transaction on its key,
-    which only the invalid id may make; DEPENDENCY_BROKEN, and nothing is taken, if keys lie outside of `data` or a
-    table has too little room.
+    which only the invalid id may make, and any where state[D_MAY_REPEAT] says so; DEPENDENCY_BROKEN, and nothing is
+    taken, if keys lie outside of `data` or a table has too little room.
     """
     count = ids.size
     if tables.size < count or offsets.size <= count or _is_full(count, names, transactions, state, stack):
@@ -156,7 +157,7 @@ def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edg
         before = keys[record + K_OWNER]
         keys[record + K_OWNER] = number
         if before == number:
-            if ids[i] != INVALID_ID:
+            if ids[i] != INVALID_ID and not state[D_MAY_REPEAT]:
                 return DEPENDENCY_REPEATED - i
             continue
         if before < 0:

@@ -14,6 +14,7 @@ from engine.layout.arena import COUNT_SHIFT, OK, ROWID_MASK, ST_INVARIANT, ST_MO
 from engine.layout.redo import (
     ANY_VALUE_MASK,
     ANY_VALUE_READ,
+    ANY_VALUE_SERVER_MAX,
     FLAG_AGAIN,
     FLAG_DISK_KEPT,
     FLAG_VAR_KEPT,
@@ -26,7 +27,6 @@ from engine.layout.redo import (
     KIND_INSERT,
     KIND_MASK,
     KIND_NOOP,
-    KIND_READ,
     KIND_REFRESH,
     KIND_SCHEMA,
     KIND_TRANSACTION,
@@ -127,7 +127,6 @@ def is_listed(kind):
         or kind == KIND_DELETE
         or kind == KIND_NOOP
         or kind == KIND_REFRESH
-        or kind == KIND_READ
         or kind == KIND_SCHEMA
     )
 
@@ -230,7 +229,7 @@ def take_record(words, records, source, shape, out, first):
             at += size
             if is_old:
                 out[to + RW_AFTER_VAR] = PART_EMPTY
-        elif kind == KIND_REFRESH or kind == KIND_READ:
+        elif kind == KIND_REFRESH:
             if take_image(words, at, stop, has_var, False, shape, out, to + RW_BEFORE) < 0:
                 return ST_INVARIANT
             if is_old:
@@ -263,7 +262,9 @@ def join_rows(rows, order, kept):
     """Make one change of all that a transaction did to a row, at the place of the last; how many are left.
 
     order: the rows sorted by transaction and place, those of one row in the order they were made. kept: 0 for rows that
-    are none any more. First image before, last image after, part by part; a row that came and went is nothing.
+    are none any more. First image before, last image after, part by part; a row that came and went is nothing. Changes
+    applied from several servers are one for each of them that follow each other: joined they would travel under the id
+    of the last, and a row that one server made and another took away would not travel at all.
     """
     left = 0
     begin = 0
@@ -272,10 +273,17 @@ def join_rows(rows, order, kept):
         end = begin + 1
         while end < order.size and is_same_row(rows, first, order[end] * ROW_LIST_WORDS):
             end += 1
+        is_told = rows[first + RW_BEFORE] != PART_NONE or rows[first + RW_KIND] == KIND_INSERT
         for position in range(begin, end - 1):
             source = order[position] * ROW_LIST_WORDS
-            join_into(rows, source, order[position + 1] * ROW_LIST_WORDS)
-            kept[order[position]] = 0
+            target = order[position + 1] * ROW_LIST_WORDS
+            if is_told and is_of_others(rows, source, target):
+                kept[order[position]] = settle_kind(rows, source)
+                left += kept[order[position]]
+                hand_over(rows, source, target)
+            else:
+                join_into(rows, source, target)
+                kept[order[position]] = 0
         last = order[end - 1]
         kept[last] = 1
         if end - begin > 1 and not settle_kind(rows, last * ROW_LIST_WORDS):
@@ -288,10 +296,7 @@ def join_rows(rows, order, kept):
 @helper
 def is_same_row(rows, first, other):
     """Whether two changes are of one transaction and row; what changes no row is never joined."""
-    kind = rows[first + RW_KIND]
-    if kind == KIND_READ or kind == KIND_REFRESH or rows[other + RW_KIND] == KIND_READ:
-        return False
-    if rows[other + RW_KIND] == KIND_REFRESH:
+    if rows[first + RW_KIND] == KIND_REFRESH or rows[other + RW_KIND] == KIND_REFRESH:
         return False
     return rows[first + RW_TXID] == rows[other + RW_TXID] and rows[first + RW_PLACE] == rows[other + RW_PLACE]
 
@@ -310,6 +315,24 @@ def join_into(rows, source, target):
         return
     for part in range(RW_AFTER_VAR, RW_BEFORE):
         if rows[target + part] == PART_NONE:
+            rows[target + part] = rows[source + part]
+
+
+@helper
+def is_of_others(rows, source, target):
+    """Whether two changes were applied from two servers."""
+    ours = rows[source + RW_TAIL] & ANY_VALUE_MASK
+    theirs = rows[target + RW_TAIL] & ANY_VALUE_MASK
+    are_applied = 0 < ours <= ANY_VALUE_SERVER_MAX and 0 < theirs <= ANY_VALUE_SERVER_MAX
+    return are_applied and ours != theirs
+
+
+@helper
+def hand_over(rows, source, target):
+    """The image after of one change is the image before of the next."""
+    for part in range(RW_BEFORE, ROW_LIST_WORDS):
+        rows[target + part] = rows[source + part - (RW_BEFORE - RW_AFTER)]
+        if rows[source + RW_AFTER] != PART_NONE and rows[target + part] == PART_NONE:
             rows[target + part] = rows[source + part]
 
 

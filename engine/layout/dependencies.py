@@ -8,6 +8,7 @@ D_KEYS = 1
 D_KEY_WORDS = 2  # used of `keys`
 D_EDGES = 3
 D_MARKED = 4
+D_MAY_REPEAT = 5  # 1: a transaction may write a key twice, each time for another server
 DEPENDENCY_STATE_WORDS = 8
 
 # --- one transaction ----------------------------------------------------------------------------------
@@ -32,5 +33,5 @@ INVALID_ID = -1  # as a signed word
 DEPENDENCY_REPEATED = -1  # less the place in the batch
 DEPENDENCY_BROKEN = -(1 << 40)  # sizes that contradict each other
 
-assert D_MARKED < DEPENDENCY_STATE_WORDS
+assert D_MAY_REPEAT < DEPENDENCY_STATE_WORDS
 assert T_MARK + 1 == TRANSACTION_WORDS

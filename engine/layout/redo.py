@@ -17,7 +17,7 @@ KIND_INSERT = 2  # `count` row images at consecutive slots of one page
 KIND_UPDATE = 3  # one after-image
 KIND_DELETE = 4
 KIND_REFRESH = 5  # row touched without change, for replication
-KIND_READ = 6  # tracked exclusive read, for replication
+# 6 is not used again: it was a tracked read, which is an UPDATE that changes nothing now
 KIND_SCHEMA = 7  # byte length, then JSON of a schema change, zero-padded to words
 KIND_FILES = 8  # commit by reference: names sealed files
 KIND_NOOP = 9  # an operation the same transaction has taken back
@@ -43,6 +43,7 @@ ROWID_MASK = (1 << 48) - 1
 COUNT_SHIFT = 48
 COUNT_MASK = (1 << 11) - 1
 ANY_VALUE_MASK = (1 << 32) - 1
+ANY_VALUE_SERVER_MAX = (1 << 31) - 1  # any-values above it are codes; 0: made here
 ANY_VALUE_READ = 0x8000_007C  # an UPDATE that changes nothing: the row was read with an exclusive lock
 AUTHOR_SHIFT = 32
 AUTHOR_MASK = 0xFFFF

@@ -218,7 +218,7 @@ class Applier:
         while True:
             if self.passes.state is not Pass.NORMAL and state.tracker is None:
                 state.tracker = DependencyTracker(self.options.tracker_bytes_max)
-                track(state.tracker, items)
+                track(state.tracker, items, state.source_id)
                 for ids in state.marked:
                     state.tracker.mark(ids)
                 items = self._intake.batches(transaction)

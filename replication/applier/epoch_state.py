@@ -33,7 +33,7 @@ class EpochState:
     tracker: DependencyTracker | None = None
 
 
-def track(tracker: DependencyTracker, items: Iterable[ChangeBatch | StatusRows]) -> None:
+def track(tracker: DependencyTracker, items: Iterable[ChangeBatch | StatusRows], source_id: int) -> None:
     """Let a tracker follow all rows of an epoch transaction. Raises: PeerError if a transaction changes a row twice,
     TransactionTooLarge beyond the tracker's memory.
     """
@@ -44,7 +44,8 @@ def track(tracker: DependencyTracker, items: Iterable[ChangeBatch | StatusRows])
         offsets = offsets_of(batch.keys)
         words = batch.keys.keys[int(offsets[0]) : int(offsets[-1])]
         try:
-            tracker.track(np.ascontiguousarray(batch.transactions), numbers, words, offsets - offsets[0])
+            ids = np.ascontiguousarray(batch.transactions)
+            tracker.track(ids, numbers, words, offsets - offsets[0], batch.server_id != source_id)
         except PeerError as error:
             error.evidence["stop"] = Stop.CORRUPT_EVENT
             raise

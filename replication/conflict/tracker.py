@@ -18,6 +18,7 @@ from engine.layout.dependencies import (
     D_KEY_WORDS,
     D_KEYS,
     D_MARKED,
+    D_MAY_REPEAT,
     D_TRANSACTIONS,
     DEPENDENCY_BROKEN,
     DEPENDENCY_REPEATED,
@@ -138,13 +139,15 @@ class DependencyTracker:
             self._slots = np.zeros(max(slots, self._slots.size), dtype=np.int64)
             rehash_dependencies(self._names, self._transactions, self._slots, self._keys, self._state)
 
-    def track(self, ids: Words, tables: Words, keys: Words, offsets: Words) -> None:
+    def track(self, ids: Words, tables: Words, keys: Words, offsets: Words, is_passed_on: bool = False) -> None:
         """Take over writes in the order of events; keys as `pack_keys` gives them.
 
-        Raises: PeerError if a transaction writes a key twice (an epoch's events hold one change of a row for each
-        transaction), TransactionTooLarge beyond the memory limit.
+        is_passed_on: the source had them from other servers; what it applied in one transaction may have a change of a
+        row for each of them. Raises: PeerError if another transaction writes a key twice (an epoch's events hold one
+        change of a row for each transaction), TransactionTooLarge beyond the memory limit.
         """
         self._reserve(len(ids), int(offsets[-1]) if len(ids) else 0)
+        self._state[D_MAY_REPEAT] = is_passed_on
         taken = track_keys(
             ids,
             tables,

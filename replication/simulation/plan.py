@@ -135,14 +135,6 @@ class Plan:
         """Whether every site hears of every other one."""
         return self.topology in (PAIR, CIRCLE)
 
-    @property
-    def is_prepared(self) -> bool:
-        """Whether shared rows are there at all sites before anybody changes them, and none is added. In a circle a site
-        passes on what it applied and changed in one epoch as one change, and the site behind it all that it applied in
-        one: an insert that travels so with somebody else's update or delete is no insert any more where it returns.
-        """
-        return self.topology == CIRCLE and self.case.is_shared and self.case.inserts == OWNER
-
     def reached(self, site: int) -> frozenset[int]:
         """The sites that hear of a site's changes, itself included."""
         found = {site}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from replication.simulation.site import SimulatedSite
     from replication.simulation.world import World
 
-OWN_KEYS, COMMON_KEYS, PREPARED_KEYS = 4, 4, 8
+OWN_KEYS, COMMON_KEYS = 4, 4
 NUMBER_BITS = 32
 Row = tuple[Any, ...]
 
@@ -120,12 +120,6 @@ class Work:
         if db._store.waits_for_disk:
             self.is_durable_now()
 
-    def prepare(self) -> None:
-        """Insert the rows that all sites will change."""
-        self._inserted = PREPARED_KEYS
-        keys = (SHARED_FROM + number for number in range(PREPARED_KEYS))
-        self._commit([self._made(key, "insert", None) for key in keys])
-
     def _change(self, txn: Any, change: Change) -> None:
         note = f"n{change.tag:x}"  # every change of a row changes every column: images with changed ones are whole
         if change.kind == "insert":
@@ -168,7 +162,7 @@ class Work:
         r, case = self.world.rng, self.world.plan.case
         if case.inserts == OWNER:
             there = [key for key in rows if owner_of(key) is None]
-            if not self.world.plan.is_prepared and len(there) < COMMON_KEYS and r.random() < 0.4:
+            if len(there) < COMMON_KEYS and r.random() < 0.4:
                 self._inserted += 1
                 return self._made(self.site.number * OWNER_SPAN + SHARED_FROM + self._inserted, "insert", None)
             if not there:

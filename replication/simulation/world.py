@@ -97,9 +97,6 @@ class World:
         for link in self.links:
             link.tick()
         self._begin()
-        if self.plan.is_prepared:
-            self.sites[0].act(self.sites[0].work.prepare)
-            self._settle()
         self.is_working = True
         self.has_faults, self.faults = True, self.plan.faults
         self._run_until(self.timeline.now + self.plan.work_seconds)

@@ -115,6 +115,12 @@ def test_store_is_served_copied_and_followed_by_processes_that_end_whole(tmp_pat
         (["replicate", "127.0.0.1:1", "store", "--secret-file", "secret", "--from-now"], 2, "mysql://"),
         (["replicate", "127.0.0.1:1", "store", "--secret-file", "secret", "--tolerant"], 2, "mysql://"),
         (["replicate", "mysql://root@h/", "store", "--secret-file", "secret"], 2, "--secret-file"),
+        (["replicate", "mysql://root@h/", "store", "--other-source", "h:1"], 2, "fail-over"),
+        (
+            ["replicate", "h:1", "store", "--server-id", "2", "--secret-file", "secret", "--failover-after-ms", "9"],
+            1,
+            "all three",
+        ),
         (["replicate", "127.0.0.1:1", "store", "--server-id", "2", "--secret-file", "secret", "--copy"], 1, "no link"),
     ],
 )

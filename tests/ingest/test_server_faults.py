@@ -80,6 +80,8 @@ def test_dump_that_the_server_ends_is_begun_again(
     monkeypatch.setattr("replication.ingest.ingest.PAUSE_LONGEST_S", 0.1)
     make_tables(source, 10)
     with following(db, source) as running:
+        # Before its first connection a server that is not there is an error (a machine that was busy enough met it).
+        wait_until(lambda: running.status()["state"] == "streaming")
         for number in range(3):
             source.sql(f"INSERT INTO d.a SELECT seq + 1000 * {number + 1}, seq, 'x' FROM seq_1_to_300;")
             wait_for(db, source, running)
@@ -166,6 +168,8 @@ def test_follower_commits_what_comes_and_survives_kills_of_the_server(
     monkeypatch.setattr("replication.ingest.ingest.PAUSE_LONGEST_S", 0.2)
     make_tables(source, 10)
     with following(db, source) as running:
+        # Before its first connection a server that is not there is an error (a machine that was busy enough met it).
+        wait_until(lambda: running.status()["state"] == "streaming")
         for number in range(3):
             source.sql(f"INSERT INTO d.a SELECT seq + 1000 * {number + 1}, seq, 'x' FROM seq_1_to_500;")
             source.kill()

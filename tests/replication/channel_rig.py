@@ -91,6 +91,9 @@ class Store:
     def clear(self) -> None:
         self.status.clear()
 
+    def forget(self, server_id: int) -> None:
+        self.status.pop(server_id, None)
+
     def make_durable(self) -> None:
         """Everything is."""
 

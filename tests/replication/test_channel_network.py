@@ -344,3 +344,24 @@ def test_heartbeat_row_travels_and_tells_the_lag_of_the_whole_way(pair):
         assert list(ages) == [1] and 0 <= ages[1] < 60
     with pytest.raises(tm.SchemaInvalid):
         tm.serve(a, f"{HOST}:0", SECRET, heartbeat_row_ms=-1)
+
+
+def test_replica_of_a_site_that_falls_silent_goes_on_with_the_origin_by_itself():
+    a, b, d = site(1), site(2, **PASSES_ON), site(4)
+    make_table(a)
+    with tm.serve(a, f"{HOST}:0", SECRET, heartbeat_row_ms=20) as origin, tm.serve(b, f"{HOST}:0", SECRET) as middle:
+        with follow(origin, b):
+            a.wait_applied(put(a, 1), WAIT_MS, at=[2])
+            channel = follow(
+                middle, d, other_sources=[origin.address], failover_after_ms=300, heartbeat_from=1, heartbeat_ms=100
+            )
+            b.wait_applied(b.sync(), WAIT_MS, at=[4])
+        epoch = put(a, 2)  # b is connected to nobody, and well
+        a.wait_applied(epoch, WAIT_MS, at=[4])
+        assert rows(d) == {1: "x", 2: "x"} and rows(b) == {1: "x"}
+        shown = channel.status()["failover"]
+        assert shown["moves"] >= 1 and shown["sources"] == [middle.name, origin.name]
+        channel.check_running()
+        channel.close()
+    for each in (a, b, d):
+        each.close()

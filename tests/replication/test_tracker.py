@@ -124,3 +124,14 @@ def test_keys_outside_of_their_data_are_refused_and_nothing_is_taken(offsets: li
     with pytest.raises(InvariantBroken):
         tracker.track(words([1]), words([1]), words([8, 5]), words(offsets))
     assert (tracker.transactions, tracker.keys) == (0, 0)
+
+
+def test_row_that_was_passed_on_from_two_servers_may_stand_twice_in_one_transaction() -> None:
+    """A site in a circle applies changes of several servers in one transaction, and tells them one by one."""
+    tracker = DependencyTracker()
+    once, twice = packed([(b"k",)]), packed([(b"k",), (b"k",)])
+    tracker.track(words([1]), words([1]), *once)
+    tracker.track(words([2, 2]), words([1, 1]), *twice, is_passed_on=True)
+    assert tracker.mark(words([1])) == 2
+    with pytest.raises(PeerError, match="twice"):
+        tracker.track(words([2]), words([1]), *once)

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from replication.simulation.__main__ import main
-from replication.simulation.plan import BY_NAME, CIRCLE, PAIR, Faults, plan_of
+from replication.simulation.plan import BY_NAME, CIRCLE, Faults, plan_of
+from replication.simulation.tables import owner_of
 from replication.simulation.world import BrokenPromise, World, run_seed
 
 SEED = 20_261_121
@@ -87,17 +88,18 @@ def test_row_changed_behind_the_sites_back_is_seen():
         world.run()
 
 
-def test_shared_rows_of_a_circle_are_there_before_they_are_changed():
+def test_sites_of_a_circle_change_shared_rows_that_others_have_inserted_meanwhile():
     plan = next(
         plan
         for seed in range(100)
         if (plan := plan_of(seed, ["NDB$MAX_DELETE_WIN"])).topology == CIRCLE and len(plan.sites) == 3
     )
-    assert plan.is_prepared and not replace(plan, topology=PAIR).is_prepared
-    world = World(replace(plan, faults=Faults(), work_seconds=0.3))
+    world = World(replace(plan, faults=Faults()))
     world.run()
-    inserts = {change.key for site in world.sites for done in site.work.done for change in done.changes}
-    assert inserts
+    done = [(site.number, change) for site in world.sites for each in site.work.done for change in each.changes]
+    made = {change.key: site for site, change in done if change.kind == "insert" and owner_of(change.key) is None}
+    assert len(set(made.values())) == 3
+    assert {made[change.key] != site for site, change in done if change.key in made} == {False, True}
 
 
 def test_command_prints_a_line_for_each_batch_and_json_for_each_seed(capsys):

@@ -14,6 +14,7 @@ import click
 import tidemark as tm
 from engine.files import PosixFiles
 from recovery.sysfile import NAMES
+from replication.failover import FAILOVER_MS_MAX
 from replication.ingest.ingest import COPY
 from replication.settings.options import OF_STORE, SERVER_ID_MAX, parse_text
 from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
@@ -160,6 +161,9 @@ def serve(
 @click.argument("store", type=click.Path(path_type=Path, file_okay=False))
 @mysql_options
 @_secret
+@click.option("--other-source", "others", multiple=True, metavar="HOST:PORT", help="Goes on here when SOURCE is late.")
+@click.option("--failover-after-ms", type=click.IntRange(0, FAILOVER_MS_MAX), default=0, help="How late; 0: never.")
+@click.option("--heartbeat-from", type=click.IntRange(0, SERVER_ID_MAX), default=0, help="Server whose row tells.")
 @_given
 @memory_option
 @json_option
@@ -168,6 +172,9 @@ def replicate(
     source: str,
     store: Path,
     secret_file: Path | None,
+    others: tuple[str, ...],
+    failover_after_ms: int,
+    heartbeat_from: int,
     given: tuple[str, ...],
     data_memory: str,
     as_json: bool,
@@ -180,13 +187,17 @@ def replicate(
     and --tls-key as the source wants them, --name and --table as for others. Or it is mysql://user@host:port/: then the
     password comes from --password-file or the environment variable TIDEMARK_MYSQL_PASSWORD. Where it stands is kept in
     the store: started again, it goes on behind the last transaction applied.
+
+    With --other-source, --failover-after-ms and --heartbeat-from it goes on with the next source when the heartbeat row
+    (serve --heartbeat-row-ms) of that server, whose changes all sources bring, has not changed here for so long.
     """
+    sources = {"other_sources": others, "failover_after_ms": failover_after_ms, "heartbeat_from": heartbeat_from}
     if "://" in source:
-        if secret_file is not None or given:
-            raise click.UsageError("--secret-file and --option are for stores that are served")
+        if secret_file is not None or given or any(sources.values()):
+            raise click.UsageError("--secret-file, --option and fail-over are for stores that are served")
         found = replicate_mysql(source, store, data_memory, **mysql)
     else:
-        found = _replicate(source, store, secret_file, given, data_memory, mysql)
+        found = _replicate(source, store, secret_file, given, data_memory, mysql, sources)
     say(found, as_json, lambda: tree_lines(found))
 
 
@@ -194,7 +205,13 @@ _MYSQL_ONLY = ("password_file", "position", "tolerant", "skip", "tls_any_name")
 
 
 def _replicate(
-    source: str, store: Path, secret_file: Path | None, given: tuple[str, ...], data_memory: str, wanted: dict[str, Any]
+    source: str,
+    store: Path,
+    secret_file: Path | None,
+    given: tuple[str, ...],
+    data_memory: str,
+    wanted: dict[str, Any],
+    sources: dict[str, Any],
 ) -> dict[str, Any]:
     for name in _MYSQL_ONLY:
         if wanted[name]:
@@ -223,6 +240,7 @@ def _replicate(
             progress=progress,
             replicate_do=wanted["tables"],
             replicate_ignore=wanted["ignored"],
+            **sources,
             **of_channel,
         )
         with channel:

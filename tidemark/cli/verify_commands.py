@@ -134,9 +134,9 @@ def check_binlog(store: Path, given: Sequence[str], data_memory: str) -> dict[st
 
 def _identity(store: Path) -> dict[str, Any]:
     """Name and server id, as the files of the binlog have them."""
-    from replication.binlog.attached import FOLDER
     from replication.binlog.index import BinlogIndex
     from replication.binlog.listing import bases
+    from replication.binlog.mark import FOLDER
     from replication.binlog.scan import read_format
 
     files = PosixFiles(store)

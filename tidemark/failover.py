@@ -1,0 +1,115 @@
+"""The sources of a channel in order of preference, and when it goes on with the next of them.
+
+`replication/failover.py` says when; where to go on at a source is asked of `mysql.ndb_apply_status` when the link to it
+is made (`ReplicaChannel.begin`), so nothing is kept here that a crash could lose.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import Error, SchemaInvalid
+from replication.failover import FAILOVER_MS_MAX, HeartbeatWatch
+from replication.filters import Filter
+from replication.heartbeat import HEARTBEAT, newest
+from replication.settings.options import SERVER_ID_MAX
+
+if TYPE_CHECKING:
+    from replication.endpoint import Endpoint
+    from tidemark.channel_links import Link
+
+_log = logging.getLogger("tidemark.replication")
+
+CHECKS = 4  # in the time a source has
+CHECK_SECONDS_MAX = 1.0
+
+
+class Failover:
+    """Of one channel. Its owner holds a lock around `check`."""
+
+    def __init__(
+        self,
+        own: Endpoint,
+        name: str,
+        links: Sequence[Link],
+        after_ms: int,
+        heartbeat_from: int,
+        move: Callable[[Link], None],
+    ) -> None:
+        """move: lets the channel go on with a source. See `failover_of`."""
+        self._own = own
+        self._name = name
+        self._links = tuple(links)
+        self._after_s = after_ms / 1_000
+        self._heartbeat_from = heartbeat_from
+        self._move = move
+        self._at = 0
+        self._watch = HeartbeatWatch(self._after_s, len(links), own.clock.monotonic())
+
+    def begin(self) -> None:
+        """Nobody applied until now."""
+        self._watch.begin(self._own.clock.monotonic())
+
+    def check(self, has_queue: bool) -> bool:
+        """Look at the row once, and move if it is time; whether it did.
+
+        has_queue: something is received and not applied: then it is not the source that is late.
+        """
+        now = self._own.clock.monotonic()
+        self._watch.saw(newest(self._own.store, self._heartbeat_from), now)
+        if has_queue or not self._watch.is_due(now):
+            return False
+        silent_s = self._watch.silent_s(now)
+        self._at = (self._at + 1) % len(self._links)
+        self._watch.moved(now)
+        link = self._links[self._at]
+        _log.warning(
+            "channel %s: no newer heartbeat row of server %d for %.1f s; going on with %s (source %d of %d)",
+            *(self._name, self._heartbeat_from, silent_s, link.shown, self._at + 1, len(self._links)),
+        )
+        try:
+            self._move(link)
+        except Error as error:  # this one's turn passes, then the next is tried
+            _log.error("channel %s: %s: %s", self._name, type(error).__name__, error.message)
+            return False
+        return True
+
+    def watch(self, check: Callable[[], bool], is_at_work: Callable[[], bool]) -> Callable[[threading.Event], None]:
+        """The work of a thread: `check` again and again, while the channel's own threads are at work."""
+
+        def work(stopped: threading.Event) -> None:
+            while not stopped.wait(min(self._after_s / CHECKS, CHECK_SECONDS_MAX)):
+                if is_at_work():
+                    check()
+                else:
+                    self.begin()
+
+        return work
+
+    def status(self) -> dict[str, Any]:
+        """What is shown of it."""
+        return {
+            "moves": self._watch.moves,
+            "source": self._at + 1,
+            "sources": [each.shown for each in self._links],
+            "heartbeat_from": self._heartbeat_from,
+            "silent_seconds": self._watch.silent_s(self._own.clock.monotonic()),
+        }
+
+
+def check_failover_options(own_id: int, sources: int, after_ms: int, heartbeat_from: int, taken: Filter) -> bool:
+    """Whether a channel has several sources to go to. Raises: SchemaInvalid for what does not go together."""
+    if not (sources or after_ms or heartbeat_from):
+        return False
+    if not (sources and after_ms and heartbeat_from):
+        raise SchemaInvalid("other_sources, failover_after_ms and heartbeat_from go together; give all three")
+    if not 1 <= after_ms <= FAILOVER_MS_MAX:
+        raise SchemaInvalid(f"failover_after_ms is {after_ms}; give 1 to {FAILOVER_MS_MAX:,}")
+    if not 1 <= heartbeat_from <= SERVER_ID_MAX or heartbeat_from == own_id:
+        raise SchemaInvalid(f"heartbeat_from is {heartbeat_from}; give the server id of another site")
+    if heartbeat_from in taken.skipped_servers or not taken.takes_table(HEARTBEAT):
+        raise SchemaInvalid(f"the channel leaves out {HEARTBEAT}, or server {heartbeat_from}; let them pass")
+    return True
