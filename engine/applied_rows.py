@@ -7,6 +7,7 @@ others are left as they are, and say why. There is no Python per row but for row
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -184,7 +185,8 @@ def _update(
         patched = encode_columns_patch(row_format, some, entries, offsets)
         image_offsets = NOTHING if patched.stride_words else patched.offsets
         try:
-            with txn.savepoint():
+            # The caller's savepoint is enough where nothing is refused: a lock then becomes the update in its place.
+            with txn.savepoint() if table.uniques else nullcontext():
                 put_images(txn, table, patched.images, image_offsets, patched.count, mode, 0)
             outcomes[places] = APPLIED
             return
