@@ -16,6 +16,8 @@ from engine.layout.dependencies import (
     D_KEY_WORDS,
     D_KEYS,
     D_MARKED,
+    D_PART,
+    D_PARTS,
     D_TRANSACTIONS,
     DEPENDENCY_BROKEN,
     DEPENDENCY_REPEATED,
@@ -28,6 +30,7 @@ from engine.layout.dependencies import (
     K_OWNER,
     KEY_LENGTH_MASK,
     KEY_TABLE_SHIFT,
+    PART_SHIFT,
     T_FIRST,
     T_ID,
     T_MARK,
@@ -43,10 +46,17 @@ def _mixed(hash_, word):
 
 
 @helper
+def _finished(hash_):
+    """A hash whose low bits tell of every bit of the last word, which `_mixed` leaves to the high ones."""
+    mixed = (hash_ ^ shift_right(hash_, 32)) * 0x2545F4914F6CDD1D
+    return mixed ^ shift_right(mixed, 32)
+
+
+@helper
 def _number_of(id_, names, transactions, state):
     """The number of a transaction id, a new one at its first sight."""
     mask = names.size - 1
-    at = _mixed(0x51ED270B, id_) & mask
+    at = _finished(_mixed(0x51ED270B, id_)) & mask
     while True:
         known = names[at]
         if known == 0:
@@ -95,12 +105,17 @@ def _mark(number, transactions, edges, state, stack):
 
 
 @helper
-def _key_record(table, data, start, length, slots, keys, state):
-    """Word offset of a key's record; a new one has owner -1."""
-    head = table << KEY_TABLE_SHIFT | length
+def _hash_of(head, data, start, length):
+    """Hash of a key."""
     hash_ = _mixed(0x1B873593, head)
     for i in range(length):
         hash_ = _mixed(hash_, data[np.uint64(start + i)])
+    return _finished(hash_)
+
+
+@helper
+def _key_record(head, hash_, data, start, length, slots, keys, state):
+    """Word offset of a key's record; a new one has owner -1."""
     mask = slots.size - 1
     at = hash_ & mask
     while True:
@@ -132,7 +147,8 @@ def _key_record(table, data, start, length, slots, keys, state):
     nogil=True,
 )
 def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edges, state, stack):
-    """Take over writes in order: transaction id, table and key (words [offsets[i], offsets[i + 1]) of `data`) of each.
+    """Take over writes in order: transaction id, table and key (words [offsets[i], offsets[i + 1]) of `data`) of each;
+    those of the part D_PART of D_PARTS, the others are passed over.
 
     Returns how many were taken: all, or DEPENDENCY_REPEATED - i if write i is the second of its transaction on its key,
     which only the invalid id may make; DEPENDENCY_BROKEN, and nothing is taken, if keys lie outside of `data` or a
@@ -149,10 +165,16 @@ def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edg
         words += K_DATA + length
     if words > keys.size or state[D_KEYS] + count >= slots.size or (state[D_EDGES] + count) * EDGE_WORDS > edges.size:
         return DEPENDENCY_BROKEN
+    parts = max(state[D_PARTS], 1) - 1
     for i in range(count):
-        number = _number_of(ids[i], names, transactions, state)
         start = offsets[i]
-        record = _key_record(tables[i], data, start, offsets[i + 1] - start, slots, keys, state)
+        length = offsets[i + 1] - start
+        head = tables[i] << KEY_TABLE_SHIFT | length
+        hash_ = _hash_of(head, data, start, length)
+        if (hash_ >> PART_SHIFT) & parts != state[D_PART]:
+            continue
+        number = _number_of(ids[i], names, transactions, state)
+        record = _key_record(head, hash_, data, start, length, slots, keys, state)
         before = keys[record + K_OWNER]
         keys[record + K_OWNER] = number
         if before == number:
@@ -193,7 +215,7 @@ def read_marks(ids, names, transactions, out):
     mask = names.size - 1
     found = 0
     for i in range(ids.size):
-        at = _mixed(0x51ED270B, ids[i]) & mask
+        at = _finished(_mixed(0x51ED270B, ids[i])) & mask
         out[i] = 0
         while names[at]:
             number = names[at] - 1
@@ -210,7 +232,7 @@ def rehash_dependencies(names, transactions, slots, keys, state):
     """Fill larger, empty hash tables from what they lead to. Returns how many entries they have."""
     mask = names.size - 1
     for number in range(state[D_TRANSACTIONS]):
-        at = _mixed(0x51ED270B, transactions[number * TRANSACTION_WORDS + T_ID]) & mask
+        at = _finished(_mixed(0x51ED270B, transactions[number * TRANSACTION_WORDS + T_ID])) & mask
         while names[at]:
             at = (at + 1) & mask
         names[at] = number + 1
@@ -218,10 +240,7 @@ def rehash_dependencies(names, transactions, slots, keys, state):
     record = 0
     while record < state[D_KEY_WORDS]:
         length = keys[record + K_HEAD] & KEY_LENGTH_MASK
-        hash_ = _mixed(0x1B873593, keys[record + K_HEAD])
-        for i in range(length):
-            hash_ = _mixed(hash_, keys[record + K_DATA + i])
-        at = hash_ & mask
+        at = _hash_of(keys[record + K_HEAD], keys, record + K_DATA, length) & mask
         while slots[at]:
             at = (at + 1) & mask
         slots[at] = record + 1

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import InvariantBroken, PeerError, TransactionTooLarge
-from replication.conflict.tracker import DependencyTracker, pack_keys
+from replication.conflict.tracker import DependencyTracker, PartTooLarge, pack_keys
 from tests.naive import dependencies as naive
 
 
@@ -94,12 +94,50 @@ def test_second_write_of_a_transaction_on_a_key_is_refused_but_of_the_invalid_id
     assert caught.value.row == 2
 
 
-def test_memory_limit_refuses_before_anything_is_tracked() -> None:
+@given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 30), st.integers(0, 4))
+def test_keys_followed_in_parts_leave_what_following_all_at_once_leaves(
+    seed: int, count: int, transactions: int, doublings: int
+) -> None:
+    r = random.Random(seed)
+    twin, parts = naive.Tracker(), 1 << doublings
+    writes: list[tuple[int, int, tuple[bytes, ...]]] = []
+    for _ in range(count):
+        id_, table, key = r.randint(1, transactions), r.randint(1, 2), (bytes([r.randint(0, 40)]) * r.randint(1, 9),)
+        if twin.owner.get((table, key)) != id_:
+            assert twin.track(id_, table, key)
+            writes.append((id_, table, key))
+    tracker = DependencyTracker()
+    for part in range(parts):
+        tracker.begin_part(part, parts)
+        track(tracker, writes)
+    assert (tracker.transactions, tracker.keys) == (len(twin.seen), len(twin.owner))
+    guilty = r.randint(1, transactions)
+    assert tracker.mark(words([guilty])) == twin.mark(guilty)
+    assert tracker.is_marked(words(twin.seen)).tolist() == [each in twin.marked for each in twin.seen]
+
+
+def test_many_transactions_pass_the_memory_limit_whatever_the_parts() -> None:
     tracker = DependencyTracker(memory_limit_bytes=1 << 16)
-    with pytest.raises(TransactionTooLarge):
-        track(tracker, [(number, 1, (bytes(8),)) for number in range(5_000)])
-    assert tracker.transactions == 0
+    writes = [(number, 1, (number.to_bytes(8, "big"),)) for number in range(5_000)]
+    with pytest.raises(TransactionTooLarge, match="transactions with") as caught:
+        for part in range(64):
+            tracker.begin_part(part, 64)
+            track(tracker, writes)
+    assert not isinstance(caught.value, PartTooLarge)
     assert tracker.memory_bytes <= 1 << 16
+
+
+def test_many_keys_of_few_transactions_pass_the_memory_limit_but_not_in_parts() -> None:
+    tracker = DependencyTracker(memory_limit_bytes=1 << 18)
+    writes = [(number % 5, 1, (number.to_bytes(8, "big"),)) for number in range(20_000)]
+    with pytest.raises(PartTooLarge):
+        track(tracker, writes)
+    tracker = DependencyTracker(memory_limit_bytes=1 << 18)
+    for part in range(64):
+        tracker.begin_part(part, 64)
+        track(tracker, writes)
+    assert (tracker.keys, tracker.transactions) == (20_000, 5)
+    assert tracker.memory_bytes <= 1 << 18
 
 
 def test_many_keys_in_many_batches_keep_their_owners_through_growth() -> None:
