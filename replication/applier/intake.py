@@ -260,7 +260,8 @@ class Intake:
             raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} come as something else than writes")
         key = (run.map, run.first.before, run.first.after)
         if self._status is None or self._status[0] != key:
-            self._status = key, BodyReader([column.type for column in run.map.columns], *present(run.first))
+            types = [column.type for column in run.map.columns]
+            self._status = key, BodyReader(types, *present(run.first), wanted=frozenset((0, 1)))
         for chunk in self._status[1].chunks(run.body, run.origin):
             if not {0, 1} <= set(chunk.after):
                 raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} lack their first columns")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.row_operations import get_committed, read_entry, write
+import numpy as np
+
+from engine.layout.arena import ENTRY_WORDS
+from engine.row_operations import read_entry, write
 from replication.applier.marks import tag_position
 from replication.applier.setups import rows_of
 from replication.system_tables import NDB_APPLY_STATUS
@@ -22,8 +25,12 @@ def applied_epochs(store: Store) -> dict[int, int]:
 
 def applied_epoch(store: Store, server_id: int) -> int:
     """Epoch of one server, as committed; 0 without a row. Raises: NoSuchTable without the table."""
-    row = get_committed(store.table(NDB_APPLY_STATUS), server_id)
-    return 0 if row is None else int(row.epoch)
+    table = store.table(NDB_APPLY_STATUS)
+    entry = read_entry(None, table, server_id)
+    if entry is None:
+        return 0
+    place = table.format.layout.places[table.definition.position("epoch")]
+    return int(entry[ENTRY_WORDS:].view(np.uint64)[place.offset // 8])
 
 
 def _write(txn: Transaction, server_id: int, epoch: int, name: str, start: int, end: int) -> None:
