@@ -250,7 +250,7 @@ class Spool:
         self._room_at = 0
         stop = min(used + self._memory_words // 2, self.limit_words)
         page = self._reservation.page_words
-        self._reservation.give_back(-(-stop // page) * page, self._reach // page * page)
+        self._reservation.give_back(-(-stop // page) * page, -(-self._reach // page) * page)
         self._reach = stop
         return self.words[:stop]
 
