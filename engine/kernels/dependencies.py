@@ -229,7 +229,9 @@ def read_marks(ids, names, transactions, out):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def rehash_dependencies(names, transactions, slots, keys, state):
-    """Fill larger, empty hash tables from what they lead to. Returns how many entries they have."""
+    """Fill empty hash tables from what they lead to; keys of other parts are dropped. Returns how many entries they
+    have.
+    """
     mask = names.size - 1
     for number in range(state[D_TRANSACTIONS]):
         at = _finished(_mixed(0x51ED270B, transactions[number * TRANSACTION_WORDS + T_ID])) & mask
@@ -237,12 +239,22 @@ def rehash_dependencies(names, transactions, slots, keys, state):
             at = (at + 1) & mask
         names[at] = number + 1
     mask = slots.size - 1
+    parts = max(state[D_PARTS], 1) - 1
     record = 0
+    kept = 0
+    state[D_KEYS] = 0
     while record < state[D_KEY_WORDS]:
-        length = keys[record + K_HEAD] & KEY_LENGTH_MASK
-        at = _hash_of(keys[record + K_HEAD], keys, record + K_DATA, length) & mask
-        while slots[at]:
-            at = (at + 1) & mask
-        slots[at] = record + 1
-        record += K_DATA + length
+        words = K_DATA + (keys[record + K_HEAD] & KEY_LENGTH_MASK)
+        hash_ = _hash_of(keys[record + K_HEAD], keys, record + K_DATA, words - K_DATA)
+        if (hash_ >> PART_SHIFT) & parts == state[D_PART]:
+            at = hash_ & mask
+            while slots[at]:
+                at = (at + 1) & mask
+            slots[at] = kept + 1
+            for i in range(words):
+                keys[kept + i] = keys[record + i]
+            kept += words
+            state[D_KEYS] += 1
+        record += words
+    state[D_KEY_WORDS] = kept
     return state[D_TRANSACTIONS] + state[D_KEYS]

@@ -223,7 +223,7 @@ class Applier:
     def _run_passes(self, txn: Transaction, transaction: EpochTransaction, state: EpochState, items: Items) -> OnePass:
         while True:
             if self.passes.state is not Pass.NORMAL and state.tracker is None:
-                anew = iter(lambda: self._intake.batches(transaction), None)  # one reading after the other
+                anew = iter(lambda: self._intake.batches(transaction, only_keys=True), None)  # one after the other
                 state.tracker = track(chain([items], anew), state.memory_bytes // 2)
                 for ids in state.marked:
                     state.tracker.mark(ids)

@@ -12,13 +12,11 @@ from engine.errors import PeerError
 from replication.applier.intake import StatusRows
 from replication.applier.key_set import offsets_of
 from replication.applier.stops import Stop
-from replication.conflict.tracker import DependencyTracker, PartTooLarge
+from replication.conflict.tracker import DependencyTracker
 
 if TYPE_CHECKING:
     from replication.applier.batch import ChangeBatch
     from replication.applier.key_set import Words
-
-PARTS_MAX = 1 << 8
 
 
 @dataclass
@@ -42,20 +40,13 @@ def track(readings: Iterator[Iterable[ChangeBatch | StatusRows]], memory_bytes: 
     """A tracker that has followed all rows of an epoch transaction; each of `readings` is all of it.
 
     Keys that need more than the memory are followed in parts, in a reading for each. Raises: PeerError if a transaction
-    changes a row twice, TransactionTooLarge if transactions and dependencies need more.
+    changes a row twice, TransactionTooLarge if transactions and dependencies need more, or the parts are too many.
     """
-    parts = 1
+    tracker = DependencyTracker(memory_bytes)
     while True:
-        tracker = DependencyTracker(memory_bytes)
-        try:
-            for part in range(parts):
-                tracker.begin_part(part, parts)
-                _track_part(tracker, next(readings))
+        _track_part(tracker, next(readings))
+        if not tracker.begin_part():
             return tracker
-        except PartTooLarge:
-            if parts == PARTS_MAX:
-                raise
-            parts *= 2
 
 
 def _track_part(tracker: DependencyTracker, items: Iterable[ChangeBatch | StatusRows]) -> None:

@@ -119,8 +119,9 @@ class Intake:
         self._met = KeySet()
         self._status: tuple[tuple[object, ...], BodyReader] | None = None
 
-    def batches(self, transaction: EpochTransaction) -> Iterator[ChangeBatch | StatusRows]:
-        """The transaction's rows, in its order; what this server or an ignored one has written is left out.
+    def batches(self, transaction: EpochTransaction, only_keys: bool = False) -> Iterator[ChangeBatch | StatusRows]:
+        """The transaction's rows, in its order; what this server or an ignored one has written is left out. only_keys:
+        images have the columns of the primary key alone.
 
         Raises: PeerError, NoSuchTable, NoSuchColumn, Unsupported, the errors of values (with `file` and `position` of
         the event), and what reading the log raises.
@@ -129,7 +130,7 @@ class Intake:
             if run.map.name == STATUS_TABLE:
                 yield from self._status_rows(run)
             else:
-                yield from self._cut(run)
+                yield from self._cut(run, only_keys)
 
     # --- events ------------------------------------------------------------------------------------
     def _runs(self, transaction: EpochTransaction) -> Iterator[_Run]:
@@ -164,8 +165,8 @@ class Intake:
         return server_id not in self.options.ignored or table.name == STATUS_TABLE
 
     # --- columns -----------------------------------------------------------------------------------
-    def _fit(self, run: _Run) -> _Fit:
-        key = (run.map.table_id, run.first.kind, run.first.before, run.first.after)
+    def _fit(self, run: _Run, only_keys: bool) -> _Fit:
+        key = (run.map.table_id, run.first.kind, run.first.before, run.first.after, only_keys)
         known = self._fits.get(key)
         if known is not None and (known.map is run.map or known.map == run.map):
             table = self._table(run)
@@ -174,7 +175,7 @@ class Intake:
                 return known
         if len(self._fits) >= _READERS_MAX:
             self._fits.clear()
-        fit = self._fits[key] = self._make_fit(run)
+        fit = self._fits[key] = self._make_fit(run, only_keys)
         return fit
 
     def _table(self, run: _Run) -> Table:
@@ -183,7 +184,7 @@ class Intake:
         except NoSuchTable as error:
             raise located(error, run.origin) from error
 
-    def _make_fit(self, run: _Run) -> _Fit:
+    def _make_fit(self, run: _Run, only_keys: bool) -> _Fit:
         table = self._table(run)
         definition = table.definition
         kinds = {column.name: column.type for column in definition.columns}
@@ -200,17 +201,19 @@ class Intake:
             targets[position] = kinds[name]
         shown = self._before_columns(table)
         before, after = present(run.first)
-        wanted = None if shown is None else frozenset(position for position in before if names[position] in shown)
+        key = definition.primary_key
+        wanted = frozenset(place for place, name in enumerate(names) if name in key) if only_keys else None
+        of_before = None if shown is None else frozenset(place for place in before if names[place] in shown)
         try:
             types = [column.type for column in run.map.columns]
-            reader = BodyReader(types, before, after, targets, wanted_before=wanted)
+            reader = BodyReader(types, before, after, targets, wanted, of_before)
         except Rejected as error:
             raise located(error, run.origin) from error
         return _Fit(run.map, table, definition.version, tuple(names), shown, reader)
 
     # --- batches -----------------------------------------------------------------------------------
-    def _cut(self, run: _Run) -> Iterator[ChangeBatch]:
-        fit = self._fit(run)
+    def _cut(self, run: _Run, only_keys: bool) -> Iterator[ChangeBatch]:
+        fit = self._fit(run, only_keys)
         event_ends = np.array(run.ends, dtype=np.int64)
         transactions = np.array(run.transactions, dtype=np.int64)
         begin_bytes = 0

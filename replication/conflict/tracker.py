@@ -40,6 +40,7 @@ WORD_BYTES = 8
 _SLOTS_MIN = 1 << 10
 TRACKED_ROWS = 512  # rows and words of keys taken over at once, room being reserved as if all were new
 TRACKED_WORDS = 1 << 10
+PARTS_MAX = 1 << 8
 
 
 def pack_keys(parts: Sequence[tuple[NDArray[np.uint8], Words]]) -> tuple[Words, Words]:
@@ -81,18 +82,17 @@ def _slots_for(entries: int) -> int:
     return max(_SLOTS_MIN, 1 << (entries * 3 // 2).bit_length())
 
 
-class PartTooLarge(TransactionTooLarge):
-    """The keys of one part need more memory than there is: more parts may do."""
-
-
 class DependencyTracker:
     """One epoch transaction. Transaction ids are signed words; -1, all ones, is the invalid id, which tells nothing.
 
-    `memory_limit_bytes` is for all of it, half of it for keys. The keys may be followed in parts, each in a reading of
-    the epoch transaction of its own (`begin_part`): what is kept from part to part are transactions and dependencies.
+    `memory_limit_bytes` is for all of it, half of it for keys. If they need more, half of them, by hash, is left out
+    from there on, and so on: for what was left out the epoch transaction is read again (`begin_part`). Transactions and
+    dependencies are kept from part to part; a dependency may be found again, and is one more then.
     """
 
-    def __init__(self, memory_limit_bytes: int = 1 << 40) -> None:
+    def __init__(self, memory_limit_bytes: int = 1 << 40, parts_max: int = PARTS_MAX) -> None:
+        self._parts_max = parts_max
+        self._left: list[tuple[int, int]] = []
         self._half = memory_limit_bytes // 2
         self._state: Words = np.zeros(DEPENDENCY_STATE_WORDS, dtype=np.int64)
         self._names: Words = np.zeros(_SLOTS_MIN, dtype=np.int64)
@@ -129,11 +129,28 @@ class DependencyTracker:
         graph = (self._names, self._transactions, self._edges, self._stack)
         return sum(each.nbytes for each in (*graph, self._slots, self._keys))
 
-    def begin_part(self, part: int, parts: int) -> None:
-        """Follow the keys of this part (0, 1 …) of so many, a power of two, from here on."""
+    def begin_part(self) -> bool:
+        """Follow keys that were left out, in the next reading; False if none were, and every key was followed."""
+        if not self._left:
+            return False
         self._keys_before = self.keys
-        self._state[[D_PARTS, D_PART, D_KEYS, D_KEY_WORDS]] = [parts, part, 0, 0]
+        self._state[[D_PART, D_PARTS]] = self._left.pop()
+        self._state[[D_KEYS, D_KEY_WORDS]] = 0
         self._slots[:] = 0
+        return True
+
+    def _split(self) -> None:
+        """Leave half of the keys of this part out."""
+        part, parts = int(self._state[D_PART]), max(1, int(self._state[D_PARTS]))
+        if 2 * parts > self._parts_max:
+            raise TransactionTooLarge(
+                f"keys of an epoch transaction pass the {self._half} bytes they may take while dependencies are"
+                f" tracked in {parts} parts; nothing was applied, open the store with a larger transaction_memory",
+                keys=self.keys,
+            )
+        self._left.append((part + parts, 2 * parts))
+        self._state[D_PARTS] = 2 * parts
+        self._rehash(self._names.size, self._slots.size)
 
     def _reserve_graph(self, writes: int) -> None:
         """Room for so many more transactions and dependencies."""
@@ -159,14 +176,12 @@ class DependencyTracker:
 
     def _reserve_keys(self, writes: int, key_words: int) -> None:
         """Room for so many more keys."""
-        slots = max(_slots_for(int(self._state[D_KEYS]) + writes), self._slots.size)
-        size = _grown_size(self._keys, int(self._state[D_KEY_WORDS]) + writes * K_DATA + key_words)
-        if (slots + size) * WORD_BYTES > self._half:
-            raise PartTooLarge(
-                f"keys of an epoch transaction pass the {self._half} bytes they may take while dependencies are"
-                " tracked; nothing of it was applied, open the store with a larger transaction_memory",
-                keys=self.keys,
-            )
+        while True:
+            slots = max(_slots_for(int(self._state[D_KEYS]) + writes), self._slots.size)
+            size = _grown_size(self._keys, int(self._state[D_KEY_WORDS]) + writes * K_DATA + key_words)
+            if (slots + size) * WORD_BYTES <= self._half:
+                break
+            self._split()
         self._keys = _grown(self._keys, size)
         if slots > self._slots.size:
             self._rehash(self._names.size, slots)
@@ -180,7 +195,7 @@ class DependencyTracker:
         """Take over writes in the order of events; keys as `pack_keys` gives them.
 
         Raises: PeerError if a transaction writes a key twice (an epoch's events hold one change of a row for each
-        transaction), PartTooLarge, TransactionTooLarge beyond the memory limit; the tracker is of no use then.
+        transaction), TransactionTooLarge beyond the memory limit; the tracker is of no use then.
         """
         start = 0
         while start < len(ids):
