@@ -1,9 +1,10 @@
-"""`python -m bench.applier_memory [--rows N ...] [--out DIR]`: memory of applying one epoch transaction of many rows.
+"""`python -m bench.applier_memory [--rows N ...] [--memory SIZE] [--out DIR]`: memory of applying one large epoch.
 
 A child process fills a store, writes a binlog with one epoch that updates every row (whole images, a transaction of
-the source for each 1,000), and applies it. Shown is how far resident memory rose above what it was before, at its peak:
-the epoch passes reader, intake, passes and, with NDB$EPOCH_TRANS and one row in conflict, the dependency tracker. In
-`relay` it is received into a relay log first. The binlog and the store's files are in a temporary folder.
+the source for each 1,000), receives it into a relay log and applies it. Shown is how far resident memory rose above
+what it was before, at its peak, how much of that is data memory, and the rest of it while receiving and while applying:
+the epoch passes relay log, reader, intake, passes and, with NDB$EPOCH_TRANS and one row in conflict, the dependency
+tracker. Everything is in a temporary folder.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from engine.batch_operations import read_keys
 from engine.clock import SystemClock
 from engine.columnar import encode_keys
 from engine.files import PosixFiles
+from engine.layout.arena import PAGE_BYTES
 from replication.applier.applier import Applier
-from replication.applier.transactions import EpochTransaction, LogFolder, transactions
+from replication.applier.transactions import LogFolder
 from replication.binlog import events as e
 from replication.binlog.images import BinlogOptions, RowBatch, image_rule
 from replication.binlog.row_plan import RowImages, TablePlans
@@ -44,8 +46,7 @@ SOURCE, OWN = 2, 1
 EPOCH = 7
 BATCH_ROWS = 50_000
 ROWS_OF_A_TRANSACTION = 1_000
-FUNCTION = "NDB$EPOCH_TRANS()"
-MODES = {"no function": (None, False), "transactional": (FUNCTION, False), "relay": (FUNCTION, True)}
+MODES = {"no function": None, "NDB$EPOCH": "NDB$EPOCH()", "NDB$EPOCH_TRANS": "NDB$EPOCH_TRANS()"}
 STATUS = Path("/proc/self/status")
 
 
@@ -60,9 +61,10 @@ def forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def filled(folder: str, rows: int, function: str | None) -> tm.Database:
+def filled(folder: str, rows: int, function: str | None, memory: str) -> tm.Database:
     """A store with rows of its own that the peer has confirmed, but for the first one."""
-    db = tm.open(folder, durability="epoch", background=False, redo_log="4 GiB", data_memory="4 GiB")
+    options = {"durability": "epoch", "background": False, "redo_log": "1 GiB", "data_memory": "4 GiB"}
+    db = tm.open(folder, transaction_memory=memory, **options)  # type: ignore[arg-type]  # a dict has one type
     db.create_replication_table()
     with db.transaction() as txn:
         txn.write(NDB_REPLICATION, (b"d", b"t", 0, 7, None if function is None else function.encode()))
@@ -138,41 +140,44 @@ def received(folder: str, writer: BinlogWriter, log: LogFolder, applier: Applier
     return channel
 
 
-def measure(rows: int, mode: str) -> dict[str, Any]:
+def arena_mib(db: tm.Database) -> float:
+    """Data memory in use."""
+    return db._store.arena.used_pages() * PAGE_BYTES / (1 << 20)
+
+
+def measure(rows: int, mode: str, memory: str) -> dict[str, Any]:
     """One figure, in this process."""
-    function, through_relay = MODES[mode]
     with tempfile.TemporaryDirectory(prefix="tidemark-bench-") as folder:
         for name in ("store", "log", "relay"):
             (Path(folder) / name).mkdir()
-        db = filled(f"{folder}/store", rows, function)
+        db = filled(f"{folder}/store", rows, MODES[mode], memory)
         writer = write_log(f"{folder}/log", db, rows)
         log_bytes = sum(path.stat().st_size for path in (Path(folder) / "log" / "binlog").iterdir())
         log = LogFolder(PosixFiles(f"{folder}/log"))
         applier = Applier(db._store, SiteSettings(OWN))
-        before = resident_mib()
+        before, arena_before = resident_mib(), arena_mib(db)
         forget_peak()
+        channel = received(f"{folder}/relay", writer, log, applier)
+        receiving_mib = resident_mib("VmHWM") - before
         began = time.perf_counter()
-        relay_mib = 0.0
-        if through_relay:
-            channel = received(f"{folder}/relay", writer, log, applier)
-            relay_mib = resident_mib("VmHWM") - before
-            channel.apply_all()
-        else:
-            for unit in transactions(log, None, writer.end):
-                assert isinstance(unit, EpochTransaction)
-                applier.apply(unit)
+        channel.apply_all()
         seconds = time.perf_counter() - began
+        rise, arena = resident_mib("VmHWM") - before, arena_mib(db) - arena_before
         counters = applier.status()
-        assert function is None or counters["trans_reject_count"] == 1, counters
+        refused = counters["trans_row_reject_count"] + counters["conflict_fn_epoch"]
+        assert (refused > 0) == (mode != "no function"), counters
         return {
             "rows": rows,
             "mode": mode,
+            "transaction_memory": memory,
             "log_mib": round(log_bytes / (1 << 20), 1),
             "before_mib": round(before, 1),
-            "rise_mib": round(resident_mib("VmHWM") - before, 1),
-            "receiving_rise_mib": round(relay_mib, 1),
+            "rise_mib": round(rise, 1),
+            "data_memory_mib": round(arena, 1),
+            "else_mib": round(rise - arena, 1),
+            "receiving_mib": round(receiving_mib, 1),
             "seconds": round(seconds, 1),
-            "refused": counters["trans_row_reject_count"],
+            "refused": refused,
         }
 
 
@@ -180,16 +185,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.applier_memory", description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000, 3_000_000])
     parser.add_argument("--mode", choices=list(MODES), nargs="+", default=list(MODES))
+    parser.add_argument("--memory", default="256 MiB", help="transaction_memory of the store")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.child:
-        print(json.dumps(measure(given.rows[0], given.mode[0])))
+        print(json.dumps(measure(given.rows[0], given.mode[0], given.memory)))
         return 0
     found = []
     for rows in given.rows:
         for mode in given.mode:
             command = [sys.executable, "-m", "bench.applier_memory", "--child", "--rows", str(rows), "--mode", mode]
+            command += ["--memory", given.memory]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             found.append(json.loads(done.stdout.splitlines()[-1]))
             print(found[-1], flush=True)

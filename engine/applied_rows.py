@@ -7,6 +7,7 @@ others are left as they are, and say why. There is no Python per row but for row
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,59 +65,80 @@ class Judge:
         return accepted
 
 
-def apply_inserts(txn: Transaction, table: Table, rows: pa.RecordBatch) -> Words:
+def apply_inserts(txn: Transaction, table: Table, rows: pa.RecordBatch, keys: EncodedKeys | None = None) -> Words:
     """Insert rows that have no key in common with a row that is there; returns the outcome of each.
 
-    Columns not given take their defaults. Raises: what validation finds; Retryable errors roll the transaction back.
+    `keys`: those of the rows, for callers who have them encoded. Columns not given take their defaults. Raises: what
+    validation finds; Retryable errors roll the transaction back.
     """
-    return again_if_altered(txn, table, _upserts, rows, False, None)
+    return again_if_altered(txn, table, _upserts, rows, False, None, keys)
 
 
-def apply_upserts(txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None) -> Words:
+def apply_upserts(
+    txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
+) -> Words:
     """Insert rows, or give those that are there the columns given, if `judge` accepts them; returns the outcomes."""
-    return again_if_altered(txn, table, _upserts, rows, True, judge)
+    return again_if_altered(txn, table, _upserts, rows, True, judge, keys)
 
 
-def _upserts(txn: Transaction, table: Table, rows: pa.RecordBatch, updates: bool, judge: Judge | None) -> Words:
+def _upserts(
+    txn: Transaction,
+    table: Table,
+    rows: pa.RecordBatch,
+    updates: bool,
+    judge: Judge | None,
+    keys: EncodedKeys | None,
+) -> Words:
     outcomes = np.full(rows.num_rows, EXISTS, dtype=np.int64)
-    found = _lock(txn, table, _keys(table, rows))
+    keys = keys or _keys(table, rows)
+    found = _lock(txn, table, keys)
     if updates:
-        _update(txn, table, rows, np.flatnonzero(found), judge, outcomes)
+        _update(txn, table, rows, keys, np.flatnonzero(found), judge, outcomes)
     _insert(txn, table, rows, np.flatnonzero(found == 0), outcomes)
     return outcomes
 
 
-def apply_updates(txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None) -> Words:
+def apply_updates(
+    txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
+) -> Words:
     """Give rows the columns given besides their keys, if `judge` accepts them; returns the outcome of each.
 
     No column besides the key is a change too: the row is touched, as by a read that the other site has tracked.
     """
-    return again_if_altered(txn, table, _updates, rows, judge)
+    return again_if_altered(txn, table, _updates, rows, judge, keys)
 
 
-def _updates(txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None) -> Words:
+def _updates(
+    txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None, keys: EncodedKeys | None
+) -> Words:
     outcomes = np.full(rows.num_rows, MISSING, dtype=np.int64)
-    found = _lock(txn, table, _keys(table, rows))
-    _update(txn, table, rows, np.flatnonzero(found), judge, outcomes)
+    keys = keys or _keys(table, rows)
+    found = _lock(txn, table, keys)
+    _update(txn, table, rows, keys, np.flatnonzero(found), judge, outcomes)
     return outcomes
 
 
-def apply_deletes(txn: Transaction, table: Table, keys: pa.RecordBatch, judge: Judge | None = None) -> Words:
-    """Delete the rows that have these keys, if `judge` accepts them; returns the outcome of each."""
-    return again_if_altered(txn, table, _deletes, keys, judge)
+def apply_deletes(
+    txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
+) -> Words:
+    """Delete the rows that have the keys in `rows`, if `judge` accepts them; returns the outcome of each."""
+    return again_if_altered(txn, table, _deletes, rows, judge, keys)
 
 
-def _deletes(txn: Transaction, table: Table, keys: pa.RecordBatch, judge: Judge | None) -> Words:
-    outcomes = np.full(keys.num_rows, MISSING, dtype=np.int64)
-    places = np.flatnonzero(_lock(txn, table, _keys(table, keys)))
+def _deletes(
+    txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None, keys: EncodedKeys | None
+) -> Words:
+    outcomes = np.full(rows.num_rows, MISSING, dtype=np.int64)
+    keys = keys or _keys(table, rows)
+    places = np.flatnonzero(_lock(txn, table, keys))
     if judge is not None and places.size:
-        entries, offsets = _read(txn, table, keys, places, table.format.touches_disk(judge.names))
+        entries, offsets = _read(txn, table, _some(table, rows, keys, places), table.format.touches_disk(judge.names))
         accepted = judge.accepts(table, entries, offsets, places)
         outcomes[places[~accepted]] = REFUSED
         places = places[accepted]
     if places.size:
         try:
-            touch_many(txn, table, _keys(table, keys, places), MODE_DELETE, 0)
+            touch_many(txn, table, _some(table, rows, keys, places), MODE_DELETE, 0)
         except RowNotFound:
             raise TableAltered from None
         outcomes[places] = APPLIED
@@ -128,9 +150,13 @@ def touch_rows_again(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Wo
     return apply_updates(txn, table, keys.select(list(table.definition.primary_key)))
 
 
-def _keys(table: Table, rows: pa.RecordBatch, places: Words | None = None) -> EncodedKeys:
-    keys = rows.select(list(table.definition.primary_key))
-    return encode_keys(table.format, keys if places is None or places.size == rows.num_rows else keys.take(places))
+def _keys(table: Table, rows: pa.RecordBatch) -> EncodedKeys:
+    return encode_keys(table.format, rows.select(list(table.definition.primary_key)))
+
+
+def _some(table: Table, rows: pa.RecordBatch, keys: EncodedKeys, places: Words) -> EncodedKeys:
+    """The keys of the rows at `places`."""
+    return keys if places.size == keys.count else _keys(table, rows.take(places))
 
 
 def _lock(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
@@ -149,19 +175,25 @@ def _lock(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
     return found
 
 
-def _read(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words, with_disk: bool) -> tuple[Words, Words]:
-    """Entries and image offsets of rows that are locked, in the order of `places`.
+def _read(txn: Transaction, table: Table, keys: EncodedKeys, with_disk: bool) -> tuple[Words, Words]:
+    """Entries and image offsets of rows that are locked, in the order of the keys.
 
     Raises: TableAltered if a partition was dropped since, and with it some of them: the batch is begun again.
     """
-    entries, offsets, found = read_keys(table, _keys(table, rows, places), txn, with_disk)
-    if found != places.size:
+    entries, offsets, found = read_keys(table, keys, txn, with_disk)
+    if found != keys.count:
         raise TableAltered
     return entries, offsets
 
 
 def _update(
-    txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words, judge: Judge | None, outcomes: Words
+    txn: Transaction,
+    table: Table,
+    rows: pa.RecordBatch,
+    keys: EncodedKeys,
+    places: Words,
+    judge: Judge | None,
+    outcomes: Words,
 ) -> None:
     """Update the locked rows at `places` of the batch."""
     if not places.size:
@@ -170,7 +202,7 @@ def _update(
     names = [name for name in rows.schema.names if name not in table.definition.primary_key]
     touches_disk = row_format.touches_disk(names)
     with_disk = touches_disk or (judge is not None and row_format.touches_disk(judge.names))
-    entries, offsets = _read(txn, table, rows, places, with_disk)
+    entries, offsets = _read(txn, table, _some(table, rows, keys, places), with_disk)
     if judge is not None:
         accepted = judge.accepts(table, entries, offsets, places)
         outcomes[places[~accepted]] = REFUSED
@@ -184,7 +216,8 @@ def _update(
         patched = encode_columns_patch(row_format, some, entries, offsets)
         image_offsets = NOTHING if patched.stride_words else patched.offsets
         try:
-            with txn.savepoint():
+            # The caller's savepoint is enough where nothing is refused: a lock then becomes the update in its place.
+            with txn.savepoint() if table.uniques else nullcontext():
                 put_images(txn, table, patched.images, image_offsets, patched.count, mode, 0)
             outcomes[places] = APPLIED
             return

@@ -114,7 +114,8 @@ def _conform_integer(array: pa.Array, kind: Any) -> Any:
 
     if not pa.types.is_integer(array.type):
         raise _wrong_type(array, kind)
-    return array.cast(kind.arrow_type())
+    target = kind.arrow_type()
+    return array if array.type == target else array.cast(target)
 
 
 def _conform_float(array: pa.Array, kind: Any) -> Any:

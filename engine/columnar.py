@@ -230,7 +230,9 @@ def write_fixed(image: Words, stride_words: int, places: Sequence[tuple[Place, p
         source = _numbers(array, kind, place.is_key)
         if source is None:
             # What lies under a NULL may be longer than the column.
-            data, offsets = variable(array.fill_null(b"" if isinstance(kind, Binary) else ""))
+            if array.null_count:
+                array = array.fill_null(b"" if isinstance(kind, Binary) else "")
+            data, offsets = variable(array)
             status = fixed_kernels.scatter_padded(
                 image.view(np.uint8), data, offsets, place.offset, stride_words * WORD_BYTES, place.width, count
             )

@@ -94,6 +94,7 @@ class Spool:
         self._brought: list[Block] = []  # oldest use first
         self._room_at = 0
         self._room_words = 0
+        self._reach = 0  # behind it no word was ever written
         self._is_sealed = False  # a group of the log refers to the file: W2
 
     @property
@@ -121,6 +122,7 @@ class Spool:
             )
         self.spill(used, self._memory_words // 4)
         self._room_at, self._room_words = used, words
+        self._reach = max(self._reach, stop)
         return self.words[:stop]
 
     def spill(self, used: int, left_words: int) -> None:
@@ -234,8 +236,10 @@ class Spool:
             self._brought.append(block)
 
     # --- savepoints ------------------------------------------------------------------------------
-    def truncate(self, used: int) -> None:
-        """Records from word `used` on, which begins one, were taken back. May be done again."""
+    def truncate(self, used: int) -> Words:
+        """Records from word `used` on, which begins one, were taken back; returns the buffer with as much room behind
+        it as `room` gives at first. May be done again.
+        """
         while self.blocks and self.blocks[-1].stop > used:
             block = self.blocks[-1]
             if block.start < used and block.is_away:
@@ -244,6 +248,11 @@ class Spool:
                 self._brought.remove(block)
             self.blocks.pop()
         self._room_at = 0
+        stop = min(used + self._memory_words // 2, self.limit_words)
+        page = self._reservation.page_words
+        self._reservation.give_back(-(-stop // page) * page, -(-self._reach // page) * page)
+        self._reach = stop
+        return self.words[:stop]
 
     # --- the end ---------------------------------------------------------------------------------
     def finish(self, used: int) -> Reference:

@@ -47,7 +47,7 @@ def room_in_spool(txn: Transaction, used: int) -> None:
         _use(txn, spool, spool.words[:used])
     if not txn.mem[txn.desc + X_SPOOLED]:
         begin_spool(txn.mem, txn.desc, REDO_WORDS)
-    end_run(txn.mem, txn.desc)  # a record that goes to the file takes no more rows
+    end_run(txn.mem, txn.desc, 0)  # a record that goes to the file takes no more rows
     _use(txn, spool, spool.room(used))
 
 
@@ -62,7 +62,7 @@ def _use(txn: Transaction, spool: Spool, buf: Words) -> None:
 def truncate_spool(txn: Transaction, spool: Spool, used: int) -> None:
     """Records from word `used` on were taken back by a savepoint. Raises: IoFailed, and the store is dead."""
     try:
-        spool.truncate(used)
+        _use(txn, spool, spool.truncate(used))
     except (Damaged, StorageFull) as error:
         raise txn.store.fail(IoFailed(f"{error.message}; open the store again", **error.evidence)) from error
 

@@ -462,7 +462,7 @@ class Transaction:
     def savepoint(self) -> Iterator[None]:
         """Undo what the block did if it raises, and nothing else; the transaction goes on."""
         self.check()
-        until = int(end_run(self.mem, self.desc))
+        until = int(end_run(self.mem, self.desc, 1))
         used = int(self.mem[self.desc + X_USED])
         changes = int(self.mem[self.desc + X_CHANGES])
         try:

@@ -45,6 +45,7 @@ from engine.layout.arena import (
     OP_AUTHORED,
     OP_CANCELLED,
     OP_DISK_KEPT,
+    OP_LOCK,
     OP_RECORD_SHIFT,
     RESERVED,
     ROW_HEADER_WORDS,
@@ -66,6 +67,7 @@ from engine.layout.arena import (
     X_LAST,
     X_OPS,
     X_RUN,
+    X_SAVEPOINTS,
     X_SPOOLED,
     X_TAIL_WORD,
     X_USED,
@@ -126,6 +128,20 @@ def add_operation(mem, txn, fragment, rowid, record, previous):
     mem[txn + X_OPS] += 1
     mem[txn + X_RUN] = 0
     return operation
+
+
+@helper
+def lead_operation(mem, txn, fragment, rowid, record, previous):
+    """`add_operation` for a row that is there; a mere lock becomes the operation, in its place, if no savepoint has
+    begun since. Not where the order of operations on different rows counts: unique indexes, promises of UNDO.
+    """
+    lock = mem[txn + X_SAVEPOINTS] << OP_RECORD_SHIFT | OP_LOCK
+    is_lock = previous != 0 and mem[previous + O_RECORD] & ~OP_AUTHORED == lock
+    if not is_lock or mem[fragment + F_HAS_DISK] != 0 or uniques_of(mem, fragment) != 0:
+        return add_operation(mem, txn, fragment, rowid, record, previous)
+    mem[previous + O_RECORD] = record | (OP_AUTHORED if mem[txn + X_TAIL_WORD] >> AUTHOR_SHIFT else 0)
+    mem[txn + X_RUN] = 0
+    return previous
 
 
 @helper
@@ -320,7 +336,7 @@ def put_image(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, reco
     record = mem[txn + X_USED] << OP_RECORD_SHIFT | flags | KIND_UPDATE
     if record_flags & FLAG_DISK_KEPT:
         record |= OP_DISK_KEPT
-    operation = add_operation(mem, txn, fragment, rowid, record, previous)
+    operation = lead_operation(mem, txn, fragment, rowid, record, previous)
     if operation == 0:
         give_var(mem, fragment, reference)
         return ST_MEMORY
@@ -376,7 +392,7 @@ def put_current(mem, txn, buf, fragment, rowid, row, flags):
         return status
     in_buffer, source = own_fixed(mem, buf, row)
     previous = newest_operation(mem[row])
-    operation = add_operation(mem, txn, fragment, rowid, mem[txn + X_USED] << OP_RECORD_SHIFT | KIND_UPDATE, previous)
+    operation = lead_operation(mem, txn, fragment, rowid, mem[txn + X_USED] << OP_RECORD_SHIFT | KIND_UPDATE, previous)
     if operation == 0:
         return ST_MEMORY
     if mem[fragment + F_HAS_VAR]:
@@ -417,7 +433,7 @@ def put_delete(mem, txn, buf, fragment, rowid, row, flags):
     if status != OK:
         return status
     previous = newest_operation(mem[row])
-    operation = add_operation(mem, txn, fragment, rowid, mem[txn + X_USED] << OP_RECORD_SHIFT | KIND_DELETE, previous)
+    operation = lead_operation(mem, txn, fragment, rowid, mem[txn + X_USED] << OP_RECORD_SHIFT | KIND_DELETE, previous)
     if operation == 0:
         return ST_MEMORY
     write_record(mem, txn, buf, fragment, KIND_DELETE, flags, OPERATION_WORDS, rowid, 1)
@@ -432,7 +448,7 @@ def touch_lock(mem, txn, fragment, rowid, row):
     """Only lock a row; OK or ST_MEMORY."""
     if mem[row] & LOCK_OP_MASK:
         return OK
-    operation = add_operation(mem, txn, fragment, rowid, 0, 0)
+    operation = add_operation(mem, txn, fragment, rowid, mem[txn + X_SAVEPOINTS] << OP_RECORD_SHIFT | OP_LOCK, 0)
     if operation == 0:
         return ST_MEMORY
     set_lock(mem, row, operation)

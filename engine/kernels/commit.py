@@ -81,6 +81,7 @@ from engine.layout.arena import (
     X_OPS,
     X_REDO_WORDS,
     X_RUN,
+    X_SAVEPOINTS,
     X_STATE,
     X_UNDO_PAGE,
     X_USED,
@@ -456,10 +457,11 @@ def abort_to_savepoint_step(mem, txn, buf, until, used, changes, budget):
     return status
 
 
-@kernel("int64(int64[::1], int64)")
-def end_run(mem, txn):
-    """A savepoint begins: the next insert starts a record of its own. Returns the newest operation."""
+@kernel("int64(int64[::1], int64, int64)")
+def end_run(mem, txn, savepoints):
+    """The next insert starts a record of its own; `savepoints` begin here (1 or 0). Returns the newest operation."""
     mem[txn + X_RUN] = 0
+    mem[txn + X_SAVEPOINTS] += savepoints
     return mem[txn + X_LAST]
 
 

@@ -17,6 +17,8 @@ from engine.layout.dependencies import (
     D_KEYS,
     D_MARKED,
     D_MAY_REPEAT,
+    D_PART,
+    D_PARTS,
     D_TRANSACTIONS,
     DEPENDENCY_BROKEN,
     DEPENDENCY_REPEATED,
@@ -29,6 +31,7 @@ from engine.layout.dependencies import (
     K_OWNER,
     KEY_LENGTH_MASK,
     KEY_TABLE_SHIFT,
+    PART_SHIFT,
     T_FIRST,
     T_ID,
     T_MARK,
@@ -44,10 +47,17 @@ def _mixed(hash_, word):
 
 
 @helper
+def _finished(hash_):
+    """A hash whose low bits tell of every bit of the last word, which `_mixed` leaves to the high ones."""
+    mixed = (hash_ ^ shift_right(hash_, 32)) * 0x2545F4914F6CDD1D
+    return mixed ^ shift_right(mixed, 32)
+
+
+@helper
 def _number_of(id_, names, transactions, state):
     """The number of a transaction id, a new one at its first sight."""
     mask = names.size - 1
-    at = _mixed(0x51ED270B, id_) & mask
+    at = _finished(_mixed(0x51ED270B, id_)) & mask
     while True:
         known = names[at]
         if known == 0:
@@ -96,12 +106,17 @@ def _mark(number, transactions, edges, state, stack):
 
 
 @helper
-def _key_record(table, data, start, length, slots, keys, state):
-    """Word offset of a key's record; a new one has owner -1."""
-    head = table << KEY_TABLE_SHIFT | length
+def _hash_of(head, data, start, length):
+    """Hash of a key."""
     hash_ = _mixed(0x1B873593, head)
     for i in range(length):
         hash_ = _mixed(hash_, data[np.uint64(start + i)])
+    return _finished(hash_)
+
+
+@helper
+def _key_record(head, hash_, data, start, length, slots, keys, state):
+    """Word offset of a key's record; a new one has owner -1."""
     mask = slots.size - 1
     at = hash_ & mask
     while True:
@@ -133,7 +148,8 @@ def _key_record(table, data, start, length, slots, keys, state):
     nogil=True,
 )
 def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edges, state, stack):
-    """Take over writes in order: transaction id, table and key (words [offsets[i], offsets[i + 1]) of `data`) of each.
+    """Take over writes in order: transaction id, table and key (words [offsets[i], offsets[i + 1]) of `data`) of each;
+    those of the part D_PART of D_PARTS, the others are passed over.
 
     Returns how many were taken: all, or DEPENDENCY_REPEATED - i if write i is the second of its transaction on its key,
     which only the invalid id may make, and any where state[D_MAY_REPEAT] says so; DEPENDENCY_BROKEN, and nothing is
@@ -150,10 +166,16 @@ def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edg
         words += K_DATA + length
     if words > keys.size or state[D_KEYS] + count >= slots.size or (state[D_EDGES] + count) * EDGE_WORDS > edges.size:
         return DEPENDENCY_BROKEN
+    parts = max(state[D_PARTS], 1) - 1
     for i in range(count):
-        number = _number_of(ids[i], names, transactions, state)
         start = offsets[i]
-        record = _key_record(tables[i], data, start, offsets[i + 1] - start, slots, keys, state)
+        length = offsets[i + 1] - start
+        head = tables[i] << KEY_TABLE_SHIFT | length
+        hash_ = _hash_of(head, data, start, length)
+        if (hash_ >> PART_SHIFT) & parts != state[D_PART]:
+            continue
+        number = _number_of(ids[i], names, transactions, state)
+        record = _key_record(head, hash_, data, start, length, slots, keys, state)
         before = keys[record + K_OWNER]
         keys[record + K_OWNER] = number
         if before == number:
@@ -194,7 +216,7 @@ def read_marks(ids, names, transactions, out):
     mask = names.size - 1
     found = 0
     for i in range(ids.size):
-        at = _mixed(0x51ED270B, ids[i]) & mask
+        at = _finished(_mixed(0x51ED270B, ids[i])) & mask
         out[i] = 0
         while names[at]:
             number = names[at] - 1
@@ -208,23 +230,32 @@ def read_marks(ids, names, transactions, out):
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
 def rehash_dependencies(names, transactions, slots, keys, state):
-    """Fill larger, empty hash tables from what they lead to. Returns how many entries they have."""
+    """Fill empty hash tables from what they lead to; keys of other parts are dropped. Returns how many entries they
+    have.
+    """
     mask = names.size - 1
     for number in range(state[D_TRANSACTIONS]):
-        at = _mixed(0x51ED270B, transactions[number * TRANSACTION_WORDS + T_ID]) & mask
+        at = _finished(_mixed(0x51ED270B, transactions[number * TRANSACTION_WORDS + T_ID])) & mask
         while names[at]:
             at = (at + 1) & mask
         names[at] = number + 1
     mask = slots.size - 1
+    parts = max(state[D_PARTS], 1) - 1
     record = 0
+    kept = 0
+    state[D_KEYS] = 0
     while record < state[D_KEY_WORDS]:
-        length = keys[record + K_HEAD] & KEY_LENGTH_MASK
-        hash_ = _mixed(0x1B873593, keys[record + K_HEAD])
-        for i in range(length):
-            hash_ = _mixed(hash_, keys[record + K_DATA + i])
-        at = hash_ & mask
-        while slots[at]:
-            at = (at + 1) & mask
-        slots[at] = record + 1
-        record += K_DATA + length
+        words = K_DATA + (keys[record + K_HEAD] & KEY_LENGTH_MASK)
+        hash_ = _hash_of(keys[record + K_HEAD], keys, record + K_DATA, words - K_DATA)
+        if (hash_ >> PART_SHIFT) & parts == state[D_PART]:
+            at = hash_ & mask
+            while slots[at]:
+                at = (at + 1) & mask
+            slots[at] = kept + 1
+            for i in range(words):
+                keys[kept + i] = keys[record + i]
+            kept += words
+            state[D_KEYS] += 1
+        record += words
+    state[D_KEY_WORDS] = kept
     return state[D_TRANSACTIONS] + state[D_KEYS]

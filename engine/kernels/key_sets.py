@@ -22,12 +22,13 @@ from engine.layout.key_sets import (
 
 @helper
 def _hash_of(head, words, start, length):
-    """Hash of a key."""
+    """Hash of a key. The last step lets its low bits tell of every bit of the last word."""
     hash_ = head * 0x2545F4914F6CDD1D
     for i in range(length):
         hash_ = (hash_ ^ words[np.uint64(start + i)]) * 0x2545F4914F6CDD1D
         hash_ ^= shift_right(hash_, 29)
-    return hash_
+    hash_ = (hash_ ^ shift_right(hash_, 32)) * 0x2545F4914F6CDD1D
+    return hash_ ^ shift_right(hash_, 32)
 
 
 @helper

@@ -8,7 +8,9 @@ D_KEYS = 1
 D_KEY_WORDS = 2  # used of `keys`
 D_EDGES = 3
 D_MARKED = 4
-D_MAY_REPEAT = 5  # 1: a transaction may write a key twice, each time for another server
+D_PARTS = 5  # keys are followed in so many parts, by hash, a power of two; 0 counts as 1
+D_PART = 6  # the part whose keys are followed
+D_MAY_REPEAT = 7  # 1: a transaction may write a key twice, each time for another server
 DEPENDENCY_STATE_WORDS = 8
 
 # --- one transaction ----------------------------------------------------------------------------------
@@ -28,6 +30,8 @@ K_OWNER = 1  # number of the transaction that wrote it last
 K_DATA = 2
 KEY_TABLE_SHIFT = 32
 KEY_LENGTH_MASK = (1 << KEY_TABLE_SHIFT) - 1
+
+PART_SHIFT = 40  # bits of a key's hash from here on say which part it is of; lower ones, which slot
 
 INVALID_ID = -1  # as a signed word
 DEPENDENCY_REPEATED = -1  # less the place in the batch

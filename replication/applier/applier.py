@@ -20,7 +20,13 @@ from replication.applier.batch import ChangeBatch
 from replication.applier.epoch_state import EpochState, track
 from replication.applier.intake import Intake, IntakeOptions, StatusRows
 from replication.applier.one_pass import OnePass
-from replication.applier.positions import applied_epochs, committed_in, write_own_position, write_position
+from replication.applier.positions import (
+    applied_epoch,
+    applied_epochs,
+    committed_in,
+    write_own_position,
+    write_position,
+)
 from replication.applier.setups import AppliedTables
 from replication.applier.stops import Stop, corrupt_event
 from replication.binlog.errors import Origin
@@ -28,7 +34,6 @@ from replication.conflict.last_conflict import LastConflict
 from replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, starting_epoch
 from replication.conflict.passes import Ending, Pass, Passes
 from replication.conflict.roles import Role, change_role
-from replication.conflict.tracker import DependencyTracker
 from replication.conflict.verify import EpochVerifier, Verdict
 from replication.status import (
     CONFLICT_COMMITS,
@@ -51,6 +56,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tidemark.applier")
 RETRY_PAUSE_SECONDS = 0.05
+MEMORY_BYTES_MIN = 1 << 20  # of what is kept of an epoch's rows beside the store
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,6 @@ class ApplierOptions:
     retries: int = 10
     ignored: frozenset[int] = frozenset()
     allow_skip_epoch: bool = False
-    tracker_bytes_max: int = 1 << 40
 
     @classmethod
     def from_options(cls, values: Mapping[str, Any]) -> ApplierOptions:
@@ -127,7 +132,7 @@ class Applier:
         self._verifiers: dict[int, EpochVerifier] = {}
         rows = 1 if not self.options.allow_batching else 1 << 40
         wanted = IntakeOptions(site.server_id, self.options.ignored, self.options.batch_bytes, rows)
-        self._intake = Intake(store.table, wanted)
+        self._intake = Intake(store.table, self.tables.before_columns, wanted)
         self._recover_mre()
 
     # --- one epoch transaction ---------------------------------------------------------------------
@@ -165,7 +170,7 @@ class Applier:
             text = f"an epoch transaction does not begin with the epoch of its server {source_id}"
             raise corrupt_event(Origin(*transaction.start), text)
         epoch = first.rows[0][1]
-        applied = applied_epochs(self.store).get(source_id, 0)
+        applied = applied_epoch(self.store, source_id)
         verifier = self._verifiers.get(source_id)
         if verifier is None:
             verifier = self._verifiers[source_id] = EpochVerifier(applied, self.options.allow_skip_epoch)
@@ -198,7 +203,8 @@ class Applier:
 
     def _epoch_transaction(self, transaction: EpochTransaction, epoch: int, items: Items) -> tuple[OnePass, int]:
         source_id = transaction.source_id
-        state = EpochState(source_id, epoch, self.mre.begin(), self.exceptions_counts)
+        memory_bytes = max(self.store.options.transaction_memory_bytes, MEMORY_BYTES_MIN)
+        state = EpochState(source_id, epoch, self.mre.begin(), self.exceptions_counts, memory_bytes)
         self.passes.begin()
         txn: Transaction = self.store.begin()
         try:
@@ -217,8 +223,8 @@ class Applier:
     def _run_passes(self, txn: Transaction, transaction: EpochTransaction, state: EpochState, items: Items) -> OnePass:
         while True:
             if self.passes.state is not Pass.NORMAL and state.tracker is None:
-                state.tracker = DependencyTracker(self.options.tracker_bytes_max)
-                track(state.tracker, items, state.source_id)
+                anew = iter(lambda: self._intake.batches(transaction, only_keys=True), None)  # one after the other
+                state.tracker = track(chain([items], anew), state.memory_bytes // 2, state.source_id)
                 for ids in state.marked:
                     state.tracker.mark(ids)
                 items = self._intake.batches(transaction)

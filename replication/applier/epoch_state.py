@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,31 +12,46 @@ from engine.errors import PeerError
 from replication.applier.intake import StatusRows
 from replication.applier.key_set import offsets_of
 from replication.applier.stops import Stop
+from replication.conflict.tracker import DependencyTracker
 
 if TYPE_CHECKING:
     from replication.applier.batch import ChangeBatch
     from replication.applier.key_set import Words
-    from replication.conflict.tracker import DependencyTracker
 
 
 @dataclass
 class EpochState:
     """`epoch` is the source's, `frozen` the max replicated epoch as it began; `counts` the running numbers of
-    exceptions tables, by table; `marked` ids of transactions that met a conflict, in pieces.
+    exceptions tables, by table; `memory_bytes` what may be kept of its rows beside the store: half of it for the
+    tracker, a quarter each for rows refreshed and rows held; `marked` ids of transactions that met a conflict before
+    there was a tracker, in pieces.
     """
 
     source_id: int
     epoch: int
     frozen: int
     counts: dict[str, int]
+    memory_bytes: int
     marked: list[Words] = field(default_factory=list)
     tracker: DependencyTracker | None = None
 
 
-def track(tracker: DependencyTracker, items: Iterable[ChangeBatch | StatusRows], source_id: int) -> None:
-    """Let a tracker follow all rows of an epoch transaction. Raises: PeerError if a transaction changes a row twice,
-    TransactionTooLarge beyond the tracker's memory.
+def track(
+    readings: Iterator[Iterable[ChangeBatch | StatusRows]], memory_bytes: int, source_id: int
+) -> DependencyTracker:
+    """A tracker that has followed all rows of an epoch transaction; each of `readings` is all of it.
+
+    Keys that need more than the memory are followed in parts, in a reading for each. Raises: PeerError if a transaction
+    changes a row twice, TransactionTooLarge if transactions and dependencies need more, or the parts are too many.
     """
+    tracker = DependencyTracker(memory_bytes)
+    while True:
+        _track_part(tracker, next(readings), source_id)
+        if not tracker.begin_part():
+            return tracker
+
+
+def _track_part(tracker: DependencyTracker, items: Iterable[ChangeBatch | StatusRows], source_id: int) -> None:
     for batch in items:
         if isinstance(batch, StatusRows):
             continue

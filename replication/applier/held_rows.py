@@ -2,7 +2,8 @@
 
 The changes of an epoch come one after the other, though the source has made them together: two rows that exchange
 their values meet each other in between. What meets a key so is held back, and with it all that follows on the same
-rows; in the end the rows are taken out and put back as all of it leaves them. Memory grows with the changes held.
+rows; in the end the rows are taken out and put back as all of it leaves them. Memory grows with the changes held, up to
+a limit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from engine import applied_rows
 from engine.batch_operations import get_many
-from engine.errors import DuplicateKey
+from engine.errors import DuplicateKey, TransactionTooLarge
 from replication.applier.intake import located
 from replication.applier.key_set import KeySet
 from replication.applier.marks import tag_applied
@@ -29,14 +30,19 @@ if TYPE_CHECKING:
     Key = tuple[Any, ...]
     Row = dict[str, Any]
 
+# What a row takes at the end, when those held are put back: dicts of it, its key, its columns as Python values.
+ROW_BYTES = 1_200
+COLUMN_BYTES = 150
+
 
 class HeldRows:
     """Of one pass. Only tables without function hold rows back: functions make conflicts of them."""
 
-    def __init__(self, txn: Transaction, source_id: int) -> None:
+    def __init__(self, txn: Transaction, source_id: int, memory_limit_bytes: int = 1 << 40) -> None:
         self._txn = txn
         self._source_id = source_id
-        self._keys = KeySet()
+        self._keys = KeySet(memory_limit_bytes)
+        self._left_bytes = memory_limit_bytes
         self._batches: dict[int, list[ChangeBatch]] = {}
 
     def holds(self, batch: ChangeBatch) -> NDArray[np.bool_]:
@@ -44,9 +50,19 @@ class HeldRows:
         return self._keys.holds(batch.table.table_id, batch.keys)
 
     def hold(self, batch: ChangeBatch) -> None:
-        """Hold changes back, behind those of the same rows."""
+        """Hold changes back, behind those of the same rows. Raises: TransactionTooLarge beyond the memory limit."""
         if not batch.rows:
             return
+        self._left_bytes -= batch.rows * (ROW_BYTES + COLUMN_BYTES * len(batch.table.definition.columns)) + sum(
+            array.nbytes for image in (batch.before, batch.after) for array in (image or {}).values()
+        )
+        if self._left_bytes < 0:
+            raise TransactionTooLarge(
+                f"{batch.table.name}: more than {self._keys.count} rows of an epoch transaction wait for keys of unique"
+                " indexes that others of it give up, and they pass what they may take of memory; nothing of it was"
+                " applied, open the store with a larger transaction_memory",
+                table=batch.table.name,
+            )
         table_id = batch.table.table_id
         start = 0
         while start < batch.rows:

@@ -96,30 +96,41 @@ class _Fit:
     table: Table
     version: int
     names: tuple[str, ...]
+    shown: frozenset[str] | None
     reader: BodyReader
 
 
 class Intake:
     """Makes batches of transactions; keeps what it has learnt of tables between them. One thread at a time."""
 
-    def __init__(self, find_table: Callable[[str], Table], options: IntakeOptions) -> None:
-        """`find_table` gives a table by qualified name. Raises: NoSuchTable, then."""
+    def __init__(
+        self,
+        find_table: Callable[[str], Table],
+        before_columns: Callable[[Table], frozenset[str] | None],
+        options: IntakeOptions,
+    ) -> None:
+        """`find_table` gives a table by qualified name (Raises: NoSuchTable, then), `before_columns` the columns of its
+        images before that anybody looks at, the key's among them, None for all.
+        """
         self._find_table = find_table
+        self._before_columns = before_columns
         self.options = options
         self._fits: dict[tuple[object, ...], _Fit] = {}
         self._met = KeySet()
+        self._status: tuple[tuple[object, ...], BodyReader] | None = None
 
-    def batches(self, transaction: EpochTransaction) -> Iterator[ChangeBatch | StatusRows]:
-        """The transaction's rows, in its order; what this server or an ignored one has written is left out.
+    def batches(self, transaction: EpochTransaction, only_keys: bool = False) -> Iterator[ChangeBatch | StatusRows]:
+        """The transaction's rows, in its order; what this server or an ignored one has written is left out. only_keys:
+        images have the columns of the primary key alone.
 
         Raises: PeerError, NoSuchTable, NoSuchColumn, Unsupported, the errors of values (with `file` and `position` of
         the event), and what reading the log raises.
         """
         for run in self._runs(transaction):
             if run.map.name == STATUS_TABLE:
-                yield from _status_rows(run)
+                yield from self._status_rows(run)
             else:
-                yield from self._cut(run)
+                yield from self._cut(run, only_keys)
 
     # --- events ------------------------------------------------------------------------------------
     def _runs(self, transaction: EpochTransaction) -> Iterator[_Run]:
@@ -154,16 +165,17 @@ class Intake:
         return server_id not in self.options.ignored or table.name == STATUS_TABLE
 
     # --- columns -----------------------------------------------------------------------------------
-    def _fit(self, run: _Run) -> _Fit:
-        key = (run.map.table_id, run.first.kind, run.first.before, run.first.after)
+    def _fit(self, run: _Run, only_keys: bool) -> _Fit:
+        key = (run.map.table_id, run.first.kind, run.first.before, run.first.after, only_keys)
         known = self._fits.get(key)
         if known is not None and (known.map is run.map or known.map == run.map):
             table = self._table(run)
-            if known.table is table and known.version == table.definition.version:
+            is_same = known.table is table and known.version == table.definition.version
+            if is_same and known.shown == self._before_columns(table):
                 return known
         if len(self._fits) >= _READERS_MAX:
             self._fits.clear()
-        fit = self._fits[key] = self._make_fit(run)
+        fit = self._fits[key] = self._make_fit(run, only_keys)
         return fit
 
     def _table(self, run: _Run) -> Table:
@@ -172,7 +184,7 @@ class Intake:
         except NoSuchTable as error:
             raise located(error, run.origin) from error
 
-    def _make_fit(self, run: _Run) -> _Fit:
+    def _make_fit(self, run: _Run, only_keys: bool) -> _Fit:
         table = self._table(run)
         definition = table.definition
         kinds = {column.name: column.type for column in definition.columns}
@@ -187,15 +199,21 @@ class Intake:
                 raise located(NoSuchColumn(text, table=definition.name, column=name), run.origin)
             names.append(name)
             targets[position] = kinds[name]
+        shown = self._before_columns(table)
+        before, after = present(run.first)
+        key = definition.primary_key
+        wanted = frozenset(place for place, name in enumerate(names) if name in key) if only_keys else None
+        of_before = None if shown is None else frozenset(place for place in before if names[place] in shown)
         try:
-            reader = BodyReader([column.type for column in run.map.columns], *present(run.first), targets)
+            types = [column.type for column in run.map.columns]
+            reader = BodyReader(types, before, after, targets, wanted, of_before)
         except Rejected as error:
             raise located(error, run.origin) from error
-        return _Fit(run.map, table, definition.version, tuple(names), reader)
+        return _Fit(run.map, table, definition.version, tuple(names), shown, reader)
 
     # --- batches -----------------------------------------------------------------------------------
-    def _cut(self, run: _Run) -> Iterator[ChangeBatch]:
-        fit = self._fit(run)
+    def _cut(self, run: _Run, only_keys: bool) -> Iterator[ChangeBatch]:
+        fit = self._fit(run, only_keys)
         event_ends = np.array(run.ends, dtype=np.int64)
         transactions = np.array(run.transactions, dtype=np.int64)
         begin_bytes = 0
@@ -240,6 +258,22 @@ class Intake:
             start += self._met.add(0, slice_keys(whole.keys, start, stop))
             yield start
 
+    def _status_rows(self, run: _Run) -> Iterator[StatusRows]:
+        if run.first.kind != e.WRITE:
+            raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} come as something else than writes")
+        key = (run.map, run.first.before, run.first.after)
+        if self._status is None or self._status[0] != key:
+            types = [column.type for column in run.map.columns]
+            self._status = key, BodyReader(types, *present(run.first), wanted=frozenset((0, 1)))
+        for chunk in self._status[1].chunks(run.body, run.origin):
+            if not {0, 1} <= set(chunk.after):
+                raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} lack their first columns")
+            servers, epochs = chunk.after[0].to_pylist(), chunk.after[1].to_pylist()
+            rows = tuple(zip(servers, epochs, strict=True))
+            if any(not isinstance(value, int) for row in rows for value in row):
+                raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} hold what is no number")
+            yield StatusRows(run.server_id, rows, run.origin)
+
 
 def _named(fit: _Fit, columns: dict[int, object]) -> Columns:
     return {fit.names[position]: array for position, array in columns.items()}
@@ -251,17 +285,3 @@ def located(error: Rejected, origin: Origin) -> Rejected:
         return error
     evidence = {**error.evidence, "file": origin.file, "position": origin.position}
     return type(error)(f"{origin.shown}: {error.message}", **evidence)
-
-
-def _status_rows(run: _Run) -> Iterator[StatusRows]:
-    if run.first.kind != e.WRITE:
-        raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} come as something else than writes")
-    reader = BodyReader([column.type for column in run.map.columns], *present(run.first))
-    for chunk in reader.chunks(run.body, run.origin):
-        if not {0, 1} <= set(chunk.after):
-            raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} lack their first columns")
-        servers, epochs = chunk.after[0].to_pylist(), chunk.after[1].to_pylist()
-        rows = tuple(zip(servers, epochs, strict=True))
-        if any(not isinstance(value, int) for row in rows for value in row):
-            raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} hold what is no number")
-        yield StatusRows(run.server_id, rows, run.origin)

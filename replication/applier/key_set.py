@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.column_buffers import NO_WORDS
 from engine.columnar import EncodedKeys
-from engine.errors import InvariantBroken
+from engine.errors import InvariantBroken, TransactionTooLarge
 from engine.kernels.key_sets import add_keys, find_keys, rehash_keys
 from engine.layout.key_sets import KEY_SET_BROKEN, KEY_SET_STATE_WORDS, KS_HEAD_WORDS, KS_KEYS, KS_WORDS
 
@@ -50,9 +50,10 @@ def offsets_of(keys: EncodedKeys) -> Words:
 
 
 class KeySet:
-    """Keys with their tables. Memory grows with the keys in it: 8 bytes more than a key has, and its slots."""
+    """Keys with their tables. Memory grows with the keys in it, up to a limit: keys, 8 bytes for each, and slots."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory_limit_bytes: int = 1 << 40) -> None:
+        self._limit = memory_limit_bytes
         self._slots: Words = np.zeros(_SLOTS_MIN, dtype=np.int64)
         self._data: Words = np.zeros(_SLOTS_MIN, dtype=np.int64)
         self._state: Words = np.zeros(KEY_SET_STATE_WORDS, dtype=np.int64)
@@ -70,17 +71,28 @@ class KeySet:
 
     def _reserve(self, rows: int, words: int) -> None:
         needed = int(self._state[KS_WORDS]) + words + rows * KS_HEAD_WORDS
-        if needed > self._data.size:
-            grown = np.zeros(max(needed, 2 * self._data.size), dtype=np.int64)
+        size = self._data.size if needed <= self._data.size else max(needed, 2 * self._data.size)
+        slots = max(self._slots.size, 1 << ((self.count + rows) * 3 // 2).bit_length())
+        if 8 * (size + slots) > self._limit:
+            raise TransactionTooLarge(
+                f"{self.count} rows of an epoch transaction are in conflict or wait for others, and their keys pass the"
+                f" {self._limit} bytes they may take; nothing of it was applied, open the store with a larger"
+                " transaction_memory",
+                keys=self.count,
+            )
+        if size > self._data.size:
+            grown = np.zeros(size, dtype=np.int64)
             grown[: self._data.size] = self._data
             self._data = grown
-        slots = 1 << ((self.count + rows) * 3 // 2).bit_length()
         if slots > self._slots.size:
             self._slots = np.zeros(slots, dtype=np.int64)
             rehash_keys(self._slots, self._data, self._state)
 
     def add(self, table_id: int, keys: EncodedKeys, start: int = 0) -> int:
-        """Add keys from row `start` on, up to the first that is in it already: its row, or the number of rows."""
+        """Add keys from row `start` on, up to the first that is in it already: its row, or the number of rows.
+
+        Raises: TransactionTooLarge beyond the memory limit, and none is added.
+        """
         rows = keys.count - start
         words = int(keys.key_offsets[-1] - keys.key_offsets[start]) if keys.key_offsets.size else rows * keys.key_stride
         self._reserve(rows, words)

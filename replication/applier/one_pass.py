@@ -90,8 +90,8 @@ class OnePass:
         self.counters = counters
         self.epoch = epoch
         self.state = state
-        self.refreshed = KeySet()
-        self.held = HeldRows(txn, epoch.source_id)
+        self.refreshed = KeySet(epoch.memory_bytes // 4)
+        self.held = HeldRows(txn, epoch.source_id, epoch.memory_bytes // 4)
         self.statuses: list[tuple[int, int, int]] = []  # server id, epoch, id of the server named as logger
         self.has_conflict = False
         self.violations = 0
@@ -139,16 +139,18 @@ class OnePass:
             if batch.table.uniques and Failure.EXISTS not in decision.failures:
                 waiting |= codes == CODES[Failure.EXISTS]
                 codes[waiting] = APPLIED
-            wrong = unhandled(decision, codes) & ~rejected
-            if wrong.any():
-                raise self._unhandled(batch, int(np.argmax(wrong)), codes)
+            if codes.any():
+                wrong = unhandled(decision, codes) & ~rejected
+                if wrong.any():
+                    raise self._unhandled(batch, int(np.argmax(wrong)), codes)
         codes[rejected] = APPLIED
-        if decision is not None:
+        if decision is not None and codes.any():
             marking = rows_with(decision, codes, "marks") & ~rejected
             if stops_at_mark and marking[:-1].any():
                 raise _MarkedHere(int(np.argmax(marking)))
             self._mark(batch.transactions[marking])
-        self.held.hold(batch.take(np.flatnonzero(waiting)))
+        if waiting.any():
+            self.held.hold(batch.take(np.flatnonzero(waiting)))
         self._count(applied, decision, batch, codes, rejected)
         self.rows += batch.rows
         if rejected.any() or codes.any():
@@ -188,14 +190,14 @@ class OnePass:
         """Make a batch's changes; outcomes as of `engine.applied_rows`. Shape: (rows,)."""
         rows = batch.changes(with_values=operation is not Operation.DELETE and batch.kind is not Kind.READ)
         if operation is Operation.INSERT:
-            return applied_rows.apply_inserts(self.txn, batch.table, rows)
+            return applied_rows.apply_inserts(self.txn, batch.table, rows, batch.keys)
         if operation is Operation.UPSERT and batch.kind is Kind.READ:
             return self._touch_or_insert(batch)
         if operation is Operation.UPSERT:
-            return applied_rows.apply_upserts(self.txn, batch.table, rows, judge)
+            return applied_rows.apply_upserts(self.txn, batch.table, rows, judge, batch.keys)
         if operation is Operation.UPDATE:
-            return applied_rows.apply_updates(self.txn, batch.table, rows, judge)
-        return applied_rows.apply_deletes(self.txn, batch.table, rows, judge)
+            return applied_rows.apply_updates(self.txn, batch.table, rows, judge, batch.keys)
+        return applied_rows.apply_deletes(self.txn, batch.table, rows, judge, batch.keys)
 
     def _touch_or_insert(self, batch: ChangeBatch) -> Words:
         """A tracked read at a secondary: it sets nothing, but brings back a row that is gone here."""
@@ -220,9 +222,11 @@ class OnePass:
         if not transactions.size:
             return
         self.has_conflict = True
-        self.epoch.marked.append(np.unique(transactions))
+        ids = np.unique(transactions)
         if self.epoch.tracker is not None:
-            self.epoch.tracker.mark(self.epoch.marked[-1])
+            self.epoch.tracker.mark(ids)
+        elif not self.epoch.marked or not np.isin(ids, self.epoch.marked[-1]).all():
+            self.epoch.marked.append(ids)
 
     def _count(
         self, applied: AppliedTable, decision: Decision | None, batch: ChangeBatch, codes: Codes, rejected: Mask

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.batch_operations import read_keys, write_many
-from engine.columnar import encode_keys
 from engine.layout.arena import ENTRY_WORDS
+from engine.row_operations import read_entry, write
 from replication.applier.marks import tag_position
 from replication.applier.setups import rows_of
 from replication.system_tables import NDB_APPLY_STATUS
@@ -24,9 +23,19 @@ def applied_epochs(store: Store) -> dict[int, int]:
     return {row["server_id"]: row["epoch"] for row in rows_of(store.table(NDB_APPLY_STATUS))}
 
 
+def applied_epoch(store: Store, server_id: int) -> int:
+    """Epoch of one server, as committed; 0 without a row. Raises: NoSuchTable without the table."""
+    table = store.table(NDB_APPLY_STATUS)
+    entry = read_entry(None, table, server_id)
+    if entry is None:
+        return 0
+    place = table.format.layout.places[table.definition.position("epoch")]
+    return int(entry[ENTRY_WORDS:].view(np.uint64)[place.offset // 8])
+
+
 def _write(txn: Transaction, server_id: int, epoch: int, name: str, start: int, end: int) -> None:
     row = {"server_id": server_id, "epoch": epoch, "log_name": name, "start_pos": start, "end_pos": end}
-    write_many(txn, txn.store.table(NDB_APPLY_STATUS), [row])
+    write(txn, txn.store.table(NDB_APPLY_STATUS), row)
 
 
 def write_at(txn: Transaction, server_id: int, epoch: int) -> None:
@@ -52,7 +61,5 @@ def write_own_position(txn: Transaction, epoch: int, transaction: EpochTransacti
 
 def committed_in(store: Store, server_id: int) -> int:
     """The own epoch in which the row of a server was written last."""
-    table = store.table(NDB_APPLY_STATUS)
-    keys = encode_keys(table.format, {"server_id": np.array([server_id], dtype=np.uint32)})
-    entries, offsets, found = read_keys(table, keys, None, False)
-    return int(entries[int(offsets[0]) - ENTRY_WORDS + 1]) if found else 0
+    entry = read_entry(None, store.table(NDB_APPLY_STATUS), server_id)
+    return 0 if entry is None else int(entry[1])

@@ -102,6 +102,15 @@ class AppliedTables:
         made = self._known[table.table_id] = AppliedTable(table, setup, exceptions)
         return made
 
+    def before_columns(self, table: Table) -> frozenset[str] | None:
+        """Columns of images before that a change of the table is judged by, its key among them; None: its exceptions
+        table takes them all.
+        """
+        applied = self.of(table)
+        if applied.setup.exceptions is not None:
+            return None
+        return frozenset((*table.definition.primary_key, *([applied.column] if applied.column is not None else ())))
+
     def _definitions(self, name: str) -> dict[str, TableDefinition]:
         """Those of the tables that may be the exceptions table of a name."""
         found = (self._store.tables.get(name + suffix) for suffix in (EXCEPTIONS_SUFFIX, EXCEPTIONS_SUFFIX.lower()))

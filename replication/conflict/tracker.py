@@ -2,7 +2,7 @@
 
 A transaction depends on another if it wrote a row next after it; a mark goes forward along such edges, never backward.
 Nothing outlives the epoch: later epochs are caught by the refreshed rows. Work is done in batches by kernels over
-private memory; memory grows with the keys of the epoch, `memory_bytes` says how much, `memory_limit_bytes` bounds it.
+private memory; `memory_limit_bytes` bounds it, `memory_bytes` says how much it is.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from engine.layout.dependencies import (
     D_KEYS,
     D_MARKED,
     D_MAY_REPEAT,
+    D_PART,
+    D_PARTS,
     D_TRANSACTIONS,
     DEPENDENCY_BROKEN,
     DEPENDENCY_REPEATED,
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 WORD_BYTES = 8
 _SLOTS_MIN = 1 << 10
+TRACKED_ROWS = 512  # rows and words of keys taken over at once, room being reserved as if all were new
+TRACKED_WORDS = 1 << 10
+PARTS_MAX = 1 << 8
 
 
 def pack_keys(parts: Sequence[tuple[NDArray[np.uint8], Words]]) -> tuple[Words, Words]:
@@ -60,16 +65,36 @@ def pack_keys(parts: Sequence[tuple[NDArray[np.uint8], Words]]) -> tuple[Words, 
     return packed, np.concatenate([np.zeros(1, dtype=np.int64), starts[1:, 0], ends[-1:]]).astype(np.int64)
 
 
+def _grown_size(array: Words, words: int) -> int:
+    """Words an array has when it holds so many; doubled, so that what is copied never passes what there will be."""
+    return array.size if array.size >= words else max(words, 2 * array.size)
+
+
+def _grown(array: Words, words: int) -> Words:
+    if array.size == words:
+        return array
+    grown = np.zeros(words, dtype=np.int64)
+    grown[: array.size] = array
+    return grown
+
+
 def _slots_for(entries: int) -> int:
     """Slots of a hash table that is at most two thirds full."""
     return max(_SLOTS_MIN, 1 << (entries * 3 // 2).bit_length())
 
 
 class DependencyTracker:
-    """One epoch transaction. Transaction ids are signed words; -1, all ones, is the invalid id, which tells nothing."""
+    """One epoch transaction. Transaction ids are signed words; -1, all ones, is the invalid id, which tells nothing.
 
-    def __init__(self, memory_limit_bytes: int = 1 << 40) -> None:
-        self._limit = memory_limit_bytes
+    `memory_limit_bytes` is for all of it, half of it for keys. If they need more, half of them, by hash, is left out
+    from there on, and so on: for what was left out the epoch transaction is read again (`begin_part`). Transactions and
+    dependencies are kept from part to part; a dependency may be found again, and is one more then.
+    """
+
+    def __init__(self, memory_limit_bytes: int = 1 << 40, parts_max: int = PARTS_MAX) -> None:
+        self._parts_max = parts_max
+        self._left: list[tuple[int, int]] = []
+        self._half = memory_limit_bytes // 2
         self._state: Words = np.zeros(DEPENDENCY_STATE_WORDS, dtype=np.int64)
         self._names: Words = np.zeros(_SLOTS_MIN, dtype=np.int64)
         self._slots: Words = np.zeros(_SLOTS_MIN, dtype=np.int64)
@@ -77,6 +102,7 @@ class DependencyTracker:
         self._keys: Words = np.zeros(0, dtype=np.int64)
         self._edges: Words = np.zeros(0, dtype=np.int64)
         self._stack: Words = np.zeros(0, dtype=np.int64)
+        self._keys_before = 0
 
     @property
     def transactions(self) -> int:
@@ -91,7 +117,7 @@ class DependencyTracker:
     @property
     def keys(self) -> int:
         """Different keys seen."""
-        return int(self._state[D_KEYS])
+        return self._keys_before + int(self._state[D_KEYS])
 
     @property
     def edges(self) -> int:
@@ -100,59 +126,99 @@ class DependencyTracker:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory reserved."""
-        arrays = (self._names, self._slots, self._transactions, self._keys, self._edges, self._stack)
-        return sum(each.nbytes for each in arrays)
+        """Memory reserved; memory of the system is taken as it is used."""
+        graph = (self._names, self._transactions, self._edges, self._stack)
+        return sum(each.nbytes for each in (*graph, self._slots, self._keys))
 
-    def _grown(self, array: Words, words: int) -> Words:
-        if array.size >= words:
-            return array
-        grown = np.zeros(max(words, array.size * 5 // 4), dtype=np.int64)
-        grown[: array.size] = array
-        return grown
+    def begin_part(self) -> bool:
+        """Follow keys that were left out, in the next reading; False if none were, and every key was followed."""
+        if not self._left:
+            return False
+        self._keys_before = self.keys
+        self._state[[D_PART, D_PARTS]] = self._left.pop()
+        self._state[[D_KEYS, D_KEY_WORDS]] = 0
+        self._slots[:] = 0
+        return True
 
-    def _reserve(self, writes: int, key_words: int) -> None:
-        """Room for so many more writes, whatever they are."""
-        transactions = self.transactions + writes
-        keys = self.keys + writes
-        names, slots = _slots_for(transactions), _slots_for(keys)
-        needed = int(self._state[D_KEY_WORDS]) + writes * K_DATA + key_words
-        words = (
-            max(names, self._names.size)
-            + max(slots, self._slots.size)
-            + transactions * (TRANSACTION_WORDS + 1)
-            + needed
-            + (self.edges + writes) * EDGE_WORDS
-        )
-        if words * WORD_BYTES > self._limit:
+    def _split(self) -> None:
+        """Leave half of the keys of this part out."""
+        part, parts = int(self._state[D_PART]), max(1, int(self._state[D_PARTS]))
+        if 2 * parts > self._parts_max:
             raise TransactionTooLarge(
-                f"dependencies of the epoch's {keys} keys need {words * WORD_BYTES} bytes, more than {self._limit};"
-                " raise the limit",
-                keys=keys,
+                f"keys of an epoch transaction pass the {self._half} bytes they may take while dependencies are"
+                f" tracked in {parts} parts; nothing was applied, open the store with a larger transaction_memory",
+                keys=self.keys,
             )
-        self._transactions = self._grown(self._transactions, transactions * TRANSACTION_WORDS)
-        self._stack = self._grown(self._stack, transactions)
-        self._keys = self._grown(self._keys, needed)
-        self._edges = self._grown(self._edges, (self.edges + writes) * EDGE_WORDS)
-        if names > self._names.size or slots > self._slots.size:
-            self._names = np.zeros(max(names, self._names.size), dtype=np.int64)
-            self._slots = np.zeros(max(slots, self._slots.size), dtype=np.int64)
-            rehash_dependencies(self._names, self._transactions, self._slots, self._keys, self._state)
+        self._left.append((part + parts, 2 * parts))
+        self._state[D_PARTS] = 2 * parts
+        self._rehash(self._names.size, self._slots.size)
+
+    def _reserve_graph(self, writes: int) -> None:
+        """Room for so many more transactions and dependencies."""
+        transactions = self.transactions + writes
+        names = max(_slots_for(transactions), self._names.size)
+        sizes = [
+            _grown_size(self._transactions, transactions * TRANSACTION_WORDS),
+            _grown_size(self._stack, transactions),
+            _grown_size(self._edges, (self.edges + writes) * EDGE_WORDS),
+        ]
+        if (names + sum(sizes)) * WORD_BYTES > self._half:
+            raise TransactionTooLarge(
+                f"an epoch transaction of {self.transactions} transactions with {self.edges} dependencies, which a"
+                f" transactional conflict function must know all, passes the {self._half} bytes they may take;"
+                " nothing of it was applied, open the store with a larger transaction_memory",
+                transactions=self.transactions,
+            )
+        self._transactions = _grown(self._transactions, sizes[0])
+        self._stack = _grown(self._stack, sizes[1])
+        self._edges = _grown(self._edges, sizes[2])
+        if names > self._names.size:
+            self._rehash(names, self._slots.size)
+
+    def _reserve_keys(self, writes: int, key_words: int) -> None:
+        """Room for so many more keys."""
+        while True:
+            slots = max(_slots_for(int(self._state[D_KEYS]) + writes), self._slots.size)
+            size = _grown_size(self._keys, int(self._state[D_KEY_WORDS]) + writes * K_DATA + key_words)
+            if (slots + size) * WORD_BYTES <= self._half:
+                break
+            self._split()
+        self._keys = _grown(self._keys, size)
+        if slots > self._slots.size:
+            self._rehash(self._names.size, slots)
+
+    def _rehash(self, names: int, slots: int) -> None:
+        self._names = np.zeros(names, dtype=np.int64)
+        self._slots = np.zeros(slots, dtype=np.int64)
+        rehash_dependencies(self._names, self._transactions, self._slots, self._keys, self._state)
 
     def track(self, ids: Words, tables: Words, keys: Words, offsets: Words, is_passed_on: bool = False) -> None:
         """Take over writes in the order of events; keys as `pack_keys` gives them.
 
         is_passed_on: the source had them from other servers; what it applied in one transaction may have a change of a
         row for each of them. Raises: PeerError if another transaction writes a key twice (an epoch's events hold one
-        change of a row for each transaction), TransactionTooLarge beyond the memory limit.
+        change of a row for each transaction), TransactionTooLarge beyond the memory limit; the tracker is of no use
+        then.
         """
-        self._reserve(len(ids), int(offsets[-1]) if len(ids) else 0)
         self._state[D_MAY_REPEAT] = is_passed_on
+        start = 0
+        while start < len(ids):
+            stop = min(start + TRACKED_ROWS, len(ids))
+            if stop - start > 1 and offsets.size > stop:
+                most = int(np.searchsorted(offsets, offsets[start] + TRACKED_WORDS, "right")) - 1
+                stop = min(max(most, start + 1), stop)
+            self._track(ids, tables, keys, offsets, start, stop)
+            start = stop
+
+    def _track(self, ids: Words, tables: Words, keys: Words, offsets: Words, start: int, stop: int) -> None:
+        some = offsets[start : stop + 1]
+        self._reserve_graph(stop - start)
+        self._reserve_keys(stop - start, max(0, int(some[-1] - some[0])))
         taken = track_keys(
-            ids,
-            tables,
+            ids[start:stop],
+            tables[start:stop],
             keys,
-            offsets,
+            some,
             self._names,
             self._transactions,
             self._slots,
@@ -164,7 +230,7 @@ class DependencyTracker:
         if taken == DEPENDENCY_BROKEN:
             raise InvariantBroken("keys given to the dependency tracker lie outside of their data; report this")
         if taken < 0:
-            row = DEPENDENCY_REPEATED - taken
+            row = start + DEPENDENCY_REPEATED - taken
             raise PeerError(
                 f"transaction {int(ids[row]):#x} changes a row of table {int(tables[row])} twice in one epoch; the"
                 " applier stops, the source's binlog is wrong",
@@ -173,7 +239,7 @@ class DependencyTracker:
 
     def mark(self, ids: Words) -> int:
         """Mark transactions, and what depends on them; returns how many were not marked before."""
-        self._reserve(len(ids), 0)
+        self._reserve_graph(len(ids))
         return int(mark_transactions(ids, self._names, self._transactions, self._edges, self._state, self._stack))
 
     def is_marked(self, ids: Words) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.columnar import EncodedKeys
-from engine.errors import InvariantBroken
+from engine.errors import InvariantBroken, TransactionTooLarge
 from engine.kernels.key_sets import add_keys, find_keys, rehash_keys
 from engine.layout.key_sets import KEY_SET_BROKEN
 from replication.applier.key_set import KeySet, offsets_of, slice_keys, take_keys
@@ -57,6 +57,15 @@ def test_many_keys_grow_the_set_and_are_found_again() -> None:
     assert keys.add(1, many) == 20_000
     assert keys.holds(1, many).all() and not keys.holds(2, many).any()
     assert keys.add(1, many) == 0
+
+
+def test_keys_beyond_the_memory_limit_are_refused_and_none_is_added() -> None:
+    keys = KeySet(1 << 16)
+    few = encoded([(number, -number) for number in range(500)], 2)
+    assert keys.add(1, few) == 500
+    with pytest.raises(TransactionTooLarge, match="500 rows"):
+        keys.add(2, encoded([(number, -number) for number in range(20_000)], 2))
+    assert keys.count == 500 and keys.holds(1, few).all() and not keys.holds(2, few).any()
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0, 1, 3]))

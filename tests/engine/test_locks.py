@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from engine.layout.arena import X_OPS
 from tests.engine.stage import LONG_MS, NAME, Stage
 from tests.store.trouble import promises
 
@@ -256,3 +257,44 @@ def test_shared_lock_upgraded_inside_an_undone_savepoint_is_still_held(impatient
     assert reader.read(1, "shared").value == 0
     reader.commit()
     impatient.actor().change(1, 9)
+
+
+def test_lock_becomes_the_change_that_follows_it_without_another_operation(stage: Stage) -> None:
+    """An operation takes 64 bytes of data memory until the end: an applied epoch had two of them for each row."""
+    with stage.db.transaction() as txn:
+        assert txn.get(NAME, 1, lock="exclusive") is not None and txn.get(NAME, 2, lock="exclusive") is not None
+        txn.update(NAME, 1, {"value": 7})
+        txn.delete(NAME, 2)
+        assert int(txn.mem[txn.desc + X_OPS]) == 2
+        txn.update(NAME, 1, {"value": 8})
+        assert int(txn.mem[txn.desc + X_OPS]) == 3
+        with pytest.raises(ZeroDivisionError), txn.savepoint():
+            txn.update(NAME, 1, {"value": 9})
+            raise ZeroDivisionError
+        assert txn.get(NAME, 1).value == 8
+    assert stage.table[1].value == 8 and stage.table.get(2) is None
+    assert stage.db.check()["problems"] == []
+
+
+def test_lock_taken_before_a_savepoint_outlives_the_change_undone_with_it(impatient: Stage) -> None:
+    first = impatient.actor()
+    first.read(1, "exclusive")
+
+    def block(txn: Any) -> None:
+        with pytest.raises(ZeroDivisionError), txn.savepoint():
+            txn.get(NAME, 2, lock="exclusive")
+            txn.update(NAME, 1, {"value": 2})
+            txn.update(NAME, 2, {"value": 2})
+            raise ZeroDivisionError
+        assert int(txn.mem[txn.desc + X_OPS]) == 1 and txn.get(NAME, 1).value == 0
+
+    first.do(block)
+    with pytest.raises(tm.LockTimeout):
+        impatient.actor().change(1, 9)
+    other = impatient.actor()
+    other.change(2, 7)
+    other.commit()
+    first.change(1, 3)
+    first.commit()
+    assert [impatient.table[key].value for key in (1, 2)] == [3, 7]
+    assert impatient.db.check()["problems"] == []

@@ -94,12 +94,55 @@ def test_second_write_of_a_transaction_on_a_key_is_refused_but_of_the_invalid_id
     assert caught.value.row == 2
 
 
-def test_memory_limit_refuses_before_anything_is_tracked() -> None:
-    tracker = DependencyTracker(memory_limit_bytes=1 << 16)
-    with pytest.raises(TransactionTooLarge):
-        track(tracker, [(number, 1, (bytes(8),)) for number in range(5_000)])
-    assert tracker.transactions == 0
-    assert tracker.memory_bytes <= 1 << 16
+@pytest.mark.parametrize("seed", range(5))
+def test_keys_followed_in_parts_leave_what_following_all_at_once_leaves(seed: int) -> None:
+    r = random.Random(seed)
+    twin = naive.Tracker()
+    writes: list[tuple[int, int, tuple[bytes, ...]]] = []
+    for _ in range(r.randint(9_000, 15_000)):
+        id_, table, key = r.randint(1, 200), r.randint(1, 2), (r.randint(0, 20_000).to_bytes(8, "big"),)
+        if twin.owner.get((table, key)) != id_:
+            assert twin.track(id_, table, key)
+            writes.append((id_, table, key))
+    tracker = DependencyTracker(1 << 19)
+    readings = 1
+    track(tracker, writes)
+    while tracker.begin_part():
+        track(tracker, writes)
+        readings += 1
+    assert readings > 1 and tracker.memory_bytes <= 1 << 19
+    assert (tracker.transactions, tracker.keys) == (len(twin.seen), len(twin.owner))
+    guilty = r.choice(twin.seen)
+    assert tracker.mark(words([guilty])) == twin.mark(guilty)
+    assert tracker.is_marked(words(twin.seen)).tolist() == [each in twin.marked for each in twin.seen]
+
+
+def test_many_transactions_pass_the_memory_limit_whatever_the_parts() -> None:
+    tracker = DependencyTracker(1 << 18)
+    with pytest.raises(TransactionTooLarge, match="transactions with"):
+        track(tracker, [(number, 1, (number.to_bytes(8, "big"),)) for number in range(5_000)])
+    assert tracker.memory_bytes <= 1 << 18
+
+
+def test_keys_that_differ_in_their_highest_bytes_are_spread_over_the_parts() -> None:
+    """Hashes told nothing of the last bytes of a key in the bits that were looked at: all keys were of one part, and
+    all in one place of the hash table.
+    """
+    tracker = DependencyTracker(1 << 18)
+    writes = [(number % 5, 1, (number.to_bytes(8, "big"),)) for number in range(20_000)]
+    readings = 1
+    track(tracker, writes)
+    while tracker.begin_part():
+        track(tracker, writes)
+        readings += 1
+    assert (tracker.keys, tracker.transactions) == (20_000, 5)
+    assert tracker.memory_bytes <= 1 << 18 and readings <= 32
+
+
+def test_parts_are_no_more_than_allowed() -> None:
+    tracker = DependencyTracker(1 << 18, parts_max=4)
+    with pytest.raises(TransactionTooLarge, match="in 4 parts"):
+        track(tracker, [(number % 5, 1, (number.to_bytes(8, "big"),)) for number in range(20_000)])
 
 
 def test_many_keys_in_many_batches_keep_their_owners_through_growth() -> None:

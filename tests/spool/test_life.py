@@ -12,6 +12,7 @@ import tidemark as tm
 from engine.batch_operations import scan
 from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import MemoryFiles
+from engine.layout.arena import X_USED
 from engine.spool_files import FOLDER, spool_name, txid_of
 from recovery.listing import StoreListing
 from tests.spool.support import NAME, found, insert_spooled, low_store, open_low, rows, spool_names
@@ -284,3 +285,26 @@ def test_failed_call_before_the_commit_is_in_the_log_leaves_nothing_of_it(
         assert not plan.fired
         break
     assert seen > 0
+
+
+def test_rollback_to_a_savepoint_gives_the_memory_behind_it_back() -> None:
+    """The buffer kept the length it had, so what was made afterwards stayed in memory instead of going to the file: a
+    replica that applied an epoch a second time had all its records in memory.
+    """
+    db = low_store()
+    with db.transaction() as txn:
+        txn.insert(NAME, (-1, "before", 0.0, None))
+        for _ in range(3):
+            with pytest.raises(KeyError), txn.savepoint():
+                txn.insert_many(NAME, rows())
+                raise KeyError
+            spool = txn.spool
+            assert spool is not None
+            used = int(txn.mem[txn.desc + X_USED])
+            memory_words = db._store.transaction_words
+            assert txn.buf.size - used <= memory_words // 2
+            behind = spool.words[txn.buf.size + 512 : 900 * 40]  # whole pages of the system
+            assert behind.size and not behind.any()
+        txn.insert_many(NAME, rows())
+        assert int(txn.mem[txn.desc + X_USED]) - spool.head <= memory_words
+    assert len(found(db)) == 901
