@@ -111,10 +111,12 @@ class _Splitter:
     def flush(self) -> None:
         """Write what has been collected: a section for each fragment."""
         state, count = self._state, int(self._state[R_COUNT])
+        if not count:
+            return
         places = self._places[: 2 * count].reshape(-1, 2)
         order = np.argsort(places[:, 0], kind="stable")
         keys, offsets = places[order, 0], np.ascontiguousarray(places[order, 1])
-        starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))) if count else np.zeros(0, np.int64)
+        starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
         for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), count], strict=True):
             key = int(keys[start])
             self._write(key & TABLE_MASK, key >> FRAGMENT_SHIFT, offsets, start, stop)

@@ -6,12 +6,14 @@ task is given to another one, `ATTEMPTS` times in all.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine import errors
@@ -35,6 +37,7 @@ class Workers:
         self._count = count
         self.advance: Callable[[int], None] | None = None  # called with rows as they are done
         self._processes: dict[int, subprocess.Popen[str]] = {}
+        self._threads: list[threading.Thread] = []
         self._guard = threading.Lock()
         self._is_closed = False
         self.died = 0
@@ -59,11 +62,11 @@ class Workers:
             self._processes.clear()
         for process in ended:
             process.kill()
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
         for process in ended:
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            _reap(process)
 
     def __call__(self, tasks: list[RestoreTask]) -> Iterator[TaskReport]:
         """The report of each task, as they come. Raises: what a task raises; MemoryExhausted if its process dies each
@@ -76,9 +79,10 @@ class Workers:
                 raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
             waiting.put((1, task.to_json()))
         for number in range(min(self._count, len(tasks))):
-            threading.Thread(
-                target=self._work, args=(number, waiting, told), name=f"restore-{number}", daemon=True
-            ).start()
+            work = partial(self._work, number, waiting, told)
+            thread = threading.Thread(target=work, name=f"restore-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
         left = len(tasks)
         while left:
             got = told.get()
@@ -109,7 +113,7 @@ class Workers:
                     return
                 self._processes.pop(number, None)
                 self.died += 1
-            code = process.wait()
+            code = _reap(process)
             if attempt == ATTEMPTS:
                 told.put(
                     MemoryExhausted(
@@ -156,6 +160,17 @@ class Workers:
         except (OSError, ValueError):  # its pipe broke, or was closed under us
             return False
         return False
+
+
+def _reap(process: subprocess.Popen[str]) -> int:
+    """The exit code of a process that has ended, its pipes closed."""
+    process.kill()  # it may have closed its output and not ended
+    code = process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # what was not written any more
+                pipe.close()
+    return code
 
 
 def _error_of(name: str, message: str, evidence: dict[str, Any]) -> Error:
