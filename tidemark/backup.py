@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Unpack
@@ -26,6 +26,7 @@ from tidemark.database import check_store
 from tidemark.session import Transaction
 
 if TYPE_CHECKING:
+    from engine.clock import Clock
     from engine.file_protocol import Files
     from engine.options import Options
     from engine.store import Store
@@ -166,6 +167,7 @@ def drill(
     scratch: str | os.PathLike[str],
     until: int | datetime | None = None,
     *,
+    processes: int = 1,
     progress: Progress | None = None,
     **options: Unpack[OpenKeywords],
 ) -> dict[str, Any]:
@@ -174,7 +176,7 @@ def drill(
 
     Raises: as `restore`.
     """
-    restored = restore(place, scratch, until, progress=progress, **options)
+    restored = restore(place, scratch, until, processes=processes, progress=progress, **options)
     checked = check_store(scratch, progress, **options)
     if checked["is_sound"]:
         files = PosixFiles(scratch)
@@ -183,6 +185,33 @@ def drill(
         finally:
             files.close_all()
     return {"restored": restored, "checked": checked, "is_sound": checked["is_sound"]}
+
+
+def drills(
+    place: Place,
+    scratch: str | os.PathLike[str],
+    every_seconds: float,
+    until: int | datetime | None = None,
+    *,
+    clock: Clock | None = None,
+    processes: int = 1,
+    **options: Unpack[OpenKeywords],
+) -> Iterator[dict[str, Any]]:
+    """The report of a `drill` now, and of another one at each multiple of so many seconds from the start; one that
+    takes longer than that leaves out what it has missed. It ends behind the first that is not sound, whose files stay.
+
+    Raises: as `drill`; what it raises ends the schedule.
+    """
+    time = SystemClock() if clock is None else clock
+    due = time.monotonic()
+    while True:
+        report = drill(place, scratch, until, processes=processes, **options)
+        yield report
+        if not report["is_sound"]:
+            return
+        now = time.monotonic()
+        due += every_seconds * (int((now - due) // every_seconds) + 1)
+        time.sleep(due - now)
 
 
 def _position_writer(server_id: int, epoch: int) -> Callable[[Store], None]:

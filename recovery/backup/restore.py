@@ -158,6 +158,9 @@ class How:
     parallel: int = 1
 
 
+ALONE = How()
+
+
 class Restore:
     """Carries out one plan."""
 
@@ -168,7 +171,7 @@ class Restore:
         files: Files,
         options: Options,
         clock: Clock,
-        how: How = How(),
+        how: How = ALONE,
         progress: Progress | None = None,
     ) -> None:
         """place: of the backups; files: of the directory the store is to be in, which nobody may use."""

@@ -35,13 +35,13 @@ def archived(db: Any, place: Any) -> Archive:
 
 
 def restored(
-    place: Any, until: int | None = None, number: int | None = None, how: How = How(), **options: Any
+    place: Any, until: int | None = None, number: int | None = None, how: How | None = None, **options: Any
 ) -> MemoryFiles:
     """The files of a store restored, nobody having it open."""
     files = MemoryFiles()
     merged = Options.from_keywords({**SMALL, **options})
     plan = make_plan(place, Until(epoch=until), number)
-    Restore(place, plan, files, merged, ManualClock(), how).run()
+    Restore(place, plan, files, merged, ManualClock(), how or How()).run()
     return MemoryFiles.from_snapshot(files.snapshot())
 
 

@@ -14,7 +14,7 @@ from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
 from engine.options import Options
 from recovery.backup.manifest import find_backups
-from recovery.backup.plan import Until, make_plan
+from recovery.backup.plan import make_plan
 from recovery.backup.restore import Restore
 from recovery.backup.verify import verify
 from tests.backup.support import SMALL, Tables, archived, content, content_of, restored, take

@@ -25,8 +25,8 @@ from tidemark.backup import plan, restore, verify
 
 ROOM: dict[str, Any] = {
     "data_memory": "64 MiB",
-    "redo_log": "64 MiB",
-    "undo_log": "64 MiB",
+    "redo_log": "16 MiB",
+    "undo_log": "16 MiB",
     "page_buffer": "1 MiB",
 }
 SHAPES = {
@@ -270,7 +270,7 @@ def test_two_rows_of_one_key_in_the_log_are_found_by_the_verification(
 
 
 def test_tasks_planned_are_those_carried_out(tmp_path: Path) -> None:
-    with tm.open(tmp_path / "store", background=False) as db:
+    with tm.open(tmp_path / "store", background=False, **ROOM) as db:
         db.create_table("test.a", [tm.Column("id", tm.Int64)], "id", tm.HashPartition(4))
         disk = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64, storage="disk")]
         db.create_table("test.d", disk, "id", tm.HashPartition(1))
@@ -287,12 +287,14 @@ def test_tasks_planned_are_those_carried_out(tmp_path: Path) -> None:
     assert sorted(planned["tasks"][2]["of"]) == [f"test.a/{number}" for number in range(4)]
     assert sum(each["rows"] for each in planned["tasks"]) == 1_000
     tasks: list[tuple[int, int, str]] = []
-    report = restore(tmp_path / "place", tmp_path / "copy", processes=1, progress=lambda *said: tasks.append(said))
+    report = restore(
+        tmp_path / "place", tmp_path / "copy", processes=1, progress=lambda *said: tasks.append(said), **ROOM
+    )
     assert report["tasks"] == 2 and report["groups"] > 0 and tasks[-1][0] == 1_000
-    with tm.open(tmp_path / "copy", background=False) as copy:
+    with tm.open(tmp_path / "copy", background=False, **ROOM) as copy:
         assert content(copy) == want and copy.check()["problems"] == []
     with pytest.raises(tm.Rejected, match="processes"):
-        restore(tmp_path / "place", tmp_path / "other", processes=0)
+        restore(tmp_path / "place", tmp_path / "other", processes=0, **ROOM)
     assert verify(tmp_path / "place")["is_sound"]
 
 
