@@ -19,6 +19,7 @@ from recovery.backup.retention import prune as prune_files
 from recovery.backup.storage import at_place
 from recovery.backup.verify import verify as verify_files
 from recovery.backup.workers import Workers
+from recovery.system_restart.load import PARTS
 from replication.binlog.index_table import made_table
 from replication.settings.options import OpenKeywords, divided
 from replication.system_tables import NDB_APPLY_STATUS, NDB_BINLOG_INDEX
@@ -89,9 +90,9 @@ def restore(
     until: the state at the end of this epoch, or as it was at a time; None for the latest there is. number: the backup
     to begin from, None for the newest that serves. apply_status: write the row of `mysql.ndb_apply_status` that lets a
     replica go on behind the epoch; the store that was backed up must have had a server id. verify: bring the store back
-    in memory as an opening does and count. processes: how many work on fragments and archived log side by side; more
-    than one needs a place that is a path or a URI. options: as of `open`; sizes of the logs are those of the new store.
-    Returns a report with `epoch` and `server_id`.
+    in memory as an opening does and count. processes: how many work on fragments and archived log side by side; 1 is
+    this one, by two threads; more need a place that is a path or a URI. options: as of `open`; sizes of the logs are
+    those of the new store. Returns a report with `epoch` and `server_id`.
 
     Durable on return: the store; open it as any other. Raises: Rejected if the directory is not empty, FileMissing,
     BackupDamaged, ForeignFile, ValueOutOfRange, MemoryExhausted, StorageFull.
@@ -109,6 +110,7 @@ def restore(
             empty=frozenset([NDB_BINLOG_INDEX]),  # its files are those of the other store
             native=frozenset([NDB_APPLY_STATUS] if apply_status else []),
             finish=finish,
+            parallel=PARTS,
         )
         try:
             if processes == 1:

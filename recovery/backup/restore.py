@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import gc
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +146,7 @@ class How:
     """How a restore is carried out, apart from what it restores.
 
     empty: tables that are made without rows. native: tables that `finish` writes to. finish: called with the store when
-    the rows of those are there. runner: carries out the tasks; None: the process that restores, one after the other.
+    the rows of those are there. runner: carries out the tasks; None: threads of the process that restores.
     where: place of the backups and directory of the new store as others find them. parallel: how many tasks may be
     under way at a time.
     """
@@ -182,6 +184,7 @@ class Restore:
         self._clock = clock
         self._how = how
         self._progress = progress
+        self._progress_turn = threading.Lock()
         self._rows_done = 0
         self._undo_bytes = 0  # of the UNDO log when it was last emptied
         self._lcp: _AdoptingCheckpoint | None = None
@@ -309,14 +312,27 @@ class Restore:
         return [found[task.number] for task in tasks]
 
     def _alone(self, tasks: list[RestoreTask]) -> Iterator[TaskReport]:
-        for task in tasks:
-            yield run_task(task, self._place, self._files, self._clock, self.advance)
+        """By threads of this process, if several tasks may be under way: nearly all of a task is without the GIL."""
+
+        def run(task: RestoreTask) -> TaskReport:
+            return run_task(task, self._place, self._files, self._clock, self.advance)
+
+        if self._how.parallel == 1:
+            yield from map(run, tasks)
+            return
+        pool = ThreadPoolExecutor(self._how.parallel, "restore")
+        try:
+            for future in as_completed([pool.submit(run, task) for task in tasks]):
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def advance(self, rows: int) -> None:
-        """Tell the progress of so many rows; for runners that know of it before there is a report."""
-        self._rows_done += rows
-        if self._progress is not None and rows:
-            self._progress(self._rows_done, self._plan.manifest.rows, "rows")
+        """Tell the progress of so many rows; for runners that know of it before there is a report. Any thread may."""
+        with self._progress_turn:
+            self._rows_done += rows
+            if self._progress is not None and rows:
+                self._progress(self._rows_done, self._plan.manifest.rows, "rows")
 
     def _split(self, identity: tuple[bytes, int], report: RestoreReport) -> Sections:
         """Tell the archived log apart by fragment and apply its schema records: tables are then what they are to be."""
