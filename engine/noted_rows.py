@@ -18,7 +18,7 @@ from engine.errors import InvariantBroken
 from engine.kernels.before_images import note_rows
 from engine.kernels.begin import tag_transaction
 from engine.layout.arena import AUTHOR_SHIFT, OK, X_ROW
-from engine.layout.redo import ANY_VALUE_READ, FLAG_DISK_KEPT, KIND_READ, KIND_REFRESH
+from engine.layout.redo import ANY_VALUE_READ, FLAG_DISK_KEPT, KIND_REFRESH
 from engine.row_operations import check_table, settle
 from engine.types import Enum
 
@@ -63,11 +63,6 @@ def track_reads(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:
     finally:
         if not txn.is_ended:
             tag(txn, 0, 0)
-
-
-def note_reads(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:
-    """Let reads of rows this transaction has locked travel (`log_exclusive_reads`)."""
-    again_if_altered(txn, table, _note, keys, KIND_READ)
 
 
 def _note(txn: Transaction, table: Table, keys: pa.RecordBatch, kind: int) -> None:

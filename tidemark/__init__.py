@@ -114,7 +114,6 @@ from engine.types import (
     UInt64,
 )
 from engine.types_text import Binary, Char, VarBinary, VarChar
-from tidemark.backup import restore
 from tidemark.database import Database
 from tidemark.handles import TableHandle
 from tidemark.opening import open_or_attach as open
@@ -124,14 +123,17 @@ from tidemark.session import Transaction
 from tidemark.snapshot import Snapshot, SnapshotTable
 
 if TYPE_CHECKING:
+    from tidemark.backup import restore
     from tidemark.channel import Applied, Channel
     from tidemark.serving import Serving, serve
 
-# What replicates is imported when it is first named: most programs never do, and it takes as long as all the rest.
+# What replicates or restores is imported when it is first named: most programs never do, and it takes as long as all
+# the rest.
 _LATER = {
     "Applied": "tidemark.channel",
     "Channel": "tidemark.channel",
     "Serving": "tidemark.serving",
+    "restore": "tidemark.backup",
     "serve": "tidemark.serving",
 }
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine.log.follower import FollowPoint, LogFollower
-from replication.binlog.attached import AttachedBinlog, leave_mark
+from replication.binlog.mark import leave_mark
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
     from recovery.system_restart.restart import Opened
+    from replication.binlog.attached import AttachedBinlog
 
 
 def attach(files: Files, opened: Opened, values: Mapping[str, Any]) -> AttachedBinlog | None:
@@ -22,6 +23,8 @@ def attach(files: Files, opened: Opened, values: Mapping[str, Any]) -> AttachedB
     if values["log_bin"] is None:
         leave_mark(files)
         return None
+    from replication.binlog.attached import AttachedBinlog  # most stores have none, and it is a tenth of the start
+
     point, epoch, newest_epoch = FollowPoint(), 0, opened.sysfile.closed_epoch
     if opened.controls:
         newest = opened.controls[0]

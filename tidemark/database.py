@@ -31,7 +31,7 @@ from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint, Progress
 from recovery.sysfile import NAMES, Sysfile
 from recovery.system_restart.restart import Restart
-from replication.binlog.attached import AttachedBinlog, leave_mark
+from replication.binlog.mark import leave_mark
 from replication.settings.options import OpenKeywords, divided, settings
 from replication.status_report import ReplicationStatus
 from tidemark.background import Clockwork
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
     from recovery.backup.archiver import Archiver
+    from replication.binlog.attached import AttachedBinlog
     from replication.check import Peer
     from replication.endpoint import Endpoint
     from replication.settings.match import ReplicationRow

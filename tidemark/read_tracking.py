@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from engine.noted_rows import track_reads
 from engine.types import Enum
-from tidemark.scans import ByIndex, Scan
-from tidemark.session import Lock, Progress, Transaction, Where, check_lock
+from tidemark.scans import Scan
+from tidemark.session import Lock, Transaction
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,28 +51,8 @@ class TrackingTransaction(Transaction):
             track_reads(self, self._table(table), found.select(list(key_names)))
         return found if columns is None else found.select(list(columns))
 
-    def scan(
-        self,
-        table: str,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        lock: Lock = None,
-        partitions: Sequence[str] | None = None,
-        where: Where = None,
-        *,
-        index: str | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        prefix: Any = None,
-        reverse: bool = False,
-        progress: Progress | None = None,
-    ) -> Scan:
-        """As `Transaction.scan`."""
-        check_lock(lock)
-        self.check()
-        by = ByIndex(index, lower, upper, prefix, reverse)
-        kind = _TrackedScan if lock == "exclusive" else Scan
-        return kind(self._table(table), self, columns, limit, lock, partitions, where, by, progress)
+    def _scan_class(self, lock: Lock) -> type[Scan]:
+        return _TrackedScan if lock == "exclusive" else Scan
 
 
 class _TrackedScan(Scan):

@@ -45,6 +45,10 @@ class Transaction(EngineTransaction):
     def _table(self, name: str) -> Table:
         return self.store.table(name)
 
+    def _scan_class(self, lock: Lock) -> type[Scan]:
+        """What reads for `scan`: transactions that do more with rows they lock have a class of their own."""
+        return Scan
+
     def insert(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
         """Insert one row. Raises: DuplicateKey, TypeMismatch, ValueOutOfRange, NotNullViolation, NoSuchColumn."""
         row_operations.insert(self, self._table(table), row)
@@ -189,4 +193,5 @@ class Transaction(EngineTransaction):
         check_lock(lock)
         self.check()
         by = ByIndex(index, lower, upper, prefix, reverse)
-        return Scan(self._table(table), self, columns, limit, lock, partitions, where, by, progress)
+        kind = self._scan_class(lock)
+        return kind(self._table(table), self, columns, limit, lock, partitions, where, by, progress)

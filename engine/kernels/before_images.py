@@ -182,8 +182,8 @@ def put_chunks(mem, txn, buf, fragment, rowid, link, stamp, at, stop):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)")
 def note_rows(mem, fragment, txn, buf, images, offsets, start, stop, kind, flags):
-    """Append a record that changes no row for each of the images [start, stop), `offsets` has one more: KIND_REFRESH,
-    KIND_READ. OK, or ST_SPACE; X_ROW is the next row.
+    """Append a record that changes no row for each of the images [start, stop), `offsets` has one more: KIND_REFRESH.
+    OK, or ST_SPACE; X_ROW is the next row.
     """
     for i in range(start, stop):
         mem[txn + X_ROW] = i

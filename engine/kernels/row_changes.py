@@ -26,7 +26,6 @@ from engine.layout.redo import (
     KIND_INSERT,
     KIND_MASK,
     KIND_NOOP,
-    KIND_READ,
     KIND_REFRESH,
     KIND_SCHEMA,
     KIND_TRANSACTION,
@@ -127,7 +126,6 @@ def is_listed(kind):
         or kind == KIND_DELETE
         or kind == KIND_NOOP
         or kind == KIND_REFRESH
-        or kind == KIND_READ
         or kind == KIND_SCHEMA
     )
 
@@ -230,7 +228,7 @@ def take_record(words, records, source, shape, out, first):
             at += size
             if is_old:
                 out[to + RW_AFTER_VAR] = PART_EMPTY
-        elif kind == KIND_REFRESH or kind == KIND_READ:
+        elif kind == KIND_REFRESH:
             if take_image(words, at, stop, has_var, False, shape, out, to + RW_BEFORE) < 0:
                 return ST_INVARIANT
             if is_old:
@@ -288,10 +286,7 @@ def join_rows(rows, order, kept):
 @helper
 def is_same_row(rows, first, other):
     """Whether two changes are of one transaction and row; what changes no row is never joined."""
-    kind = rows[first + RW_KIND]
-    if kind == KIND_READ or kind == KIND_REFRESH or rows[other + RW_KIND] == KIND_READ:
-        return False
-    if rows[other + RW_KIND] == KIND_REFRESH:
+    if rows[first + RW_KIND] == KIND_REFRESH or rows[other + RW_KIND] == KIND_REFRESH:
         return False
     return rows[first + RW_TXID] == rows[other + RW_TXID] and rows[first + RW_PLACE] == rows[other + RW_PLACE]
 

@@ -17,7 +17,7 @@ KIND_INSERT = 2  # `count` row images at consecutive slots of one page
 KIND_UPDATE = 3  # one after-image
 KIND_DELETE = 4
 KIND_REFRESH = 5  # row touched without change, for replication
-KIND_READ = 6  # tracked exclusive read, for replication
+# 6 is not used again: it was a tracked read, which is an UPDATE that changes nothing now
 KIND_SCHEMA = 7  # byte length, then JSON of a schema change, zero-padded to words
 KIND_FILES = 8  # commit by reference: names sealed files
 KIND_NOOP = 9  # an operation the same transaction has taken back

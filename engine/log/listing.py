@@ -31,7 +31,6 @@ from engine.layout.redo import (
     KIND_INSERT,
     KIND_MASK,
     KIND_NOOP,
-    KIND_READ,
     KIND_REFRESH,
     KIND_SCHEMA,
     KIND_TRANSACTION,
@@ -64,13 +63,12 @@ NAMES = {
     KIND_UPDATE: "update",
     KIND_DELETE: "delete",
     KIND_REFRESH: "refresh",
-    KIND_READ: "read",
     KIND_SCHEMA: "schema",
     KIND_FILES: "files",
     KIND_NOOP: "noop",
     KIND_BEFORE: "before",
 }
-WITH_IMAGES = (KIND_INSERT, KIND_UPDATE, KIND_BEFORE, KIND_REFRESH, KIND_READ)
+WITH_IMAGES = (KIND_INSERT, KIND_UPDATE, KIND_BEFORE, KIND_REFRESH)
 
 
 class Dictionary:
@@ -213,7 +211,7 @@ def _operation(group: GroupRead, at: int, size: int, dictionary: Dictionary) -> 
             raise _impossible(group, at)
         values = decode_image(row_format, words, image, has_var, has_disk)
         key = key_of(row_format, values)
-        if kind in (KIND_REFRESH, KIND_READ):
+        if kind == KIND_REFRESH:
             yield {**entry, "key": key}  # there is nothing else in their images
             return
         yield {**entry, "rowid": entry["rowid"] + number, "key": key, "values": values}

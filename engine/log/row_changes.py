@@ -26,7 +26,6 @@ from engine.layout.redo import (
     KIND_DELETE,
     KIND_INSERT,
     KIND_NOOP,
-    KIND_READ,
     KIND_REFRESH,
     KIND_SCHEMA,
     KIND_UPDATE,
@@ -72,11 +71,11 @@ _HASHES = 1 << 30  # together with the tag, keys are told apart by 59 bits; two 
 
 @dataclass(frozen=True)
 class RowChanges:
-    """Changes of rows of one table, all of one kind: KIND_INSERT, KIND_UPDATE, KIND_DELETE, KIND_REFRESH, KIND_READ.
+    """Changes of rows of one table, all of one kind: KIND_INSERT, KIND_UPDATE, KIND_DELETE, KIND_REFRESH.
 
     `before` and `after`: the words of `words` at which images begin, None if the kind has none. Images are those of
     `row_format`; of a table with disk columns they have a disk part only where the flags say so. The images before of
-    KIND_REFRESH (of an absent row) and KIND_READ have nothing but the key. Of a table that did not log images before
+    KIND_REFRESH (of an absent row) have nothing but the key. Of a table that did not log images before
     there are no UPDATEs and DELETEs. Shapes: one number a row in each of `before`, `after`, `txids`, `any_values`,
     `authors`.
     """
@@ -286,7 +285,8 @@ def _damaged(row_format: RowFormat) -> RedoDamaged:
 
 def _is_apart(rows: Words) -> NDArray[np.bool_]:
     """Which of the rows change nothing: the place they name may be that of a row they have nothing to do with."""
-    return np.isin(rows[:, RW_KIND], (KIND_REFRESH, KIND_READ))
+    apart: NDArray[np.bool_] = rows[:, RW_KIND] == KIND_REFRESH
+    return apart
 
 
 def _joined(rows: Words) -> Words:

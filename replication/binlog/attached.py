@@ -35,6 +35,7 @@ from replication.binlog.images import BinlogOptions
 from replication.binlog.index import Position
 from replication.binlog.index_table import IndexTable, made_table
 from replication.binlog.injector import Injector, InjectorOptions, WrittenEpoch
+from replication.binlog.mark import FOLDER, STOPPED, leave_mark
 from replication.binlog.owed_rows import OwedRows
 from replication.binlog.purge import expired, oversized
 from replication.binlog.row_plan import TablePlans
@@ -53,16 +54,6 @@ if TYPE_CHECKING:
     from replication.status_report import ReplicationStatus
 
 _log = logging.getLogger("tidemark.binlog")
-
-FOLDER = "binlog"
-STOPPED = "binlog/stopped"
-
-
-def leave_mark(files: Files) -> None:
-    """Note that what the store does, or forgets, now is not in its binlog, if it has one. Durable: on return."""
-    if files.exists(FOLDER) and not files.exists(STOPPED):
-        files.close(files.create(STOPPED))
-        files.sync_directory(FOLDER)
 
 
 class AttachedBinlog:

@@ -108,13 +108,13 @@ def image_rule(binlog_type: int, options: BinlogOptions) -> ImageRule:
     return rule
 
 
-def read_rule(rule: ImageRule, key_alone: bool = False) -> ImageRule:
+def read_rule(rule: ImageRule) -> ImageRule:
     """How a table logs rows that were read: always as UPDATEs, with the images its updates have where they are full,
     else with the key.
     """
 
     def images(present: Present | None) -> Present:
-        is_full = rule.update_kind == UPDATE and present is Present.FULL and not key_alone
+        is_full = rule.update_kind == UPDATE and present is Present.FULL
         return Present.FULL if is_full else Present.KEY
 
     before, after = images(rule.update_before), images(rule.update_after)

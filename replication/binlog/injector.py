@@ -21,7 +21,7 @@ import numpy as np
 
 from engine.column_output import decode_rows
 from engine.errors import InvariantBroken
-from engine.layout.redo import KIND_DELETE, KIND_INSERT, KIND_READ, KIND_REFRESH, KIND_UPDATE
+from engine.layout.redo import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
 from engine.log.row_changes import RowChanges, SchemaChange
 from replication.any_value import FLAG_READ, FLAG_REFRESH, meaning_of
 from replication.binlog.epoch_counts import EpochCounts
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from replication.binlog.writer import BinlogWriter
 
 _ANY_VALUE_MASK = 0xFFFF_FFFF
-_EVENTS = {KIND_INSERT: WRITE, KIND_UPDATE: UPDATE, KIND_READ: UPDATE, KIND_DELETE: DELETE, KIND_REFRESH: DELETE}
+_EVENTS = {KIND_INSERT: WRITE, KIND_UPDATE: UPDATE, KIND_DELETE: DELETE, KIND_REFRESH: DELETE}
 
 
 @dataclass
@@ -291,28 +291,27 @@ def _divided(table: LoggedTable, part: RowChanges, marks: Marks) -> Iterator[Row
     """Batches of changes that are logged, in their order: a row that was refreshed is written as it is now, whatever
     was done to it, one that was read is an update of nothing, and others are logged as what was done.
     """
-    kinds = {FLAG_REFRESH: KIND_INSERT, FLAG_READ: KIND_READ}
-    if part.kind != KIND_UPDATE or marks.flags is None or not np.isin(marks.flags, list(kinds)).any():
+    if part.kind != KIND_UPDATE or marks.flags is None or not np.isin(marks.flags, (FLAG_REFRESH, FLAG_READ)).any():
         yield _batch(table, part, marks, part.kind)
         return
     ends = [*(np.flatnonzero(np.diff(marks.flags)) + 1).tolist(), len(marks.flags)]
     begin = 0
     for end in ends:
         places = np.arange(begin, end)
-        kind = kinds.get(int(marks.flags[begin]), KIND_UPDATE)
-        yield _batch(table, _taken(part, places), _marks_taken(marks, places), kind)
+        flag = int(marks.flags[begin])
+        kind = KIND_INSERT if flag == FLAG_REFRESH else KIND_UPDATE
+        yield _batch(table, _taken(part, places), _marks_taken(marks, places), kind, flag == FLAG_READ)
         begin = end
 
 
-def _batch(table: LoggedTable, part: RowChanges, marks: Marks, kind: int) -> RowBatch:
+def _batch(table: LoggedTable, part: RowChanges, marks: Marks, kind: int, is_read: bool = False) -> RowBatch:
     """Changes as the writer takes them, every row being logged."""
     rule, before, after = table.rule, part.before, part.after
     event = _EVENTS[kind]
     if kind == KIND_REFRESH:
         rule = replace(rule, delete=Present.KEY)  # of a row that is missing only the key is known
-    elif kind == KIND_READ:
-        # Where the read was noted alone there is nothing but the key.
-        rule, after = read_rule(rule, key_alone=after is None), before
+    elif is_read:
+        rule, after = read_rule(rule), before
     rows = RowImages(part.words, None if event == WRITE else before, None if event == DELETE else after)
     marked = (part.txids, marks.flags, marks.server_ids)
     return RowBatch(
@@ -321,9 +320,9 @@ def _batch(table: LoggedTable, part: RowChanges, marks: Marks, kind: int) -> Row
         event,
         rows,
         *marked,
-        is_read=kind == KIND_READ,
+        is_read=is_read,
         before_has_disk=part.before_has_disk,
-        after_has_disk=part.before_has_disk if kind == KIND_READ else part.after_has_disk,
+        after_has_disk=part.before_has_disk if is_read else part.after_has_disk,
     )
 
 

@@ -73,7 +73,11 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
         "binlog-back",
     ),
     Defect(
-        "mark-stopped-not-left", _ATTACHED, "        files.close(files.create(STOPPED))", "        pass", "binlog-gap"
+        "mark-stopped-not-left",
+        "replication.binlog.mark",
+        "        files.close(files.create(STOPPED))",
+        "        pass",
+        "binlog-gap",
     ),
     # --- order ---------------------------------------------------------------------------------------
     Defect(

@@ -15,7 +15,7 @@ from engine.errors import InvariantBroken
 from engine.file_doubles.memory import MemoryFiles
 from engine.kernels.before_images import set_capture
 from engine.layout.arena import CAPTURE_CHANGED, CAPTURE_WHOLE
-from engine.layout.redo import KIND_DELETE, KIND_INSERT, KIND_READ, KIND_REFRESH, KIND_UPDATE
+from engine.layout.redo import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
 from engine.log.follower import FollowPoint, LogFollower
 from engine.log.row_changes import RowChanges, SchemaChange
 from tests.store.support import open_memory
@@ -278,9 +278,6 @@ def test_any_value_and_author_belong_to_operations_and_rows() -> None:
         txn.update("memory", 0, {"number": 5})
         with pytest.raises(InvariantBroken):
             noted_rows.tag(txn, 18, 18)
-    with db.transaction() as txn:
-        txn.get("memory", 1, lock="exclusive")
-        noted_rows.note_reads(txn, table, keys.slice(0, 1))
     epochs = read_all(db, follower(db, files))
     rows = [
         (part.kind, part.any_values.tolist(), part.authors.tolist())
@@ -295,7 +292,6 @@ def test_any_value_and_author_belong_to_operations_and_rows() -> None:
         (KIND_REFRESH, [refresh], [0]),
         (KIND_DELETE, [17], [17]),
         (KIND_UPDATE, [17], [17]),
-        (KIND_READ, [0], [0]),
     ]
     refreshed = next(part for _, parts in epochs for part in parts if getattr(part, "kind", 0) == KIND_REFRESH)
     assert values(refreshed, int(refreshed.before[0]), False)["id"] == 99

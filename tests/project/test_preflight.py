@@ -74,3 +74,22 @@ def test_every_error_class_is_public() -> None:
     classes = {name for name, value in vars(engine.errors).items() if inspect.isclass(value) and name[0] != "_"}
     assert classes <= set(tidemark.__all__)
     assert all(getattr(tidemark, name) is getattr(engine.errors, name) for name in classes)
+
+
+def test_import_and_opening_leave_what_most_programs_never_use(tmp_path: Path) -> None:
+    """Rooms that only replicating or restored stores need had come into every start, and made it a third longer."""
+    code = "import sys, tidemark as tm; tm.open(sys.argv[1], background=False).close(); print(*sys.modules)"
+    outcome = run_python("-c", code, str(tmp_path / "store"), cwd=ROOT)
+    loaded = set(outcome.stdout.split())
+    rooms = (
+        "recovery.backup",
+        "replication.binlog.attached",
+        "replication.applier",
+        "replication.channel",
+        "ssl",
+        "click",
+    )
+    assert "tidemark.database" in loaded
+    assert [
+        name for name in (*rooms, "pyarrow", "pandas", "tidemark.channel", "tidemark.backup") if name in loaded
+    ] == []

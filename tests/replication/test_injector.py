@@ -10,7 +10,7 @@ import pytest
 from engine import types as t
 from engine.errors import InvariantBroken
 from engine.file_doubles.memory import MemoryFiles
-from engine.layout.redo import KIND_DELETE, KIND_INSERT, KIND_READ, KIND_REFRESH, KIND_UPDATE
+from engine.layout.redo import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
 from engine.log.row_changes import RowChanges, SchemaChange
 from engine.row_format import RowFormat
 from engine.schema import Column, TableDefinition
@@ -161,7 +161,7 @@ def test_refresh_of_a_missing_row_is_a_delete_by_its_key_whatever_the_type():
 @pytest.mark.parametrize("options", [{}, {"log_update_as_write": False, "log_update_as_minimal": True}])
 def test_tracked_read_is_an_update_of_its_key(options):
     stage = Stage(**options)
-    stage.write(20, changes(KIND_READ, [(9, None)], None, READ))
+    stage.write(20, changes(KIND_UPDATE, [(9, "a")], [(9, "a")], READ))
     (row,) = stage.rows()
     assert (row.kind, row.before, row.after, row.flags) == ("UPDATE_ROW", {"id": 9}, {"id": 9}, 4)
 
