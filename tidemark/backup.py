@@ -28,10 +28,8 @@ from tidemark.session import Transaction
 
 if TYPE_CHECKING:
     from engine.clock import Clock
-    from engine.file_protocol import Files
-    from engine.options import Options
     from engine.store import Store
-    from recovery.backup.plan import Plan
+    from recovery.backup.tasks import Runner
 
 Progress = Callable[[int, int, str], None]
 Place = Any  # a path, a URI, or (pyarrow filesystem, path)
@@ -82,6 +80,7 @@ def restore(
     apply_status: bool = False,
     verify: bool = True,
     processes: int = 1,
+    runner: Runner | None = None,
     progress: Progress | None = None,
     **options: Unpack[OpenKeywords],
 ) -> dict[str, Any]:
@@ -91,7 +90,8 @@ def restore(
     to begin from, None for the newest that serves. apply_status: write the row of `mysql.ndb_apply_status` that lets a
     replica go on behind the epoch; the store that was backed up must have had a server id. verify: bring the store back
     in memory as an opening does and count. processes: how many work on fragments and archived log side by side; 1 is
-    this one, by two threads; more need a place that is a path or a URI. options: as of `open`; sizes of the logs are
+    this one, by two threads; more need a place that is a path or a URI. runner: carries out the tasks instead, of which
+    `processes` may be under way at a time (`recovery/backup/tasks.py`). options: as of `open`; sizes of the logs are
     those of the new store. Returns a report with `epoch` and `server_id`.
 
     Durable on return: the store; open it as any other. Raises: Rejected if the directory is not empty, FileMissing,
@@ -99,6 +99,8 @@ def restore(
     """
     parsed = divided(options)[0]
     _check_processes(processes)
+    if processes > 1 and runner is None and isinstance(place, tuple):
+        raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
     with at_place(place) as source:
         planned = make_plan(source, until_of(until), number)
         if apply_status and not planned.manifest.server_id:
@@ -110,12 +112,17 @@ def restore(
             empty=frozenset([NDB_BINLOG_INDEX]),  # its files are those of the other store
             native=frozenset([NDB_APPLY_STATUS] if apply_status else []),
             finish=finish,
-            parallel=PARTS,
+            runner=runner,
+            where=(source.directory if isinstance(source, PosixFiles) else place, files.directory),
+            parallel=PARTS if processes == 1 and runner is None else processes,
         )
         try:
-            if processes == 1:
-                return Restore(source, planned, files, parsed, SystemClock(), how, progress).run().to_dict()
-            return _side_by_side(source, place, planned, files, parsed, how, processes, progress)
+            with Workers(processes) as workers:
+                if processes > 1 and runner is None:
+                    how = replace(how, runner=workers)
+                restoring = Restore(source, planned, files, parsed, SystemClock(), how, progress)
+                workers.advance = restoring.advance
+                return restoring.run().to_dict()
         finally:
             files.close_all()
             files.unlock()
@@ -124,27 +131,6 @@ def restore(
 def _check_processes(processes: object) -> None:
     if isinstance(processes, bool) or not isinstance(processes, int) or not 1 <= processes <= PROCESSES_MAX:
         raise Rejected(f"processes is a whole number from 1 to {PROCESSES_MAX}, got {processes!r}")
-
-
-def _side_by_side(
-    source: Files,
-    place: Place,
-    planned: Plan,
-    files: PosixFiles,
-    options: Options,
-    how: How,
-    processes: int,
-    progress: Progress | None,
-) -> dict[str, Any]:
-    """`restore` with worker processes."""
-    if isinstance(place, tuple):
-        raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
-    where = (source.directory if isinstance(source, PosixFiles) else str(place), files.directory)
-    with Workers(processes) as workers:
-        how = replace(how, runner=workers, where=where, parallel=processes)
-        restoring = Restore(source, planned, files, options, SystemClock(), how, progress)
-        workers.advance = restoring.advance
-        return restoring.run().to_dict()
 
 
 def verify(place: Place, number: int | None = None, progress: Progress | None = None) -> dict[str, Any]:

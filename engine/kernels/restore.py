@@ -249,7 +249,6 @@ def fold_changes(changes, rowids, heads, images, shape, folded, state):
         has_var = change_has_var(shape, changes[record + 1])
         if kind == KIND_DELETE:
             folded[to + D_IMAGE] = -1
-            folded[to + D_VAR] = VAR_NONE
             is_there = is_base = 0
         else:
             folded[to + D_IMAGE] = image

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.kernels import restore as k
-from engine.layout.arena import OK, ST_DUPLICATE, ST_INVARIANT, ST_SPACE
+from engine.layout.arena import OK, ST_DUPLICATE, ST_INVARIANT, ST_MISSING, ST_SPACE
 from tests.naive import restore as naive
 from tests.naive.backup import Row, live_map
 
@@ -315,6 +315,67 @@ def test_insert_where_the_backup_has_a_row_is_a_duplicate() -> None:
     status, folded = folded_of(words, shape)
     assert status == OK
     assert merged(history, folded, words, shape)[0] == ST_DUPLICATE
+
+
+def plain() -> History:
+    """A fragment without var part, of one level with some rows."""
+    history = History(random.Random(3))
+    while history.shape.has_var or len(history.levels) != 1 or len(history.base) < 2:
+        history = History(history.rng)
+    return history
+
+
+@pytest.mark.parametrize(
+    ("kinds", "status"),
+    [
+        ([naive.INSERT, naive.INSERT], ST_DUPLICATE),
+        ([naive.UPDATE, naive.INSERT], ST_DUPLICATE),
+        ([naive.DELETE, naive.INSERT, naive.INSERT], ST_DUPLICATE),
+        ([naive.DELETE, naive.DELETE], ST_MISSING),
+        ([naive.DELETE, naive.UPDATE], ST_MISSING),
+        ([naive.INSERT, naive.DELETE, naive.UPDATE], ST_MISSING),
+        ([naive.DELETE, naive.INSERT, naive.UPDATE, naive.DELETE, naive.INSERT], OK),
+    ],
+)
+def test_changes_of_one_row_that_cannot_follow_each_other_are_refused(kinds: list[int], status: int) -> None:
+    history = plain()
+    rowid = next(iter(history.base))
+    words: list[int] = []
+    for kind in kinds:
+        images = [] if kind == naive.DELETE else [history.image(1, 3)]
+        words += naive.Change(50, kind, rowid, 0, 3, images).words(history.shape)
+    assert folded_of(words_of(words), history.array())[0] == status
+
+
+def test_row_of_the_newest_level_that_its_live_map_has_not_is_refused() -> None:
+    history = plain()
+    shape, state = history.array(), state_of(ROWID=-1)
+    epoch, version = history.levels[0]
+    shape[7:11] = [0, 0, epoch, 1]
+    entries = words_of([word for row in history.files[0] for word in entry_at(history, row, version)])
+    out, used = np.zeros(2_000, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    live = words_of(live_map(list(history.base.values())[1:], SLOTS, 1))
+    arrays = (shape, live, EMPTY, EMPTY, out, used, state)
+    assert k.merge_level(entries, 0, entries.size, *arrays) == ST_INVARIANT
+    shape[k.P_IS_NEWEST], state[k.R_NEXT], state[k.R_ROWID] = 0, 0, -1
+    live = words_of(live_map(list(history.base.values())[1:], SLOTS, 1))
+    arrays = (shape, live, EMPTY, EMPTY, out, used, state_of(ROWID=-1))
+    assert k.merge_level(entries, 0, entries.size, *arrays) == OK  # of an older level it was changed since
+
+
+def test_row_of_an_epoch_its_level_cannot_have_is_refused() -> None:
+    history = plain()
+    shape = history.array()
+    _, version = history.levels[0]
+    entries = words_of([word for row in history.files[0] for word in entry_at(history, row, version)])
+    highest = max(row.epoch for row in history.files[0])
+    lowest = min(row.epoch for row in history.files[0])
+    out, used = np.zeros(2_000, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    for since, epoch, status in ((0, highest, OK), (0, highest - 1, ST_INVARIANT), (lowest or 1, 99, ST_INVARIANT)):
+        shape[7:11] = [0, since, epoch, 1]
+        arrays = (shape, EMPTY, EMPTY, EMPTY, out, used, state_of(ROWID=-1))
+        assert k.merge_level(entries, 0, entries.size, *arrays) == status
+        used[:] = 0
 
 
 @pytest.mark.parametrize("rowid", [SLOTS, 1 << 47 | SLOTS])

@@ -14,7 +14,7 @@ from engine.clock import ManualClock
 from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
 from recovery.backup import split as split_room
-from recovery.backup.plan import Until, make_plan
+from recovery.backup.plan import make_plan
 from recovery.backup.restore import How, Restore
 from recovery.backup.tasks import FRAGMENTS, SPLIT, RestoreTask, TaskReport, restore_fragment, run_task
 from recovery.local_checkpoint.control import control_ids, read_controls
@@ -307,20 +307,32 @@ def test_tasks_are_carried_out_with_nothing_but_themselves(
         path.parent.mkdir(parents=True, exist_ok=True)
         if not name.endswith("/"):
             path.write_bytes(text)
-    from engine.clock import SystemClock
-    from engine.files import PosixFiles
-    from recovery.backup.storage import at_place
 
     def runner(tasks: list[RestoreTask]) -> list[TaskReport]:
         texts = [task.to_json() for task in tasks]
         return [restore_fragment(RestoreTask.from_json(text)) for text in texts]
 
-    files = PosixFiles(tmp_path / "copy", create=True)
-    merged = Options.from_keywords({**SMALL, **ROOM})
-    with at_place(tmp_path / "place") as place:
-        how = How(runner=runner, where=(f"file://{tmp_path}/place", str(tmp_path / "copy")), parallel=2)
-        report = Restore(place, make_plan(place, Until()), files, merged, SystemClock(), how).run()
-    files.close_all()
-    assert report.is_verified and report.tasks >= 2
+    report = restore(f"file://{tmp_path}/place", tmp_path / "copy", processes=2, runner=runner, **ROOM)
+    assert report["is_verified"] and report["tasks"] >= 2
     with tm.open(tmp_path / "copy", background=False, **ROOM) as copy:
         assert content(copy) == backed_up[1]
+
+
+def test_place_behind_a_filesystem_is_restored_by_threads_and_refused_to_processes(tmp_path: Path) -> None:
+    from pyarrow import fs
+
+    with tm.open(tmp_path / "store", background=False, **ROOM) as db:
+        db.create_table("test.a", [tm.Column("id", tm.Int64)], "id", tm.HashPartition(4))
+        db["test.a"].insert_many([(key,) for key in range(500)])
+        place = (fs.LocalFileSystem(), str(tmp_path / "place"))
+        db.archive(place)
+        db.backup(place)
+        db["test.a"].delete_many(list(range(100)))
+        db.archive()
+        want = content(db)
+    with pytest.raises(tm.Rejected, match="processes=1"):
+        restore(place, tmp_path / "copy", processes=2, **ROOM)
+    assert not (tmp_path / "copy").exists()
+    restore(place, tmp_path / "copy", **ROOM)
+    with tm.open(tmp_path / "copy", background=False, **ROOM) as copy:
+        assert content(copy) == want
