@@ -89,9 +89,8 @@ class Database(SchemaCalls):
             self._store.make_named = call_owner(self._make_named)
             self._replication = self._replication_status()
             self._open_catalog()
-            self._archiver: Archiver | None = None
-            if options.archive is not None:
-                self._archiver = self._begin_archive(options.archive, False)
+            place = options.archive
+            self._archiver = None if place is None else self._begin_archive(place, False)
         except BaseException:
             files.close_all()
             files.unlock()
@@ -105,8 +104,7 @@ class Database(SchemaCalls):
         self._lcp.last_start_lsn = opened.controls[0].start_lsn if opened.controls else 0
         self._clockwork = Clockwork(opened, files, self._lcp, self._binlog)
         self._archive_turn = threading.Lock()
-        if options.archive is not None:
-            self._clockwork.archiver = self._archiver
+        self._clockwork.archiver = self._archiver
         self._control = None
         if options.background:
             # What was replayed once need not be replayed again, and what was found damaged needs a successor.

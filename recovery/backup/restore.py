@@ -122,7 +122,7 @@ class _Adopter:
             set_pool(self._store.mem, fragment, S_POOL)
 
 
-class _AdoptingCheckpoint(LocalCheckpoint):
+class _AdoptingLcp(LocalCheckpoint):
     """A local checkpoint of which others have written some data files already, by table and fragment number."""
 
     adopted: dict[tuple[int, int], Sizes]
@@ -187,7 +187,7 @@ class Restore:
         self._progress_turn = threading.Lock()
         self._rows_done = 0
         self._undo_bytes = 0  # of the UNDO log when it was last emptied
-        self._lcp: _AdoptingCheckpoint | None = None
+        self._lcp: _AdoptingLcp | None = None
         self._disk: DiskRestart | None = None
 
     def run(self) -> RestoreReport:
@@ -223,7 +223,7 @@ class Restore:
         self._disk = restart.disk
         sink = CopySink(store.latch)
         store.sink = sink
-        lcp = self._lcp = _AdoptingCheckpoint(store, self._files, opened.identity, sink, FIRST_LCP)
+        lcp = self._lcp = _AdoptingLcp(store, self._files, opened.identity, sink, FIRST_LCP)
         lcp.adopted = {}
         self._set_clock(opened)
         self._make_tables()
