@@ -70,5 +70,6 @@ def begin_archive(opened: Opened, files: Files, place: Place, is_required: bool)
 
 def same_archive(archiver: Archiver, place: Place) -> None:
     """Raises: Rejected unless the store is archived to this place."""
-    if archiver.name != place:
+    is_same = archiver.name == place if isinstance(place, tuple) else str(archiver.name) == str(place)
+    if not is_same:
         raise Rejected(f"the store is archived to {archiver.name} until it is closed; leave the place out")

@@ -60,6 +60,7 @@ def test_store_with_the_option_archives_itself_by_time(tmp_path: Path, monkeypat
         with pytest.raises(tm.Rejected, match="leave the place out"):
             db.archive(tmp_path / "other")
         assert db.archive()["last_epoch"] >= reached
+        assert db.archive(str(tmp_path / "place"))["place"] == str(tmp_path / "place")  # the option was a Path
     restore(tmp_path / "place", tmp_path / "copy", reached, **ROOM)
     with tm.open(tmp_path / "copy", background=False, **ROOM) as copy_of:
         assert content(copy_of) == want

@@ -336,3 +336,23 @@ def test_place_behind_a_filesystem_is_restored_by_threads_and_refused_to_process
     restore(place, tmp_path / "copy", **ROOM)
     with tm.open(tmp_path / "copy", background=False, **ROOM) as copy:
         assert content(copy) == want
+
+
+def test_rows_larger_than_a_block_come_back_from_level_and_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_room, "POOL_WORDS", 1_000)
+    options: dict[str, Any] = {**ROOM, "transaction_memory": "16 MiB", "redo_log": "64 MiB"}
+    db, place = open_memory(None, **options), MemoryFiles()
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("b", tm.Blob)]
+    db.create_table("test.t", columns, "id", tm.HashPartition(1))
+    archive = archived(db, place)
+    large = [bytes([key]) * (1_300_000 + key) for key in range(6)]
+    db["test.t"].insert_many([(key, 0, large[key]) for key in range(3)])
+    take(db, place)
+    db["test.t"].update(1, {"n": 1})  # its large value stays where it is
+    db["test.t"].update(2, {"b": large[4]})
+    db["test.t"].insert((3, 3, large[3]))
+    db.sync()
+    archive.copy()
+    want = content(db)
+    db.close()
+    assert content_of(restored(place, **options), **options) == want
