@@ -1,7 +1,8 @@
 """Backup and restore in MB/s, beside `sqlite3 .backup` of the same rows and a plain copy of as many bytes.
 
 `python -m bench.backup [ROWS]`: rows of 100 bytes in memory, and a tenth of them on disk columns. Every figure is the
-median of three runs; all copies are synced. Bytes are those of the rows files (SQLite: of its database).
+median of three runs; all copies are synced. Chain and log: a full backup, an incremental of 5 % of the rows, and the
+archived log of as many changes. Bytes are those of the rows files (SQLite: of its database).
 """
 
 from __future__ import annotations
@@ -112,6 +113,13 @@ def measure(folder: Path, rows: int, storage: str) -> dict[str, Any]:
         )
         clean()
         db.backup(place, verify=False)
+        chain = folder / "chain"
+        db.archive(chain)
+        db.backup(chain, verify=False)
+        db["test.t"].update_many(keys)
+        db.backup(chain, incremental=True, verify=False)
+        db["test.t"].update_many(keys)
+        db.archive()
     found["verify"] = timed(lambda: verify(place))
     target = folder / "copy"
 
@@ -124,8 +132,14 @@ def measure(folder: Path, rows: int, storage: str) -> dict[str, Any]:
                 db.create_tablespace("main", size="16 MiB")
 
     found["an empty store made"] = timed(make_empty, remove)
-    found["restore"] = timed(lambda: tm.restore(place, target, verify=False, **RESTORED), remove)
-    found["restore and compare"] = timed(lambda: tm.restore(place, target, **RESTORED), remove)
+    for name, source, how in (
+        ("restore", place, {"verify": False}),
+        ("restore, two processes", place, {"verify": False, "processes": 2}),
+        ("restore and compare", place, {}),
+        ("restore of chain and log", chain, {"verify": False}),
+        ("the same, two processes", chain, {"verify": False, "processes": 2}),
+    ):
+        found[name] = timed(lambda source=source, how=how: tm.restore(source, target, **how, **RESTORED), remove)
     found["plain copy of the rows files"] = timed(lambda: copy_synced(place, folder / "plain"))
     return found
 

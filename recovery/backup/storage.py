@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,7 +82,7 @@ class ArrowRaw:
         self._system = system
         self._root = root
         self._streams: dict[int, Any] = {}
-        self._next = 1
+        self._numbers = itertools.count(1)  # several threads may open files
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -93,9 +94,9 @@ class ArrowRaw:
         return str(self._info(name).type.name)
 
     def _opened(self, name: str, stream: Any, writable: bool) -> File:
-        self._next += 1
-        self._streams[self._next] = stream
-        return File(self._next, name, writable)
+        number = next(self._numbers)
+        self._streams[number] = stream
+        return File(number, name, writable)
 
     def create(self, name: str) -> File:
         if self._kind(name) != "NotFound":
