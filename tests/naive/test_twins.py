@@ -173,6 +173,7 @@ TWINS = {
     **dict.fromkeys(["reads.read_row", "reads.read_rows", "reads.read_int_key", "reads.scan_rows"], WALK),
     **dict.fromkeys([f"backup.{name}_entries" for name in ("append", "check")], BACKED_UP),
     "backup.records_of_entries": BACKED_UP,
+    "backup.find_entries": "tests.backup.test_kernels:test_entries_found_equal_twin",
     **dict.fromkeys(["backup.load_chosen", "backup.stamp_rows"], CHAINS),
     **dict.fromkeys(["replay.replay_group", "lcp.load_entries", "lcp.finish_entries", "lcp.finish_load"], WALK),
     "growth.reserve_index": GROWN,
