@@ -365,7 +365,7 @@ class _PosixRaw:
 
 
 def find_program(name: str) -> str | None:
-    """Path of a program that may be run: a path itself, or a name found as the shell finds it; None if there is none."""
+    """Path of a program that may be run, found by its name as the shell does it; None if there is none."""
     return shutil.which(name)
 
 

@@ -69,7 +69,7 @@ def _expression(known: dict[str, Column], each: Any) -> Expression | None:
             return None
         made = _expression(known, inner)
         return None if made is None else ~made
-    path = getattr(each, "attribute", ())
+    path: Any = getattr(each, "attribute", ())
     column = known.get(path[0]) if len(path) == 1 else None
     if column is None:
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Mapping
 from importlib.metadata import version as installed_version
@@ -25,7 +26,7 @@ for each do
     shift
     [ "$each" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$each"
 done
-exec '{java}' "$@"
+exec {java} "$@"
 """
 _REMEDY = "install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headless), or: pip install 'tidemark[java]'"
 
@@ -39,17 +40,17 @@ def java_variables(environment: Mapping[str, str] | None = None) -> dict[str, st
     known = os.environ if environment is None else environment
     home = known.get("JAVA_HOME")
     on_path = find_program("java") if environment is None else known.get("java")
-    found = []
+    found: list[str] = []
     if home:
         place = os.path.join(home, "bin", "java")
         if _will_do(place, found):
             return {}
     if on_path and _will_do(on_path, found):
         # Spark prefers $JAVA_HOME: one that was passed over must not be found there.
-        return {"JAVA_HOME": scratch_program("java", f"#!/bin/sh\nexec '{on_path}' \"$@\"\n")} if home else {}
+        return {"JAVA_HOME": scratch_program("java", f'#!/bin/sh\nexec {shlex.quote(on_path)} "$@"\n')} if home else {}
     bundled = bundled_java()
     if bundled is not None and _will_do(bundled, found):
-        return {"JAVA_HOME": scratch_program("java", _WRAPPER.format(java=bundled))}
+        return {"JAVA_HOME": scratch_program("java", _WRAPPER.format(java=shlex.quote(bundled)))}
     what = f"; {', '.join(found)}" if found else ", and there is none"
     raise Unsupported(f"Spark needs Java {JAVA_MIN} to {java_max() or 'the newest'}{what}; {_REMEDY}")
 

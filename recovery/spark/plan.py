@@ -319,7 +319,7 @@ def pin_local_checkpoint(files: Files, lcp: int) -> Pin:
 
 
 def newest_local_checkpoint(files: Files) -> tuple[int, int, Pin]:
-    """(number, epoch, pin) of the newest local checkpoint of a store. Raises: FileMissing, LcpDamaged, SnapshotTooOld."""
+    """(number, epoch, pin) of the newest local checkpoint of a store. Raises: FileMissing, LcpDamaged."""
     for _ in range(PIN_ATTEMPTS):
         control = _control(StoreListing(files).controls, None)
         try:

@@ -6,7 +6,7 @@ manifest or control file promises. Nothing here knows Spark, and nothing changes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from engine.column_output import decode_rows
 from engine.compiled import compile_filter
 from engine.errors import BackupDamaged, LcpDamaged, PageDamaged
 from engine.kernels.backup import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS, find_entries
+from engine.kernels.lcp import SHAPE_WORDS
 from engine.kernels.vm_batch import run_batch
 from engine.layout import program as p
 from engine.layout.arena import ENTRY_WORDS, OK
@@ -35,7 +36,7 @@ from recovery.backup.storage import open_place
 from recovery.backup.writer import layout_at
 from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 from recovery.spark.plan import AUTHOR, COPIES, EPOCH, FRAGMENT, ROWID, pin_local_checkpoint
-from recovery.system_restart.load import SHAPE_WORDS, check_counts
+from recovery.system_restart.load import check_counts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,7 +184,7 @@ class PartReader:
             raise self._damaged(name, "has a row whose lengths contradict each other") from error
 
     def _hidden(self, words: Words, found: Words) -> dict[str, Words]:
-        made = {
+        made: dict[str, Callable[[], Words]] = {
             ROWID: lambda: words[found - ENTRY_WORDS],
             EPOCH: lambda: words[found - ENTRY_WORDS + 1],
             AUTHOR: lambda: words[found - ENTRY_WORDS + 2] & ENTRY_AUTHOR_MASK,
@@ -212,4 +213,5 @@ class _Filter:
         arguments = (words, found, found.size, NOTHING, self._program.words, self._rows, self._work, planes)
         if int(run_batch(*arguments)) != p.RUN_OK:
             return found
-        return found[planes[: found.size] == p.VERDICT_OK]
+        accepted: Words = found[planes[: found.size] == p.VERDICT_OK]
+        return accepted

@@ -97,7 +97,7 @@ class PushdownReader(Reader):
         super().__init__(plan)
         self._where: Any = None
 
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802  # Spark's name
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # Spark's name
         """Take what can be taken; all of it goes back, for Spark to judge the rows once more."""
         from recovery.spark.filters import condition_of
 
