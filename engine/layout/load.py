@@ -1,0 +1,49 @@
+"""Bulk load: manifests on disk, and what kernels that write and read load files pass in arrays.
+
+Load files have the blocks of spool files (`engine/layout/spool.py`), with the job's number for a transaction's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.layout.sealed import SEAL_FIELDS
+
+LOAD_MANIFEST_WORDS = 16
+LOAD_UNIT_WORDS_MIN = 64  # xxh3 is fastest, and its kernel simplest, above 240 bytes
+LOAD_RUN = 32  # rows of one insert record
+
+# What a load file's rows are like.
+LI_FIXED = 0  # fixed words of an image
+LI_VAR = 1  # 1: images have a var part
+LI_DISK = 2  # 1: a disk part stands behind each image
+LI_KEY_WORDS = 3  # words of the key in the fixed part; 0: it lies in the var part
+LI_SLOTS = 4  # rows of a page
+LI_IDENTITY = 5  # word 1 of its records: table, fragment, version
+LI_FRAGMENT = 6
+LI_WORDS = 8
+
+# State of a file that is written.
+LS_USED = 0  # words used in the block
+LS_ROWS = 1  # rows in the file
+LS_RECORD = 2  # where the last record begins in the block; 0: there is none yet
+LS_WORDS = 4
+
+# One row of a block that was read.
+LR_AT = 0  # where its image is
+LR_ROWID = 1
+LR_TAG = 2  # of the primary index
+LR_RECORD = 3  # where its record begins
+LR_WORDS = 4
+
+LOAD_MANIFEST = np.dtype(
+    [
+        *SEAL_FIELDS,
+        ("job", "<u8"),
+        ("body_bytes", "<u8"),
+        ("reserved", "<u8", (9,)),
+    ]
+)
+
+assert LOAD_MANIFEST.itemsize == LOAD_MANIFEST_WORDS * 8
+assert LOAD_MANIFEST.fields is not None and LOAD_MANIFEST.fields["job"][1] == 40
