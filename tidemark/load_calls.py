@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from recovery.load.adopt import Adopter
 from recovery.load.plan import plan_load
 
 if TYPE_CHECKING:
@@ -12,8 +13,11 @@ if TYPE_CHECKING:
 
     from engine.file_protocol import Files
     from engine.store import Store
+    from recovery.load.adopt import AdoptReport
     from recovery.load.job import LoadJob
     from recovery.system_restart.restart import Opened
+
+Progress = Callable[[int, int, str], None]
 
 
 class LoadCalls:
@@ -36,3 +40,14 @@ class LoadCalls:
         self.check_usable()
         place = None if directory is None else str(directory)
         return plan_load(self._store.table(table), self._opened.identity, self._files, self._directory, place)
+
+    def adopt(self, job: LoadJob | str, progress: Progress | None = None) -> AdoptReport:
+        """Take a published load in, all of it or nothing, in one transaction; others go on meanwhile.
+
+        job: the job, or the name of one in the store's own directory. Called again it tells what the first call did.
+        Durable on return: the rows. Raises: FileMissing if the load is not published, LoadRefused (`duplicates`,
+        `examples`) if keys exist or the table was changed, LoadDamaged, ForeignFile, LockTimeout, MemoryExhausted,
+        StorageFull, RedoOverloaded; and nothing happened. CommitInterrupted, CommitOnFailedStore: call it again.
+        """
+        self.check_usable()
+        return Adopter(self._store, self._files, self._opened.identity).adopt(job, progress=progress)

@@ -12,6 +12,8 @@ from engine.kernels.primary import image_key, tag_of
 from engine.kernels.words import move_words
 from engine.layout.arena import (
     COUNT_SHIFT,
+    MAP_ROOTS,
+    OK,
     ROWID_MASK,
     ST_INVARIANT,
     ST_PARTITION,
@@ -39,6 +41,8 @@ from engine.layout.load import (
 )
 from engine.layout.partitions import HH_SEED
 from engine.layout.redo import KIND_INSERT, KIND_MASK, OPERATION_WORDS, WORDS_SHIFT, pack_kind, pack_rows
+
+PAGES_MAX = MAP_ROOTS << 18
 
 _pack_kind = helper(pack_kind)
 _pack_rows = helper(pack_rows)
@@ -147,3 +151,18 @@ def survey_block(shape, header, words, start, stop, first_row, last_row, rows, k
         row += run
         at += size
     return count
+
+
+@kernel("int64(int64[::1], int64, int64, int64)", nogil=True)
+def add_pages(words, start, stop, pages):
+    """Add so many pages to the ROWIDs of the insert records words[start:stop]; OK, or ST_INVARIANT if they are none."""
+    at = start
+    while at < stop:
+        size = words[at] >> WORDS_SHIFT
+        if size < OPERATION_WORDS or size > stop - at or words[at] & KIND_MASK != KIND_INSERT:
+            return ST_INVARIANT
+        if (words[at + 2] & ROWID_MASK) >> 16 >= PAGES_MAX - pages:
+            return ST_INVARIANT
+        words[at + 2] += pages << 16
+        at += size
+    return OK

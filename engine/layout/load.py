@@ -36,6 +36,16 @@ LR_TAG = 2  # of the primary index
 LR_RECORD = 3  # where its record begins
 LR_WORDS = 4
 
+# Where the rows of a file go, kept between calls.
+LP_FRAGMENT = 0  # address of the fragment
+LP_NUMBER = 1  # its number
+LP_FORMAT = 2  # of the table for which the images were made
+LP_FIRST = 3  # logical page of the file's page 0
+LP_OPEN = 4  # arena page that is being filled and that nobody else takes a slot of; 0: none
+LP_PROBES = 5  # 1: no row is placed any more, only keys are looked for
+LP_COUNT = 6  # keys that were found then
+LP_WORDS = 8
+
 LOAD_MANIFEST = np.dtype(
     [
         *SEAL_FIELDS,

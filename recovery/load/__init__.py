@@ -4,7 +4,7 @@ Tasks need a `LoadJob` and nothing else: `write_fragment`, `write_parts`, `fragm
 `publish` or `abort`.
 """
 
-from recovery.load.commit import LoadManifest, abort, publish, read_manifest, sweep
+from recovery.load.commit import LoadManifest, abort, publish, read_manifest
 from recovery.load.job import FragmentReport, LoadJob
 from recovery.load.tasks import fragments_of, write_fragment, write_parts
 
@@ -16,7 +16,6 @@ __all__ = [
     "fragments_of",
     "publish",
     "read_manifest",
-    "sweep",
     "write_fragment",
     "write_parts",
 ]

@@ -146,22 +146,21 @@ def abort(job: LoadJob, published: bool = False, place: Directory | None = None)
         except FileMissing:
             if published_leaf(job.name, opened) is not None and not published:
                 return False  # published since we looked
-        sweep(job, opened)
+        sweep(job.name, opened)
         return True
 
 
-def sweep(job: LoadJob, place: Directory | None = None, keep: frozenset[str] = frozenset()) -> int:
-    """Remove the files of a job that has ended, but for those named; how many. What says that it has ended goes last,
-    so that a sweep that was broken off is gone on with. Durable on return.
+def sweep(name: str, place: Directory, keep: frozenset[str] = frozenset()) -> int:
+    """Remove the files of a job that has ended, by its name, but for those that `place` knows by the names to keep; how
+    many. What says that it has ended goes last, so that a sweep that was broken off is gone on with. Durable on return.
     """
-    with directory_of(job, place) as opened:
-        leaves = [leaf for leaf in opened.leaves(job.name) if leaf not in keep]
-        ends = (PUBLISHED, ABORTED)
-        for leaf in sorted(leaves, key=lambda each: (each.endswith(ends), not each.endswith(MANIFEST), each)):
-            opened.remove(leaf)
-        if leaves:
-            opened.sync()
-        return len(leaves)
+    ends = (PUBLISHED, ABORTED)
+    leaves = [leaf for leaf in place.leaves(name) if place.name(leaf) not in keep]
+    for leaf in sorted(leaves, key=lambda each: (each.endswith(ends), not each.endswith(MANIFEST), each)):
+        place.remove(leaf)
+    if leaves:
+        place.sync()
+    return len(leaves)
 
 
 def _sealed(manifest: LoadManifest) -> bytes:

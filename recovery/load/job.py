@@ -4,57 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, astuple, dataclass, field, fields
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from functools import cached_property
+from typing import Any
 
 from engine.errors import Rejected
-from engine.kernels.partitions import PARTITION_SEED
-from engine.layout.arena import PAGE_HEADER_WORDS, PAGE_WORDS, ROW_HEADER_WORDS
-from engine.layout.load import LI_DISK, LI_FIXED, LI_FRAGMENT, LI_IDENTITY, LI_KEY_WORDS, LI_SLOTS, LI_VAR, LI_WORDS
-from engine.layout.redo import pack_identity
 from engine.load_files import LoadFile, job_name
-from engine.partition_words import hash_header
-from engine.row_format import RowFormat
+from engine.load_shape import LoadShape, shape_of
 from engine.schema import TableDefinition
-
-if TYPE_CHECKING:
-    from engine.memory.arena import Words
 
 JOB_BITS = 63
 EXAMPLES_MAX = 10
-
-
-class Shape:
-    """What a definition means for who writes rows of it."""
-
-    def __init__(self, definition: TableDefinition) -> None:
-        self.definition = definition
-        self.format = RowFormat(definition)
-        self.hash_header = hash_header(definition, self.format.fixed_words, int(PARTITION_SEED))
-        layout = self.format.layout
-        reference = int(self.format.has_var and not layout.var_since)
-        row_words = ROW_HEADER_WORDS + max(self.format.fixed_words, 1) + reference
-        self.slots = (PAGE_WORDS - PAGE_HEADER_WORDS) // row_words
-        self.key_words = 0 if self.format.key_in_var else self.format.key_words
-
-    def words(self, fragment: int) -> Words:
-        """LI_ words for the kernels, of one fragment."""
-        words: Words = np.zeros(LI_WORDS, dtype=np.int64)
-        words[LI_FIXED] = self.format.fixed_words
-        words[LI_VAR] = int(self.format.has_var)
-        words[LI_DISK] = int(self.format.has_disk)
-        words[LI_KEY_WORDS] = self.key_words
-        words[LI_SLOTS] = self.slots
-        words[LI_IDENTITY] = pack_identity(self.definition.table_id, fragment, self.definition.version)
-        words[LI_FRAGMENT] = fragment
-        return words
-
-
-@lru_cache(maxsize=8)
-def _shape(definition_json: bytes) -> Shape:
-    return Shape(TableDefinition.from_json(definition_json))
 
 
 @dataclass(frozen=True)
@@ -74,9 +33,9 @@ class LoadJob:
         return job_name(self.number)
 
     @cached_property
-    def shape(self) -> Shape:
+    def shape(self) -> LoadShape:
         """Format, hash and page geometry of the table."""
-        return _shape(self.definition_json)
+        return shape_of(self.definition_json)
 
     @property
     def definition(self) -> TableDefinition:
@@ -87,6 +46,11 @@ class LoadJob:
     def table(self) -> str:
         """Name of the table."""
         return self.definition.name
+
+    @property
+    def format_version(self) -> int:
+        """The version whose columns the images have: that of the newest added one, 0 if none was."""
+        return max((column.added for _, column in self.definition.physical), default=0)
 
     @property
     def fragments(self) -> tuple[int, ...]:

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
     from engine.columnar import EncodedRows
     from engine.load_files import LoadFile
+    from engine.load_shape import LoadShape
     from engine.memory.arena import Words
     from recovery.load.directory import Directory
-    from recovery.load.job import LoadJob, Shape
+    from recovery.load.job import LoadJob
 
 BATCH_ROWS = 1 << 16
 REFUSED_MAX = 1_000  # rows that are told apart one by one
@@ -60,7 +61,7 @@ class Refusals:
         self.count += 1
         self.is_at_least |= rows > 1
         if len(self.examples) < EXAMPLES_MAX:
-            values = {name: _shown(value) for name, value in batch.slice(at, 1).to_pylist()[0].items()}
+            values = {name: shown(value) for name, value in batch.slice(at, 1).to_pylist()[0].items()}
             self.examples.append(
                 {
                     "row": row,
@@ -72,7 +73,8 @@ class Refusals:
             )
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value for people, not longer than a line."""
     text = str(value)
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
@@ -113,7 +115,7 @@ class _Task:
 
     def __init__(self, job: LoadJob, place: Directory, part: int, attempt: int, fragments: tuple[int, ...]) -> None:
         self._job = job
-        self._shape: Shape = job.shape
+        self._shape: LoadShape = job.shape
         self._place = place
         self._part = part
         self._fragments = fragments
@@ -212,7 +214,9 @@ class _Task:
         return reports
 
 
-def _encoded(shape: Shape, batch: pa.RecordBatch, first_row: int, refused: Refusals) -> list[tuple[int, EncodedRows]]:
+def _encoded(
+    shape: LoadShape, batch: pa.RecordBatch, first_row: int, refused: Refusals
+) -> list[tuple[int, EncodedRows]]:
     """Images of the good rows of a batch, in stretches: where each begins, and its rows."""
     found: list[tuple[int, EncodedRows]] = []
 
