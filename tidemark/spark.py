@@ -6,19 +6,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from engine.errors import Error
 from engine.files import PosixFiles
+from recovery.load import abort as give_up
+from recovery.spark.conditions import to_text as condition
 from recovery.spark.failures import typed_errors
 from recovery.spark.plan import newest_local_checkpoint, option_map
 from recovery.spark.session import session
 
+Progress = Callable[[int, int, str], None]
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Pinned", "pinned", "read", "session", "typed_errors"]
+    from engine.expressions import Expression
+    from recovery.load.adopt import AdoptReport
+    from tidemark.database import Database
+
+__all__ = ["Pinned", "condition", "load", "pinned", "read", "session", "typed_errors"]
 
 
 class Pinned:
@@ -64,16 +73,53 @@ def read(
     spark: SparkSession,
     place: str | os.PathLike[str] | Pinned,
     table: str | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Expression | None = None,
     options: Mapping[str, Any] = {},
 ) -> DataFrame:
     """A table as a DataFrame: of the newest backup in a place, or of a local checkpoint of a store.
 
-    table: may be left out if there is one only. options: those of docs/spark.md, section 3.
+    table: may be left out if there is one only. where: `tm.col("id") > 5`; rows are judged in the executors, before
+    they are decoded, as by a scan with this condition. options: the others of docs/spark.md, section 3.
     Raises: FileMissing, NoSuchTable, NoSuchColumn, SchemaInvalid, BackupDamaged, LcpDamaged, SnapshotTooOld.
     """
     chosen = {**(place.options if isinstance(place, Pinned) else {"path": os.fspath(place)}), **options}
     if table is not None:
         chosen["table"] = table
+    if columns is not None:
+        chosen["columns"] = ",".join(columns)
+    if where is not None:
+        chosen["where"] = condition(where)
     with typed_errors():
-        # Options first: with a schema at hand, Spark asks for nothing before the first action.
         return spark.read.format("tidemark").options(**option_map(chosen)).load()
+
+
+def load(
+    db: Database,
+    frame: DataFrame,
+    table: str,
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    by_fragment: bool = False,
+    progress: Progress | None = None,
+) -> AdoptReport:
+    """Load the rows of a DataFrame into a table, visible at once or not at all: executors write load files, and the
+    store, which is open here, adopts them. Returns the report of `Database.adopt`.
+
+    directory: a path or URI all executors see; None: in the store's own directory, for executors of this machine.
+    by_fragment: shuffle the rows, so that each fragment has one file; without it each task writes one for each fragment.
+
+    Durable on return: all rows. Raises: LoadRefused (values that are none of their columns, keys that are there
+    already; `examples` of both), NoSuchColumn, TypeMismatch, StorageFull; and nothing is loaded then.
+    """
+    from recovery.spark.load import write_load
+
+    job = db.plan_load(table, directory)
+    try:
+        with typed_errors():
+            write_load(frame, job, by_fragment)
+        return db.adopt(job, progress=progress)
+    except Error:
+        give_up(job, published=True)
+        raise

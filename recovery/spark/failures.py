@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from engine import errors
 
-_SAID = re.compile(r"^(?:engine\.errors\.)(\w+): (.+)$", re.MULTILINE)
+EVIDENCE = "evidence: "  # begins the note of an error that has its evidence, as JSON
+_SAID = re.compile(rf"^(?:engine\.errors\.)(\w+): (.+)$(?:\n{EVIDENCE}(\{{.*\}})$)?", re.MULTILINE)
 
 
 def error_in(text: str) -> errors.Error | None:
-    """The last error of the store in the text of a traceback; evidence stays behind. None if there is none."""
-    for name, message in reversed(_SAID.findall(text)):
+    """The last error of the store in the text of a traceback, with its evidence if a note has it; None if there is
+    none.
+    """
+    for name, message, evidence in reversed(_SAID.findall(text)):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, errors.Error):
-            made: errors.Error = kind(message.strip())
+            made: errors.Error = kind(message.strip(), **_evidence(evidence))
             return made
     return None
+
+
+def _evidence(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return {str(name): each for name, each in value.items()}
 
 
 @contextmanager

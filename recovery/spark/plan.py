@@ -6,10 +6,12 @@ plan names files and everything an executor must know of them: executors ask nob
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from engine.compiled import compile_filter
+from engine.condition_ranges import known_of
 from engine.errors import (
     BackupDamaged,
     FileMissing,
@@ -23,11 +25,13 @@ from engine.errors import (
     Unsupported,
 )
 from engine.files import PosixFiles
+from engine.partition_pruning import partitions_for
 from engine.schema import TableDefinition, is_system_table, qualified_name
 from recovery.backup.manifest import find_backups
 from recovery.backup.storage import open_place
 from recovery.listing import StoreListing
 from recovery.local_checkpoint.control import control_name
+from recovery.spark.conditions import from_text
 from recovery.sysfile import NAMES
 from recovery.system_restart.load import shapes_of
 
@@ -43,7 +47,7 @@ ROWID, EPOCH, AUTHOR, FRAGMENT = HIDDEN = ("$ROWID", "$EPOCH", "$AUTHOR", "$FRAG
 COPIES = -1  # the number of the part that has old rows copied by commits, of all fragments
 # A task costs Spark about 30 ms; so much of a file is read and decoded in about 150.
 TASK_BYTES = 32 << 20
-OPTIONS = ("path", "table", "columns", "backup", "lcp", "tasks", "taskBytes", "pushdown")
+OPTIONS = ("path", "table", "columns", "where", "backup", "lcp", "tasks", "taskBytes")
 NAMES_SHOWN = 10
 
 
@@ -96,19 +100,22 @@ class ReadPlan:
     parts: tuple[Part, ...]
     tasks: int | None
     task_bytes: int
+    where: Expression | None = None
 
     def chosen(self) -> list[Column]:
         """The columns of the table that are read, in the order they are given."""
         known = {column.name: column for column in self.origin.definition.columns}
         return [known[name] for name in self.columns]
 
-    def divided(self, where: Expression | None = None, fragments: Collection[int] | None = None) -> list[ReadTask]:
-        """The tasks, of about as many bytes each. fragments: the only ones there can be wanted rows in."""
-        parts = [each for each in self.parts if fragments is None or each.fragment in (*fragments, COPIES)]
+    def divided(self) -> list[ReadTask]:
+        """The tasks, of about as many bytes each; fragments in which no row can fulfil the condition have none."""
+        known = {} if self.where is None else known_of(self.where)
+        fragments = (*partitions_for(self.origin.definition, known), COPIES) if known else None
+        parts = [each for each in self.parts if fragments is None or each.fragment in fragments]
         total = sum(each.size_bytes for each in parts)
         count = self.tasks or -(-total // self.task_bytes)
         return [
-            ReadTask(self.origin, self.columns, self.hidden, tuple(bin_), where)
+            ReadTask(self.origin, self.columns, self.hidden, tuple(bin_), self.where)
             for bin_ in packed(parts, max(1, min(count, len(parts))))
             if bin_
         ]
@@ -150,18 +157,10 @@ def whole_number(options: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def is_true(options: Mapping[str, str], name: str) -> bool:
-    """The option as yes or no; no, if it is not given. Raises: SchemaInvalid."""
-    text = options.get(name, "false").lower()
-    if text not in ("true", "false"):
-        raise SchemaInvalid(f"option {name} is {text!r}; give true or false", option=name)
-    return text == "true"
-
-
 # --- planning -------------------------------------------------------------------------------------
 def make_plan(options: Mapping[str, str]) -> ReadPlan:
     """The plan of a read with these options. Raises: SchemaInvalid, FileMissing, NoSuchTable, NoSuchColumn,
-    BackupDamaged, LcpDamaged, Unsupported for disk columns of a local checkpoint.
+    TypeMismatch for a condition, BackupDamaged, LcpDamaged, Unsupported for disk columns of a local checkpoint.
     """
     given = checked_options(options)
     place, backup, lcp = given["path"], whole_number(given, "backup"), whole_number(given, "lcp")
@@ -180,7 +179,17 @@ def make_plan(options: Mapping[str, str]) -> ReadPlan:
         files.close_all()
     columns, hidden = _columns(origin, given.get("columns"))
     tasks, task_bytes = whole_number(given, "tasks"), whole_number(given, "taskBytes") or TASK_BYTES
-    return ReadPlan(origin, columns, hidden, tuple(parts), tasks, task_bytes)
+    where = None if "where" not in given else _condition(origin, given["where"])
+    return ReadPlan(origin, columns, hidden, tuple(parts), tasks, task_bytes, where)
+
+
+def _condition(origin: Origin, text: str) -> Expression:
+    """The condition, which compiles. Raises: SchemaInvalid, TypeMismatch, NoSuchColumn, Unsupported."""
+    where, definition = from_text(text), origin.definition
+    program = compile_filter(definition, where)
+    for position in () if origin.is_backup else program.columns:
+        _refuse_disk(definition, [definition.columns[position].name])
+    return where
 
 
 def _of_backup(files: Files, place: str, table: str | None, number: int | None) -> tuple[Origin, list[Part]]:
@@ -284,8 +293,15 @@ def _columns(origin: Origin, text: str | None) -> tuple[tuple[str, ...], tuple[s
             )
         if names.count(name) > 1:
             raise SchemaInvalid(f"{definition.name}: column {name} is asked for twice; name it once", column=name)
-    on_disk = [name for name in names if name in known and known[name].is_disk]
-    if on_disk and not origin.is_backup:
+    if not origin.is_backup:
+        _refuse_disk(definition, names)
+    return tuple(name for name in names if name in known), tuple(name for name in names if name in HIDDEN)
+
+
+def _refuse_disk(definition: TableDefinition, names: Sequence[str]) -> None:
+    """Raises: Unsupported, if one of the columns is on disk."""
+    on_disk = [column.name for column in definition.columns if column.is_disk and column.name in names]
+    if on_disk:
         in_memory = ", ".join(column.name for column in definition.columns if not column.is_disk)
         raise Unsupported(
             f"{definition.name}.{on_disk[0]} is on disk, and a local checkpoint has memory columns only; read a backup,"
@@ -293,7 +309,6 @@ def _columns(origin: Origin, text: str | None) -> tuple[tuple[str, ...], tuple[s
             table=definition.name,
             column=on_disk[0],
         )
-    return tuple(name for name in names if name in known), tuple(name for name in names if name in HIDDEN)
 
 
 def narrowed(plan: ReadPlan, names: Sequence[str]) -> ReadPlan:
@@ -301,7 +316,7 @@ def narrowed(plan: ReadPlan, names: Sequence[str]) -> ReadPlan:
     columns, hidden = _columns(plan.origin, ",".join(names))
     if [*columns, *hidden] != list(names):
         raise TypeMismatch("hidden columns come behind the others; name them last", columns=list(names))
-    return ReadPlan(plan.origin, columns, hidden, plan.parts, plan.tasks, plan.task_bytes)
+    return replace(plan, columns=columns, hidden=hidden)
 
 
 # --- pins -----------------------------------------------------------------------------------------

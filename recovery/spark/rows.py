@@ -7,12 +7,13 @@ manifest or control file promises. Nothing here knows Spark, and nothing changes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.column_output import decode_rows
 from engine.compiled import compile_filter
+from engine.conditions import failed
 from engine.errors import BackupDamaged, LcpDamaged, PageDamaged
 from engine.kernels.backup import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS, find_entries
 from engine.kernels.lcp import SHAPE_WORDS
@@ -31,6 +32,7 @@ from engine.layout.lcp import (
 from engine.layout.row import VAR_HEADER_WORDS, var_header
 from engine.memory.arena import NOTHING
 from engine.row_format import RowFormat
+from engine.types_base import shown
 from recovery.backup.rows_file import RowsReader
 from recovery.backup.storage import open_place
 from recovery.backup.writer import layout_at
@@ -84,7 +86,7 @@ class PartReader:
         self._format = RowFormat(self._definition)
         # A copy: kernels take read-only arrays for another type.
         self._shapes: Words = np.frombuffer(task.origin.shapes, dtype=np.int64).copy()
-        self._filter = None if task.where is None else _Filter(self._definition, task.where)
+        self._filter = None if task.where is None else _Filter(self._format, task.where)
         self._out: Words = NOTHING
         self._state: Words = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
 
@@ -174,11 +176,11 @@ class PartReader:
     def _batch(self, words: Words, found: Words, has_var: bool, name: str) -> Iterator[pa.RecordBatch]:
         if has_var != self._format.has_var:
             words, found = with_var_parts(words, found, self._format.fixed_words)
-        if self._filter is not None:
-            found = self._filter.accepted(words, found)
-        if not found.size:
-            return
         try:
+            if self._filter is not None:
+                found = self._filter.accepted(words, found)
+            if not found.size:
+                return
             yield decode_rows(self._format, words, found, found.size, self._task.columns, self._hidden(words, found))
         except PageDamaged as error:
             raise self._damaged(name, "has a row whose lengths contradict each other") from error
@@ -202,16 +204,25 @@ def with_var_parts(words: Words, found: Words, fixed: int) -> tuple[Words, Words
 class _Filter:
     """A condition on rows, as a program."""
 
-    def __init__(self, definition: TableDefinition, where: Expression) -> None:
+    def __init__(self, row_format: RowFormat, where: Expression) -> None:
+        definition = row_format.definition
+        self.name = definition.name
+        self.format = row_format
         self._program = compile_filter(definition, where)
         self._rows = np.zeros(p.ROWS_WORDS, dtype=np.int64)
         self._work = self._program.new_work()
 
     def accepted(self, words: Words, found: Words) -> Words:
-        """The images it takes. A row that it stumbles on is left to Spark, which judges all of them once more."""
-        planes = np.empty(2 * found.size, dtype=np.int64)
+        """The images it takes. Raises: ProgramFailed and the like for a row it stumbles on, PageDamaged."""
+        planes: Words = np.empty(2 * found.size, dtype=np.int64)
         arguments = (words, found, found.size, NOTHING, self._program.words, self._rows, self._work, planes)
         if int(run_batch(*arguments)) != p.RUN_OK:
-            return found
+            place = int(np.argmax(planes[: found.size] == p.VERDICT_ERROR))
+            raise failed(self, words[int(found[place]) :], int(planes[found.size + place]))
         accepted: Words = found[planes[: found.size] == p.VERDICT_OK]
         return accepted
+
+    @staticmethod
+    def shown_key(key: Any) -> str:
+        """A key for a message."""
+        return shown(key)

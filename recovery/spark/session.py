@@ -38,9 +38,9 @@ def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": bool(sys.stderr is not None and sys.stderr.isatty()),
         "spark.sql.shuffle.partitions": cores,
-        # The option `pushdown` is what turns it on for a read; without this it would be refused.
-        "spark.sql.python.filterPushdown.enabled": True,
         "spark.sql.execution.arrow.pyspark.enabled": True,
+        # TIME is still a choice in Spark 4.1: without it plans with such a column are refused.
+        "spark.sql.timeType.enabled": True,
         # Kernels run in one thread each: the cores are Spark's to give away.
         "spark.executorEnv.NUMBA_NUM_THREADS": "1",
         **settings,

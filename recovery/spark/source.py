@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from recovery.spark.plan import ReadPlan, ReadTask
+    from recovery.spark.plan import ReadPlan
 
 
 class TidemarkSource(DataSource):
-    """`spark.read.format("tidemark").option("table", name).load(place)`."""
+    """`spark.read.format("tidemark").option("table", name).load(place)`; `.write` of a load that was planned."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options
@@ -49,7 +48,7 @@ class TidemarkSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of a schema, which is ours or a user's own."""
         from engine.errors import TypeMismatch
-        from recovery.spark.plan import is_true, narrowed
+        from recovery.spark.plan import narrowed
         from recovery.spark.types import spark_schema
 
         plan = self._planned()
@@ -63,21 +62,28 @@ class TidemarkSource(DataSource):
                     f" {given.dataType.simpleString()}; leave the schema out, and cast",
                     column=given.name,
                 )
-        return PushdownReader(plan) if is_true(dict(self.options), "pushdown") else Reader(plan)
+        return Reader(plan)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer of a load, whose job is an option."""
+        from recovery.spark.load import make_writer
+
+        return make_writer(dict(self.options), schema, overwrite)
 
 
 class Reader(DataSourceReader):
-    """Reads a plan; many files in one task."""
+    """Reads a plan; many files in one task.
+
+    It takes no filters from Spark (`pushFilters`): Spark 4.1 to 4.3 keep those of one query for others of the same
+    DataFrame, which then give too few rows (docs/spark.md, section 4).
+    """
 
     def __init__(self, plan: ReadPlan) -> None:
         self._plan = plan
 
-    def _tasks(self) -> list[ReadTask]:
-        return self._plan.divided()
-
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
-        return [InputPartition(task) for task in self._tasks()]
+        return [InputPartition(task) for task in self._plan.divided()]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of a task in batches of exactly the declared types. partition: None if there is nothing to read."""
@@ -88,25 +94,3 @@ class Reader(DataSourceReader):
         if partition is not None:
             for batch in read_task(partition.value):
                 yield from to_spark_batches(batch, schema)
-
-
-class PushdownReader(Reader):
-    """A reader that looks at filters. A class of its own: Spark refuses one that could, where pushdown is off."""
-
-    def __init__(self, plan: ReadPlan) -> None:
-        super().__init__(plan)
-        self._where: Any = None
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # Spark's name
-        """Take what can be taken; all of it goes back, for Spark to judge the rows once more."""
-        from recovery.spark.filters import condition_of
-
-        self._where = condition_of(self._plan.origin.definition, filters)
-        yield from filters
-
-    def _tasks(self) -> list[ReadTask]:
-        from recovery.spark.filters import fragments_of
-
-        if self._where is None:
-            return super()._tasks()
-        return self._plan.divided(self._where, fragments_of(self._plan.origin.definition, self._where))

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Rejected, ValueOutOfRange
-from engine.row_format import located
 from engine.types import Decimal, Enum, Integer
 from engine.types_calendar import Calendar
 from engine.types_text import Binary, LongBinary, LongText, VarBinary
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-    from engine.schema import Column, TableDefinition
+    from engine.schema import Column
     from engine.types_base import ColumnType
 
 UINT64_DIGITS = 20
@@ -107,38 +105,3 @@ def _is_large_binary(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_large_binary(kind))
-
-
-def from_spark_batch(batch: pa.RecordBatch, definition: TableDefinition, first_row: int = 0) -> pa.RecordBatch:
-    """A batch Spark gives as the store's own encoder takes it; values are validated there.
-
-    What is done here is what only Spark needs: numbers of 64 unsigned bits come as decimals.
-    Raises: ValueOutOfRange for one that is none.
-    """
-    import pyarrow as pa
-
-    known = {column.name: column for column in definition.columns}
-    arrays = []
-    for name, array in zip(batch.schema.names, batch.columns, strict=True):
-        column = known.get(name)
-        is_number = column is not None and isinstance(column.type, Integer)
-        if is_number and pa.types.is_decimal(array.type) and array.type.scale == 0:
-            array = _integers(array, column, definition.name, first_row)
-        arrays.append(array)
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
-
-
-def _integers(array: pa.Array, column: Any, table: str, first_row: int) -> pa.Array:
-    import pyarrow as pa
-
-    try:
-        return array.cast(column.type.arrow_type())
-    except pa.ArrowInvalid:
-        # Which one it was, in the words of the type itself.
-        for row, value in enumerate(array.to_pylist()):
-            try:
-                if value is not None:
-                    column.type.stored(int(value))
-            except Rejected as error:
-                raise located(error, table, column.name, first_row + row) from None
-        raise ValueOutOfRange(f"{table}.{column.name} cannot hold these {array.type} values") from None
