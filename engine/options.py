@@ -8,6 +8,7 @@ the store acts on it. Nothing here is written to disk; what a store was made wit
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -18,6 +19,7 @@ from engine.errors import SchemaInvalid
 
 Size = int | str
 Durability = Literal["commit", "epoch"]
+ArchivePlace = str | os.PathLike[str] | None
 
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SIZE = re.compile(r"([0-9]{1,19}) ?(B|KiB|MiB|GiB|TiB)")
@@ -27,6 +29,8 @@ _SIZE_BYTES_MAX = 1 << 46
 # Copies of rows are kept in slabs of this size; less than one could never take a row of the largest size.
 _LCP_MEMORY_BYTES_MIN = 1 << 20
 _TRANSACTION_MEMORY_BYTES_MIN = 64 << 10
+# Each interval with commits makes a file.
+_ARCHIVE_INTERVAL_MS_MIN = 100
 _MILLISECONDS_MAX = 24 * 3_600 * 1_000
 # The log reaches back to the older of two local checkpoints while a third is made: three shares must fit.
 _LOG_SHARE_MAX = 0.3
@@ -53,6 +57,8 @@ class OptionKeywords(TypedDict, total=False):
     undo_log: Size
     undo_filter: bool
     snapshot_memory: Size
+    archive: ArchivePlace
+    archive_interval_ms: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +107,8 @@ class Options:
     undo_log: Size = "128 MiB"
     undo_filter: bool = True
     snapshot_memory: Size = "64 MiB"
+    archive: ArchivePlace = None
+    archive_interval_ms: int = 5_000
 
     data_memory_bytes: int = field(init=False, repr=False)
     redo_log_bytes: int = field(init=False, repr=False)
@@ -135,6 +143,9 @@ class Options:
         self._check_integer("gcp_interval_ms", 1, _MILLISECONDS_MAX)
         self._check_integer("lock_timeout_ms", 0, _MILLISECONDS_MAX)
         self._check_integer("checkpoint_interval_ms", 0, _MILLISECONDS_MAX)
+        self._check_integer("archive_interval_ms", _ARCHIVE_INTERVAL_MS_MIN, _MILLISECONDS_MAX)
+        if self.archive is not None and not isinstance(self.archive, (str, os.PathLike)):
+            raise SchemaInvalid(f"option archive is {self.archive!r}; give a path or a URI", option="archive")
         self._check_share()
         if self.transaction_limit_bytes < self.transaction_memory_bytes:
             raise SchemaInvalid(

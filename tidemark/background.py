@@ -1,5 +1,5 @@
 """The threads of an open store: one closes epochs and writes the sysfile, one makes local checkpoints,
-one writes disk pages ahead of need, one the binlog if there is one.
+one writes disk pages ahead of need, one the binlog if there is one, one the archive if the store archives itself.
 
 Each has one owner, is joined at close, and its failure fails the store (D13).
 """
@@ -15,6 +15,7 @@ from engine.errors import InvariantBroken, StorageFull, StoreFailed, TooManyFile
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
+    from recovery.backup.archiver import Archiver
     from recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint, Progress
     from recovery.system_restart.restart import Opened
     from replication.binlog.attached import AttachedBinlog
@@ -40,6 +41,7 @@ class Clockwork:
         self._files = files
         self._lcp = lcp
         self._binlog = binlog
+        self.archiver: Archiver | None = None  # of a store that archives itself; set before `start`
         self._binlog_wanted = threading.Event()
         self.lcp_turn = threading.Lock()
         self._sysfile_turn = threading.Lock()
@@ -115,6 +117,7 @@ class Clockwork:
             ("tidemark-lcp", self._run_lcp),
             ("tidemark-pages", self._run_pages),
             *([("tidemark-binlog", self._run_binlog)] if self._binlog is not None else []),
+            *([("tidemark-archive", self._run_archive)] if self.archiver is not None else []),
         )
         for name, work in works:
             thread = threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
@@ -193,6 +196,12 @@ class Clockwork:
             except (StorageFull, TooManyFiles) as error:
                 _log.warning("epochs wait for the binlog: %s", error)
                 self._stop.wait(RETRY_PAUSE_SECONDS)
+
+    def _run_archive(self) -> None:
+        """Archive closed epochs. While the place fails the log keeps them, and in the end holds commits back."""
+        assert self.archiver is not None
+        while not self._stop.wait(self._store.options.archive_interval_ms / 1_000):
+            self.archiver.step()
 
     def _is_due(self) -> bool:
         store = self._store

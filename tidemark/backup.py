@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
 from engine.clock import SystemClock
 from engine.errors import Rejected
-from engine.expressions import col
 from engine.files import PosixFiles
 from recovery.backup.manifest import find_backups
 from recovery.backup.plan import Until, check_number, make_plan
-from recovery.backup.restore import Restore, clear
+from recovery.backup.planner import planned_tasks
+from recovery.backup.restore import How, Restore, clear
 from recovery.backup.retention import prune as prune_files
 from recovery.backup.storage import at_place
 from recovery.backup.verify import verify as verify_files
+from recovery.backup.workers import Workers
 from replication.binlog.index_table import made_table
 from replication.settings.options import OpenKeywords, divided
 from replication.system_tables import NDB_APPLY_STATUS, NDB_BINLOG_INDEX
@@ -24,10 +26,15 @@ from tidemark.database import check_store
 from tidemark.session import Transaction
 
 if TYPE_CHECKING:
+    from engine.clock import Clock
+    from engine.file_protocol import Files
+    from engine.options import Options
     from engine.store import Store
+    from recovery.backup.plan import Plan
 
 Progress = Callable[[int, int, str], None]
 Place = Any  # a path, a URI, or (pyarrow filesystem, path)
+PROCESSES_MAX = 256
 _EPOCH_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -51,13 +58,18 @@ def until_of(value: int | datetime | None) -> Until:
     return Until() if value is None else Until(epoch=check_number(value))
 
 
-def plan(place: Place, until: int | datetime | None = None, number: int | None = None) -> dict[str, Any]:
-    """Which files `restore` with the same arguments would read, and the epoch it would reach; nothing is written.
+def plan(
+    place: Place, until: int | datetime | None = None, number: int | None = None, *, processes: int = 1
+) -> dict[str, Any]:
+    """Which files `restore` with the same arguments would read, in which tasks, and the epoch it would reach; nothing
+    is written.
 
     Raises: FileMissing, BackupDamaged, ForeignFile, ValueOutOfRange if `until` cannot be reached.
     """
+    _check_processes(processes)
     with at_place(place) as files:
-        return make_plan(files, until_of(until), number).to_dict()
+        planned = make_plan(files, until_of(until), number)
+    return {**planned.to_dict(), "tasks": planned_tasks(planned, processes)}
 
 
 def restore(
@@ -68,6 +80,7 @@ def restore(
     number: int | None = None,
     apply_status: bool = False,
     verify: bool = True,
+    processes: int = 1,
     progress: Progress | None = None,
     **options: Unpack[OpenKeywords],
 ) -> dict[str, Any]:
@@ -75,24 +88,61 @@ def restore(
 
     until: the state at the end of this epoch, or as it was at a time; None for the latest there is. number: the backup
     to begin from, None for the newest that serves. apply_status: write the row of `mysql.ndb_apply_status` that lets a
-    replica go on behind the epoch; the store that was backed up must have had a server id. options: as of `open`; sizes
-    of the logs are those of the new store. Returns a report with `epoch` and `server_id`.
+    replica go on behind the epoch; the store that was backed up must have had a server id. verify: bring the store back
+    in memory as an opening does and count. processes: how many work on fragments and archived log side by side; more
+    than one needs a place that is a path or a URI. options: as of `open`; sizes of the logs are those of the new store.
+    Returns a report with `epoch` and `server_id`.
 
     Durable on return: the store; open it as any other. Raises: Rejected if the directory is not empty, FileMissing,
     BackupDamaged, ForeignFile, ValueOutOfRange, MemoryExhausted, StorageFull.
     """
     parsed = divided(options)[0]
+    _check_processes(processes)
     with at_place(place) as source:
         planned = make_plan(source, until_of(until), number)
         if apply_status and not planned.manifest.server_id:
             raise Rejected("the store that was backed up had no server_id: it is no source of a replica")
         files = PosixFiles(path, create=True)
+        finish = _position_writer(planned.manifest.server_id, planned.epoch) if apply_status else None
+        how = How(
+            is_verified=verify,
+            empty=frozenset([NDB_BINLOG_INDEX]),  # its files are those of the other store
+            native=frozenset([NDB_APPLY_STATUS] if apply_status else []),
+            finish=finish,
+        )
         try:
-            finish = _finish((planned.manifest.server_id, planned.epoch) if apply_status else None)
-            return Restore(source, planned, files, parsed, SystemClock(), verify, progress, finish).run().to_dict()
+            if processes == 1:
+                return Restore(source, planned, files, parsed, SystemClock(), how, progress).run().to_dict()
+            return _side_by_side(source, place, planned, files, parsed, how, processes, progress)
         finally:
             files.close_all()
             files.unlock()
+
+
+def _check_processes(processes: object) -> None:
+    if isinstance(processes, bool) or not isinstance(processes, int) or not 1 <= processes <= PROCESSES_MAX:
+        raise Rejected(f"processes is a whole number from 1 to {PROCESSES_MAX}, got {processes!r}")
+
+
+def _side_by_side(
+    source: Files,
+    place: Place,
+    planned: Plan,
+    files: PosixFiles,
+    options: Options,
+    how: How,
+    processes: int,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """`restore` with worker processes."""
+    if isinstance(place, tuple):
+        raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
+    where = (source.directory if isinstance(source, PosixFiles) else str(place), files.directory)
+    with Workers(processes) as workers:
+        how = replace(how, runner=workers, where=where, parallel=processes)
+        restoring = Restore(source, planned, files, options, SystemClock(), how, progress)
+        workers.advance = restoring.advance
+        return restoring.run().to_dict()
 
 
 def verify(place: Place, number: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
@@ -117,6 +167,7 @@ def drill(
     scratch: str | os.PathLike[str],
     until: int | datetime | None = None,
     *,
+    processes: int = 1,
     progress: Progress | None = None,
     **options: Unpack[OpenKeywords],
 ) -> dict[str, Any]:
@@ -125,7 +176,7 @@ def drill(
 
     Raises: as `restore`.
     """
-    restored = restore(place, scratch, until, progress=progress, **options)
+    restored = restore(place, scratch, until, processes=processes, progress=progress, **options)
     checked = check_store(scratch, progress, **options)
     if checked["is_sound"]:
         files = PosixFiles(scratch)
@@ -136,17 +187,40 @@ def drill(
     return {"restored": restored, "checked": checked, "is_sound": checked["is_sound"]}
 
 
-def _finish(position: tuple[int, int] | None) -> Callable[[Store], None]:
-    """What is done to a restored store before its local checkpoint; `position`: server id and epoch of its source."""
+def drills(
+    place: Place,
+    scratch: str | os.PathLike[str],
+    every_seconds: float,
+    until: int | datetime | None = None,
+    *,
+    clock: Clock | None = None,
+    processes: int = 1,
+    **options: Unpack[OpenKeywords],
+) -> Iterator[dict[str, Any]]:
+    """The report of a `drill` now, and of another one at each multiple of so many seconds from the start; one that
+    takes longer than that leaves out what it has missed. It ends behind the first that is not sound, whose files stay.
+
+    Raises: as `drill`; what it raises ends the schedule.
+    """
+    time = SystemClock() if clock is None else clock
+    due = time.monotonic()
+    while True:
+        report = drill(place, scratch, until, processes=processes, **options)
+        yield report
+        if not report["is_sound"]:
+            return
+        now = time.monotonic()
+        due += every_seconds * (int((now - due) // every_seconds) + 1)
+        time.sleep(due - now)
+
+
+def _position_writer(server_id: int, epoch: int) -> Callable[[Store], None]:
+    """Writes where a replica that is restored from a source goes on."""
 
     def write(store: Store) -> None:
         with store.begin(kind=Transaction) as txn:
-            if NDB_BINLOG_INDEX in store.tables:
-                txn.delete_where(NDB_BINLOG_INDEX, col("epoch") >= 0)  # of files the new store does not have
-            if position is not None:
-                made_table(store, NDB_APPLY_STATUS)
-                server_id, epoch = position
-                row = {"server_id": server_id, "epoch": epoch, "log_name": "", "start_pos": 0, "end_pos": 0}
-                txn.write(NDB_APPLY_STATUS, row)
+            made_table(store, NDB_APPLY_STATUS)
+            row = {"server_id": server_id, "epoch": epoch, "log_name": "", "start_pos": 0, "end_pos": 0}
+            txn.write(NDB_APPLY_STATUS, row)
 
     return write

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Rejected
-from recovery.backup.archive import Archive
+from engine.errors import Error, ForeignFile, Rejected
+from engine.files import PosixFiles
+from recovery.backup.archiver import Archiver
 from recovery.backup.storage import at_place, open_place
 from recovery.backup.writer import BackupWriter
 
@@ -33,22 +34,41 @@ def backup(
         return writer.run(incremental).to_dict()
 
 
-def begin_archive(opened: Opened, files: Files, place: Place) -> Archive:
-    """See `Database.archive`."""
+def begin_archive(opened: Opened, files: Files, place: Place, is_required: bool) -> Archiver:
+    """The archive of an open store. is_required: it must be there now, or nothing is begun; else a place that cannot be
+    had just now is tried again. Raises: Rejected without a place, ForeignFile, FileMissing, IoFailed, …
+    """
     if place is None:
         raise Rejected("nothing is archived yet; give archive() a place, a path or a URI, the first time")
-    target = open_place(place, create=True)
+    known = [place]
+
+    def opened_place() -> Files:
+        found = open_place(known[0], create=True)
+        if isinstance(found, PosixFiles):
+            known[0] = found.directory  # the same one when it is opened again, wherever the process is by then
+        return found
+
+    sysfile = opened.keeper.content
+    archiver = Archiver(
+        opened.store,
+        files,
+        sysfile.geometry,
+        opened.identity,
+        sysfile.timeline,
+        place,
+        opened_place,
+    )
     try:
-        sysfile = opened.keeper.content
-        archive = Archive(opened.store, files, sysfile.geometry, opened.identity, sysfile.timeline, target)
-    except BaseException:
-        target.close_all()
-        raise
-    archive.name = place
-    return archive
+        archiver.attach()
+    except Error as error:
+        if is_required or isinstance(error, (ForeignFile, Rejected)):
+            archiver.close()
+            raise
+        archiver.failed(error)
+    return archiver
 
 
-def same_archive(archive: Archive, place: Place) -> None:
+def same_archive(archiver: Archiver, place: Place) -> None:
     """Raises: Rejected unless the store is archived to this place."""
-    if archive.name != place:
-        raise Rejected(f"the store is archived to {archive.name} until it is closed; leave the place out")
+    if archiver.name != place:
+        raise Rejected(f"the store is archived to {archiver.name} until it is closed; leave the place out")

@@ -48,7 +48,7 @@ from tidemark.space_report import space_report
 if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
-    from recovery.backup.archive import Archive
+    from recovery.backup.archiver import Archiver
     from replication.check import Peer
     from replication.endpoint import Endpoint
     from replication.settings.match import ReplicationRow
@@ -89,6 +89,9 @@ class Database(SchemaCalls, LoadCalls):
             self._store.make_named = call_owner(self._make_named)
             self._replication = self._replication_status()
             self._open_catalog()
+            self._archiver: Archiver | None = None
+            if options.archive is not None:
+                self._archiver = self._begin_archive(options.archive, False)
         except BaseException:
             files.close_all()
             files.unlock()
@@ -101,8 +104,9 @@ class Database(SchemaCalls, LoadCalls):
         )
         self._lcp.last_start_lsn = opened.controls[0].start_lsn if opened.controls else 0
         self._clockwork = Clockwork(opened, files, self._lcp, self._binlog)
-        self._archive: Archive | None = None
         self._archive_turn = threading.Lock()
+        if options.archive is not None:
+            self._clockwork.archiver = self._archiver
         self._control = None
         if options.background:
             # What was replayed once need not be replayed again, and what was found damaged needs a successor.
@@ -133,8 +137,6 @@ class Database(SchemaCalls, LoadCalls):
             if self._control is not None:
                 self._control.close()
             self._clockwork.stop()
-            if self._archive is not None:
-                self._archive.close()
             store.snapshots.close_all()
             if store.failure.first is None:
                 for txn in list(store.locks.by_slot.values()):
@@ -143,7 +145,11 @@ class Database(SchemaCalls, LoadCalls):
                 if self._binlog is not None:
                     self._binlog.close()
                     store.log.flush()
+                if self._clockwork.archiver is not None:
+                    self._clockwork.archiver.step()  # what it lacks the log has for the next opening
         finally:
+            if self._archiver is not None:
+                self._archiver.close()
             try:
                 store.disk.close()
                 self._files.close_all()
@@ -297,16 +303,21 @@ class Database(SchemaCalls, LoadCalls):
         Raises: Rejected without a place, or with another one; StorageFull, ForeignFile, StoreFailed.
         """
         self.check_usable()
-        from tidemark.backup_calls import begin_archive, same_archive
+        from tidemark.backup_calls import same_archive
 
         with self._archive_turn:
-            if self._archive is None:
+            if self._archiver is None:
                 with self._clockwork.lcp_turn:
-                    self._archive = begin_archive(self._opened, self._files, place)
+                    self._archiver = self._begin_archive(place, True)
             elif place is not None:
-                same_archive(self._archive, place)
+                same_archive(self._archiver, place)
         self._clockwork.advance_epoch()
-        return self._archive.copy()
+        return self._archiver.copy()
+
+    def _begin_archive(self, place: Any, is_required: bool) -> Archiver:
+        from tidemark.backup_calls import begin_archive
+
+        return begin_archive(self._opened, self._files, place, is_required)
 
     def check(self, progress: Progress | None = None) -> dict[str, Any]:
         """Verify the open store beside its users: every row and index entry, local checkpoints, log, sysfile, catalog.
@@ -354,6 +365,7 @@ class Database(SchemaCalls, LoadCalls):
             "epoch": {"current": store.epochs.current, "newest_closed": store.epochs.newest_closed},
             "log": store.log.counters(),
             "binlog": None if self._binlog is None else self._binlog.counters(),
+            "archive": None if self._archiver is None else self._archiver.status(),
             "lcp": {
                 "completed": self._lcp.completed,
                 "abandoned": self._lcp.abandoned,

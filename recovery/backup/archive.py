@@ -45,8 +45,10 @@ class Archive:
         identity: tuple[bytes, int],
         timeline: int,
         place: Files,
+        before: Callable[[int], None] | None = None,
     ) -> None:
-        """files: of the store; place: where nobody else archives. No local checkpoint may be published meanwhile.
+        """files: of the store; place: where nobody else archives. before: what a local checkpoint asks first; None for
+        whatever it asks now. No local checkpoint may be published meanwhile.
 
         Raises: ForeignFile if the log of another store is archived there.
         """
@@ -61,19 +63,23 @@ class Archive:
             if not place.exists(folder):
                 place.make_directory(folder)
         place.sync_directory("")
-        self.name: Any = None  # of the place, as its owner gave it
         self.last_epoch = 0
         self.segments = 0
         self.bytes_written = 0
         self._at = self._start()
-        before = store.on_publish
+        asked = store.on_publish if before is None else before
 
         def publish(epoch: int) -> None:
-            before(epoch)
+            asked(epoch)
             self.reach(epoch)
 
         store.on_publish = publish
-        self._before: Callable[[int], None] = before
+        self._before: Callable[[int], None] = asked
+
+    @property
+    def place_has_failed(self) -> bool:
+        """Whether the place takes and gives no more until it is opened anew."""
+        return self._place.failure.first is not None
 
     def _start(self) -> tuple[int, int]:
         """LSN and sequence to go on from: behind the last whole segment, or where the log begins."""
@@ -178,8 +184,9 @@ class Archive:
             "bytes_written": self.bytes_written,
         }
 
-    def close(self) -> None:
-        """Archive no more; the log is cut without it."""
-        self._store.on_publish = self._before
-        self._log.close()
-        self._place.close_all()
+    def close(self, then: Callable[[int], None] | None = None) -> None:
+        """Archive no more. then: what a local checkpoint asks from now on; None for what it asked before."""
+        self._store.on_publish = self._before if then is None else then
+        with self._turn:
+            self._log.close()
+            self._place.close_all()

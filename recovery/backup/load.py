@@ -1,4 +1,4 @@
-"""Rows of a backup into the fragments of a new store, level by level, newest first.
+"""Rows of tables with disk columns, and of some small ones, into the fragments of a new store, level by level.
 
 The newest level of a fragment goes in whole; of each older one exactly the rows that its live map still asks for. In
 the end nothing may be left over. A row goes to its ROWID with its epoch and author; disk parts take the road of REDO.
@@ -6,7 +6,7 @@ the end nothing may be left over. A row goes to its ROWID with its epoch and aut
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from recovery.backup.rows_file import Block
     from recovery.system_restart.disk import DiskRestart
 
-Progress = Callable[[int, int, str], None]
 RECORD_WORDS = 1 << 16
 
 
@@ -56,31 +55,33 @@ class BackupLoader:
         files: Files,
         manifest: Manifest,
         relieve: Callable[[], None],
-        progress: Progress | None = None,
+        advance: Callable[[int], None],
     ) -> None:
-        """files: the place of backups. relieve: called between batches of disk parts, to make room in the UNDO log."""
+        """files: the place of backups. relieve: called between batches of disk parts, to make room in the UNDO log.
+        advance: called with rows as they are done.
+        """
         self._store = store
         self._disk = disk
         self._files = files
         self._manifest = manifest
         self._relieve = relieve
-        self._progress = progress
-        self._done_rows = 0
+        self._advance = advance
 
-    def load(self) -> int:
-        """Load every fragment; rows loaded. Raises: BackupDamaged and what `RowsReader.blocks` raises,
+    def load(self, tables: Collection[int]) -> None:
+        """Load the fragments of these tables. Raises: BackupDamaged and what `RowsReader.blocks` raises,
         MemoryExhausted.
         """
         manifest = self._manifest
         for (table_id, number), levels in sorted(manifest.levels.items()):
-            table = self._store.by_id[table_id]
+            table = self._store.by_id.get(table_id)
+            if table_id not in tables or table is None or number not in table.by_number:
+                continue  # done elsewhere, or dropped further down
             fragment = table.by_number[number]
             place = self._place_disk if table.format.has_disk else self._place_memory
             self._load(table, fragment, levels, partial(place, table, fragment))
             # What is replayed now is behind the backup; the epochs of empty slots are lost (D1).
             self._store.mem[fragment + F_REPLAY_EPOCH] = manifest.epoch
             finish_load(self._store.mem, fragment, manifest.epoch)
-        return self._done_rows
 
     def _load(
         self,
@@ -118,11 +119,6 @@ class BackupLoader:
     def _has_var(table: Table, level: Level) -> bool:
         layout: RowLayout = table.format.layout
         return layout.has_var and level.place.table_version >= layout.var_since
-
-    def _advance(self, rows: int) -> None:
-        self._done_rows += rows
-        if self._progress is not None:
-            self._progress(self._done_rows, self._manifest.rows, "rows")
 
     def _settled(self, status: int, level: Level, at: int) -> None:
         if status == OK:

@@ -1,51 +1,55 @@
-"""A restore: a new store made of a backup and archived log, in a directory of its own.
+"""A restore: a new store made of a backup and archived log, in a directory of its own (docs/backup.md, 4).
 
-Order of writes: the mark `restoring`, durable; an empty store with a new identity; tablespaces; rows and log in memory,
-disk parts as in a restart; one local checkpoint; what a restart makes of it compared; the mark away. Until then
-an opening refuses the directory (`RestoreUnfinished`), so a crash leaves nothing that could be taken for a store.
+Order of writes: the mark `restoring`, durable; an empty store with a new identity; the archived log split by fragment;
+tables with disk columns, as in a restart; a data file for each other fragment, each by a task that may run anywhere;
+the local checkpoint that names all of them; what a restart makes of it compared; the mark away. Until then an opening
+refuses the directory (`RestoreUnfinished`), so a crash leaves nothing that could be taken for a store.
 """
 
 from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.disk.tablespaces import DEFAULT_BYTES, TablespaceDefinition
-from engine.errors import BackupDamaged, MemoryExhausted, Rejected
+from engine.errors import BackupDamaged, Damaged, InvariantBroken, MemoryExhausted, Rejected
 from engine.files import LOCK_NAME
 from engine.ids import gci_of, make_epoch
 from engine.kernels.setup import set_pool
-from engine.layout.arena import F_ROWS, S_POOL
-from recovery.backup.load import BackupLoader
-from recovery.backup.segments import groups_of
+from engine.layout.arena import F_ROWS, F_SLOTS, S_POOL
+from recovery.backup.native import NativeTables
+from recovery.backup.planner import Sections, fragment_tasks, parts_of, split_tasks
+from recovery.backup.tasks import FRAGMENTS, RestoreTask, TaskReport, run_task
 from recovery.local_checkpoint.copies import CopySink
+from recovery.local_checkpoint.data_file import FOLDER, data_name
 from recovery.local_checkpoint.writer import LocalCheckpoint
 from recovery.sysfile import RESTORING
-from recovery.system_restart.disk import disk_directory
 from recovery.system_restart.indexes import build_indexes
 from recovery.system_restart.load import PartsOutOfMemory
-from recovery.system_restart.replay import apply_schema, replay, schema_changes, table_directory
+from recovery.system_restart.replay import apply_schema
 from recovery.system_restart.restart import Restart
-from recovery.system_restart.spool import Spooled
 
 if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
-    from engine.log.reader import GroupRead
+    from engine.memory.arena import Words
     from engine.options import Options
     from engine.store import Store
     from engine.table import Table
     from recovery.backup.plan import Plan
+    from recovery.backup.tasks import Runner
+    from recovery.local_checkpoint.data_file import DataFileWriter
+    from recovery.local_checkpoint.writer import LcpReport
     from recovery.system_restart.disk import DiskRestart
     from recovery.system_restart.restart import Opened
 
 Progress = Callable[[int, int, str], None]
 FIRST_LCP = 2  # behind number 1 a restart that finds it damaged would look for the log from its beginning
 UNDO_SHARE = 6  # local checkpoints empty the UNDO log when this part of it has been written
-GROUPS_BYTES = 64 << 20  # of archived log replayed at a time
+Sizes = tuple[int, int, int]  # entries, blocks and bytes of a data file
 
 
 @dataclass
@@ -58,8 +62,9 @@ class RestoreReport:
     tables: int = 0
     rows: int = 0
     groups: int = 0
-    operations: int = 0
-    indexes: int = 0  # entries of them
+    operations: int = 0  # of the archived log, of tables restored
+    tasks: int = 0
+    indexes: int = 0  # entries of them, as counted by the verification
     size_bytes: int = 0
     seconds: float = 0.0
     is_verified: bool = False
@@ -115,6 +120,47 @@ class _Adopter:
             set_pool(self._store.mem, fragment, S_POOL)
 
 
+class _AdoptingCheckpoint(LocalCheckpoint):
+    """A local checkpoint of which others have written some data files already, by table and fragment number."""
+
+    adopted: dict[tuple[int, int], Sizes]
+
+    def _write_fragment(
+        self,
+        lcp_id: int,
+        part: tuple[int, int],
+        fragment: int,
+        span: Words,
+        copies: DataFileWriter,
+        report: LcpReport,
+    ) -> Sizes:
+        if part in self.adopted:
+            return self.adopted[part]
+        return super()._write_fragment(lcp_id, part, fragment, span, copies, report)
+
+
+@dataclass(frozen=True)
+class How:
+    """How a restore is carried out, apart from what it restores.
+
+    empty: tables that are made without rows. native: tables that `finish` writes to. finish: called with the store when
+    the rows of those are there. runner: carries out the tasks; None: the process that restores, one after the other.
+    where: place of the backups and directory of the new store as others find them. parallel: how many tasks may be
+    under way at a time.
+    """
+
+    is_verified: bool = True
+    empty: frozenset[str] = frozenset()
+    native: frozenset[str] = frozenset()
+    finish: Callable[[Store], None] | None = None
+    runner: Runner | None = None
+    where: tuple[Any, str | None] = (None, None)
+    parallel: int = 1
+
+
+ALONE = How()
+
+
 class Restore:
     """Carries out one plan."""
 
@@ -125,23 +171,20 @@ class Restore:
         files: Files,
         options: Options,
         clock: Clock,
-        is_verified: bool = True,
+        how: How = ALONE,
         progress: Progress | None = None,
-        finish: Callable[[Store], None] | None = None,
     ) -> None:
-        """place: of the backups; files: of the directory the store is to be in, which nobody may use. finish: called
-        with the store when its rows are there, to commit what it wants.
-        """
+        """place: of the backups; files: of the directory the store is to be in, which nobody may use."""
         self._place = place
         self._plan = plan
         self._files = files
         self._options = options
         self._clock = clock
-        self._is_verified = is_verified
+        self._how = how
         self._progress = progress
-        self._finish = finish
+        self._rows_done = 0
         self._undo_bytes = 0  # of the UNDO log when it was last emptied
-        self._lcp: LocalCheckpoint | None = None
+        self._lcp: _AdoptingCheckpoint | None = None
         self._disk: DiskRestart | None = None
 
     def run(self) -> RestoreReport:
@@ -158,8 +201,8 @@ class Restore:
         files.sync_directory("")
         report = RestoreReport(self._plan.epoch, manifest.server_id, manifest.number)
         rows = self._build(report)
-        if self._is_verified:
-            self._compare(rows)
+        if self._how.is_verified:
+            report.indexes = self._compare(rows)
             report.is_verified = True
         files.mark("restored", epoch=report.epoch)
         files.unlink(RESTORING)
@@ -177,24 +220,18 @@ class Restore:
         self._disk = restart.disk
         sink = CopySink(store.latch)
         store.sink = sink
-        self._lcp = LocalCheckpoint(store, self._files, opened.identity, sink, FIRST_LCP)
+        lcp = self._lcp = _AdoptingCheckpoint(store, self._files, opened.identity, sink, FIRST_LCP)
+        lcp.adopted = {}
         self._set_clock(opened)
         self._make_tables()
-        manifest = self._plan.manifest
-        loader = BackupLoader(store, self._disk, self._place, manifest, self._relieve, self._progress)
-        loader.load()
-        report.groups, report.operations = self._replay()
-        try:
-            report.indexes = build_indexes(store)
-        except PartsOutOfMemory as error:
-            raise self._no_memory() from error
-        if self._finish is not None:
-            self._finish(store)
-        self._relieve()
-        report.size_bytes = self._lcp.run().size_bytes
+        sections = self._split(opened.identity, report)
+        self._make_native(opened.identity[0], sections, report)
+        lcp.adopted = self._write_fragments(opened.identity, sections, report)
+        report.size_bytes = lcp.run().size_bytes
+        lcp.forget_older()
         opened.keeper.write(gci=int(gci_of(store.epochs.current)) + 1, next_table_id=store.next_table_id)
         rows = {
-            (table.name, number): int(store.mem[fragment + F_ROWS])
+            (table.name, number): (lcp.adopted.get((table.table_id, number)) or (int(store.mem[fragment + F_ROWS]),))[0]
             for table in store.tables.values()
             for number, fragment in table.by_number.items()
         }
@@ -248,50 +285,106 @@ class Restore:
             self._lcp.run()
             self._undo_bytes = undo.bytes_written
 
-    # --- archived log ----------------------------------------------------------------------------
-    def _groups(self) -> Iterator[GroupRead]:
-        """The archived groups behind the backup, in order, up to the end of the plan."""
-        plan = self._plan
-        for segment in plan.segments:
-            for group in groups_of(self._place, segment):
-                if plan.manifest.epoch < group.epoch <= plan.epoch:
-                    yield group
+    # --- tasks -----------------------------------------------------------------------------------
+    def _base(self, identity: tuple[bytes, int]) -> RestoreTask:
+        plan, lcp = self._plan, self._lcp
+        assert lcp is not None
+        numbers = (identity[1], lcp.next_id, plan.manifest.epoch, plan.epoch)
+        return RestoreTask(FRAGMENTS, 0, *self._how.where, plan.manifest.store.hex(), identity[0].hex(), *numbers)
 
-    def _portions(self) -> Iterator[list[GroupRead]]:
-        portion: list[GroupRead] = []
-        size_bytes = 0
-        for group in self._groups():
-            portion.append(group)
-            size_bytes += group.words.nbytes
-            if size_bytes >= GROUPS_BYTES:
-                yield portion
-                portion, size_bytes = [], 0
-        if portion:
-            yield portion
+    def _carry_out(self, tasks: list[RestoreTask], report: RestoreReport) -> list[TaskReport]:
+        """The report of each task, in their order. Raises: what a task raises, InvariantBroken."""
+        found: dict[int, TaskReport] = {}
+        reported = self._rows_done
+        runner = self._how.runner
+        done: Iterable[TaskReport] = self._alone(tasks) if runner is None else runner(tasks)
+        for each in done if tasks else ():
+            found.setdefault(each.number, each)
+            reported += tasks[each.number].rows
+            self.advance(max(0, reported - self._rows_done))
+        if len(found) != len(tasks):
+            raise InvariantBroken(f"{len(tasks)} tasks of a restore gave {len(found)} reports; restore again")
+        report.tasks += len(tasks)
+        report.operations += sum(each.operations for each in found.values() if not each.groups)
+        return [found[task.number] for task in tasks]
 
-    def _replay(self) -> tuple[int, int]:
-        """Schema records of all groups first, then the groups; (groups, operations)."""
-        store, disk, epoch = self._store, self._disk, self._plan.manifest.epoch
-        assert disk is not None
-        changes = [change for portion in self._portions() for change in schema_changes(portion)]
-        if not changes and not self._plan.segments:
-            return 0, 0
+    def _alone(self, tasks: list[RestoreTask]) -> Iterator[TaskReport]:
+        for task in tasks:
+            yield run_task(task, self._place, self._files, self._clock, self.advance)
+
+    def advance(self, rows: int) -> None:
+        """Tell the progress of so many rows; for runners that know of it before there is a report."""
+        self._rows_done += rows
+        if self._progress is not None and rows:
+            self._progress(self._rows_done, self._plan.manifest.rows, "rows")
+
+    def _split(self, identity: tuple[bytes, int], report: RestoreReport) -> Sections:
+        """Tell the archived log apart by fragment and apply its schema records: tables are then what they are to be."""
+        sections: Sections = {}
+        schema: list[tuple[int, dict[str, Any]]] = []
+        for each in self._carry_out(split_tasks(self._plan, self._base(identity), self._how.parallel), report):
+            report.groups += each.groups
+            schema += [(epoch, change) for epoch, change in each.schema]
+            for section in each.made:
+                sections.setdefault((section[0], section[1]), []).append(section)
         try:
-            self._apply_schema(changes, epoch)
-            directory = table_directory(store)
-            groups = operations = 0
-            for portion in self._portions():
-                spooled = Spooled(self._place, self._plan.manifest.store, portion)
-                operations += replay(store, portion, spooled, 1, disk_directory(store, directory, False))
-                tables = disk_directory(store, directory, True)
-                for group in portion if tables.any() else []:
-                    for some in spooled.records(group):
-                        self._relieve((some.stop - some.start) * 8)
-                        operations += disk.replay_records(group, some, tables)
-                groups += len(portion)
+            self._apply_schema(schema, self._plan.manifest.epoch)
         except PartsOutOfMemory as error:
             raise self._no_memory() from error
-        return groups, operations
+        for table_id, number in sections:
+            table = self._store.by_id.get(table_id)
+            if table is not None and number >= table.definition.partition.next_number:
+                raise BackupDamaged(f"the archived log has rows of fragment {number} of {table.name}, which has none")
+        return sections
+
+    def _is_native(self, table: Table) -> bool:
+        return table.format.has_disk or table.name in self._how.native
+
+    def _make_native(self, identity: bytes, sections: Sections, report: RestoreReport) -> None:
+        """Tables with disk columns, and what is still to be written to."""
+        store, disk = self._store, self._disk
+        assert disk is not None
+        tables = {table.table_id for table in store.tables.values() if self._is_native(table)}
+        place = (store, disk, self._place, self._files, self._plan.manifest, self._relieve, self.advance)
+        report.operations += NativeTables(*place).make(tables, sections, identity)
+        try:
+            build_indexes(store)
+        except PartsOutOfMemory as error:
+            raise self._no_memory() from error
+        if self._how.finish is not None:
+            self._how.finish(store)
+        self._relieve()
+
+    def _write_fragments(
+        self, identity: tuple[bytes, int], sections: Sections, report: RestoreReport
+    ) -> dict[tuple[int, int], Sizes]:
+        """The data files of all other fragments, under their names; of what else tasks left nothing stays."""
+        store, files, lcp = self._store, self._files, self._lcp
+        assert lcp is not None
+
+        def slots(fragment: int) -> int:
+            return int(store.mem[fragment + F_SLOTS])
+
+        parts = [
+            part
+            for table in store.tables.values()
+            if not self._is_native(table) and table.name not in self._how.empty
+            for part in parts_of(self._plan.manifest, table, slots, sections)
+        ]
+        tasks = fragment_tasks(parts, self._base(identity), self._how.parallel)
+        adopted: dict[tuple[int, int], Sizes] = {}
+        for report_of in self._carry_out(tasks, report):
+            for table_id, number, name, *sizes in report_of.made:
+                files.rename(name, data_name(lcp.next_id, table_id, number))
+                adopted[table_id, number] = (sizes[0], sizes[1], sizes[2])
+        if adopted.keys() != {(part["table_id"], part["fragment"]) for part in parts}:
+            raise InvariantBroken("tasks of a restore have not written what they were to write; restore again")
+        named = {data_name(lcp.next_id, *place).rpartition("/")[2] for place in adopted}
+        for leaf in files.list(FOLDER):
+            # Split files, and what attempts left that were given up.
+            if leaf.endswith(".data") and leaf.split("-")[0] in ("0", str(lcp.next_id)) and leaf not in named:
+                files.unlink(f"{FOLDER}/{leaf}")
+        return adopted
 
     def _apply_schema(self, changes: list[tuple[int, dict[str, Any]]], epoch: int) -> None:
         """Tablespaces get numbers of the new store; their data files grow as they are needed."""
@@ -305,17 +398,28 @@ class Restore:
         apply_schema(self._store, _Adopter(self._store), kept, epoch)
 
     # --- verification ----------------------------------------------------------------------------
-    def _compare(self, rows: dict[tuple[str, int], int]) -> None:
-        """Bring the store back from its files as an opening does, in memory. Raises: BackupDamaged."""
+    def _compare(self, rows: dict[tuple[str, int], int]) -> int:
+        """Bring the store back from its files as an opening does, in memory; entries of its indexes.
+
+        Raises: BackupDamaged, MemoryExhausted.
+        """
         del self._store
         self._lcp = self._disk = None
         gc.collect()  # two stores in memory would be one too many
-        store = _RestoringRestart(self._files, self._options, self._clock).rehearse()
+        try:
+            store = _RestoringRestart(self._files, self._options, self._clock).rehearse()
+        except Damaged as error:
+            raise BackupDamaged(
+                f"what was restored is no sound store ({error.message}); restore again, or another backup"
+            ) from error
         found = {
             (table.name, number): int(store.mem[fragment + F_ROWS])
             for table in store.tables.values()
             for number, fragment in table.by_number.items()
         }
+        entries = sum(
+            index.tree.counters()["entries"] for table in store.tables.values() for index in table.indexes.values()
+        ) + sum(index.tree.counters()["entries"] for table in store.tables.values() for index in table.uniques.values())
         store.disk.close()
         if found != rows:
             wrong = next(place for place in rows.keys() | found.keys() if rows.get(place) != found.get(place))
@@ -324,3 +428,4 @@ class Restore:
                 f" {rows.get(wrong)}; restore again",
                 table=wrong[0],
             )
+        return entries

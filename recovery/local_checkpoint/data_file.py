@@ -157,7 +157,7 @@ def read_blocks(
         number = 0
         buffer: Words = np.empty(min(size // 8, BLOCK_WORDS), dtype=np.int64)
         while True:
-            words, buffer = _read_block(files, file, name, offset, size, buffer)
+            words, buffer = read_block(files, file, name, offset, size, buffer)
             header = header_of(words, LCP_BLOCK)
             place = (int(header["lcp_id"]), int(header["table_id"]), int(header["fragment"]), int(header["number"]))
             used = int(header["entry_words"])
@@ -177,7 +177,7 @@ def read_blocks(
         files.close(file)
 
 
-def _read_block(files: Files, file: File, name: str, offset: int, size: int, buffer: Words) -> tuple[Words, Words]:
+def read_block(files: Files, file: File, name: str, offset: int, size: int, buffer: Words) -> tuple[Words, Words]:
     """The block at `offset` of a file of `size` bytes, read into `buffer`, or into a larger one; block and buffer.
 
     The same buffer each time: memory touched for the first time costs more than reading into it.

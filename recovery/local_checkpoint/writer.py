@@ -156,17 +156,10 @@ class LocalCheckpoint:
         copies = DataFileWriter(self._files, copies_name(lcp_id), self._identity, place, new_span())
         try:
             for part, fragment in parts.items():
-                name = data_name(lcp_id, *part)
-                writer = DataFileWriter(self._files, name, self._identity, (lcp_id, *part), span)
-                try:
-                    self._scan(fragment, writer, copies, report)
-                    writer.close()
-                except BaseException:
-                    writer.discard()
-                    raise
-                control.fragments[part] = (writer.entries, writer.blocks, writer.size_bytes)
-                report.rows += writer.entries
-                report.size_bytes += writer.size_bytes
+                sizes = self._write_fragment(lcp_id, part, fragment, span, copies, report)
+                control.fragments[part] = sizes
+                report.rows += sizes[0]
+                report.size_bytes += sizes[2]
                 if progress is not None:
                     progress(report.rows, total, "rows")
             self._drain(copies, report)
@@ -180,6 +173,25 @@ class LocalCheckpoint:
         copied = sum(int(self._store.mem[fragment + F_LCP_COPIED]) for fragment in parts.values())
         control.copies = (copied, copies.blocks, copies.size_bytes)
         report.size_bytes += copies.size_bytes
+
+    def _write_fragment(
+        self,
+        lcp_id: int,
+        part: tuple[int, int],
+        fragment: int,
+        span: Words,
+        copies: DataFileWriter,
+        report: LcpReport,
+    ) -> tuple[int, int, int]:
+        """Write the data file of one fragment; its entries, blocks and bytes. Durable on return: its content."""
+        writer = DataFileWriter(self._files, data_name(lcp_id, *part), self._identity, (lcp_id, *part), span)
+        try:
+            self._scan(fragment, writer, copies, report)
+            writer.close()
+        except BaseException:
+            writer.discard()
+            raise
+        return writer.entries, writer.blocks, writer.size_bytes
 
     def _write_disk(self, control: Control, report: LcpReport) -> None:
         """Disk pages as of the end of E or later, the UNDO records that lead back to it, then the extent headers."""
@@ -229,6 +241,14 @@ class LocalCheckpoint:
                 raise store.fail(InvariantBroken("a row's checkpoint bit disagrees with its epoch; reopen the store"))
         self.abandoned += 1
         self._remove(lcp_id)
+
+    def forget_older(self) -> None:
+        """Remove all checkpoints but the newest. Durable on return. For a restore: those before it lack rows that the
+        log has not, and must not be fallen back to.
+        """
+        for lcp_id in control_ids(self._files)[1:]:
+            self._remove(lcp_id)
+        self._files.sync_directory(FOLDER)
 
     def _remove(self, lcp_id: int) -> None:
         """Remove a checkpoint's files, the control file first, so that nothing ever names a file that is gone.

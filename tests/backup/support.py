@@ -10,7 +10,7 @@ from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
 from recovery.backup.archive import Archive
 from recovery.backup.plan import Until, make_plan
-from recovery.backup.restore import Restore
+from recovery.backup.restore import How, Restore
 from recovery.backup.writer import BackupWriter
 from tests.store.support import SMALL, open_memory
 
@@ -34,12 +34,14 @@ def archived(db: Any, place: Any) -> Archive:
     return archive
 
 
-def restored(place: Any, until: int | None = None, number: int | None = None, **options: Any) -> MemoryFiles:
+def restored(
+    place: Any, until: int | None = None, number: int | None = None, how: How | None = None, **options: Any
+) -> MemoryFiles:
     """The files of a store restored, nobody having it open."""
     files = MemoryFiles()
     merged = Options.from_keywords({**SMALL, **options})
     plan = make_plan(place, Until(epoch=until), number)
-    Restore(place, plan, files, merged, ManualClock()).run()
+    Restore(place, plan, files, merged, ManualClock(), how or How()).run()
     return MemoryFiles.from_snapshot(files.snapshot())
 
 

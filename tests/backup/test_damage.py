@@ -14,7 +14,7 @@ from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
 from engine.options import Options
 from recovery.backup.manifest import find_backups
-from recovery.backup.plan import Until, make_plan
+from recovery.backup.plan import make_plan
 from recovery.backup.restore import Restore
 from recovery.backup.verify import verify
 from tests.backup.support import SMALL, Tables, archived, content, content_of, restored, take
@@ -165,18 +165,20 @@ def test_power_lost_at_any_call_of_a_backup_leaves_what_was_there_or_all_of_it(i
 
 
 def test_power_lost_at_any_call_of_a_restore_leaves_no_store_or_the_whole_one(place: tuple[Contents, Tables]) -> None:
+    """Two levels of each fragment and archived log behind them, a spooled transaction in it; disk columns too."""
     options = Options.from_keywords({**SMALL, "data_memory": "32 MiB", "redo_log": "1 MiB"})
     rng = random.Random(13)
     print("seed 13")
-    source = MemoryFiles.from_snapshot(place[0])
-    number = make_plan(source, number=1, until=Until(epoch=make_plan(source, number=1).manifest.epoch))
+    planned = make_plan(MemoryFiles.from_snapshot(place[0]))
+    assert planned.segments and any(len(levels) == 2 for levels in planned.manifest.levels.values())
 
     def run(files: Any) -> None:
-        Restore(MemoryFiles.from_snapshot(place[0]), number, files, options, ManualClock()).run()
+        Restore(MemoryFiles.from_snapshot(place[0]), planned, files, options, ManualClock()).run()
 
     calls = steps_of(run)
     whole = 0
-    for call in sorted({*range(1, 40, 3), *rng.sample(range(40, calls - 10), 12), *range(calls - 10, calls + 2)}):
+    chosen = {*range(1, 40, 5), *rng.sample(range(40, calls - 10), 14), *range(calls - 8, calls + 2)}
+    for call in sorted(chosen):
         inner = MemoryFiles()
         files = FaultFiles(inner, [Rule("*", nth=call, stall=off)])
         try:
@@ -188,8 +190,71 @@ def test_power_lost_at_any_call_of_a_restore_leaves_no_store_or_the_whole_one(pl
             db = open_memory(left, data_memory="32 MiB", create=False)
         except (tm.RestoreUnfinished, tm.FileMissing):
             continue
-        assert len(db["test.m"]) == 20 and db["test.d"].get(4) == (4, "n4", 4), f"call {call}"
+        assert content(db) == place[1], f"call {call}"
         assert db.check()["problems"] == []
         whole += 1
         db.close()
     assert whole
+
+
+@pytest.mark.soak
+def test_power_lost_at_each_call_of_a_restore_leaves_no_store_or_the_whole_one(place: tuple[Contents, Tables]) -> None:
+    """Every call, under every way a crash may leave what was not synced."""
+    options = Options.from_keywords({**SMALL, "data_memory": "32 MiB", "redo_log": "1 MiB"})
+    rng = random.Random(17)
+    print("seed 17")
+    planned = make_plan(MemoryFiles.from_snapshot(place[0]))
+
+    def run(files: Any) -> None:
+        Restore(MemoryFiles.from_snapshot(place[0]), planned, files, options, ManualClock()).run()
+
+    calls, whole = steps_of(run), 0
+    for call in range(1, calls + 2):
+        inner = MemoryFiles()
+        try:
+            run(FaultFiles(inner, [Rule("*", nth=call, stall=off)]))
+        except PowerOff:
+            pass
+        for policy in CRASH_POLICIES:
+            left = inner.crash(rng, policy)
+            try:
+                db = open_memory(left, data_memory="32 MiB", create=False)
+            except (tm.RestoreUnfinished, tm.FileMissing):
+                continue
+            assert content(db) == place[1], f"call {call}, {policy}"
+            whole += 1
+            db.close()
+    assert whole
+
+
+def damaged_restores(place: tuple[Contents, Tables], each: int) -> tuple[int, int]:
+    """Restores of a place with one byte changed: how many ended in an error, how many in the right store."""
+    rng = random.Random(19)
+    print("seed 19")
+    refused = right = 0
+    for name, text in place[0].items():
+        for at in sorted(rng.sample(range(len(text)), min(each, len(text)))):
+            changed = bytearray(text)
+            changed[at] ^= 1 << rng.randrange(8)
+            files = MemoryFiles.from_snapshot({**place[0], name: bytes(changed)})
+            try:
+                found = restored(files, data_memory="32 MiB", redo_log="1 MiB")
+            except tm.Damaged:
+                refused += 1
+                continue
+            # Of a backup that the restore did not need.
+            assert content_of(found, data_memory="32 MiB") == place[1], f"byte {at} of {name}"
+            assert name == "1/manifest", f"byte {at} of {name}"
+            right += 1
+    return refused, right
+
+
+def test_flipped_byte_of_what_a_restore_reads_is_an_error_of_the_restore(place: tuple[Contents, Tables]) -> None:
+    refused, _ = damaged_restores(place, 3)
+    assert refused >= 3 * (len(place[0]) - 1)
+
+
+@pytest.mark.soak
+def test_many_flipped_bytes_of_what_a_restore_reads_are_errors_of_the_restore(place: tuple[Contents, Tables]) -> None:
+    refused, _ = damaged_restores(place, 400)
+    assert refused > 400

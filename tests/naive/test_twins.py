@@ -69,6 +69,9 @@ SPACE_GIVEN_BACK = "tests.disk.test_space:test_tablespace_given_back_leaves_ever
 
 BACKED_UP = "tests.backup.test_kernels:test_entries_appended_checked_and_made_records_equal_twins"
 CHAINS = "tests.backup.test_incremental:test_every_backup_of_a_random_chain_restores_to_its_epoch"
+MERGED = "tests.backup.test_restore_kernels:test_levels_and_changes_merged_equal_rows_changed_one_by_one"
+COLLECTED = "tests.backup.test_restore_kernels:test_changes_collected_and_gathered_are_those_of_the_group_by_fragment"
+EPOCHS_TAKEN = "tests.backup.test_restore_kernels:test_records_of_one_epoch_after_the_other_are_taken_without_it"
 SNAPSHOTS = "tests.snapshot.test_history:test_random_transactions_leave_every_snapshot_as_it_was"
 SNAPSHOT_LIFE = (
     "tests.snapshot.test_life:test_snapshots_closed_in_any_order_leave_the_others_right_and_the_ring_empty_at_last"
@@ -174,6 +177,10 @@ TWINS = {
     **dict.fromkeys([f"backup.{name}_entries" for name in ("append", "check")], BACKED_UP),
     "backup.records_of_entries": BACKED_UP,
     "backup.find_entries": "tests.backup.test_kernels:test_entries_found_equal_twin",
+    **dict.fromkeys([f"restore.{name}_changes" for name in ("list", "fold")], MERGED),
+    **dict.fromkeys(["restore.merge_level", "restore.put_new_rows"], MERGED),
+    **dict.fromkeys([f"restore.{name}_changes" for name in ("collect", "gather")], COLLECTED),
+    "restore.take_epoch": EPOCHS_TAKEN,
     **dict.fromkeys(["backup.load_chosen", "backup.stamp_rows"], CHAINS),
     **dict.fromkeys(["replay.replay_group", "lcp.load_entries", "lcp.finish_entries", "lcp.finish_load"], WALK),
     "growth.reserve_index": GROWN,

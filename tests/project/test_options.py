@@ -83,6 +83,8 @@ def test_size_formatted_and_parsed_is_the_same(size_bytes: int) -> None:
         ("checkpoint_log_share", "0.2"),
         ("undo_log", "1023 KiB"),
         ("undo_filter", 1),
+        ("archive", 7),
+        ("archive_interval_ms", 99),
     ],
 )
 def test_value_out_of_range_is_refused_in_one_line(name: str, value: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,15 @@ from engine.ids import gci_of, micro_of
 from tidemark.cli.output import json_option, memory_option, one_line, open_store, reported, say, table_lines, tree_lines
 from tidemark.cli.store_commands import ask_owner
 
+NAMES_MAX = 4
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _STORE = click.Path(path_type=Path, exists=True, file_okay=False)
 _place = click.argument("place")
 _scratch = click.argument("scratch", type=click.Path(path_type=Path))
 _until = click.option("--until", help="An epoch, or a time as 2026-11-21T22:05:00 (local unless it has a zone).")
+_processes = click.option(
+    "--processes", type=click.IntRange(min=1, max=256), default=1, show_default=True, help="So many work side by side."
+)
 _number = click.option("--number", type=int, help="This backup, not the newest that serves.")
 
 
@@ -153,18 +158,46 @@ def prune_place(place: str, keep: int, as_json: bool) -> None:
 @_place
 @_scratch
 @_until
+@click.option("--every", help="Again and again, at this distance: 30m, 6h, 1d. Ends with the first that fails.")
+@_processes
 @memory_option
 @json_option
 @one_line
-def drill_place(place: str, scratch: Path, until: str | None, data_memory: str, as_json: bool) -> None:
-    """Prove that a restore would succeed; for a scheduler. Exit code 1, and the files stay, if it would not."""
-    from tidemark.backup import drill
+def drill_place(
+    place: str,
+    scratch: Path,
+    until: str | None,
+    every: str | None,
+    processes: int,
+    data_memory: str,
+    as_json: bool,
+) -> None:
+    """Prove that a restore would succeed, once or on a schedule. Exit code 1, and the files stay, if it would not."""
+    from tidemark.backup import drill, drills
 
-    with reported("drill") as progress:
-        report = drill(place, scratch, until_of(until), progress=progress, data_memory=data_memory)
+    at = until_of(until)
+    reports: Iterable[dict[str, Any]]
+    if every is None:
+        with reported("drill") as progress:
+            reports = [drill(place, scratch, at, processes=processes, progress=progress, data_memory=data_memory)]
+    else:
+        reports = drills(place, scratch, seconds_of(every), at, processes=processes, data_memory=data_memory)
+    for report in reports:
+        _say_drill(report, as_json)
+        if not report["is_sound"]:
+            raise SystemExit(1)
+
+
+def _say_drill(report: dict[str, Any], as_json: bool) -> None:
     say(report, as_json, lambda: tree_lines({**report["restored"], "is_sound": report["is_sound"]}))
-    if not report["is_sound"]:
-        raise SystemExit(1)
+
+
+def seconds_of(text: str) -> float:
+    """What --every says. Raises: UsageError."""
+    number, unit = text[:-1], text[-1:]
+    if not number.isascii() or not number.isdigit() or unit not in _UNITS or int(number) < 1:
+        raise click.UsageError(f"--every is a whole number with s, m, h or d, as 6h; got {text!r}")
+    return float(int(number) * _UNITS[unit])
 
 
 @click.command(short_help="Copy the log of closed epochs to a place of backups.")
@@ -193,7 +226,8 @@ def archive(store: Path, place: str, data_memory: str, as_json: bool) -> None:
 @click.option("--list", "is_list", is_flag=True, help="List the backups, and end.")
 @click.option("--plan", "is_plan", is_flag=True, help="Print what would be read and reached, and end.")
 @click.option("--apply-status", is_flag=True, help="Write the row of ndb_apply_status a replica goes on from.")
-@click.option("--no-verify", is_flag=True, help="Do not read back what was written.")
+@click.option("--no-verify", is_flag=True, help="Do not bring the store back in memory to compare it.")
+@_processes
 @memory_option
 @json_option
 @one_line
@@ -206,6 +240,7 @@ def restore(
     is_plan: bool,
     apply_status: bool,
     no_verify: bool,
+    processes: int,
     data_memory: str,
     as_json: bool,
 ) -> None:
@@ -216,7 +251,7 @@ def restore(
         found = face.backups(place)
         say(found, as_json, lambda: _list_lines(found))
         return
-    planned = face.plan(place, until_of(until), number)
+    planned = face.plan(place, until_of(until), number, processes=processes)
     if is_plan:
         say(planned, as_json, lambda: _plan_lines(planned))
         return
@@ -233,10 +268,16 @@ def restore(
             number=number,
             apply_status=apply_status,
             verify=not no_verify,
+            processes=processes,
             progress=progress,
             data_memory=data_memory,
         )
     say(report, as_json, lambda: tree_lines(report))
+
+
+def _some(names: list[str]) -> str:
+    """Names on one line; of many the first and the last."""
+    return " ".join(names) if len(names) <= NAMES_MAX else f"{names[0]} … {names[-1]} ({len(names)})"
 
 
 def _plan_lines(planned: dict[str, Any]) -> Iterator[str]:
@@ -246,5 +287,7 @@ def _plan_lines(planned: dict[str, Any]) -> Iterator[str]:
     if planned["segments"]:
         shown = [list(each.values()) for each in planned["segments"]]
         yield from table_lines(shown, ("segment", "groups", "bytes", "last epoch"))
+    tasks = [(each["task"], _some(each["of"]), each["rows"], each["bytes"]) for each in planned["tasks"]]
+    yield from table_lines(tasks, ("task", "of", "rows", "bytes"))
     yield from (f"note: {note}" for note in planned["notes"])
     yield f"reads {planned['bytes']:,} bytes, ends at epoch {_epoch(planned['epoch'])}, could reach {planned['reach']}"

@@ -1,0 +1,150 @@
+"""Keeps the archive of an open store going: attached to its place, and again once the place has failed.
+
+A place that fails stops nobody's commit: it is counted, said in the log, and tried again at the next step. What it
+lacks the REDO log keeps, because no local checkpoint is published before the archive has what it would cut
+(`on_publish`); so in the end, when the log is full, commits do wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import Error, RedoDamaged, StorageFull
+from engine.owner import call_owner
+from recovery.backup.archive import Archive
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.log.geometry import Geometry
+    from engine.store import Store
+
+_log = logging.getLogger("tidemark.archive")
+
+
+class Archiver:
+    """Archives the log of one store into one place. Every method may be called by any thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: Files,
+        geometry: Geometry,
+        identity: tuple[bytes, int],
+        timeline: int,
+        name: Any,
+        open_place: Callable[[], Files],
+    ) -> None:
+        """files: of the store. name: of the place, for people. From here on no local checkpoint is published before the
+        archive has it; `attach` makes sure that it can.
+        """
+        self._store = store
+        self._files = files
+        self._about = (geometry, identity, timeline)
+        self.name = name
+        self._open_place = open_place
+        self._turn = threading.Lock()
+        self._archive: Archive | None = None
+        self._last: dict[str, Any] = {"last_epoch": 0, "lsn": 0, "segments": 0, "bytes_written": 0}
+        self._earlier = {"segments": 0, "bytes_written": 0}  # by archives that were let go
+        self.failures = 0
+        self.last_error: str | None = None  # None while it goes well
+        self._before: Callable[[int], None] = store.on_publish
+        self._gate = call_owner(self._publish)
+        store.on_publish = self._gate
+
+    def _publish(self, epoch: int) -> None:
+        """A local checkpoint is about to be published while there is no archive: it needs one. Raises: StorageFull."""
+        self._before(epoch)
+        with self._turn:
+            try:
+                archive = self._attached()
+            except Error as error:
+                self.failed(error)
+                raise StorageFull(f"the archive is not to be had, and the log waits for it: {error.message}") from error
+            archive.reach(epoch)
+
+    def attach(self) -> None:
+        """Open the place and find where to go on. Raises: ForeignFile, FileMissing, Rejected, IoFailed, …"""
+        with self._turn:
+            self._attached()
+
+    def _attached(self) -> Archive:
+        if self._archive is None:
+            place = self._open_place()
+            try:
+                self._archive = Archive(self._store, self._files, *self._about, place, self._before)
+            except BaseException:
+                place.close_all()
+                raise
+        return self._archive
+
+    def copy(self) -> dict[str, Any]:
+        """Archive all closed epochs. Durable on return: they, in the archive. Returns `status`. Raises: what the place
+        or the log raises; a place that has failed is opened anew the next time.
+        """
+        with self._turn:
+            try:
+                archive = self._attached()
+                archive.copy()
+            except Error as error:
+                self.failed(error)
+                raise
+            if self.last_error is not None:
+                _log.info("the log is archived to %s again, through epoch %d", self.name, archive.last_epoch)
+                self.last_error = None
+        return self.status()
+
+    def step(self) -> bool:
+        """`copy`, for timers: whether the archive has everything. Raises: StoreFailed, if it is the store that failed;
+        RedoDamaged, if the log cannot be read back.
+        """
+        try:
+            self.copy()
+        except Error as error:
+            if self._files.failure.first is not None or isinstance(error, RedoDamaged):
+                raise
+            return False
+        return True
+
+    def failed(self, error: Error) -> None:
+        """Count and tell a failure of the place."""
+        self.failures += 1
+        if self.last_error != error.message:  # said once, not at every step
+            _log.warning("the log is not archived to %s: %s; it is kept until it can be", self.name, error.message)
+        self.last_error = error.message
+        archive = self._archive
+        if archive is not None and archive.place_has_failed:
+            self._let_go(archive)
+
+    def _let_go(self, archive: Archive) -> None:
+        """Close it; what checkpoints must wait for is told by the gate again."""
+        self._last = archive.status()
+        for name in self._earlier:
+            self._earlier[name] += self._last[name]
+        self._archive = None
+        archive.close(self._gate)
+
+    def status(self) -> dict[str, Any]:
+        """How far it has come, what it has written since the store was opened, and how the place does."""
+        archive = self._archive
+        found = self._last if archive is None else archive.status()
+        written = {name: value + (0 if archive is None else found[name]) for name, value in self._earlier.items()}
+        return {
+            **found,
+            **written,
+            "place": str(self.name),
+            "is_attached": archive is not None,
+            "behind_bytes": max(0, self._store.log.durable_lsn - found["lsn"]),
+            "failures": self.failures,
+            "last_error": self.last_error,
+        }
+
+    def close(self) -> None:
+        """Archive no more; the log is cut without it."""
+        with self._turn:
+            if self._archive is not None:
+                self._archive.close(self._before)
+            self._store.on_publish = self._before

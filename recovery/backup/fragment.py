@@ -1,0 +1,269 @@
+"""One fragment of a backup into the data file of a local checkpoint, without a store (docs/backup.md, 4).
+
+The newest level goes in whole, of each older one exactly the rows its live map still asks for, and over all of them
+what the archived log made of each row: folded to one change a row, merged as the levels stream by. So memory holds the
+fragment's changes and its live map, not its rows. Keys are compared where the log says them; that no two rows have the
+same is told by who loads the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import BackupDamaged, RedoDamaged
+from engine.kernels.restore import (
+    D_ROWID,
+    FOLDED_WORDS,
+    P_EPOCH,
+    P_IS_NEWEST,
+    P_LEVEL_HAS_VAR,
+    P_SINCE,
+    R_CHANGE,
+    R_COUNT,
+    R_NEXT,
+    R_ROWID,
+    R_USED,
+    RESTORE_STATE_WORDS,
+    SHAPE_WORDS,
+    fold_changes,
+    list_changes,
+    merge_level,
+    put_new_rows,
+)
+from engine.layout.arena import OK, ST_DUPLICATE, ST_SPACE
+from engine.layout.backup import BACKUP_BLOCK_WORDS, CONTENT_ROWS
+from engine.layout.lcp import BLOCK_HEADER_WORDS
+from recovery.backup.rows_file import Place, RowsReader, Sizes
+from recovery.backup.split import read_section
+from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, new_span
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.memory.arena import Words
+    from engine.row_layout import RowLayout
+    from recovery.backup.rows_file import Block
+    from recovery.backup.split import Section
+    from recovery.backup.tasks import RestoreTask
+
+Levels = list[tuple[Place, Sizes]]
+_NOTHING: Words = np.zeros(0, dtype=np.int64)
+
+
+@dataclass
+class Written:
+    """A data file that is whole."""
+
+    file: str
+    entries: int
+    blocks: int
+    size_bytes: int
+    operations: int
+
+
+def part_of(
+    table_id: int, number: int, layout: RowLayout, slots: int, levels: Levels, sections: list[Section]
+) -> dict[str, Any]:
+    """A fragment as a task names it; plain values. layout: of rows as they are to be."""
+    return {
+        "table_id": table_id,
+        "fragment": number,
+        "fixed_words": layout.fixed_words,
+        "has_var": int(layout.has_var),
+        "var_since": layout.var_since,
+        "key_words": 0 if layout.key_in_var else layout.key_words,
+        "slots": slots,
+        "levels": [[list(astuple(place)), list(astuple(sizes))] for place, sizes in levels],
+        "sections": sections,
+    }
+
+
+def attempt_name(lcp_id: int, table_id: int, fragment: int, attempt: str) -> str:
+    """Name of a data file until the restore takes it."""
+    return f"{FOLDER}/{lcp_id}-{table_id}-{fragment}-{attempt}.data"
+
+
+def write_fragment(
+    place: Files,
+    target: Files,
+    task: RestoreTask,
+    part: dict[str, Any],
+    attempt: str,
+    advance: Callable[[int], None] | None = None,
+) -> Written:
+    """Write the data file of a fragment. Durable on return: its content.
+
+    Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile, RedoDamaged, StorageFull; an attempt that fails
+    leaves its file to the sweep.
+    """
+    table_id, number = part["table_id"], part["fragment"]
+    name = attempt_name(task.lcp_id, table_id, number, attempt)
+    writer = DataFileWriter(target, name, task.identity, (task.lcp_id, table_id, number), new_span())
+    try:
+        merger = _Merger(place, target, task, part, writer, advance)
+        merger.run()
+        writer.close()
+    except BaseException:
+        writer.discard()
+        raise
+    return Written(name, writer.entries, writer.blocks, writer.size_bytes, merger.operations)
+
+
+class _Merger:
+    """Levels and changes of one fragment into one writer."""
+
+    def __init__(
+        self,
+        place: Files,
+        target: Files,
+        task: RestoreTask,
+        part: dict[str, Any],
+        writer: DataFileWriter,
+        advance: Callable[[int], None] | None,
+    ) -> None:
+        self._place = place
+        self._target = target
+        self._task = task
+        self._part = part
+        self._writer = writer
+        self._advance = advance
+        self._source = bytes.fromhex(task.source)
+        self._levels: Levels = [(Place(*where), Sizes(*sizes)) for where, sizes in part["levels"]]
+        self._shape: Words = np.zeros(SHAPE_WORDS, dtype=np.int64)
+        names = ("fixed_words", "has_var", "var_since", "key_words", "table_id", "fragment", "slots")
+        self._shape[: len(names)] = [part[name] for name in names]
+        self._state: Words = np.zeros(RESTORE_STATE_WORDS, dtype=np.int64)
+        self._changes = _NOTHING
+        self._folded = _NOTHING
+        self._live = _NOTHING
+        self.operations = 0
+
+    def run(self) -> None:
+        """Write all entries."""
+        self._changes, self._folded = self._fold(self._read_changes())
+        newest = self._levels[0] if self._levels else None
+        if newest is not None and newest[0].since:
+            self._live = self._reader(newest[0]).live_map(*newest)
+        self._state[:] = 0
+        for level in self._levels:
+            self._merge(level, level is newest)
+        promised = 0 if newest is None else newest[1].rows
+        if int(self._state[R_COUNT]) != promised or self._live.any():
+            raise BackupDamaged(
+                f"the files of fragment {self._part['fragment']} of table {self._part['table_id']} give"
+                f" {int(self._state[R_COUNT])} rows where {promised} were backed up; restore another backup",
+                table=self._part["table_id"],
+            )
+        self._put_new()
+
+    def _reader(self, place: Place) -> RowsReader:
+        return RowsReader(self._place, self._source, place.name)
+
+    # --- archived log ----------------------------------------------------------------------------
+    def _read_changes(self) -> Words:
+        """The fragment's changes in the order of the log."""
+        sections = self._part["sections"]
+        if not sections:
+            return _NOTHING
+        store = self._task.identity[0]
+        pieces = [
+            words[BLOCK_HEADER_WORDS:stop].copy()
+            for section in sections
+            for words, stop in read_section(self._target, store, section)
+        ]
+        return np.concatenate(pieces)
+
+    def _fold(self, changes: Words) -> tuple[Words, Words]:
+        """Changes, and the folded rows they come to. Raises: RedoDamaged."""
+        state, shape = self._state, self._shape
+        if not changes.size:
+            return _NOTHING, _NOTHING
+        status = int(list_changes(changes, changes.size, shape, _NOTHING, _NOTHING, _NOTHING, state))
+        if status != OK:
+            raise self._does_not_fit("a record that is none", status)
+        count = int(state[R_COUNT])
+        lists = [np.empty(count, dtype=np.int64) for _ in range(3)]
+        list_changes(changes, changes.size, shape, lists[0], lists[1], lists[2], state)
+        order = np.argsort(lists[0], kind="stable")
+        rowids, heads, images = (np.ascontiguousarray(each[order]) for each in lists)
+        folded = np.empty(count * FOLDED_WORDS, dtype=np.int64)
+        status = int(fold_changes(changes, rowids, heads, images, shape, folded, state))
+        if status != OK:
+            raise self._does_not_fit(f"a record for ROWID {int(rowids[int(state[R_NEXT])])}", status)
+        self.operations = count
+        return changes, folded[: int(state[R_USED]) * FOLDED_WORDS].copy()
+
+    def _does_not_fit(self, what: str, status: int) -> RedoDamaged:
+        part = self._part
+        return RedoDamaged(
+            f"the archived log has {what} in fragment {part['fragment']} of table {part['table_id']} that does not fit"
+            f" the rows it meets (status {status}); restore to an earlier epoch, or from another backup",
+            table=part["table_id"],
+            fragment=part["fragment"],
+        )
+
+    # --- levels ----------------------------------------------------------------------------------
+    def _merge(self, level: tuple[Place, Sizes], is_newest: bool) -> None:
+        place, sizes = level
+        part, shape = self._part, self._shape
+        has_var = bool(part["has_var"]) and place.table_version >= part["var_since"]
+        shape[P_LEVEL_HAS_VAR], shape[P_SINCE], shape[P_EPOCH] = int(has_var), place.since, place.epoch
+        shape[P_IS_NEWEST] = int(is_newest)
+        self._state[R_ROWID], self._state[R_CHANGE] = -1, 0
+        for block in self._reader(place).blocks(place, sizes):
+            if block.content == CONTENT_ROWS:
+                self._merge_block(place, block)
+
+    def _merge_block(self, place: Place, block: Block) -> None:
+        state, writer = self._state, self._writer
+        state[R_NEXT] = BACKUP_BLOCK_WORDS
+        before = int(state[R_COUNT])
+        while True:
+            status = int(
+                merge_level(
+                    block.words,
+                    BACKUP_BLOCK_WORDS,
+                    block.stop,
+                    self._shape,
+                    self._live,
+                    self._folded,
+                    self._changes,
+                    writer.block,
+                    writer.state,
+                    state,
+                )
+            )
+            if status == OK:
+                break
+            if status > ST_SPACE:
+                raise self._impossible(place, block, status)
+            writer.make_room(ST_SPACE - status)
+        if self._advance is not None:
+            self._advance(int(state[R_COUNT]) - before)
+
+    def _impossible(self, place: Place, block: Block, status: int) -> BackupDamaged | RedoDamaged:
+        at = int(self._state[R_NEXT])
+        if status == ST_DUPLICATE:
+            return self._does_not_fit(f"an insert at ROWID {int(block.words[at])}", status)
+        return BackupDamaged(
+            f"{place.name} has an impossible row at word {at} of a block (status {status}), or the archived log one"
+            " that does not fit it; restore another backup",
+            file=place.name,
+        )
+
+    def _put_new(self) -> None:
+        """What the log inserted and the backup had not."""
+        state, writer = self._state, self._writer
+        state[R_NEXT] = 0
+        while True:
+            arrays = (self._folded, self._changes, self._shape, writer.block, writer.state, state)
+            status = int(put_new_rows(*arrays))
+            if status == OK:
+                return
+            if status > ST_SPACE:
+                rowid = int(self._folded[int(state[R_NEXT]) * FOLDED_WORDS + D_ROWID])
+                raise self._does_not_fit(f"a change of ROWID {rowid}, where no row is,", status)
+            writer.make_room(ST_SPACE - status)

@@ -1,0 +1,112 @@
+"""Tables that the process that restores makes itself: those with disk columns, whose pages, extents and UNDO records
+are the store's, and small ones that are still to be written to (docs/backup.md, 4).
+
+Rows come from the levels as `BackupLoader` places them, then the archived log from the sections of the split, replayed
+strictly, fragment by fragment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import MemoryExhausted, RedoDamaged
+from engine.kernels.replay import replay_group
+from engine.kernels.restore import R_NEXT, R_USED, RESTORE_STATE_WORDS, take_epoch
+from engine.layout.arena import OK, ST_INVARIANT, ST_MEMORY
+from engine.layout.lcp import BLOCK_HEADER_WORDS
+from engine.log.reader import GroupRead
+from recovery.backup.load import BackupLoader
+from recovery.backup.split import read_section
+from recovery.system_restart.load import PartsOutOfMemory
+from recovery.system_restart.replay import table_directory
+from recovery.system_restart.spool import Records, does_not_fit
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from engine.file_protocol import Files
+    from engine.memory.arena import Words
+    from engine.store import Store
+    from recovery.backup.manifest import Manifest
+    from recovery.backup.planner import Sections
+    from recovery.backup.split import Section
+    from recovery.system_restart.disk import DiskRestart
+
+
+class NativeTables:
+    """Some tables of a backup, into a store nobody else uses."""
+
+    def __init__(
+        self,
+        store: Store,
+        disk: DiskRestart,
+        place: Files,
+        target: Files,
+        manifest: Manifest,
+        relieve: Callable[[int], None],
+        advance: Callable[[int], None],
+    ) -> None:
+        """relieve: called with bytes of the records that come next, to make room in the UNDO log."""
+        self._store = store
+        self._disk = disk
+        self._place = place
+        self._target = target
+        self._manifest = manifest
+        self._relieve = relieve
+        self._advance = advance
+
+    def make(self, tables: Collection[int], sections: Sections, identity: bytes) -> int:
+        """Rows, then the archived log; operations replayed. identity: UUID of the new store.
+
+        Raises: BackupDamaged and the like, RedoDamaged, MemoryExhausted, StorageFull.
+        """
+        place = (self._store, self._disk, self._place, self._manifest, lambda: self._relieve(0), self._advance)
+        BackupLoader(*place).load(tables)
+        operations = 0
+        for (table_id, _), some in sorted(sections.items()):
+            if table_id in tables:
+                for section in some:
+                    operations += self._replay(table_id, section, identity)
+        return operations
+
+    def _replay(self, table_id: int, section: Section, identity: bytes) -> int:
+        directory: Words = np.zeros(table_id + 1, dtype=np.int64)
+        directory[table_id] = table_directory(self._store)[table_id]
+        state: Words = np.zeros(RESTORE_STATE_WORDS, dtype=np.int64)
+        has_disk = self._store.by_id[table_id].format.has_disk
+        operations = 0
+        for words, stop in read_section(self._target, identity, section):
+            records: Words = np.empty(words.size, dtype=np.int64)
+            state[R_NEXT] = BLOCK_HEADER_WORDS
+            while (epoch := int(take_epoch(words, BLOCK_HEADER_WORDS, stop, records, state))) >= 0:
+                used = int(state[R_USED])
+                group = GroupRead(0, 0, epoch, 0, 0, 0, used, records)
+                some = Records(records, 0, used, 0, section[2])
+                try:
+                    operations += (
+                        self._on_disk(group, some, directory) if has_disk else self._in_memory(group, some, directory)
+                    )
+                except PartsOutOfMemory as error:
+                    raise MemoryExhausted(
+                        "the backup does not fit into data_memory; restore with a larger data_memory"
+                    ) from error
+            if epoch == ST_INVARIANT:
+                raise RedoDamaged(f"{section[2]} has a record that is none; restore again", file=section[2])
+        return operations
+
+    def _on_disk(self, group: GroupRead, some: Records, directory: Words) -> int:
+        self._relieve((some.stop - some.start) * 8)
+        return self._disk.replay_records(group, some, directory)
+
+    def _in_memory(self, group: GroupRead, some: Records, directory: Words) -> int:
+        state: Words = np.zeros(3, dtype=np.int64)
+        place = (some.words, some.start, some.stop, group.epoch)
+        status = int(replay_group(self._store.mem, directory, *place, 0, 1, state))
+        if status == ST_MEMORY:
+            raise PartsOutOfMemory
+        if status != OK:
+            raise does_not_fit(group, some, int(state[0]), status)
+        return int(state[1])

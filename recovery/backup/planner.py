@@ -1,0 +1,140 @@
+"""Which tasks a restore has: the archive split in pieces, fragments in groups of about the same size."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from recovery.backup.fragment import part_of
+from recovery.backup.tasks import FRAGMENTS, SPLIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from engine.table import Table
+    from recovery.backup.manifest import Manifest
+    from recovery.backup.plan import Plan
+    from recovery.backup.split import Section
+    from recovery.backup.tasks import RestoreTask
+
+# A task costs some milliseconds whatever it does; a straggler costs everybody its length.
+TASK_BYTES_MIN = 8 << 20
+TASK_BYTES_MAX = 256 << 20
+TASKS_EACH = 3  # for each of those who carry them out, if there is enough to do
+
+
+def _target(size_bytes: int, parallel: int) -> int:
+    """Bytes of one task."""
+    return min(TASK_BYTES_MAX, max(TASK_BYTES_MIN, size_bytes // (TASKS_EACH * parallel)))
+
+
+T = TypeVar("T")
+Sections = dict[tuple[int, int], list["Section"]]
+
+
+def _grouped(pieces: Iterable[T], size_of: Callable[[T], int], target_bytes: int) -> list[list[T]]:
+    """Pieces in their order, in groups of at least `target_bytes`, but for the last one."""
+    groups: list[list[T]] = []
+    room = 0
+    for piece in pieces:
+        if room <= 0:
+            groups.append([])
+            room = target_bytes
+        groups[-1].append(piece)
+        room -= size_of(piece)
+    return groups
+
+
+def split_tasks(plan: Plan, base: RestoreTask, parallel: int) -> list[RestoreTask]:
+    """Tasks that split the archived log behind the backup, each some segments that follow one another."""
+    total = sum(each.size_bytes for each in plan.segments)
+    groups = _grouped(plan.segments, lambda each: each.size_bytes, _target(total, parallel))
+    return [
+        replace(
+            base,
+            kind=SPLIT,
+            number=number,
+            work=[list(astuple(each)[1:]) for each in group],
+            size_bytes=sum(each.size_bytes for each in group),
+        )
+        for number, group in enumerate(groups)
+    ]
+
+
+def parts_of(manifest: Manifest, table: Table, slots: Callable[[int], int], sections: Sections) -> list[dict[str, Any]]:
+    """The fragments of a table as parts of tasks. slots: of a page, by address of the fragment."""
+    return [
+        part_of(
+            table.table_id,
+            number,
+            table.format.layout,
+            slots(address),
+            [(level.place, level.sizes) for level in manifest.levels.get((table.table_id, number), [])],
+            sections.get((table.table_id, number), []),
+        )
+        for number, address in table.by_number.items()
+    ]
+
+
+def bytes_of(part: dict[str, Any]) -> int:
+    """What the task of a fragment reads."""
+    return int(sum(sizes[2] for _, sizes in part["levels"]) + sum(section[-1] for section in part["sections"]))
+
+
+def _rows_of(part: dict[str, Any]) -> int:
+    return int(part["levels"][0][1][3]) if part["levels"] else 0
+
+
+def fragment_tasks(parts: list[dict[str, Any]], base: RestoreTask, parallel: int) -> list[RestoreTask]:
+    """Tasks that write the data files of fragments, the largest first."""
+    ordered = sorted(parts, key=bytes_of, reverse=True)
+    groups = _grouped(ordered, bytes_of, _target(sum(map(bytes_of, parts)), parallel))
+    return [
+        replace(
+            base,
+            kind=FRAGMENTS,
+            number=number,
+            work=group,
+            rows=sum(map(_rows_of, group)),
+            size_bytes=sum(map(bytes_of, group)),
+        )
+        for number, group in enumerate(groups)
+    ]
+
+
+def planned_tasks(plan: Plan, parallel: int) -> list[dict[str, Any]]:
+    """The tasks of a plan, for people: made before anything is read but manifests and headers of segments. Tables with
+    disk columns are one piece, done by the process that restores.
+    """
+    manifest = plan.manifest
+    names = {each.table_id: each for each in manifest.tables}
+    segments = _grouped(
+        plan.segments,
+        lambda each: each.size_bytes,
+        _target(sum(each.size_bytes for each in plan.segments), parallel),
+    )
+    tasks: list[dict[str, Any]] = [
+        {
+            "task": "split the log",
+            "of": [each.name for each in group],
+            "rows": 0,
+            "bytes": sum(each.size_bytes for each in group),
+        }
+        for group in segments
+    ]
+    pieces = [
+        (f"{names[table].name}/{fragment}", names[table].has_disk, levels[0].sizes.rows, _level_bytes(levels))
+        for (table, fragment), levels in manifest.levels.items()
+    ]
+    native = [each for each in pieces if each[1]]
+    ordered = sorted((each for each in pieces if not each[1]), key=lambda each: each[3], reverse=True)
+    groups = _grouped(ordered, lambda each: each[3], _target(sum(each[3] for each in ordered), parallel))
+    for what, some in [("disk columns", native), *(("fragments", group) for group in groups)]:
+        if some:
+            rows, size_bytes = sum(each[2] for each in some), sum(each[3] for each in some)
+            tasks.append({"task": what, "of": [each[0] for each in some], "rows": rows, "bytes": size_bytes})
+    return tasks
+
+
+def _level_bytes(levels: list[Any]) -> int:
+    return sum(level.sizes.size_bytes for level in levels)

@@ -1,0 +1,200 @@
+"""Archived log told apart by fragment, so that each fragment's task reads what concerns it and nothing else.
+
+Some segments become one file of *sections*: blocks as in data files of local checkpoints, of one fragment each, with
+its changes in the order of the log (`engine/kernels/restore.py`). Nothing is sorted or dropped but what changes no row.
+A split file lives as long as the restore; a crash leaves it to the sweep of whoever opens or clears the directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import BackupDamaged, ForeignFile
+from engine.kernels.restore import (
+    R_COUNT,
+    R_NEXT,
+    R_USED,
+    RESTORE_STATE_WORDS,
+    collect_changes,
+    gather_changes,
+)
+from engine.layout.arena import OK, ST_INVARIANT, ST_SPACE
+from engine.layout.lcp import BLOCK_HEADER_WORDS, LCP_BLOCK
+from engine.layout.redo import FRAGMENT_SHIFT, TABLE_MASK
+from engine.layout.sealed import check_version, header_of, store_of
+from recovery.backup.segments import Segment, groups_of
+from recovery.local_checkpoint.data_file import BLOCK_WORDS, FOLDER, DataFileWriter, new_span, read_block
+from recovery.system_restart.replay import schema_changes
+from recovery.system_restart.spool import Spooled, does_not_fit
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.log.reader import GroupRead
+    from engine.memory.arena import Words
+    from recovery.backup.tasks import RestoreTask
+    from recovery.system_restart.spool import Records
+
+POOL_WORDS = 4 << 20  # changes held before they are sorted by fragment
+PLACES_WORDS = 1 << 20
+SPLIT_LCP = 0  # no local checkpoint has this number, so that an opening sweeps what is left
+
+# Of one fragment in a split file: table, fragment, file, offset, blocks, changes, bytes.
+Section = list[Any]
+
+
+def split_name(number: int, attempt: str) -> str:
+    """Name of a split file."""
+    return f"{FOLDER}/{SPLIT_LCP}-split-{number}-{attempt}.data"
+
+
+@dataclass
+class Split:
+    """What became of some segments."""
+
+    sections: list[Section] = field(default_factory=list)  # of each fragment, in the order of the log
+    schema: list[list[Any]] = field(default_factory=list)
+    groups: int = 0
+    operations: int = 0
+
+
+class _Sections(DataFileWriter):
+    """Writes sections one behind the other."""
+
+    def begin(self, table_id: int, fragment: int) -> int:
+        """Begin the section of a fragment; its offset in the file."""
+        self._place = (SPLIT_LCP, table_id, fragment)
+        self.blocks = self.entries = 0
+        self.make_room(0)
+        return self.size_bytes + self._start * 8
+
+    def end(self) -> tuple[int, int, int]:
+        """End it; blocks, changes, and the offset behind it."""
+        self._finish(True)
+        return self.blocks, self.entries, self.size_bytes + self._start * 8
+
+    def finish(self) -> None:
+        """Write what waits and close. A split file is never synced: a restore that is broken off begins anew."""
+        self._write()
+        self._files.close(self._file)
+
+
+class _Splitter:
+    """Collects changes and writes them out, sorted by fragment, whenever its memory is full."""
+
+    def __init__(self, writer: _Sections, made: Split) -> None:
+        self._writer = writer
+        self._made = made
+        self._pool: Words = np.empty(POOL_WORDS, dtype=np.int64)
+        self._places: Words = np.empty(PLACES_WORDS, dtype=np.int64)
+        self._state: Words = np.zeros(RESTORE_STATE_WORDS, dtype=np.int64)
+
+    def take(self, group: GroupRead, some: Records) -> None:
+        """Take the changes among some records of a group. Raises: RedoDamaged."""
+        state = self._state
+        state[R_NEXT] = some.start
+        while True:
+            place = (some.words, some.start, some.stop, group.epoch)
+            status = int(collect_changes(*place, self._pool, self._places, state))
+            if status == OK:
+                return
+            if status == ST_INVARIANT:
+                raise does_not_fit(group, some, int(state[R_NEXT]), status)
+            if int(state[R_COUNT]):
+                self.flush()
+            else:
+                self._pool = np.empty(ST_SPACE - status, dtype=np.int64)
+
+    def flush(self) -> None:
+        """Write what has been collected: a section for each fragment."""
+        state, count = self._state, int(self._state[R_COUNT])
+        if not count:
+            return
+        places = self._places[: 2 * count].reshape(-1, 2)
+        order = np.argsort(places[:, 0], kind="stable")
+        keys, offsets = places[order, 0], np.ascontiguousarray(places[order, 1])
+        starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+        for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), count], strict=True):
+            key = int(keys[start])
+            self._write(key & TABLE_MASK, key >> FRAGMENT_SHIFT, offsets, start, stop)
+        self._made.operations += count
+        state[R_USED] = state[R_COUNT] = 0
+
+    def _write(self, table_id: int, fragment: int, offsets: Words, start: int, stop: int) -> None:
+        writer = self._writer
+        offset = writer.begin(table_id, fragment)
+        state: Words = np.zeros(RESTORE_STATE_WORDS, dtype=np.int64)
+        state[R_NEXT] = start
+        while (status := int(gather_changes(self._pool, offsets, stop, writer.block, writer.state, state))) != OK:
+            writer.make_room(ST_SPACE - status)
+        blocks, entries, end = writer.end()
+        self._made.sections.append([table_id, fragment, writer.name, offset, blocks, entries, end - offset])
+
+
+def split_segments(
+    place: Files,
+    target: Files,
+    identity: tuple[bytes, int],
+    source: bytes,
+    number: int,
+    attempt: str,
+    task: RestoreTask,
+) -> tuple[str, Split]:
+    """Split the groups of a task's segments that lie behind the backup and before the end, every one verified, spool
+    files included. Name of the file, and what is in it. Raises: BackupDamaged, SpoolDamaged, RedoDamaged, ForeignFile.
+    """
+    name = split_name(number, attempt)
+    made = Split()
+    writer = _Sections(target, name, identity, (SPLIT_LCP, 0, 0), new_span())
+    try:
+        splitter = _Splitter(writer, made)
+        for each in task.work:
+            for group in groups_of(place, Segment(source, *each)):
+                if task.since < group.epoch <= task.until:
+                    _take(place, source, group, splitter, made)
+        splitter.flush()
+        writer.finish()
+    except BaseException:
+        writer.discard()
+        raise
+    return name, made
+
+
+def _take(place: Files, source: bytes, group: GroupRead, splitter: _Splitter, made: Split) -> None:
+    made.groups += 1
+    made.schema += [[epoch, change] for epoch, change in schema_changes([group])]
+    for some in Spooled(place, source, [group]).records(group):
+        splitter.take(group, some)
+
+
+def read_section(files: Files, store: bytes, section: Section) -> Iterator[tuple[Words, int]]:
+    """The blocks of a section as (words, word behind the last change); changes begin behind the block's header. The
+    words are valid until the next one. Raises: BackupDamaged, LcpDamaged, FileMissing, FileTruncated, ForeignFile.
+    """
+    table_id, fragment, name, offset, blocks, entries, size_bytes = section
+    file = files.open(name)
+    try:
+        size = files.size(file)
+        buffer: Words = np.empty(min(size // 8, BLOCK_WORDS), dtype=np.int64)
+        at = offset
+        found = 0
+        for number in range(blocks):
+            words, buffer = read_block(files, file, name, at, size, buffer)
+            header = header_of(words, LCP_BLOCK)
+            if store_of(words) != store:
+                raise ForeignFile(f"{name} belongs to another restore; begin again", file=name)
+            check_version(words, name)
+            place = tuple(int(header[each]) for each in ("lcp_id", "table_id", "fragment", "number"))
+            used = int(header["entry_words"])
+            if place != (SPLIT_LCP, table_id, fragment, number) or used > words.size - BLOCK_HEADER_WORDS:
+                raise BackupDamaged(f"{name} holds another block at {at}; restore again", file=name, offset=at)
+            found += int(header["entries"])
+            yield words, BLOCK_HEADER_WORDS + used
+            at += words.size * 8
+        if (found, at - offset) != (entries, size_bytes):
+            raise BackupDamaged(f"{name} has not the changes it had; restore again", file=name, offset=offset)
+    finally:
+        files.close(file)

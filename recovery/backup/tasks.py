@@ -1,0 +1,129 @@
+"""The tasks of a restore: plain values that any process can carry out with nothing but files (D11).
+
+A task may be carried out any number of times, also at the same time: each attempt writes a file of its own, its report
+names it, and what no report names is removed. Whoever restores plans tasks, takes one report of each, and commits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engine.clock import SystemClock
+from engine.errors import Rejected
+from engine.files import PosixFiles
+from recovery.backup.fragment import write_fragment
+from recovery.backup.split import split_segments
+from recovery.backup.storage import at_place
+from recovery.sysfile import RESTORING, read_sysfile
+
+if TYPE_CHECKING:
+    from engine.clock import Clock
+    from engine.file_protocol import Files
+
+SPLIT = "split"
+FRAGMENTS = "fragments"
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class RestoreTask:
+    """One piece of a restore. `work`: segments to be split by fragment, or fragments to be written; JSON values."""
+
+    kind: str
+    number: int
+    place: Any  # of the backups: a path or a URI; None if whoever runs it has its own
+    path: str | None  # directory of the new store
+    source: str  # UUID of the store that was backed up, in hexadecimal
+    store: str  # of the new one
+    incarnation: int
+    lcp_id: int
+    since: int  # epoch of the backup
+    until: int  # the state is that at the end of this epoch
+    work: list[Any] = field(default_factory=list)
+    rows: int = 0
+    size_bytes: int = 0
+
+    @property
+    def identity(self) -> tuple[bytes, int]:
+        """Of the new store, for sealed units."""
+        return bytes.fromhex(self.store), self.incarnation
+
+    def to_json(self) -> str:
+        """As text. Raises: TypeError for a place that is neither a path nor a URI."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> RestoreTask:
+        """What `to_json` made."""
+        return RestoreTask(**json.loads(text))
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """What a task has done. `made`: of a split sections, of fragments their data files."""
+
+    number: int
+    file: str = ""
+    made: list[Any] = field(default_factory=list)
+    schema: list[Any] = field(default_factory=list)  # (epoch, change) of schema records
+    groups: int = 0
+    operations: int = 0
+    rows: int = 0
+    size_bytes: int = 0  # read
+
+    def to_json(self) -> str:
+        """As text."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> TaskReport:
+        """What `to_json` made."""
+        return TaskReport(**json.loads(text))
+
+
+# Carries out tasks, in any order and anywhere, and gives the report of each.
+Runner = Callable[[list[RestoreTask]], Iterable[TaskReport]]
+
+
+def restore_fragment(task: RestoreTask, advance: Advance | None = None) -> TaskReport:
+    """Carry out a task of a restore, in whatever process, thread or Spark executor sees the place and the directory
+    under the names the task has. advance: called with rows as they are done.
+
+    Durable on return: content of the files the report names. Raises: Rejected if no restore is under way there (it was
+    given up, or is over), BackupDamaged and the like, RedoDamaged, StorageFull.
+    """
+    if task.path is None:
+        raise Rejected("this task was planned for the process that restores; plan it with a path and a place")
+    target = PosixFiles(task.path)
+    try:
+        with at_place(task.place) as place:
+            return run_task(task, place, target, SystemClock(), advance)
+    finally:
+        target.close_all()
+
+
+def run_task(
+    task: RestoreTask, place: Files, target: Files, clock: Clock, advance: Advance | None = None
+) -> TaskReport:
+    """`restore_fragment` with files that are open."""
+    sysfile = read_sysfile(target, True)
+    if not target.exists(RESTORING) or sysfile is None or sysfile.store.hex() != task.store:
+        raise Rejected("the restore this task is of is not under way in that directory: it is over or was given up")
+    attempt = clock.random_bytes(6).hex()
+    source = bytes.fromhex(task.source)
+    if task.kind == SPLIT:
+        name, made = split_segments(place, target, task.identity, source, task.number, attempt, task)
+        return TaskReport(
+            task.number, name, made.sections, made.schema, made.groups, made.operations, 0, task.size_bytes
+        )
+    operations = rows = 0
+    files: list[Any] = []
+    for part in task.work:
+        done = write_fragment(place, target, task, part, attempt, advance)
+        files.append([part["table_id"], part["fragment"], done.file, done.entries, done.blocks, done.size_bytes])
+        operations += done.operations
+        rows += done.entries
+    return TaskReport(task.number, "", files, [], 0, operations, rows, task.size_bytes)

@@ -1,0 +1,179 @@
+"""Processes that carry out the tasks of a restore side by side.
+
+Each has a thread here that gives it tasks. A process that dies takes nothing with it but the attempt it was at: its
+task is given to another one, `ATTEMPTS` times in all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from engine import errors
+from engine.errors import Error, MemoryExhausted, Rejected
+from recovery.backup.tasks import RestoreTask, TaskReport
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
+
+ATTEMPTS = 3
+COMMAND = "import sys; sys.path[:] = {path!r}; from recovery.backup.worker import serve; serve()"
+
+# What a thread tells: a report, rows done, or what went wrong.
+_Told = TaskReport | int | BaseException
+
+
+class Workers:
+    """A `Runner` over so many processes. Use it with `with`: at the end they are gone."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self.advance: Callable[[int], None] | None = None  # called with rows as they are done
+        self._processes: dict[int, subprocess.Popen[str]] = {}
+        self._threads: list[threading.Thread] = []
+        self._guard = threading.Lock()
+        self._is_closed = False
+        self.died = 0
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes that run."""
+        with self._guard:
+            return [each.pid for each in self._processes.values() if each.poll() is None]
+
+    def close(self) -> None:
+        """End all processes, whatever they are at; what they were writing no report names."""
+        with self._guard:
+            self._is_closed = True
+            ended = list(self._processes.values())
+            self._processes.clear()
+        for process in ended:
+            process.kill()
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+        for process in ended:
+            _reap(process)
+
+    def __call__(self, tasks: list[RestoreTask]) -> Iterator[TaskReport]:
+        """The report of each task, as they come. Raises: what a task raises; MemoryExhausted if its process dies each
+        time, Rejected for a place that is neither a path nor a URI.
+        """
+        waiting: SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+        told: SimpleQueue[_Told] = queue.SimpleQueue()
+        for task in tasks:
+            if not isinstance(task.place, str):
+                raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
+            waiting.put((1, task.to_json()))
+        for number in range(min(self._count, len(tasks))):
+            work = partial(self._work, number, waiting, told)
+            thread = threading.Thread(target=work, name=f"restore-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        left = len(tasks)
+        while left:
+            got = told.get()
+            if isinstance(got, BaseException):
+                self.close()
+                raise got
+            if isinstance(got, TaskReport):
+                left -= 1
+                yield got
+            elif self.advance is not None:
+                self.advance(got)
+
+    # --- one thread for each process -------------------------------------------------------------
+    def _work(self, number: int, waiting: SimpleQueue[tuple[int, str]], told: SimpleQueue[_Told]) -> None:
+        while True:
+            try:
+                attempt, task = waiting.get_nowait()
+            except queue.Empty:
+                return
+            process = self._process(number)
+            if process is None:
+                return
+            if self._ask(process, task, told):
+                continue
+            # It died, of a signal or for want of memory.
+            with self._guard:
+                if self._is_closed:
+                    return
+                self._processes.pop(number, None)
+                self.died += 1
+            code = _reap(process)
+            if attempt == ATTEMPTS:
+                told.put(
+                    MemoryExhausted(
+                        f"a worker process of the restore died {ATTEMPTS} times (exit code {code});"
+                        " empty the directory and restore again, with fewer processes",
+                        exit_code=code,
+                    )
+                )
+                return
+            waiting.put((attempt + 1, task))
+
+    def _process(self, number: int) -> subprocess.Popen[str] | None:
+        with self._guard:
+            if self._is_closed:
+                return None
+            process = self._processes.get(number)
+            if process is None:
+                # As this process finds modules, wherever it was started.
+                command = [sys.executable, "-c", COMMAND.format(path=sys.path)]
+                process = self._processes[number] = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
+            return process
+
+    @staticmethod
+    def _ask(process: subprocess.Popen[str], task: str, told: SimpleQueue[_Told]) -> bool:
+        """Give a process a task and hear it out; False if it died."""
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(task + "\n")
+            process.stdin.flush()
+            for line in process.stdout:
+                if not line.endswith("\n"):
+                    return False
+                said: dict[str, Any] = json.loads(line)
+                if "rows" in said:
+                    told.put(said["rows"])
+                elif "error" in said:
+                    told.put(_error_of(*said["error"]))
+                    return True
+                else:
+                    told.put(TaskReport.from_json(said["report"]))
+                    return True
+        except (OSError, ValueError):  # its pipe broke, or was closed under us
+            return False
+        return False
+
+
+def _reap(process: subprocess.Popen[str]) -> int:
+    """The exit code of a process that has ended, its pipes closed."""
+    process.kill()  # it may have closed its output and not ended
+    code = process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # what was not written any more
+                pipe.close()
+    return code
+
+
+def _error_of(name: str, message: str, evidence: dict[str, Any]) -> Error:
+    """What a task raised, as its own class."""
+    found = getattr(errors, name, Error)
+    return found(message, **evidence) if issubclass(found, Error) else Error(message)

@@ -1,0 +1,197 @@
+"""A store that archives itself: by its timer, through failures of the place, and never at the cost of a commit."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.memory import MemoryFiles
+from recovery.backup.archive import Archive
+from recovery.backup.archiver import Archiver
+from recovery.backup.plan import make_plan
+from tests.backup.support import content, content_of, restored, take
+from tests.store.support import open_memory
+from tidemark.backup import plan, restore
+
+WAIT_SECONDS = 60
+ROOM: dict[str, Any] = {"data_memory": "16 MiB", "redo_log": "1 MiB", "undo_log": "1 MiB"}
+
+
+def archiver_of(db: Any, open_place: Any) -> Archiver:
+    content_of_sysfile = db._opened.keeper.content
+    about = (content_of_sysfile.geometry, db._opened.identity, content_of_sysfile.timeline)
+    return Archiver(db._store, db._files, *about, "the place", open_place)
+
+
+def made(**options: Any) -> Any:
+    db = open_memory(None, **options)
+    db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Binary(200))], "id")
+    return db
+
+
+def test_store_with_the_option_archives_itself_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done, wanted = threading.Event(), [1 << 62]
+    real = Archive.copy
+
+    def copy(self: Archive) -> dict[str, Any]:
+        report = real(self)
+        if self.last_epoch >= wanted[0]:
+            done.set()
+        return report
+
+    monkeypatch.setattr(Archive, "copy", copy)
+    with tm.open(tmp_path / "store", archive=tmp_path / "place", archive_interval_ms=100, **ROOM) as db:
+        db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
+        db.backup(tmp_path / "place")
+        db["test.t"].insert_many([(key,) for key in range(100)])
+        wanted[0] = db.sync()
+        assert done.wait(WAIT_SECONDS)  # nobody called archive()
+        want = content(db)
+        reached = wanted[0]
+        status = db.status()["archive"]
+        assert status["is_attached"] and status["failures"] == 0 and status["last_epoch"] >= reached
+        with pytest.raises(tm.Rejected, match="leave the place out"):
+            db.archive(tmp_path / "other")
+        assert db.archive()["last_epoch"] >= reached
+    restore(tmp_path / "place", tmp_path / "copy", reached, **ROOM)
+    with tm.open(tmp_path / "copy", background=False, **ROOM) as copy_of:
+        assert content(copy_of) == want
+
+
+def test_closed_store_has_archived_everything_and_goes_on_without_a_gap(tmp_path: Path) -> None:
+    for turn in range(3):
+        with tm.open(tmp_path / "store", background=False, archive=str(tmp_path / "place"), **ROOM) as db:
+            if not turn:
+                db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
+                db.backup(tmp_path / "place")
+            db["test.t"].insert((turn,))
+            db.checkpoint()
+            db["test.t"].insert((turn + 10,))
+            want = content(db)
+    planned = plan(tmp_path / "place")
+    assert planned["notes"] == []
+    restore(tmp_path / "place", tmp_path / "copy", **ROOM)
+    with tm.open(tmp_path / "copy", background=False, **ROOM) as copy:
+        assert content(copy) == want
+
+
+@pytest.mark.parametrize(
+    ("operation", "error", "is_latched"),
+    [("pwrite", errno.ENOSPC, False), ("pwrite", errno.EIO, True), ("fdatasync", errno.EIO, True)],
+)
+def test_place_that_fails_and_comes_back_costs_no_commit_and_no_epoch(
+    operation: str, error: int, is_latched: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tidemark.archive")
+    db, place = made(), MemoryFiles()
+    take(db, place)
+    rules, disks = [[Rule(operation, nth=1, error=error)], []], [place]
+
+    def open_place() -> Any:
+        disks.append(MemoryFiles.from_snapshot(disks[-1].snapshot()))  # what failed is of no use any more
+        return FaultFiles(disks[-1], rules.pop(0))
+
+    archiver = archiver_of(db, open_place)
+    archiver.attach()
+    db["test.t"].insert((1, b"a"))
+    db.sync()
+    assert not archiver.step()
+    status = archiver.status()
+    assert status["failures"] == 1 and status["last_error"] and status["behind_bytes"] > 0
+    assert status["is_attached"] != is_latched
+    db["test.t"].insert((2, b"b"))
+    db.sync()
+    want = content(db)
+    assert archiver.step()
+    assert archiver.status()["last_error"] is None and archiver.status()["is_attached"]
+    texts = [record.message for record in caplog.records]
+    assert sum("is not archived" in text for text in texts) == 1 and "again" in texts[-1]
+    left = MemoryFiles.from_snapshot(disks[-1].snapshot())
+    assert make_plan(left).notes == []
+    assert content_of(restored(left)) == want
+    archiver.close()
+    db.checkpoint()
+    db.close()
+
+
+def test_log_waits_for_a_place_that_is_gone_and_commits_go_on_until_it_is_full() -> None:
+    db, place = made(redo_log="1 MiB", data_memory="64 MiB"), MemoryFiles()
+    take(db, place)
+    is_there = [False]
+
+    def open_place() -> Any:
+        if not is_there[0]:
+            raise tm.FileMissing("the place is not mounted; mount it")
+        return FaultFiles(place)
+
+    archiver = archiver_of(db, open_place)
+    with pytest.raises(tm.FileMissing):
+        archiver.attach()
+    completed = db.status()["lcp"]["completed"]
+    committed = 0
+    with pytest.raises(tm.RedoOverloaded):
+        for key in range(10_000):
+            db["test.t"].insert((key, b"x" * 200))
+            committed += 1
+            if key % 50 == 49:
+                assert not archiver.step()
+                with pytest.raises(tm.StorageFull, match="archive"):
+                    db.checkpoint()
+    assert committed > 100 and db.status()["lcp"]["completed"] == completed
+    is_there[0] = True
+    want = content(db)
+    for _ in range(3):
+        db.checkpoint()  # the place is back: what waited is archived, and the log cut
+    assert archiver.status()["is_attached"]
+    db["test.t"].insert((20_000, b"y"))
+    db.sync()
+    assert archiver.step()
+    assert make_plan(place).notes == []
+    found = content_of(restored(place, data_memory="64 MiB"), data_memory="64 MiB")
+    assert len(found["test.t"]) == len(want["test.t"]) + 1 == committed + 1
+    db.close()
+
+
+def test_place_that_is_not_there_yet_does_not_keep_a_store_from_opening(tmp_path: Path) -> None:
+    where = tmp_path / "mount" / "place"
+    with tm.open(tmp_path / "store", background=False, archive=where, **ROOM) as db:
+        db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
+        status = db.status()["archive"]
+        assert not status["is_attached"] and status["failures"] == 1 and status["place"] == str(where)
+        with pytest.raises(tm.StorageFull, match="archive"):
+            db.checkpoint()
+        (tmp_path / "mount").mkdir()
+        db.checkpoint()
+        assert db.status()["archive"]["is_attached"]
+
+
+def test_place_of_another_store_is_refused_when_the_store_is_opened(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        with tm.open(tmp_path / name, background=False, **ROOM) as db:
+            db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
+            if name == "one":
+                db.archive(tmp_path / "place")
+    with pytest.raises(tm.ForeignFile):
+        tm.open(tmp_path / "two", background=False, archive=tmp_path / "place", **ROOM)
+    tm.open(tmp_path / "two", background=False, **ROOM).close()  # nothing is left locked
+
+
+def test_place_is_the_same_wherever_the_process_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with tm.open(tmp_path / "store", background=False, archive="place", **ROOM) as db:
+        db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
+        monkeypatch.chdir(tmp_path / "there")
+        archiver = db._archiver
+        assert archiver is not None and archiver._archive is not None
+        archiver._let_go(archiver._archive)  # as if it had failed
+        db.archive()
+    assert (tmp_path / "here" / "place").exists() and not (tmp_path / "there" / "place").exists()

@@ -1,0 +1,326 @@
+"""A restore by tasks is the restore by one hand; tasks done twice, late or elsewhere leave nothing behind."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.clock import ManualClock
+from engine.file_doubles.memory import MemoryFiles
+from engine.options import Options
+from recovery.backup import split as split_room
+from recovery.backup.plan import Until, make_plan
+from recovery.backup.restore import How, Restore
+from recovery.backup.tasks import FRAGMENTS, SPLIT, RestoreTask, TaskReport, restore_fragment, run_task
+from recovery.local_checkpoint.control import control_ids, read_controls
+from tests.backup.support import SMALL, Tables, archived, content, content_of, restored, take
+from tests.snapshot.watched import Watched
+from tests.store.support import open_memory
+from tidemark.backup import plan, restore, verify
+
+ROOM: dict[str, Any] = {
+    "data_memory": "64 MiB",
+    "redo_log": "16 MiB",
+    "undo_log": "16 MiB",
+    "page_buffer": "1 MiB",
+}
+SHAPES = {
+    "hash": tm.HashPartition(3),
+    "ranges": tm.RangePartition("id", [("low", 70), ("middle", 140), ("rest", tm.MAXVALUE)]),
+}
+
+
+def indexed(files: MemoryFiles) -> dict[str, list[Any]]:
+    """What each index of a store says, in its order; and the numbers the next tables get."""
+    db = open_memory(MemoryFiles.from_snapshot(files.snapshot()), **ROOM)
+    try:
+        found: dict[str, list[Any]] = {"numbers": [db._store.next_table_id]}
+        for name in db.tables():
+            for each in db.indexes(name):
+                found[f"{name}.{each['name']}"] = [tuple(row) for row in db[name].scan(index=each["name"])]
+        return found
+    finally:
+        db.close()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", [31, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(32, 40))])
+def test_fragments_by_tasks_equal_tables_made_by_one_hand_at_every_epoch(
+    seed: int, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print(f"seed {seed}")
+    # Sections come in many pieces, of many split files.
+    monkeypatch.setattr(split_room, "POOL_WORDS", 3_000)
+    store, place, rng = Watched(seed, False, SHAPES[shape]), MemoryFiles(), random.Random(seed)
+    archive = archived(store.db, place)
+    for _ in range(10):
+        store.transaction()
+    take(store.db, place)
+    history: dict[int, Tables] = {}
+    for step in range(8):
+        for _ in range(rng.randrange(1, 5)):
+            store.transaction()
+        if step in (0, 3):
+            take(store.db, place, incremental=True)
+        history[store.db.sync()] = content(store.db)
+        archive.copy()
+    # Rows of backup and log from before and behind a change of the table's columns.
+    name = store.db.tables()[0]
+    store.db.add_column(name, tm.Column("extra", tm.VarChar(9), default="d"))
+    keys = [row[0] for row in store.db[name].scan(columns=["id"])]
+    store.db[name].update_many([{"id": key, "extra": "e"} for key in keys[::3]])
+    store.db[name].delete_many(keys[1::3])
+    last = store.db.sync()
+    history[last] = content(store.db)
+    archive.copy()
+    for epoch in {last, *rng.sample(sorted(history), 2)}:
+        by_tasks = restored(place, until=epoch, **ROOM)
+        by_hand = restored(place, until=epoch, how=How(native=frozenset(store.db.tables())), **ROOM)
+        assert content_of(by_tasks, **ROOM) == content_of(by_hand, **ROOM) == history[epoch], f"epoch {epoch}"
+        assert indexed(by_tasks) == indexed(by_hand)
+    store.db.close()
+
+
+def history_of(db: Any, place: MemoryFiles) -> None:
+    """A chain of two backups, archived log behind it, all in several fragments of two tables."""
+    for name, count in (("a", 3), ("b", 1)):
+        columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(30))]
+        db.create_table(f"test.{name}", columns, "id", tm.HashPartition(count))
+        db[f"test.{name}"].insert_many([(key, f"n{key}") for key in range(200)])
+    archive = archived(db, place)
+    take(db, place)
+    db["test.a"].delete_many(list(range(0, 200, 7)))
+    db["test.a"].update_many([(key, "changed") for key in range(1, 200, 7)])
+    take(db, place, incremental=True)
+    db["test.a"].write_many([(key, "late") for key in range(0, 300, 5)])
+    db["test.b"].delete_many(list(range(100)))
+    db.sync()
+    archive.copy()
+
+
+@pytest.fixture(scope="module")
+def backed_up() -> tuple[dict[str, bytes], Tables]:
+    db, place = open_memory(None, **ROOM), MemoryFiles()
+    history_of(db, place)
+    want = content(db)
+    db.close()
+    return place.snapshot(), want
+
+
+def prepared(contents: dict[str, bytes], runner: Any, files: MemoryFiles) -> Restore:
+    place = MemoryFiles.from_snapshot(contents)
+    merged = Options.from_keywords({**SMALL, **ROOM})
+    how = How(runner=lambda tasks: runner(tasks, place, files), parallel=4)
+    return Restore(place, make_plan(place), files, merged, ManualClock(), how)
+
+
+def leaves(files: MemoryFiles) -> list[str]:
+    return [name for name in files.snapshot() if name.startswith("lcp/") and not name.endswith("/")]
+
+
+def test_tasks_done_twice_and_given_up_leave_one_file_of_each_fragment(
+    backed_up: tuple[dict[str, bytes], Tables],
+) -> None:
+    files = MemoryFiles()
+    kinds = []
+
+    def runner(tasks: list[RestoreTask], place: Any, target: Any) -> Iterator[TaskReport]:
+        for number, task in enumerate(reversed(tasks)):
+            kinds.append(task.kind)
+            again = RestoreTask.from_json(task.to_json())
+            assert again == task
+            # Random names differ between attempts.
+            late = run_task(again, place, target, ManualClock(100 + number))
+            first = run_task(task, place, target, ManualClock(200 + number))
+            assert late.rows == first.rows and late != first
+            yield TaskReport.from_json(first.to_json())
+            yield late  # a straggler: the first counts
+
+    prepared(backed_up[0], runner, files).run()
+    assert set(kinds) == {SPLIT, FRAGMENTS}
+    assert len(leaves(files)) == 4 + 2  # a data file of each fragment, copies and control file
+    assert content_of(MemoryFiles.from_snapshot(files.snapshot()), **ROOM) == backed_up[1]
+
+
+def test_task_that_comes_late_is_refused_and_writes_nothing(backed_up: tuple[dict[str, bytes], Tables]) -> None:
+    files, kept = MemoryFiles(), []
+
+    def runner(tasks: list[RestoreTask], place: Any, target: Any) -> Iterator[TaskReport]:
+        for task in tasks:
+            kept.append(task)
+            yield run_task(task, place, target, ManualClock(len(kept)))
+
+    prepared(backed_up[0], runner, files).run()
+    after = MemoryFiles.from_snapshot(files.snapshot())
+    before = after.snapshot()
+    other = prepared(backed_up[0], runner, again := MemoryFiles())
+    for task in list(kept):
+        with pytest.raises(tm.Rejected, match="over"):
+            run_task(task, MemoryFiles.from_snapshot(backed_up[0]), after, ManualClock(99))
+    assert after.snapshot() == before
+    # Into a directory that was emptied and is restored into again: another store, another restore.
+    earlier = list(kept)
+    other.run()
+    unfinished = MemoryFiles.from_snapshot({**again.snapshot(), "restoring": b""})
+    changed = [task for task in earlier if task.store != kept[-1].store]
+    for task in changed or [RestoreTask(**{**kept[0].__dict__, "store": "00" * 16})]:
+        with pytest.raises(tm.Rejected, match="over"):
+            run_task(task, MemoryFiles.from_snapshot(backed_up[0]), unfinished, ManualClock(98))
+
+
+def test_runner_that_loses_a_report_makes_no_store(backed_up: tuple[dict[str, bytes], Tables]) -> None:
+    files = MemoryFiles()
+
+    def runner(tasks: list[RestoreTask], place: Any, target: Any) -> Iterator[TaskReport]:
+        for task in tasks[:-1] if tasks[0].kind == FRAGMENTS else tasks:
+            yield run_task(task, place, target, ManualClock(task.number))
+
+    with pytest.raises(tm.Error, match="tasks of a restore"):
+        prepared(backed_up[0], runner, files).run()
+    with pytest.raises(tm.RestoreUnfinished):
+        open_memory(MemoryFiles.from_snapshot(files.snapshot()), **ROOM)
+
+
+def test_flipped_byte_of_a_split_file_between_tasks_is_found(backed_up: tuple[dict[str, bytes], Tables]) -> None:
+    rng = random.Random(5)
+    print("seed 5")
+    for _ in range(12):
+        files = MemoryFiles()
+
+        def runner(tasks: list[RestoreTask], place: Any, target: Any) -> Iterator[TaskReport]:
+            reports = [run_task(task, place, target, ManualClock(task.number)) for task in tasks]
+            if tasks[0].kind == SPLIT:
+                name = reports[0].file
+                section = rng.choice(reports[0].made)
+                file = target.open(name, True)
+                at = section[3] + rng.randrange(section[6])
+                byte = bytearray(target.pread(file, at, 1))
+                byte[0] ^= 1 << rng.randrange(8)
+                target.pwrite(file, at, bytes(byte))
+                target.close(file)
+            yield from reports
+
+        with pytest.raises(tm.Damaged):
+            prepared(backed_up[0], runner, files).run()
+
+
+def test_checkpoints_that_lack_rows_are_not_fallen_back_to() -> None:
+    """A restore of disk columns whose UNDO records fill the log empties it with local checkpoints made on the way. Kept
+    beside the last one, they were what an opening fell back to when a data file of that was damaged: rows were missing
+    and nobody said so.
+    """
+    options: dict[str, Any] = {**ROOM, "transaction_memory": "16 MiB"}
+    db, place = open_memory(None, **options), MemoryFiles()
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Binary(100), storage="disk")]
+    db.create_table("test.t", columns, "id", tm.HashPartition(1))
+    db["test.t"].insert_many([(key, b"a" * 100) for key in range(40_000)])
+    take(db, place)
+    db.close()
+    small = {**options, "undo_log": "4 MiB"}
+    files = restored(place, **small)
+    (number,) = control_ids(files)
+    assert number > 2  # some were made on the way
+    (control,) = read_controls(files, next(iter(find_store(files))))
+    assert control.fragments[next(iter(control.fragments))][0] == 40_000
+    contents = files.snapshot()
+    name = next(each for each in contents if each.startswith(f"lcp/{number}-") and "copies" not in each)
+    harmed = bytearray(contents[name])
+    harmed[len(harmed) // 2] ^= 1
+    with pytest.raises(tm.Damaged):
+        open_memory(MemoryFiles.from_snapshot({**contents, name: bytes(harmed)}), **small)
+
+
+def find_store(files: MemoryFiles) -> list[bytes]:
+    """UUID of a store, from its sysfile."""
+    from recovery.sysfile import read_sysfile
+
+    found = read_sysfile(files)
+    assert found is not None
+    return [found.store]
+
+
+def test_two_rows_of_one_key_in_the_log_are_found_by_the_verification(
+    backed_up: tuple[dict[str, bytes], Tables], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks place no row in an index: that keys are unique is told when the store is brought back."""
+    from recovery.backup import fragment as room
+
+    real = room.put_new_rows
+
+    def spoiled(folded: Any, changes: Any, shape: Any, out: Any, used: Any, state: Any) -> int:
+        status = int(real(folded, changes, shape, out, used, state))
+        before = int(used[0])
+        if status == 0 and before > 40:
+            first = 16
+            size = 3 + int(shape[0]) + int(out[first + 3 + int(shape[0])] & 0xFFFFFFFF)
+            out[before : before + size] = out[first : first + size]
+            out[before] = int(out[before]) + (50 << 16)  # another ROWID, the same key
+            used[0] += size
+            used[1] += 1
+        return status
+
+    monkeypatch.setattr(room, "put_new_rows", spoiled)
+    with pytest.raises(tm.BackupDamaged, match="no sound store"):
+        restored(MemoryFiles.from_snapshot(backed_up[0]), **ROOM)
+
+
+def test_tasks_planned_are_those_carried_out(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", background=False, **ROOM) as db:
+        db.create_table("test.a", [tm.Column("id", tm.Int64)], "id", tm.HashPartition(4))
+        disk = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64, storage="disk")]
+        db.create_table("test.d", disk, "id", tm.HashPartition(1))
+        db["test.a"].insert_many([(key,) for key in range(1_000)])
+        db.archive(tmp_path / "place")
+        db.backup(tmp_path / "place")
+        db["test.a"].insert((5_000,))
+        db["test.d"].insert((1, 2))
+        db.archive()
+        want = content(db)
+    planned = plan(tmp_path / "place", processes=2)
+    kinds = [each["task"] for each in planned["tasks"]]
+    assert kinds == ["split the log", "disk columns", "fragments"]
+    assert sorted(planned["tasks"][2]["of"]) == [f"test.a/{number}" for number in range(4)]
+    assert sum(each["rows"] for each in planned["tasks"]) == 1_000
+    tasks: list[tuple[int, int, str]] = []
+    report = restore(
+        tmp_path / "place", tmp_path / "copy", processes=1, progress=lambda *said: tasks.append(said), **ROOM
+    )
+    assert report["tasks"] == 2 and report["groups"] > 0 and tasks[-1][0] == 1_000
+    with tm.open(tmp_path / "copy", background=False, **ROOM) as copy:
+        assert content(copy) == want and copy.check()["problems"] == []
+    with pytest.raises(tm.Rejected, match="processes"):
+        restore(tmp_path / "place", tmp_path / "other", processes=0, **ROOM)
+    assert verify(tmp_path / "place")["is_sound"]
+
+
+def test_tasks_are_carried_out_with_nothing_but_themselves(
+    backed_up: tuple[dict[str, bytes], Tables], tmp_path: Path
+) -> None:
+    """As an executor does it: from text, by the names in it."""
+    for name, text in backed_up[0].items():
+        path = tmp_path / "place" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            path.write_bytes(text)
+    from engine.clock import SystemClock
+    from engine.files import PosixFiles
+    from recovery.backup.storage import at_place
+
+    def runner(tasks: list[RestoreTask]) -> list[TaskReport]:
+        texts = [task.to_json() for task in tasks]
+        return [restore_fragment(RestoreTask.from_json(text)) for text in texts]
+
+    files = PosixFiles(tmp_path / "copy", create=True)
+    merged = Options.from_keywords({**SMALL, **ROOM})
+    with at_place(tmp_path / "place") as place:
+        how = How(runner=runner, where=(f"file://{tmp_path}/place", str(tmp_path / "copy")), parallel=2)
+        report = Restore(place, make_plan(place, Until()), files, merged, SystemClock(), how).run()
+    files.close_all()
+    assert report.is_verified and report.tasks >= 2
+    with tm.open(tmp_path / "copy", background=False, **ROOM) as copy:
+        assert content(copy) == backed_up[1]
