@@ -193,6 +193,10 @@ class _Fragment:
     def page(self) -> int:
         return int(self._state[2]) >> 16
 
+    def begin_at(self, page: int) -> None:
+        """Look at no logical page before this one."""
+        self._state[2] = page << 16
+
     def _call(self, is_copied: int, out: Words, offsets: Words) -> int:
         self._snapshot.check()
         place = (self._snapshot.mem, self._fragment, self._snapshot.epoch, is_copied, CALL_SLOTS)

@@ -128,6 +128,7 @@ from tidemark.snapshot import Snapshot, SnapshotTable
 
 if TYPE_CHECKING:
     from tidemark.channel import Applied, Channel
+    from tidemark.comparison import diff, repair
     from tidemark.serving import Serving, serve
 
 # What replicates is imported when it is first named: most programs never do, and it takes as long as all the rest.
@@ -135,6 +136,8 @@ _LATER = {
     "Applied": "tidemark.channel",
     "Channel": "tidemark.channel",
     "Serving": "tidemark.serving",
+    "diff": "tidemark.comparison",
+    "repair": "tidemark.comparison",
     "serve": "tidemark.serving",
 }
 
@@ -276,7 +279,9 @@ __all__ = [
     "VersionTooOld",
     "WrongThread",
     "col",
+    "diff",
     "open",
+    "repair",
     "restore",
     "serve",
 ]

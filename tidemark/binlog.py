@@ -1,16 +1,19 @@
-"""The binlog of a store that is being opened: where the log is followed from."""
+"""The binlog of a store: where the log is followed from when it is opened, and whether it tells what happened."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from engine.errors import Rejected
 from engine.log.follower import FollowPoint, LogFollower
+from engine.snapshot import Snapshot
 from replication.binlog.attached import AttachedBinlog, leave_mark
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
     from recovery.system_restart.restart import Opened
+    from replication.endpoint import Endpoint
 
 
 def attach(files: Files, opened: Opened, values: Mapping[str, Any]) -> AttachedBinlog | None:
@@ -30,3 +33,24 @@ def attach(files: Files, opened: Opened, values: Mapping[str, Any]) -> AttachedB
         newest_epoch = max(epoch, newest_epoch)
     follower = LogFollower(files, opened.sysfile.geometry, opened.sysfile.store, point)
     return AttachedBinlog(opened.store, files, values, follower, epoch, newest_epoch, opened.report.is_new)
+
+
+def check_binlog(endpoint: Endpoint, progress: Callable[[int, int, str], None] | None = None) -> dict[str, Any]:
+    """See `Database.check_binlog`."""
+    from recovery.binlog_check import BinlogCheck
+    from replication.binlog_pieces import KeptBinlog
+
+    store = endpoint.store
+    began = store.clock.monotonic()
+    binlog = endpoint.log()
+    snapshot = store.snapshots.begin(store, Snapshot)
+    try:
+        if binlog.write_closed_epochs() < snapshot.epoch:
+            raise Rejected("the binlog has not come to the newest epoch; try again")
+        kept = KeptBinlog(endpoint, snapshot.epoch)
+        with kept.kept():
+            report = BinlogCheck(snapshot, kept.pieces, kept.is_whole(), kept.logs_empty, progress).run()
+    finally:
+        snapshot.close()
+    report.seconds = store.clock.monotonic() - began
+    return report.to_dict()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
     from recovery.backup.archiver import Archiver
+    from replication.changes import Changes
     from replication.check import Peer
     from replication.endpoint import Endpoint
     from replication.settings.match import ReplicationRow
@@ -76,6 +78,7 @@ class Database(SchemaCalls, LoadCalls):
         self._directory = directory
         self._is_closed = False
         self._endpoint: Endpoint | None = None
+        self._readers: weakref.WeakSet[Changes] = weakref.WeakSet()
         self._catalog_turn = threading.Lock()
         files.lock()
         try:
@@ -118,6 +121,7 @@ class Database(SchemaCalls, LoadCalls):
                         "status": self._full_status,
                         "checkpoint": self.checkpoint,
                         "check": self.check,
+                        "check_binlog": self.check_binlog,
                         "report": self.space_report,
                         "backup": self.backup,
                         "archive": self.archive,
@@ -132,6 +136,8 @@ class Database(SchemaCalls, LoadCalls):
         self._is_closed = True
         store = self._store
         try:
+            for reader in list(self._readers):
+                reader.close()
             if self._endpoint is not None:
                 self._endpoint.close()
             if self._control is not None:
@@ -236,6 +242,27 @@ class Database(SchemaCalls, LoadCalls):
                 )
                 self._endpoint = Endpoint(opened)
             return self._endpoint
+
+    def changes(self, since: int = 0, tables: Sequence[str] | None = None, *, follow: bool = False) -> Changes:
+        """Row changes of closed epochs behind `since`, from the store's binlog: an iterator of epochs, each with
+        `batches()` (Arrow), `rows()` (named tuples: epoch, table, operation, before, after), `to_arrow(table)`.
+
+        tables: names; None for all but those of the system. follow: wait for new epochs at the end, until `close()`.
+        Use it with `with`: the binlog keeps what is being read. To go on later give the `epoch` of the last one taken.
+        What is given out is durable. Rows are in the types of the store. Which tables, changes and images there are is
+        what the binlog has: images before only where the table's `binlog_type` logs them (6 to 9; the default 0 is
+        what log_update_as_write and log_updated_only say), whole ones only with 3 and 7. An operation is "write",
+        "update" or "delete"; a write is an insert, or an update where updates are logged as writes.
+
+        Raises: PositionLost if what follows `since` was purged, or not logged; EpochGap for an epoch that is not closed
+        yet, Rejected without a binlog, StoreFailed.
+        """
+        self.check_usable()
+        from replication.changes import Changes
+
+        made = Changes(self.endpoint, since, tables, follow)
+        self._readers.add(made)
+        return made
 
     def wait_applied(self, epoch: int, timeout_ms: int = 10_000, at: Sequence[int] | None = None) -> None:
         """Wait until everything of an epoch of this store, and before it, is applied at its replicas.
@@ -350,6 +377,19 @@ class Database(SchemaCalls, LoadCalls):
         from tidemark.replication_check import check_replication
 
         return check_replication(self._store, lambda name: self[name].scan(), options, channels, peer)
+
+    def check_binlog(self, progress: Progress | None = None) -> dict[str, Any]:
+        """Verify the binlog against the rows, as at the epoch this closes: what it says last of each key is so.
+
+        Returns a report; `is_sound` is False if `problems` holds anything. `is_whole` False: changes of this store need
+        not be in its binlog (it applies others' without logging them, or a table is not logged); then only what was
+        changed last by the binlog is judged, the rest is `unjudged`. Raises: Rejected without a binlog, BinlogDamaged,
+        FileMissing, SnapshotTooOld, StoreFailed.
+        """
+        from tidemark.binlog import check_binlog
+
+        self.check_usable()
+        return check_binlog(self.endpoint, progress)
 
     def status(self) -> dict[str, Any]:
         """Every counter, nested by room."""

@@ -72,6 +72,7 @@ CHAINS = "tests.backup.test_incremental:test_every_backup_of_a_random_chain_rest
 MERGED = "tests.backup.test_restore_kernels:test_levels_and_changes_merged_equal_rows_changed_one_by_one"
 COLLECTED = "tests.backup.test_restore_kernels:test_changes_collected_and_gathered_are_those_of_the_group_by_fragment"
 EPOCHS_TAKEN = "tests.backup.test_restore_kernels:test_records_of_one_epoch_after_the_other_are_taken_without_it"
+DIGESTS = "tests.digest.test_rows:test_digests_of_any_columns_equal_twin_wherever_arrays_begin"
 SNAPSHOTS = "tests.snapshot.test_history:test_random_transactions_leave_every_snapshot_as_it_was"
 SNAPSHOT_LIFE = (
     "tests.snapshot.test_life:test_snapshots_closed_in_any_order_leave_the_others_right_and_the_ring_empty_at_last"
@@ -181,6 +182,12 @@ TWINS = {
     **dict.fromkeys(["restore.merge_level", "restore.put_new_rows"], MERGED),
     **dict.fromkeys([f"restore.{name}_changes" for name in ("collect", "gather")], COLLECTED),
     "restore.take_epoch": EPOCHS_TAKEN,
+    **dict.fromkeys(
+        [f"digests.{name}" for name in "begin_digests fold_words fold_bytes finish_digests".split()], DIGESTS
+    ),
+    "digests.sum_digests": "tests.digest.test_rows:test_sums_of_ranges_and_what_differs_equal_twin",
+    "digests.copy_chosen": "tests.digest.test_rows:test_chosen_entries_copied_equal_twin",
+    "digests.copy_of_fragment": "tests.digest.test_rows:test_entries_of_one_fragment_among_others_equal_twin",
     **dict.fromkeys(["backup.load_chosen", "backup.stamp_rows"], CHAINS),
     **dict.fromkeys(["replay.replay_group", "lcp.load_entries", "lcp.finish_entries", "lcp.finish_load"], WALK),
     "growth.reserve_index": GROWN,

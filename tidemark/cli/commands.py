@@ -12,6 +12,7 @@ from tidemark.cli.log_commands import log
 from tidemark.cli.output import json_option, one_line, say
 from tidemark.cli.row_commands import dump, load, scan
 from tidemark.cli.store_commands import check, checkpoint, info, partitions, report, status, tables
+from tidemark.cli.verify_commands import diff
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -38,5 +39,5 @@ def demo(folder: Path, scale: float, rounds: int, seconds: float, seed: int, as_
 
 for each in (info, tables, partitions, scan, load, dump, check, checkpoint, log, report, status, serve, replicate):
     commands.add_command(each)
-for each in (backup, archive, restore):
+for each in (backup, archive, restore, diff):
     commands.add_command(each)

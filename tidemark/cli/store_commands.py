@@ -33,6 +33,7 @@ from tidemark.cli.output import (
     table_lines,
     tree_lines,
 )
+from tidemark.cli.verify_commands import binlog_lines, check_binlog
 from tidemark.control_socket import ask
 from tidemark.database import check_store
 from tidemark.report import draw_space
@@ -295,8 +296,14 @@ def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
 @click.command(short_help="Verify files and rows, or replication.")
 @store_argument
 @click.option("--replication", is_flag=True, help="Look at the settings of replication instead.")
+@click.option("--binlog", is_flag=True, help="Compare the binlog with the rows instead.")
 @click.option(
-    "-o", "--option", "given", multiple=True, metavar="NAME=VALUE", help="With --replication: an option of the site."
+    "-o",
+    "--option",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="With --replication or --binlog: an option of the site.",
 )
 @click.option(
     "--peer",
@@ -310,6 +317,7 @@ def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
 def check(
     store: Path,
     replication: bool,
+    binlog: bool,
     given: tuple[str, ...],
     peer: tuple[Path, int] | None,
     data_memory: str,
@@ -318,14 +326,25 @@ def check(
     """Verify every file, and every row in memory; if the store is open elsewhere, its owner does it.
 
     Nothing is changed. With --replication: system tables, exceptions tables and what mysql.ndb_replication says of each
-    table; of a store that is open elsewhere, as its last local checkpoint has them. Exit code 1 if anything is damaged,
-    or set up wrong.
+    table; of a store that is open elsewhere, as its last local checkpoint has them. With --binlog: whether what the
+    binlog says last of each key is what the store has; for that a store that nobody has open is opened. Exit code 1 if
+    anything is damaged, or set up wrong.
     """
-    if replication:
+    if replication and binlog:
+        raise click.UsageError("--replication and --binlog are two things; ask for one")
+    if binlog:
+        if peer:
+            raise click.UsageError("--peer is about replication; use it with --replication")
+        try:
+            report = check_binlog(store, given, data_memory)
+        except tm.Locked as locked:
+            report = ask_owner(store, "check_binlog", locked)
+        say(report, as_json, lambda: binlog_lines(report))
+    elif replication:
         report = _check_replication(store, given, peer, data_memory)
         say(report, as_json, lambda: _replication_lines(report))
     elif given or peer:
-        raise click.UsageError("--option and --peer are about replication; use them with --replication")
+        raise click.UsageError("--option and --peer are about replication; use them with --replication or --binlog")
     else:
         try:
             with reported("check") as progress:

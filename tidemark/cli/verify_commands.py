@@ -1,0 +1,166 @@
+"""The command `diff`, and what `check --binlog` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+import tidemark as tm
+from engine.files import PosixFiles
+from tidemark.cli.output import json_option, memory_option, open_store, reported, say, table_lines, to_json
+
+FAILED = 2
+
+
+def _copy(text: str, stack: ExitStack, data_memory: str) -> Any:
+    """What a name on the command line stands for: a store nobody has open is opened, so that its log counts too."""
+    from tidemark.comparison import is_store
+
+    place, hash_sign, number = text.rpartition("#")
+    if hash_sign and number.isascii() and number.isdigit():
+        return place, int(number)
+    if not is_store(text):
+        return text
+    try:
+        return stack.enter_context(open_store(Path(text), data_memory))
+    except tm.Locked:
+        click.echo(f"note: {text} is open elsewhere; its last local checkpoint is compared", err=True)
+        return text
+
+
+@click.command(short_help="Whether two copies hold the same rows; what differs; repair.")
+@click.argument("a")
+@click.argument("b")
+@click.option("--table", "tables", multiple=True, help="Only this table; may be given several times.")
+@click.option("--limit", type=click.IntRange(min=1), default=1_000, show_default=True, help="So many rows are listed.")
+@click.option("--by", type=click.Choice(["key", "rowid"]), help="How ranges are cut; what suits, if not given.")
+@click.option("--repair", type=click.Choice(["a", "b"]), help="Make the other copy what this one says.")
+@memory_option
+@json_option
+def diff(
+    a: str,
+    b: str,
+    tables: tuple[str, ...],
+    limit: int,
+    by: Any,
+    repair: Any,
+    data_memory: str,
+    as_json: bool,
+) -> None:
+    """Compare two copies: directories of stores, places of backups (PLACE#3 is backup 3 there).
+
+    Exit code 0 if they are equal, 1 if they differ, 2 if that cannot be told. With --repair what the other side says is
+    written, through transactions; the exit code is 0 if both are equal then.
+    """
+    from tidemark import comparison
+
+    try:
+        with ExitStack() as stack:
+            left, right = (_copy(each, stack, data_memory) for each in (a, b))
+            how: dict[str, Any] = {"tables": tables or None, "by": by, "data_memory": data_memory}
+            done = None
+            if repair is not None:
+                with reported("repair") as progress:
+                    done = comparison.repair(left, right, repair, progress=progress, **how)
+            with reported("diff") as progress:
+                found = comparison.diff(left, right, limit=limit, progress=progress, **how)
+    except tm.Error as error:
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        click.echo(to_json({"error": text}) if as_json else f"Error: {text}", err=not as_json)
+        raise SystemExit(FAILED) from error
+    if done is not None:
+        found["repaired"] = {name: done[name] for name in ("inserted", "updated", "deleted", "skipped")}
+    say(found, as_json, lambda: _lines(found))
+    if not found["is_equal"]:
+        raise SystemExit(1)
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    for name in ("a", "b"):
+        side = report[name]
+        yield f"{name}: {side['what']} at epoch {side['epoch']}"
+    if "repaired" in report:
+        yield "repaired: " + ", ".join(f"{count:,} {what}" for what, count in report["repaired"].items())
+    if report["schema"]:
+        shown = [list(each.values()) for each in report["schema"]]
+        yield from table_lines(shown, ("table", "column", "definition", "a", "b"))
+    if report["differences"]:
+        rows = (
+            (each["table"], to_json(each["key"]), each["column"] or f"only in {each['only']}", *_both(each))
+            for each in report["differences"]
+        )
+        yield from table_lines(rows, ("table", "key", "column", "a", "b"))
+    if not report["is_complete"]:
+        yield "and more; see --limit"
+    for table in report["tables"]:
+        counts = f"{table['rows_a']:,} and {table['rows_b']:,} rows, {table['differing']:,} differ"
+        yield f"{table['name']}: {counts} (by {table['by']}, {table['passes']} passes)"
+    yield "equal" if report["is_equal"] else "different"
+
+
+def _both(difference: dict[str, Any]) -> tuple[Any, Any]:
+    if difference["only"] is None:
+        return difference["a"], difference["b"]
+    shown = ["" if each is None else to_json(each) for each in (difference["a"], difference["b"])]
+    return shown[0], shown[1]
+
+
+# --- check --binlog -------------------------------------------------------------------------------
+def check_binlog(store: Path, given: Sequence[str], data_memory: str) -> dict[str, Any]:
+    """The report of `Database.check_binlog`, of a store that is opened for it.
+
+    given: NAME=VALUE, options of the site; name and server id of the binlog are those of its files if not given.
+    Raises: FileMissing for a store without a binlog or with several, Locked if another process has it, and what opening
+    raises.
+    """
+    from replication.settings.options import parse_text
+
+    options: dict[str, Any] = {}
+    for each in given:
+        name, equals, text = each.partition("=")
+        if not equals:
+            raise click.UsageError(f"--option is NAME=VALUE, got {each!r}")
+        options[name] = parse_text(name, text)
+    found = {**_identity(store), **options}
+    with reported("restart") as progress:
+        db = tm.open(store, progress=progress, create=False, background=False, data_memory=data_memory, **found)
+    with db, reported("check") as progress:
+        return db.check_binlog(progress)
+
+
+def _identity(store: Path) -> dict[str, Any]:
+    """Name and server id, as the files of the binlog have them."""
+    from replication.binlog.attached import FOLDER
+    from replication.binlog.index import BinlogIndex
+    from replication.binlog.listing import bases
+    from replication.binlog.scan import read_format
+
+    files = PosixFiles(store)
+    try:
+        names = bases(files, FOLDER)
+        if len(names) != 1:
+            what = f"several binlogs: {', '.join(names)}" if names else "no binlog"
+            raise tm.FileMissing(f"the store has {what}; there is nothing to compare")
+        index = BinlogIndex(files, FOLDER, names[0])
+        if not index.names:
+            raise tm.FileMissing("the binlog has no files; there is nothing to compare")
+        newest = index.names[-1]
+        file = files.open(index.path(newest))
+        header, _, _ = read_format(files, file, newest)
+    finally:
+        files.close_all()
+    return {"log_bin": names[0], "server_id": header.server_id}
+
+
+def binlog_lines(report: dict[str, Any]) -> Iterator[str]:
+    """The report for people."""
+    yield from (f"damaged: {problem}" for problem in report["problems"])
+    if not report["is_whole"]:
+        yield "note: not every change of this store is one its binlog has; only what it logged last was judged"
+    looked = f"{report['changes']:,} changes of {report['keys']:,} keys, {report['unjudged']:,} not judged"
+    verdict = "sound" if report["is_sound"] else f"{len(report['problems'])} problems"
+    yield f"{verdict}: {looked}, at epoch {report['epoch']} in {report['seconds']:.1f} s"

@@ -1,0 +1,154 @@
+"""`diff` and `repair`: whether two copies hold the same rows, and making them equal (docs/verify.md)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from engine import snapshot as engine_snapshot
+from engine.errors import FileMissing, Rejected, ValueOutOfRange
+from engine.files import PosixFiles
+from recovery.backup.plan import Until, make_plan
+from recovery.backup.storage import LOCAL, open_place
+from recovery.digest.reading import BY_KEY, BY_ROWID
+from recovery.digest.report import Pair
+from recovery.digest.sides import BackupSide, Side, SnapshotSide, ViewSide
+from recovery.sysfile import NAMES
+from tidemark.database import Database
+from tidemark.opening import open_or_attach
+from tidemark.read_only import ReadOnlyDatabase
+from tidemark.repairs import Repair
+
+if TYPE_CHECKING:
+    from engine.options import Size
+
+Progress = Callable[[int, int, str], None]
+Copy = Any  # a Database, ReadOnlyDatabase, Snapshot, path, place of backups, or (place, number of a backup)
+LIMIT = 1_000
+BATCH_ROWS = 1_000
+
+
+def is_store(path: str) -> bool:
+    """Whether a store lies in a directory."""
+    try:
+        files = PosixFiles(path)
+    except (FileMissing, Rejected):
+        return False
+    try:
+        return any(files.exists(name) for name in NAMES)
+    finally:
+        files.close_all()
+
+
+@contextmanager
+def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
+    """One side of a comparison, let go of behind the block.
+
+    Raises: FileMissing, Damaged, Incompatible, MemoryExhausted, StoreFailed, Rejected for what is no copy.
+    """
+    with ExitStack() as stack:
+        number = None
+        if isinstance(copy, tuple) and len(copy) == 2 and isinstance(copy[1], int):
+            copy, number = copy
+        if isinstance(copy, (str, os.PathLike)) and number is None:
+            path = os.fspath(copy).removeprefix(LOCAL)
+            if is_store(path):
+                copy = stack.enter_context(open_or_attach(path, read_only=True, data_memory=data_memory))
+        if isinstance(copy, Side):
+            yield copy
+        elif isinstance(copy, Database):
+            copy.check_usable()
+            snapshot = copy._store.snapshots.begin(copy._store, engine_snapshot.Snapshot)
+            stack.callback(snapshot.close)
+            yield SnapshotSide(snapshot, copy._opened.identity[0])
+        elif isinstance(copy, engine_snapshot.Snapshot):
+            yield SnapshotSide(copy, b"")
+        elif isinstance(copy, ReadOnlyDatabase):
+            copy.check_usable()
+            yield ViewSide(copy._view)
+        elif isinstance(copy, (str, os.PathLike, tuple)):
+            files = open_place(copy)
+            stack.callback(files.close_all)
+            files.read_errors_latch = False
+            yield BackupSide(files, make_plan(files, Until(), number).manifest)
+        else:
+            raise Rejected(f"give a store, a snapshot, a path or a place of backups, got {type(copy).__name__}")
+
+
+def _checked(limit: int | None, by: str | None) -> None:
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise ValueOutOfRange(f"limit is a number of rows from 1, or None, got {limit!r}")
+    if by not in (None, BY_KEY, BY_ROWID):
+        raise Rejected(f"by is 'key', 'rowid' or None, got {by!r}")
+
+
+def diff(
+    a: Copy,
+    b: Copy,
+    tables: Sequence[str] | None = None,
+    *,
+    limit: int | None = LIMIT,
+    by: Literal["key", "rowid"] | None = None,
+    data_memory: Size = "1 GiB",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Compare the rows of two copies, each as at one epoch, beside whoever writes.
+
+    A copy is an open store (a snapshot is taken), a `Snapshot`, a path (of a store, read as its last local checkpoint
+    has it, in `data_memory`; or a place of backups, read from its files), or `(place, number)` for one of its backups.
+    tables: names; None for all but those of the system. limit: stop behind so many rows that differ, None for never.
+    by: how ranges are cut, see docs/verify.md, section 3; None for what suits. progress: rows read of both sides.
+
+    Returns a report: `is_equal`; `differences`, one for each column that differs (`table`, `key`, `column`, `a`, `b`)
+    or row that only one side has (`only`; `column` None, the row as a dict in `a` or `b`); `schema`, what differs of
+    definitions; `tables`, what was looked at, with `is_complete` False where `limit` ended it. Floats are compared by
+    their bits.
+
+    Raises: SnapshotTooOld if writers change more than `snapshot_memory` holds meanwhile, NoSuchTable, FileMissing,
+    Damaged, MemoryExhausted, Rejected, StoreFailed.
+    """
+    _checked(limit, by)
+    with opened_side(a, data_memory) as side_a, opened_side(b, data_memory) as side_b:
+        return Pair(side_a, side_b, tables, by, progress).diff(limit)
+
+
+def repair(
+    a: Copy,
+    b: Copy,
+    side: Literal["a", "b"],
+    tables: Sequence[str] | None = None,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    by: Literal["key", "rowid"] | None = None,
+    data_memory: Size = "1 GiB",
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Make the rows of the other copy what `side` says; the other one must be an open `Database`.
+
+    Everything goes through transactions of at most `batch_rows` rows. A row that somebody else has changed since the
+    comparison looked at it is left alone and counted in `skipped`. Definitions are reported and never changed; columns
+    that only the repaired copy has keep their values, and get their defaults in rows that are inserted.
+
+    Returns a report: `inserted`, `updated`, `deleted`, `skipped`; `schema` and `tables` as of `diff`. Durable on
+    return, as far as the store's `durability` says: all of it. Raises: as `diff`, and what writing rows raises; what
+    was committed before stays.
+    """
+    _checked(None, by)
+    if side not in ("a", "b"):
+        raise Rejected(f"side is 'a' or 'b', the one that is right, got {side!r}")
+    if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
+        raise ValueOutOfRange(f"batch_rows must be 1 or more, got {batch_rows!r}")
+    target = b if side == "a" else a
+    if not isinstance(target, Database):
+        raise Rejected(f"the side that is repaired must be an open store, got {type(target).__name__}; open it")
+    with opened_side(a, data_memory) as side_a, opened_side(b, data_memory) as side_b:
+        pair = Pair(side_a, side_b, tables, by, progress)
+        work = Repair(target, side == "a", batch_rows)
+        for table in pair.tables:
+            for group in pair.comparison(table).groups():
+                work.apply(group, table)
+        report = pair.report()
+    del report["is_equal"], report["is_complete"]  # of before
+    return {**work.to_dict(), **report}

@@ -1,0 +1,124 @@
+"""Writing what one side of a comparison says into the store of the other, in bounded transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.errors import DuplicateKey
+from recovery.digest.rows import digests
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from recovery.digest.compare import Group
+    from recovery.digest.definitions import Comparable
+    from tidemark.database import Database
+    from tidemark.session import Transaction
+
+_ATTEMPTS = 10  # at inserting rows while somebody else inserts some of them
+Keys = dict[str, Any]
+
+
+class Repair:
+    """Makes the rows of a store what groups of differences say; counts what it did."""
+
+    def __init__(self, target: Database, is_a_right: bool, batch_rows: int) -> None:
+        self._target = target
+        self._is_a_right = is_a_right
+        self._batch_rows = batch_rows
+        self.inserted = self.updated = self.deleted = self.skipped = 0
+
+    def to_dict(self) -> dict[str, int]:
+        """What was done so far."""
+        return {
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "deleted": self.deleted,
+            "skipped": self.skipped,
+        }
+
+    def apply(self, group: Group, table: Comparable) -> None:
+        """Repair the rows of a group. Raises: what writing them raises."""
+        missing, surplus = group.only_a, group.only_b
+        right, wrong = group.changed_a, group.changed_b
+        if not self._is_a_right:
+            missing, surplus, right, wrong = surplus, missing, wrong, right
+        for rows in self._slices(surplus):
+            done = self._target.run(partial(self._delete, table=table, rows=rows))
+            self._count("deleted", done, rows.num_rows)
+        for rows in self._slices(missing):
+            self._count("inserted", self._insert(table, rows), rows.num_rows)
+        for start in range(0, right.num_rows, self._batch_rows):
+            good, bad = (each.slice(start, self._batch_rows) for each in (right, wrong))
+            done = self._target.run(partial(self._update, table=table, good=good, bad=bad))
+            self._count("updated", done, good.num_rows)
+
+    def _slices(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for start in range(0, rows.num_rows, self._batch_rows):
+            yield rows.slice(start, self._batch_rows)
+
+    def _count(self, what: str, done: int, rows: int) -> None:
+        setattr(self, what, getattr(self, what) + done)
+        self.skipped += rows - done
+
+    def _delete(self, txn: Transaction, table: Comparable, rows: pa.RecordBatch) -> int:
+        same = _unchanged(txn, table, rows)
+        if same.size:
+            txn.delete_many(table.name, _keys(rows.take(same), table))
+        return int(same.size)
+
+    def _update(self, txn: Transaction, table: Comparable, good: pa.RecordBatch, bad: pa.RecordBatch) -> int:
+        same = _unchanged(txn, table, bad)
+        if same.size:
+            txn.update_many(table.name, good.take(same))
+        return int(same.size)
+
+    def _insert(self, table: Comparable, rows: pa.RecordBatch) -> int:
+        def insert(txn: Transaction) -> int:
+            held = txn.get_many(table.name, _keys(rows, table), list(table.key), lock="exclusive")
+            absent = np.flatnonzero(_places(rows, held, table) < 0)
+            if absent.size:
+                txn.insert_many(table.name, rows.take(absent))
+            return int(absent.size)
+
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._target.run(insert)
+            except DuplicateKey:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        return 0
+
+
+def _keys(rows: pa.RecordBatch, table: Comparable) -> Keys:
+    return {name: rows.column(name) for name in table.key}
+
+
+def _key_words(rows: pa.RecordBatch, table: Comparable) -> np.ndarray:
+    """The digests of keys as pairs that compare as one."""
+    found = digests([rows.column(name) for name in table.key], rows.num_rows)
+    return found.view([("first", np.int64), ("second", np.int64)])
+
+
+def _places(rows: pa.RecordBatch, held: pa.RecordBatch, table: Comparable) -> np.ndarray:
+    """Where each row's key stands in `held`, -1 for nowhere."""
+    wanted, there = _key_words(rows, table), _key_words(held, table)
+    if not there.size:
+        return np.full(wanted.size, -1)
+    order = np.argsort(there, order=("first", "second"))
+    found = np.minimum(np.searchsorted(there[order], wanted), there.size - 1)
+    places = order[found]
+    return np.where(there[places] == wanted, places, -1)
+
+
+def _unchanged(txn: Transaction, table: Comparable, rows: pa.RecordBatch) -> np.ndarray:
+    """Which rows, locked now, are still what they were when they were compared."""
+    held = txn.get_many(table.name, _keys(rows, table), list(table.columns), lock="exclusive")
+    places = _places(rows, held, table)
+    before, now = (digests(each.columns, each.num_rows).reshape(-1, 2) for each in (rows, held))
+    there = np.flatnonzero(places >= 0)
+    return np.asarray(there[(before[there] == now[places[there]]).all(axis=1)])
