@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from engine.clock import SystemClock
@@ -96,8 +97,28 @@ def restore(
     Durable on return: the store; open it as any other. Raises: Rejected if the directory is not empty, FileMissing,
     BackupDamaged, ForeignFile, ValueOutOfRange, MemoryExhausted, StorageFull.
     """
-    parsed = divided(options)[0]
     _check_processes(processes)
+    run = _alone if processes == 1 else partial(_side_by_side, place, processes)
+    return restored_by(run, place, path, until, number, apply_status, verify, progress, options)
+
+
+# Carries out a restore: of (source, plan, files of the new store, options, how, progress), as `_alone` does.
+Run = Callable[..., dict[str, Any]]
+
+
+def restored_by(
+    run: Run,
+    place: Place,
+    path: str | os.PathLike[str],
+    until: int | datetime | None,
+    number: int | None,
+    apply_status: bool,
+    verify: bool,
+    progress: Progress | None,
+    options: OpenKeywords,
+) -> dict[str, Any]:
+    """`restore`, carried out by `run`."""
+    parsed = divided(options)[0]
     with at_place(place) as source:
         planned = make_plan(source, until_of(until), number)
         if apply_status and not planned.manifest.server_id:
@@ -111,9 +132,7 @@ def restore(
             finish=finish,
         )
         try:
-            if processes == 1:
-                return Restore(source, planned, files, parsed, SystemClock(), how, progress).run().to_dict()
-            return _side_by_side(source, place, planned, files, parsed, how, processes, progress)
+            return run(source, planned, files, parsed, how, progress)
         finally:
             files.close_all()
             files.unlock()
@@ -124,20 +143,32 @@ def _check_processes(processes: object) -> None:
         raise Rejected(f"processes is a whole number from 1 to {PROCESSES_MAX}, got {processes!r}")
 
 
+def _alone(
+    source: Files, planned: Plan, files: PosixFiles, options: Options, how: How, progress: Progress | None
+) -> dict[str, Any]:
+    """`restore` in this process."""
+    return Restore(source, planned, files, options, SystemClock(), how, progress).run().to_dict()
+
+
+def name_for_others(place: Place, source: Files) -> str:
+    """The place as other processes find it. Raises: Rejected if they cannot."""
+    if isinstance(place, tuple):
+        raise Rejected("other processes need a place that is a path or a URI; give one, or restore with processes=1")
+    return source.directory if isinstance(source, PosixFiles) else str(place)
+
+
 def _side_by_side(
-    source: Files,
     place: Place,
+    processes: int,
+    source: Files,
     planned: Plan,
     files: PosixFiles,
     options: Options,
     how: How,
-    processes: int,
     progress: Progress | None,
 ) -> dict[str, Any]:
     """`restore` with worker processes."""
-    if isinstance(place, tuple):
-        raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
-    where = (source.directory if isinstance(source, PosixFiles) else str(place), files.directory)
+    where = (name_for_others(place, source), files.directory)
     with Workers(processes) as workers:
         how = replace(how, runner=workers, where=where, parallel=processes)
         restoring = Restore(source, planned, files, options, SystemClock(), how, progress)

@@ -7,16 +7,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from engine.clock import SystemClock
 from engine.errors import Error
 from engine.files import PosixFiles
+from recovery.backup.restore import Restore
+from recovery.backup.storage import at_place
+from recovery.backup.verify import verify as verify_files
+from recovery.digest.tasks import diff_files
 from recovery.load import abort as give_up
+from recovery.spark import jobs
 from recovery.spark.conditions import to_text as condition
 from recovery.spark.failures import typed_errors
 from recovery.spark.plan import newest_local_checkpoint, option_map
 from recovery.spark.session import session
+from tidemark.backup import Place, name_for_others, restored_by
 
 Progress = Callable[[int, int, str], None]
 
@@ -24,10 +33,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from engine.expressions import Expression
+    from engine.file_protocol import Files
+    from engine.options import Options
+    from recovery.backup.plan import Plan
+    from recovery.backup.restore import How
     from recovery.load.adopt import AdoptReport
+    from replication.settings.options import OpenKeywords
     from tidemark.database import Database
 
-__all__ = ["Pinned", "condition", "load", "pinned", "read", "session", "typed_errors"]
+__all__ = ["Pinned", "condition", "diff", "load", "pinned", "read", "restore", "session", "typed_errors", "verify"]
 
 
 class Pinned:
@@ -108,7 +122,7 @@ def load(
     store, which is open here, adopts them. Returns the report of `Database.adopt`.
 
     directory: a path or URI all executors see; None: in the store's own directory, for executors of this machine.
-    by_fragment: shuffle the rows, so that each fragment has one file; without it each task writes one for each fragment.
+    by_fragment: shuffle the rows, so that each fragment has one file; without it each task writes one for each.
 
     Durable on return: all rows. Raises: LoadRefused (values that are none of their columns, keys that are there
     already; `examples` of both), NoSuchColumn, TypeMismatch, StorageFull; and nothing is loaded then.
@@ -123,3 +137,63 @@ def load(
     except Error:
         give_up(job, published=True)
         raise
+
+
+def verify(
+    spark: SparkSession, place: Place, number: int | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
+    """`tidemark.backup.verify` on executors: every byte of the backups in a place (or of one), and of the archive.
+
+    place: a path or URI all executors see. Raises: FileMissing if there is no such place, Rejected.
+    """
+    with at_place(place) as files:
+        where = name_for_others(place, files)
+        runner = jobs.verifier(spark)
+        return verify_files(files, number, progress, runner, where, jobs.VERIFY_TASK_BYTES).to_dict()
+
+
+def restore(
+    spark: SparkSession,
+    place: Place,
+    path: str | os.PathLike[str],
+    until: int | datetime | None = None,
+    *,
+    number: int | None = None,
+    apply_status: bool = False,
+    verify: bool = True,
+    progress: Progress | None = None,
+    **options: Unpack[OpenKeywords],
+) -> dict[str, Any]:
+    """`tidemark.backup.restore` on executors: fragments, and the archived log, are read and written there in parallel;
+    what binds them together is done here. Arguments, report and errors are those.
+
+    place and path: as all executors see them. Progress comes at the end of each of the two jobs.
+    """
+    parallel = jobs.cores(spark) * jobs.TASKS_PER_CORE
+
+    def run(
+        source: Files, planned: Plan, files: PosixFiles, parsed: Options, how: How, progress: Progress | None
+    ) -> dict[str, Any]:
+        where = (name_for_others(place, source), files.directory)
+        how = replace(how, runner=jobs.restorer(spark), where=where, parallel=parallel)
+        return Restore(source, planned, files, parsed, SystemClock(), how, progress).run().to_dict()
+
+    return restored_by(run, place, path, until, number, apply_status, verify, progress, options)
+
+
+def diff(
+    spark: SparkSession,
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    tables: Sequence[str] | None = None,
+    *,
+    numbers: tuple[int | None, int | None] = (None, None),
+    limit: int | None = 1_000,
+) -> dict[str, Any]:
+    """What differs between two copies that lie in files, digested on executors; the report is that of `tidemark.diff`.
+
+    a, b: directories of stores (newest local checkpoint, memory columns) or places of backups, as all executors see
+    them. numbers: of local checkpoints or backups. Raises: Damaged, FileMissing, NoSuchTable.
+    """
+    report: dict[str, Any] = diff_files(a, b, tables, numbers=numbers, limit=limit, run=jobs.digester(spark))
+    return report

@@ -94,7 +94,7 @@ def make_writer(options: dict[str, str], schema: StructType, overwrite: bool) ->
 
 def write_load(frame: DataFrame, job: LoadJob, by_fragment: bool = False) -> None:
     """Write the rows of a DataFrame as a load and publish it. by_fragment: bring the rows of each fragment together
-    first. That costs a shuffle, and makes one file for each fragment; without it there is one for each fragment and task.
+    first. That costs a shuffle, and makes one file for each fragment; without it each task writes one for each.
 
     Durable on return: the published load, to be adopted. Raises: as Spark does; see `typed_errors`.
     """
@@ -106,7 +106,8 @@ def write_load(frame: DataFrame, job: LoadJob, by_fragment: bool = False) -> Non
 def brought_together(frame: DataFrame, job: LoadJob) -> DataFrame:
     """The same rows, those of each fragment in one task. Spark's own hash would mix fragments; by number it cannot."""
     import pyarrow as pa
-    from pyspark.sql.functions import arrow_udf, col
+    from pyspark.sql.functions import col
+    from pyspark.sql.pandas.functions import arrow_udf
 
     key, first = job.definition.primary_key, job.fragments[0]
 

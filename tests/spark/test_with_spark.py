@@ -216,3 +216,54 @@ def test_tasks_killed_in_the_middle_of_a_read_are_done_again(spark: Any, db: tm.
     with Killer(2):
         frame = tidemark.spark.read(spark, tmp_path / "place", options={"tasks": 8})
         assert frame.agg({"id": "sum"}).collect()[0][0] == sum(range(100_000))
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+def test_backup_is_verified_on_executors_as_natively(spark: Any, db: tm.Database, tmp_path: Path) -> None:
+    db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
+    db.archive(tmp_path / "place")
+    db["numbers"].insert_many([(key, f"n{key}", key) for key in range(2_000)])
+    db.backup(tmp_path / "place")
+    db["numbers"].delete_many(range(100))
+    db.backup(tmp_path / "place", incremental=True)
+    db.sync()
+    db.archive()
+    found = tidemark.spark.verify(spark, tmp_path / "place")
+    assert found == tm.backup.verify(tmp_path / "place") and found["is_sound"] and found["segments"]
+    for path in [*sorted((tmp_path / "place" / "2").glob("*.rows"))[:1], *(tmp_path / "place" / "archive").iterdir()]:
+        spoiled = bytearray(path.read_bytes())
+        spoiled[len(spoiled) // 2] ^= 1
+        path.write_bytes(spoiled)
+    found = tidemark.spark.verify(spark, tmp_path / "place")
+    assert found == tm.backup.verify(tmp_path / "place") and len(found["problems"]) >= 2
+
+
+def test_backup_is_restored_on_executors_that_are_killed_and_equal_to_its_source(
+    spark: Any, db: tm.Database, tmp_path: Path
+) -> None:
+    db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
+    db.create_index("numbers", "by_n", ["n"])
+    db.archive(tmp_path / "place")
+    db["numbers"].insert_many([(key, f"n{key}", key) for key in range(50_000)])
+    db.backup(tmp_path / "place")
+    db["numbers"].delete_many(range(100))
+    db["numbers"].write_many([(key, "late", None) for key in range(1_000, 2_000)])
+    epoch = db.sync()
+    db["numbers"].delete_many(range(5_000, 6_000))
+    db.sync()
+    db.archive()
+    with Killer(2):
+        report = tidemark.spark.restore(spark, tmp_path / "place", tmp_path / "copy", until=epoch, **SMALL)
+    assert report["epoch"] == epoch and report["rows"] == 49_900
+    with tm.open(tmp_path / "copy", **SMALL) as copy:
+        assert copy.check()["problems"] == []
+        assert len(copy["numbers"]) == 49_900 and len(list(copy["numbers"].scan(where=tm.col("n") == "late"))) == 1_000
+        copy["numbers"].delete_many(range(5_000, 6_000))
+        copy.checkpoint()
+    db.checkpoint()
+    assert tidemark.spark.diff(spark, tmp_path / "store", tmp_path / "copy")["is_equal"]
+    with tm.open(tmp_path / "copy", **SMALL) as copy:
+        copy["numbers"].update(7_777, {"k": 1})
+        copy.checkpoint()
+    found = tidemark.spark.diff(spark, tmp_path / "store", tmp_path / "copy")
+    assert not found["is_equal"] and "7777" in str(found)
