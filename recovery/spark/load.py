@@ -121,6 +121,7 @@ def brought_together(frame: DataFrame, job: LoadJob) -> DataFrame:
 
     # Spark tells by these what kind of function it is, and would look for the names where there are none.
     fragment_of.__annotations__.update({"columns": pa.Array, "return": pa.Array})
-    number = arrow_udf(fragment_of, "int")(*(col(f"`{name}`") for name in key))
+    made: Any = arrow_udf
+    number = made(fragment_of, "int")(*(col(f"`{name}`") for name in key))
     numbered = frame.withColumn(FRAGMENT_COLUMN, number)
     return numbered.repartitionById(len(job.fragments), col(f"`{FRAGMENT_COLUMN}`")).drop(FRAGMENT_COLUMN)
