@@ -142,6 +142,8 @@ class Adopter:
             txn.commit(True)
         except BaseException:
             txn.rollback()  # of one that was handed to the log: to its end
+            if store.failure.first is None and (txn.group is None or not txn.group.sequence):
+                place.remove(manifest.job.name + ADOPTING)
             raise
         sweep(manifest.job.name, place, self._store.spools.names_of(txn.txid) if is_own else frozenset())
         return self._report(manifest, txn.txid)

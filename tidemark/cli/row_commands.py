@@ -23,7 +23,8 @@ from tidemark.cli.output import (
     table_lines,
     to_json,
 )
-from tidemark.cli.user_files import Source, open_source, rebatched, suffix_of, write_rows
+from tidemark.cli.user_files import rebatched, suffix_of, write_rows
+from tidemark.sources import Source, open_source
 
 RETRIES = 5
 STANDARD_OUTPUT = Path("-")
