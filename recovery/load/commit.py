@@ -147,6 +147,7 @@ def abort(job: LoadJob, published: bool = False, place: Directory | None = None)
             return False
         try:
             opened.files.rename(opened.name(job.name + OPEN), opened.name(job.name + ABORTED))
+            opened.sync()  # or a crash could leave a job that is open, and has lost files
         except FileMissing:
             if published_leaf(job.name, opened) is not None and not published:
                 return False  # published since we looked
