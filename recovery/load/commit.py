@@ -97,8 +97,8 @@ def publish(job: LoadJob, reports: Sequence[FragmentReport], place: Directory | 
         manifest = LoadManifest(job, tuple(report.file for report in reports if report.file is not None))
         manifest.check()
         stem = f"{job.name}.{SystemClock().random_bytes(4).hex()}"  # two that publish never write one file
-        opened.write(stem + MANIFEST, _sealed(manifest))
         try:
+            opened.write(stem + MANIFEST, _sealed(manifest))
             opened.files.rename(opened.name(job.name + OPEN), opened.name(stem + PUBLISHED))
         except FileMissing:
             opened.remove(stem + MANIFEST)

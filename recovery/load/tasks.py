@@ -13,6 +13,7 @@ import numpy as np
 from engine.clock import SystemClock
 from engine.columnar import encode_keys, encode_rows
 from engine.errors import (
+    FileMissing,
     LoadEnded,
     NotNullViolation,
     Rejected,
@@ -147,9 +148,11 @@ class _Task:
                 for begin in range(0, batch.num_rows, BATCH_ROWS):
                     self._add(batch.slice(begin, BATCH_ROWS), row + begin)
             return self._finish()
-        except BaseException:
+        except BaseException as error:
             for writer in self._writers.values():
                 writer.discard()
+            if isinstance(error, FileMissing):
+                self._check_open()  # whoever ended the job has removed the file that was being written
             raise
 
     def _check_open(self) -> None:
