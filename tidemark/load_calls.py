@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int, str], None]
 LOAD_ROWS_MIN = 50_000  # fewer are inserted at least as quickly
 WORKERS_MAX = 64
+WRITTEN = "rows written"  # what progress says before rows are taken in
 
 
 class LoadCalls:
@@ -96,7 +97,7 @@ class LoadCalls:
                 self.check_usable()
                 yield batch.first_row, batch.columns
                 if progress is not None:
-                    progress(batch.first_row + batch.columns.num_rows, -1, "rows written")
+                    progress(batch.first_row + batch.columns.num_rows, -1, WRITTEN)
 
         try:
             reports = write_natively(job, numbered(), workers, place)

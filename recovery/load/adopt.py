@@ -38,7 +38,7 @@ from engine.layout.arena import (
     ST_UNIQUE,
     X_ROW,
 )
-from engine.layout.load import (
+from engine.layout.load_arena import (
     LP_COUNT,
     LP_FIRST,
     LP_FORMAT,
