@@ -150,4 +150,6 @@ class FileWriter:
             files.close(self._file)
         if files.failure.first is None:
             self._place.remove(self.leaf + NEW)
-            self._place.remove(self.leaf)
+            if self._place.exists(self.leaf):
+                self._place.sync()  # its name first: what goes in one order must not come back in another
+                self._place.remove(self.leaf)
