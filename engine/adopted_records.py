@@ -16,7 +16,10 @@ import numpy as np
 
 from engine.errors import InvariantBroken
 from engine.kernels.load_rows import close_page, release_pages
-from engine.layout.load import LP_FIRST, LP_FRAGMENT
+from engine.layout.load_arena import (
+    LP_FIRST,
+    LP_FRAGMENT,
+)
 from engine.layout.redo import (
     FILES_LOAD,
     KIND_FILES,

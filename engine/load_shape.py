@@ -9,7 +9,16 @@ import numpy as np
 
 from engine.kernels.partitions import PARTITION_SEED
 from engine.layout.arena import PAGE_HEADER_WORDS, PAGE_WORDS, ROW_HEADER_WORDS
-from engine.layout.load import LI_DISK, LI_FIXED, LI_FRAGMENT, LI_IDENTITY, LI_KEY_WORDS, LI_SLOTS, LI_VAR, LI_WORDS
+from engine.layout.load_arena import (
+    LI_DISK,
+    LI_FIXED,
+    LI_FRAGMENT,
+    LI_IDENTITY,
+    LI_KEY_WORDS,
+    LI_SLOTS,
+    LI_VAR,
+    LI_WORDS,
+)
 from engine.layout.redo import pack_identity
 from engine.partition_words import hash_header
 from engine.row_format import RowFormat

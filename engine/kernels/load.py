@@ -21,7 +21,8 @@ from engine.layout.arena import (
     VAR_KEY_WORDS_SHIFT,
     VAR_WORDS_MASK,
 )
-from engine.layout.load import (
+from engine.layout.load import LOAD_RUN
+from engine.layout.load_arena import (
     LI_DISK,
     LI_FIXED,
     LI_FRAGMENT,
@@ -29,7 +30,6 @@ from engine.layout.load import (
     LI_KEY_WORDS,
     LI_SLOTS,
     LI_VAR,
-    LOAD_RUN,
     LR_AT,
     LR_RECORD,
     LR_ROWID,

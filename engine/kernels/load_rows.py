@@ -78,7 +78,7 @@ from engine.layout.arena import (
     X_UNDO_WORDS,
 )
 from engine.layout.index_arena import XL_COUNT
-from engine.layout.load import (
+from engine.layout.load_arena import (
     LP_COUNT,
     LP_FIRST,
     LP_FORMAT,

@@ -38,7 +38,7 @@ from engine.layout.arena import (
     ST_UNIQUE,
     X_ROW,
 )
-from engine.layout.load import (
+from engine.layout.load_arena import (
     LP_COUNT,
     LP_FIRST,
     LP_FORMAT,
@@ -142,6 +142,8 @@ class Adopter:
             txn.commit(True)
         except BaseException:
             txn.rollback()  # of one that was handed to the log: to its end
+            if store.failure.first is None and (txn.group is None or not txn.group.sequence):
+                place.remove(manifest.job.name + ADOPTING)
             raise
         sweep(manifest.job.name, place, self._store.spools.names_of(txn.txid) if is_own else frozenset())
         return self._report(manifest, txn.txid)

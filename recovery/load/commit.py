@@ -17,7 +17,7 @@ from engine.clock import SystemClock
 from engine.errors import FileMissing, LoadDamaged, LoadEnded, LoadRefused, Rejected
 from engine.layout.load import LOAD_MANIFEST, LOAD_MANIFEST_WORDS, LOAD_UNIT_WORDS_MIN
 from engine.layout.sealed import KIND_LOAD_MANIFEST, check_version, header_of, is_sealed, seal, write_seal
-from recovery.load.directory import ABORTED, MANIFEST, OPEN, PUBLISHED, directory_of
+from recovery.load.directory import ABORTED, ADOPTING, MANIFEST, OPEN, PUBLISHED, directory_of
 from recovery.load.job import EXAMPLES_MAX, FragmentReport, LoadJob, file_of
 
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ def publish(job: LoadJob, reports: Sequence[FragmentReport], place: Directory | 
         manifest = LoadManifest(job, tuple(report.file for report in reports if report.file is not None))
         manifest.check()
         stem = f"{job.name}.{SystemClock().random_bytes(4).hex()}"  # two that publish never write one file
-        opened.write(stem + MANIFEST, _sealed(manifest))
         try:
+            opened.write(stem + MANIFEST, _sealed(manifest))
             opened.files.rename(opened.name(job.name + OPEN), opened.name(stem + PUBLISHED))
         except FileMissing:
             opened.remove(stem + MANIFEST)
@@ -136,13 +136,18 @@ def _check_reports(job: LoadJob, reports: Sequence[FragmentReport]) -> None:
 
 def abort(job: LoadJob, published: bool = False, place: Directory | None = None) -> bool:
     """Give a load up and remove its files; False, and nothing done, if it is published, unless `published` says that
-    it may be. It must not be adopted meanwhile. Durable on return.
+    it may be. Durable on return.
+
+    False, too, if an adoption has begun that may have been committed: `adopt` it again, which tells.
     """
     with directory_of(job, place) as opened:
+        if opened.exists(job.name + ADOPTING):
+            return False  # the log may refer to its files
         if published_leaf(job.name, opened) is not None and not published:
             return False
         try:
             opened.files.rename(opened.name(job.name + OPEN), opened.name(job.name + ABORTED))
+            opened.sync()  # or a crash could leave a job that is open, and has lost files
         except FileMissing:
             if published_leaf(job.name, opened) is not None and not published:
                 return False  # published since we looked

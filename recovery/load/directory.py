@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from engine.errors import FileMissing
 from engine.load_files import FOLDER
 from recovery.backup.storage import open_place
 
@@ -70,9 +71,12 @@ class Directory:
             self.files.close(file)
 
     def remove(self, leaf: str) -> None:
-        """Remove a file, if it is there. Durable: nothing."""
-        if self.exists(leaf):
-            self.files.unlink(self.name(leaf))
+        """Remove a file, if it is there; others may remove it, too. Durable: nothing."""
+        try:
+            if self.exists(leaf):
+                self.files.unlink(self.name(leaf))
+        except FileMissing:
+            return
 
 
 @contextmanager

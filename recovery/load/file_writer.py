@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.kernels.load import pack_rows_of_file
-from engine.layout.load import LS_RECORD, LS_ROWS, LS_USED, LS_WORDS
+from engine.layout.load_arena import (
+    LS_RECORD,
+    LS_ROWS,
+    LS_USED,
+    LS_WORDS,
+)
 from engine.layout.redo import GROUP_WORDS, OPERATION_WORDS, TRANSACTION_WORDS
 from engine.layout.sealed import KIND_SPOOL, header_of, seal, write_seal
 from engine.layout.spool import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
@@ -145,4 +150,6 @@ class FileWriter:
             files.close(self._file)
         if files.failure.first is None:
             self._place.remove(self.leaf + NEW)
-            self._place.remove(self.leaf)
+            if self._place.exists(self.leaf):
+                self._place.sync()  # its name first: what goes in one order must not come back in another
+                self._place.remove(self.leaf)

@@ -13,6 +13,7 @@ import numpy as np
 from engine.clock import SystemClock
 from engine.columnar import encode_keys, encode_rows
 from engine.errors import (
+    FileMissing,
     LoadEnded,
     NotNullViolation,
     Rejected,
@@ -30,7 +31,7 @@ from recovery.load.file_writer import FileWriter
 from recovery.load.job import EXAMPLES_MAX, FragmentReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
@@ -96,7 +97,7 @@ def write_fragment(
     if fragment not in job.fragments:
         raise Rejected(f"{job.table} has no fragment {fragment}; its fragments are {job.fragments}", table=job.table)
     with directory_of(job, place) as opened:
-        return _Task(job, opened, part, attempt, (fragment,)).run(batches)[0]
+        return _Task(job, opened, part, attempt, (fragment,)).run(_numbered(batches))[0]
 
 
 def write_parts(
@@ -107,7 +108,21 @@ def write_parts(
     Refused rows are told in the first. Else as `write_fragment`.
     """
     with directory_of(job, place) as opened:
-        return _Task(job, opened, part, attempt, job.fragments).run(batches)
+        return write_numbered(job, attempt, _numbered(batches), part, opened)
+
+
+def write_numbered(
+    job: LoadJob, attempt: int, batches: Iterable[tuple[int, pa.RecordBatch]], part: int, place: Directory
+) -> list[FragmentReport]:
+    """`write_parts` of batches that come with the number of their first row in the input."""
+    return _Task(job, place, part, attempt, job.fragments).run(batches)
+
+
+def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    row = 0
+    for batch in batches:
+        yield row, batch
+        row += batch.num_rows
 
 
 class _Task:
@@ -125,19 +140,19 @@ class _Task:
             number: FileWriter(job, place, number, part, attempt, tag, len(fragments)) for number in fragments
         }
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> list[FragmentReport]:
+    def run(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> list[FragmentReport]:
         """Write all of it; nothing stays if it raises."""
         try:
             self._check_open()
-            row = 0
-            for batch in batches:
+            for row, batch in batches:
                 for begin in range(0, batch.num_rows, BATCH_ROWS):
                     self._add(batch.slice(begin, BATCH_ROWS), row + begin)
-                row += batch.num_rows
             return self._finish()
-        except BaseException:
+        except BaseException as error:
             for writer in self._writers.values():
                 writer.discard()
+            if isinstance(error, FileMissing):
+                self._check_open()  # whoever ended the job has removed the file that was being written
             raise
 
     def _check_open(self) -> None:
