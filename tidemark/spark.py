@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from engine.clock import SystemClock
-from engine.errors import Error
+from engine.errors import Damaged, Rejected, Retryable
 from engine.files import PosixFiles
 from recovery.backup.restore import Restore
 from recovery.backup.storage import at_place
@@ -133,8 +133,13 @@ def load(
     try:
         with typed_errors():
             write_load(frame, job, by_fragment)
+    except BaseException:
+        give_up(job, published=True)
+        raise
+    try:
         return db.adopt(job, progress=progress)
-    except Error:
+    except (Rejected, Retryable, Damaged):
+        # Nothing happened. Of any other error nobody knows: the log may name the files already.
         give_up(job, published=True)
         raise
 
