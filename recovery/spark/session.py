@@ -41,6 +41,8 @@ def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[
         "spark.sql.execution.arrow.pyspark.enabled": True,
         # TIME is still a choice in Spark 4.1: without it plans with such a column are refused.
         "spark.sql.timeType.enabled": True,
+        # Workers are forked from a process that has imported what tasks need.
+        "spark.python.daemon.module": "recovery.spark.daemon",
         # Kernels run in one thread each: the cores are Spark's to give away.
         "spark.executorEnv.NUMBA_NUM_THREADS": "1",
         **settings,
