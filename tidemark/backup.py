@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from engine.clock import SystemClock
@@ -20,6 +19,7 @@ from recovery.backup.retention import prune as prune_files
 from recovery.backup.storage import at_place
 from recovery.backup.verify import verify as verify_files
 from recovery.backup.workers import Workers
+from recovery.system_restart.load import PARTS
 from replication.binlog.index_table import made_table
 from replication.settings.options import OpenKeywords, divided
 from replication.system_tables import NDB_APPLY_STATUS, NDB_BINLOG_INDEX
@@ -28,10 +28,8 @@ from tidemark.session import Transaction
 
 if TYPE_CHECKING:
     from engine.clock import Clock
-    from engine.file_protocol import Files
-    from engine.options import Options
     from engine.store import Store
-    from recovery.backup.plan import Plan
+    from recovery.backup.tasks import Runner
 
 Progress = Callable[[int, int, str], None]
 Place = Any  # a path, a URI, or (pyarrow filesystem, path)
@@ -82,6 +80,7 @@ def restore(
     apply_status: bool = False,
     verify: bool = True,
     processes: int = 1,
+    runner: Runner | None = None,
     progress: Progress | None = None,
     **options: Unpack[OpenKeywords],
 ) -> dict[str, Any]:
@@ -90,35 +89,18 @@ def restore(
     until: the state at the end of this epoch, or as it was at a time; None for the latest there is. number: the backup
     to begin from, None for the newest that serves. apply_status: write the row of `mysql.ndb_apply_status` that lets a
     replica go on behind the epoch; the store that was backed up must have had a server id. verify: bring the store back
-    in memory as an opening does and count. processes: how many work on fragments and archived log side by side; more
-    than one needs a place that is a path or a URI. options: as of `open`; sizes of the logs are those of the new store.
-    Returns a report with `epoch` and `server_id`.
+    in memory as an opening does and count. processes: how many work on fragments and archived log side by side; 1 is
+    this one, by two threads; more need a place that is a path or a URI. runner: carries out the tasks instead, of which
+    `processes` may be under way at a time (`recovery/backup/tasks.py`). options: as of `open`; sizes of the logs are
+    those of the new store. Returns a report with `epoch` and `server_id`.
 
     Durable on return: the store; open it as any other. Raises: Rejected if the directory is not empty, FileMissing,
     BackupDamaged, ForeignFile, ValueOutOfRange, MemoryExhausted, StorageFull.
     """
-    _check_processes(processes)
-    run = _alone if processes == 1 else partial(_side_by_side, place, processes)
-    return restored_by(run, place, path, until, number, apply_status, verify, progress, options)
-
-
-# Carries out a restore: of (source, plan, files of the new store, options, how, progress), as `_alone` does.
-Run = Callable[..., dict[str, Any]]
-
-
-def restored_by(
-    run: Run,
-    place: Place,
-    path: str | os.PathLike[str],
-    until: int | datetime | None,
-    number: int | None,
-    apply_status: bool,
-    verify: bool,
-    progress: Progress | None,
-    options: OpenKeywords,
-) -> dict[str, Any]:
-    """`restore`, carried out by `run`."""
     parsed = divided(options)[0]
+    _check_processes(processes)
+    if processes > 1 and runner is None and isinstance(place, tuple):
+        raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
     with at_place(place) as source:
         planned = make_plan(source, until_of(until), number)
         if apply_status and not planned.manifest.server_id:
@@ -130,9 +112,17 @@ def restored_by(
             empty=frozenset([NDB_BINLOG_INDEX]),  # its files are those of the other store
             native=frozenset([NDB_APPLY_STATUS] if apply_status else []),
             finish=finish,
+            runner=runner,
+            where=(source.directory if isinstance(source, PosixFiles) else place, files.directory),
+            parallel=PARTS if processes == 1 and runner is None else processes,
         )
         try:
-            return run(source, planned, files, parsed, how, progress)
+            with Workers(processes) as workers:
+                if processes > 1 and runner is None:
+                    how = replace(how, runner=workers)
+                restoring = Restore(source, planned, files, parsed, SystemClock(), how, progress)
+                workers.advance = restoring.advance
+                return restoring.run().to_dict()
         finally:
             files.close_all()
             files.unlock()
@@ -141,39 +131,6 @@ def restored_by(
 def _check_processes(processes: object) -> None:
     if isinstance(processes, bool) or not isinstance(processes, int) or not 1 <= processes <= PROCESSES_MAX:
         raise Rejected(f"processes is a whole number from 1 to {PROCESSES_MAX}, got {processes!r}")
-
-
-def _alone(
-    source: Files, planned: Plan, files: PosixFiles, options: Options, how: How, progress: Progress | None
-) -> dict[str, Any]:
-    """`restore` in this process."""
-    return Restore(source, planned, files, options, SystemClock(), how, progress).run().to_dict()
-
-
-def name_for_others(place: Place, source: Files) -> str:
-    """The place as other processes find it. Raises: Rejected if they cannot."""
-    if isinstance(place, tuple):
-        raise Rejected("other processes need a place that is a path or a URI; give one, or restore with processes=1")
-    return source.directory if isinstance(source, PosixFiles) else str(place)
-
-
-def _side_by_side(
-    place: Place,
-    processes: int,
-    source: Files,
-    planned: Plan,
-    files: PosixFiles,
-    options: Options,
-    how: How,
-    progress: Progress | None,
-) -> dict[str, Any]:
-    """`restore` with worker processes."""
-    where = (name_for_others(place, source), files.directory)
-    with Workers(processes) as workers:
-        how = replace(how, runner=workers, where=where, parallel=processes)
-        restoring = Restore(source, planned, files, options, SystemClock(), how, progress)
-        workers.advance = restoring.advance
-        return restoring.run().to_dict()
 
 
 def verify(place: Place, number: int | None = None, progress: Progress | None = None) -> dict[str, Any]:

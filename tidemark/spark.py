@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from engine.clock import SystemClock
 from engine.errors import Damaged, Rejected, Retryable
 from engine.files import PosixFiles
-from recovery.backup.restore import Restore
 from recovery.backup.storage import at_place
 from recovery.backup.verify import verify as verify_files
 from recovery.digest.tasks import diff_files
@@ -25,7 +22,8 @@ from recovery.spark.conditions import to_text as condition
 from recovery.spark.failures import typed_errors
 from recovery.spark.plan import newest_local_checkpoint, option_map
 from recovery.spark.session import session
-from tidemark.backup import Place, name_for_others, restored_by
+from tidemark.backup import PROCESSES_MAX, Place
+from tidemark.backup import restore as restore_natively
 
 Progress = Callable[[int, int, str], None]
 
@@ -33,10 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from engine.expressions import Expression
-    from engine.file_protocol import Files
-    from engine.options import Options
-    from recovery.backup.plan import Plan
-    from recovery.backup.restore import How
     from recovery.load.adopt import AdoptReport
     from replication.settings.options import OpenKeywords
     from tidemark.database import Database
@@ -152,7 +146,7 @@ def verify(
     place: a path or URI all executors see. Raises: FileMissing if there is no such place, Rejected.
     """
     with at_place(place) as files:
-        where = name_for_others(place, files)
+        where = files.directory if isinstance(files, PosixFiles) else place
         runner = jobs.verifier(spark)
         return verify_files(files, number, progress, runner, where, jobs.VERIFY_TASK_BYTES).to_dict()
 
@@ -174,16 +168,9 @@ def restore(
 
     place and path: as all executors see them. Progress comes at the end of each of the two jobs.
     """
-    parallel = jobs.cores(spark) * jobs.TASKS_PER_CORE
-
-    def run(
-        source: Files, planned: Plan, files: PosixFiles, parsed: Options, how: How, progress: Progress | None
-    ) -> dict[str, Any]:
-        where = (name_for_others(place, source), files.directory)
-        how = replace(how, runner=jobs.restorer(spark), where=where, parallel=parallel)
-        return Restore(source, planned, files, parsed, SystemClock(), how, progress).run().to_dict()
-
-    return restored_by(run, place, path, until, number, apply_status, verify, progress, options)
+    tasks = min(PROCESSES_MAX, jobs.cores(spark) * jobs.TASKS_PER_CORE)
+    how: dict[str, Any] = {"number": number, "apply_status": apply_status, "verify": verify, "progress": progress}
+    return restore_natively(place, path, until, runner=jobs.restorer(spark), processes=tasks, **how, **options)
 
 
 def diff(
