@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Processes that run tests, each one file at a time: what a file makes once, a server for one, is made by one of them.
 WORKERS ?= 2
-SOURCES := engine recovery replication tidemark tests $(wildcard bench)
+SOURCES := engine recovery replication tidemark pyspark_tidemark.py tests $(wildcard bench)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: setup run test soak check format bench clean

@@ -99,7 +99,7 @@ def _first_refusal(array: pa.Array, column: Column, table: str, first_row: int, 
             return located(ValueOutOfRange(f"cannot hold it: {error}"), table, column.name, first_row + row)
         if value is not None:
             try:
-                store(value)
+                store(int(value) if isinstance(column.type, Integer) else value)
             except Rejected as error:
                 return located(error, table, column.name, first_row + row)
     return located(ValueOutOfRange(f"cannot hold these {array.type} values exactly"), table, column.name, None)
@@ -112,7 +112,8 @@ def _wrong_type(array: pa.Array, kind: Any) -> TypeMismatch:
 def _conform_integer(array: pa.Array, kind: Any) -> Any:
     import pyarrow as pa
 
-    if not pa.types.is_integer(array.type):
+    # Whole decimals too: who has no unsigned numbers of 64 bits, as Spark, has these instead.
+    if not pa.types.is_integer(array.type) and not (pa.types.is_decimal(array.type) and array.type.scale == 0):
         raise _wrong_type(array, kind)
     target = kind.arrow_type()
     return array if array.type == target else array.cast(target)

@@ -7,7 +7,7 @@ the GIL may run it over rows where they lie. All others run over copies of rows,
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from engine.types_base import shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from engine.row_format import RowFormat
     from engine.schema import TableDefinition
     from engine.table import Table
 
@@ -104,7 +105,25 @@ class Running:
         return places, status == p.RUN_LAST
 
 
-def failed(table: Table, image: Words, code: int) -> Rejected | PageDamaged:
+class Judged(Protocol):
+    """Whose rows a program judged: a table, or one that is read from files."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def format(self) -> RowFormat:
+        """Its row format."""
+        ...
+
+    def shown_key(self, key: Any) -> str:
+        """A key for a message."""
+        ...
+
+
+def failed(table: Judged, image: Words, code: int) -> Rejected | PageDamaged:
     """The error of a program in the row whose image an array begins with."""
     if code == p.PE_DAMAGED:
         return PageDamaged(

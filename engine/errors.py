@@ -141,6 +141,14 @@ class ProgramFailed(Rejected):
     """An interpreted program met an error in a row: `key` says in which, `code` is one of PE_…"""
 
 
+class LoadRefused(Rejected):
+    """Rows of a load cannot be in the table, or the load is not of it as it is now (`examples`); nothing was loaded."""
+
+
+class LoadEnded(Rejected):
+    """The load was published or given up: nothing can be written for it any more."""
+
+
 class Unsupported(Rejected):
     """A feature this version of the store does not have."""
 
@@ -265,6 +273,10 @@ class BinlogDamaged(Damaged):
 
 class BackupDamaged(Damaged):
     """A file of a backup or of an archive cannot be what it says (`file`, `offset`)."""
+
+
+class LoadDamaged(Damaged):
+    """A file of a load is missing or cannot be what its manifest says (`file`, `offset`)."""
 
 
 class RestoreUnfinished(Damaged):

@@ -217,6 +217,10 @@ class CheckedFiles:
         """See `Files.unlink`."""
         self._call("unlink", check_name(name), ANSWERS_TO_CHANGING, self.raw.unlink, name)
 
+    def unlink_unpinned(self, name: str) -> bool:
+        """See `Files.unlink_unpinned`."""
+        return self._call("unlink", check_name(name), ANSWERS_TO_CHANGING, self.raw.unlink_unpinned, name)
+
     def list(self, path: str = "") -> tuple[str, ...]:
         """See `Files.list`."""
         path = check_path(path)

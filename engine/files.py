@@ -6,8 +6,10 @@ elsewhere (F80). Data files are read and written, never mapped: a mapped file th
 
 The lock is a flock on `LOCK`, because a record lock vanishes as soon as any descriptor of the file is closed in the
 process. A flock lives as long as any process has its descriptor, so a forked child closes it at once; and because the
-child shares files with its parent, every call on the child's handle raises ForkedHandle (F79, F116). Translation of
-errors, completion of short transfers and the failure latch are in `file_layer.py`.
+child shares files with its parent, every call on the child's handle raises ForkedHandle (F79, F116). A reader in
+another process *pins* a file with a shared flock on the file itself; whoever removes it takes it exclusively before, so
+that it stays as long as a pin does. Translation of errors, completion of short transfers and the failure latch are in
+`file_layer.py`.
 """
 
 from __future__ import annotations
@@ -16,16 +18,18 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import stat
+import tempfile
 import threading
 from typing import Any
 
-from engine.errors import FileMissing, ForkedHandle, Locked
+from engine.errors import FileMissing, ForkedHandle, Locked, Unsupported
 from engine.failure import Failure
 from engine.file_layer import ANSWERS_TO_OPENING, CheckedFiles, answer, check_name, parent_of
 from engine.file_protocol import File, Files, RawFiles
 
-__all__ = ["File", "Files", "PosixFiles", "RawFiles"]
+__all__ = ["File", "Files", "Pin", "PosixFiles", "RawFiles"]
 
 LOCK_NAME = "LOCK"
 # The holder's line has a fixed length: rewriting it needs no space, so a store on a full disk can be opened.
@@ -51,9 +55,17 @@ _held: dict[tuple[int, int], _Hold] = {}
 _held_mutex = threading.Lock()
 
 
+# Directories of programs that were made; removed when the interpreter ends.
+_scratch: list[tempfile.TemporaryDirectory[str]] = []
+# Descriptors whose flock pins a file.
+_pins: set[int] = set()
+
+
 def _close_locks_in_child() -> None:
     global _held_mutex
     _held_mutex = threading.Lock()
+    while _pins:
+        os.close(_pins.pop())
     for hold in _held.values():
         if hold.descriptor is not None:
             os.close(hold.descriptor)
@@ -64,6 +76,21 @@ def _close_locks_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_close_locks_in_child)
+
+
+class Pin:
+    """A file that stays; see `PosixFiles.pin`. It does not outlive its process, and a forked child does not have it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        _pins.add(descriptor)
+
+    def release(self) -> None:
+        """Let the file go; harmless twice."""
+        if self._descriptor in _pins:
+            _pins.remove(self._descriptor)
+            os.close(self._descriptor)
+        self._descriptor = -1
 
 
 class PosixFiles(CheckedFiles):
@@ -98,6 +125,12 @@ class PosixFiles(CheckedFiles):
     def remove_socket(self, name: str) -> bool:
         """Remove the file of a Unix socket; False if it is still there. It holds no data, so nothing latches (C1)."""
         return self._posix.remove_socket(check_name(name))
+
+    def pin(self, name: str) -> Pin | None:
+        """Keep a file from being removed, by whatever process, until the pin is released or this process ends; None if
+        it is gone, or is being removed. Raises: Unsupported where the file system has no locks.
+        """
+        return self._posix.pin(check_name(name))
 
     def holder(self) -> int | None:
         """pid of the process that has the store locked, as the system tells without taking the lock; 0 if it is in
@@ -254,6 +287,41 @@ class _PosixRaw:
         except FileNotFoundError:
             return False
 
+    def pin(self, name: str) -> Pin | None:
+        try:
+            descriptor = self._open(name, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            # Taken behind the removal of the name, it pins nothing.
+            if os.path.samestat(os.fstat(descriptor), self._status(name)):
+                return Pin(descriptor)
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        except OSError as cause:
+            os.close(descriptor)
+            text = f"{name} cannot be kept from removal: {cause}; read from a backup instead"
+            raise Unsupported(text, file=name) from cause
+        os.close(descriptor)
+        return None
+
+    def unlink_unpinned(self, name: str) -> bool:
+        descriptor = self._open(name, os.O_RDONLY)
+        try:
+            # Held until the name is gone: whoever pins behind it finds that out.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        except OSError:
+            pass  # no locks here, so nobody has one
+        try:
+            self.unlink(name)
+        finally:
+            os.close(descriptor)
+        return True
+
     def address(self, name: str) -> str:
         return f"/proc/self/fd/{self._directories['']}/{name}"
 
@@ -294,6 +362,28 @@ class _PosixRaw:
             raise OSError(errno.ESTALE, "another directory stands in its place")
         if self._hold is not None and self._hold.descriptor is not None and not self._is_lock(self._hold.descriptor):
             raise OSError(errno.ESTALE, f"its {LOCK_NAME} was removed or replaced")
+
+
+def find_program(name: str) -> str | None:
+    """Path of a program that may be run, found by its name as the shell does it; None if there is none."""
+    return shutil.which(name)
+
+
+def scratch_program(name: str, text: str) -> str:
+    """A program made of a script, at `bin/<name>` of a directory of its own; returns that directory.
+
+    It is there until this process ends, for this user alone. Nothing is durable.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="tidemark-")
+    _scratch.append(folder)
+    os.mkdir(os.path.join(folder.name, "bin"), 0o700)
+    place = os.path.join(folder.name, "bin", name)
+    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o700)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+    return folder.name
 
 
 def _check_regular(status: os.stat_result) -> None:

@@ -17,12 +17,12 @@ import numpy as np
 
 from engine.errors import InvariantBroken, IoFailed, TransactionTooLarge
 from engine.kernels.spool import block_end, has_updates
-from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS
+from engine.layout.redo import FILES_SPOOL, FILES_WORDS, GROUP_WORDS, KIND_FILES, TRANSACTION_WORDS, pack_kind
 from engine.layout.sealed import KIND_SPOOL, header_of, seal, write_seal
 from engine.layout.spool import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
 from engine.log.spool_reader import is_block, records_digest
 from engine.memory.arena import NOTHING, Reservation
-from engine.spool_files import damaged
+from engine.spool_files import damaged, spool_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,15 +56,14 @@ class Block:
 
 
 class Reference:
-    """What the record in the log says of a file."""
+    """What is in files instead of the log: the record that says so, and the names of the files."""
 
-    __slots__ = ("blocks", "digest", "records_words", "size_bytes")
+    __slots__ = ("names", "record", "size_bytes")
 
-    def __init__(self, blocks: int, records_words: int, size_bytes: int, digest: int) -> None:
-        self.blocks = blocks
-        self.records_words = records_words
+    def __init__(self, record: Words, size_bytes: int, names: tuple[str, ...]) -> None:
+        self.record = record
         self.size_bytes = size_bytes
-        self.digest = digest
+        self.names = names
 
 
 class Spool:
@@ -228,7 +227,7 @@ class Spool:
             number = bisect_right(self.blocks, block.start, key=_start_of) - 1
             is_whole = read == unit.nbytes and int(unit[0]) == block.checksum
             if not is_whole or not is_block(unit, self._files.identity[0], self.txid, number, block.start):
-                raise damaged(self.txid, block.offset, "has not what was written there")
+                raise damaged(spool_name(self.txid), self.txid, block.offset, "has not what was written there")
             used = block.stop - block.start
             self.words[block.start : block.stop] = unit[SPOOL_HEADER_WORDS : SPOOL_HEADER_WORDS + used]
             block.is_away = False
@@ -273,7 +272,9 @@ class Spool:
         self._files.sync_names()
         sums = np.zeros(DIGEST_PAD_WORDS + len(self.blocks), dtype=np.int64)
         sums[DIGEST_PAD_WORDS:] = [block.checksum or 0 for block in self.blocks]
-        return Reference(len(self.blocks), used - FIRST_WORD, self.size_bytes, records_digest(sums))
+        record = [pack_kind(KIND_FILES, 0, FILES_WORDS), FILES_SPOOL, self.txid, len(self.blocks), used - FIRST_WORD]
+        record += [self.size_bytes, records_digest(sums), 0]
+        return Reference(np.array(record, dtype=np.int64), self.size_bytes, (spool_name(self.txid),))
 
     def seal(self) -> None:
         """A group of the log refers to the file: it is never written again (W2)."""

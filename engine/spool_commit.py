@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from engine.adopted_records import AdoptedRecords
 from engine.errors import CommitOnFailedStore, Damaged, IoFailed, Retryable, StorageFull, TransactionTooLarge
 from engine.kernels.commit import end_run
 from engine.kernels.spool import begin_spool, commit_spooled
@@ -18,6 +19,7 @@ from engine.layout.arena import X_CHANGES, X_SPOOLED, X_USED
 from engine.layout.log import GROUP_ALIGN_WORDS
 from engine.log.redo import Group
 from engine.spool import Spool
+from engine.spool_files import Kept
 
 if TYPE_CHECKING:
     from engine.memory.arena import Words
@@ -35,7 +37,7 @@ def room_in_spool(txn: Transaction, used: int) -> None:
     """
     store = txn.store
     spool = txn.spool
-    if spool is None:
+    if not isinstance(spool, Spool):  # who adopts load files has no other operations
         if store.spool_words <= store.transaction_words:
             raise TransactionTooLarge(
                 f"the transaction needs more than transaction_limit ({store.spool_words * 8} bytes);"
@@ -59,15 +61,16 @@ def _use(txn: Transaction, spool: Spool, buf: Words) -> None:
     txn.spool = spool
 
 
-def truncate_spool(txn: Transaction, spool: Spool, used: int) -> None:
+def truncate_spool(txn: Transaction, used: int) -> None:
     """Records from word `used` on were taken back by a savepoint. Raises: IoFailed, and the store is dead."""
     try:
-        _use(txn, spool, spool.truncate(used))
+        if isinstance(txn.spool, Spool):
+            _use(txn, txn.spool, txn.spool.truncate(used))
     except (Damaged, StorageFull) as error:
         raise txn.store.fail(IoFailed(f"{error.message}; open the store again", **error.evidence)) from error
 
 
-def commit_by_reference(txn: Transaction, spool: Spool) -> None:
+def commit_by_reference(txn: Transaction, spool: Spool | AdoptedRecords) -> None:
     """Commit a transaction that spools. Durable on return: everything, in both modes of durability.
 
     Raises: StorageFull, and it was rolled back; SyncFailed, IoFailed; CommitInterrupted and CommitOnFailedStore, which
@@ -82,19 +85,11 @@ def commit_by_reference(txn: Transaction, spool: Spool) -> None:
     except Retryable:
         txn.rollback()
         raise
-    words = np.zeros(2 * GROUP_ALIGN_WORDS, dtype=np.int64)
-    used = commit_spooled(
-        mem,
-        desc,
-        words,
-        txn.txid,
-        reference.blocks,
-        reference.records_words,
-        reference.size_bytes,
-        reference.digest,
-    )
+    words = np.zeros(reference.record.size + 2 * GROUP_ALIGN_WORDS, dtype=np.int64)
+    used = commit_spooled(mem, desc, words, txn.txid, reference.record)
     group = Group(words, int(used), 1)
     txn.group = group
+    txn.reference = reference
     with store.latch:
         store.epochs.hold(txn)
         store.log.adopt(group)  # from here on it is committed; a crash before its sync ends loses it whole
@@ -114,6 +109,32 @@ def commit_by_reference(txn: Transaction, spool: Spool) -> None:
     txn.ended(1)
     if interrupt is not None:
         raise txn.interrupted() from interrupt
+
+
+def begin_to_adopt(txn: Transaction, records: AdoptedRecords) -> None:
+    """Let a transaction without operations have the records of load files. Raises: RedoOverloaded."""
+    txn.store.promise_redo(txn.desc, records.record_words + REDO_WORDS)
+    begin_spool(txn.mem, txn.desc, records.record_words + REDO_WORDS)
+    view = records.words.data.cast("B")
+    txn.buf = records.words
+    txn.buf_bytes = view
+    txn.spool = records
+
+
+def abandon_places(txn: Transaction) -> None:
+    """Before a rollback: places of rows that were adopted go back."""
+    if isinstance(txn.spool, AdoptedRecords):
+        txn.spool.abandon(txn.mem)
+
+
+def leave_spool(txn: Transaction, spool: Spool | AdoptedRecords) -> None:
+    """The transaction has ended: files the log refers to stay, others go with its memory."""
+    is_committed = txn.group is not None and txn.group.sequence > 0
+    if txn.group is not None and txn.reference is not None and is_committed:
+        txn.store.spools.keep(txn.txid, Kept(txn.group.lsn, txn.reference.size_bytes, txn.reference.names))
+    spool.close(is_committed)
+    txn.buf = txn.store.no_words
+    txn.spool = None
 
 
 def wait_for_copies(store: Store) -> None:

@@ -2,14 +2,17 @@
 
 A file is named after its transaction, whose id is never given again. It counts once a durable group of the log refers
 to it, and goes when the log's tail has passed that group. What no group refers to is removed when a store is opened.
+The same holds of load files, whose names a group tells (`engine/load_files.py`).
 """
 
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import SpoolDamaged
+from engine.load_files import FOLDER as LOAD_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -41,13 +44,30 @@ def spool_ids(files: Files) -> list[int]:
     return sorted(txid for leaf in files.list(FOLDER) if (txid := txid_of(leaf)) is not None)
 
 
-def sweep(files: Files, kept: Collection[int]) -> int:
-    """Remove the spool files of all transactions but these; how many. Durable: nothing, a crash leaves them for the
-    next opening.
+@dataclass(frozen=True)
+class Kept:
+    """The files that a group of the log refers to, and its LSN."""
+
+    lsn: int
+    size_bytes: int
+    names: tuple[str, ...]
+
+
+def loads_in(files: Files) -> list[str]:
+    """Names of everything in the folder of loads, in order."""
+    if not files.exists(LOAD_FOLDER):
+        return []
+    return sorted(f"{LOAD_FOLDER}/{leaf}" for leaf in files.list(LOAD_FOLDER))
+
+
+def sweep(files: Files, kept: Collection[str]) -> int:
+    """Remove all spool files and everything of loads but the files of these names; how many. Durable: nothing, a crash
+    leaves them for the next opening.
     """
-    gone = [txid for txid in spool_ids(files) if txid not in kept]
-    for txid in gone:
-        files.unlink(spool_name(txid))
+    found = [spool_name(txid) for txid in spool_ids(files)] + loads_in(files)
+    gone = [name for name in found if name not in kept]
+    for name in gone:
+        files.unlink(name)
     return len(gone)
 
 
@@ -58,7 +78,7 @@ class SpoolFiles:
         self.files = files
         self.identity = identity
         self._guard = threading.Lock()
-        self._kept: dict[int, tuple[int, int]] = {}  # by transaction: LSN of the group that refers to it, bytes
+        self._kept: dict[int, Kept] = {}  # by transaction
         self._open: dict[int, int] = {}  # by transaction that is open: bytes written
         self.bytes_written = 0
         self.committed = 0
@@ -84,14 +104,19 @@ class SpoolFiles:
         self._open[txid] = size_bytes
         self.bytes_written += written_bytes
 
-    def keep(self, txid: int, lsn: int, size_bytes: int) -> None:
-        """A group of the log at `lsn` refers to a file: it stays until the tail has passed that."""
-        self._kept[txid] = (lsn, size_bytes)
+    def keep(self, txid: int, kept: Kept) -> None:
+        """A group of the log refers to files of a transaction: they stay until the tail has passed it."""
+        self._kept[txid] = kept
         self._open.pop(txid, None)
         self.committed += 1
 
-    def found(self, kept: dict[int, tuple[int, int]]) -> None:
-        """Files that groups of the log refer to which is kept from before: LSN and bytes by transaction."""
+    def names_of(self, txid: int) -> frozenset[str]:
+        """Names of the files of a committed transaction that stay, because the log may be replayed."""
+        kept = self._kept.get(txid)
+        return frozenset() if kept is None else frozenset(kept.names)
+
+    def found(self, kept: dict[int, Kept]) -> None:
+        """Files that groups of the log refer to which is kept from before, by transaction."""
         self._kept.update(kept)
 
     def remove(self, txid: int) -> None:
@@ -102,10 +127,11 @@ class SpoolFiles:
 
     def cut(self, tail_lsn: int) -> None:
         """The log's tail is at `tail_lsn`, and what allows that is durable: remove the files of older groups (W3)."""
-        for txid, (lsn, _) in sorted(self._kept.items()):
-            if lsn < tail_lsn:
-                if self.files.exists(spool_name(txid)):
-                    self.files.unlink(spool_name(txid))
+        for txid, kept in sorted(self._kept.items()):
+            if kept.lsn < tail_lsn:
+                for name in kept.names:
+                    if self.files.exists(name):
+                        self.files.unlink(name)
                 self._kept.pop(txid, None)
 
     def counters(self) -> dict[str, Any]:
@@ -115,17 +141,16 @@ class SpoolFiles:
             "open": len(opened),
             "open_bytes": sum(opened),
             "kept": len(kept),
-            "kept_bytes": sum(size_bytes for _, size_bytes in kept),
+            "kept_bytes": sum(each.size_bytes for each in kept),
             "bytes_written": self.bytes_written,
             "committed": self.committed,
         }
 
 
-def damaged(txid: int, offset: int, what: str) -> SpoolDamaged:
-    """The error for a spool file that has not what its transaction put there."""
-    name = spool_name(txid)
+def damaged(name: str, txid: int, offset: int, what: str) -> SpoolDamaged:
+    """The error for a file of records that has not what its transaction put there."""
     return SpoolDamaged(
-        f"{name} {what} (offset {offset}); it holds a transaction larger than memory, restore it from a copy",
+        f"{name} {what} (offset {offset}); it holds rows of transaction {txid}, restore it from a copy",
         file=name,
         offset=offset,
         txid=txid,

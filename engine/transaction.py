@@ -62,12 +62,20 @@ from engine.layout.arena import (
     X_WOKEN,
 )
 from engine.log.redo import Group
-from engine.spool_commit import commit_by_reference, room_in_spool, truncate_spool, wait_for_copies
+from engine.spool_commit import (
+    abandon_places,
+    commit_by_reference,
+    leave_spool,
+    room_in_spool,
+    truncate_spool,
+    wait_for_copies,
+)
 
 if TYPE_CHECKING:
+    from engine.adopted_records import AdoptedRecords
     from engine.locks import RowKey
     from engine.memory.arena import Words
-    from engine.spool import Spool
+    from engine.spool import Reference, Spool
     from engine.store import Store
 
 get_ident = threading.get_ident
@@ -103,6 +111,7 @@ class Transaction:
         "is_ended",
         "mem",
         "place",
+        "reference",
         "shared",
         "spool",
         "store",
@@ -120,7 +129,8 @@ class Transaction:
         self.shared: set[RowKey] = set()
         self.is_ended = False
         self.group: Group | None = None
-        self.spool: Spool | None = None
+        self.spool: Spool | AdoptedRecords | None = None
+        self.reference: Reference | None = None
 
     # --- usability -------------------------------------------------------------------------------
     def check(self) -> None:
@@ -223,9 +233,8 @@ class Transaction:
                 raise
 
     def interrupted(self) -> CommitInterrupted:
-        return CommitInterrupted(
-            f"the commit was interrupted on its way to the disk; ask outcome({self.txid})", txid=self.txid
-        )
+        text = f"the commit was interrupted on its way to the disk; ask outcome({self.txid})"
+        return CommitInterrupted(text, txid=self.txid)
 
     def _commit_indexed(self) -> int:
         """`commit_small` for one that changes ordered indexes; ST_PAGE, nothing done, if a disk page is missing or
@@ -409,6 +418,7 @@ class Transaction:
                 if int(self.mem[self.desc + X_STATE]) == COMMITTING:  # a signal fell right before the hand-over
                     self.mem[self.desc + X_CURSOR] = 0
                     self.mem[self.desc + X_STATE] = 1
+                abandon_places(self)
                 self._unplan(0)
                 self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_OPERATIONS)))
             self.ended(1)
@@ -434,9 +444,8 @@ class Transaction:
         if interrupt is not None:
             raise interrupt
         if status != OK:
-            raise self.store.fail(
-                InvariantBroken(f"rollback met a broken invariant (status {status}); reopen the store")
-            )
+            text = f"rollback met a broken invariant (status {status}); reopen the store"
+            raise self.store.fail(InvariantBroken(text))
         if self.mem[self.desc + X_WOKEN]:
             self.mem[self.desc + X_WOKEN] = 0
             self.store.locks.wake(self)
@@ -446,12 +455,7 @@ class Transaction:
         if self.is_ended:
             return
         if self.spool is not None:
-            is_committed = self.group is not None and self.group.sequence > 0
-            if self.group is not None and is_committed:
-                self.store.spools.keep(self.txid, self.group.lsn, self.spool.size_bytes)
-            self.spool.close(is_committed)
-            self.buf = self.store.no_words
-            self.spool = None
+            leave_spool(self, self.spool)
         if self.shared:
             self.store.locks.release_shared(self)
         elif has_waiters:
@@ -477,7 +481,7 @@ class Transaction:
         mem, desc, buf = self.mem, self.desc, self.buf
         status = int(abort_to_savepoint_step(mem, desc, buf, until, used, changes, SLICE_OPERATIONS))
         if status == OK and self.spool is not None:
-            truncate_spool(self, self.spool, used)
+            truncate_spool(self, used)
         return status
 
     def __enter__(self) -> Self:

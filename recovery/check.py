@@ -44,7 +44,7 @@ from engine.log.geometry import open_files
 from engine.log.reader import LogReader
 from engine.log.spool_reader import Referred, SpoolReader, referred
 from engine.memory.arena import NOTHING
-from engine.spool_files import spool_ids, spool_name
+from engine.spool_files import loads_in, spool_ids, spool_name
 from recovery.disk_check import FragmentCheck
 from recovery.disk_files_check import DiskFileCheck
 from recovery.index_check import check_indexes
@@ -268,12 +268,12 @@ class FileCheck:
                 if self._files.failure.first is not None:
                     raise
                 self._report.add(error.message)
-        known = {what.txid for what in self._referred}
+        known = {name for what in self._referred for name in what.names}
         if not is_live:
             self._report.notes.extend(
-                f"{spool_name(txid)} is left of a transaction that never committed"
-                for txid in spool_ids(self._files)
-                if txid not in known
+                f"{name} is left of a transaction that never committed"
+                for name in [*map(spool_name, spool_ids(self._files)), *loads_in(self._files)]
+                if name not in known
             )
 
     def catalog(self, catalog: Catalog | None) -> None:

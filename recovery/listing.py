@@ -36,6 +36,7 @@ from engine.layout.lcp import (
     entry_table,
 )
 from engine.layout.sealed import header_of
+from engine.load_files import FOLDER as LOAD_FOLDER
 from engine.log.geometry import FOLDER as REDO_FOLDER
 from engine.log.geometry import open_files
 from engine.log.listing import Dictionary, Entry, decode_image, image_size, key_of, list_group, list_spooled
@@ -46,7 +47,6 @@ from engine.log.undo_reader import UndoReader
 from engine.log.undo_ring import FOLDER as UNDO_FOLDER
 from engine.schema import TableDefinition
 from engine.spool_files import FOLDER as SPOOL_FOLDER
-from engine.spool_files import spool_name
 from recovery.local_checkpoint.control import Control, control_ids, read_control, read_controls
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from engine.memory.arena import Words
 
 
+_FOLDERS = (REDO_FOLDER, UNDO_FOLDER, LCP_FOLDER, SPACE_FOLDER, SPOOL_FOLDER, LOAD_FOLDER, "catalog")
 ATTEMPTS = 5
 
 
@@ -157,6 +158,7 @@ class StoreListing:
             "catalog": 0,
             "data files": 0,
             "spool files": 0,
+            "load files": 0,
             "other": 0,
         }
         for folder, kind in (
@@ -167,10 +169,11 @@ class StoreListing:
             ("catalog", "catalog"),
             (SPACE_FOLDER, "data files"),
             (SPOOL_FOLDER, "spool files"),
+            (LOAD_FOLDER, "load files"),
         ):
             for name in self._files.list(folder) if not folder or self._files.exists(folder) else ():
                 path = f"{folder}/{name}" if folder else name
-                if not folder and name in (REDO_FOLDER, UNDO_FOLDER, LCP_FOLDER, SPACE_FOLDER, SPOOL_FOLDER, "catalog"):
+                if not folder and name in _FOLDERS:
                     continue
                 of_lcp = "data" if name.endswith(".data") else "control"
                 target = kind or f"local checkpoint {of_lcp}"
@@ -226,7 +229,7 @@ class StoreListing:
             kind, text = "damage", error.message
             if self._is_overtaken() or what.lsn < self._start()[0]:
                 kind, text = "retired", "its file is gone: newer local checkpoints are complete"
-            yield {"kind": kind, "lsn": what.lsn, "file": spool_name(what.txid), "text": text}
+            yield {"kind": kind, "lsn": what.lsn, "file": what.names[0], "text": text}
 
     def _is_overtaken(self) -> bool:
         """Whether the owner has completed local checkpoints since we looked, so that older log may be overwritten."""

@@ -39,6 +39,7 @@ from tidemark.background import Clockwork
 from tidemark.binlog import attach
 from tidemark.control_socket import serve
 from tidemark.handles import index_counters
+from tidemark.load_calls import LoadCalls
 from tidemark.locator import Locator
 from tidemark.schema_calls import SchemaCalls
 from tidemark.session import Transaction
@@ -60,7 +61,7 @@ R = TypeVar("R")
 RETRY_PAUSE_SECONDS = 0.001
 
 
-class Database(SchemaCalls):
+class Database(SchemaCalls, LoadCalls):
     """One open store. Share it between threads; a transaction belongs to one. `with` closes it."""
 
     def __init__(

@@ -302,6 +302,10 @@ class _MemoryRaw:
             self._inode(name)
             self._unlink(*self._parent(name))
 
+    def unlink_unpinned(self, name: str) -> bool:
+        self.unlink(name)
+        return True
+
     def names(self, path: str) -> tuple[str, ...]:
         with self._disk.mutex:
             return tuple(self._directory(path).live)

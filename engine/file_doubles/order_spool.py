@@ -1,5 +1,6 @@
 """Rule O15 of the order monitor: a group of the log refers to a spool file only when that is durable, entry included;
-from then on the file is never written, and removed only when the log was cut behind the group (W1 to W3).
+from then on the file is never written, and removed only when the log was cut behind the group (W1 to W3);
+so it is with load files (Q1 to Q3).
 
 Such a group is alone in its write, so the write itself tells which file it refers to.
 """
@@ -9,13 +10,33 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.layout.log import GROUP
-from engine.layout.redo import FILES_WORDS, GROUP_WORDS, KIND_FILES, KIND_MASK, TRANSACTION_WORDS
+from engine.layout.redo import (
+    FILES_LOAD,
+    GROUP_WORDS,
+    KIND_FILES,
+    KIND_MASK,
+    LOAD_FILE_WORDS,
+    LOAD_PLACE_WORDS,
+    LOAD_WORDS,
+    TRANSACTION_WORDS,
+)
 from engine.layout.sealed import KIND_GROUP
+from engine.load_files import LoadFile
 from engine.spool_files import spool_name
 
 _RECORD = GROUP_WORDS + TRANSACTION_WORDS
+
+
+def _names(record: NDArray[np.int64]) -> list[str]:
+    if int(record[1]) != FILES_LOAD:
+        return [spool_name(int(record[2]))]
+    each_words = LOAD_FILE_WORDS + LOAD_PLACE_WORDS
+    starts = [LOAD_WORDS + number * each_words for number in range(int(record[5]))]
+    files = [[int(word) for word in record[start : start + LOAD_FILE_WORDS]] for start in starts]
+    return [LoadFile(int(record[3]), int(record[4]), *file).name for file in files]
 
 
 class SpoolOrder:
@@ -26,16 +47,16 @@ class SpoolOrder:
 
     def redo_fault(self, view: memoryview, is_durable: Callable[[str], bool]) -> str:
         """What is wrong with a write to the log, empty if nothing is."""
-        if view.nbytes < (_RECORD + FILES_WORDS) * 8:
+        if view.nbytes < (_RECORD + LOAD_WORDS) * 8 or view.nbytes % 8:
             return ""
         header = np.frombuffer(view[: GROUP.itemsize], dtype=GROUP)[0]
-        words = np.frombuffer(view[: (_RECORD + FILES_WORDS) * 8], dtype=np.int64)
+        words = np.frombuffer(view, dtype=np.int64)
         if int(header["kind"]) != KIND_GROUP or int(words[_RECORD]) & KIND_MASK != KIND_FILES:
             return ""
-        name = spool_name(int(words[_RECORD + 2]))
-        if not is_durable(name):
-            return f"REDO group {int(header['sequence'])} refers to {name} before that is durable"
-        self._referred[name] = int(header["lsn"])
+        for name in _names(words[_RECORD:]):
+            if not is_durable(name):
+                return f"REDO group {int(header['sequence'])} refers to {name} before that is durable"
+            self._referred[name] = int(header["lsn"])
         return ""
 
     def write_fault(self, name: str) -> str:

@@ -48,6 +48,10 @@ class RawWrapper:
     def unlink(self, name: str) -> None:
         self.inner.unlink(name)
 
+    def unlink_unpinned(self, name: str) -> bool:
+        self.unlink(name)  # as the wrapper does it: the disks in memory have no readers beside the store
+        return True
+
     def names(self, path: str) -> tuple[str, ...]:
         return self.inner.names(path)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.disk_replay import checked_disk_words
-from engine.kernels.lcp import checked_image_words, place_image
+from engine.kernels.lcp import SHAPE_WORDS, checked_image_words, place_image
 from engine.kernels.primary import image_key, index_pile_up, tag_of
 from engine.kernels.rows import row_address
 from engine.kernels.words import move_words
@@ -159,6 +159,46 @@ def take_bit(live, rowid, slots):
         return 0
     live[bit >> 6] &= ~(1 << (bit & 63))
     return 1
+
+
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
+def find_entries(words, start, stop, shapes, wanted, live, out, state):
+    """Where the images of the chosen entries words[start:stop] begin, to out[state[B_USED]:].
+
+    shapes: as `load_copies` has them, of the tables there may be. wanted: [table, fragment or -1 for all of it and
+    entries of other tables beside, slots of a page, whether its entries have a disk part, whether each must be chosen].
+    live: bits of the ROWIDs that are chosen, cleared when found; without words all are. Returns OK, ST_SPACE if `out`
+    is too small, ST_INVARIANT if the entry at state[B_NEXT] is impossible.
+    """
+    at = start
+    while at < stop:
+        state[B_NEXT] = at
+        if at + ENTRY_WORDS > stop:
+            return ST_INVARIANT
+        table = _entry_table(words[at + 2])
+        number = _entry_fragment(words[at + 2])
+        shape = table * SHAPE_WORDS
+        if shape >= shapes.size or number >= shapes[shape + 2]:
+            return ST_INVARIANT
+        is_own = table == wanted[0]
+        if wanted[1] >= 0 and not (is_own and number == wanted[1]):
+            return ST_INVARIANT
+        size, _ = whole_entry_words(shapes[shape], shapes[shape + 1], wanted[3] if is_own else 0, words, at, stop)
+        if size < 0:
+            return ST_INVARIANT
+        if is_own:
+            chosen = take_bit(live, words[at], wanted[2])
+            if chosen < 0 or (wanted[4] and not chosen):
+                return ST_INVARIANT
+            if chosen:
+                if state[B_USED] >= out.size:
+                    return ST_SPACE
+                out[state[B_USED]] = at + ENTRY_WORDS
+                state[B_USED] += 1
+        state[B_ENTRIES] += 1
+        at += size
+    state[B_NEXT] = stop
+    return OK
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64, int64, int64[::1])", nogil=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.kernels import helper, kernel
 from engine.kernels.changes import copy_words
 from engine.kernels.rows import known_row_address
+from engine.kernels.words import move_words
 from engine.layout.arena import (
     O_FRAGMENT,
     O_NEXT,
@@ -24,12 +25,9 @@ from engine.layout.arena import (
     X_STATE,
 )
 from engine.layout.redo import (
-    FILES_SPOOL,
-    FILES_WORDS,
     GROUP_WORDS,
     KIND_BEFORE,
     KIND_DELETE,
-    KIND_FILES,
     KIND_MASK,
     KIND_TRANSACTION,
     KIND_UPDATE,
@@ -105,23 +103,16 @@ def slice_copy_words(mem, txn, budget):
     return words
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64, int64, int64)")
-def commit_spooled(mem, txn, words, txid, blocks, records_words, size_bytes, digest):
-    """First step of the commit of a spooled transaction: the group that refers to its file; returns words used."""
+@kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1])")
+def commit_spooled(mem, txn, words, txid, record):
+    """First step of a commit by reference: the group with the record that names the files; returns words used."""
     at = GROUP_WORDS
-    words[at] = _pack_kind(KIND_TRANSACTION, 0, TRANSACTION_WORDS + FILES_WORDS)
+    words[at] = _pack_kind(KIND_TRANSACTION, 0, TRANSACTION_WORDS + record.size)
     words[at + 1] = txid
     words[at + 2] = mem[txn + X_CHANGES]
     words[at + 3] = 0
     at += TRANSACTION_WORDS
-    words[at] = _pack_kind(KIND_FILES, 0, FILES_WORDS)
-    words[at + 1] = FILES_SPOOL
-    words[at + 2] = txid
-    words[at + 3] = blocks
-    words[at + 4] = records_words
-    words[at + 5] = size_bytes
-    words[at + 6] = digest
-    words[at + 7] = 0
+    move_words(record, 0, words, at, record.size)
     mem[txn + X_CURSOR] = mem[txn + X_FIRST]
     mem[txn + X_STATE] = 3
-    return at + FILES_WORDS
+    return at + record.size

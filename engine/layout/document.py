@@ -20,6 +20,7 @@ from engine.layout.backup import ARCHIVE_SEGMENT, BACKUP_BLOCK, BACKUP_MANIFEST
 from engine.layout.catalog import CATALOG_SEAL, CATALOG_VALUE
 from engine.layout.disk import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
 from engine.layout.lcp import LCP_BLOCK, LCP_CONTROL
+from engine.layout.load import LOAD_MANIFEST
 from engine.layout.log import GROUP
 from engine.layout.notes import NOTES, bit_fields, constants
 from engine.layout.sealed import FORMAT_VERSION, SEAL
@@ -40,6 +41,7 @@ STRUCTURES: dict[str, np.dtype[Any]] = {
     "data file": DATA_FILE,
     "extents": EXTENTS,
     "spool block": SPOOL_BLOCK,
+    "load manifest": LOAD_MANIFEST,
     "backup block": BACKUP_BLOCK,
     "backup manifest": BACKUP_MANIFEST,
     "archive segment": ARCHIVE_SEGMENT,

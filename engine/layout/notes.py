@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from engine import ids, schema
-from engine.layout import arena, backup, catalog, disk, disk_arena, lcp, log, redo, row, sealed, spool, sysfile
+from engine.layout import arena, backup, catalog, disk, disk_arena, lcp, load, log, redo, row, sealed, spool, sysfile
 
 NOTES: dict[str, dict[str, str]] = {
     "seal": {
@@ -55,10 +55,15 @@ NOTES: dict[str, dict[str, str]] = {
         "reserved": "0",
     },
     "spool block": {
-        "txid": "the transaction",
+        "txid": "the transaction; of a load file the number of its job",
         "number": "of the block in its file, from 0",
         "start_word": "word of the transaction's buffer at which its first record stands",
         "records_words": "words of records behind this header; the rest up to 4 KiB is zero",
+        "reserved": "0",
+    },
+    "load manifest": {
+        "job": "number of the load",
+        "body_bytes": "bytes of the JSON behind this header; the rest is zero",
         "reserved": "0",
     },
     "backup block": {
@@ -313,6 +318,26 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
             (6, "0–63", f"XXH3-64 over {spool.DIGEST_PAD_WORDS - 1} zero words and the checksums of all blocks"),
             (7, "0–63", "0"),
         ],
+        "load record": [
+            (0, _bits(redo.KIND_MASK), "kind: FILES"),
+            (0, f"{redo.WORDS_SHIFT}–62", "words of the record"),
+            (1, "0–62", f"what the files are: {redo.FILES_LOAD} load files of one job"),
+            (2, "0–62", "transaction id"),
+            (3, "0–62", "number of the job"),
+            (4, "0–62", "table"),
+            (5, "0–62", "files; of each follow these words"),
+            (6, "0–62", "fragment"),
+            (7, "0–62", "part"),
+            (8, "0–62", "attempt"),
+            (9, "0–62", "random tag of its name"),
+            (10, "0–62", "rows"),
+            (11, "0–62", "pages the rows lie on"),
+            (12, "0–62", "blocks in the file"),
+            (13, "0–62", "words of records in them"),
+            (14, "0–62", "bytes of the file"),
+            (15, "0–63", f"XXH3-64 over {spool.DIGEST_PAD_WORDS - 1} zero words and the checksums of all blocks"),
+            (16, "0–62", "logical page of the fragment that the file's page 0 becomes"),
+        ],
         "row entry": [
             (0, _bits(redo.ROWID_MASK), "ROWID"),
             (1, "0–62", "epoch of the last change"),
@@ -330,7 +355,7 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
 
 
 # Constants of these modules are the format; which versions a program still reads is not.
-_FORMAT_MODULES = (backup, catalog, disk, lcp, log, redo, row, sealed, spool, sysfile)
+_FORMAT_MODULES = (backup, catalog, disk, lcp, load, log, redo, row, sealed, spool, sysfile)
 _NO_FORMAT = frozenset({"FORMAT_VERSION_OLDEST"})
 
 

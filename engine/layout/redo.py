@@ -25,6 +25,10 @@ KIND_BEFORE = 10  # the image before of the row that the next record changes, fo
 KIND_MAX = 10
 
 FILES_SPOOL = 1  # of a KIND_FILES record: the spool file of the transaction of this number
+FILES_LOAD = 2  # load files of one job; behind the record's first words some for each file
+LOAD_WORDS = 6  # kind, what the files are, transaction id, job, table, files
+LOAD_FILE_WORDS = 10  # of a file: fragment, part, attempt, tag, rows, pages, blocks, words of records, bytes, digest
+LOAD_PLACE_WORDS = 1  # and first page in the fragment
 
 FLAG_VAR_KEPT = 1  # the image is only the fixed part; the var part stays
 FLAG_DISK_KEPT = 2  # the image has no disk part; the one on disk stays

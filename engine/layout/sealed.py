@@ -34,6 +34,7 @@ KIND_SPOOL = 0x5053  # block of a spool file
 KIND_BACKUP_BLOCK = 0x4242
 KIND_BACKUP_MANIFEST = 0x4D42
 KIND_ARCHIVE = 0x5241  # segment of archived REDO groups
+KIND_LOAD_MANIFEST = 0x4D4C
 
 SEAL_FIELDS: list[tuple[str, str]] = [
     ("checksum", "<u8"),  # XXH3-64 over everything behind this field

@@ -155,6 +155,6 @@ class _Reading:
         reader.verify()
 
         def blocks() -> Iterator[tuple[Words, int, int]]:
-            return ((words, start, stop) for words, start, stop, _ in reader.blocks())
+            return ((block.words, block.start, block.stop) for block in reader.blocks())
 
         yield from self.changes.spooled(what.txid, blocks(), blocks())

@@ -48,7 +48,6 @@ from engine.log.spool_reader import referred
 from engine.row_format import RowFormat
 from engine.row_part import image_words
 from engine.schema import TableDefinition
-from engine.spool_files import spool_name
 
 if TYPE_CHECKING:
     from engine.log.reader import GroupRead
@@ -134,7 +133,8 @@ def _files(group: GroupRead, at: int) -> Entry:
     return {
         "kind": "files",
         "lsn": group.lsn + at * 8,
-        "file": spool_name(what.txid),
+        "file": what.names[0],
+        "files": len(what.files),
         "blocks": what.blocks,
         "words": what.records_words,
         "bytes": what.size_bytes,
@@ -142,12 +142,11 @@ def _files(group: GroupRead, at: int) -> Entry:
 
 
 def list_spooled(group: GroupRead, reader: SpoolReader, dictionary: Dictionary) -> Iterator[Entry]:
-    """The operations in the spool file that a group refers to: LSN of the group, file and offset. It was verified.
+    """The operations in the files that a group refers to: LSN of the group, file and offset. They were verified.
 
     Raises: SpoolDamaged, RedoDamaged for impossible sizes.
     """
-    name = spool_name(reader.what.txid)
-    for words, start, stop, offset in reader.blocks():
+    for words, start, stop, offset, name in reader.blocks():
         block = replace(group, words=words, records_words=stop - start)
         at = start
         while at < stop:

@@ -1,4 +1,4 @@
-"""Reading spool files that the log refers to: whole or not at all (D3, W1).
+"""Reading files of records that the log refers to, spool files and load files: whole or not at all (D3, W1, Q1).
 
 What a durable group names was durable before it was queued. So a file that is missing, too short, or has one block that
 is not the one its digest was made of, is damage.
@@ -7,31 +7,38 @@ is not the one its digest was made of, is damage.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from engine.errors import FileMissing, IoFailed, RedoDamaged, Rejected
+from engine.errors import FileMissing, IoFailed, RedoDamaged, Rejected, SpoolDamaged
 from engine.kernels.checksums import xxh3_signed
+from engine.kernels.load import add_pages
+from engine.layout.arena import OK
 from engine.layout.redo import (
+    FILES_LOAD,
     FILES_SPOOL,
     FILES_WORDS,
     GROUP_WORDS,
     KIND_FILES,
     KIND_MASK,
+    LOAD_FILE_WORDS,
+    LOAD_PLACE_WORDS,
+    LOAD_WORDS,
     TRANSACTION_WORDS,
     WORDS_SHIFT,
 )
 from engine.layout.sealed import KIND_SPOOL, check_version, header_of, is_sealed, store_of
 from engine.layout.spool import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
+from engine.load_files import LoadFile
+from engine.memory.arena import Words
 from engine.spool_files import damaged, spool_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from engine.file_protocol import File, Files
     from engine.log.reader import GroupRead
-    from engine.memory.arena import Words
 
 
 def records_digest(checksums: Words) -> int:
@@ -39,95 +46,204 @@ def records_digest(checksums: Words) -> int:
     return xxh3_signed(checksums, 1, checksums.size - 1)
 
 
-def is_block(unit: Words, store: bytes, txid: int, number: int, start_word: int) -> bool:
-    """Whether an array is the intact block of this number of a transaction's file."""
+def is_block(unit: Words, store: bytes, owner: int, number: int, start_word: int) -> bool:
+    """Whether an array is the intact block of this number of a file of a transaction, or a job."""
     if not is_sealed(unit, KIND_SPOOL, unit.size) or store_of(unit) != store:
         return False
     header = header_of(unit, SPOOL_BLOCK)
-    return (int(header["txid"]), int(header["number"]), int(header["start_word"])) == (txid, number, start_word)
+    return (int(header["txid"]), int(header["number"]), int(header["start_word"])) == (owner, number, start_word)
 
 
 @dataclass(frozen=True)
-class Referred:
-    """A spool file as a group of the log describes it."""
+class RecordFile:
+    """A file of records as a group of the log describes it."""
 
-    txid: int
+    name: str
+    owner: int  # which its blocks tell: a transaction, or the job of a load
     blocks: int
     records_words: int
     size_bytes: int
     digest: int
+    first_page: int = 0  # to be added to its ROWIDs, which count pages from 0
+
+
+@dataclass(frozen=True)
+class Referred:
+    """The files a group of the log refers to, which hold its records."""
+
+    txid: int
+    files: tuple[RecordFile, ...]
     lsn: int  # of the group
     epoch: int
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the files."""
+        return tuple(file.name for file in self.files)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in all files."""
+        return sum(file.blocks for file in self.files)
+
+    @property
+    def records_words(self) -> int:
+        """Words of records in all files."""
+        return sum(file.records_words for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size_bytes for file in self.files)
+
+
+class SpoolBlock(NamedTuple):
+    """Records of one block: words[start:stop], `offset` being where words[0] stands in the file."""
+
+    words: Words
+    start: int
+    stop: int
+    offset: int
+    name: str
+
 
 def referred(group: GroupRead) -> Referred | None:
-    """The spool file a group refers to, None if it holds its records itself. Raises: RedoDamaged."""
+    """The files a group refers to, None if it holds its records itself. Raises: RedoDamaged."""
     at = GROUP_WORDS + TRANSACTION_WORDS
     if group.records_words < TRANSACTION_WORDS + 2 or int(group.words[at]) & KIND_MASK != KIND_FILES:
         return None
-    record = [int(word) for word in group.words[at : at + FILES_WORDS]]
-    is_sane = group.records_words == TRANSACTION_WORDS + FILES_WORDS and record[0] >> WORDS_SHIFT == FILES_WORDS
-    if not is_sane or record[1] != FILES_SPOOL or min(record[2:6]) < 0 or record[3] * 8 > record[5]:
+    record = [int(word) for word in group.words[at : GROUP_WORDS + group.records_words]]
+    files: tuple[RecordFile, ...] = ()
+    if record[0] >> WORDS_SHIFT == len(record):
+        files = _spool_file(record) if record[1] == FILES_SPOOL else _load_files(record)
+    if not files or record[2] < 0 or not all(_is_sane(file) for file in files):
         raise RedoDamaged(
             f"REDO group {group.sequence} refers to files in a way that makes no sense; restore from a backup",
             lsn=group.lsn + at * 8,
         )
+    return Referred(record[2], files, group.lsn, group.epoch)
+
+
+def _spool_file(record: list[int]) -> tuple[RecordFile, ...]:
+    if len(record) != FILES_WORDS:
+        return ()
     txid, blocks, records_words, size_bytes, digest = record[2:7]
-    return Referred(txid, blocks, records_words, size_bytes, digest, group.lsn, group.epoch)
+    return (RecordFile(spool_name(txid), txid, blocks, records_words, size_bytes, digest),)
+
+
+def _load_files(record: list[int]) -> tuple[RecordFile, ...]:
+    each_words = LOAD_FILE_WORDS + LOAD_PLACE_WORDS
+    if record[1] != FILES_LOAD or len(record) < LOAD_WORDS or len(record) != LOAD_WORDS + record[5] * each_words:
+        return ()
+    found = []
+    for at in range(LOAD_WORDS, len(record), each_words):
+        file = LoadFile(*record[3:5], *record[at : at + LOAD_FILE_WORDS])
+        place = record[at + LOAD_FILE_WORDS]
+        if min(record[3:5]) < 0 or min(record[at : at + LOAD_FILE_WORDS - 1]) < 0 or place < 0:
+            return ()
+        of_file = (file.job, file.blocks, file.records_words, file.size_bytes, file.digest, place)
+        found.append(RecordFile(file.name, *of_file))
+    return tuple(found)
+
+
+def _is_sane(file: RecordFile) -> bool:
+    is_counted = min(file.owner, file.blocks, file.records_words, file.size_bytes) >= 0
+    return is_counted and file.records_words * 8 <= file.size_bytes
 
 
 class SpoolReader:
-    """One spool file. Whoever reads opens it for himself, so that threads may read it side by side."""
+    """The files of one group. Whoever reads opens them for himself, so that threads may read side by side."""
 
     def __init__(self, files: Files, store: bytes, what: Referred) -> None:
+        self.what = what
+        self._files = [FileReader(files, store, file, what.txid) for file in what.files]
+
+    def verify(self) -> int:
+        """Read all of them; returns their bytes. Raises: SpoolDamaged, VersionTooNew, VersionTooOld."""
+        return sum(file.verify() for file in self._files)
+
+    def blocks(self) -> Iterator[SpoolBlock]:
+        """Every block, verified before. Raises: SpoolDamaged."""
+        for file in self._files:
+            yield from file.blocks()
+
+
+class FileReader:
+    """One file of records, as it is described."""
+
+    def __init__(self, files: Files, store: bytes, what: RecordFile, txid: int) -> None:
         self._files = files
         self._store = store
+        self._txid = txid
         self.what = what
         self._places: list[tuple[int, int, int]] = []  # offset, words and checksum of each block, once verified
 
     def verify(self) -> int:
         """Read all of it; returns its bytes. Raises: SpoolDamaged, VersionTooNew, VersionTooOld."""
+        places = [(offset, unit.size, int(unit[0])) for unit, offset in self.units()]
+        self._places = places
+        return self.what.size_bytes
+
+    def units(
+        self, room: Callable[[int, int], Words] = lambda offset, words: np.empty(words, dtype=np.int64)
+    ) -> Iterator[tuple[Words, int]]:
+        """Every block as it is, with its offset, first to last; that all are those described is known at the end.
+
+        room: an array for the block at an offset, of so many words. Raises: SpoolDamaged, VersionTooNew, VersionTooOld.
+        """
         what = self.what
-        places: list[tuple[int, int, int]] = []
+        checksums: list[int] = []
         offset = done = 0
         file = self._open()
         try:
             for number in range(what.blocks):
-                unit = self._block(file, number, offset, self._words_at(file, offset))
-                places.append((offset, unit.size, int(unit[0])))
+                unit = room(offset, self._words_at(file, offset))
+                self._block(file, number, offset, unit)
+                checksums.append(int(unit[0]))
                 header = header_of(unit, SPOOL_BLOCK)
                 if int(header["start_word"]) != GROUP_WORDS + TRANSACTION_WORDS + done:
-                    raise damaged(what.txid, offset, "has a block that does not follow the one before")
+                    raise self.damaged(offset, "has a block that does not follow the one before")
                 done += int(header["records_words"])
+                yield unit, offset
                 offset += unit.nbytes
         finally:
             self._files.close(file)
         sums = np.zeros(DIGEST_PAD_WORDS + what.blocks, dtype=np.int64)
-        sums[DIGEST_PAD_WORDS:] = [checksum for _, _, checksum in places]
+        sums[DIGEST_PAD_WORDS:] = checksums
         if (done, offset, records_digest(sums)) != (what.records_words, what.size_bytes, what.digest):
-            raise damaged(what.txid, offset, "is not what the log says of it")
-        self._places = places
-        return offset
+            raise self.damaged(offset, "is not what the log says of it")
 
-    def blocks(self) -> Iterator[tuple[Words, int, int, int]]:
-        """(words, first word and word behind the last of the records, offset in the file) of each block, verified
-        before. Raises: SpoolDamaged.
-        """
-        for number, (offset, words, checksum) in enumerate(self._places):
-            file = self._open()  # for each block: who stops taking them leaves no file open
-            try:
-                unit = self._block(file, number, offset, words)
-            finally:
-                self._files.close(file)
-            if int(unit[0]) != checksum:
-                raise damaged(self.what.txid, offset, "changes while it is read")
-            yield unit, SPOOL_HEADER_WORDS, SPOOL_HEADER_WORDS + records_of(unit), offset
+    def blocks(self) -> Iterator[SpoolBlock]:
+        """Every block, verified before. Raises: SpoolDamaged."""
+        for offset, words, checksum in self._places:
+            unit = self.read_again(offset, words, checksum)
+            stop = SPOOL_HEADER_WORDS + records_of(unit)
+            if self.what.first_page and add_pages(unit, SPOOL_HEADER_WORDS, stop, self.what.first_page) != OK:
+                raise self.damaged(offset, "has an impossible record")
+            yield SpoolBlock(unit, SPOOL_HEADER_WORDS, stop, offset, self.what.name)
+
+    def read_again(self, offset: int, words: int, checksum: int) -> Words:
+        """A block that was read before. Raises: SpoolDamaged."""
+        unit: Words = np.empty(words, dtype=np.int64)
+        file = self._open()  # for each block: who stops taking them leaves no file open
+        try:
+            self._read(file, offset, unit)
+        finally:
+            self._files.close(file)
+        if int(unit[0]) != checksum or not is_sealed(unit, KIND_SPOOL, words):
+            raise self.damaged(offset, "changes while it is read")
+        return unit
+
+    def damaged(self, offset: int, what: str) -> SpoolDamaged:
+        """The error for a file that has not what was put there."""
+        return damaged(self.what.name, self._txid, offset, what)
 
     def _open(self) -> File:
         try:
-            return self._files.open(spool_name(self.what.txid))
+            file = self._files.open(self.what.name)
         except (FileMissing, Rejected) as error:
-            raise damaged(self.what.txid, 0, f"cannot be opened ({error.message})") from error
+            raise self.damaged(0, f"cannot be opened ({error.message})") from error
+        return file
 
     def _words_at(self, file: File, offset: int) -> int:
         """Words of the block at an offset, as its header says: not trusted yet."""
@@ -135,20 +251,19 @@ class SpoolReader:
         self._read(file, offset, head)
         words = int(header_of(head, SPOOL_BLOCK)["words"])
         if words < SPOOL_ALIGN_WORDS or words % SPOOL_ALIGN_WORDS or offset + words * 8 > self.what.size_bytes:
-            raise damaged(self.what.txid, offset, "has no block where one must be")
+            raise self.damaged(offset, "has no block where one must be")
         return words
 
-    def _block(self, file: File, number: int, offset: int, words: int) -> Words:
-        unit = np.empty(words, dtype=np.int64)
+    def _block(self, file: File, number: int, offset: int, unit: Words) -> None:
+        words = unit.size
         self._read(file, offset, unit)
         if is_sealed(unit, KIND_SPOOL, words):
-            check_version(unit, spool_name(self.what.txid))
+            check_version(unit, self.what.name)
         start_word = int(header_of(unit, SPOOL_BLOCK)["start_word"])
-        if not is_block(unit, self._store, self.what.txid, number, start_word):
-            raise damaged(self.what.txid, offset, f"has not block {number} where it must be")
+        if not is_block(unit, self._store, self.what.owner, number, start_word):
+            raise self.damaged(offset, f"has not block {number} where it must be")
         if not 0 < records_of(unit) <= words - SPOOL_HEADER_WORDS:
-            raise damaged(self.what.txid, offset, f"has an impossible block {number}")
-        return unit
+            raise self.damaged(offset, f"has an impossible block {number}")
 
     def _read(self, file: File, offset: int, words: Words) -> None:
         try:
@@ -156,9 +271,9 @@ class SpoolReader:
         except IoFailed as error:
             if self._files.failure.first is not None:
                 raise
-            raise damaged(self.what.txid, offset, f"cannot be read ({error.message})") from error
+            raise self.damaged(offset, f"cannot be read ({error.message})") from error
         if read != words.nbytes:
-            raise damaged(self.what.txid, offset, "is too short")
+            raise self.damaged(offset, "is too short")
 
 
 def records_of(unit: Words) -> int:

@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.errors import Damaged, Error, ForeignFile, RedoDamaged, StorageFull
+from engine.load_files import FOLDER as LOAD_FOLDER
 from engine.log.geometry import open_files
 from engine.log.reader import LogReader
 from engine.log.spool_reader import SpoolReader, referred
 from engine.spool_files import FOLDER as SPOOL_FOLDER
-from engine.spool_files import spool_name
 from recovery.backup.segments import FOLDER, read_segment, segment_names, write_segment
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
     from engine.log.geometry import Geometry
     from engine.log.reader import GroupRead
-    from engine.log.spool_reader import Referred
     from engine.store import Store
     from recovery.backup.segments import Segment
 
@@ -60,7 +59,7 @@ class Archive:
         self._place = place
         self._turn = threading.Lock()
         self._log = LogReader(files, geometry, identity[0], open_files(files, geometry, False))
-        for folder in (FOLDER, SPOOL_FOLDER):
+        for folder in (FOLDER, SPOOL_FOLDER, LOAD_FOLDER):
             if not place.exists(folder):
                 place.make_directory(folder)
         place.sync_directory("")
@@ -143,36 +142,38 @@ class Archive:
             return self.status()
 
     def _write(self, groups: list[GroupRead]) -> None:
+        place = self._place
         for group in groups:
             what = referred(group)
             if what is not None:
-                self._copy_spool(what)
+                for file in what.files:
+                    self._copy_records(file.name, file.size_bytes)
+                for folder in sorted({name.partition("/")[0] for name in what.names}):
+                    place.sync_directory(folder)
+                SpoolReader(place, self._identity[0], what).verify()
         segment = write_segment(self._place, self._identity, self._timeline, groups)
         self._at = segment.next
         self.last_epoch = segment.last_epoch
         self.segments += 1
         self.bytes_written += segment.size_bytes
 
-    def _copy_spool(self, what: Referred) -> None:
-        """The records of a large transaction, verified as they were copied. Durable on return."""
-        name = spool_name(what.txid)
+    def _copy_records(self, name: str, size_bytes: int) -> None:
+        """Copy a file of records. Durable on return: its content."""
         place = self._place
         if place.exists(name):
             place.unlink(name)
         source, target = self._files.open(name), place.create(name)
         try:
             buffer = np.empty(PIECE_BYTES, dtype=np.uint8)
-            for offset in range(0, what.size_bytes, PIECE_BYTES):
-                piece = buffer[: min(PIECE_BYTES, what.size_bytes - offset)]
+            for offset in range(0, size_bytes, PIECE_BYTES):
+                piece = buffer[: min(PIECE_BYTES, size_bytes - offset)]
                 self._files.pread_into(source, offset, piece)
                 place.pwrite(target, offset, piece)
             place.fdatasync(target)
         finally:
             self._files.close(source)
             place.close(target)
-        place.sync_directory(SPOOL_FOLDER)
-        SpoolReader(place, self._identity[0], what).verify()
-        self.bytes_written += what.size_bytes
+        self.bytes_written += size_bytes
 
     def status(self) -> dict[str, Any]:
         """How far it has come, and what it has written since the store was opened."""

@@ -102,8 +102,7 @@ class Manifest:
             "incarnation": self.incarnation,
             "kind": self.kind,
             "levels": [
-                [*place, [[*_astuple(level.place), *astuple(level.sizes)] for level in levels]]
-                for place, levels in sorted(self.levels.items())
+                [*place, [level_numbers(level) for level in levels]] for place, levels in sorted(self.levels.items())
             ],
             "log": list(self.log),
             "next_table_id": self.next_table_id,
@@ -135,8 +134,11 @@ class Manifest:
         }
 
 
-def _astuple(place: Place) -> list[int]:
-    return [place.backup, place.epoch, place.since, place.timeline, place.slots, place.table_version]
+def level_numbers(level: Level) -> list[int]:
+    """The ten whole numbers that a level is, but for table and fragment; `level_of` makes it of them."""
+    place = level.place
+    place_numbers = (place.backup, place.epoch, place.since, place.timeline, place.slots, place.table_version)
+    return [*place_numbers, *astuple(level.sizes)]
 
 
 def manifest_name(number: int) -> str:
@@ -225,7 +227,7 @@ def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Mani
     timeline = value["timeline"]
     levels: dict[tuple[int, int], list[Level]] = {}
     for table_id, fragment, rows in value["levels"]:
-        levels[table_id, fragment] = [_level(table_id, fragment, row) for row in rows]
+        levels[table_id, fragment] = [level_of(table_id, fragment, row) for row in rows]
     places = {(each.table_id, part) for each in tables for part in each.partition.numbers}
     if levels.keys() != places or len(value["levels"]) != len(places):
         raise ValueError("fragments are not those of the tables")
@@ -256,7 +258,8 @@ def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Mani
     )
 
 
-def _level(table_id: int, fragment: int, row: list[Any]) -> Level:
+def level_of(table_id: int, fragment: int, row: list[Any]) -> Level:
+    """The level of `level_numbers`. Raises: ValueError, TypeError."""
     if len(row) != LEVEL_FIELDS or not all(isinstance(each, int) and each >= 0 for each in row):
         raise ValueError("a level has ten whole numbers")
     backup, epoch, since, timeline, slots, version = row[:6]

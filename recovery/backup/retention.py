@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import Damaged, Rejected, ValueOutOfRange
 from engine.log.spool_reader import referred
-from engine.spool_files import FOLDER as SPOOL_FOLDER
-from engine.spool_files import spool_name
 from recovery.backup.manifest import Manifest, find_backups, folders, manifest_name
 from recovery.backup.segments import FOLDER, groups_of, read_segment, segment_names
 
@@ -82,14 +80,14 @@ def _remove_log(files: Files, kept: list[Manifest], report: PruneReport) -> None
             segment = read_segment(files, name)
             if (segment.timeline, segment.end_lsn) > (oldest.timeline, oldest.log[0]):
                 continue
-            spools = [what.txid for group in groups_of(files, segment) if (what := referred(group)) is not None]
+            parts = [what for group in groups_of(files, segment) if (what := referred(group)) is not None]
         except Damaged:
             continue  # what it is cannot be told: it stays
         files.unlink(name)
         files.sync_directory(FOLDER)
-        for txid in spools:
-            if files.exists(spool_name(txid)):
-                files.unlink(spool_name(txid))
-        files.sync_directory(SPOOL_FOLDER)
+        for records in [name for what in parts for name in what.names]:
+            if files.exists(records):
+                files.unlink(records)
+                files.sync_directory(records.partition("/")[0])
         report.segments += 1
         report.freed_bytes += segment.size_bytes

@@ -149,6 +149,11 @@ class ArrowRaw:
             raise FileNotFoundError(errno.ENOENT, "no such file")
         self._system.delete_file(self._path(name))
 
+    def unlink_unpinned(self, name: str) -> bool:
+        """Nothing can be pinned there."""
+        self.unlink(name)
+        return True
+
     def names(self, path: str) -> tuple[str, ...]:
         from pyarrow import fs as arrow_fs
 

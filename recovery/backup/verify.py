@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import Damaged, Incompatible
 from engine.log.spool_reader import SpoolReader, referred
-from recovery.backup.manifest import Level, Manifest, find_backups
+from engine.schema import TableDefinition
+from recovery.backup.manifest import Level, Manifest, find_backups, level_numbers, level_of
 from recovery.backup.rows_file import RowsReader
 from recovery.backup.segments import groups_of, read_segment, segment_names
+from recovery.backup.storage import at_place
 from recovery.backup.writer import layout_at
 
 if TYPE_CHECKING:
@@ -32,6 +35,26 @@ class VerifyReport:
     segments: int = 0
     groups: int = 0
     size_bytes: int = 0
+    rows_bytes: int = field(default=0, repr=False)
+    # Segments that could be read: name, timeline, where each begins and the next one would (LSN, sequence).
+    places: list[Any] = field(default_factory=list, repr=False)
+
+    def add(self, other: VerifyReport) -> None:
+        """What was found elsewhere."""
+        self.problems = [*self.problems, *other.problems][:PROBLEMS_MAX]
+        self.notes += other.notes
+        self.places += other.places
+        for name in ("backups", "files", "rows", "segments", "groups", "size_bytes", "rows_bytes"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def to_json(self) -> str:
+        """As text, for another process."""
+        return json.dumps(self.__dict__, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> VerifyReport:
+        """What `to_json` made."""
+        return VerifyReport(**json.loads(text))
 
     def note(self, error: Exception, name: str) -> None:
         """One more problem, while there are not too many."""
@@ -41,11 +64,47 @@ class VerifyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values."""
-        return {**self.__dict__, "is_sound": not self.problems}
+        shown = {name: value for name, value in self.__dict__.items() if name not in ("rows_bytes", "places")}
+        return {**shown, "is_sound": not self.problems}
 
 
-def verify(files: Files, number: int | None = None, progress: Progress | None = None) -> VerifyReport:
-    """Read everything the backups (or one of them) need, and the archive. Raises: StoreFailed if the disk fails."""
+@dataclass(frozen=True)
+class VerifyTask:
+    """Some files of a place, to be read by whatever process sees it under this name; plain values."""
+
+    place: Any  # a path or a URI; None if whoever runs it has its own
+    store: str  # UUID, in hexadecimal
+    tables: list[Any] = field(default_factory=list)  # their definitions
+    files: list[list[int]] = field(default_factory=list)  # number of the table, fragment, and the ten of a level
+    segments: list[str] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """As text."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> VerifyTask:
+        """What `to_json` made."""
+        return VerifyTask(**json.loads(text))
+
+
+# Carries out tasks, in any order and anywhere, and gives the report of each.
+Runner = Callable[[list[VerifyTask]], Iterable[VerifyReport]]
+
+
+def verify(
+    files: Files,
+    number: int | None = None,
+    progress: Progress | None = None,
+    runner: Runner | None = None,
+    where: Any = None,
+    task_bytes: int = 0,
+) -> VerifyReport:
+    """Read everything the backups (or one of them) need, and the archive.
+
+    runner: carries out the tasks, each of about `task_bytes`, with the place under the name `where`; None: this
+    process, file by file. Raises: StoreFailed if the disk fails.
+    """
     report = VerifyReport()
     found = find_backups(files)
     for other, why in found.damaged.items():
@@ -55,14 +114,52 @@ def verify(files: Files, number: int | None = None, progress: Progress | None = 
     if number is not None and not chosen and number not in found.damaged:
         report.problems.append(f"there is no backup {number} here")
     report.notes += [f"backup {each} was not finished" for each in found.unfinished]
-    _verify_rows(files, chosen, report, progress)
+    tasks, total = _rows_tasks(chosen, report, where, task_bytes)
     if number is None:
-        _verify_archive(files, report)
+        tasks += _segment_tasks(files, where, task_bytes)
+    done = (run_task(files, task) for task in tasks) if runner is None else runner(tasks)
+    for each in done if tasks else ():
+        report.add(each)
+        if progress is not None:
+            progress(min(report.rows_bytes, total), total, "bytes")
+    _note_gaps(report)
     return report
 
 
-def _verify_rows(files: Files, manifests: Iterable[Manifest], report: VerifyReport, progress: Progress | None) -> None:
-    """Each rows file once, by what the newest manifest says of it; others must say the same."""
+def verify_task(task: VerifyTask) -> VerifyReport:
+    """Carry out a task, in whatever process, thread or Spark executor sees the place under the name the task has.
+
+    Raises: FileMissing if there is no such place, StoreFailed.
+    """
+    with at_place(task.place) as files:
+        return run_task(files, task)
+
+
+def run_task(files: Files, task: VerifyTask) -> VerifyReport:
+    """`verify_task` with files that are open."""
+    report, store = VerifyReport(), bytes.fromhex(task.store)
+    tables = [TableDefinition.from_json(json.dumps(each).encode()) for each in task.tables]
+    by_id = {each.table_id: each for each in tables}
+    for table_id, fragment, *numbers in task.files:
+        level = level_of(table_id, fragment, numbers)
+        layout = layout_at(by_id[table_id], level.place.table_version)
+        try:
+            RowsReader(files, store, level.place.name).verify(level.place, layout, level.sizes)
+        except (Damaged, Incompatible) as error:
+            report.note(error, level.place.name)
+        report.files += 1
+        report.rows += level.sizes.entries
+        report.rows_bytes += level.sizes.size_bytes
+        report.size_bytes += level.sizes.size_bytes
+    for name in task.segments:
+        _verify_segment(files, name, report)
+    return report
+
+
+def _rows_tasks(
+    manifests: Iterable[Manifest], report: VerifyReport, where: Any, task_bytes: int
+) -> tuple[list[VerifyTask], int]:
+    """Each rows file once, by what the newest manifest says of it; others must say the same. And bytes of all."""
     levels: dict[str, tuple[Level, Manifest]] = {}
     for manifest in manifests:
         report.backups += 1
@@ -70,35 +167,54 @@ def _verify_rows(files: Files, manifests: Iterable[Manifest], report: VerifyRepo
             known = levels.setdefault(level.place.name, (level, manifest))
             if known[0] != level:
                 report.note(ValueError(f"manifests {known[1].number} and {manifest.number} differ"), level.place.name)
-    total = sum(level.sizes.size_bytes for level, _ in levels.values())
-    for name, (level, manifest) in sorted(levels.items()):
-        layout = layout_at(manifest.definition(level.place.table_id), level.place.table_version)
-        try:
-            RowsReader(files, manifest.store, name).verify(level.place, layout, level.sizes)
-        except (Damaged, Incompatible) as error:
-            report.note(error, name)
-        report.files += 1
-        report.rows += level.sizes.entries
-        report.size_bytes += level.sizes.size_bytes
-        if progress is not None:
-            progress(report.size_bytes, total, "bytes")
+    tasks: list[VerifyTask] = []
+    sizes = 0
+    number = 0
+    for _, (level, manifest) in sorted(levels.items()):
+        # The definition goes by its manifest: tasks are of one.
+        if not tasks or sizes >= task_bytes or manifest.number != number:
+            tasks.append(VerifyTask(where, manifest.store.hex()))
+            sizes, number = 0, manifest.number
+        definition = json.loads(manifest.definition(level.place.table_id).to_json())
+        if definition not in tasks[-1].tables:
+            tasks[-1].tables.append(definition)
+        tasks[-1].files.append([level.place.table_id, level.place.fragment, *level_numbers(level)])
+        sizes += level.sizes.size_bytes
+    return tasks, sum(level.sizes.size_bytes for level, _ in levels.values())
 
 
-def _verify_archive(files: Files, report: VerifyReport) -> None:
-    """Every segment with the spool files it refers to; a gap is none here, for a plan says what it can reach."""
-    at: tuple[int, int, int] | None = None
+def _segment_tasks(files: Files, where: Any, task_bytes: int) -> list[VerifyTask]:
+    tasks: list[VerifyTask] = []
+    sizes = 0
     for name in segment_names(files):
-        try:
-            segment = read_segment(files, name)
-            if at is not None and at[0] == segment.timeline and at[1:] != (segment.start_lsn, segment.start_sequence):
-                report.notes.append(f"the archive has a gap before {name}")
-            at = (segment.timeline, *segment.next)
-            for group in groups_of(files, segment):
-                report.groups += 1
-                what = referred(group)
-                if what is not None:
-                    report.size_bytes += SpoolReader(files, segment.store, what).verify()
-            report.segments += 1
-            report.size_bytes += segment.size_bytes
-        except (Damaged, Incompatible) as error:
-            report.note(error, name)
+        if not tasks or sizes >= task_bytes:
+            tasks.append(VerifyTask(where, ""))
+            sizes = 0
+        tasks[-1].segments.append(name)
+        sizes += files.size(name)
+    return tasks
+
+
+def _verify_segment(files: Files, name: str, report: VerifyReport) -> None:
+    """One segment with the spool files it refers to."""
+    try:
+        segment = read_segment(files, name)
+        report.places.append((name, segment.timeline, segment.start_lsn, segment.start_sequence, *segment.next))
+        for group in groups_of(files, segment):
+            report.groups += 1
+            what = referred(group)
+            if what is not None:
+                report.size_bytes += SpoolReader(files, segment.store, what).verify()
+        report.segments += 1
+        report.size_bytes += segment.size_bytes
+    except (Damaged, Incompatible) as error:
+        report.note(error, name)
+
+
+def _note_gaps(report: VerifyReport) -> None:
+    """A gap is no problem, for a plan says what it can reach."""
+    at: tuple[int, int, int] | None = None
+    for name, timeline, lsn, sequence, next_lsn, next_sequence in sorted(report.places, key=lambda each: each[1:]):
+        if at is not None and at[0] == timeline and at[1:] != (lsn, sequence):
+            report.notes.append(f"the archive has a gap before {name}")
+        at = (timeline, next_lsn, next_sequence)

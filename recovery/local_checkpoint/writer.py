@@ -7,6 +7,7 @@ of both logs cut. A crash before the control file is whole leaves the checkpoint
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from engine.memory.arena import Words
     from engine.store import Store
     from recovery.local_checkpoint.copies import CopySink
+
+_log = logging.getLogger("tidemark.lcp")
 
 Progress = Callable[[int, int, str], None]
 # (table, fragment number) -> descriptor of the fragments in a local checkpoint.
@@ -248,10 +251,16 @@ class LocalCheckpoint:
         self._files.sync_directory(FOLDER)
 
     def _remove(self, lcp_id: int) -> None:
-        """Remove a checkpoint's files, the control file first, so that nothing ever names a file that is gone."""
+        """Remove a checkpoint's files, the control file first, so that nothing ever names a file that is gone.
+
+        A reader may have pinned it by its control file: it stays then, no root of restart and no end of the log, until
+        one of the next checkpoints finds it free.
+        """
         files = self._files
         if files.exists(control_name(lcp_id)):
-            files.unlink(control_name(lcp_id))
+            if not files.unlink_unpinned(control_name(lcp_id)):
+                _log.info("local checkpoint %d stays: a reader has pinned it", lcp_id)
+                return
             files.sync_directory(FOLDER)
         prefix = f"{lcp_id}-"
         for name in files.list(FOLDER):

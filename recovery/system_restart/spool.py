@@ -1,4 +1,4 @@
-"""Transactions larger than memory at restart: their files verified, replayed as if they stood in the log, and swept.
+"""Files that the log refers to, at restart: verified, replayed as if they stood in the log, and swept.
 
 Nothing is changed before every file that is needed has been verified whole. Replay holds one block for each thread.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import RedoDamaged
 from engine.layout.redo import GROUP_WORDS
 from engine.log.spool_reader import SpoolReader, referred
-from engine.spool_files import spool_ids, spool_name, sweep
+from engine.spool_files import Kept, loads_in, spool_ids, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,21 +71,20 @@ class Spooled:
         yield Records(group.words, GROUP_WORDS, GROUP_WORDS + group.records_words, group.lsn, None)
         reader = self._readers.get(group.lsn)
         if reader is not None:
-            name = spool_name(reader.what.txid)
-            for words, start, stop, offset in reader.blocks():
-                yield Records(words, start, stop, offset, name)
+            for block in reader.blocks():
+                yield Records(*block)
 
 
 def sweep_unreferred(
     files: Files, reader: LogReader, tail: tuple[int, int], groups: list[GroupRead]
-) -> dict[int, tuple[int, int]]:
-    """Remove the spool files that no group of the kept log refers to; those that stay: LSN and bytes by transaction.
+) -> dict[int, Kept]:
+    """Remove the spool and load files that no group of the kept log refers to; those that stay, by transaction.
 
     tail: LSN and sequence where the kept log begins. groups: those that were replayed, from the tail on or later.
     """
-    if not spool_ids(files):
+    if not spool_ids(files) and not loads_in(files):
         return {}
-    kept: dict[int, tuple[int, int]] = {}
+    kept: dict[int, Kept] = {}
     for group in groups:
         _note(group, kept)
     # The groups of the kept log before those that were replayed.
@@ -97,11 +96,11 @@ def sweep_unreferred(
             return kept  # nothing that was needed; but nobody knows which files it refers to, so all stay (W3)
         _note(older, kept)
         lsn, sequence = older.end_lsn, older.sequence + 1
-    sweep(files, kept)
+    sweep(files, {name for each in kept.values() for name in each.names})
     return kept
 
 
-def _note(group: GroupRead, kept: dict[int, tuple[int, int]]) -> None:
+def _note(group: GroupRead, kept: dict[int, Kept]) -> None:
     what = referred(group)
     if what is not None:
-        kept[what.txid] = (group.lsn, what.size_bytes)
+        kept[what.txid] = Kept(group.lsn, what.size_bytes, what.names)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.kernels import backup as k
+from engine.kernels.lcp import SHAPE_WORDS
 from engine.layout.arena import OK, ST_INVARIANT, ST_SPACE
 from engine.layout.redo import pack_identity
 from engine.layout.row import VAR_COUNT_SHIFT
@@ -125,3 +126,42 @@ def test_row_at_a_slot_the_map_has_not_is_refused(rowid: int) -> None:
     state = np.zeros(k.BACKUP_STATE_WORDS, dtype=np.int64)
     out = np.zeros(100, dtype=np.int64)
     assert k.records_of_entries(array, 0, array.size, shape, live, 1, out, state) == ST_INVARIANT
+
+
+@given(st.integers(0, 1 << 30), st.booleans(), st.booleans(), st.booleans(), st.booleans())
+def test_entries_found_equal_twin(seed: int, has_var: bool, has_disk: bool, is_mixed: bool, is_newest: bool) -> None:
+    rng = random.Random(seed)
+    shapes = {TABLE: (FIXED, has_var, FRAGMENT + 1), TABLE + 1: (2, True, 2)}
+    packed = np.zeros((TABLE + 2) * SHAPE_WORDS, dtype=np.int64)
+    for number, shape in shapes.items():
+        packed[number * SHAPE_WORDS : number * SHAPE_WORDS + 3] = shape
+    rows = rows_of(rng, rng.randrange(30), has_var, has_disk)
+    words = [word for row in rows for word in naive.filed(row, TABLE, FRAGMENT, has_var, has_disk)]
+    if is_mixed:
+        for row in rows_of(rng, 3, True, False):
+            words += naive.entry(naive.Row(row.rowid, row.epoch, row.author, [1, 2], row.var, []), TABLE + 1, 1)
+    kept = [row for row in rows if is_newest or rng.random() < 0.5]
+    live = naive.live_map(kept, SLOTS, 4) if rng.random() < 0.7 else []
+    for turn in range(4):
+        spoiled = list(words)
+        if turn and spoiled:
+            at = rng.randrange(len(spoiled))
+            spoiled[at] ^= 1 << rng.randrange(63)
+            if turn == 3:
+                del spoiled[at:]
+        wanted = (TABLE, -1 if is_mixed else FRAGMENT, SLOTS, has_disk, is_newest)
+        bits = {bit for bit in range(64 * len(live)) if live[bit // 64] >> bit % 64 & 1} if live else {-1}
+        want = naive.found(spoiled, shapes, wanted, bits)
+        array, left = np.array(spoiled, dtype=np.int64), np.array(live, dtype=np.int64)
+        out, state = np.zeros(len(rows) + 3, dtype=np.int64), np.zeros(k.BACKUP_STATE_WORDS, dtype=np.int64)
+        status = k.find_entries(array, 0, array.size, packed, np.array(wanted, dtype=np.int64), left, out, state)
+        assert status == (ST_INVARIANT if want is None else OK), (seed, turn)
+        if want is not None:
+            assert out[: int(state[k.B_USED])].tolist() == want
+            assert {bit for bit in range(left.size * 64) if int(left[bit // 64]) >> bit % 64 & 1} == bits - {-1}
+            assert turn or len(want) == (len(kept) if live else len(rows))
+    small = np.zeros(0, dtype=np.int64)
+    array, state[:] = np.array(words, dtype=np.int64), 0
+    wanted_words = np.array((*wanted[:4], 0), dtype=np.int64)
+    status = k.find_entries(array, 0, array.size, packed, wanted_words, EMPTY, small, state)
+    assert status == (ST_SPACE if rows else OK)

@@ -28,7 +28,13 @@ DEFECTS: tuple[Defect, ...] = (
     # --- spooled transactions ------------------------------------------------------------------------
     Defect("spool-file-not-synced", "engine.spool", "self._files.files.fdatasync(self._file)", "pass", "spool-order"),
     Defect("spool-name-not-durable", "engine.spool", "self._files.sync_names()", "pass", "spool-order"),
-    Defect("spool-file-goes-too-early", "engine.spool_files", "if lsn < tail_lsn:", "if tail_lsn >= 0:", "spool-order"),
+    Defect(
+        "spool-file-goes-too-early",
+        "engine.spool_files",
+        "if kept.lsn < tail_lsn:",
+        "if tail_lsn >= 0:",
+        "spool-order",
+    ),
     Defect(
         "changed-block-not-written-again",
         "engine.spool",

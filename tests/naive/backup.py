@@ -68,3 +68,41 @@ def is_entry_list(words: list[int], shape: list[int]) -> bool:
             return False
         last, at = rowid, end
     return True
+
+
+def found(
+    words: list[int], shapes: dict[int, tuple[int, bool, int]], wanted: tuple[int, int, int, bool, bool], live: set[int]
+) -> list[int] | None:
+    """Where the images of chosen entries begin, the bits of `live` taken; None if words are no such entries.
+
+    shapes: fixed words, has var and fragments of each table. wanted: as of the kernel. live: bits; {-1}: all.
+    """
+    table, fragment, slots, has_disk, is_newest = wanted
+    at, places = 0, []
+    while at < len(words):
+        if at + ENTRY > len(words):
+            return None
+        rowid, epoch, place = words[at : at + ENTRY]
+        own, number = (place >> 16) & ((1 << 31) - 1), (place >> 47) & 0xFFF
+        fixed, has_var, count = shapes.get(own, (0, False, 0))
+        is_wrong = number >= count or not 0 <= rowid < 1 << 48 or epoch < 0
+        if is_wrong or (fragment >= 0 and (own, number) != (table, fragment)):
+            return None
+        end = at + ENTRY + fixed
+        for is_there in (has_var, has_disk and own == table):
+            if is_there:
+                if end >= len(words) or not 1 <= words[end] & VAR_MASK <= len(words) - end:
+                    return None
+                end += words[end] & VAR_MASK
+        if end > len(words):
+            return None
+        if own == table:
+            bit = (rowid >> 16) * slots + (rowid & 0xFFFF)
+            is_chosen = bit in live or live == {-1}
+            if live != {-1} and (rowid & 0xFFFF >= slots or bit >= 64 * 4 or (is_newest and not is_chosen)):
+                return None
+            live.discard(bit)
+            if is_chosen:
+                places.append(at + ENTRY)
+        at = end
+    return places

@@ -84,6 +84,11 @@ SPOOLED = "tests.spool.test_beside:test_random_transactions_that_spool_answer_as
 SCHEMA_CHANGES = "tests.schema.test_history:test_every_step_of_a_random_history_leaves_the_rows_of_the_model"
 PARTITIONS = "tests.partition.test_kinds:test_fragment_of_any_key_equals_twin_in_batches_and_alone"
 
+LOADED = "tests.load.test_tasks:test_file_read_by_struct_alone_has_every_row_once_and_in_order"
+SURVEYED = "tests.load.test_kernels:test_blocks_of_any_rows_are_listed_and_any_changed_word_is_refused_as_the_twin_says"
+ADOPTED = "tests.load.test_adopt:test_adopted_rows_are_there_with_the_epoch_of_the_commit_and_after_every_restart"
+LOADS_REFUSED = "tests.load.test_adopt:test_duplicates_are_counted_and_shown_and_nothing_happens"
+
 BODIES = "tests.replication.test_row_bodies"
 
 TWINS = {
@@ -155,6 +160,10 @@ TWINS = {
     **dict.fromkeys(["disk_reads.pages_of_keys", "disk_reads.read_disk_keys"], SAME),
     "spool.has_updates": "tests.spool.test_blocks:test_blocks_with_updates_of_some_tables_are_found_as_by_a_loop",
     "spool.block_end": "tests.spool.test_blocks:test_block_ends_equal_twin_for_any_records",
+    "load.pack_rows_of_file": LOADED,
+    **dict.fromkeys(["load.survey_block", "load.add_pages"], SURVEYED),
+    **dict.fromkeys(["load_rows.place_rows", "load_rows.reserve_pages", "load_rows.close_page"], ADOPTED),
+    "load_rows.release_pages": LOADS_REFUSED,
     **dict.fromkeys([f"spool.{name}" for name in ("begin_spool", "commit_spooled", "slice_copy_words")], SPOOLED),
     **dict.fromkeys(["disk_replay.replay_disk_group", "disk_replay.undo_records"], WALK),
     **dict.fromkeys(["begin.begin_transaction", "begin.reserve_redo"], WALK),
@@ -177,6 +186,11 @@ TWINS = {
     **dict.fromkeys(["reads.read_row", "reads.read_rows", "reads.read_int_key", "reads.scan_rows"], WALK),
     **dict.fromkeys([f"backup.{name}_entries" for name in ("append", "check")], BACKED_UP),
     "backup.records_of_entries": BACKED_UP,
+    "backup.find_entries": "tests.backup.test_kernels:test_entries_found_equal_twin",
+    **dict.fromkeys([f"restore.{name}_changes" for name in ("list", "fold")], MERGED),
+    **dict.fromkeys(["restore.merge_level", "restore.put_new_rows"], MERGED),
+    **dict.fromkeys([f"restore.{name}_changes" for name in ("collect", "gather")], COLLECTED),
+    "restore.take_epoch": EPOCHS_TAKEN,
     **dict.fromkeys(
         [f"digests.{name}" for name in "begin_digests fold_words fold_bytes finish_digests".split()], DIGESTS
     ),

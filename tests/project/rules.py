@@ -60,6 +60,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "numba": ("engine.kernels.",),
     "lmdb": ("engine.catalog",),
     "pyspark": ("recovery.spark.",),
+    "py4j": ("recovery.spark.",),
     "socket": ("replication.link", "tidemark.control_socket"),
     "socketserver": ("replication.link", "tidemark.control_socket"),
     "ssl": ("replication.link",),
@@ -86,13 +87,18 @@ OS_PLACES: dict[str, frozenset[str]] = {
     "engine.clock": frozenset({"urandom"}),
     # Where compiled code is kept is nothing durable; numba does its own I/O there.
     "engine.kernels": frozenset({"environ", "path.expanduser", "path.isdir"}),
+    # Which Java and which Python Spark starts is said in the environment, and nowhere else.
+    "recovery.spark.java": frozenset({"environ"}),
+    "recovery.spark.session": frozenset({"environ"}),
     # The password of a MySQL server; command lines are seen by everybody.
     "tidemark.cli.mysql_commands": frozenset({"environ"}),
 }
 
 BUILTINS_NOWHERE = ("eval", "exec", "compile", "__import__")
 
-# Heavy imports are made inside functions, so that `import tidemark` stays quick.
+# Heavy imports are made inside functions, so that `import tidemark` stays quick; but for modules whose classes are
+# built on theirs, which only Spark imports.
+LAZY_EXCEPT = {"pyspark": ("recovery.spark.source", "recovery.spark.load", "recovery.spark.daemon")}
 LAZY_MODULES = ("pyarrow", "pandas", "polars", "matplotlib", "duckdb", "tqdm", "pyspark", "pymysql")
 
 # Names of the public face in which *checkpoint* stands alone.
@@ -296,7 +302,8 @@ def check_lazy_imports(source: Source) -> Iterator[str]:
         for inner in ast.walk(node)
     }
     for node, name, _ in source.imports:
-        if id(node) not in inside and name.split(".")[0] in LAZY_MODULES:
+        top = name.split(".")[0]
+        if id(node) not in inside and top in LAZY_MODULES and source.module not in LAZY_EXCEPT.get(top, ()):
             yield f"{source.module}:{node.lineno} imports {name} at start-up; import it where it is used"
 
 

@@ -153,7 +153,7 @@ def check_file(both: Beside) -> None:
     assert reference.size_bytes <= len(content)
     offset = 0
     found: list[int] = []
-    for number in range(reference.blocks):
+    for number in range(int(reference.record[3])):
         _, kind, version, words, low, high, incarnation, txid, own_number, start_word, used = struct.unpack_from(
             "<QHHIQQQQQQQ", content, offset
         )
@@ -166,7 +166,7 @@ def check_file(both: Beside) -> None:
         assert not any(padding) and not any(content[offset + 72 : offset + 128])
         offset += words * 8
     assert found == both.model[FIRST_WORD:]
-    assert (offset, reference.records_words) == (reference.size_bytes, len(found))
+    assert (offset, int(reference.record[4])) == (reference.size_bytes, len(found))
 
 
 def test_memory_that_was_given_back_costs_nothing(tmp_path: Path) -> None:

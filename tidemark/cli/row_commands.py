@@ -23,9 +23,12 @@ from tidemark.cli.output import (
     table_lines,
     to_json,
 )
-from tidemark.cli.user_files import Source, open_source, rebatched, suffix_of, write_rows
+from tidemark.cli.user_files import rebatched, suffix_of, write_rows
+from tidemark.load_calls import WRITTEN
+from tidemark.sources import Source, open_source
 
 RETRIES = 5
+BATCH_ROWS = 20_000
 STANDARD_OUTPUT = Path("-")
 
 
@@ -123,7 +126,8 @@ def dump(
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
 )
-@click.option("--batch-rows", type=click.IntRange(min=1), default=20_000, show_default=True, help="Rows a transaction.")
+@click.option("--batch-rows", type=click.IntRange(min=1), help="Rows a transaction.  [default: 20000]")
+@click.option("--bulk", is_flag=True, help="All files in one transaction, by way of load files: all rows or none.")
 @click.option("--mode", type=click.Choice(["insert", "write"]), default="insert", show_default=True)
 @click.option("--create", is_flag=True, help="Make the table from the first file's columns; needs --key.")
 @click.option("--key", help="Comma-separated columns of the primary key, with --create.")
@@ -135,7 +139,8 @@ def load(
     store: Path,
     table: str,
     files: tuple[Path, ...],
-    batch_rows: int,
+    batch_rows: int | None,
+    bulk: bool,
     mode: str,
     create: bool,
     key: str | None,
@@ -145,8 +150,10 @@ def load(
 ) -> None:
     """Load rows from CSV, Parquet or Arrow files, one transaction per batch of rows.
 
-    Batches committed before an error stay. --mode write replaces rows that have the same key.
+    Batches committed before an error stay; with --bulk nothing does. --mode write replaces rows that have the same key.
     """
+    if bulk and (batch_rows is not None or mode != "insert"):
+        raise click.UsageError("--bulk inserts all rows at once; leave --batch-rows and --mode out")
     if create != bool(key):
         raise click.UsageError("--create and --key go together")
     if disk and not create:
@@ -157,9 +164,12 @@ def load(
         if create:
             names = _names(key or "")
             db.create_table(table, _columns(files[0], names, disk), names)
-        loading = _Loading(db, table, batch_rows, mode)
-        for path in files:
-            loading.load(path)
+        loading = _Loading(db, table, batch_rows or BATCH_ROWS, mode)
+        if bulk:
+            loading.load_bulk(files)
+        else:
+            for path in files:
+                loading.load(path)
     total = loading.rows
     say(
         {"table": table, "files": len(files), "rows": total, "transactions": loading.transactions},
@@ -187,6 +197,16 @@ def _reason(path: Path, error: Exception, done: int) -> str:
     # pyarrow counts the header of a CSV file as a row.
     text = re.sub(r"\bRow #(\d+)", lambda found: f"row {int(found[1]) - 1:,}", text)
     return f"{type(error).__name__}: {path}: {text}"
+
+
+def _refusal(error: tm.LoadRefused) -> str:
+    """What is wrong with the rows of a load, some of them shown."""
+    lines = [f"{type(error).__name__}: {error.message}"]
+    for each in error.evidence.get("examples", ()):  # type: ignore[attr-defined]
+        values = ", ".join(f"{name}={value}" for name, value in each["values"].items())
+        what = each["text"] if "text" in each else f"key {each['key']!r}"
+        lines.append(f"  {what}: {values}")
+    return "\n".join(lines)
 
 
 class _Loading:
@@ -221,6 +241,31 @@ class _Loading:
         except KeyboardInterrupt:
             click.echo(f"interrupted; {self._what_is_in()}", err=True)
             raise
+
+    def load_bulk(self, paths: tuple[Path, ...]) -> None:
+        """Load all files at once. Raises: ClickException, telling what is wrong; nothing is in then."""
+        import pyarrow as pa
+
+        try:
+            for path in paths:
+                self._check_columns(open_source(path, self._definition))
+            with bar(self._definition.name, None) as advance:
+                done = 0
+
+                def progress(rows: int, _: int, what: str) -> None:
+                    nonlocal done
+                    if what == WRITTEN:
+                        advance(rows - done)
+                        done = rows
+
+                self.rows = self._db.load(self._table, list(paths), progress=progress)
+            self.transactions = 1
+        except tm.LoadRefused as error:
+            raise click.ClickException(_refusal(error)) from error
+        except (tm.Error, pa.ArrowException, OSError) as error:
+            raise click.ClickException(
+                f"{type(error).__name__}: {' '.join(str(error).split())}; no row is in"
+            ) from error
 
     def _check_columns(self, source: Source) -> None:
         known = [column.name for column in self._definition.columns]

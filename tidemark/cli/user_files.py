@@ -3,104 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.schema import TableDefinition
-from engine.types import Enum
-from engine.types_text import Char, LongText, VarChar
+from engine.errors import Rejected
+from tidemark import sources
+from tidemark.sources import ARROW, CSV, PARQUET
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CSV = ".csv"
-PARQUET = (".parquet", ".pq")
-ARROW = (".arrow", ".feather")
-READ_ROWS = 65_536
-# Values of one row of CSV may be as long as a block.
-CSV_BLOCK_BYTES = 8 << 20
-
-
-@dataclass
-class Source:
-    """A file that is being read: its schema, its rows as far as it says so, and its batches."""
-
-    schema: pa.Schema
-    rows: int | None
-    batches: Iterable[pa.RecordBatch]
-
 
 def suffix_of(path: Path) -> str:
     """The suffix that tells the format; of `x.csv.gz` it is `.csv`. Raises: UsageError for an unknown one."""
-    suffix = path.suffix.lower()
-    if suffix in (".gz", ".bz2", ".zst"):
-        suffix = Path(path.stem).suffix.lower()
-        if suffix == CSV:
-            return suffix
-    if suffix != CSV and suffix not in PARQUET + ARROW:
-        raise click.UsageError(f"{path}: the suffix tells the format; use .csv, .parquet or .arrow")
-    return suffix
-
-
-def open_source(path: Path, definition: TableDefinition | None) -> Source:
-    """Open a file for reading; CSV values are read as the types of the table's columns, if there is a table.
-
-    Raises: ArrowException, OSError.
-    """
-    import pyarrow as pa
-
-    suffix = suffix_of(path)
-    if suffix in PARQUET:
-        from pyarrow import parquet
-
-        file = parquet.ParquetFile(path)
-        return Source(file.schema_arrow, file.metadata.num_rows, file.iter_batches(READ_ROWS))
-    if suffix in ARROW:
-        reader = pa.ipc.open_file(pa.OSFile(str(path)))
-        batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        return Source(reader.schema, None, batches)
-    return _open_csv(path, definition)
-
-
-def _open_csv(path: Path, definition: TableDefinition | None) -> Source:
-    from pyarrow import csv
-
-    columns = () if definition is None else definition.columns
-    reader = csv.open_csv(
-        path,
-        # One thread: only then does an error tell its row.
-        read_options=csv.ReadOptions(use_threads=False, block_size=CSV_BLOCK_BYTES),
-        parse_options=csv.ParseOptions(newlines_in_values=True),
-        convert_options=csv.ConvertOptions(
-            column_types={each.name: _csv_type(each.type) for each in columns},
-            # Nothing between two commas is NULL, "" is the empty text: as `dump` writes them.
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    texts = [each.name for each in columns if not each.nullable and isinstance(each.type, (Char, VarChar, LongText))]
-    return Source(reader.schema, None, _without_nulls(reader, texts))
-
-
-def _csv_type(kind: Any) -> pa.DataType:
-    import pyarrow as pa
-
-    return pa.string() if isinstance(kind, Enum) else kind.arrow_type()
-
-
-def _without_nulls(batches: Iterable[pa.RecordBatch], texts: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Text columns that cannot be NULL take what other programs write for the empty text."""
-    for batch in batches:
-        for name in texts:
-            place = batch.schema.get_field_index(name)
-            if place >= 0 and batch.column(place).null_count:
-                batch = batch.set_column(place, batch.schema.field(place), batch.column(place).fill_null(""))
-        yield batch
+    try:
+        return sources.suffix_of(path)
+    except Rejected as error:
+        raise click.UsageError(error.message) from error
 
 
 def rebatched(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:

@@ -1,0 +1,54 @@
+"""Load files: rows turned into insert records outside the store, and adopted by a record of the log that names them.
+
+Each is written once, by whoever had the rows, and never again behind its rename (docs/load.md). What is said of it here
+stands in the manifest of its job, and from the adoption on in the log.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+FOLDER = "load"
+SUFFIX = ".load"
+JOB_DIGITS = 16
+_NAME = re.compile(r"([0-9a-f]{16})-(\d{1,10})-(\d{1,5})-(\d{1,19})-(\d{1,19})-([0-9a-f]{8})\.load")
+
+
+@dataclass(frozen=True)
+class LoadFile:
+    """One load file, and what is promised of it."""
+
+    job: int
+    table_id: int
+    fragment: int
+    part: int
+    attempt: int
+    tag: int  # random, so that no two attempts write one name
+    rows: int
+    pages: int  # logical pages its rows lie on, numbered from 0
+    blocks: int
+    records_words: int
+    size_bytes: int
+    digest: int
+
+    @property
+    def leaf(self) -> str:
+        """Its name in the directory of the job."""
+        place = f"{self.table_id}-{self.fragment}-{self.part}-{self.attempt}"
+        return f"{job_name(self.job)}-{place}-{self.tag:08x}{SUFFIX}"
+
+    @property
+    def name(self) -> str:
+        """Its name in a store."""
+        return f"{FOLDER}/{self.leaf}"
+
+
+def job_name(job: int) -> str:
+    """What the names of all files of a job begin with."""
+    return f"{job:0{JOB_DIGITS}x}"
+
+
+def is_load_leaf(leaf: str) -> bool:
+    """Whether a name in the folder can be a load file's."""
+    return _NAME.fullmatch(leaf) is not None

@@ -1,0 +1,21 @@
+"""Bulk load: rows made into load files by anybody, anywhere, and adopted by the store at once (docs/load.md).
+
+Tasks need a `LoadJob` and nothing else: `write_fragment`, `write_parts`, `fragments_of`. Whoever commits the job calls
+`publish` or `abort`.
+"""
+
+from recovery.load.commit import LoadManifest, abort, publish, read_manifest
+from recovery.load.job import FragmentReport, LoadJob
+from recovery.load.tasks import fragments_of, write_fragment, write_parts
+
+__all__ = [
+    "FragmentReport",
+    "LoadJob",
+    "LoadManifest",
+    "abort",
+    "fragments_of",
+    "publish",
+    "read_manifest",
+    "write_fragment",
+    "write_parts",
+]

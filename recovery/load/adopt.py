@@ -1,0 +1,409 @@
+"""A published load taken into its table, in one transaction: everything or nothing (docs/load.md, section 4).
+
+Order of writes: the mark with the transaction's id; copies of files that lie elsewhere, synced; then rows in memory,
+placed and locked; then the commit by reference. A crash before its group is durable leaves files, which openings sweep;
+behind it replay reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.adopted_records import AdoptedRecords, Block, Part
+from engine.errors import (
+    FileMissing,
+    ForeignFile,
+    LoadDamaged,
+    LoadRefused,
+    MemoryExhausted,
+    Rejected,
+    SpoolDamaged,
+)
+from engine.index.unique import refused as unique_refused
+from engine.kernels.growth import reserve_index
+from engine.kernels.load import survey_block
+from engine.kernels.load_rows import close_page, place_rows, reserve_pages
+from engine.layout.arena import (
+    F_INDEX_COUNT,
+    MODE_BITS,
+    OK,
+    ST_ALTERED,
+    ST_DUPLICATE,
+    ST_MORE,
+    ST_PARTITION,
+    ST_UNIQUE,
+    X_ROW,
+)
+from engine.layout.load_arena import (
+    LP_COUNT,
+    LP_FIRST,
+    LP_FORMAT,
+    LP_FRAGMENT,
+    LP_NUMBER,
+    LP_PROBES,
+    LP_WORDS,
+    LR_AT,
+    LR_WORDS,
+)
+from engine.layout.spool import SPOOL_HEADER_WORDS
+from engine.load_files import FOLDER
+from engine.log.spool_reader import records_of
+from engine.outcome import find_outcome
+from engine.row_operations import settle
+from engine.spool_commit import begin_to_adopt
+from engine.table import KEY_ROOM_WORDS
+from recovery.load.commit import read_manifest, sweep
+from recovery.load.directory import ADOPTING, Directory, directory_of, own_directory
+from recovery.load.job import EXAMPLES_MAX
+from recovery.load.tasks import shown
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.memory.arena import Words
+    from engine.store import Store
+    from engine.table import Table
+    from engine.transaction import Transaction
+    from recovery.load.commit import LoadManifest
+    from recovery.load.job import LoadJob
+
+Progress = Callable[[int, int, str], None]
+SLICE_ROWS = 1_000  # about 200 µs of one kernel call that holds the GIL
+UNIQUE_SHARE = 2  # a row's entry of a unique index takes as long as so many rows
+REFUSED_MAX = 1_000  # rows that are told apart one by one
+PIECE_BYTES = 1 << 20
+RESERVE_ROWS_MIN = 4_096
+COMMITTED = "committed"
+
+
+@dataclass
+class AdoptReport:
+    """What an adoption did."""
+
+    job: int
+    table: str
+    rows: int
+    files: int
+    size_bytes: int
+    txid: int
+    is_repeated: bool = False  # it had been adopted before
+
+
+@dataclass
+class _Refused:
+    count: int = 0
+    is_at_least: bool = False
+    examples: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Adopter:
+    """Adopts the loads of one store."""
+
+    def __init__(self, store: Store, files: Files, identity: tuple[bytes, int]) -> None:
+        self._store = store
+        self._files = files
+        self._identity = identity
+
+    def adopt(
+        self, job: LoadJob | str, place: Directory | None = None, progress: Progress | None = None
+    ) -> AdoptReport:
+        """Take a published load in. Durable on return: all of it. place: its directory, needed if `job` is a name.
+
+        Raises: FileMissing if it is not published; LoadRefused (`duplicates`, `examples`); LoadDamaged, ForeignFile;
+        LockTimeout, MemoryExhausted, StorageFull, RedoOverloaded and nothing happened; CommitOnFailedStore,
+        CommitInterrupted.
+        """
+        own = own_directory(self._files)
+        if place is None and (isinstance(job, str) or job.is_own):
+            place = own
+        if place is None:
+            assert not isinstance(job, str)
+            with directory_of(job) as opened:
+                return self._adopt(job, opened, own, progress)
+        return self._adopt(job, place, own, progress)
+
+    def _adopt(self, job: LoadJob | str, place: Directory, own: Directory, progress: Progress | None) -> AdoptReport:
+        before = self._adopted_before(job if isinstance(job, str) else job.name, place)
+        if before is not None:
+            return before
+        manifest = read_manifest(job, place)
+        table = self._table_of(manifest)
+        is_own = place.files is own.files and place.folder == own.folder
+        store = self._store
+        txn: Transaction = store.begin()
+        try:
+            place.write(manifest.job.name + ADOPTING, f"{txn.txid} {manifest.rows}".encode())
+            if not is_own:
+                self._take_in(manifest, place, own)
+            self._place(txn, table, manifest, progress)
+            txn.commit(True)
+        except BaseException:
+            txn.rollback()  # of one that was handed to the log: to its end
+            if store.failure.first is None and (txn.group is None or not txn.group.sequence):
+                place.remove(manifest.job.name + ADOPTING)
+            raise
+        sweep(manifest.job.name, place, self._store.spools.names_of(txn.txid) if is_own else frozenset())
+        return self._report(manifest, txn.txid)
+
+    def _report(self, manifest: LoadManifest, txid: int) -> AdoptReport:
+        table = manifest.job.table
+        return AdoptReport(manifest.job.number, table, manifest.rows, len(manifest.files), manifest.size_bytes, txid)
+
+    def _adopted_before(self, name: str, place: Directory) -> AdoptReport | None:
+        """What an earlier adoption did whose caller may not know; None if nothing came of it."""
+        if not place.exists(name + ADOPTING):
+            return None
+        words = place.read(name + ADOPTING).split()
+        if len(words) != 2 or not all(word.isdigit() for word in words):
+            raise LoadDamaged(f"{name + ADOPTING} makes no sense; give the load up", file=name + ADOPTING)
+        txid, rows = map(int, words)
+        outcome = find_outcome(self._store, self._files, self._identity[0], txid)
+        if outcome == "unknown":
+            raise Rejected(
+                f"load {name} was adopted as transaction {txid}, whose outcome the log no longer tells; look whether"
+                " its rows are in the table, then give it up or plan another one",
+                load=name,
+                txid=txid,
+            )
+        if outcome != COMMITTED:
+            return None
+        report = AdoptReport(int(name, 16), "", rows, 0, 0, txid, is_repeated=True)
+        try:
+            report = replace(self._report(read_manifest(name, place), txid), is_repeated=True)
+        except FileMissing:
+            pass  # the first call came as far as removing it
+        is_own = place.folder == FOLDER and place.files is self._files
+        sweep(name, place, self._store.spools.names_of(txid) if is_own else frozenset())
+        return report
+
+    def _table_of(self, manifest: LoadManifest) -> Table:
+        """The table a load is for. Raises: ForeignFile, LoadRefused if it is not what it was."""
+        job = manifest.job
+        if job.store != self._identity[0]:
+            raise ForeignFile(f"load {job.name} was planned by another store; adopt it there", load=job.name)
+        table = self._store.by_id.get(job.definition.table_id)
+        if table is None:
+            raise LoadRefused(f"table {job.table} was dropped since load {job.name} was planned", table=job.table)
+        table = table.newest
+        if job.format_version << MODE_BITS != table.stamp:
+            raise _altered(job)
+        return table
+
+    def _take_in(self, manifest: LoadManifest, place: Directory, own: Directory) -> None:
+        """Copy files that lie elsewhere. Durable on return. What is in them is verified when it is placed."""
+        buffer: Words = np.empty(PIECE_BYTES // 8, dtype=np.int64)
+        for file in manifest.files:
+            own.remove(file.leaf)
+            try:
+                source = place.files.open(place.name(file.leaf))
+            except Rejected as error:
+                raise LoadDamaged(f"{file.leaf} cannot be opened ({error.message})", file=file.leaf) from error
+            target = own.files.create(own.name(file.leaf))
+            try:
+                for offset in range(0, file.size_bytes, PIECE_BYTES):
+                    piece = buffer.data.cast("B")[: min(PIECE_BYTES, file.size_bytes - offset)]
+                    if place.files.pread_into(source, offset, piece) != len(piece):
+                        raise LoadDamaged(f"{file.leaf} is too short", file=file.leaf, offset=offset)
+                    own.files.pwrite(target, offset, piece)
+                own.files.fdatasync(target)
+            finally:
+                place.files.close(source)
+                own.files.close(target)
+        own.sync()
+
+    def _place(self, txn: Transaction, table: Table, manifest: LoadManifest, progress: Progress | None) -> None:
+        """Place all rows for a transaction; nobody sees them. Raises: what `adopt` says."""
+        if not manifest.files:
+            return
+        records = AdoptedRecords(self._files, self._identity[0], txn.txid, manifest.files)
+        begin_to_adopt(txn, records)
+        placing = _Placing(txn, table, manifest, records, progress)
+        for part in records.parts:
+            placing.file(part)
+        placing.finish()
+
+
+def _altered(job: LoadJob) -> LoadRefused:
+    return LoadRefused(
+        f"columns or partitions of {job.table} were changed since load {job.name} was planned; plan another one",
+        table=job.table,
+        load=job.name,
+    )
+
+
+class _Placing:
+    """Rows of a load on their way into the pages of a table."""
+
+    def __init__(
+        self,
+        txn: Transaction,
+        table: Table,
+        manifest: LoadManifest,
+        records: AdoptedRecords,
+        progress: Progress | None,
+    ) -> None:
+        self._txn = txn
+        self._table = table
+        self._job = manifest.job
+        self._manifest = manifest
+        self._records = records
+        self._progress = progress
+        self._shape = manifest.job.shape
+        self._refused = _Refused()
+        self._done = 0
+        self._rows_buffer: Words = np.zeros(0, dtype=np.int64)
+        self._key: Words = np.zeros(KEY_ROOM_WORDS, dtype=np.int64)
+        self._expected: dict[int, int] = {}
+        for file in manifest.files:
+            self._expected[file.fragment] = self._expected.get(file.fragment, 0) + file.rows
+
+    def file(self, part: Part) -> None:
+        """Place the rows of one file."""
+        place = self._begin(part)
+        shape = self._shape.words(part.file.fragment)
+        done = 0
+        try:
+            for unit, offset in part.reader.units(lambda offset, words: self._records.room_for(part, offset, words)):
+                first = part.start + offset // 8
+                start = first + SPOOL_HEADER_WORDS
+                count = self._survey(part, shape, start, start + records_of(unit), done)
+                rows = self._rows_buffer
+                self._place_block(part, place, rows, count, done)
+                images = np.zeros(0, dtype=np.int32)
+                if self._shape.format.has_disk:
+                    at = rows[LR_AT : count * LR_WORDS : LR_WORDS]
+                    images = (at + (self._shape.format.fixed_words - 1 - first)).astype(np.int32)
+                self._records.placed(Block(part, first, first + unit.size, int(unit[0]), images))
+                done += count
+                self._done += count
+                self._txn.check()
+                if self._progress is not None:
+                    self._progress(self._done, self._manifest.rows, "rows")
+        except SpoolDamaged as error:
+            raise _damaged(part, error.message.partition(";")[0], error.evidence.get("offset")) from error
+        if done != part.file.rows:
+            raise _damaged(part, f"has {done} rows instead of {part.file.rows}")
+        close_page(self._txn.mem, place)
+
+    def _begin(self, part: Part) -> Words:
+        """Page numbers for a file, and room in the index for the rows of its fragment."""
+        mem, file = self._txn.mem, part.file
+        fragment = self._table.by_number.get(file.fragment, 0)
+        if fragment == 0:
+            raise _altered(self._job)
+        expected = self._expected.pop(file.fragment, 0)
+        if expected >= RESERVE_ROWS_MIN:
+            at = 0
+            while at >= 0:
+                at = int(reserve_index(mem, fragment, int(mem[fragment + F_INDEX_COUNT]) + expected, at))
+        place: Words = np.zeros(LP_WORDS, dtype=np.int64)
+        place[LP_FRAGMENT] = fragment
+        place[LP_NUMBER] = file.fragment
+        place[LP_FORMAT] = self._job.format_version
+        place[LP_PROBES] = int(self._refused.is_at_least)
+        first = int(reserve_pages(mem, fragment, file.pages))
+        if first < 0:
+            raise MemoryExhausted(
+                f"fragment {file.fragment} of {self._table.name} has no {file.pages} page numbers left; make the table"
+                " anew with more fragments",
+                table=self._table.name,
+            )
+        place[LP_FIRST] = first
+        part.place = place
+        return place
+
+    def _survey(self, part: Part, shape: Words, start: int, stop: int, done: int) -> int:
+        """List the rows of a block, everything about them checked. Raises: LoadDamaged, LoadRefused."""
+        most = (stop - start) // max(1, self._shape.format.fixed_words) + 1
+        if self._rows_buffer.size < most * LR_WORDS:
+            self._rows_buffer = np.zeros(most * LR_WORDS, dtype=np.int64)
+        header = self._table.newest.hash_header
+        work = (start, stop, done, part.file.rows, self._rows_buffer, self._key)
+        count = int(survey_block(shape, header, self._records.words, *work))
+        if count == ST_PARTITION:
+            raise _altered(self._job)
+        if count < 0:
+            raise _damaged(part, "has records that no task writes", (start - part.start) * 8)
+        return count
+
+    def _place_block(self, part: Part, place: Words, rows: Words, count: int, before: int) -> None:
+        txn, table, mem = self._txn, self._table, self._txn.mem
+        slice_rows = SLICE_ROWS // (1 + UNIQUE_SHARE * len(table.uniques))
+        position = 0
+        deadline: float | None = None
+        while position < count:
+            stop = min(position + slice_rows, count)
+            status = int(place_rows(mem, table.address, txn.desc, txn.buf, rows, position, stop, place))
+            position = int(mem[txn.desc + X_ROW])
+            if status in (OK, ST_MORE):
+                deadline = None
+            elif status in (ST_DUPLICATE, ST_UNIQUE):
+                self._refuse(part, place, rows, position, before + position, status)
+                position += 1
+                deadline = None
+            elif status in (ST_ALTERED, ST_PARTITION):
+                raise _altered(self._job)
+            else:
+                deadline = settle(txn, table, status, 0, deadline)
+
+    def _refuse(self, part: Part, place: Words, rows: Words, position: int, row: int, status: int) -> None:
+        """Count a row whose key another one has."""
+        refused = self._refused
+        refused.count += 1
+        if len(refused.examples) < EXAMPLES_MAX:
+            refused.examples.append(self._example(part, rows, position, row, status))
+        if self._shape.format.has_disk or refused.count >= REFUSED_MAX:
+            # Operations on disk parts stand for whole records. From here on rows are compared with those placed.
+            refused.is_at_least = True
+            place[LP_PROBES] = 1
+
+    def _example(self, part: Part, rows: Words, position: int, row: int, status: int) -> dict[str, Any]:
+        words, row_format = self._records.words, self._shape.format
+        at = int(rows[position * LR_WORDS + LR_AT])
+        image = words[at:]
+        values = row_format.decode_present(words.data.cast("B"), at, row_format.has_var, row_format.has_disk)
+        index, key = None, row_format.decode_key(row_format.image_key(image))
+        if status == ST_UNIQUE:
+            error = unique_refused(self._txn, self._table, image)
+            index, key = error.evidence.get("index"), error.evidence.get("key", key)
+        return {
+            "file": part.file.leaf,
+            "fragment": part.file.fragment,
+            "part": part.file.part,
+            "row": row,
+            "index": index,
+            "key": key,
+            "values": {name: shown(value) for name, value in values.items()},
+        }
+
+    def finish(self) -> None:
+        """Raise LoadRefused if rows were refused."""
+        refused = self._refused
+        for part in self._records.parts:
+            if part.place is not None:
+                refused.count += int(part.place[LP_COUNT])
+        if not refused.count:
+            return
+        first = refused.examples[0]
+        least = "at least " if refused.is_at_least else ""
+        where = f"index {first['index']}" if first["index"] else "the primary key"
+        raise LoadRefused(
+            f"{self._table.name}: {least}{refused.count} rows have a key that exists or stands twice in the load,"
+            f" the first: {first['key']!r} in {where}; nothing was loaded",
+            table=self._table.name,
+            refused=0,
+            duplicates=refused.count,
+            is_at_least=refused.is_at_least,
+            examples=refused.examples,
+        )
+
+
+def _damaged(part: Part, what: str, offset: object = None) -> LoadDamaged:
+    return LoadDamaged(
+        f"{part.file.leaf}: {what}; nothing was loaded, give the load up and load again",
+        file=part.file.leaf,
+        offset=offset,
+    )

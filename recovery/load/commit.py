@@ -1,0 +1,220 @@
+"""How a load is decided: published by one rename, or given up by another one of the same file (docs/load.md, 3).
+
+Whoever publishes writes the manifest first, under another name; so a load that is published can always be adopted, by
+whoever finds it, however its publisher ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.clock import SystemClock
+from engine.errors import FileMissing, LoadDamaged, LoadEnded, LoadRefused, Rejected
+from engine.layout.load import LOAD_MANIFEST, LOAD_MANIFEST_WORDS, LOAD_UNIT_WORDS_MIN
+from engine.layout.sealed import KIND_LOAD_MANIFEST, check_version, header_of, is_sealed, seal, write_seal
+from recovery.load.directory import ABORTED, ADOPTING, MANIFEST, OPEN, PUBLISHED, directory_of
+from recovery.load.job import EXAMPLES_MAX, FragmentReport, LoadJob, file_of
+
+if TYPE_CHECKING:
+    from engine.load_files import LoadFile
+    from engine.memory.arena import Words
+    from recovery.load.directory import Directory
+
+FILES_MAX = 1 << 16  # of one load: what the record in the log names them with stays below 8 MiB
+
+
+@dataclass(frozen=True)
+class LoadManifest:
+    """What was published: the job, and one file for each part of a fragment."""
+
+    job: LoadJob
+    files: tuple[LoadFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows in all files."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size_bytes for file in self.files)
+
+    def to_json(self) -> str:
+        """The manifest as text."""
+        files = [asdict(file) for file in self.files]
+        return json.dumps({"job": self.job.to_dict(), "files": files}, sort_keys=True, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> LoadManifest:
+        """The manifest of a text. Raises: Rejected if it is none."""
+        try:
+            value = json.loads(text)
+            manifest = cls(LoadJob.from_dict(value["job"]), tuple(file_of(each) for each in value["files"]))
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise Rejected(f"this is not the manifest of a load: {error!r}") from error
+        manifest.check()
+        return manifest
+
+    def check(self) -> None:
+        """Raise Rejected unless its files can be those of its job."""
+        places = {(file.fragment, file.part) for file in self.files}
+        if len(places) != len(self.files):
+            raise Rejected(
+                "a part of a fragment is named twice; give the report of one attempt each", job=self.job.number
+            )
+        if len(self.files) > FILES_MAX:
+            raise Rejected(f"a load has at most {FILES_MAX} files, not {len(self.files)}; write larger ones")
+        slots, table_id = self.job.shape.slots, self.job.definition.table_id
+        for file in self.files:
+            is_of_job = file.job == self.job.number and file.table_id == table_id
+            if not is_of_job or file.fragment not in self.job.fragments:
+                raise Rejected(f"{file.leaf} is no file of load {self.job.name}", job=self.job.number)
+            is_sane = file.rows > 0 and file.pages == -(-file.rows // slots) and 0 < file.blocks <= file.rows
+            if not is_sane or not 0 < file.records_words * 8 < file.size_bytes:
+                raise Rejected(f"what is said of {file.leaf} cannot be", job=self.job.number)
+
+
+def begin(job: LoadJob, place: Directory) -> None:
+    """Let tasks of a job write. Durable on return."""
+    place.write(job.name + OPEN, job.to_json().encode())
+
+
+def publish(job: LoadJob, reports: Sequence[FragmentReport], place: Directory | None = None) -> LoadManifest:
+    """Decide that a load is what these tasks wrote; the manifest that counts, which is an older one if it had been
+    published before. Durable on return. Raises: LoadRefused if rows were refused, LoadEnded if it was given up,
+    Rejected for reports of another job.
+    """
+    with directory_of(job, place) as opened:
+        if published_leaf(job.name, opened) is not None:
+            return read_manifest(job, opened)
+        _check_reports(job, reports)
+        manifest = LoadManifest(job, tuple(report.file for report in reports if report.file is not None))
+        manifest.check()
+        stem = f"{job.name}.{SystemClock().random_bytes(4).hex()}"  # two that publish never write one file
+        try:
+            opened.write(stem + MANIFEST, _sealed(manifest))
+            opened.files.rename(opened.name(job.name + OPEN), opened.name(stem + PUBLISHED))
+        except FileMissing:
+            opened.remove(stem + MANIFEST)
+            if published_leaf(job.name, opened) is not None:
+                return read_manifest(job, opened)
+            raise LoadEnded(f"load {job.name} was given up; plan another one", job=job.number) from None
+        opened.sync()
+        return manifest
+
+
+def published_leaf(name: str, place: Directory) -> str | None:
+    """What says that a job is published, and by its name which manifest counts; None if it is not."""
+    found = [leaf for leaf in place.leaves(name + ".") if leaf.endswith(PUBLISHED)]
+    return found[0] if found else None
+
+
+def _check_reports(job: LoadJob, reports: Sequence[FragmentReport]) -> None:
+    refused = sum(report.refused for report in reports)
+    for report in reports:
+        if report.job != job.number:
+            raise Rejected(f"a report is of another load, not of {job.name}", job=job.number)
+    if refused:
+        examples = [example for report in reports for example in report.examples][:EXAMPLES_MAX]
+        least = "at least " if any(report.is_at_least for report in reports) else ""
+        raise LoadRefused(
+            f"{job.table}: {least}{refused} rows cannot be in the table, the first: {examples[0]['text']};"
+            " nothing was loaded",
+            table=job.table,
+            refused=refused,
+            is_at_least=bool(least),
+            duplicates=0,
+            examples=examples,
+        )
+
+
+def abort(job: LoadJob, published: bool = False, place: Directory | None = None) -> bool:
+    """Give a load up and remove its files; False, and nothing done, if it is published, unless `published` says that
+    it may be. Durable on return.
+
+    False, too, if an adoption has begun that may have been committed: `adopt` it again, which tells.
+    """
+    with directory_of(job, place) as opened:
+        if opened.exists(job.name + ADOPTING):
+            return False  # the log may refer to its files
+        if published_leaf(job.name, opened) is not None and not published:
+            return False
+        try:
+            opened.files.rename(opened.name(job.name + OPEN), opened.name(job.name + ABORTED))
+            opened.sync()  # or a crash could leave a job that is open, and has lost files
+        except FileMissing:
+            if published_leaf(job.name, opened) is not None and not published:
+                return False  # published since we looked
+        sweep(job.name, opened)
+        return True
+
+
+def sweep(name: str, place: Directory, keep: frozenset[str] = frozenset()) -> int:
+    """Remove the files of a job that has ended, by its name, but for those that `place` knows by the names to keep; how
+    many. What says that it has ended goes last, so that a sweep that was broken off is gone on with. Durable on return.
+    """
+    ends = (PUBLISHED, ABORTED)
+    leaves = [leaf for leaf in place.leaves(name) if place.name(leaf) not in keep]
+    for leaf in sorted(leaves, key=lambda each: (each.endswith(ends), not each.endswith(MANIFEST), each)):
+        place.remove(leaf)
+    if leaves:
+        place.sync()
+    return len(leaves)
+
+
+def _sealed(manifest: LoadManifest) -> bytes:
+    body = manifest.to_json().encode()
+    count = max(LOAD_UNIT_WORDS_MIN, LOAD_MANIFEST_WORDS + -(-len(body) // 8))
+    words: Words = np.zeros(count, dtype=np.int64)
+    header = header_of(words, LOAD_MANIFEST)
+    write_seal(header, KIND_LOAD_MANIFEST, count, manifest.job.store, manifest.job.incarnation)
+    header["job"] = manifest.job.number
+    header["body_bytes"] = len(body)
+    start = LOAD_MANIFEST_WORDS * 8
+    words.data.cast("B")[start : start + len(body)] = body
+    seal(words, count)
+    return words.tobytes()
+
+
+def read_manifest(job: LoadJob | str, place: Directory | None = None) -> LoadManifest:
+    """The manifest of a job that is published; of its name, if `place` is given. Raises: FileMissing if it is not,
+    LoadDamaged, VersionTooNew, VersionTooOld.
+    """
+    if place is None:
+        if isinstance(job, str):
+            raise Rejected("a load is known by its name in its directory only; give the directory")
+        with directory_of(job) as opened:
+            return read_manifest(job, opened)
+    name = job if isinstance(job, str) else job.name
+    published = published_leaf(name, place)
+    if published is None:
+        raise FileMissing(
+            f"load {name} is not published, or was adopted; see the directory it was planned for", load=name
+        )
+    leaf = published.removesuffix(PUBLISHED) + MANIFEST
+    content: Any = place.read(leaf)
+    if len(content) % 8 or len(content) < LOAD_UNIT_WORDS_MIN * 8:
+        raise _damaged(leaf, "is too short")
+    words = np.frombuffer(content, dtype=np.int64).copy()
+    if not is_sealed(words, KIND_LOAD_MANIFEST, words.size):
+        raise _damaged(leaf, "fails its checksum")
+    check_version(words, leaf)
+    header = header_of(words, LOAD_MANIFEST)
+    start = LOAD_MANIFEST_WORDS * 8
+    try:
+        manifest = LoadManifest.from_json(content[start : start + int(header["body_bytes"])])
+    except Rejected as error:
+        raise _damaged(leaf, f"makes no sense ({error.message})") from error
+    if manifest.job.number != int(header["job"]) or manifest.job.name != name:
+        raise _damaged(leaf, "is the manifest of another load")
+    return manifest
+
+
+def _damaged(leaf: str, what: str) -> LoadDamaged:
+    return LoadDamaged(f"{leaf} {what}; give the load up and load again", file=leaf)

@@ -1,0 +1,100 @@
+"""The directory of a job: its files' names, and how one comes into being whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from engine.errors import FileMissing
+from engine.load_files import FOLDER
+from recovery.backup.storage import open_place
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from recovery.load.job import LoadJob
+
+NEW = ".new"
+OPEN = ".open"
+PUBLISHED = ".published"
+ABORTED = ".aborted"
+ADOPTING = ".adopting"
+MANIFEST = ".manifest"
+
+
+class Directory:
+    """Where the files of a job lie: the directory of `files`, or a folder of it."""
+
+    def __init__(self, files: Files, folder: str = "") -> None:
+        self.files = files
+        self.folder = folder
+
+    def name(self, leaf: str) -> str:
+        """The name by which `files` knows a file."""
+        return f"{self.folder}/{leaf}" if self.folder else leaf
+
+    def exists(self, leaf: str) -> bool:
+        """Whether there is such a file."""
+        return self.files.exists(self.name(leaf))
+
+    def leaves(self, prefix: str) -> list[str]:
+        """Names of files that begin so."""
+        if self.folder and not self.files.exists(self.folder):
+            return []
+        return [leaf for leaf in self.files.list(self.folder) if leaf.startswith(prefix)]
+
+    def sync(self) -> None:
+        """Make names durable."""
+        self.files.sync_directory(self.folder)
+
+    def write(self, leaf: str, content: bytes) -> None:
+        """Make a file whole or not at all. Durable on return: content and name."""
+        unnamed = self.name(leaf + NEW)
+        if self.files.exists(unnamed):
+            self.files.unlink(unnamed)
+        file = self.files.create(unnamed)
+        try:
+            self.files.pwrite(file, 0, content)
+            self.files.fdatasync(file)
+        finally:
+            self.files.close(file)
+        self.files.rename(unnamed, self.name(leaf))
+        self.sync()
+
+    def read(self, leaf: str) -> bytes:
+        """Content of a file. Raises: FileMissing, IoFailed."""
+        file = self.files.open(self.name(leaf))
+        file.read_errors_latch = False
+        try:
+            return self.files.pread(file, 0, self.files.size(file))
+        finally:
+            self.files.close(file)
+
+    def remove(self, leaf: str) -> None:
+        """Remove a file, if it is there; others may remove it, too. Durable: nothing."""
+        try:
+            if self.exists(leaf):
+                self.files.unlink(self.name(leaf))
+        except FileMissing:
+            return
+
+
+@contextmanager
+def directory_of(job: LoadJob, place: Directory | None = None) -> Iterator[Directory]:
+    """The directory of a job, opened for the block unless it is given."""
+    if place is not None:
+        yield place
+        return
+    files = open_place(job.directory)
+    try:
+        yield Directory(files)
+    finally:
+        files.close_all()
+
+
+def own_directory(files: Files) -> Directory:
+    """The folder for loads in a store, made if it is missing. Durable on return."""
+    if not files.exists(FOLDER):
+        files.make_directory(FOLDER)
+        files.sync_directory("")
+    return Directory(files, FOLDER)

@@ -1,0 +1,159 @@
+"""What travels between the processes of a load: the job, and what each task reports. Plain values, JSON and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, astuple, dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+from engine.errors import Rejected
+from engine.load_files import LoadFile, job_name
+from engine.load_shape import LoadShape, shape_of
+from engine.schema import TableDefinition
+
+JOB_BITS = 63
+EXAMPLES_MAX = 10
+
+
+@dataclass(frozen=True)
+class LoadJob:
+    """One bulk load into one table, as every process needs it. `directory` is a path or URI that all of them see."""
+
+    number: int
+    store: bytes
+    incarnation: int
+    definition_json: bytes = field(repr=False)
+    directory: str
+    is_own: bool = False  # the directory is the store's own folder
+
+    @property
+    def name(self) -> str:
+        """The number as 16 hexadecimal digits, with which the names of all its files begin."""
+        return job_name(self.number)
+
+    @cached_property
+    def shape(self) -> LoadShape:
+        """Format, hash and page geometry of the table."""
+        return shape_of(self.definition_json)
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table as it was when the load was planned."""
+        return self.shape.definition
+
+    @property
+    def table(self) -> str:
+        """Name of the table."""
+        return self.definition.name
+
+    @property
+    def format_version(self) -> int:
+        """The version whose columns the images have: that of the newest added one, 0 if none was."""
+        return max((column.added for _, column in self.definition.physical), default=0)
+
+    @property
+    def fragments(self) -> tuple[int, ...]:
+        """Numbers of the table's fragments."""
+        return tuple(self.definition.partition.numbers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LoadJob, astuple(self)
+
+    def to_json(self) -> str:
+        """The job as text, for `from_json` in another process."""
+        return json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as plain values."""
+        return {
+            "job": self.number,
+            "store": self.store.hex(),
+            "incarnation": self.incarnation,
+            "definition": json.loads(self.definition_json),
+            "directory": self.directory,
+            "is_own": self.is_own,
+        }
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> LoadJob:
+        """The job of a text. Raises: Rejected if it is none, SchemaInvalid."""
+        try:
+            return cls.from_dict(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise Rejected(f"this is not the description of a load: {error}") from error
+
+    @classmethod
+    def from_dict(cls, value: Any) -> LoadJob:
+        """The job of plain values. Raises: Rejected, SchemaInvalid."""
+        try:
+            number, store = value["job"], bytes.fromhex(value["store"])
+            is_sane = isinstance(number, int) and 0 <= number < 1 << JOB_BITS and len(store) == 16
+            definition = TableDefinition.from_json(json.dumps(value["definition"]).encode())
+            job = cls(
+                number,
+                store,
+                int(value["incarnation"]),
+                definition.to_json(),
+                str(value["directory"]),
+                bool(value["is_own"]),
+            )
+        except (ValueError, LookupError, TypeError) as error:
+            raise Rejected(f"this is not the description of a load: {error!r}") from error
+        if not is_sane:
+            raise Rejected("this is not the description of a load: number or store cannot be")
+        return job
+
+
+@dataclass(frozen=True)
+class FragmentReport:
+    """What one task did: the file it wrote, None if it had no row for one; rows that are not in it, some shown."""
+
+    job: int
+    fragment: int
+    part: int
+    file: LoadFile | None
+    refused: int = 0
+    is_at_least: bool = False
+    examples: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Rows in the file."""
+        return self.file.rows if self.file is not None else 0
+
+    def to_json(self) -> str:
+        """The report as text."""
+        return json.dumps(asdict(self), sort_keys=True, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> FragmentReport:
+        """The report of a text. Raises: Rejected if it is none."""
+        try:
+            value = json.loads(text)
+            file = value["file"]
+            return cls(
+                int(value["job"]),
+                int(value["fragment"]),
+                int(value["part"]),
+                None if file is None else file_of(file),
+                int(value["refused"]),
+                bool(value["is_at_least"]),
+                tuple(value["examples"]),
+            )
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise Rejected(f"this is not the report of a task of a load: {error!r}") from error
+
+
+_FILE_FIELDS = tuple(each.name for each in fields(LoadFile))
+
+
+def file_of(value: Any) -> LoadFile:
+    """What is said of a load file, from plain values. Raises: ValueError, LookupError, TypeError."""
+    numbers = [value[name] for name in _FILE_FIELDS]
+    # The digest is a signed word, all others count something.
+    if not all(isinstance(number, int) for number in numbers) or any(number < 0 for number in numbers[:-1]):
+        raise ValueError("a load file is described by whole numbers")
+    if max(map(abs, numbers)) >= 1 << 63:
+        raise ValueError("a number of a load file is too large")
+    return LoadFile(*numbers)

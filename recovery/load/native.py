@@ -1,0 +1,106 @@
+"""The load of one machine: threads that write load files of one input, side by side, then everything adopted.
+
+Threads, not processes: what costs time runs without the GIL, and nothing has to be sent anywhere. Batches go to
+whichever thread is free, so each writes a part of every fragment; what a batch's first row is in the input goes along.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+from recovery.load.directory import Directory, directory_of
+from recovery.load.tasks import write_numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from recovery.load.job import FragmentReport, LoadJob
+
+WAITING_BATCHES = 4
+POLL_SECONDS = 0.1
+
+
+class _Workers:
+    """Threads that take batches until there are no more, or one of them fails."""
+
+    def __init__(self, job: LoadJob, count: int, place: Directory | None) -> None:
+        self._job = job
+        self._place = place
+        self._batches: queue.Queue[tuple[int, pa.RecordBatch] | None] = queue.Queue(WAITING_BATCHES)
+        self._reports: list[list[FragmentReport]] = [[] for _ in range(count)]
+        self._failure: BaseException | None = None
+        self._is_stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._work, args=(part,), name=f"tidemark-load-{part}", daemon=True)
+            for part in range(count)
+        ]
+
+    def run(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> list[FragmentReport]:
+        """Write all batches; raises what a thread met. No thread is left behind."""
+        for thread in self._threads:
+            thread.start()
+        try:
+            for numbered in batches:
+                if not self._hand_over(numbered):
+                    break
+            for _ in self._threads:
+                self._hand_over(None)
+        except BaseException:
+            self._is_stopped.set()
+            raise
+        finally:
+            for thread in self._threads:
+                thread.join()
+        if self._failure is not None:
+            raise self._failure
+        return [report for reports in self._reports for report in reports]
+
+    def _hand_over(self, numbered: tuple[int, pa.RecordBatch] | None) -> bool:
+        while not self._is_stopped.is_set():
+            try:
+                self._batches.put(numbered, timeout=POLL_SECONDS)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def _taken(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        while True:
+            try:
+                numbered = self._batches.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                if self._is_stopped.is_set():
+                    raise _Stopped from None
+                continue
+            if numbered is None:
+                return
+            yield numbered
+
+    def _work(self, part: int) -> None:
+        try:
+            with directory_of(self._job, self._place) as place:
+                self._reports[part] = write_numbered(self._job, 0, self._taken(), part, place)
+        except BaseException as error:
+            if not isinstance(error, _Stopped):
+                self._failure = self._failure or error
+            self._is_stopped.set()
+            if not isinstance(error, Exception):
+                raise
+
+
+class _Stopped(Exception):
+    """Another thread has failed, or the caller."""
+
+
+def write_natively(
+    job: LoadJob, batches: Iterable[tuple[int, pa.RecordBatch]], workers: int, place: Directory | None = None
+) -> list[FragmentReport]:
+    """Write load files of batches, each with the number of its first row, by so many threads. Durable on return: they.
+
+    Raises: what reading the input and `write_parts` raise; nothing of the load stays then but what `abort` removes.
+    """
+    return _Workers(job, workers, place).run(batches)

@@ -1,0 +1,39 @@
+"""Planning a load: what tasks need of an open store, taken out of it. The store does not change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.clock import SystemClock
+from engine.load_files import FOLDER
+from recovery.backup.storage import open_place
+from recovery.load.commit import begin
+from recovery.load.directory import Directory, own_directory
+from recovery.load.job import JOB_BITS, LoadJob
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.table import Table
+
+
+def plan_load(
+    table: Table, identity: tuple[bytes, int], files: Files, root: str | None, directory: str | None = None
+) -> LoadJob:
+    """A load into a table, its directory ready for tasks. Durable on return: that tasks may write.
+
+    identity: store UUID and incarnation. files, root: of the store, and the path others know it by. directory: a path
+    or URI that all tasks see; None: the store's own folder. Raises: StorageFull, IoFailed, Rejected for a bad URI.
+    """
+    number = int.from_bytes(SystemClock().random_bytes(8), "little") & (1 << JOB_BITS) - 1
+    definition = table.newest.definition.to_json()
+    if directory is None:
+        job = LoadJob(number, *identity, definition, f"{root or ''}/{FOLDER}", True)
+        begin(job, own_directory(files))
+        return job
+    job = LoadJob(number, *identity, definition, str(directory))
+    place = open_place(directory, create=True)
+    try:
+        begin(job, Directory(place))
+    finally:
+        place.close_all()
+    return job

@@ -1,0 +1,290 @@
+"""What tasks of a load do, anywhere: rows made into load files, with nothing but the job (docs/load.md, section 2).
+
+A bad value is no reason to fail a task, which would be tried again: the row is left out, counted and shown, and the
+load is refused when it is to be published.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.clock import SystemClock
+from engine.columnar import encode_keys, encode_rows
+from engine.errors import (
+    FileMissing,
+    LoadEnded,
+    NotNullViolation,
+    Rejected,
+    RowTooLarge,
+    TypeMismatch,
+    ValueOutOfRange,
+)
+from engine.kernels.operations import hash_images, sort_by_fragment
+from engine.kernels.partitions import fragments_of_keys
+from engine.layout.arena import TAG_BITS
+from engine.layout.partitions import HH_PARTITION
+from engine.table import KEY_ROOM_WORDS
+from recovery.load.directory import OPEN, directory_of
+from recovery.load.file_writer import FileWriter
+from recovery.load.job import EXAMPLES_MAX, FragmentReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
+
+    from engine.columnar import EncodedRows
+    from engine.load_files import LoadFile
+    from engine.load_shape import LoadShape
+    from engine.memory.arena import Words
+    from recovery.load.directory import Directory
+    from recovery.load.job import LoadJob
+
+BATCH_ROWS = 1 << 16
+REFUSED_MAX = 1_000  # rows that are told apart one by one
+SHOWN_CHARACTERS = 80
+_BAD_VALUE = (TypeMismatch, ValueOutOfRange, NotNullViolation, RowTooLarge)
+_NO_WORDS: Words = np.zeros(0, dtype=np.int64)
+
+
+class Refusals:
+    """Rows of a task that cannot be in the table."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_at_least = False
+        self.examples: list[dict[str, Any]] = []
+
+    def add(self, batch: pa.RecordBatch, at: int, row: int, error: Rejected, rows: int = 1) -> None:
+        """Count a row of a batch, which is `row` of the input; `rows` that were not told apart."""
+        self.count += 1
+        self.is_at_least |= rows > 1
+        if len(self.examples) < EXAMPLES_MAX:
+            values = {name: shown(value) for name, value in batch.slice(at, 1).to_pylist()[0].items()}
+            self.examples.append(
+                {
+                    "row": row,
+                    "column": error.evidence.get("column"),
+                    "error": type(error).__name__,
+                    "text": error.message,
+                    "values": values,
+                }
+            )
+
+
+def shown(value: Any) -> str:
+    """A value for people, not longer than a line."""
+    text = str(value)
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+
+
+def write_fragment(
+    job: LoadJob,
+    fragment: int,
+    attempt: int,
+    batches: Iterable[pa.RecordBatch],
+    part: int = 0,
+    place: Directory | None = None,
+) -> FragmentReport:
+    """Write the rows of one fragment into one load file. Durable on return: the file.
+
+    batches: with any of the table's columns, all rows of this fragment; rows of others are refused. part, attempt: the
+    caller's numbers. place: the job's directory, if it is open already. Raises: LoadEnded, StorageFull, IoFailed,
+    FileMissing; NoSuchColumn, TypeMismatch, NotNullViolation for batches that are no rows of the table at all.
+    """
+    if fragment not in job.fragments:
+        raise Rejected(f"{job.table} has no fragment {fragment}; its fragments are {job.fragments}", table=job.table)
+    with directory_of(job, place) as opened:
+        return _Task(job, opened, part, attempt, (fragment,)).run(_numbered(batches))[0]
+
+
+def write_parts(
+    job: LoadJob, attempt: int, batches: Iterable[pa.RecordBatch], part: int = 0, place: Directory | None = None
+) -> list[FragmentReport]:
+    """Write rows of any fragments, one load file for each that has some: a report for each, in order of their numbers.
+
+    Refused rows are told in the first. Else as `write_fragment`.
+    """
+    with directory_of(job, place) as opened:
+        return write_numbered(job, attempt, _numbered(batches), part, opened)
+
+
+def write_numbered(
+    job: LoadJob, attempt: int, batches: Iterable[tuple[int, pa.RecordBatch]], part: int, place: Directory
+) -> list[FragmentReport]:
+    """`write_parts` of batches that come with the number of their first row in the input."""
+    return _Task(job, place, part, attempt, job.fragments).run(batches)
+
+
+def _numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    row = 0
+    for batch in batches:
+        yield row, batch
+        row += batch.num_rows
+
+
+class _Task:
+    """One attempt to write some rows."""
+
+    def __init__(self, job: LoadJob, place: Directory, part: int, attempt: int, fragments: tuple[int, ...]) -> None:
+        self._job = job
+        self._shape: LoadShape = job.shape
+        self._place = place
+        self._part = part
+        self._fragments = fragments
+        self._refused = Refusals()
+        tag = int.from_bytes(SystemClock().random_bytes(4), "little")
+        self._writers = {
+            number: FileWriter(job, place, number, part, attempt, tag, len(fragments)) for number in fragments
+        }
+
+    def run(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> list[FragmentReport]:
+        """Write all of it; nothing stays if it raises."""
+        try:
+            self._check_open()
+            for row, batch in batches:
+                for begin in range(0, batch.num_rows, BATCH_ROWS):
+                    self._add(batch.slice(begin, BATCH_ROWS), row + begin)
+            return self._finish()
+        except BaseException as error:
+            for writer in self._writers.values():
+                writer.discard()
+            if isinstance(error, FileMissing):
+                self._check_open()  # whoever ended the job has removed the file that was being written
+            raise
+
+    def _check_open(self) -> None:
+        if not self._place.exists(self._job.name + OPEN):
+            raise LoadEnded(f"load {self._job.name} was published or given up; plan another one", job=self._job.number)
+
+    def _add(self, batch: pa.RecordBatch, first_row: int) -> None:
+        for begin, rows in _encoded(self._shape, batch, first_row, self._refused):
+            if len(self._fragments) == 1 and self._job.fragments == self._fragments and not self._has_partitions():
+                self._writers[self._fragments[0]].add(rows)
+                continue
+            self._spread(batch, begin, rows, first_row)
+
+    def _has_partitions(self) -> bool:
+        return bool(self._shape.hash_header[HH_PARTITION])
+
+    def _spread(self, batch: pa.RecordBatch, begin: int, rows: EncodedRows, first_row: int) -> None:
+        """Give rows, which are those of the batch from `begin` on, to the writers of their fragments."""
+        header = self._shape.hash_header
+        offsets = _NO_WORDS if rows.stride_words else rows.offsets
+        hashes = np.empty(rows.count + KEY_ROOM_WORDS, dtype=np.int64)
+        found = int(hash_images(header, self._shape.key_words, rows.images, offsets, rows.count, hashes))
+        if found != rows.count:
+            self._apart(batch, begin, rows.count, first_row)
+            return
+        limit = self._job.definition.partition.next_number
+        order = np.empty(rows.count, dtype=np.int64)
+        ends = np.empty(limit + 1, dtype=np.int64)
+        sort_by_fragment(hashes, rows.count, limit, order, ends)
+        before = 0
+        for number in range(limit):
+            stop = int(ends[number])
+            if stop > before:
+                positions = order[before:stop]
+                if number in self._writers:
+                    self._writers[number].add(rows, positions)
+                else:
+                    for position in positions.tolist():
+                        self._of_another(batch, begin + position, first_row, number)
+            before = stop
+
+    def _of_another(self, batch: pa.RecordBatch, at: int, first_row: int, number: int) -> None:
+        text = f"row {first_row + at} belongs to fragment {number}, not to {self._fragments[0]}"
+        self._refused.add(batch, at, first_row + at, Rejected(text))
+
+    def _apart(self, batch: pa.RecordBatch, begin: int, count: int, first_row: int) -> None:
+        """As `_spread`, some rows being taken by no partition."""
+        numbers = fragments_of(self._job, batch.slice(begin, count))
+        for at in np.flatnonzero(numbers < 0).tolist():
+            text = f"no partition of {self._job.table} takes row {first_row + begin + at}"
+            self._refused.add(batch, begin + at, first_row + begin + at, Rejected(text))
+        # The load cannot be published any more: what is in the files does not matter.
+
+    def _finish(self) -> list[FragmentReport]:
+        files: list[LoadFile | None] = [writer.close() for writer in self._writers.values()]
+        if any(file is not None for file in files):
+            self._place.sync()
+        self._check_open()  # behind the rename: whoever ended the job before it has not seen the files
+        refused = self._refused
+        reports: list[FragmentReport] = []
+        for number, file in zip(self._writers, files, strict=True):
+            told = refused if not reports else Refusals()
+            reports.append(
+                FragmentReport(
+                    self._job.number,
+                    number,
+                    self._part,
+                    file,
+                    told.count,
+                    told.is_at_least,
+                    tuple(told.examples),
+                )
+            )
+        return reports
+
+
+def _encoded(
+    shape: LoadShape, batch: pa.RecordBatch, first_row: int, refused: Refusals
+) -> list[tuple[int, EncodedRows]]:
+    """Images of the good rows of a batch, in stretches: where each begins, and its rows."""
+    found: list[tuple[int, EncodedRows]] = []
+
+    def encode(begin: int, count: int) -> None:
+        found.append((begin, encode_rows(shape.format, batch.slice(begin, count), first_row + begin)))
+
+    _halve(batch, first_row, refused, encode)
+    return found
+
+
+def _halve(batch: pa.RecordBatch, first_row: int, refused: Refusals, work: Callable[[int, int], None]) -> None:
+    """Do `work(begin, rows)` on the whole batch; where a value is refused, on its halves, down to the bad rows."""
+    waiting = [(0, batch.num_rows)]
+    while waiting:
+        begin, count = waiting.pop()
+        if count == 0:
+            continue
+        try:
+            work(begin, count)
+        except _BAD_VALUE as error:
+            if error.evidence.get("row") is None:
+                raise  # a column that is not the table's, or of a type that holds no value of it
+            if count == 1 or refused.count >= REFUSED_MAX:
+                refused.add(batch, begin, first_row + begin, error, count)
+                continue
+            half = count // 2
+            waiting += [(begin + half, count - half), (begin, half)]
+
+
+def fragments_of(job: LoadJob, batch: Any) -> Words:
+    """Fragment of each row of a record batch, or a mapping of columns, that has at least the key columns; -1 for rows
+    whose key is none of the table, or that no partition takes. Shapes: (rows,) int64. Raises: as `write_fragment`.
+    """
+    import pyarrow as pa
+
+    shape = job.shape
+    names = list(job.definition.primary_key)
+    if not isinstance(batch, pa.RecordBatch):
+        columns = batch.combine_chunks() if isinstance(batch, pa.Table) else batch
+        arrays = [columns[name] for name in names]
+        arrays = [each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in arrays]
+        batch = pa.RecordBatch.from_arrays([pa.array(each) for each in arrays], names=names)
+    keys = batch.select(names)
+    numbers: Words = np.full(keys.num_rows + KEY_ROOM_WORDS, -1, dtype=np.int64)
+
+    def number(begin: int, count: int) -> None:
+        encoded = encode_keys(shape.format, keys.slice(begin, count), begin)
+        some: Words = np.empty(count + KEY_ROOM_WORDS, dtype=np.int64)
+        fragments_of_keys(shape.hash_header, encoded.keys, encoded.key_offsets, encoded.key_stride, encoded.count, some)
+        numbers[begin : begin + count] = some[:count]
+
+    _halve(keys, 0, Refusals(), number)
+    return numbers[: keys.num_rows]
+
+
+assert TAG_BITS < 63

@@ -1,0 +1,1 @@
+"""Spark: the only home of pyspark (docs/spark.md)."""

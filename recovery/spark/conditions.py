@@ -1,0 +1,85 @@
+"""Conditions of a read as text, since options of Spark are text (docs/spark.md, section 4)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from engine import expressions
+from engine.errors import SchemaInvalid, TypeMismatch
+from engine.expressions import Expression
+from engine.types_base import shown
+
+_NODES = {
+    kind.__name__: kind
+    for kind in (
+        *(expressions.Col, expressions.Constant, expressions.Arithmetic, expressions.Compare),
+        *(expressions.Junction, expressions.Not, expressions.NullTest, expressions.Member, expressions.Like),
+    )
+}
+# Values that JSON has no form of: how each is written, and read again. A datetime is a date too, so it comes first.
+_VALUES: dict[type, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    Decimal: (str, Decimal),
+    bytes: (bytes.hex, bytes.fromhex),
+    datetime: (datetime.isoformat, datetime.fromisoformat),
+    date: (date.isoformat, date.fromisoformat),
+    time: (time.isoformat, time.fromisoformat),
+    float: (float.hex, float.fromhex),  # NaN and infinity are none of JSON's
+}
+NESTING_MAX = 200
+
+
+def to_text(where: Expression) -> str:
+    """An expression as text. Raises: TypeMismatch for constants of types no column has."""
+    return json.dumps(_packed(where, 0))
+
+
+def from_text(text: str) -> Expression:
+    """The expression of a text. Raises: SchemaInvalid if it is none."""
+    try:
+        found = _unpacked(json.loads(text), 0)
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise SchemaInvalid(f"option where is none of tidemark.spark.condition(): {error}", option="where") from error
+    if not isinstance(found, Expression):
+        raise SchemaInvalid(f"option where is no condition: {shown(found)}", option="where")
+    return found
+
+
+def _packed(value: Any, depth: int) -> Any:
+    if depth > NESTING_MAX:
+        raise TypeMismatch(f"conditions nest {NESTING_MAX} deep at most")
+    if isinstance(value, Expression):
+        return {type(value).__name__: [_packed(getattr(value, each.name), depth + 1) for each in _fields(type(value))]}
+    if isinstance(value, tuple):
+        return [_packed(each, depth + 1) for each in value]
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    for kind, (write, _) in _VALUES.items():
+        if isinstance(value, kind):
+            return {kind.__name__: write(value)}
+    raise TypeMismatch(f"{shown(value)} is no value of a column")
+
+
+def _fields(kind: Any) -> tuple[Any, ...]:
+    return fields(kind)
+
+
+def _unpacked(value: Any, depth: int) -> Any:
+    if depth > NESTING_MAX:
+        raise ValueError("nests too deep")
+    if isinstance(value, list):
+        return tuple(_unpacked(each, depth + 1) for each in value)
+    if not isinstance(value, dict):
+        return value
+    ((name, content),) = value.items()
+    if name in _NODES:
+        kind: Any = _NODES[name]
+        return kind(*_unpacked(content, depth + 1))
+    for kind, (_, read) in _VALUES.items():
+        if kind.__name__ == name:
+            return read(content)
+    raise ValueError(f"there is no {shown(name)}")

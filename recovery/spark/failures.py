@@ -1,0 +1,49 @@
+"""What failed in an executor, as the error it was: Spark hands a driver the text of a traceback."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from engine import errors
+
+EVIDENCE = "evidence: "  # begins the note of an error that has its evidence, as JSON
+_SAID = re.compile(rf"^(?:engine\.errors\.)(\w+): (.+)$(?:\n{EVIDENCE}(\{{.*\}})$)?", re.MULTILINE)
+
+
+def error_in(text: str) -> errors.Error | None:
+    """The last error of the store in the text of a traceback, with its evidence if a note has it; None if there is
+    none.
+    """
+    for name, message, evidence in reversed(_SAID.findall(text)):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, errors.Error):
+            made: errors.Error = kind(message.strip(), **_evidence(evidence))
+            return made
+    return None
+
+
+def _evidence(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return {str(name): each for name, each in value.items()}
+
+
+@contextmanager
+def typed_errors() -> Iterator[None]:
+    """Within the block, what the store's code raised in an executor is raised as what it was, in one line."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        found = error_in(str(error))
+        if found is None:
+            raise
+        raise found from None

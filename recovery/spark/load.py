@@ -1,0 +1,127 @@
+"""Rows of a DataFrame into load files, on executors (docs/spark.md, section 6; docs/load.md).
+
+Tasks write files, and Spark's committer publishes those that its messages name. It is a process of its own, without
+the store: what it can do is one rename. Whoever has the store open adopts the load then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from engine.clock import SystemClock
+from engine.errors import LoadRefused, NoSuchColumn, SchemaInvalid, Unsupported
+from recovery.load import FragmentReport, LoadJob, abort, fragments_of, publish, write_parts
+from recovery.spark.failures import EVIDENCE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+WRITE_OPTIONS = ("job",)
+FRAGMENT_COLUMN = "$FRAGMENT"
+
+
+@dataclass
+class LoadMessage(WriterCommitMessage):
+    """What one task wrote."""
+
+    reports: tuple[str, ...]
+
+
+class LoadWriter(DataSourceArrowWriter):
+    """Writes the rows of a load; its methods are called in different processes."""
+
+    def __init__(self, job: LoadJob) -> None:
+        self._job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> LoadMessage:
+        """One load file for each fragment the task has rows of. Durable on return: the files; they count when the
+        task's message is committed.
+        """
+        task = TaskContext.get()
+        # Engines other than Spark's own have no such thing; then chance tells tasks apart.
+        chance = int.from_bytes(SystemClock().random_bytes(4), "little") >> 1
+        part, attempt = (chance, 0) if task is None else (task.partitionId(), task.taskAttemptId())
+        reports = write_parts(self._job, attempt, iterator, part)
+        return LoadMessage(tuple(report.to_json() for report in reports))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish what the messages name, by one rename; once it is done, again is harmless."""
+        reports = [
+            FragmentReport.from_json(text)
+            for message in messages
+            if isinstance(message, LoadMessage)
+            for text in message.reports
+        ]
+        try:
+            publish(self._job, reports)
+        except LoadRefused as error:
+            # A driver gets the text of a traceback: what belongs to the error goes along as a note of it.
+            error.add_note(EVIDENCE + json.dumps(error.evidence))
+            raise
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove the load's files, unless it was published; a task that is still writing removes its own."""
+        abort(self._job)
+
+
+def make_writer(options: dict[str, str], schema: StructType, overwrite: bool) -> LoadWriter:
+    """The writer of a job. Raises: SchemaInvalid, Unsupported for overwriting, NoSuchColumn, Rejected for no job."""
+    for name in options:
+        if name.lower() not in (*WRITE_OPTIONS, "path"):
+            raise SchemaInvalid(f"there is no option {name!r}; there is job", option=name)
+    text = next((value for name, value in options.items() if name.lower() == "job"), None)
+    if not text:
+        raise SchemaInvalid("say what is loaded with .option('job', db.plan_load(table, directory).to_json())")
+    if overwrite:
+        raise Unsupported("a load adds rows to its table and replaces none; use mode('append'), and delete rows before")
+    job = LoadJob.from_json(text)
+    known = {column.name for column in job.definition.columns}
+    for name in schema.fieldNames():
+        if name not in known:
+            raise NoSuchColumn(
+                f"{job.table} has no column {name!r}; it has {', '.join(sorted(known))}", table=job.table, column=name
+            )
+    return LoadWriter(job)
+
+
+def write_load(frame: DataFrame, job: LoadJob, by_fragment: bool = False) -> None:
+    """Write the rows of a DataFrame as a load and publish it. by_fragment: bring the rows of each fragment together
+    first. That costs a shuffle, and makes one file for each fragment; without it each task writes one for each.
+
+    Durable on return: the published load, to be adopted. Raises: as Spark does; see `typed_errors`.
+    """
+    if by_fragment:
+        frame = brought_together(frame, job)
+    frame.write.format("tidemark").mode("append").option("job", job.to_json()).save()
+
+
+def brought_together(frame: DataFrame, job: LoadJob) -> DataFrame:
+    """The same rows, those of each fragment in one task. Spark's own hash would mix fragments; by number it cannot."""
+    import pyarrow as pa
+    from pyspark.sql.functions import col
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    key, first = job.definition.primary_key, job.fragments[0]
+
+    def fragment_of(*columns: Any) -> Any:
+        import numpy as np
+        import pyarrow as pa
+
+        numbers: Any = fragments_of(job, pa.RecordBatch.from_arrays(list(columns), names=list(key)))
+        # Rows of no fragment are refused in whatever task they come to.
+        return pa.array(np.where(numbers < 0, first, numbers), pa.int32())
+
+    # Spark tells by these what kind of function it is, and would look for the names where there are none.
+    fragment_of.__annotations__.update({"columns": pa.Array, "return": pa.Array})
+    made: Any = arrow_udf
+    number = made(fragment_of, "int")(*(col(f"`{name}`") for name in key))
+    numbered = frame.withColumn(FRAGMENT_COLUMN, number)
+    return numbered.repartitionById(len(job.fragments), col(f"`{FRAGMENT_COLUMN}`")).drop(FRAGMENT_COLUMN)

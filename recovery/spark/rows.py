@@ -1,0 +1,228 @@
+"""Rows out of the files of a plan, in Arrow batches, verified on the way (docs/spark.md, section 3).
+
+Every block is verified before a row of it is believed, and at the end of each part its counts must be those that the
+manifest or control file promises. Nothing here knows Spark, and nothing changes a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.column_output import decode_rows
+from engine.compiled import compile_filter
+from engine.conditions import failed
+from engine.errors import BackupDamaged, LcpDamaged, PageDamaged
+from engine.kernels.backup import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS, find_entries
+from engine.kernels.lcp import SHAPE_WORDS
+from engine.kernels.vm_batch import run_batch
+from engine.layout import program as p
+from engine.layout.arena import ENTRY_WORDS, OK
+from engine.layout.backup import BACKUP_BLOCK_WORDS, CONTENT_ROWS
+from engine.layout.lcp import (
+    BLOCK_HEADER_WORDS,
+    COPIES_FRAGMENT,
+    COPIES_TABLE,
+    ENTRY_AUTHOR_MASK,
+    ENTRY_FRAGMENT_MASK,
+    ENTRY_FRAGMENT_SHIFT,
+)
+from engine.layout.row import VAR_HEADER_WORDS, var_header
+from engine.memory.arena import NOTHING
+from engine.row_format import RowFormat
+from engine.types_base import shown
+from recovery.backup.rows_file import RowsReader
+from recovery.backup.storage import open_place
+from recovery.backup.writer import layout_at
+from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
+from recovery.spark.plan import AUTHOR, COPIES, EPOCH, FRAGMENT, ROWID, pin_local_checkpoint
+from recovery.system_restart.load import check_counts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.errors import Damaged
+    from engine.expressions import Expression
+    from engine.file_protocol import Files
+    from engine.memory.arena import Words
+    from engine.schema import TableDefinition
+    from recovery.backup.manifest import Level
+    from recovery.spark.plan import Origin, Part, ReadTask
+
+
+def read_task(task: ReadTask) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, as the store's own types have them; hidden columns behind the others.
+
+    Raises: Damaged (BackupDamaged, LcpDamaged, FileMissing, FileTruncated, ForeignFile), SnapshotTooOld if the local
+    checkpoint is gone, Incompatible, IoFailed.
+    """
+    origin = task.origin
+    files = open_place(origin.place)
+    files.read_errors_latch = False
+    try:
+        # Even beside a pin of the whole read: whoever made that may have ended.
+        pin = None if origin.is_backup else pin_local_checkpoint(files, origin.number)
+        try:
+            reader = PartReader(files, task)
+            for part in task.parts:
+                yield from reader.of_backup(part) if origin.is_backup else reader.of_store(part)
+        finally:
+            if pin is not None:
+                pin.release()
+    finally:
+        files.close_all()
+
+
+class PartReader:
+    """Reads parts of one origin."""
+
+    def __init__(self, files: Files, task: ReadTask) -> None:
+        self._files = files
+        self._task = task
+        self._origin: Origin = task.origin
+        self._definition: TableDefinition = task.origin.definition
+        self._format = RowFormat(self._definition)
+        # A copy: kernels take read-only arrays for another type.
+        self._shapes: Words = np.frombuffer(task.origin.shapes, dtype=np.int64).copy()
+        self._filter = None if task.where is None else _Filter(self._format, task.where)
+        self._out: Words = NOTHING
+        self._state: Words = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
+
+    # --- backups ---------------------------------------------------------------------------------
+    def of_backup(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """The rows of a fragment: its newest level whole, of older ones what the live map still asks for."""
+        newest = part.levels[0]
+        live: Words = NOTHING
+        if newest.place.since:
+            live = self._rows_reader(newest).live_map(newest.place, newest.sizes)
+        rows = 0
+        for level in part.levels:
+            shapes, has_var = self._shapes_at(level.place.table_version)
+            for block in self._rows_reader(level).blocks(level.place, level.sizes):
+                if block.content != CONTENT_ROWS:
+                    continue
+                name = level.place.name
+                wanted = (part.fragment, level.place.slots, int(self._format.has_disk), int(level is newest))
+                found = self._find(block.words, BACKUP_BLOCK_WORDS, block.stop, shapes, wanted, live, name)
+                rows += found.size
+                yield from self._batch(block.words, found, has_var, name)
+        if rows != newest.sizes.rows or live.any():
+            raise BackupDamaged(
+                f"the files of fragment {part.fragment} of {self._definition.name} give {rows} rows where"
+                f" {newest.sizes.rows} were backed up; use another backup",
+                table=self._definition.name,
+            )
+
+    def _rows_reader(self, level: Level) -> RowsReader:
+        return RowsReader(self._files, self._origin.store, level.place.name)
+
+    def _shapes_at(self, version: int) -> tuple[Words, bool]:
+        """Shapes for entries that an older version of the table wrote, and whether they have a var part."""
+        has_var = layout_at(self._definition, version).has_var
+        if has_var == self._format.has_var:
+            return self._shapes, has_var
+        shapes = self._shapes.copy()
+        shapes[self._definition.table_id * SHAPE_WORDS + 1] = int(has_var)
+        return shapes, has_var
+
+    # --- local checkpoints -----------------------------------------------------------------------
+    def of_store(self, part: Part) -> Iterator[pa.RecordBatch]:
+        """The rows of a data file; or, of the copies file, those of the table."""
+        origin, table_id = self._origin, self._definition.table_id
+        is_copies = part.fragment == COPIES
+        place = (COPIES_TABLE, COPIES_FRAGMENT) if is_copies else (table_id, part.fragment)
+        name = copies_name(origin.number) if is_copies else data_name(origin.number, *place)
+        entries = blocks = size_bytes = 0
+        for words, used in read_blocks(self._files, name, origin.store, origin.number, *place):
+            wanted = (part.fragment, 0, 0, 0)
+            found = self._find(
+                words, BLOCK_HEADER_WORDS, BLOCK_HEADER_WORDS + used, self._shapes, wanted, NOTHING, name
+            )
+            entries += int(self._state[B_ENTRIES])
+            blocks += 1
+            size_bytes += words.nbytes
+            yield from self._batch(words, found, self._format.has_var, name)
+        check_counts(name, (entries, blocks, size_bytes), part.sizes)
+
+    # --- rows ------------------------------------------------------------------------------------
+    def _find(
+        self,
+        words: Words,
+        start: int,
+        stop: int,
+        shapes: Words,
+        wanted: tuple[int, int, int, int],
+        live: Words,
+        name: str,
+    ) -> Words:
+        """Where images of chosen rows begin. wanted: fragment, slots of a page, has disk parts, each must be chosen."""
+        most = (stop - start) // (ENTRY_WORDS + self._format.fixed_words) + 1
+        if self._out.size < most:
+            self._out = np.empty(most, dtype=np.int64)
+        state = self._state
+        state[:] = 0
+        asked = np.array((self._definition.table_id, *wanted), dtype=np.int64)
+        status = int(find_entries(words, start, stop, shapes, asked, live, self._out, state))
+        if status != OK:
+            raise self._damaged(name, f"has an impossible row at word {int(state[B_NEXT])} of a block")
+        return self._out[: int(state[B_USED])]
+
+    def _damaged(self, name: str, what: str) -> Damaged:
+        kind = BackupDamaged if self._origin.is_backup else LcpDamaged
+        return kind(f"{name} {what}; use another copy", file=name)
+
+    def _batch(self, words: Words, found: Words, has_var: bool, name: str) -> Iterator[pa.RecordBatch]:
+        if has_var != self._format.has_var:
+            words, found = with_var_parts(words, found, self._format.fixed_words)
+        try:
+            if self._filter is not None:
+                found = self._filter.accepted(words, found)
+            if not found.size:
+                return
+            yield decode_rows(self._format, words, found, found.size, self._task.columns, self._hidden(words, found))
+        except PageDamaged as error:
+            raise self._damaged(name, "has a row whose lengths contradict each other") from error
+
+    def _hidden(self, words: Words, found: Words) -> dict[str, Words]:
+        made: dict[str, Callable[[], Words]] = {
+            ROWID: lambda: words[found - ENTRY_WORDS],
+            EPOCH: lambda: words[found - ENTRY_WORDS + 1],
+            AUTHOR: lambda: words[found - ENTRY_WORDS + 2] & ENTRY_AUTHOR_MASK,
+            FRAGMENT: lambda: (words[found - ENTRY_WORDS + 2] >> ENTRY_FRAGMENT_SHIFT) & ENTRY_FRAGMENT_MASK,
+        }
+        return {name: made[name]() for name in self._task.hidden}
+
+
+def with_var_parts(words: Words, found: Words, fixed: int) -> tuple[Words, Words]:
+    """Entries written before their table had a var part, with an empty one, and where their images begin then."""
+    grown = np.insert(words, found + fixed, var_header(VAR_HEADER_WORDS, 0, 0))
+    return grown, found + np.arange(found.size, dtype=np.int64) * VAR_HEADER_WORDS
+
+
+class _Filter:
+    """A condition on rows, as a program."""
+
+    def __init__(self, row_format: RowFormat, where: Expression) -> None:
+        definition = row_format.definition
+        self.name = definition.name
+        self.format = row_format
+        self._program = compile_filter(definition, where)
+        self._rows = np.zeros(p.ROWS_WORDS, dtype=np.int64)
+        self._work = self._program.new_work()
+
+    def accepted(self, words: Words, found: Words) -> Words:
+        """The images it takes. Raises: ProgramFailed and the like for a row it stumbles on, PageDamaged."""
+        planes: Words = np.empty(2 * found.size, dtype=np.int64)
+        arguments = (words, found, found.size, NOTHING, self._program.words, self._rows, self._work, planes)
+        if int(run_batch(*arguments)) != p.RUN_OK:
+            place = int(np.argmax(planes[: found.size] == p.VERDICT_ERROR))
+            raise failed(self, words[int(found[place]) :], int(planes[found.size + place]))
+        accepted: Words = found[planes[: found.size] == p.VERDICT_OK]
+        return accepted
+
+    @staticmethod
+    def shown_key(key: Any) -> str:
+        """A key for a message."""
+        return shown(key)

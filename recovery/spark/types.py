@@ -1,0 +1,107 @@
+"""Types of columns as Spark has them, both ways (docs/spark.md, section 5).
+
+Spark has no unsigned numbers: each goes to the next wider signed one, UInt64 to decimal(20,0). It compares the first
+batch of a task with the declared schema and believes every later one, so batches are cast to exactly these types; a
+field that is not nullable, a dictionary, a large string or a time in microseconds would be refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from engine.types import Decimal, Enum, Integer
+from engine.types_calendar import Calendar
+from engine.types_text import Binary, LongBinary, LongText, VarBinary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+    from engine.schema import Column
+    from engine.types_base import ColumnType
+
+UINT64_DIGITS = 20
+# What one Arrow array of text or bytes holds with offsets of 32 bits.
+ARRAY_BYTES_MAX = (1 << 31) - 1
+
+
+def arrow_type(kind: ColumnType) -> pa.DataType:
+    """The Arrow type in which Spark takes and gives values of a column."""
+    import pyarrow as pa
+
+    if isinstance(kind, Integer) and not kind.signed:
+        return {8: pa.int16(), 16: pa.int32(), 32: pa.int64()}.get(kind.bits, pa.decimal128(UINT64_DIGITS, 0))
+    if isinstance(kind, (Enum, LongText)):
+        return pa.string()
+    if isinstance(kind, (Binary, VarBinary, LongBinary)):
+        return pa.binary()
+    if isinstance(kind, Calendar) and repr(kind) == "Time":
+        return pa.time64("ns")
+    return kind.arrow_type()
+
+
+def spark_type(kind: ColumnType) -> DataType:
+    """The type of a column in a DataFrame."""
+    import pyarrow as pa
+    from pyspark.sql import types as s
+
+    made = arrow_type(kind)
+    if isinstance(kind, Decimal) or pa.types.is_decimal(made):
+        return s.DecimalType(made.precision, made.scale)
+    if pa.types.is_time64(made):
+        return s.TimeType(6)
+    if pa.types.is_timestamp(made):
+        return s.TimestampNTZType() if made.tz is None else s.TimestampType()
+    plain: list[tuple[Any, DataType]] = [
+        (pa.int8(), s.ByteType()),
+        (pa.int16(), s.ShortType()),
+        (pa.int32(), s.IntegerType()),
+        (pa.int64(), s.LongType()),
+        (pa.float32(), s.FloatType()),
+        (pa.float64(), s.DoubleType()),
+        (pa.bool_(), s.BooleanType()),
+        (pa.string(), s.StringType()),
+        (pa.binary(), s.BinaryType()),
+        (pa.date32(), s.DateType()),
+    ]
+    return next(known for arrow, known in plain if arrow == made)
+
+
+def spark_schema(columns: Sequence[Column], hidden: Sequence[str] = ()) -> StructType:
+    """The schema of a DataFrame with these columns, and hidden ones behind them. All are nullable to Spark."""
+    from pyspark.sql import types as s
+
+    fields = [s.StructField(column.name, spark_type(column.type)) for column in columns]
+    return s.StructType([*fields, *(s.StructField(name, s.LongType()) for name in hidden)])
+
+
+def arrow_schema(columns: Sequence[Column], hidden: Sequence[str] = ()) -> pa.Schema:
+    """The same as Arrow has it."""
+    import pyarrow as pa
+
+    fields = [pa.field(column.name, arrow_type(column.type)) for column in columns]
+    return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in hidden)])
+
+
+def to_spark_batches(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows of the store as Spark takes them: one batch, or more where text or bytes would not fit one array."""
+    import pyarrow as pa
+
+    large = sum(
+        array.nbytes for array in batch.columns if pa.types.is_large_string(array.type) or _is_large_binary(array.type)
+    )
+    if large > ARRAY_BYTES_MAX and batch.num_rows > 1:
+        half = batch.num_rows // 2
+        yield from to_spark_batches(batch.slice(0, half), schema)
+        yield from to_spark_batches(batch.slice(half), schema)
+        return
+    arrays = [array.cast(field.type) for array, field in zip(batch.columns, schema, strict=True)]
+    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _is_large_binary(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_large_binary(kind))

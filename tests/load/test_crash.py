@@ -1,0 +1,204 @@
+"""Crashes and faults of a store that takes loads in, and of tasks that write them."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
+from engine.file_doubles.order import OrderMonitor
+from engine.load_files import FOLDER
+from recovery import load
+from recovery.crash_harness import load_history
+from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
+from recovery.crash_harness.crash_states import crash_states, many_crash_states
+from recovery.crash_harness.program import Ledger, Work, open_simulated, whole_state
+from recovery.load.commit import begin
+from recovery.load.directory import Directory
+from tests.load.support import NAME, batch, by_key, found, new_store, published, rows
+from tests.store.support import open_memory
+
+
+def test_crash_states_of_loads_show_what_was_promised() -> None:
+    report = crash_states(load_history.tiny_work, whole_state, seed=1, per_point=1)
+    assert report.points > 150
+    assert report.second_restarts > 30
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_000)
+def test_crash_states_of_loads_with_disk_columns_show_what_was_promised() -> None:
+    report = crash_states(load_history.tiny_disk_work, whole_state, seed=3, per_point=1)
+    assert report.points > 200
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_000)
+@pytest.mark.parametrize(
+    "work", [load_history.work, load_history.epoch_work, load_history.disk_work], ids=["memory", "epoch", "disk"]
+)
+def test_thousands_of_crash_states_of_loads_show_what_was_promised(work: Work) -> None:
+    assert many_crash_states(work, whole_state, 2_000, 5_000, print).distinct >= 5_000
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_000)
+@pytest.mark.parametrize("work", [load_history.tiny_work, load_history.tiny_disk_work], ids=["memory", "disk"])
+@pytest.mark.parametrize("anomaly", sorted(ANOMALIES))
+def test_anomaly_at_every_call_of_loads_has_a_right_outcome(anomaly: str, work: Work) -> None:
+    assert anomaly_loop(work, whole_state, anomaly, 2, 1).points > 0
+
+
+@pytest.mark.parametrize("history", [load_history.LoadHistory, load_history.DiskLoadHistory])
+def test_program_loads_and_gives_up_and_is_refused(history: type[load_history.LoadHistory]) -> None:
+    """Else the enumeration shows less than it says."""
+    ledger, disk = Ledger(), MemoryFiles()
+    run = history(lambda **options: open_simulated(OrderMonitor(MemoryFiles(disk.disk)), **options), 4, ledger)
+    run.run(80)
+    assert min(run.loads) > 0
+    assert whole_state(open_simulated(disk.kill()), ledger) == []
+
+
+class PowerOff(Exception):
+    """The power goes now."""
+
+
+def off() -> None:
+    raise PowerOff
+
+
+def job_of(db: Any) -> load.LoadJob:
+    """A job whose files go elsewhere."""
+    return load.LoadJob(7 << 40, *db._opened.identity, db[NAME].definition.to_json(), "elsewhere")
+
+
+def steps(files: Any, job: load.LoadJob) -> load.LoadManifest:
+    """A load as it comes about, in a place of its own."""
+    place = Directory(files)
+    begin(job, place)
+    reports = load.write_parts(job, 0, [batch(rows(0, 40))], 0, place)
+    load.write_parts(job, 1, [batch(rows(0, 40))], 0, place)  # another attempt, which nobody names
+    reports += load.write_parts(job, 0, [batch(rows(40, 40))], 1, place)
+    return load.publish(job, reports, place)
+
+
+def test_power_lost_at_any_call_of_tasks_and_publication_leaves_a_load_or_none() -> None:
+    db = new_store()
+    job = job_of(db)
+    plan = FaultFiles(MemoryFiles())
+    steps(plan, job)
+    calls = plan._plan.calls if hasattr(plan, "_plan") else plan.calls
+    outcomes: Counter[bool] = Counter()
+    for call in range(1, calls + 1):
+        inner = MemoryFiles()
+        files = FaultFiles(inner, [Rule("*", nth=call, stall=off)])
+        with pytest.raises(PowerOff):
+            steps(files, job)
+        policy = CRASH_POLICIES[call % len(CRASH_POLICIES)]
+        left = Directory(inner.crash(random.Random(call), policy))
+        published_now = any(leaf.endswith(".published") for leaf in left.leaves(job.name))
+        outcomes[published_now] += 1
+        if published_now:
+            # Whoever comes later finds a manifest, and every file it names whole.
+            manifest = load.publish(job, [], left)
+            assert manifest.rows == 80
+            store = new_store()
+            assert store._opened.identity == db._opened.identity
+            store.plan_load(NAME)
+            assert adopted_from(store, job, left) == by_key(rows(0, 80)), f"call {call}, {policy}"
+            store.close()
+        else:
+            assert load.abort(job, place=left)
+        assert left.leaves(job.name) == [], f"call {call}, {policy}"
+    assert outcomes[True] > 0 and outcomes[False] > 10
+
+
+def adopted_from(db: Any, job: load.LoadJob, place: Directory) -> dict[int, Any]:
+    from recovery.load.adopt import Adopter
+
+    Adopter(db._store, db._files, db._opened.identity).adopt(job, place)
+    return found(db)
+
+
+def test_disk_full_at_any_write_of_an_adoption_from_elsewhere_leaves_nothing_and_can_be_done_again() -> None:
+    call = 0
+    while True:
+        call += 1
+        db = new_store(FaultFiles(MemoryFiles(), [Rule("space", "load*", nth=call, error=errno.ENOSPC)]))
+        elsewhere = MemoryFiles()
+        job = job_of(db)
+        steps(elsewhere, job)
+        try:
+            adopted_from(db, job, Directory(elsewhere))
+            break
+        except tm.StorageFull:
+            assert found(db) == {}
+            assert adopted_from(db, job, Directory(elsewhere)) == by_key(rows(0, 80))
+        db.close()
+    assert call > 3
+
+
+def test_every_damaged_byte_of_a_load_is_found_before_a_row_is_seen() -> None:
+    rng = random.Random(5)
+    print("seed 5")
+    db = new_store()
+    made = rows(0, 300)
+    job = published(db, made, parts=2)
+    names = [name for name in db._files.list(FOLDER) if name.endswith((".load", ".manifest"))]
+    contents = {}
+    for name in names:
+        file = db._files.open(f"{FOLDER}/{name}")
+        contents[name] = db._files.pread(file, 0, db._files.size(file))
+        db._files.close(file)
+    harmed = 0
+    for name, text in contents.items():
+        for at in sorted(rng.sample(range(len(text)), min(len(text), 60))):
+            changed = bytearray(text)
+            changed[at] ^= 1 << rng.randrange(8)
+            for wrong in (bytes(changed), text[: at // 8 * 8]) if at % 7 == 0 else (bytes(changed),):
+                replace(db, name, wrong)
+                with pytest.raises((tm.LoadDamaged, tm.Incompatible)):
+                    db.adopt(job)
+                harmed += 1
+        replace(db, name, text)
+        assert found(db) == {}
+    one, other = [name for name in names if name.endswith(".load")][:2]
+    replace(db, one, contents[other])
+    with pytest.raises(tm.LoadDamaged):
+        db.adopt(job)
+    replace(db, one, contents[one])
+    db._files.rename(f"{FOLDER}/{one}", f"{FOLDER}/gone")
+    with pytest.raises(tm.LoadDamaged):
+        db.adopt(job)
+    db._files.rename(f"{FOLDER}/gone", f"{FOLDER}/{one}")
+    db.adopt(job)
+    assert found(db) == by_key(made) and harmed > 300
+    assert db.check()["problems"] == []
+
+
+def replace(db: Any, name: str, text: bytes) -> None:
+    db._files.unlink(f"{FOLDER}/{name}")
+    file = db._files.create(f"{FOLDER}/{name}")
+    db._files.pwrite(file, 0, text)
+    db._files.fdatasync(file)
+    db._files.close(file)
+
+
+def test_damage_of_an_adopted_file_is_found_by_the_restart_that_needs_it() -> None:
+    db = new_store()
+    db.adopt(published(db, rows(0, 200)))
+    contents = db._files.kill().snapshot()
+    name = next(name for name in contents if name.endswith(".load"))
+    for wrong in (
+        contents[name][:-4_096],
+        bytes([contents[name][900] ^ 4]).join([contents[name][:900], contents[name][901:]]),
+    ):
+        with pytest.raises(tm.SpoolDamaged):
+            open_memory(MemoryFiles.from_snapshot({**contents, name: wrong}), data_memory="32 MiB", redo_log="16 MiB")
+    assert len(found(open_memory(MemoryFiles.from_snapshot(contents), data_memory="32 MiB", redo_log="16 MiB"))) == 200

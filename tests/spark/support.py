@@ -1,0 +1,83 @@
+"""Stores on disk with every type of column, for what Spark reads and writes."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import tidemark as tm
+from recovery.spark.plan import make_plan
+from recovery.spark.rows import read_task
+from recovery.spark.types import arrow_schema, to_spark_batches
+
+SMALL: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "8 MiB", "undo_log": "2 MiB", "background": False}
+
+# Every type, with the smallest and the greatest value Spark and the store both have.
+EVERY: dict[str, tuple[Any, list[Any]]] = {
+    "int8": (tm.Int8, [-128, 127]),
+    "int16": (tm.Int16, [-(2**15), 2**15 - 1]),
+    "int32": (tm.Int32, [-(2**31), 2**31 - 1]),
+    "int64": (tm.Int64, [-(2**63), 2**63 - 1]),
+    "uint8": (tm.UInt8, [0, 255]),
+    "uint16": (tm.UInt16, [0, 2**16 - 1]),
+    "uint32": (tm.UInt32, [0, 2**32 - 1]),
+    "uint64": (tm.UInt64, [0, 2**64 - 1]),
+    "float32": (tm.Float32, [-1.5, 3.0]),
+    "float64": (tm.Float64, [-1e300, 5e-324]),
+    "short_decimal": (tm.Decimal(9, 2), [Decimal("-9999999.99"), Decimal("0.01")]),
+    "long_decimal": (tm.Decimal(38, 10), [Decimal("-" + "9" * 28 + ".1234567891"), Decimal("1.0000000001")]),
+    "bool": (tm.Bool, [False, True]),
+    "char": (tm.Char(4), ["", "äöü€"]),
+    "varchar": (tm.VarChar(20), ["", "zwölf Boxkämpfer 🥊"]),
+    "text": (tm.Text, ["", "long " * 5_000]),
+    "binary": (tm.Binary(3), [b"\x00\x00\x00", b"\xff\x00a"]),
+    "varbinary": (tm.VarBinary(20), [b"", b"\x00\xff"]),
+    "blob": (tm.Blob, [b"", bytes(range(256)) * 40]),
+    "date": (tm.Date, [date(1, 1, 1), date(9999, 12, 31)]),
+    "time": (tm.Time, [time(0), time(23, 59, 59, 999_999)]),
+    "datetime": (tm.DateTime, [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)]),
+    "timestamp": (
+        tm.Timestamp,
+        [datetime(1900, 1, 1, tzinfo=UTC), datetime(2400, 2, 29, 1, 2, 3, 4, tzinfo=UTC)],
+    ),
+    "enum": (tm.Enum("red", "green"), ["red", "green"]),
+}
+
+
+def every_column(storage: str = "memory") -> list[tm.Column]:
+    """A key, and a column of every type."""
+    return [
+        tm.Column("id", tm.Int64),
+        *(tm.Column(name, kind, nullable=True, storage=storage) for name, (kind, _) in EVERY.items()),
+    ]
+
+
+def every_row(count: int) -> list[tuple[Any, ...]]:
+    """Rows with each value, and with NULL everywhere."""
+    rng = random.Random(5)
+    rows = []
+    for key in range(count):
+        if key % 5 == 4:
+            rows.append((key, *[None] * len(EVERY)))
+        else:
+            rows.append((key, *(values[(key + rng.randrange(2)) % 2] for _, values in EVERY.values())))
+    return rows
+
+
+def rows_in(place: Path | str, **options: Any) -> list[tuple[Any, ...]]:
+    """What the tasks of a read give, without Spark, sorted; of exactly the types Spark is told."""
+    plan = make_plan({"path": str(place), **{name: str(value) for name, value in options.items()}})
+    schema = arrow_schema(plan.chosen(), plan.hidden)
+    batches = [made for task in plan.divided() for batch in read_task(task) for made in to_spark_batches(batch, schema)]
+    table = pa.Table.from_batches(batches, schema)
+    return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=lambda row: row[0])
+
+
+def rows_of(db: tm.Database, table: str, columns: Any = None) -> list[tuple[Any, ...]]:
+    """The same of an open store."""
+    return sorted((tuple(row) for row in db[table].scan(columns=columns)), key=lambda row: row[0])

@@ -1,0 +1,273 @@
+"""What needs a running Spark: the data source by its name, types through its Java, tasks that are killed.
+
+All tests that start Spark stand here: files are given to processes, and each process would start a Java of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import tidemark as tm
+import tidemark.spark
+from recovery.load import read_manifest
+from tests.spark.support import EVERY, SMALL, every_column, every_row, rows_of
+
+# pyspark leaves sockets to the garbage collector.
+LEFT = ["ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]
+pytestmark = [pytest.mark.spark, *map(pytest.mark.filterwarnings, LEFT)]
+NUMBERS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20)), tm.Column("k", tm.UInt64, nullable=True)]
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[tm.Database]:
+    with tm.open(tmp_path / "store", **SMALL) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """What a test leaves is collected before the next, which may be of another file."""
+    yield
+    gc.collect()
+
+
+def sorted_rows(frame: Any) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in frame.toArrow().to_pylist()), key=lambda row: row[0])
+
+
+def test_rows_of_every_type_reach_spark_as_they_are(spark: Any, db: tm.Database, tmp_path: Path) -> None:
+    db.create_table("every", every_column(), "id", partition=tm.HashPartition(3))
+    db["every"].insert_many(every_row(100))
+    db.backup(tmp_path / "place")
+    frame = tidemark.spark.read(spark, tmp_path / "place", options={"tasks": 2})
+    assert dict(frame.dtypes)["uint64"] == "decimal(20,0)" and dict(frame.dtypes)["uint32"] == "bigint"
+    assert sorted_rows(frame) == rows_of(db, "every")
+    assert frame.where("uint64 = 18446744073709551615").count() == sum(row[8] == 2**64 - 1 for row in every_row(100))
+    assert frame.selectExpr("sum(int8)", "max(date)", "min(time)").collect()[0][1] == EVERY["date"][1][1]
+
+
+def test_local_checkpoint_is_read_beside_its_owner_and_pinned(spark: Any, db: tm.Database, tmp_path: Path) -> None:
+    db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
+    db["numbers"].insert_many([(key, f"n{key}", key) for key in range(1_000)])
+    db.checkpoint()
+    with tidemark.spark.pinned(tmp_path / "store") as pin:
+        kept = tidemark.spark.read(spark, pin, "numbers")
+        unpinned = tidemark.spark.read(spark, tmp_path / "store", "numbers")
+        assert kept.count() == 1_000
+        for turn in range(3):
+            db["numbers"].delete(turn)
+            db.checkpoint()
+        # A plan is kept for later actions on a DataFrame: the files are those of the first look.
+        assert kept.agg({"k": "sum"}).collect()[0][0] == sum(range(1_000))
+        assert unpinned.count() == 1_000
+    db["numbers"].delete(500)
+    db.checkpoint()
+    with pytest.raises(tm.SnapshotTooOld, match="pinned"), tidemark.spark.typed_errors():
+        kept.count()
+    assert tidemark.spark.read(spark, tmp_path / "store", "numbers").count() == 996
+
+
+def test_condition_of_a_read_goes_with_its_dataframe(spark: Any, db: tm.Database, tmp_path: Path) -> None:
+    """Not through Spark's pushFilters, of which 4.1.4 and 4.3.0 made wrong answers: what was pushed for one query of a
+    DataFrame was in force for the next, and for the other side of a union.
+    """
+    db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
+    db["numbers"].insert_many([(key, f"n{key}", key if key % 3 else None) for key in range(2_000)])
+    db.backup(tmp_path / "place")
+    some = tidemark.spark.read(spark, tmp_path / "place", where=tm.col("n").starts_with("n199"), options={"tasks": 4})
+    one = tidemark.spark.read(spark, tmp_path / "place", where=tm.col("id") == 77)
+    assert one.rdd.getNumPartitions() == 1 and some.rdd.getNumPartitions() == 4
+    assert one.count() == 1 and some.where("id = 1990").count() == 1 and some.count() == 11
+    assert one.union(some.where("k is null")).count() == 1 + sum(key % 3 == 0 for key in [199, *range(1990, 2000)])
+
+
+def test_damage_reaches_the_driver_as_its_own_error(spark: Any, db: tm.Database, tmp_path: Path) -> None:
+    db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(2))
+    db["numbers"].insert_many([(key, "n", None) for key in range(100)])
+    db.backup(tmp_path / "place")
+    frame = tidemark.spark.read(spark, tmp_path / "place")
+    path = sorted((tmp_path / "place" / "1").glob("*.rows"))[0]
+    spoiled = bytearray(path.read_bytes())
+    spoiled[300] ^= 4
+    path.write_bytes(spoiled)
+    with pytest.raises(tm.BackupDamaged, match=r"^1/\S+\.rows fails its checksum at 0; use another copy$"):
+        with tidemark.spark.typed_errors():
+            frame.count()
+    with pytest.raises(tm.NoSuchTable, match="there are main.numbers"):
+        tidemark.spark.read(spark, tmp_path / "place", "nothing")
+
+
+def test_schema_of_a_user_narrows_the_columns_or_is_refused(spark: Any, db: tm.Database, tmp_path: Path) -> None:
+    db.create_table("numbers", NUMBERS, "id")
+    db["numbers"].insert((1, "one", 2**63))
+    db.backup(tmp_path / "place")
+    reader = spark.read.format("tidemark")
+    assert reader.schema("k decimal(20,0), id bigint").load(str(tmp_path / "place")).collect()[0][0] == 2**63
+    with pytest.raises(tm.TypeMismatch, match=r"column k is decimal\(20,0\)"), tidemark.spark.typed_errors():
+        reader.schema("k bigint").load(str(tmp_path / "place")).count()
+
+
+# --- loads ----------------------------------------------------------------------------------------
+def loaded(db: tm.Database, job: Any) -> list[tuple[Any, ...]]:
+    db.adopt(job)
+    return rows_of(db, job.table)
+
+
+@pytest.mark.parametrize("by_fragment", [False, True])
+def test_rows_of_every_type_are_loaded_as_they_are(
+    spark: Any, db: tm.Database, tmp_path: Path, by_fragment: bool
+) -> None:
+    """Out of one store through Spark into another: equal in the end."""
+    db.create_table("every", every_column(), "id", partition=tm.HashPartition(3))
+    db["every"].insert_many(every_row(100))
+    db.backup(tmp_path / "place")
+    frame = tidemark.spark.read(spark, tmp_path / "place", options={"tasks": 2})
+    with tm.open(tmp_path / "other", **SMALL) as other:
+        other.create_tablespace("main", size="1 MiB", page_size="32 KiB")
+        columns = every_column("disk" if by_fragment else "memory")
+        other.create_table("copy", columns, "id", partition=tm.HashPartition(5))
+        report = tidemark.spark.load(other, frame, "copy", by_fragment=by_fragment)
+        assert report.rows == 100
+        assert rows_of(other, "copy") == rows_of(db, "every")
+        assert other.check()["problems"] == []
+
+
+def test_bad_values_of_a_load_are_told_and_nothing_stays(spark: Any, db: tm.Database, tmp_path: Path) -> None:
+    db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(3))
+    frame = spark.range(1_000).selectExpr("id", "if(id = 77, null, 'n') n", "cast(id - 1 as decimal(20,0)) k")
+    with pytest.raises(tm.LoadRefused) as caught:
+        tidemark.spark.load(db, frame, "numbers", directory=tmp_path / "load")
+    assert caught.value.evidence["refused"] == 2 and caught.value.evidence["duplicates"] == 0
+    assert {(each["column"], each["values"]["id"]) for each in caught.value.evidence["examples"]} == {
+        ("n", "77"),
+        ("k", "0"),
+    }
+    assert list((tmp_path / "load").iterdir()) == [] and len(db["numbers"]) == 0
+
+
+def test_load_that_cannot_be_is_refused_before_any_task(spark: Any, db: tm.Database, tmp_path: Path) -> None:
+    db.create_table("numbers", NUMBERS, "id")
+    job = db.plan_load("numbers", tmp_path / "load")
+    writer = spark.range(3).withColumnRenamed("id", "m").write.format("tidemark").option("job", job.to_json())
+    with pytest.raises(tm.NoSuchColumn, match="it has id, k, n"), tidemark.spark.typed_errors():
+        writer.mode("append").save()
+    with pytest.raises(tm.Unsupported, match="adds rows"), tidemark.spark.typed_errors():
+        writer.mode("overwrite").save()
+    with pytest.raises(tm.SchemaInvalid, match="plan_load"), tidemark.spark.typed_errors():
+        spark.range(3).write.format("tidemark").mode("append").save()
+
+
+class Killer:
+    """Kills the Python processes of Spark's tasks, one after the other, while a block runs."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.killed = 0
+
+    def _run(self) -> None:
+        while self.killed < self._most and not self._over.wait(0.05):
+            for process in psutil.Process().children(recursive=True):
+                try:
+                    # Forked from the daemon of tasks; planners have daemons of their own, and nobody starts them again.
+                    command = process.cmdline()
+                    is_task = command[-1:] == ["pyspark.worker"] and process.parent().cmdline() == command
+                    # One that works: it has used some time of its own since it was forked.
+                    if is_task and process.cpu_times().user > 0.2:
+                        process.kill()
+                        self.killed += 1
+                        break
+                except psutil.Error:
+                    continue
+
+    def __enter__(self) -> Killer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def test_tasks_killed_in_the_middle_of_a_load_leave_no_row_twice_and_no_file(
+    spark: Any, db: tm.Database, tmp_path: Path
+) -> None:
+    db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
+    job = db.plan_load("numbers", tmp_path / "load")
+    frame = spark.range(0, 400_000, 1, 6).selectExpr("id", "concat('n', id) n", "cast(id as decimal(20,0)) k")
+    with Killer(3) as killer:
+        frame.write.format("tidemark").mode("append").option("job", job.to_json()).save()
+    assert killer.killed
+    manifest = read_manifest(job)
+    assert manifest.rows == 400_000
+    db.adopt(job)
+    assert len(db["numbers"]) == 400_000 and db["numbers"].scan().sum("k") == sum(range(400_000))
+    assert list((tmp_path / "load").iterdir()) == []
+
+
+def test_tasks_killed_in_the_middle_of_a_read_are_done_again(spark: Any, db: tm.Database, tmp_path: Path) -> None:
+    db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(8))
+    db["numbers"].insert_many([(key, f"n{key}", key) for key in range(100_000)])
+    db.backup(tmp_path / "place")
+    with Killer(2):
+        frame = tidemark.spark.read(spark, tmp_path / "place", options={"tasks": 8})
+        assert frame.agg({"id": "sum"}).collect()[0][0] == sum(range(100_000))
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+def test_backup_is_verified_on_executors_as_natively(spark: Any, db: tm.Database, tmp_path: Path) -> None:
+    db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
+    db.archive(tmp_path / "place")
+    db["numbers"].insert_many([(key, f"n{key}", key) for key in range(2_000)])
+    db.backup(tmp_path / "place")
+    db["numbers"].delete_many(range(100))
+    db.backup(tmp_path / "place", incremental=True)
+    db.sync()
+    db.archive()
+    found = tidemark.spark.verify(spark, tmp_path / "place")
+    assert found == tm.backup.verify(tmp_path / "place") and found["is_sound"] and found["segments"]
+    for path in [*sorted((tmp_path / "place" / "2").glob("*.rows"))[:1], *(tmp_path / "place" / "archive").iterdir()]:
+        spoiled = bytearray(path.read_bytes())
+        spoiled[len(spoiled) // 2] ^= 1
+        path.write_bytes(spoiled)
+    found = tidemark.spark.verify(spark, tmp_path / "place")
+    assert found == tm.backup.verify(tmp_path / "place") and len(found["problems"]) >= 2
+
+
+def test_backup_is_restored_on_executors_that_are_killed_and_equal_to_its_source(
+    spark: Any, db: tm.Database, tmp_path: Path
+) -> None:
+    db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
+    db.create_index("numbers", "by_n", ["n"])
+    db.archive(tmp_path / "place")
+    db["numbers"].insert_many([(key, f"n{key}", key) for key in range(50_000)])
+    db.backup(tmp_path / "place")
+    db["numbers"].delete_many(range(100))
+    db["numbers"].write_many([(key, "late", None) for key in range(1_000, 2_000)])
+    epoch = db.sync()
+    db["numbers"].delete_many(range(5_000, 6_000))
+    db.sync()
+    db.archive()
+    with Killer(2):
+        report = tidemark.spark.restore(spark, tmp_path / "place", tmp_path / "copy", until=epoch, **SMALL)
+    assert report["epoch"] == epoch and report["rows"] == 49_900
+    with tm.open(tmp_path / "copy", **SMALL) as copy:
+        assert copy.check()["problems"] == []
+        assert len(copy["numbers"]) == 49_900 and len(list(copy["numbers"].scan(where=tm.col("n") == "late"))) == 1_000
+        copy["numbers"].delete_many(range(5_000, 6_000))
+        copy.checkpoint()
+    db.checkpoint()
+    assert tidemark.spark.diff(spark, tmp_path / "store", tmp_path / "copy")["is_equal"]
+    with tm.open(tmp_path / "copy", **SMALL) as copy:
+        copy["numbers"].update(7_777, {"k": 1})
+        copy.checkpoint()
+    found = tidemark.spark.diff(spark, tmp_path / "store", tmp_path / "copy")
+    assert not found["is_equal"] and "7777" in str(found)

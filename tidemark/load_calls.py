@@ -1,0 +1,154 @@
+"""`db.plan_load`, `db.adopt` and `db.load`: rows by the million into an open store (docs/load.md)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.column_input import BATCH_ROWS, Batch, to_columns
+from engine.errors import FileMissing, Rejected
+from recovery.load.adopt import Adopter
+from recovery.load.commit import abort, publish
+from recovery.load.directory import own_directory
+from recovery.load.native import write_natively
+from recovery.load.plan import plan_load
+from tidemark.sources import open_source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.file_protocol import Files
+    from engine.schema import TableDefinition
+    from engine.store import Store
+    from engine.table import Table
+    from recovery.load.adopt import AdoptReport
+    from recovery.load.job import LoadJob
+    from recovery.system_restart.restart import Opened
+    from tidemark.session import Transaction
+
+Progress = Callable[[int, int, str], None]
+LOAD_ROWS_MIN = 50_000  # fewer are inserted at least as quickly
+WORKERS_MAX = 64
+WRITTEN = "rows written"  # what progress says before rows are taken in
+
+
+class LoadCalls:
+    """Part of a `Database`: bulk load."""
+
+    _store: Store
+    _files: Files
+    _directory: str | None
+    _opened: Opened
+
+    check_usable: Callable[[], None]
+    transaction: Callable[[], Transaction]
+
+    def plan_load(self, table: str, directory: str | os.PathLike[str] | None = None) -> LoadJob:
+        """A job to load rows into a table from many processes, which need the job and nothing else (`recovery.load`).
+
+        directory: a path or URI that all of them see, made if it is missing; None: in the store's own directory, and
+        the job ends when the store is closed. The store does not change. Raises: NoSuchTable, Rejected, StorageFull,
+        StoreFailed.
+        """
+        self.check_usable()
+        place = None if directory is None else str(directory)
+        return plan_load(self._store.table(table), self._opened.identity, self._files, self._directory, place)
+
+    def adopt(self, job: LoadJob | str, progress: Progress | None = None) -> AdoptReport:
+        """Take a published load in, all of it or nothing, in one transaction; others go on meanwhile.
+
+        job: the job, or the name of one in the store's own directory. Called again it tells what the first call did.
+        Durable on return: the rows. Raises: FileMissing if the load is not published, LoadRefused (`duplicates`,
+        `examples`) if keys exist or the table was changed, LoadDamaged, ForeignFile, LockTimeout, MemoryExhausted,
+        StorageFull, RedoOverloaded; and nothing happened. CommitInterrupted, CommitOnFailedStore: call it again.
+        """
+        self.check_usable()
+        return Adopter(self._store, self._files, self._opened.identity).adopt(job, progress=progress)
+
+    def load(self, table: str, source: Any, *, workers: int | None = None, progress: Progress | None = None) -> int:
+        """Insert many rows in one transaction, all or none, written into load files by threads first; how many.
+
+        source: whatever `insert_many` takes, or the path of a CSV, Parquet or Arrow file, or a list of paths. workers:
+        threads, as many as there are cores if None. An input of few rows is inserted as `insert_many` does. Durable on
+        return: the rows. Raises: LoadRefused (`refused`, `duplicates`, `examples`) for many rows, for few what
+        `insert_many` raises; NoSuchTable, NoSuchColumn, TypeMismatch, Rejected, and what `adopt` raises.
+        """
+        self.check_usable()
+        target = self._store.table(table)
+        batches = batches_of(source, target.newest.definition)
+        count = len(os.sched_getaffinity(0)) if workers is None else workers
+        if count < 1:
+            raise Rejected(f"workers is {workers}; give 1 or more", workers=workers)
+        return self.load_batches(target, batches, min(count, WORKERS_MAX), progress)
+
+    def load_batches(self, table: Table, batches: Iterator[Batch], workers: int, progress: Progress | None) -> int:
+        """`load` of record batches in order, each with the number of its first row."""
+        few, is_all = _first_rows(batches)
+        if is_all:
+            return self._insert(table, few)
+        job = plan_load(table, self._opened.identity, self._files, self._directory)
+        place = None if self._directory is not None else own_directory(self._files)
+
+        def numbered() -> Iterator[tuple[int, pa.RecordBatch]]:
+            for batch in itertools.chain(few, batches):
+                self.check_usable()
+                yield batch.first_row, batch.columns
+                if progress is not None:
+                    progress(batch.first_row + batch.columns.num_rows, -1, WRITTEN)
+
+        try:
+            reports = write_natively(job, numbered(), workers, place)
+            publish(job, reports, own_directory(self._files))
+            return self.adopt(job, progress).rows
+        except BaseException:
+            if self._store.failure.first is None:
+                abort(job, True, own_directory(self._files))
+            raise
+
+    def _insert(self, table: Table, few: list[Batch]) -> int:
+        if not few:
+            return 0
+        import pyarrow as pa
+
+        reader = pa.RecordBatchReader.from_batches(few[0].columns.schema, [batch.columns for batch in few])
+        with self.transaction() as txn:
+            return txn.insert_many(table.newest.name, reader)
+
+
+def _first_rows(batches: Iterator[Batch]) -> tuple[list[Batch], bool]:
+    """Batches of the first rows, until they are many; and whether these are all."""
+    few: list[Batch] = []
+    rows = 0
+    for batch in batches:
+        few.append(batch)
+        rows += batch.columns.num_rows
+        if rows >= LOAD_ROWS_MIN:
+            return few, False
+    return few, True
+
+
+def batches_of(source: Any, definition: TableDefinition) -> Iterator[Batch]:
+    """Rows of what `load` takes. Raises: Rejected, TypeMismatch; FileMissing and Rejected for files."""
+    paths = [source] if isinstance(source, (str, os.PathLike)) else source
+    is_files = (
+        isinstance(paths, (list, tuple)) and paths and all(isinstance(each, (str, os.PathLike)) for each in paths)
+    )
+    if not is_files:
+        yield from to_columns(source, definition)
+        return
+    from pyarrow import ArrowException
+
+    row = 0
+    for path in map(Path, paths):
+        try:
+            for batch in open_source(path, definition).batches:
+                for begin in range(0, batch.num_rows, BATCH_ROWS):
+                    yield Batch(batch.slice(begin, BATCH_ROWS), row + begin)
+                row += batch.num_rows
+        except FileNotFoundError as error:
+            raise FileMissing(f"{path} does not exist; nothing was loaded", file=str(path)) from error
+        except (ArrowException, OSError) as error:
+            raise Rejected(f"{path} cannot be read: {error}; nothing was loaded", file=str(path)) from error
