@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.column_input import BATCH_ROWS, Batch, to_columns
@@ -142,11 +141,13 @@ def batches_of(source: Any, definition: TableDefinition) -> Iterator[Batch]:
     from pyarrow import ArrowException
 
     row = 0
-    for path in map(Path, paths):
+    for path in paths:
         try:
             for batch in open_source(path, definition).batches:
                 for begin in range(0, batch.num_rows, BATCH_ROWS):
                     yield Batch(batch.slice(begin, BATCH_ROWS), row + begin)
                 row += batch.num_rows
         except (ArrowException, OSError) as error:
-            raise Rejected(f"{path} cannot be read: {error}; nothing was loaded", file=str(path)) from error
+            raise Rejected(
+                f"{os.fspath(path)} cannot be read: {error}; nothing was loaded", file=os.fspath(path)
+            ) from error
