@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.column_input import BATCH_ROWS, Batch, to_columns
-from engine.errors import FileMissing, Rejected
+from engine.errors import Rejected
 from recovery.load.adopt import Adopter
 from recovery.load.commit import abort, publish
 from recovery.load.directory import own_directory
@@ -131,7 +130,7 @@ def _first_rows(batches: Iterator[Batch]) -> tuple[list[Batch], bool]:
 
 
 def batches_of(source: Any, definition: TableDefinition) -> Iterator[Batch]:
-    """Rows of what `load` takes. Raises: Rejected, TypeMismatch; FileMissing and Rejected for files."""
+    """Rows of what `load` takes. Raises: Rejected, TypeMismatch."""
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
     is_files = (
         isinstance(paths, (list, tuple)) and paths and all(isinstance(each, (str, os.PathLike)) for each in paths)
@@ -142,13 +141,13 @@ def batches_of(source: Any, definition: TableDefinition) -> Iterator[Batch]:
     from pyarrow import ArrowException
 
     row = 0
-    for path in map(Path, paths):
+    for path in paths:
         try:
             for batch in open_source(path, definition).batches:
                 for begin in range(0, batch.num_rows, BATCH_ROWS):
                     yield Batch(batch.slice(begin, BATCH_ROWS), row + begin)
                 row += batch.num_rows
-        except FileNotFoundError as error:
-            raise FileMissing(f"{path} does not exist; nothing was loaded", file=str(path)) from error
         except (ArrowException, OSError) as error:
-            raise Rejected(f"{path} cannot be read: {error}; nothing was loaded", file=str(path)) from error
+            raise Rejected(
+                f"{os.fspath(path)} cannot be read: {error}; nothing was loaded", file=os.fspath(path)
+            ) from error

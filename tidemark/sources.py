@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import Rejected
@@ -15,6 +15,7 @@ from engine.types_text import Char, LongText, VarChar
 if TYPE_CHECKING:
     import pyarrow as pa
 
+UserPath = str | os.PathLike[str]
 CSV = ".csv"
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather")
@@ -32,19 +33,19 @@ class Source:
     batches: Iterable[pa.RecordBatch]
 
 
-def suffix_of(path: Path) -> str:
+def suffix_of(path: UserPath) -> str:
     """The suffix that tells the format; of `x.csv.gz` it is `.csv`. Raises: Rejected for an unknown one."""
-    suffix = path.suffix.lower()
+    stem, suffix = os.path.splitext(os.fspath(path).lower())
     if suffix in (".gz", ".bz2", ".zst"):
-        suffix = Path(path.stem).suffix.lower()
+        suffix = os.path.splitext(stem)[1]
         if suffix == CSV:
             return suffix
     if suffix != CSV and suffix not in PARQUET + ARROW:
-        raise Rejected(f"{path}: the suffix tells the format; use .csv, .parquet or .arrow")
+        raise Rejected(f"{os.fspath(path)}: the suffix tells the format; use .csv, .parquet or .arrow")
     return suffix
 
 
-def open_source(path: Path, definition: TableDefinition | None) -> Source:
+def open_source(path: UserPath, definition: TableDefinition | None) -> Source:
     """Open a file for reading; CSV values are read as the types of the table's columns, if there is a table.
 
     Raises: ArrowException, OSError.
@@ -64,7 +65,7 @@ def open_source(path: Path, definition: TableDefinition | None) -> Source:
     return _open_csv(path, definition)
 
 
-def _open_csv(path: Path, definition: TableDefinition | None) -> Source:
+def _open_csv(path: UserPath, definition: TableDefinition | None) -> Source:
     from pyarrow import csv
 
     columns = () if definition is None else definition.columns

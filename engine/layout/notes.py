@@ -278,6 +278,29 @@ def _disk_bit_fields() -> dict[str, list[tuple[int, str, str]]]:
     }
 
 
+def _load_record() -> list[tuple[int, str, str]]:
+    return [
+        (0, _bits(redo.KIND_MASK), "kind: FILES"),
+        (0, f"{redo.WORDS_SHIFT}–62", "words of the record"),
+        (1, "0–62", f"what the files are: {redo.FILES_LOAD} load files of one job"),
+        (2, "0–62", "transaction id"),
+        (3, "0–62", "number of the job"),
+        (4, "0–62", "table"),
+        (5, "0–62", "files; of each follow these words"),
+        (6, "0–62", "fragment"),
+        (7, "0–62", "part"),
+        (8, "0–62", "attempt"),
+        (9, "0–62", "random tag of its name"),
+        (10, "0–62", "rows"),
+        (11, "0–62", "pages the rows lie on"),
+        (12, "0–62", "blocks in the file"),
+        (13, "0–62", "words of records in them"),
+        (14, "0–62", "bytes of the file"),
+        (15, "0–63", f"XXH3-64 over {spool.DIGEST_PAD_WORDS - 1} zero words and the checksums of all blocks"),
+        (16, "0–62", "logical page of the fragment that the file's page 0 becomes"),
+    ]
+
+
 def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
     """(word, bits, meaning) of every field that is part of a word, from the constants the code uses."""
     rowid = f"logical page << {ids.SLOT_BITS} | slot"
@@ -318,26 +341,7 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
             (6, "0–63", f"XXH3-64 over {spool.DIGEST_PAD_WORDS - 1} zero words and the checksums of all blocks"),
             (7, "0–63", "0"),
         ],
-        "load record": [
-            (0, _bits(redo.KIND_MASK), "kind: FILES"),
-            (0, f"{redo.WORDS_SHIFT}–62", "words of the record"),
-            (1, "0–62", f"what the files are: {redo.FILES_LOAD} load files of one job"),
-            (2, "0–62", "transaction id"),
-            (3, "0–62", "number of the job"),
-            (4, "0–62", "table"),
-            (5, "0–62", "files; of each follow these words"),
-            (6, "0–62", "fragment"),
-            (7, "0–62", "part"),
-            (8, "0–62", "attempt"),
-            (9, "0–62", "random tag of its name"),
-            (10, "0–62", "rows"),
-            (11, "0–62", "pages the rows lie on"),
-            (12, "0–62", "blocks in the file"),
-            (13, "0–62", "words of records in them"),
-            (14, "0–62", "bytes of the file"),
-            (15, "0–63", f"XXH3-64 over {spool.DIGEST_PAD_WORDS - 1} zero words and the checksums of all blocks"),
-            (16, "0–62", "logical page of the fragment that the file's page 0 becomes"),
-        ],
+        "load record": _load_record(),
         "row entry": [
             (0, _bits(redo.ROWID_MASK), "ROWID"),
             (1, "0–62", "epoch of the last change"),

@@ -143,6 +143,7 @@ class Adopter:
         except BaseException:
             txn.rollback()  # of one that was handed to the log: to its end
             if store.failure.first is None and (txn.group is None or not txn.group.sequence):
+                place.sync()  # Ctrl-C may have fallen between the mark's name and the sync of it
                 place.remove(manifest.job.name + ADOPTING)
             raise
         sweep(manifest.job.name, place, self._store.spools.names_of(txn.txid) if is_own else frozenset())

@@ -161,6 +161,8 @@ def sweep(name: str, place: Directory, keep: frozenset[str] = frozenset()) -> in
     """
     ends = (PUBLISHED, ABORTED)
     leaves = [leaf for leaf in place.leaves(name) if place.name(leaf) not in keep]
+    if leaves:
+        place.sync()  # of names given by whoever was interrupted: what goes must not come back without what stays
     for leaf in sorted(leaves, key=lambda each: (each.endswith(ends), not each.endswith(MANIFEST), each)):
         place.remove(leaf)
     if leaves:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from recovery.load.directory import Directory, directory_of
@@ -30,34 +31,27 @@ class _Workers:
     def __init__(self, job: LoadJob, count: int, place: Directory | None) -> None:
         self._job = job
         self._place = place
+        self._count = count
         self._batches: queue.Queue[tuple[int, pa.RecordBatch] | None] = queue.Queue(WAITING_BATCHES)
-        self._reports: list[list[FragmentReport]] = [[] for _ in range(count)]
-        self._failure: BaseException | None = None
         self._is_stopped = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._work, args=(part,), name=f"tidemark-load-{part}", daemon=True)
-            for part in range(count)
-        ]
 
     def run(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> list[FragmentReport]:
         """Write all batches; raises what a thread met. No thread is left behind."""
-        for thread in self._threads:
-            thread.start()
-        try:
-            for numbered in batches:
-                if not self._hand_over(numbered):
-                    break
-            for _ in self._threads:
-                self._hand_over(None)
-        except BaseException:
-            self._is_stopped.set()
-            raise
-        finally:
-            for thread in self._threads:
-                thread.join()
-        if self._failure is not None:
-            raise self._failure
-        return [report for reports in self._reports for report in reports]
+        with ThreadPoolExecutor(self._count, "tidemark-load") as pool:
+            futures = [pool.submit(self._work, part) for part in range(self._count)]
+            is_done = False
+            try:
+                for numbered in batches:
+                    if not self._hand_over(numbered):
+                        break
+                for _ in futures:
+                    self._hand_over(None)
+                is_done = True
+            finally:
+                if not is_done:
+                    self._is_stopped.set()
+            reports = [future.result() for future in futures]
+        return [report for part in reports for report in part]
 
     def _hand_over(self, numbered: tuple[int, pa.RecordBatch] | None) -> bool:
         while not self._is_stopped.is_set():
@@ -80,16 +74,18 @@ class _Workers:
                 return
             yield numbered
 
-    def _work(self, part: int) -> None:
+    def _work(self, part: int) -> list[FragmentReport]:
+        is_done = False
         try:
             with directory_of(self._job, self._place) as place:
-                self._reports[part] = write_numbered(self._job, 0, self._taken(), part, place)
-        except BaseException as error:
-            if not isinstance(error, _Stopped):
-                self._failure = self._failure or error
-            self._is_stopped.set()
-            if not isinstance(error, Exception):
-                raise
+                reports = write_numbered(self._job, 0, self._taken(), part, place)
+            is_done = True
+            return reports
+        except _Stopped:
+            return []  # whoever stopped it tells why
+        finally:
+            if not is_done:
+                self._is_stopped.set()
 
 
 class _Stopped(Exception):

@@ -25,6 +25,7 @@ from engine.column_inference import columns_from_arrow
 from engine.column_output import arrow_schema
 from engine.schema import TableDefinition
 from tests.cli.support import ROOT, SMALL, document, json_lines, refused, run
+from tidemark import sources
 from tidemark.cli import user_files
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -163,7 +164,7 @@ def test_csv_with_some_columns_takes_defaults_for_the_rest(store: Path, tmp_path
 def test_csv_of_many_blocks_keeps_rows_of_many_lines_whole(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(user_files, "CSV_BLOCK_BYTES", 4_096)
+    monkeypatch.setattr(sources, "CSV_BLOCK_BYTES", 4_096)
     lines = [f'{key},x,1,"{chr(10) * (key % 97)}"' for key in range(1_000, 2_000)]
     assert document("load", store, "test.account", write_csv(tmp_path / "many.csv", *lines))["rows"] == 1_000
     rows = rows_of(store, "test.account")
@@ -174,6 +175,31 @@ def test_csv_of_many_blocks_keeps_rows_of_many_lines_whole(
     assert "row 901: " in text and "'much'" in text
     told = int(text.split("; ")[-1].split(" rows are in")[0])
     assert told % 100 == 0 and len(rows_of(store, "test.account")) == 1_009 + told
+
+
+def test_bulk_load_has_all_rows_of_all_files_or_none(store: Path, tmp_path: Path) -> None:
+    before = rows_of(store, "test.account")
+    many = write_csv(tmp_path / "many.csv", *[f"{key},x,1,note" for key in range(1_000, 56_000)])
+    few = write_csv(tmp_path / "few.csv", "60000,x,1,")
+    report = document("load", store, "test.account", many, few, "--bulk")
+    assert report == {"table": "test.account", "files": 2, "rows": 55_001, "transactions": 1}
+    after = rows_of(store, "test.account")
+    assert len(after) == len(before) + 55_001 and after[60_000][1] == "x"
+    again = write_csv(tmp_path / "again.csv", *[f"{key},x,1,note" for key in range(99_000, 154_000)], "1001,y,1,")
+    text = refused("load", store, "test.account", again, "--bulk")
+    assert "LoadRefused" in text and "1 rows have a key that exists" in text and "id=1001" in text
+    bad = write_csv(tmp_path / "bad.csv", *[f"{key},{'x' * 41},1," for key in range(200_000, 251_000)])
+    text = refused("load", store, "test.account", bad, "--bulk")
+    assert "rows cannot be in the table" in text and "holds 40 characters" in text
+    assert rows_of(store, "test.account") == after
+    assert run("load", store, "test.account", few, "--bulk", "--mode", "write").exit_code == 2
+    assert run("load", store, "test.account", few, "--bulk", "--batch-rows", 3).exit_code == 2
+    assert "no column 'nope'" in refused("load", store, "test.account", write_nope(tmp_path), "--bulk")
+
+
+def write_nope(folder: Path) -> Path:
+    (folder / "nope.csv").write_text("id,nope\n1,2\n")
+    return folder / "nope.csv"
 
 
 def test_mode_write_replaces_rows(store: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.backup.support import Tables, archived, content, content_of, restored
 from tests.load.support import NAME, ROOM, columns, found, leaves, new_store, published, rows
 from tests.replication.site import epochs_in, open_site, replayed
 from tests.store.support import open_memory
+from tidemark.database import check_store
 
 
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
@@ -70,13 +71,13 @@ def test_log_lists_the_rows_and_a_closed_store_is_checked_with_its_load_files(tm
     assert len(named) == 1 and named[0]["files"] >= 2 and named[0]["file"].endswith(".load")
     listed = [entry for entry in entries if entry["kind"] == "insert"]
     assert sum(entry.get("rows", 1) for entry in listed) >= 60_000
-    report = tm.check(tmp_path, data_memory="32 MiB")
+    report = check_store(tmp_path, data_memory="32 MiB")
     assert report["problems"] == [] and report["notes"] == []
     name = next(path for path in (tmp_path / "load").iterdir() if path.suffix == ".load")
     data = bytearray(name.read_bytes())
     data[5_000] ^= 8
     name.write_bytes(bytes(data))
-    assert tm.check(tmp_path, data_memory="32 MiB")["problems"]
+    assert check_store(tmp_path, data_memory="32 MiB")["problems"]
 
 
 def test_binlog_of_a_load_brings_its_rows_to_a_replica() -> None:

@@ -187,10 +187,6 @@ TWINS = {
     **dict.fromkeys([f"backup.{name}_entries" for name in ("append", "check")], BACKED_UP),
     "backup.records_of_entries": BACKED_UP,
     "backup.find_entries": "tests.backup.test_kernels:test_entries_found_equal_twin",
-    **dict.fromkeys([f"restore.{name}_changes" for name in ("list", "fold")], MERGED),
-    **dict.fromkeys(["restore.merge_level", "restore.put_new_rows"], MERGED),
-    **dict.fromkeys([f"restore.{name}_changes" for name in ("collect", "gather")], COLLECTED),
-    "restore.take_epoch": EPOCHS_TAKEN,
     **dict.fromkeys(
         [f"digests.{name}" for name in "begin_digests fold_words fold_bytes finish_digests".split()], DIGESTS
     ),

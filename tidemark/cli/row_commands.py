@@ -29,6 +29,7 @@ from tidemark.sources import Source, open_source
 
 RETRIES = 5
 BATCH_ROWS = 20_000
+SHOWN_ROWS = 3
 STANDARD_OUTPUT = Path("-")
 
 
@@ -200,13 +201,14 @@ def _reason(path: Path, error: Exception, done: int) -> str:
 
 
 def _refusal(error: tm.LoadRefused) -> str:
-    """What is wrong with the rows of a load, some of them shown."""
-    lines = [f"{type(error).__name__}: {error.message}"]
-    for each in error.evidence.get("examples", ()):  # type: ignore[attr-defined]
+    """What is wrong with the rows of a load, some of them shown, on one line."""
+    shown = []
+    examples: Any = error.evidence.get("examples", ())
+    for each in examples[:SHOWN_ROWS]:
         values = ", ".join(f"{name}={value}" for name, value in each["values"].items())
-        what = each["text"] if "text" in each else f"key {each['key']!r}"
-        lines.append(f"  {what}: {values}")
-    return "\n".join(lines)
+        shown.append(f"({values})")
+    text = " ".join(f"{error.message}; rows: {' '.join(shown)}".split())
+    return f"{type(error).__name__}: {text}"
 
 
 class _Loading:
