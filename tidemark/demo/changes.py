@@ -1,8 +1,9 @@
-"""The process that changes what was loaded in bulk, and gets killed: `python -m tidemark.demo.changes STORE PLACE SEED`.
+"""The process that changes what was loaded in bulk, and gets killed.
 
-Each batch is one transaction: quantities of lines change, lines go, lines come, and a row of `bulk.batches` says so.
-After BATCHES_BEFORE of them it makes a backup, which is what a restore to that moment must give; then it goes on. A line
-of JSON on standard output for each commit and for the backup, never before it is durable.
+`python -m tidemark.demo.changes STORE PLACE SEED`. Each batch is one transaction: quantities of lines change, lines go,
+lines come, and a row of `bulk.batches` says so. After BATCHES_BEFORE of them it makes a backup, which is what a restore
+to that moment must give; then it goes on. A line of JSON on standard output for each commit and for the backup, never
+before it is durable.
 """
 
 from __future__ import annotations
@@ -46,6 +47,12 @@ def batch(db: tm.Database, number: int, keys: list[int], rng: np.random.Generato
         txn.insert("bulk.batches", {"number": number, "lines": len(found) + 2 * len(new)})
 
 
+def tell(**what: int) -> None:
+    """One line, at once."""
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
 def main(store: str, place: str, seed: int) -> None:
     """Work until killed."""
     rng = np.random.default_rng(seed)
@@ -55,9 +62,9 @@ def main(store: str, place: str, seed: int) -> None:
         while True:
             number += 1
             batch(db, number, keys, rng)
-            print(json.dumps({"batch": number}), flush=True)
+            tell(batch=number)
             if number == BATCHES_BEFORE:
-                print(json.dumps({"expected": db.backup(place)["epoch"]}), flush=True)
+                tell(expected=db.backup(place)["epoch"])
 
 
 if __name__ == "__main__":
