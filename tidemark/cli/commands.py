@@ -26,14 +26,24 @@ def commands() -> None:
 @click.option("--scale", default=0.1, show_default=True, help="TPC-H scale factor.")
 @click.option("--rounds", default=3, show_default=True, help="How often the process is killed.")
 @click.option("--seconds", default=12.0, show_default=True, help="Refresh work per round.")
+@click.option("--bulk-scale", default=1.0, show_default=True, help="TPC-H scale factor in bulk; 0 leaves it out.")
 @click.option("--seed", default=20_261_121, show_default=True)
 @json_option
 @one_line
-def demo(folder: Path, scale: float, rounds: int, seconds: float, seed: int, as_json: bool) -> None:
-    """TPC-H refresh work from four threads, killed in the middle, restarted and checked."""
+def demo(folder: Path, scale: float, rounds: int, seconds: float, bulk_scale: float, seed: int, as_json: bool) -> None:
+    """TPC-H refresh work from four threads, killed in the middle, restarted and checked; then the same tables in bulk:
+    loaded by Spark, backed up, changed, killed, restored to a point in time, and compared with what it must be.
+    """
+    from tidemark.demo.bulk import Bulk
     from tidemark.demo.run import Demo
 
-    result = Demo(folder, scale, rounds, seconds, seed, lambda line: None if as_json else click.echo(line)).run()
+    def tell(line: str) -> None:
+        if not as_json:
+            click.echo(line)
+
+    result = Demo(folder, scale, rounds, seconds, seed, tell).run()
+    if bulk_scale > 0:
+        result["bulk"] = Bulk(folder / "bulk", bulk_scale, seed, tell).run()
     say(result, as_json, lambda: ["every acknowledged transaction survived every kill"])
 
 

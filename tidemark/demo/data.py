@@ -62,7 +62,9 @@ REFRESH_LOG = [
     Column("lines", Int32),
     Column("total_cents", Int64),
 ]
+LINE_KEY = ("l_orderkey", "l_linenumber")
 GENERATOR = "tpchgen-cli"
+DATA_MEMORY = "6 GiB"  # of rows in bulk: scale 1 takes a fifth of it
 CHANGED = "refresh: now "
 AMOUNT_DIGITS = 14
 
@@ -92,7 +94,7 @@ def load(db: Database, orders: pa.Table, lines: pa.Table) -> None:
     partition = HashPartition(4)
     tables = (
         (db.create_table("tpch.orders", ORDERS, "o_orderkey", partition), orders),
-        (db.create_table("tpch.lineitem", LINEITEM, ("l_orderkey", "l_linenumber"), partition), lines),
+        (db.create_table("tpch.lineitem", LINEITEM, LINE_KEY, partition), lines),
     )
     for table, rows in tables:
         for first in range(0, rows.num_rows, LOAD_ROWS):

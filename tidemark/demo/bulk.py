@@ -1,0 +1,171 @@
+"""The second half of `make run`: TPC-H in bulk by Spark, a backup, changes, SIGKILL, and back to a point in time.
+
+Proof: what is restored to an epoch from the backup before the changes and the archived log is compared, row by row,
+with a backup that was made at that epoch. Where Spark finds no Java the native loader and restore do the same work.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tidemark as tm
+from engine.clock import SystemClock
+from engine.errors import Unsupported
+from engine.partition import HashPartition
+from engine.schema import Column
+from engine.types import Int32, Int64
+from tidemark.demo import data
+from tidemark.demo.run import DemoFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Say = Callable[[str], None]
+FRAGMENTS = 4
+BATCHES_BEHIND = 10  # of changes behind the point in time, before the kill
+BATCHES = [Column("number", Int64), Column("lines", Int32)]
+
+
+class Bulk:
+    """One run in a folder of its own."""
+
+    def __init__(self, folder: Path, scale: float, seed: int, say: Say) -> None:
+        self.folder = folder
+        self.scale = scale
+        self.seed = seed
+        self.say = say
+        self.clock = SystemClock()
+        self.figures: dict[str, Any] = {"scale": scale}
+        self.store = str(folder / "store")
+        self.place = str(folder / "backups")
+        self.expected = str(folder / "expected")
+        self.copy = str(folder / "restored")
+        self.spark: SparkSession | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Do it; returns the figures. Raises: DemoFailed if the restored store is not what it must be."""
+        for each in (self.store, self.place, self.expected, self.copy):
+            shutil.rmtree(each, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        files = data.generate(self.folder, self.scale)
+        self.say(f"in bulk: TPC-H at scale {self.scale:g}")
+        self._begin_session()
+        try:
+            self._load(*files)
+            epoch, batches = self._change_and_kill()
+            self._restart(batches)
+            self._restore(epoch)
+            self._compare()
+        finally:
+            if self.spark is not None:
+                self.spark.stop()
+        return self.figures
+
+    def _begin_session(self) -> None:
+        import tidemark.spark as ts
+
+        began = self.clock.monotonic()
+        try:
+            self.spark = ts.session("local[2]", "tidemark demo")
+        except Unsupported as error:
+            self.say(f"    without Spark, by the native loader and restore: {error.message}")
+            return
+        self._tell("Spark", "session", began)
+
+    def _tell(self, what: str, name: str, began: float, rows: int = 0) -> None:
+        seconds = self.clock.monotonic() - began
+        self.figures[name] = {"seconds": seconds, "rows": rows} if rows else {"seconds": seconds}
+        rate = f", {rows / seconds / 1e6:.2f} M rows/s" if rows else ""
+        self.say(f"    {what}: {seconds:.1f} s{rate}")
+
+    def _load(self, orders: Path, lines: Path) -> None:
+        import tidemark.spark as ts
+
+        with tm.open(self.store, data_memory=data.DATA_MEMORY) as db:
+            partition = HashPartition(FRAGMENTS)
+            tables = (("bulk.orders", data.ORDERS, "o_orderkey"), ("bulk.lineitem", data.LINEITEM, data.LINE_KEY))
+            for name, columns, key in tables:
+                db.create_table(name, [replace(column, storage="memory") for column in columns], key, partition)
+            db.create_table("bulk.batches", BATCHES, "number")
+            for name, path in (("bulk.orders", orders), ("bulk.lineitem", lines)):
+                began = self.clock.monotonic()
+                if self.spark is not None:
+                    rows = ts.load(db, self.spark.read.parquet(str(path)), name).rows
+                else:
+                    rows = db.load(name, str(path))
+                self._tell(f"{name}, {rows:,} rows loaded", f"load {name}", began, rows)
+            db.archive(self.place)
+            began = self.clock.monotonic()
+            report = db.backup(self.place)
+            self._tell(f"backup of {report['rows']:,} rows, read back", "backup", began, report["rows"])
+            db.archive()
+
+    def _change_and_kill(self) -> tuple[int, int]:
+        """(epoch of the backup that says what is expected, batches acknowledged)."""
+        command = [sys.executable, "-m", "tidemark.demo.changes", self.store, self.expected, str(self.seed)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        epoch = batches = behind = 0
+        assert process.stdout is not None
+        for line in process.stdout:
+            said = json.loads(line)
+            epoch = said.get("expected", epoch)
+            batches = said.get("batch", batches)
+            behind += bool(epoch and "batch" in said)
+            if behind == BATCHES_BEHIND:
+                break
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        if behind < BATCHES_BEHIND:
+            raise DemoFailed("the process that changes rows ended by itself; see its message above")
+        self.say(f"    {batches} batches of changes acknowledged, {behind} of them behind the point in time; killed")
+        return epoch, batches
+
+    def _restart(self, batches: int) -> None:
+        began = self.clock.monotonic()
+        with tm.open(self.store, data_memory=data.DATA_MEMORY) as db:
+            rows = len(db["bulk.lineitem"])
+            self._tell(f"restart, {rows:,} lines there", "restart", began)
+            held = len(db["bulk.batches"])
+            if not batches <= held <= batches + 1:
+                raise DemoFailed(f"{batches} batches were acknowledged and {held} are there; keep {self.store}")
+            db.archive(self.place)
+
+    def _restore(self, epoch: int) -> None:
+        import tidemark.spark as ts
+
+        began = self.clock.monotonic()
+        options: Any = {"data_memory": data.DATA_MEMORY}
+        if self.spark is not None:
+            report = ts.restore(self.spark, self.place, self.copy, epoch, **options)
+        else:
+            report = tm.restore(self.place, self.copy, epoch, **options)
+        what = (
+            f"restored to epoch {report['epoch']}: {report['rows']:,} rows, {report['operations']:,} changes replayed"
+        )
+        self._tell(what, "restore", began, report["rows"])
+
+    def _compare(self) -> None:
+        import tidemark.spark as ts
+
+        began = self.clock.monotonic()
+        if self.spark is not None:
+            report = ts.diff(self.spark, self.copy, self.expected)
+        else:
+            report = tm.diff(self.copy, self.expected)
+        if not report["is_equal"]:
+            raise DemoFailed(f"the restored store is not what was backed up at its epoch: {report}")
+        self._tell("restored and expected are equal, row by row", "diff", began)
+        with tm.open(self.store, data_memory=data.DATA_MEMORY) as now:
+            later = tm.diff(now, self.copy, ["bulk.batches"])
+        found = sum(each["differing"] for each in later["tables"])
+        if found != BATCHES_BEHIND and found != BATCHES_BEHIND + 1:
+            raise DemoFailed(f"{found} batches are behind the point in time, {BATCHES_BEHIND} were acknowledged")
+        self.say(f"    the store itself is {found} batches further")

@@ -1,0 +1,71 @@
+"""The process that changes what was loaded in bulk, and gets killed.
+
+`python -m tidemark.demo.changes STORE PLACE SEED`. Each batch is one transaction: quantities of lines change, lines go,
+lines come, and a row of `bulk.batches` says so. After BATCHES_BEFORE of them it makes a backup, which is what a restore
+to that moment must give; then it goes on. A line of JSON on standard output for each commit and for the backup, never
+before it is durable.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import tidemark as tm
+from tidemark.demo.data import DATA_MEMORY
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCHES_BEFORE = 20
+BATCH_ROWS = 500
+FIRST_NEW_KEY = 1_000_000_000
+
+
+def changed(lines: pa.RecordBatch, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """New quantities for lines found by their keys."""
+    rows = lines.select(["l_orderkey", "l_linenumber"]).to_pylist()
+    return [{**row, "l_quantity": Decimal(int(rng.integers(1, 5_100))).scaleb(-2)} for row in rows]
+
+
+def batch(db: tm.Database, number: int, keys: list[int], rng: np.random.Generator) -> None:
+    """One transaction."""
+    chosen = [(keys[place], 1) for place in rng.choice(len(keys), 3 * BATCH_ROWS, replace=False).tolist()]
+    with db.transaction() as txn:
+        found = txn.get_many("bulk.lineitem", chosen[:BATCH_ROWS])
+        txn.update_many("bulk.lineitem", changed(found, rng))
+        moved = txn.get_many("bulk.lineitem", chosen[BATCH_ROWS : 2 * BATCH_ROWS])
+        places = zip(moved.column("l_orderkey").to_pylist(), moved.column("l_linenumber").to_pylist(), strict=True)
+        txn.delete_many("bulk.lineitem", list(places))
+        first = FIRST_NEW_KEY + number * BATCH_ROWS
+        new = [{**row, "l_orderkey": first + place} for place, row in enumerate(moved.to_pylist())]
+        txn.insert_many("bulk.lineitem", new)
+        txn.insert("bulk.batches", {"number": number, "lines": len(found) + 2 * len(new)})
+
+
+def tell(**what: int) -> None:
+    """One line, at once."""
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def main(store: str, place: str, seed: int) -> None:
+    """Work until killed."""
+    rng = np.random.default_rng(seed)
+    with tm.open(store, data_memory=DATA_MEMORY) as db:
+        keys = db["bulk.orders"].to_arrow(columns=["o_orderkey"]).column(0).to_pylist()
+        number = 0
+        while True:
+            number += 1
+            batch(db, number, keys, rng)
+            tell(batch=number)
+            if number == BATCHES_BEFORE:
+                tell(expected=db.backup(place)["epoch"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
