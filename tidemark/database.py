@@ -99,7 +99,11 @@ class Database(SchemaCalls, LoadCalls):
             files.close_all()
             files.unlock()
             raise
-        opened = self._opened
+        self._start()
+
+    def _start(self) -> None:
+        """Local checkpoints, clocks and the control socket of a store that is open now."""
+        opened, files = self._opened, self._files
         sink = CopySink(self._store.latch)
         self._store.sink = sink
         self._lcp = LocalCheckpoint(
@@ -110,7 +114,7 @@ class Database(SchemaCalls, LoadCalls):
         self._archive_turn = threading.Lock()
         self._clockwork.archiver = self._archiver
         self._control = None
-        if options.background:
+        if self._options.background:
             # What was replayed once need not be replayed again, and what was found damaged needs a successor.
             self._clockwork.start(wants_lcp=opened.report.groups > 0 or bool(opened.unsound))
             if isinstance(files, PosixFiles):

@@ -1,4 +1,7 @@
-"""`db.plan_load`, `db.adopt` and `db.load`: rows by the million into an open store (docs/load.md)."""
+"""`db.plan_load`, `db.adopt` and `db.load`: rows by the million into an open store (docs/load.md).
+
+`recovery.load` is imported by the calls: most programs load nothing in bulk, and should not start later for it.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from engine.column_input import BATCH_ROWS, Batch, to_columns
 from engine.errors import Rejected
-from recovery.load.adopt import Adopter
-from recovery.load.commit import abort, publish
-from recovery.load.directory import own_directory
-from recovery.load.native import write_natively
-from recovery.load.plan import plan_load
-from tidemark.sources import open_source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +49,8 @@ class LoadCalls:
         the job ends when the store is closed. The store does not change. Raises: NoSuchTable, Rejected, StorageFull,
         StoreFailed.
         """
+        from recovery.load.plan import plan_load
+
         self.check_usable()
         place = None if directory is None else str(directory)
         return plan_load(self._store.table(table), self._opened.identity, self._files, self._directory, place)
@@ -64,6 +63,8 @@ class LoadCalls:
         `examples`) if keys exist or the table was changed, LoadDamaged, ForeignFile, LockTimeout, MemoryExhausted,
         StorageFull, RedoOverloaded; and nothing happened. CommitInterrupted, CommitOnFailedStore: call it again.
         """
+        from recovery.load.adopt import Adopter
+
         self.check_usable()
         return Adopter(self._store, self._files, self._opened.identity).adopt(job, progress=progress)
 
@@ -88,6 +89,11 @@ class LoadCalls:
         few, is_all = _first_rows(batches)
         if is_all:
             return self._insert(table, few)
+        from recovery.load.commit import abort, publish
+        from recovery.load.directory import own_directory
+        from recovery.load.native import write_natively
+        from recovery.load.plan import plan_load
+
         job = plan_load(table, self._opened.identity, self._files, self._directory)
         place = None if self._directory is not None else own_directory(self._files)
 
@@ -139,6 +145,8 @@ def batches_of(source: Any, definition: TableDefinition) -> Iterator[Batch]:
         yield from to_columns(source, definition)
         return
     from pyarrow import ArrowException
+
+    from tidemark.sources import open_source
 
     row = 0
     for path in paths:
