@@ -10,6 +10,7 @@ this batch's.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -28,7 +29,7 @@ from engine.layout.sealed import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from engine.file_protocol import File, Files
     from engine.layout.sealed import Words
@@ -108,9 +109,10 @@ def mend(files: Files, places: Places, store: bytes) -> int:
     ForeignFile, VersionTooNew, SyncFailed, StorageFull.
     """
     repaired = 0
-    for _, target, offset, copy in _torn(files, places, store):
-        files.pwrite(target, offset, copy)
-        repaired += 1
+    with closing(_torn(files, places, store)) as torn:  # a write that fails must not leave the file to the collector
+        for _, target, offset, copy in torn:
+            files.pwrite(target, offset, copy)
+            repaired += 1
     if repaired:
         places.sync_files()
     return repaired
@@ -121,7 +123,7 @@ def torn_pages(files: Files, places: Places, store: bytes) -> list[int]:
     return [page for page, _, _, _ in _torn(files, places, store)]
 
 
-def _torn(files: Files, places: Places, store: bytes) -> Iterator[tuple[int, File, int, Words]]:
+def _torn(files: Files, places: Places, store: bytes) -> Generator[tuple[int, File, int, Words], None, None]:
     """Pages that are torn in their places: number, file, offset, intact copy."""
     if not files.exists(FILE_NAME):
         return

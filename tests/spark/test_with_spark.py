@@ -271,3 +271,45 @@ def test_backup_is_restored_on_executors_that_are_killed_and_equal_to_its_source
         copy.checkpoint()
     found = tidemark.spark.diff(spark, tmp_path / "store", tmp_path / "copy")
     assert not found["is_equal"] and "7777" in str(found)
+
+
+def told_by_duckdb(path: Path) -> dict[str, tuple[Any, ...]]:
+    """Of each column of a Parquet file: rows, values, different ones, least, greatest, and a sum of hashes."""
+    import duckdb
+
+    with duckdb.connect() as oracle:
+        names = oracle.from_parquet(str(path)).columns
+        # Hashed as text: the same value may have another type in another file (a decimal of another width).
+        asked = (
+            "count(*), count({0}), count(DISTINCT {0}), min({0})::VARCHAR, max({0})::VARCHAR, sum(hash({0}::VARCHAR))"
+        )
+        found = {}
+        for name in names:
+            found[name] = oracle.execute(f"SELECT {asked.format(name)} FROM read_parquet('{path}')").fetchall()[0]
+        return found
+
+
+def test_what_spark_loaded_is_to_duckdb_what_it_was_made_of(spark: Any, db: tm.Database, tmp_path: Path) -> None:
+    """An oracle that knows nothing of stores reads both Parquet files, the one the load is made of and the one the
+    table was written to, by this process and by Spark.
+    """
+    from tidemark.cli.user_files import write_rows
+    from tidemark.demo import data
+
+    orders, lines = data.generate(tmp_path, 0.002)
+    for name, columns, key, source in (
+        ("orders", data.ORDERS, "o_orderkey", orders),
+        ("lineitem", data.LINEITEM, data.LINE_KEY, lines),
+    ):
+        db.create_table(name, columns, key, tm.HashPartition(3))
+        tidemark.spark.load(db, spark.read.parquet(str(source)), name)
+        whole = db[name].scan()
+        write_rows(tmp_path / f"{name}-out.parquet", whole.schema(), whole.batches(), lambda count: None)
+        expected = told_by_duckdb(source)
+        assert expected[columns[0].name][0] > 1_000
+        assert told_by_duckdb(tmp_path / f"{name}-out.parquet") == expected
+    db.backup(tmp_path / "place")
+    frame = tidemark.spark.read(spark, tmp_path / "place", "lineitem")
+    frame.coalesce(1).write.parquet(str(tmp_path / "by-spark"))
+    (written,) = (tmp_path / "by-spark").glob("*.parquet")
+    assert told_by_duckdb(written) == expected
