@@ -1,0 +1,133 @@
+"""Many rows loaded and verified once: seconds of each step, and the peak memory of every process that took part.
+
+`python -m bench.large_load [ROWS] [spark|native]` (100,000,000, spark). Rows of three columns of eight bytes, made by
+who writes them. Verified: count, sums against those the rows were made with, and `db.check`: every row, index entry and
+file.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+
+import tidemark as tm
+import tidemark.spark as ts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS = 100_000_000
+BATCH_ROWS = 100_000
+FRAGMENTS = 8
+FACTOR, MODULUS = 48_271, 2_147_483_647
+COLUMNS = [tm.Column("id", tm.Int64), tm.Column("amount", tm.Int64), tm.Column("half", tm.Float64)]
+OPTIONS: dict[str, Any] = {"data_memory": "14 GiB", "background": False}
+SAMPLE_SECONDS = 0.5
+
+
+class Peaks:
+    """The most memory each process of this one's family has held, by what it is."""
+
+    def __init__(self) -> None:
+        self.bytes: dict[str, int] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        own = psutil.Process()
+        while not self._stop.wait(SAMPLE_SECONDS):
+            self._note("store and driver", own)
+            for child in own.children(recursive=True):
+                try:
+                    self._note("java" if child.name() == "java" else "python worker", child)
+                except psutil.Error:
+                    continue
+
+    def _note(self, name: str, process: psutil.Process) -> None:
+        self.bytes[name] = max(self.bytes.get(name, 0), process.memory_info().rss)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        self._thread.join()
+
+
+def reader(rows: int) -> pa.RecordBatchReader:
+    """The rows, as `frame` makes them."""
+    import pyarrow as pa
+
+    schema = pa.schema([("id", pa.int64()), ("amount", pa.int64()), ("half", pa.float64())])
+    return pa.RecordBatchReader.from_batches(schema, _batches(rows))
+
+
+def _batches(rows: int) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    for first in range(0, rows, BATCH_ROWS):
+        ids = np.arange(first, min(first + BATCH_ROWS, rows), dtype=np.int64)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(ids), pa.array(ids * FACTOR % MODULUS), pa.array(ids / 2)], names=["id", "amount", "half"]
+        )
+
+
+def frame(spark: Any, rows: int) -> Any:
+    """The rows as a DataFrame."""
+    return spark.range(rows).selectExpr("id", f"id * {FACTOR} % {MODULUS} AS amount", "id / 2 AS half")
+
+
+def main(rows: int, how: str) -> dict[str, Any]:
+    """One run in a scratch directory."""
+    root = Path(tempfile.mkdtemp(prefix="large-load-"))
+    figures: dict[str, Any] = {"rows": rows, "how": how}
+    peaks = Peaks()
+
+    def timed(name: str, work: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        result = work()
+        figures[name] = round(time.perf_counter() - began, 1)
+        sys.stdout.write(f"{name}: {figures[name]} s\n")
+        sys.stdout.flush()
+        return result
+
+    try:
+        spark = timed("session", lambda: ts.session("local[2]", "large load")) if how == "spark" else None
+        with tm.open(root / "store", **OPTIONS) as db:
+            table = db.create_table("many", COLUMNS, "id", partition=tm.HashPartition(FRAGMENTS))
+            if spark is None:
+                timed("load", lambda: db.load("many", reader(rows)))
+            else:
+                timed("load", lambda: ts.load(db, frame(spark, rows), "many"))
+                spark.stop()
+            sums = timed("sums", lambda: (len(table), table.scan().sum("amount"), table.scan().sum("half")))
+            ids = np.arange(rows, dtype=np.int64)
+            expected = (rows, int((ids * FACTOR % MODULUS).sum()), float(rows) * (rows - 1) / 4)
+            if sums != expected:
+                raise SystemExit(f"{sums} instead of {expected}")
+            timed("local checkpoint", db.checkpoint)
+            report = timed("check", db.check)
+            if not report["is_sound"]:
+                raise SystemExit(f"the store is not sound: {report['problems']}")
+        timed("restart", lambda: tm.open(root / "store", **OPTIONS).close())
+    finally:
+        peaks.close()
+        figures["store_bytes"] = sum(each.stat().st_size for each in root.rglob("*") if each.is_file())
+        shutil.rmtree(root, ignore_errors=True)
+    figures["peak_mib"] = {name: size >> 20 for name, size in peaks.bytes.items()}
+    return figures
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    found = main(int(given[0]) if given else ROWS, given[1] if len(given) > 1 else "spark")
+    sys.stdout.write(json.dumps(found) + "\n")
