@@ -45,8 +45,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "every-spool-file-swept",
         "recovery.system_restart.spool",
-        "    sweep(files, kept)",
-        "    sweep(files, {})",
+        "    sweep(files, {name for each in kept.values() for name in each.names})",
+        "    sweep(files, set())",
         "spool-states",
     ),
     Defect(

@@ -136,5 +136,5 @@ def test_page_for_users_names_options_that_exist_and_all_of_them() -> None:
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page))
     options = {text for each in replicate.params if isinstance(each, click.Option) for text in each.opts}
     assert named <= options
-    of_stores = {"--secret-file", "--option", "-o"}
+    of_stores = {"--secret-file", "--option", "-o", "--other-source", "--failover-after-ms", "--heartbeat-from"}
     assert options - named == {"--data-memory", "--json", *of_stores}

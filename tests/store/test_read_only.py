@@ -309,7 +309,9 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
     missing = {name for name in dir(tm.Database) if not name.startswith("_") and not hasattr(tm.ReadOnlyDatabase, name)}
     # What the log, a restart and the writer's memory tell; a view of a local checkpoint is a snapshot by itself.
     told = {"outcome", "restart_report", "check", "tablespaces", "space_report", "snapshot"}
-    assert missing <= told | {"binlog", "endpoint", "wait_applied", "archive", "backup"}
+    of_the_log = {"binlog", "endpoint", "wait_applied", "archive", "backup", "check_binlog", "changes"}
+    loads = {"plan_load", "adopt", "load", "load_batches"}
+    assert missing <= told | of_the_log | loads
     writing = {name for name in dir(tm.Transaction) if not name.startswith("_")}
     known = {"insert", "write", "update", "delete", "insert_many", "write_many", "update_many", "delete_many"}
     known |= {"update_where", "delete_where", "upsert", "upsert_many"}
