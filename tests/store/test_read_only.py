@@ -331,6 +331,7 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
         "is_ended",
         "mem",
         "place",
+        "reference",
         "shared",
         "spool",
         "store",
