@@ -51,8 +51,7 @@ class Bulk:
 
     def run(self) -> dict[str, Any]:
         """Do it; returns the figures. Raises: DemoFailed if the restored store is not what it must be."""
-        for each in (self.store, self.place, self.expected, self.copy):
-            shutil.rmtree(each, ignore_errors=True)
+        self._clear()
         self.folder.mkdir(parents=True, exist_ok=True)
         files = data.generate(self.folder, self.scale)
         self.say(f"in bulk: TPC-H at scale {self.scale:g}")
@@ -63,10 +62,15 @@ class Bulk:
             self._restart(batches)
             self._restore(epoch)
             self._compare()
+            self._clear()  # gigabytes; of a run that failed they stay, for study
         finally:
             if self.spark is not None:
                 self.spark.stop()
         return self.figures
+
+    def _clear(self) -> None:
+        for each in (self.store, self.place, self.expected, self.copy):
+            shutil.rmtree(each, ignore_errors=True)
 
     def _begin_session(self) -> None:
         import tidemark.spark as ts
@@ -159,12 +163,12 @@ class Bulk:
         if self.spark is not None:
             report = ts.diff(self.spark, self.copy, self.expected)
         else:
-            report = tm.diff(self.copy, self.expected)
+            report = tm.diff(self.copy, self.expected, data_memory=data.DATA_MEMORY)
         if not report["is_equal"]:
             raise DemoFailed(f"the restored store is not what was backed up at its epoch: {report}")
         self._tell("restored and expected are equal, row by row", "diff", began)
         with tm.open(self.store, data_memory=data.DATA_MEMORY) as now:
-            later = tm.diff(now, self.copy, ["bulk.batches"])
+            later = tm.diff(now, self.copy, ["bulk.batches"], data_memory=data.DATA_MEMORY)
         found = sum(each["differing"] for each in later["tables"])
         if found != BATCHES_BEHIND and found != BATCHES_BEHIND + 1:
             raise DemoFailed(f"{found} batches are behind the point in time, {BATCHES_BEHIND} were acknowledged")
