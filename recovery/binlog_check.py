@@ -7,7 +7,7 @@ bounded by `KEYS_MAX` keys; more are looked at in parts by the digest of the key
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from engine.layout.arena import ENTRY_WORDS
 from engine.schema import is_system_table
 from recovery.digest.compare import differing_columns
 from recovery.digest.rows import digests, key_places
+from recovery.findings import PROBLEMS_MAX, Findings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 KEYS_MAX = 1 << 20
 PLACE_END = 1 << 63
-PROBLEMS_MAX = 100
 _TABLE_FACTOR = -0x61C8864E7A143579  # odd: tables apart, keys stay apart
 Progress = Callable[[int, int, str], None]
 
@@ -63,7 +63,7 @@ Piece = LoggedRows | Altered
 
 
 @dataclass
-class BinlogReport:
+class BinlogReport(Findings):
     """What was looked at, and all that is wrong; `unjudged` are keys nobody can say anything of."""
 
     epoch: int
@@ -72,15 +72,6 @@ class BinlogReport:
     unjudged: int = 0
     is_whole: bool = True
     seconds: float = 0.0
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def add(self, problem: str) -> None:
-        """One more problem; behind a hundred they only count."""
-        if len(self.problems) < PROBLEMS_MAX:
-            self.problems.append(problem)
-        elif len(self.problems) == PROBLEMS_MAX:
-            self.problems.append("and more")
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,6 +47,7 @@ from engine.memory.arena import NOTHING
 from engine.spool_files import loads_in, spool_ids, spool_name
 from recovery.disk_check import FragmentCheck
 from recovery.disk_files_check import DiskFileCheck
+from recovery.findings import Findings
 from recovery.index_check import check_indexes
 from recovery.local_checkpoint.control import Control, control_ids, control_name, read_control
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
@@ -68,7 +69,6 @@ Progress = Callable[[int, int, str], None]
 
 SLICE_SLOTS = 512
 SLICE_SEGMENTS = 8
-PROBLEMS_MAX = 100
 LCPS_KEPT = 2  # older ones are no longer needed, by log or pages
 EPOCH_MAX = (1 << 63) - 1
 
@@ -85,7 +85,7 @@ FAULTS = {
 
 
 @dataclass
-class CheckReport:
+class CheckReport(Findings):
     """What was looked at, and all that is wrong with it; `notes` are no damage, or damage the next opening repairs."""
 
     files: int = 0
@@ -94,15 +94,6 @@ class CheckReport:
     pages: int = 0
     rows: int = 0
     seconds: float = 0.0
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def add(self, problem: str) -> None:
-        """One more problem; behind a hundred they only count."""
-        if len(self.problems) < PROBLEMS_MAX:
-            self.problems.append(problem)
-        elif len(self.problems) == PROBLEMS_MAX:
-            self.problems.append("and more")
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values."""

@@ -15,12 +15,12 @@ from recovery.backup.rows_file import RowsReader
 from recovery.backup.segments import groups_of, read_segment, segment_names
 from recovery.backup.storage import at_place
 from recovery.backup.writer import layout_at
+from recovery.findings import PROBLEMS_MAX
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
 
 Progress = Callable[[int, int, str], None]
-PROBLEMS_MAX = 100
 
 
 @dataclass
