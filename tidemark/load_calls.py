@@ -82,9 +82,9 @@ class LoadCalls:
         count = len(os.sched_getaffinity(0)) if workers is None else workers
         if count < 1:
             raise Rejected(f"workers is {workers}; give 1 or more", workers=workers)
-        return self.load_batches(target, batches, min(count, WORKERS_MAX), progress)
+        return self._load_batches(target, batches, min(count, WORKERS_MAX), progress)
 
-    def load_batches(self, table: Table, batches: Iterator[Batch], workers: int, progress: Progress | None) -> int:
+    def _load_batches(self, table: Table, batches: Iterator[Batch], workers: int, progress: Progress | None) -> int:
         """`load` of record batches in order, each with the number of its first row."""
         few, is_all = _first_rows(batches)
         if is_all:

@@ -144,7 +144,7 @@ def test_disk_full_at_any_write_of_an_adoption_from_elsewhere_leaves_nothing_and
     assert call > 3
 
 
-def test_every_damaged_byte_of_a_load_is_found_before_a_row_is_seen() -> None:
+def test_damaged_bytes_of_a_load_are_found_before_a_row_is_seen() -> None:
     rng = random.Random(5)
     print("seed 5")
     db = new_store()

@@ -310,7 +310,7 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
     # What the log, a restart and the writer's memory tell; a view of a local checkpoint is a snapshot by itself.
     told = {"outcome", "restart_report", "check", "tablespaces", "space_report", "snapshot"}
     of_the_log = {"binlog", "endpoint", "wait_applied", "archive", "backup", "check_binlog", "changes"}
-    loads = {"plan_load", "adopt", "load", "load_batches"}
+    loads = {"plan_load", "adopt", "load"}
     assert missing <= told | of_the_log | loads
     writing = {name for name in dir(tm.Transaction) if not name.startswith("_")}
     known = {"insert", "write", "update", "delete", "insert_many", "write_many", "update_many", "delete_many"}
