@@ -12,9 +12,11 @@ from replication.binlog.errors import Origin
 from replication.binlog.reader import BinlogReader, StatementMaps
 from replication.settings.options import divided
 from tests.replication.stage import end_of
-from tests.store.support import SMALL
+from tests.store.support import ACCOUNT, SMALL
 from tidemark.database import Database
 
+WHOLE = {"log_updated_only": False, "log_update_as_write": False}
+DISK = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB"}
 KINDS = {e.WRITE: "WRITE_ROW", e.UPDATE: "UPDATE_ROW", e.DELETE: "DELETE_ROW"}
 
 
@@ -24,6 +26,15 @@ def open_site(files: Any = None, through: int | None = None, clock: Any = None, 
     parsed, replication = divided(given)
     clock = clock or ManualClock(seed=given["server_id"])  # from which a new store has its UUID
     return Database(files or MemoryFiles(), parsed, clock, None, through, None, replication)
+
+
+def account_site(files: Any = None, **options: Any) -> tuple[Database, Any]:
+    """A site that logs whole images, with a table of accounts: (database, table)."""
+    db = open_site(files, **{**WHOLE, **options})
+    if "test.account" not in db:
+        db.create_table("test.account", ACCOUNT, "id")
+        db.sync()
+    return db, db["test.account"]
 
 
 @dataclass

@@ -16,25 +16,22 @@ from engine.files import PosixFiles
 from replication.binlog.index import Position
 from replication.settings.binlog_type import NO_LOGGING
 from tests.replication.history import History
-from tests.replication.site import epochs_in, index_rows, open_site, replayed, transactions_in
+from tests.replication.site import (
+    DISK,
+    WHOLE,
+    account_site,
+    epochs_in,
+    index_rows,
+    open_site,
+    replayed,
+    transactions_in,
+)
 from tests.store.support import ACCOUNT, open_memory
-
-WHOLE = {"log_updated_only": False, "log_update_as_write": False}
-DISK = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB"}
 
 
 @pytest.fixture(autouse=True)
 def quiet(caplog):
     caplog.set_level(logging.CRITICAL)
-
-
-def site(files=None, **options):
-    """A site with a table of accounts."""
-    db = open_site(files, **{**WHOLE, **options})
-    if "test.account" not in db:
-        db.create_table("test.account", ACCOUNT, "id")
-        db.sync()
-    return db, db["test.account"]
 
 
 def again(db, **options):
@@ -91,7 +88,7 @@ def test_binlog_applied_strictly_makes_the_tables_of_the_store_over_many_opening
 
 
 def test_transaction_larger_than_memory_is_in_the_binlog_whole():
-    db, table = site(
+    db, table = account_site(
         transaction_memory="64 KiB", transaction_limit="4 MiB", redo_log="4 MiB", binlog_cache_size="4 KiB"
     )
     with db.transaction() as txn:
@@ -107,7 +104,7 @@ def test_transaction_larger_than_memory_is_in_the_binlog_whole():
 
 
 def test_tables_of_the_system_and_unlogged_transactions_stay_out():
-    db, table = site()
+    db, table = account_site()
     db.create_replication_table().insert((b"x", b"y", 0, 7, None))
     txn = db._store.begin(0x8000_007F)
     from engine import row_operations
@@ -141,7 +138,7 @@ def test_a_table_is_logged_as_its_row_said_when_it_was_made():
 
 
 def test_schema_changes_are_statements_in_epochs_of_their_own_and_rows_of_ndb_schema():
-    db, table = site()
+    db, table = account_site()
     table.insert((1, "ann", 1.0, None))
     db.add_column("test.account", tm.Column("more", tm.Int32, nullable=True))
     db["test.account"].insert((2, "bob", 2.0, None, 7))
@@ -159,7 +156,7 @@ def test_schema_changes_are_statements_in_epochs_of_their_own_and_rows_of_ndb_sc
 
 # --- openings -------------------------------------------------------------------------------------
 def test_store_opened_without_its_binlog_has_a_gap_that_an_incident_tells():
-    db, table = site()
+    db, table = account_site()
     table.insert((1, "a", 1.0, None))
     db.sync()
     db = again(db, log_bin=None)
@@ -188,7 +185,7 @@ def test_binlog_of_a_store_that_was_there_before_begins_with_the_epoch_it_begins
 
 
 def test_store_that_went_back_is_told_of_by_an_incident():
-    db, table = site()
+    db, table = account_site()
     table.insert((1, "a", 1.0, None))
     db.sync()
     kept = db._store.epochs.newest_closed
@@ -206,13 +203,13 @@ def test_store_that_went_back_is_told_of_by_an_incident():
 
 
 def test_other_base_name_is_refused():
-    db, _ = site()
+    db, _ = account_site()
     with pytest.raises(Rejected, match="'binlog'"):
         again(db, log_bin="other")
 
 
 def test_index_rows_a_crash_took_are_made_from_the_files():
-    db, table = site()
+    db, table = account_site()
     for number in range(5):
         table.insert((number, "a", 1.0, None))
         db.sync()
@@ -229,7 +226,7 @@ def test_index_rows_a_crash_took_are_made_from_the_files():
 
 
 def test_no_index_rows_are_written_without_the_option():
-    db, table = site(log_binlog_index=False)
+    db, table = account_site(log_binlog_index=False)
     table.insert((1, "a", 1.0, None))
     db.sync()
     db = again(db, log_binlog_index=False)
@@ -246,7 +243,7 @@ def test_epochs_wait_for_a_full_disk_and_no_local_checkpoint_passes_them():
     disk = MemoryFiles()
     plan = Plan([Rule("pwrite", "binlog/binlog.0*", once=False, error=errno.ENOSPC)])
     plan.is_over = True
-    db, table = site(FaultFiles(disk, plan))
+    db, table = account_site(FaultFiles(disk, plan))
     table.insert((1, "a", 1.0, None))
     db.sync()
     plan.is_over = False
@@ -267,7 +264,7 @@ def test_epochs_wait_for_a_full_disk_and_no_local_checkpoint_passes_them():
 
 
 def test_epoch_with_a_row_that_no_event_takes_is_told_of_by_an_incident_and_the_others_go_on(monkeypatch):
-    db, table = site()
+    db, table = account_site()
     table.insert((1, "a", 1.0, None))
     db.sync()
     monkeypatch.setattr("engine.layout.binlog_rows.BODY_BYTES_MAX", 128 << 10)
@@ -288,7 +285,7 @@ def test_epoch_with_a_row_that_no_event_takes_is_told_of_by_an_incident_and_the_
 
 # --- files ----------------------------------------------------------------------------------------
 def filled(**options):
-    db, table = site(max_binlog_size="4 KiB", **options)
+    db, table = account_site(max_binlog_size="4 KiB", **options)
     for number in range(12):
         table.insert((number, "a", 1.0, "x" * 900))
         db.sync()
@@ -333,7 +330,7 @@ def test_old_files_expire_when_a_file_is_begun():
 
 
 def test_options_change_while_the_store_is_open():
-    db, table = site()
+    db, table = account_site()
     table.insert((1, "a", 1.0, None))
     db.sync()
     db.binlog.set_option("log_empty_update", True)
@@ -386,7 +383,7 @@ def test_options_of_replication_are_checked_when_a_store_is_opened(tmp_path):
 
 
 def test_status_tells_how_far_the_binlog_is():
-    db, table = site()
+    db, table = account_site()
     table.insert((1, "a", 1.0, None))
     epoch = db.sync()
     found = db.status()

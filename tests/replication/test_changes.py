@@ -15,26 +15,16 @@ import tidemark as tm
 from replication import changes as room
 from replication.binlog.index import Position
 from tests.replication.history import History
-from tests.replication.site import open_site
+from tests.replication.site import DISK, WHOLE, account_site, open_site
 from tests.seeds import fresh_seeds
 from tests.store.support import ACCOUNT, open_memory
 
-WHOLE = {"log_updated_only": False, "log_update_as_write": False}
-DISK = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB"}
 OPERATIONS = {"WRITE_ROW": "write", "UPDATE_ROW": "update", "DELETE_ROW": "delete"}
 
 
 @pytest.fixture(autouse=True)
 def quiet(caplog):
     caplog.set_level(logging.CRITICAL)
-
-
-def site(files=None, **options):
-    db = open_site(files, **{**WHOLE, **options})
-    if "test.account" not in db:
-        db.create_table("test.account", ACCOUNT, "id")
-        db.sync()
-    return db, db["test.account"]
 
 
 def images_in(epoch):
@@ -233,7 +223,9 @@ def test_type_of_a_dropped_column_is_still_known_while_the_table_has_its_name():
 
 
 def test_transaction_larger_than_memory_comes_in_many_batches():
-    db, _ = site(transaction_memory="64 KiB", transaction_limit="8 MiB", redo_log="4 MiB", binlog_cache_size="4 KiB")
+    db, _ = account_site(
+        transaction_memory="64 KiB", transaction_limit="8 MiB", redo_log="4 MiB", binlog_cache_size="4 KiB"
+    )
     since = db.sync()
     with db.transaction() as txn:
         for number in range(9_000):
@@ -258,7 +250,7 @@ def test_transaction_larger_than_memory_comes_in_many_batches():
 
 
 def test_only_tables_asked_for_come_and_epochs_of_others_are_passed_over():
-    db, table = site()
+    db, table = account_site()
     db.create_table("test.other", ACCOUNT, "id")
     since = db.sync()
     for number in range(3):
@@ -276,7 +268,7 @@ def test_only_tables_asked_for_come_and_epochs_of_others_are_passed_over():
 
 # --- from where on --------------------------------------------------------------------------------
 def test_epoch_that_was_purged_is_refused_and_what_is_read_is_not_purged():
-    db, table = site()
+    db, table = account_site()
     epochs = []
     for number in range(4):
         table.insert((number, "a", 1.0, None))
@@ -297,14 +289,14 @@ def test_epoch_that_was_purged_is_refused_and_what_is_read_is_not_purged():
 
 
 def test_what_was_not_logged_is_a_gap_that_nothing_is_given_out_behind():
-    db, table = site()
+    db, table = account_site()
     table.insert((1, "a", 1.0, None))
     since = db.sync()
     db.close()
     db = open_memory(db._files.kill())
     db["test.account"].insert((2, "unlogged", 1.0, None))
     db.close()
-    db, table = site(db._files.kill())
+    db, table = account_site(db._files.kill())
     table.insert((3, "a", 1.0, None))
     newest = db.sync()
     changes = db.changes()
@@ -322,14 +314,14 @@ def test_what_was_not_logged_is_a_gap_that_nothing_is_given_out_behind():
 
 @pytest.mark.parametrize("since", [-1, True, 1.0, None])
 def test_what_is_no_epoch_is_refused(since):
-    db, _ = site()
+    db, _ = account_site()
     with pytest.raises(tm.ValueOutOfRange):
         db.changes(since)
     db.close()
 
 
 def test_epoch_of_the_future_and_a_store_without_binlog_are_refused():
-    db, _ = site()
+    db, _ = account_site()
     with pytest.raises(tm.EpochGap):
         db.changes(db._store.epochs.current + 5)
     assert db.binlog.on_written == [] and db.binlog._pins == {}
@@ -342,7 +334,7 @@ def test_epoch_of_the_future_and_a_store_without_binlog_are_refused():
 
 # --- following ------------------------------------------------------------------------------------
 def test_follower_gets_epochs_as_they_are_closed_and_ends_when_it_is_closed():
-    db, table = site()
+    db, table = account_site()
     since = db.sync()
     seen: list[int] = []
     came = threading.Semaphore(0)
@@ -371,7 +363,7 @@ def test_follower_gets_epochs_as_they_are_closed_and_ends_when_it_is_closed():
 
 
 def test_reader_that_nobody_closed_holds_nothing_when_it_is_gone():
-    db, table = site()
+    db, table = account_site()
     table.insert((1, "a", 1.0, None))
     db.sync()
     changes = db.changes()
@@ -384,7 +376,7 @@ def test_reader_that_nobody_closed_holds_nothing_when_it_is_gone():
 
 
 def test_closing_the_store_ends_a_follower_and_rows_of_it_are_refused():
-    db, table = site()
+    db, table = account_site()
     table.insert((1, "a", 1.0, None))
     db.sync()
     changes = db.changes(follow=True)
@@ -405,7 +397,7 @@ def test_closing_the_store_ends_a_follower_and_rows_of_it_are_refused():
 
 
 def test_changes_of_another_site_carry_its_id_and_own_reads_are_none():
-    db, table = site(log_exclusive_reads=True)
+    db, table = account_site(log_exclusive_reads=True)
     since = db.sync()
     table.insert((1, "a", 1.0, None))
     with db.transaction() as txn:
@@ -419,7 +411,7 @@ def test_changes_of_another_site_carry_its_id_and_own_reads_are_none():
 
 # --- tables and damage ----------------------------------------------------------------------------
 def test_arrow_table_of_an_epoch_has_all_columns_whatever_each_change_logged():
-    db, table = site(log_updated_only=True, log_update_as_write=False)
+    db, table = account_site(log_updated_only=True, log_update_as_write=False)
     since = db.sync()
     table.insert((1, "ann", 1.0, None))
     table.insert((2, "bob", 1.0, "x"))
@@ -455,7 +447,7 @@ def test_arrow_table_of_an_epoch_has_all_columns_whatever_each_change_logged():
 
 
 def test_damaged_byte_of_the_binlog_is_never_given_out_as_a_change():
-    db, table = site()
+    db, table = account_site()
     for number in range(5):
         table.insert((number, "a", float(number), "note"))
         db.sync()
