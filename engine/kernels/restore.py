@@ -312,6 +312,17 @@ def folded_words_max(folded, row, changes, var_words, shape):
     return words
 
 
+@helper
+def belongs(words, at, behind, shape):
+    """Whether the entry at `at` is of this fragment, its ROWID higher than `behind`, its epoch one of this level."""
+    if _entry_table(words[at + 2]) != shape[P_TABLE] or _entry_fragment(words[at + 2]) != shape[P_FRAGMENT]:
+        return False
+    if words[at] <= behind or live_bit(words[at], shape[P_SLOTS]) < 0:
+        return False
+    lowest = shape[P_SINCE] + (shape[P_SINCE] != 0)  # a full backup has epoch 0 too
+    return lowest <= words[at + 1] <= shape[P_EPOCH]
+
+
 @kernel(
     "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
     " int64[::1])",
@@ -332,15 +343,9 @@ def merge_level(words, start, stop, shape, live, folded, changes, out, used, sta
     while at < stop:
         state[R_NEXT] = at
         size, part = whole_entry_words(fixed, has_var, 0, words, at, stop)
-        if size < 0 or _entry_table(words[at + 2]) != shape[P_TABLE]:
-            return ST_INVARIANT
-        if _entry_fragment(words[at + 2]) != shape[P_FRAGMENT]:
+        if size < 0 or not belongs(words, at, state[R_ROWID], shape):
             return ST_INVARIANT
         rowid = words[at]
-        if rowid <= state[R_ROWID] or live_bit(rowid, shape[P_SLOTS]) < 0:
-            return ST_INVARIANT
-        if words[at + 1] <= shape[P_SINCE] - (shape[P_SINCE] == 0) or words[at + 1] > shape[P_EPOCH]:
-            return ST_INVARIANT
         change = state[R_CHANGE]
         while change < rows and folded[change * FOLDED_WORDS + D_ROWID] < rowid:
             change += 1
