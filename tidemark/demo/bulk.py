@@ -68,6 +68,10 @@ class Bulk:
                 self.spark.stop()
         return self.figures
 
+    def _open(self) -> tm.Database:
+        # Archived from the first moment of each opening: a local checkpoint must not cut what no archive has.
+        return tm.open(self.store, data_memory=data.DATA_MEMORY, archive=self.place)
+
     def _clear(self) -> None:
         for each in (self.store, self.place, self.expected, self.copy):
             shutil.rmtree(each, ignore_errors=True)
@@ -92,7 +96,7 @@ class Bulk:
     def _load(self, orders: Path, lines: Path) -> None:
         import tidemark.spark as ts
 
-        with tm.open(self.store, data_memory=data.DATA_MEMORY) as db:
+        with self._open() as db:
             partition = HashPartition(FRAGMENTS)
             tables = (("bulk.orders", data.ORDERS, "o_orderkey"), ("bulk.lineitem", data.LINEITEM, data.LINE_KEY))
             for name, columns, key in tables:
@@ -105,15 +109,13 @@ class Bulk:
                 else:
                     rows = db.load(name, str(path))
                 self._tell(f"{name}, {rows:,} rows loaded", f"load {name}", began, rows)
-            db.archive(self.place)
             began = self.clock.monotonic()
             report = db.backup(self.place)
             self._tell(f"backup of {report['rows']:,} rows, read back", "backup", began, report["rows"])
-            db.archive()
 
     def _change_and_kill(self) -> tuple[int, int]:
         """(epoch of the backup that says what is expected, batches acknowledged)."""
-        command = [sys.executable, "-m", "tidemark.demo.changes", self.store, self.expected, str(self.seed)]
+        command = [sys.executable, "-m", "tidemark.demo.changes", self.store, self.place, self.expected, str(self.seed)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         epoch = batches = behind = 0
         assert process.stdout is not None
@@ -134,13 +136,13 @@ class Bulk:
 
     def _restart(self, batches: int) -> None:
         began = self.clock.monotonic()
-        with tm.open(self.store, data_memory=data.DATA_MEMORY) as db:
+        with self._open() as db:
             rows = len(db["bulk.lineitem"])
             self._tell(f"restart, {rows:,} lines there", "restart", began)
             held = len(db["bulk.batches"])
             if not batches <= held <= batches + 1:
                 raise DemoFailed(f"{batches} batches were acknowledged and {held} are there; keep {self.store}")
-            db.archive(self.place)
+            db.archive()
 
     def _restore(self, epoch: int) -> None:
         import tidemark.spark as ts
@@ -167,7 +169,7 @@ class Bulk:
         if not report["is_equal"]:
             raise DemoFailed(f"the restored store is not what was backed up at its epoch: {report}")
         self._tell("restored and expected are equal, row by row", "diff", began)
-        with tm.open(self.store, data_memory=data.DATA_MEMORY) as now:
+        with self._open() as now:
             later = tm.diff(now, self.copy, ["bulk.batches"], data_memory=data.DATA_MEMORY)
         found = sum(each["differing"] for each in later["tables"])
         if found != BATCHES_BEHIND and found != BATCHES_BEHIND + 1:

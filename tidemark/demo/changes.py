@@ -1,9 +1,9 @@
 """The process that changes what was loaded in bulk, and gets killed.
 
-`python -m tidemark.demo.changes STORE PLACE SEED`. Each batch is one transaction: quantities of lines change, lines go,
-lines come, and a row of `bulk.batches` says so. After BATCHES_BEFORE of them it makes a backup, which is what a restore
-to that moment must give; then it goes on. A line of JSON on standard output for each commit and for the backup, never
-before it is durable.
+`python -m tidemark.demo.changes STORE ARCHIVE PLACE SEED`. Each batch is one transaction: quantities of lines change,
+lines go, lines come, and a row of `bulk.batches` says so. After BATCHES_BEFORE of them it makes a backup, which is what
+a restore to that moment must give; then it goes on. A line of JSON on standard output for each commit and for the
+backup, never before it is durable.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def tell(**what: int) -> None:
     sys.stdout.flush()
 
 
-def main(store: str, place: str, seed: int) -> None:
+def main(store: str, archive: str, place: str, seed: int) -> None:
     """Work until killed."""
     rng = np.random.default_rng(seed)
-    with tm.open(store, data_memory=DATA_MEMORY) as db:
+    with tm.open(store, data_memory=DATA_MEMORY, archive=archive) as db:
         keys = db["bulk.orders"].to_arrow(columns=["o_orderkey"]).column(0).to_pylist()
         number = 0
         while True:
@@ -68,4 +68,4 @@ def main(store: str, place: str, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
