@@ -39,6 +39,7 @@ GCP_MS = 1_000
 EPOCHS_MS = (10, 50, 250)
 DELAYS_MS = (2, 50)
 RATES = (10, 50)
+ROOM = {"max_binlog_size": "64 MiB", "redo_log": "64 MiB"}  # no local checkpoint is made
 WHOLE = 64
 BITS = (0, 6, 31, WHOLE)
 SECONDS = 5.0
@@ -80,7 +81,7 @@ def plan_for(cell: Cell) -> Plan:
     """A pair without faults."""
 
     def site(number: int, drawn: SitePlan) -> SitePlan:
-        options = {**drawn.options, "durability": "epoch", "sync_binlog": 1, "max_binlog_size": "64 MiB"}
+        options = {**drawn.options, "durability": "epoch", "sync_binlog": 1, **ROOM}
         return replace(drawn, options=options, has_function=number == PRIMARY, allow_batching=True, batch_bytes=2 << 20)
 
     drawn = plan_of(SEED, ["NDB$EPOCH"])

@@ -164,6 +164,14 @@ class Deadlock(Retryable):
     """The transaction was chosen as the victim of a deadlock."""
 
 
+class NotPrimary(Retryable):
+    """Another node of the group executes transactions; `primary` says which, if it is known."""
+
+
+class PrimaryLost(Retryable):
+    """The process that executed the transaction was lost before it committed."""
+
+
 class LockTimeout(Retryable):
     """A row lock was not granted within `lock_timeout_ms`."""
 
@@ -207,6 +215,10 @@ class CommitInterrupted(OutcomeUnknown, KeyboardInterrupt):
 
 class CommitOnFailedStore(OutcomeUnknown):
     """The store failed while the commit was on its way to the disk."""
+
+
+class CommitUnanswered(OutcomeUnknown):
+    """The link to the store's process broke while the commit was on its way, and nobody could be asked in time."""
 
 
 # --- the handle is dead -------------------------------------------------------------------------

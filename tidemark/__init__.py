@@ -18,6 +18,7 @@ from engine.errors import (
     CheckpointMemoryExhausted,
     CommitInterrupted,
     CommitOnFailedStore,
+    CommitUnanswered,
     Damaged,
     Deadlock,
     DuplicateKey,
@@ -49,6 +50,7 @@ from engine.errors import (
     NoSuchTable,
     NoSuchTablespace,
     NotNullViolation,
+    NotPrimary,
     OutcomeUnknown,
     PageDamaged,
     PeerError,
@@ -57,6 +59,7 @@ from engine.errors import (
     PeerUnauthenticated,
     PeerVersion,
     PositionLost,
+    PrimaryLost,
     ProgramFailed,
     ProgramInvalid,
     ReadOnly,
@@ -129,18 +132,24 @@ if TYPE_CHECKING:
     from tidemark.backup import restore
     from tidemark.channel import Applied, Channel
     from tidemark.comparison import diff, repair
+    from tidemark.remote.database import RemoteDatabase, connect
+    from tidemark.remote.serving import CallServing, serve_calls
     from tidemark.serving import Serving, serve
 
 # What replicates or restores is imported when it is first named: most programs never do, and it takes as long as all
 # the rest.
 _LATER = {
     "Applied": "tidemark.channel",
+    "CallServing": "tidemark.remote.serving",
     "Channel": "tidemark.channel",
+    "RemoteDatabase": "tidemark.remote.database",
     "Serving": "tidemark.serving",
+    "connect": "tidemark.remote.database",
     "diff": "tidemark.comparison",
     "repair": "tidemark.comparison",
     "restore": "tidemark.backup",
     "serve": "tidemark.serving",
+    "serve_calls": "tidemark.remote.serving",
 }
 
 
@@ -163,9 +172,10 @@ __all__ = [
     "BackupDamaged",
     "Binary",
     "BinlogDamaged",
+    "BinlogOverloaded",
     "Blob",
     "Bool",
-    "BinlogOverloaded",
+    "CallServing",
     "CatalogDamaged",
     "Channel",
     "Char",
@@ -173,6 +183,7 @@ __all__ = [
     "Column",
     "CommitInterrupted",
     "CommitOnFailedStore",
+    "CommitUnanswered",
     "Damaged",
     "Database",
     "Date",
@@ -205,11 +216,11 @@ __all__ = [
     "LcpDamaged",
     "LimitExceeded",
     "LimitsMismatch",
+    "LinearHash",
+    "ListPartition",
     "LoadDamaged",
     "LoadEnded",
     "LoadRefused",
-    "LinearHash",
-    "ListPartition",
     "LockTimeout",
     "Locked",
     "MemoryExhausted",
@@ -220,6 +231,7 @@ __all__ = [
     "NoSuchTable",
     "NoSuchTablespace",
     "NotNullViolation",
+    "NotPrimary",
     "Options",
     "OutcomeUnknown",
     "PageDamaged",
@@ -230,6 +242,7 @@ __all__ = [
     "PeerUnauthenticated",
     "PeerVersion",
     "PositionLost",
+    "PrimaryLost",
     "Program",
     "ProgramFailed",
     "ProgramInvalid",
@@ -239,6 +252,7 @@ __all__ = [
     "RedoDamaged",
     "RedoOverloaded",
     "Rejected",
+    "RemoteDatabase",
     "RestoreUnfinished",
     "Retryable",
     "RowNotFound",
@@ -281,9 +295,11 @@ __all__ = [
     "VersionTooOld",
     "WrongThread",
     "col",
+    "connect",
     "diff",
     "open",
     "repair",
     "restore",
     "serve",
+    "serve_calls",
 ]

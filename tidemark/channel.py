@@ -20,12 +20,13 @@ from replication.channel import DEFAULT_NAME, ChannelOptions, ReplicaChannel, ch
 from replication.conflict.roles import Role
 from replication.endpoint import rows_of_settings
 from replication.first_copy import Copied, CopyTarget, copy_within, is_broken_off, wanted_of
-from replication.link import Caller, LinkOptions, TlsContext
+from replication.link import Caller, LinkOptions
 from replication.protocol.copying import pack_request
 from replication.protocol.handshake import Site
 from replication.protocol.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, Settings
 from replication.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
 from replication.settings.options import settings, validated
+from replication.wire import TlsContext
 from tidemark.channel_links import Link, Source, link_to
 from tidemark.database import Database
 from tidemark.failover import Failover, check_failover_options

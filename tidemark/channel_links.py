@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from engine.errors import SchemaInvalid
 from replication.endpoint import Endpoint, check_source
-from replication.link import TlsContext
 from replication.protocol.handshake import check_secret
+from replication.wire import TlsContext
 from tidemark.database import Database
 
 Source = Database | str | tuple[str, int]

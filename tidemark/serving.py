@@ -7,10 +7,11 @@ import threading
 from typing import Any
 
 from engine.errors import Retryable, SchemaInvalid
-from replication.link import LinkOptions, Listener, TlsContext
+from replication.link import LinkOptions, Listener
 from replication.protocol.handshake import check_secret
 from replication.protocol.messages import HEARTBEAT_MS_MAX
 from replication.receiver import Worker
+from replication.wire import TlsContext
 from tidemark.channel_links import parse_address
 from tidemark.database import Database
 

@@ -39,6 +39,8 @@ FRAME_BYE = 22  # either: it goes
 FRAME_SETTINGS = 23  # source: its conflict functions, before the first events
 FRAME_COPY = 24  # replica: the next piece of a first copy, instead of FRAME_START
 FRAME_COPIED = 25  # source: that piece
+FRAME_CALL = 26  # client: a piece of a call; its first byte is 1 for the last one
+FRAME_ANSWER = 27  # server: a piece of what came of it, likewise
 
 HANDSHAKE_KINDS = (FRAME_HELLO, FRAME_CHALLENGE, FRAME_PROOF, FRAME_REFUSE)
 SESSION_KINDS = (
@@ -52,6 +54,8 @@ SESSION_KINDS = (
     FRAME_SETTINGS,
     FRAME_COPY,
     FRAME_COPIED,
+    FRAME_CALL,
+    FRAME_ANSWER,
 )
 
 HANDSHAKE_BYTES_MAX = 4_096

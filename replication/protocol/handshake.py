@@ -1,8 +1,9 @@
-"""Two sites find out who the other one is, and that both know the secret, before anything else is said.
+"""Two sides find out who the other one is, and that both know the secret, before anything else is said.
 
-hello (replica) → challenge (source) → proof (replica) → welcome, the first sealed frame. The proof is an HMAC over all
+hello (caller) → challenge (called) → proof (caller) → welcome, the first sealed frame. The proof is an HMAC over all
 that was said so far, fresh nonces of both sides included, so that nothing of one session is of use in another (F106).
-The keys of both directions follow from the same: the seal of the welcome is the source's own proof. The side that is
+The keys of both directions follow from the same, and from what the link is for: the seal of the welcome is the called
+side's own proof. The side that is
 called proves nothing to a caller who has not, so that nobody gets from it what a secret could be guessed by.
 """
 
@@ -11,8 +12,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
 
 from engine import errors
 from engine.errors import FrameRejected, PeerError, PeerRefused, PeerUnauthenticated, PeerVersion, SchemaInvalid
@@ -27,6 +28,22 @@ SERVER_ID_MAX = (1 << 32) - 1
 TEXT_MAX = 200
 
 
+class Party(Protocol):
+    """Who one side of a link is, as it tells the other one."""
+
+    fields: ClassVar[dict[str, type]]
+    caller: ClassVar[str]  # what the side that calls is called, and the other one: part of the keys
+    called: ClassVar[str]
+
+    def check(self) -> None:
+        """Refuse to speak as who cannot. Raises: SchemaInvalid."""
+        ...
+
+    def meet(self, content: dict[str, Any]) -> Any:
+        """The other side, of its fields, if it is one to speak with. Raises: PeerRefused, FrameRejected."""
+        ...
+
+
 @dataclass(frozen=True)
 class Site:
     """Who a site is: its server id, its store's UUID in hex, and the incarnation the store is in."""
@@ -34,6 +51,28 @@ class Site:
     server_id: int
     store: str
     incarnation: int
+
+    fields: ClassVar[dict[str, type]] = {"server_id": int, "store": str, "incarnation": int}
+    caller: ClassVar[str] = "replica"
+    called: ClassVar[str] = "source"
+
+    def check(self) -> None:
+        """Raises: SchemaInvalid for server id 0."""
+        if self.server_id == 0:
+            raise SchemaInvalid("server_id 0 does not replicate; open the store with another one")
+
+    def meet(self, content: dict[str, Any]) -> Self:
+        """See `Party`."""
+        peer = type(self)(content["server_id"], content["store"], content["incarnation"])
+        if not 0 <= peer.server_id <= SERVER_ID_MAX or not is_store_id(peer.store) or peer.incarnation < 0:
+            raise FrameRejected("a site of the handshake cannot be")
+        check_peer(self, peer)
+        return peer
+
+
+def is_store_id(text: str) -> bool:
+    """Whether this is a store's UUID in hex."""
+    return len(text) == 32 and all(each in "0123456789abcdef" for each in text)
 
 
 def check_secret(secret: bytes) -> None:
@@ -72,27 +111,14 @@ def _unpack(payload: bytes, fields: dict[str, type]) -> dict[str, Any]:
     return content
 
 
-SITE_FIELDS: dict[str, type] = {"server_id": int, "store": str, "incarnation": int, "nonce": str}
-
-
-def _site_of(content: dict[str, Any]) -> Site:
-    site = Site(content["server_id"], content["store"], content["incarnation"])
-    is_store = len(site.store) == 32 and all(each in "0123456789abcdef" for each in site.store)
-    is_nonce = len(content["nonce"]) == 2 * NONCE_BYTES
-    if not 0 <= site.server_id <= SERVER_ID_MAX or not is_store or not is_nonce or site.incarnation < 0:
-        raise FrameRejected("a site of the handshake cannot be")
-    return site
-
-
 class Handshake:
     """What both sides have in common: what was said so far, and what follows from it."""
 
-    def __init__(self, site: Site, secret: bytes, nonce: bytes, reader: FrameReader, writer: FrameWriter) -> None:
+    def __init__(self, own: Party, secret: bytes, nonce: bytes, reader: FrameReader, writer: FrameWriter) -> None:
         check_secret(secret)
-        if site.server_id == 0:
-            raise SchemaInvalid("server_id 0 does not replicate; open the store with another one")
-        self.site = site
-        self.peer: Site | None = None
+        own.check()
+        self.own = own
+        self.peer: Any = None  # a party of the same kind, once it has said who it is
         self.is_done = False
         self._secret = secret
         self._nonce = nonce
@@ -105,19 +131,21 @@ class Handshake:
         return self._writer.frame(kind, payload)
 
     def _proof(self) -> bytes:
-        return self._derive("proof of the replica")
+        return self._derive(f"proof of the {self.own.caller}")
 
     def _derive(self, purpose: str) -> bytes:
         return hmac.new(self._secret, purpose.encode() + self._said.digest(), hashlib.sha256).digest()
 
     def _own(self) -> dict[str, Any]:
-        return {**asdict(self.site), "nonce": self._nonce.hex()}
+        told = {name: getattr(self.own, name) for name in self.own.fields}
+        return {**told, "nonce": self._nonce.hex()}
 
-    def _meet(self, content: dict[str, Any]) -> Site:
-        """The other site, if it is one to replicate with. Raises: PeerRefused, FrameRejected."""
-        peer = _site_of(content)
-        check_peer(self.site, peer)
-        return peer
+    def _heard(self, payload: bytes, more: dict[str, type]) -> dict[str, Any]:
+        """What the other side says of itself, and `more`. Raises: FrameRejected."""
+        content = _unpack(payload, {**self.own.fields, "nonce": str, **more})
+        if len(content["nonce"]) != 2 * NONCE_BYTES:
+            raise FrameRejected("a nonce of the handshake cannot be")
+        return content
 
     def _keys(self, own: str, other: str) -> None:
         self._writer.use_key(self._derive(f"frames of the {own}"))
@@ -142,7 +170,7 @@ def refusal_of(payload: bytes) -> PeerError:
     return leaf(f"the other side says: {text}")
 
 
-class ReplicaHandshake(Handshake):
+class CallerHandshake(Handshake):
     """The side that calls."""
 
     def begin(self) -> bytes:
@@ -150,7 +178,7 @@ class ReplicaHandshake(Handshake):
         return self._say(FRAME_HELLO, _pack({**self._own(), "newest": VERSION, "oldest": VERSION_OLDEST}))
 
     def receive(self, frame: Frame) -> bytes:
-        """The answer to a frame of the source, empty behind the welcome. Raises: PeerError."""
+        """The answer to a frame of the called side, empty behind the welcome. Raises: PeerError."""
         if frame.kind == FRAME_REFUSE:
             raise refusal_of(frame.payload)
         if frame.kind == FRAME_CHALLENGE and self.peer is None:
@@ -161,44 +189,48 @@ class ReplicaHandshake(Handshake):
         raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of the handshake", kind=frame.kind)
 
     def _answer(self, payload: bytes) -> bytes:
-        content = _unpack(payload, {**SITE_FIELDS, "version": int})
+        content = self._heard(payload, {"version": int})
         version = content["version"]
         if not VERSION_OLDEST <= version <= VERSION:
-            raise PeerVersion(f"the source chose version {version} of the protocol, which is not spoken here")
-        self.peer = self._meet(content)
+            raise PeerVersion(
+                f"the {self.own.called} chose version {version} of the protocol, which is not spoken here"
+            )
+        self.peer = self.own.meet(content)
         self._said.update(payload)
         answer = self._say(FRAME_PROOF, self._proof())
-        self._keys("replica", "source")
+        self._keys(self.own.caller, self.own.called)
         return answer
 
 
-class SourceHandshake(Handshake):
+class CalledHandshake(Handshake):
     """The side that is called."""
 
     def receive(self, frame: Frame) -> bytes:
-        """The answer to a frame of the replica. Raises: PeerError; send `refusal` of it, and shut the link."""
+        """The answer to a frame of the calling side. Raises: PeerError; send `refusal` of it, and shut the link."""
         if frame.kind == FRAME_REFUSE:
             raise refusal_of(frame.payload)
         if frame.kind == FRAME_HELLO and self.peer is None:
             return self._challenge(frame.payload)
         if frame.kind == FRAME_PROOF and self.peer is not None and not self.is_done:
             if not hmac.compare_digest(frame.payload, self._proof()):
-                raise PeerUnauthenticated("the replica does not know the secret of this link; compare both secrets")
+                raise PeerUnauthenticated(
+                    f"the {self.own.caller} does not know the secret of this link; compare both secrets"
+                )
             self._said.update(frame.payload)
-            self._keys("source", "replica")
+            self._keys(self.own.called, self.own.caller)
             self.is_done = True
             return self._writer.frame(FRAME_WELCOME, b"")
         raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of the handshake", kind=frame.kind)
 
     def _challenge(self, payload: bytes) -> bytes:
-        content = _unpack(payload, {**SITE_FIELDS, "newest": int, "oldest": int})
+        content = self._heard(payload, {"newest": int, "oldest": int})
         newest, oldest = content["newest"], content["oldest"]
         version = min(VERSION, newest)
         if version < max(VERSION_OLDEST, oldest):
             raise PeerVersion(
-                f"the replica speaks versions {oldest} to {newest} of the protocol, this side {VERSION_OLDEST} to"
-                f" {VERSION}"
+                f"the {self.own.caller} speaks versions {oldest} to {newest} of the protocol,"
+                f" this side {VERSION_OLDEST} to {VERSION}"
             )
-        self.peer = self._meet(content)
+        self.peer = self.own.meet(content)
         self._said.update(payload)
         return self._say(FRAME_CHALLENGE, _pack({**self._own(), "version": version}))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import PeerError, Retryable
 from replication.protocol.frames import Frame, FrameReader, FrameWriter
-from replication.protocol.handshake import Handshake, ReplicaHandshake, SourceHandshake
+from replication.protocol.handshake import CalledHandshake, CallerHandshake, Handshake
 from replication.protocol.sessions import SILENT_HEARTBEATS, ReplicaSession, SourceSession
 from replication.receiver import is_passing
 from replication.simulation.joints import ChunkedBinlog
@@ -159,7 +159,7 @@ class SourceEnd(End):
     def __init__(self, link: Link, site: SimulatedSite) -> None:
         super().__init__(link, site)
         self.binlog: ChunkedBinlog | None = None
-        self.handshake: SourceHandshake = SourceHandshake(
+        self.handshake: CalledHandshake = CalledHandshake(
             site.identity, SECRET, site.clock.random_bytes(32), self.reader, self.writer
         )
 
@@ -194,7 +194,7 @@ class ReplicaEnd(End):
     def __init__(self, link: Link, site: SimulatedSite, channel: Channel) -> None:
         super().__init__(link, site)
         self.channel = channel
-        self.handshake: ReplicaHandshake = ReplicaHandshake(
+        self.handshake: CallerHandshake = CallerHandshake(
             site.identity, SECRET, site.clock.random_bytes(32), self.reader, self.writer
         )
 

@@ -6,8 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from tests.ingest.rig import (
     make_tables,
     take_in,
 )
+from tests.waiting import wait_until
 
 
 def test_position_that_the_server_has_purged_is_lost(db: tm.Database, source: Source) -> None:
@@ -190,14 +189,6 @@ def wait_for(db: tm.Database, source: Source, running: Any) -> None:
         return [status["file"], str(status["position"])] == end
 
     wait_until(is_there)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    for _ in range(1_200):
-        if is_so():
-            return
-        threading.Event().wait(0.05)
-    raise AssertionError("it has not come to be within a minute")
 
 
 CHILD = """

@@ -61,9 +61,9 @@ HOMES: dict[str, tuple[str, ...]] = {
     "lmdb": ("engine.catalog",),
     "pyspark": ("recovery.spark.",),
     "py4j": ("recovery.spark.",),
-    "socket": ("replication.link", "tidemark.control_socket"),
-    "socketserver": ("replication.link", "tidemark.control_socket"),
-    "ssl": ("replication.link",),
+    "socket": ("replication.wire", "tidemark.control_socket"),
+    "socketserver": ("replication.wire", "tidemark.control_socket"),
+    "ssl": ("replication.wire",),
     # Sockets of their own: the MySQL server that is taken in.
     "pymysql": ("replication.ingest.client",),
     "pymysqlreplication": ("replication.ingest.client",),

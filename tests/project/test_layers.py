@@ -132,7 +132,7 @@ def test_rule_fires_on_planted_violation(rule: Rule, module: str, text: str) -> 
 
 
 ALLOWED: list[tuple[str, str]] = [
-    ("replication.link", "import socket\nfrom recovery import check\nfrom engine.errors import Error"),
+    ("replication.wire", "import socket\nfrom recovery import check\nfrom engine.errors import Error"),
     ("engine.kernels.rows", "import numba"),
     ("engine.kernels", "import os\nx = os.path.join(os.path.expanduser('~'), os.environ.get('A', ''))"),
     ("engine.files", "import os, fcntl\nopen('f')\nos.pwrite(1, b'', 0)"),

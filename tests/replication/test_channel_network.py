@@ -12,8 +12,8 @@ import trustme
 import tidemark as tm
 from engine.clock import SystemClock
 from engine.file_doubles.memory import MemoryFiles
-from replication.link import client_tls, server_tls
 from replication.protocol.frames import FrameWriter
+from replication.wire import client_tls, server_tls
 from tests.replication.site import open_site
 from tests.replication.test_channel_stores import PASSES_ON, applied, make_table, put, rows
 

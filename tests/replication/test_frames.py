@@ -32,7 +32,7 @@ from engine.layout.frame import (
     PAYLOAD_BYTES_MAX,
 )
 from replication.protocol.frames import Frame, FrameReader, FrameWriter
-from replication.protocol.handshake import ReplicaHandshake, Site, SourceHandshake
+from replication.protocol.handshake import CalledHandshake, CallerHandshake, Site
 from tests.replication.doubles import REPLICA, SECRET, SOURCE
 
 KEY = bytes(range(32))
@@ -131,8 +131,8 @@ class Meeting:
     def __init__(self, replica: Site = REPLICA, source: Site = SOURCE, secrets: tuple[bytes, bytes] = (SECRET, SECRET)):
         self.to_source, self.to_replica = FrameReader(), FrameReader()
         self.replica_writer, self.source_writer = FrameWriter(), FrameWriter()
-        self.replica = ReplicaHandshake(replica, secrets[0], bytes(32), self.to_replica, self.replica_writer)
-        self.source = SourceHandshake(source, secrets[1], bytes([7] * 32), self.to_source, self.source_writer)
+        self.replica = CallerHandshake(replica, secrets[0], bytes(32), self.to_replica, self.replica_writer)
+        self.source = CalledHandshake(source, secrets[1], bytes([7] * 32), self.to_source, self.source_writer)
 
     def frames(self, alter: int | None = None) -> Iterator[bytes]:
         """Run it, giving out every frame that travels; frame `alter` has a byte of its payload changed."""
@@ -202,7 +202,7 @@ def test_handshake_altered_on_the_way_comes_to_nothing(alter: int) -> None:
 def test_proof_of_an_earlier_session_does_not_pass_again() -> None:
     first = list(Meeting().frames())
     meeting = Meeting()
-    meeting.source = SourceHandshake(SOURCE, SECRET, bytes([8] * 32), meeting.to_source, meeting.source_writer)
+    meeting.source = CalledHandshake(SOURCE, SECRET, bytes([8] * 32), meeting.to_source, meeting.source_writer)
     (hello,) = meeting.to_source.feed(first[0])
     meeting.source.receive(hello)
     (proof,) = meeting.to_source.feed(first[2])

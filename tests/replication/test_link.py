@@ -13,9 +13,10 @@ import trustme
 
 from engine.clock import SystemClock
 from engine.errors import PeerError, PeerUnauthenticated
-from replication import link
-from replication.link import Caller, LinkOptions, Listener, client_tls, server_tls
+from replication import wire
+from replication.link import Caller, LinkOptions, Listener
 from replication.protocol.messages import FIRST_POSITION, Events, Start
+from replication.wire import client_tls, server_tls
 from tests.replication.doubles import REPLICA, SECRET, SOURCE, MemoryBinlog, MemoryRelay
 
 HOST = "127.0.0.1"
@@ -174,7 +175,7 @@ def test_strangers_are_shut_out_and_the_source_serves_on(
 def test_silent_stranger_is_shut_out_by_the_deadline_of_the_handshake(
     both_options: tuple[LinkOptions, LinkOptions], binlog: MemoryBinlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr(wire, "HANDSHAKE_SECONDS", 0.2)
     listener = Listener((HOST, 0), both_options[0], lambda: binlog, CLOCK)
     with socket.create_connection(listener.address) as stranger:
         stranger.settimeout(30)

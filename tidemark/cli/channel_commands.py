@@ -21,7 +21,7 @@ from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
 from tidemark.cli.output import bar, json_option, memory_option, one_line, reported, say, to_json, tree_lines
 
 if TYPE_CHECKING:
-    from replication.link import TlsContext
+    from replication.wire import TlsContext
     from tidemark.channel import Channel
 
 POLL_SECONDS = 0.05
@@ -137,7 +137,7 @@ def serve(
     if tls_cert is not None or tls_key is not None or tls_ca is not None:
         if tls_cert is None or tls_key is None:
             raise click.UsageError("TLS needs --tls-cert and --tls-key")
-        from replication.link import server_tls
+        from replication.wire import server_tls
 
         authority = None if tls_ca is None else str(tls_ca)
         tls = _context(lambda: server_tls(str(tls_cert), str(tls_key), authority))
@@ -224,7 +224,7 @@ def _replicate(
         options["server_id"] = wanted["server_id"]
     tls = None
     if wanted["tls"] or wanted["tls_ca"] or wanted["tls_cert"]:
-        from replication.link import client_tls
+        from replication.wire import client_tls
 
         paths = [None if wanted[name] is None else str(wanted[name]) for name in ("tls_ca", "tls_cert", "tls_key")]
         tls = _context(lambda: client_tls(*paths))

@@ -1,0 +1,190 @@
+"""Calls and answers over one link: one call at a time, each a message in as many frames as it takes.
+
+The side that serves carries a call out in the thread of the link, so what belongs to a thread there, a transaction
+above all, belongs to the link; when the link ends, so does it. Invariants: (C1) a message is bounded, and judged before
+it is kept; (C2) a call whose answer did not come is not sent again by anything in here: it may have been carried out.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+from engine.clock import Clock
+from engine.errors import Error, FrameRejected, PeerRefused, SchemaInvalid
+from engine.layout.frame import FRAME_ANSWER, FRAME_BYE, FRAME_CALL
+from replication.calls.values import Definitions, pack, unpack
+from replication.protocol.frames import Frame, FrameWriter
+from replication.protocol.handshake import is_store_id
+from replication.wire import Met, Server, TlsContext, Wake, call, tell
+
+PIECE_BYTES = 1 << 20
+MESSAGE_BYTES_MAX = 256 << 20
+_MORE, _LAST = b"\x00", b"\x01"
+NO_STORE = "0" * 32
+
+
+@dataclass(frozen=True)
+class Client:
+    """One side of a link of calls: the store's UUID in hex at the side that serves, zeros at a client."""
+
+    store: str = NO_STORE
+
+    fields: ClassVar[dict[str, type]] = {"store": str}
+    caller: ClassVar[str] = "client"
+    called: ClassVar[str] = "server of calls"
+
+    def check(self) -> None:
+        """Raises: SchemaInvalid for what is no UUID."""
+        if not is_store_id(self.store):
+            raise SchemaInvalid("a store is named by the 32 digits of its UUID")
+
+    def meet(self, content: dict[str, Any]) -> Self:
+        """The other side. Raises: FrameRejected; PeerRefused if none of both has a store, or both have."""
+        if not is_store_id(content["store"]):
+            raise FrameRejected("a client of the handshake cannot be")
+        if (content["store"] == NO_STORE) == (self.store == NO_STORE):
+            raise PeerRefused("a client calls a store, and nobody else does")
+        return type(self)(content["store"])
+
+
+class Messages:
+    """Messages out of the frames of one kind, as they come."""
+
+    def __init__(self, kind: int) -> None:
+        self._kind = kind
+        self._pieces = bytearray()
+
+    def take(self, frame: Frame) -> bytes | None:
+        """The message this frame ends, if it does. Raises: FrameRejected."""
+        if frame.kind != self._kind or frame.payload[:1] not in (_MORE, _LAST):
+            raise FrameRejected(f"a frame of kind {frame.kind} has no place among calls", kind=frame.kind)
+        if len(self._pieces) + len(frame.payload) > MESSAGE_BYTES_MAX:
+            raise FrameRejected(f"a call is longer than {MESSAGE_BYTES_MAX >> 20} MiB; divide it")
+        self._pieces += frame.payload[1:]
+        if frame.payload[:1] == _MORE:
+            return None
+        message = bytes(self._pieces)
+        self._pieces.clear()
+        return message
+
+
+def frames_of(writer: FrameWriter, kind: int, message: bytes) -> Iterator[bytes]:
+    """The frames of a message. Raises: FrameRejected if it is too long."""
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise FrameRejected(f"a call of {len(message)} bytes is longer than {MESSAGE_BYTES_MAX >> 20} MiB; divide it")
+    for begin in range(0, max(1, len(message)), PIECE_BYTES):
+        mark = _LAST if begin + PIECE_BYTES >= len(message) else _MORE
+        yield writer.frame(kind, mark + message[begin : begin + PIECE_BYTES])
+
+
+class CallLink:
+    """The client's end of one link. One thread at a time may use it."""
+
+    def __init__(self, address: tuple[str, int], secret: bytes, tls: TlsContext | None, clock: Clock) -> None:
+        """Connect. Raises: PeerError in all its leaves."""
+        self._met = call(address, Client(), secret, tls, clock)
+        self._met.wire.wait_long()
+        self._messages = Messages(FRAME_ANSWER)
+        self.store: str = self._met.peer.store
+        self.is_broken = False
+
+    def ask(self, what: Any) -> Any:
+        """Have a call carried out; what came of it. Raises: what it raised there; PeerError if the link broke: then
+        it may have been carried out or not, and the link is of no more use. TypeMismatch if it cannot be sent.
+        """
+        message = pack(what)
+        wire = self._met.wire
+        try:
+            for frame in frames_of(wire.writer, FRAME_CALL, message):
+                wire.send(frame)
+            answer = None
+            while answer is None:
+                for each in wire.reader.feed(wire.receive()):
+                    answer = self._messages.take(each)
+            is_well, value = unpack(answer)
+        except BaseException:  # Ctrl-C among others: the answer would be taken for that of the next call
+            self.is_broken = True
+            wire.close()
+            raise
+        if is_well:
+            return value
+        raise value
+
+    def close(self) -> None:
+        """Say goodbye."""
+        if not self.is_broken:
+            self.is_broken = True
+            tell(self._met.wire, self._met.wire.writer.frame(FRAME_BYE, b""))
+            self._met.wire.close()
+
+
+class Executor(Protocol):
+    """Who carries out the calls of one link."""
+
+    def answer(self, what: Any) -> Any:
+        """What comes of a call. Raises: what it meets."""
+        ...
+
+    def close(self) -> None:
+        """The link has ended."""
+        ...
+
+
+class CallServer:
+    """Takes calls from any number of clients that know the secret, each with an executor of its own, until `close`."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        store: str,
+        secret: bytes,
+        tls: TlsContext | None,
+        clock: Clock,
+        executor: Callable[[], Executor],
+        definitions: Definitions,
+    ) -> None:
+        """Listen. store: its UUID in hex. definitions: of a table by its name. Raises: PeerError if the address is
+        taken.
+        """
+        self._executor = executor
+        self._definitions = definitions
+        self._server = Server(address, Client(store), secret, tls, clock, self._serve)
+        self.address = self._server.address
+        self._server.start()
+
+    def close(self) -> None:
+        """End all links, calls under way being carried out first."""
+        self._server.close()
+
+    def _serve(self, met: Met, wake: Wake) -> None:
+        wire, messages = met.wire, Messages(FRAME_CALL)
+        wire.wait_long()
+        executor = self._executor()
+        frames = iter(met.early)
+        try:
+            while not self._server.is_closed:
+                for frame in frames:
+                    if frame.kind == FRAME_BYE:
+                        return
+                    message = messages.take(frame)
+                    if message is not None:
+                        for data in frames_of(wire.writer, FRAME_ANSWER, self._answered(executor, message)):
+                            wire.send(data)
+                if not wire.has_more():
+                    ready, _, _ = select.select([wire.connection, wake.receiver], [], [])
+                    if wire.connection not in ready:
+                        wake.clear()
+                        frames = iter(())
+                        continue
+                frames = wire.reader.feed(wire.receive())
+        finally:
+            executor.close()
+
+    def _answered(self, executor: Executor, message: bytes) -> bytes:
+        try:
+            return pack([True, executor.answer(unpack(message, self._definitions))])
+        except Error as error:
+            return pack([False, error])

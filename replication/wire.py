@@ -1,0 +1,306 @@
+"""The only sockets between stores: TCP, with TLS if asked for, under the frames of `replication/protocol`.
+
+Who calls connects and greets; who is called is a `Server`, which serves each caller in a thread of its own. Nothing a
+peer sends or leaves unsent can make the store fail or its commits wait (F97).
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+
+from engine.clock import Clock
+from engine.errors import PeerError, PeerTimeout
+from replication.protocol.frames import Frame, FrameReader, FrameWriter
+from replication.protocol.handshake import CalledHandshake, CallerHandshake, Handshake, Party
+
+TlsContext = ssl.SSLContext
+
+_log = logging.getLogger("tidemark.replication")
+
+READ_BYTES = 256 << 10
+HANDSHAKE_SECONDS = 10.0
+SEND_SECONDS = 30.0
+CALLERS_MAX = 64
+ACCEPT_PAUSE_SECONDS = 1.0
+# A machine that has gone is noticed within some four seconds though nobody says anything.
+KEEP_ALIVE = (
+    (socket.TCP_KEEPIDLE, 1),
+    (socket.TCP_KEEPINTVL, 1),
+    (socket.TCP_KEEPCNT, 3),
+    (socket.TCP_USER_TIMEOUT, 4_000),
+)
+
+
+def server_tls(certificate: str, key: str, authority: str | None = None) -> ssl.SSLContext:
+    """TLS for a source: its certificate and key (files in PEM form); with `authority` replicas need certificates too.
+
+    Raises: OSError, ssl.SSLError if a file cannot be used.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    if authority is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_tls(authority: str | None = None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
+    """TLS for a replica: who may vouch for the source (a file in PEM form, the system's if None), and its own
+    certificate if the source asks for one. Raises: OSError, ssl.SSLError if a file cannot be used.
+    """
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=authority)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if certificate is not None:
+        context.load_cert_chain(certificate, key)
+    return context
+
+
+class Wake:
+    """Wakes a loop that waits in `select`, from any thread; any number of calls wake it once."""
+
+    def __init__(self) -> None:
+        self.receiver, self._sender = socket.socketpair()
+        self.receiver.setblocking(False)
+        self._sender.setblocking(False)
+
+    def __call__(self) -> None:
+        """Wake it."""
+        try:
+            self._sender.send(b"\0")
+        except (BlockingIOError, OSError):
+            pass  # it will wake anyhow, or is closed
+
+    def clear(self) -> None:
+        """It is awake."""
+        try:
+            while self.receiver.recv(4_096):
+                pass
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """Close both ends."""
+        self.receiver.close()
+        self._sender.close()
+
+
+class Wire:
+    """One connected socket with both directions' frames."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.reader = FrameReader()
+        self.writer = FrameWriter()
+        connection.settimeout(SEND_SECONDS)
+
+    def send(self, data: bytes) -> None:
+        """Send all of it. Raises: PeerTimeout, PeerError."""
+        try:
+            self.connection.sendall(data)
+        except TimeoutError:
+            raise PeerTimeout(
+                f"the other side has taken nothing for {SEND_SECONDS:.0f} s; it may connect again"
+            ) from None
+        except OSError as error:
+            raise PeerError(f"the link broke ({error}); connect again") from error
+
+    def receive(self) -> bytes:
+        """What has come. Raises: PeerError at the end of the stream."""
+        try:
+            data = self.connection.recv(READ_BYTES)
+        except TimeoutError:
+            raise PeerTimeout("the other side stopped in the middle of a frame; connect again") from None
+        except OSError as error:
+            raise PeerError(f"the link broke ({error}); connect again") from error
+        if not data:
+            raise PeerError("the other side shut the link; connect again")
+        return data
+
+    def wait_long(self) -> None:
+        """From now on the other side may be silent as long as its machine answers: what it does may take long."""
+        self.connection.settimeout(None)
+        for option, value in KEEP_ALIVE:
+            self.connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def has_more(self) -> bool:
+        """Whether bytes have come that `select` on the socket does not show: TLS has taken them in already."""
+        return isinstance(self.connection, ssl.SSLSocket) and self.connection.pending() > 0
+
+    def close(self) -> None:
+        """Shut it."""
+        try:
+            self.connection.shutdown(socket.SHUT_RDWR)
+        except OSError as error:
+            _log.debug("link was shut already: %s", error)
+        self.connection.close()
+
+
+def _greet(wire: Wire, handshake: CallerHandshake | CalledHandshake, clock: Clock) -> list[Frame]:
+    """Run a handshake to its end; frames that came behind it already. Raises: PeerError."""
+    deadline = clock.monotonic() + HANDSHAKE_SECONDS  # for all of it: who drips bytes is shut out too
+    try:
+        while not handshake.is_done:
+            rest_s = deadline - clock.monotonic()
+            if rest_s <= 0:
+                raise PeerTimeout(f"the handshake took more than {HANDSHAKE_SECONDS:.0f} s; connect again")
+            wire.connection.settimeout(rest_s)
+            frames = wire.reader.feed(wire.receive())
+            for frame in frames:
+                wire.send(handshake.receive(frame))
+                if handshake.is_done:
+                    return list(frames)
+    except PeerTimeout:
+        raise
+    except PeerError as error:
+        tell(wire, handshake.refusal(error))
+        raise
+    finally:
+        wire.connection.settimeout(SEND_SECONDS)
+    return []
+
+
+def tell(wire: Wire, data: bytes) -> None:
+    """Send a last word; nobody may be there to hear it."""
+    try:
+        wire.send(data)
+    except PeerError as error:
+        _log.debug("last word not heard: %s", error.message)
+
+
+def is_readable(wire: Wire) -> bool:
+    """Whether the other side has said something: it is heard before more is sent."""
+    return wire.has_more() or bool(select.select([wire.connection], [], [], 0)[0])
+
+
+class Met:
+    """A link both sides of which know each other: the wire, who the other one is, and frames that came already."""
+
+    def __init__(self, wire: Wire, handshake: Handshake, early: list[Frame]) -> None:
+        self.wire = wire
+        self.peer = handshake.peer
+        self.early = early
+
+
+def call(address: tuple[str, int], own: Party, secret: bytes, tls: TlsContext | None, clock: Clock) -> Met:
+    """Connect to who listens there, and find out who that is. Close the wire. Raises: PeerError in all its leaves."""
+    wire = Wire(_connect(address, tls))
+    try:
+        handshake = CallerHandshake(own, secret, clock.random_bytes(32), wire.reader, wire.writer)
+        wire.send(handshake.begin())
+        return Met(wire, handshake, _greet(wire, handshake, clock))
+    except BaseException:
+        wire.close()
+        raise
+
+
+def _connect(address: tuple[str, int], tls: TlsContext | None) -> socket.socket:
+    host, port = address
+    try:
+        connection = socket.create_connection((host, port), timeout=HANDSHAKE_SECONDS)
+        if tls is not None:
+            return tls.wrap_socket(connection, server_hostname=host)
+        return connection
+    except OSError as error:
+        raise PeerError(f"no link to {host}:{port}: {error}") from error
+
+
+class Server:
+    """Listens, and serves every caller that knows the secret in a thread of its own, until `close`."""
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        own: Party,
+        secret: bytes,
+        tls: TlsContext | None,
+        clock: Clock,
+        serve: Callable[[Met, Wake], None],
+    ) -> None:
+        """Take the address; nobody is served before `start`. serve: converses with one caller; it returns when that one
+        or `is_closed` ends it, for which its `Wake` is called. Raises: PeerError if the address is taken.
+        """
+        self._own = own
+        self._secret = secret
+        self._tls = tls
+        self._clock = clock
+        self._serve = serve
+        self._mutex = threading.Lock()
+        self.is_closed = False
+        self._served: dict[Wire, tuple[threading.Thread, Wake]] = {}
+        try:
+            self._socket = socket.create_server(address, backlog=CALLERS_MAX)
+        except OSError as error:
+            raise PeerError(f"cannot listen at {address[0]}:{address[1]}: {error}; choose another port") from error
+        self.address: tuple[str, int] = self._socket.getsockname()[:2]
+        self._thread = threading.Thread(target=self._accept, name=f"tidemark-{own.called}", daemon=True)
+
+    def start(self) -> None:
+        """Serve who calls from now on."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Wake all who serve."""
+        with self._mutex:
+            wakes = [wake for _, wake in self._served.values()]
+        for wake in wakes:
+            wake()
+
+    def close(self) -> None:
+        """Let all who serve come to an end, and stop listening."""
+        with self._mutex:
+            self.is_closed = True
+            served = list(self._served.values())
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError as error:
+            _log.debug("listener was shut already: %s", error)
+        self._socket.close()
+        for _, wake in served:
+            wake()
+        if self._thread.ident is not None:
+            self._thread.join()
+        for thread, _ in served:
+            thread.join()
+
+    def _accept(self) -> None:
+        while not self.is_closed:
+            try:
+                connection, where = self._socket.accept()
+            except OSError:
+                if not self.is_closed:
+                    self._clock.sleep(ACCEPT_PAUSE_SECONDS)  # out of descriptors: not in a busy loop
+                continue
+            wire, wake = Wire(connection), Wake()
+            name = f"tidemark-{self._own.caller}"
+            thread = threading.Thread(target=self._guarded, args=(wire, wake, where), name=name, daemon=True)
+            with self._mutex:
+                if self.is_closed or len(self._served) >= CALLERS_MAX:
+                    wire.close()
+                    wake.close()
+                    continue
+                self._served[wire] = (thread, wake)
+            thread.start()
+
+    def _guarded(self, wire: Wire, wake: Wake, where: object) -> None:
+        try:
+            if self._tls is not None:
+                wire.connection.settimeout(HANDSHAKE_SECONDS)
+                wire.connection = self._tls.wrap_socket(wire.connection, server_side=True)
+            nonce = self._clock.random_bytes(32)
+            handshake = CalledHandshake(self._own, self._secret, nonce, wire.reader, wire.writer)
+            self._serve(Met(wire, handshake, _greet(wire, handshake, self._clock)), wake)
+        except PeerError as error:
+            _log.warning("%s at %s: %s", self._own.caller, where, error.message)
+        except OSError as error:
+            _log.warning("%s at %s: no TLS with it: %s", self._own.caller, where, error)
+        finally:
+            with self._mutex:
+                self._served.pop(wire, None)
+            wire.close()
+            wake.close()

@@ -1,0 +1,295 @@
+"""A store of another process, called over TCP: the calls of a Database, transactions that end with their link."""
+
+from __future__ import annotations
+
+import decimal
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tidemark as tm
+from replication.calls import conversation
+from tests.store.support import ACCOUNT
+from tests.waiting import wait_until
+
+SECRET = b"a secret of clients"
+
+
+@pytest.fixture
+def db(tmp_path: Any) -> Iterator[tm.Database]:
+    with tm.open(tmp_path / "store", data_memory="16 MiB", redo_log="8 MiB", lock_timeout_ms=300) as made:
+        made.create_table("test.account", ACCOUNT, "id")
+        yield made
+
+
+@pytest.fixture
+def serving(db: tm.Database) -> Iterator[tm.CallServing]:
+    with tm.serve_calls(db, "127.0.0.1:0", SECRET) as made:
+        yield made
+
+
+@pytest.fixture
+def remote(serving: tm.CallServing) -> Iterator[tm.RemoteDatabase]:
+    with tm.connect([serving.address], SECRET, timeout_ms=1_000) as made:
+        yield made
+
+
+def accounts(count: int) -> list[tuple[int, str, float, None]]:
+    return [(number, f"owner {number}", float(number), None) for number in range(count)]
+
+
+def test_rows_written_from_outside_are_there_and_come_back(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+    table = remote["test.account"]
+    table.insert((1, "ann", 10.0, None))
+    table.write({"id": 2, "owner": "bob", "balance": 3.0})
+    assert table.update(1, {"balance": tm.col("balance") - 3}) is True
+    assert table.update(1, {"balance": 0.0}, where=tm.col("owner") == "zoe") is False
+    assert table.upsert({"id": 2, "owner": "bob", "balance": 4.0}) is False
+    assert table[1].balance == 7.0 and table.get(9) is None and 2 in table and len(table) == 2
+    assert [tuple(row) for row in db["test.account"]] == [tuple(row) for row in table]
+    assert table.delete(2) is True and len(db["test.account"]) == 1
+
+
+def test_rows_in_bulk_of_every_kind_of_data_and_back(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+    table, here = remote["test.account"], db["test.account"]
+    told: list[int] = []
+    assert table.insert_many(accounts(20_000), progress=lambda done, total, unit: told.append(done)) == 20_000
+    assert told[-1] == 20_000 and len(told) > 1
+    assert table.write_many(pa.table({"id": [1, 2], "owner": ["x", "y"], "balance": [0.5, 0.5]})) == 2
+    assert table.update_many({"id": np.array([3, 4]), "balance": np.array([9.0, 9.0])}) == 2
+    assert (
+        table.upsert_many([{"id": 3, "owner": "z", "balance": 1.0}, {"id": 90_000, "owner": "n", "balance": 1.0}]) == 1
+    )
+    assert table.delete_many([5, 6]) == 2
+    assert table.get_many([4, 5, 1], ["id", "owner"]).to_pydict() == {"id": [4, 1], "owner": ["owner 4", "x"]}
+    assert table.to_arrow().sort_by("id").equals(here.to_arrow().sort_by("id"))
+    assert table.update_where({"balance": 0.0}, tm.col("id") < 10) == 8
+    assert table.delete_where(tm.col("id") >= 10) == 19_991
+    assert len(here) == 8
+
+
+def test_error_in_a_later_batch_names_the_row_and_leaves_nothing(remote: tm.RemoteDatabase) -> None:
+    rows = accounts(20_000)
+    rows[17_000] = rows[3]
+    with pytest.raises(tm.DuplicateKey) as caught:
+        remote["test.account"].insert_many(rows)
+    assert caught.value.row == 17_000
+    assert len(remote["test.account"]) == 0
+
+
+def test_scans_by_index_condition_and_sums(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+    db["test.account"].insert_many(accounts(1_000))
+    remote.create_index("test.account", "by_owner", ["owner"])
+    table = remote["test.account"]
+    found = list(table.scan(index="by_owner", prefix="owner 99", reverse=True, columns=["id"]))
+    assert [row.id for row in found] == [999, 998, 997, 996, 995, 994, 993, 992, 991, 990, 99]
+    assert table.scan(where=tm.col("balance") >= 998).sum("balance") == 1_997
+    assert table.scan().aggregate(n=("count",), top=("max", "id")).top == 999
+    assert table.explain(where=tm.col("owner") == "owner 5")["index"] == "by_owner"
+    assert [each["name"] for each in table.indexes()] == ["by_owner"]
+    assert list(table.scan(columns=["id", tm.ROWID], limit=2).to_arrow().schema.names) == ["id", "$ROWID"]
+    assert len(table.to_pandas()) == 1_000 and len(table.to_numpy()) == 1_000
+
+
+def test_scan_given_up_frees_its_link_and_many_are_read_at_once(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+    db["test.account"].insert_many(accounts(1_000))
+    scans = [iter(remote["test.account"].scan()) for _ in range(5)]
+    assert [next(scan).id for scan in scans] == [0] * 5
+    for scan in scans:
+        scan.close()  # type: ignore[attr-defined]
+    assert sum(len(links) for links in remote.links._spares.values()) == 5
+
+
+def test_transaction_sees_its_own_changes_and_savepoints_undo(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+    with remote.transaction() as txn:
+        txn.insert("test.account", (1, "ann", 1.0, None))
+        assert db["test.account"].get(1) is None
+        with pytest.raises(tm.DuplicateKey):
+            txn.insert("test.account", (1, "again", 1.0, None))
+        with pytest.raises(ZeroDivisionError):
+            with txn.savepoint():
+                txn.insert("test.account", (2, "bob", 1.0, None))
+                raise ZeroDivisionError
+        with txn.savepoint():
+            txn.insert("test.account", (3, "cyd", 1.0, None))
+        assert sorted(row.id for row in txn.scan("test.account")) == [1, 3]
+        assert txn.scan("test.account", where=tm.col("id") > 1).count() == 1
+    assert sorted(row.id for row in db["test.account"]) == [1, 3]
+    assert remote.outcome(txn.txid) == "committed"
+    with pytest.raises(tm.TransactionEnded):
+        txn.get("test.account", 1)
+
+
+def test_exception_in_the_block_rolls_back(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+    with pytest.raises(ZeroDivisionError), remote.transaction() as txn:
+        txn.insert("test.account", (1, "ann", 1.0, None))
+        raise ZeroDivisionError
+    assert len(db["test.account"]) == 0 and remote.outcome(txn.txid) == "aborted"
+
+
+def test_locks_are_held_across_processes_and_a_timeout_ends_the_transaction(
+    db: tm.Database, remote: tm.RemoteDatabase
+) -> None:
+    db["test.account"].insert((1, "ann", 1.0, None))
+    with remote.transaction() as first:
+        first.get("test.account", 1, lock="exclusive")
+        second = remote.transaction()
+        with pytest.raises(tm.LockTimeout):
+            second.update("test.account", 1, {"balance": 5.0})
+        assert second.is_ended
+
+
+def test_link_that_breaks_rolls_its_transaction_back_and_says_so(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+    txn = remote.transaction()
+    txn.insert("test.account", (1, "ann", 1.0, None))
+    txn._link._met.wire.connection.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(tm.PrimaryLost):
+        txn.insert("test.account", (2, "bob", 1.0, None))
+    wait_until(lambda: db.status()["transactions"]["open"] == 0)
+    assert db.status()["transactions"]["open"] == 0 and len(db["test.account"]) == 0
+
+
+@pytest.mark.parametrize("is_carried_out", [True, False])
+def test_commit_whose_answer_is_lost_is_found_out(
+    db: tm.Database, remote: tm.RemoteDatabase, monkeypatch: pytest.MonkeyPatch, is_carried_out: bool
+) -> None:
+    txn = remote.transaction()
+    txn.insert("test.account", (1, "ann", 1.0, None))
+    link = txn._link
+
+    def broken(what: Any) -> Any:
+        if is_carried_out:
+            type(link).ask(link, what)
+        link._met.wire.close()
+        link.is_broken = True
+        raise tm.PeerError("the link broke; connect again")
+
+    monkeypatch.setattr(link, "ask", broken)
+    if is_carried_out:
+        txn.commit()
+    else:
+        with pytest.raises(tm.PrimaryLost):
+            txn.commit()
+    assert len(db["test.account"]) == is_carried_out
+
+
+def test_commit_nobody_can_tell_of_says_so(serving: tm.CallServing, remote: tm.RemoteDatabase) -> None:
+    txn = remote.transaction()
+    txn.insert("test.account", (1, "ann", 1.0, None))
+    serving.close()
+    with pytest.raises((tm.CommitUnanswered, tm.PrimaryLost)) as caught:
+        txn.commit()
+    assert caught.value.txid == txn.txid
+
+
+def test_run_does_work_again_when_the_server_went_away_for_a_while(
+    db: tm.Database, serving: tm.CallServing, remote: tm.RemoteDatabase
+) -> None:
+    attempts = []
+
+    def work(txn: Any) -> None:
+        attempts.append(txn.txid)
+        txn.write("test.account", (1, "ann", float(len(attempts)), None))
+        if len(attempts) == 1:
+            serving.close()
+            again.append(tm.serve_calls(db, serving.address, SECRET))
+
+    again: list[tm.CallServing] = []
+    remote.run(work)
+    again[0].close()
+    assert len(attempts) == 2 and db["test.account"][1].balance == 2.0
+
+
+def test_schema_is_changed_from_outside(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+    made = remote.create_table(
+        "test.parts",
+        [tm.Column("id", tm.Int64), tm.Column("price", tm.Decimal(10, 2), default=decimal.Decimal("1.50"))],
+        primary_key="id",
+        partition=tm.HashPartition(2),
+    )
+    made.insert({"id": 1})
+    remote.add_column("test.parts", tm.Column("note", tm.VarChar(20), nullable=True))
+    remote.set_default("test.parts", "price")
+    assert tuple(remote["test.parts"][1]) == tuple(db["test.parts"][1])
+    assert remote.tables() == db.tables() and "test.parts" in remote
+    remote.drop_table("test.parts")
+    assert "test.parts" not in db
+    with pytest.raises(tm.NoSuchTable):
+        remote["test.parts"]
+
+
+def test_strangers_are_refused(serving: tm.CallServing) -> None:
+    with pytest.raises(tm.PeerTimeout, match="secret"):
+        tm.connect([serving.address], b"another secret, long", timeout_ms=100)
+    with pytest.raises(tm.SchemaInvalid):
+        tm.connect([serving.address], b"short")
+    with pytest.raises(tm.PeerTimeout):
+        tm.connect("127.0.0.1:1", SECRET, timeout_ms=100)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        None,
+        [],
+        ["nothing"],
+        ["txn", "__class__", [], {}],
+        ["table", "test.account", "_alone", [], {}],
+        ["store", "close", [], {}],
+        ["of_scan", "test.account", False, {}, "to_arrow", [], {}],
+        ["table", "test.account", "get", [], {}],
+        ["store", "tables", [1, 2, 3], {}],
+        ["next"],
+    ],
+)
+def test_calls_that_are_none_are_refused_and_the_store_goes_on(remote: tm.RemoteDatabase, call: Any) -> None:
+    link = remote.links.take(remote.links.primary())
+    with pytest.raises((tm.FrameRejected, tm.Rejected)):
+        link.ask(call)
+    remote.links.give(remote.links.primary(), link)
+    assert remote.tables() == ["test.account"]
+
+
+def test_message_that_is_too_long_ends_the_link(
+    remote: tm.RemoteDatabase, db: tm.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = remote.links.take(remote.links.primary())
+    message = conversation.pack(["table", "test.account", "get", [b"x" * (3 << 20)], {}])
+    monkeypatch.setattr(conversation, "MESSAGE_BYTES_MAX", 2 << 20)
+    with pytest.raises(tm.FrameRejected):
+        list(conversation.frames_of(link._met.wire.writer, conversation.FRAME_CALL, message))
+    taken = conversation.Messages(conversation.FRAME_CALL)
+    frame = conversation.Frame(conversation.FRAME_CALL, b"\x00" + b"x" * (3 << 20))
+    with pytest.raises(tm.FrameRejected):
+        taken.take(frame)
+    link.close()
+
+
+def test_threads_share_a_connection(remote: tm.RemoteDatabase) -> None:
+    seed = 8
+    print(f"seed {seed}")
+    remote["test.account"].insert_many(accounts(10))
+
+    def transfer(number: int) -> None:
+        draw = random.Random(seed + number)
+        for _ in range(20):
+            one, other = draw.sample(range(10), 2)
+
+            def work(txn: Any, one: int = one, other: int = other) -> None:
+                txn.update("test.account", one, {"balance": tm.col("balance") - 1})
+                txn.update("test.account", other, {"balance": tm.col("balance") + 1})
+
+            remote.run(work, retries=50)
+
+    threads = [threading.Thread(target=transfer, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert remote["test.account"].scan().sum("balance") == sum(range(10))

@@ -1,0 +1,264 @@
+"""The calls of one client, carried out on the store of this process.
+
+A transaction of a client is one of the thread that serves its link: it ends with the link, rolled back. What may be
+called is named here; arguments are judged by the calls themselves.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from engine.errors import Error, FrameRejected, Rejected, TransactionEnded
+from tidemark.scans import Scan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.schema import TableDefinition
+    from tidemark.database import Database
+    from tidemark.session import Transaction
+
+SCANS_MAX = 16  # open at once on one link
+PAGE_BYTES = 4 << 20  # of a scan, more or less
+
+CHANGING = frozenset(
+    [
+        "insert",
+        "write",
+        "update",
+        "delete",
+        "upsert",
+        "insert_many",
+        "write_many",
+        "upsert_many",
+        "update_many",
+        "delete_many",
+        "update_where",
+        "delete_where",
+    ]
+)
+READING = frozenset(["get", "get_many"])
+OF_TABLE = frozenset(["explain", "indexes", "partitions"])
+OF_SCHEMA = frozenset(
+    [
+        "create_replication_table",
+        "drop_table",
+        "add_column",
+        "drop_column",
+        "rename",
+        "rename_column",
+        "set_default",
+        "widen_column",
+        "add_partition",
+        "drop_partition",
+        "create_index",
+        "drop_index",
+        "create_tablespace",
+        "add_datafile",
+        "drop_tablespace",
+    ]
+)
+OF_STORE = frozenset(["tables", "tablespaces", "status", "outcome", "check", "checkpoint", "sync"])
+OF_SCAN = frozenset(["count", "sum", "min", "max", "mean", "aggregate", "explain"])
+
+
+class Gate(Protocol):
+    """Whether this process may do it now: a node of a group may not always."""
+
+    def reading(self) -> None:
+        """Raises: Retryable if rows read now might be older than what was acknowledged."""
+        ...
+
+    def writing(self) -> None:
+        """Raises: Retryable if another node has to do it."""
+        ...
+
+    def where(self) -> dict[str, Any]:
+        """Who is who: `primary` and `members` as addresses, `view`."""
+        ...
+
+
+class Executor:
+    """See the module."""
+
+    def __init__(self, db: Database, gate: Gate) -> None:
+        self._db = db
+        self._gate = gate
+        self._txn: Transaction | None = None
+        self._savepoints: list[AbstractContextManager[None]] = []
+        self._scans: dict[int, Iterator[pa.RecordBatch]] = {}
+        self._numbers = itertools.count(1)
+        self._verbs: dict[str, Callable[..., Any]] = {
+            "where": self._gate.where,
+            "begin": self._begin,
+            "commit": self._commit,
+            "rollback": self._rollback,
+            "savepoint": self._savepoint,
+            "release": self._release,
+            "txn": self._call_txn,
+            "table": self._call_table,
+            "store": self._call_store,
+            "create_table": self._create_table,
+            "definition": self._definition,
+            "length": self._length,
+            "scan": self._scan,
+            "next": self._next,
+            "end": self._end,
+            "of_scan": self._of_scan,
+        }
+
+    def answer(self, what: Any) -> Any:
+        """What comes of a call: [verb, arguments ...]. Raises: what it meets; FrameRejected for what is no call."""
+        is_call = isinstance(what, list) and what and isinstance(what[0], str)
+        verb = self._verbs.get(what[0]) if is_call else None
+        if verb is None:
+            raise FrameRejected("what came is no call of this version")
+        try:
+            return verb(*what[1:])
+        except (TypeError, AttributeError, LookupError, ValueError) as error:
+            # Of what a client's own classes refuse nothing comes here: it has another version, or is none.
+            raise Rejected(f"call {what[0]} has arguments that cannot be: {error}") from error
+
+    def close(self) -> None:
+        """The link has ended: so does its transaction."""
+        self._scans.clear()
+        if self._txn is not None and not self._txn.is_ended:
+            self._txn.rollback()
+
+    # --- transactions ----------------------------------------------------------------------------
+    def _begin(self, log_exclusive_reads: bool | None = None) -> int:
+        self._gate.writing()
+        self.close()
+        self._savepoints.clear()
+        self._txn = self._db.transaction(log_exclusive_reads)
+        return self._txn.txid
+
+    def _open(self) -> Transaction:
+        if self._txn is None:
+            raise TransactionEnded("no transaction is open on this link; begin one")
+        self._txn.check()
+        return self._txn
+
+    def _commit(self) -> None:
+        txn = self._open()
+        self._gate.writing()
+        txn.commit(txn.store.waits_for_disk)
+
+    def _rollback(self) -> None:
+        if self._txn is not None:
+            self._txn.rollback()
+
+    def _savepoint(self) -> None:
+        point = self._open().savepoint()
+        point.__enter__()
+        self._savepoints.append(point)
+
+    def _release(self, is_kept: bool) -> None:
+        point = self._savepoints.pop()
+        if is_kept:
+            point.__exit__(None, None, None)
+            return
+        undone = Undone()
+        try:
+            point.__exit__(Undone, undone, None)
+        except Undone as error:
+            if error is not undone:
+                raise
+
+    def _call_txn(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
+        if method not in CHANGING | READING:
+            raise FrameRejected(f"a transaction has no call {method!r}")
+        return getattr(self._open(), method)(*arguments, **named)
+
+    # --- tables and the store --------------------------------------------------------------------
+    def _call_table(self, table: str, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
+        if method in CHANGING:
+            self._gate.writing()
+        elif method in READING | OF_TABLE:
+            self._gate.reading()
+        else:
+            raise FrameRejected(f"a table has no call {method!r}")
+        return getattr(self._db[table], method)(*arguments, **named)
+
+    def _call_store(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
+        if method in OF_SCHEMA:
+            self._gate.writing()
+            getattr(self._db, method)(*arguments, **named)
+            return None
+        if method not in OF_STORE:
+            raise FrameRejected(f"a store has no call {method!r}")
+        return getattr(self._db, method)(*arguments, **named)
+
+    def _create_table(self, definition: TableDefinition) -> None:
+        self._gate.writing()
+        made = definition
+        self._db.create_table(made.name, made.columns, made.primary_key, made.partition, made.tablespace)
+
+    def _definition(self, table: str) -> TableDefinition:
+        self._gate.reading()
+        return self._db[table].definition
+
+    def _length(self, table: str) -> int:
+        self._gate.reading()
+        return len(self._db[table])
+
+    # --- scans -----------------------------------------------------------------------------------
+    def _made_scan(self, table: str, is_of_txn: bool, named: dict[str, Any]) -> Scan:
+        if is_of_txn:
+            return self._open().scan(table, **named)
+        self._gate.reading()
+        return self._db[table].scan(**named)
+
+    def _scan(self, table: str, is_of_txn: bool, named: dict[str, Any]) -> tuple[int, Any]:
+        """(number of the scan, its first batch: one without rows, for the schema)."""
+        import pyarrow as pa
+
+        scan = self._made_scan(table, is_of_txn, named)
+        if len(self._scans) >= SCANS_MAX:
+            raise Rejected(f"{SCANS_MAX} scans are open on one link; read one to its end, or close it")
+        number = next(self._numbers)
+        schema = scan.schema()
+        self._scans[number] = scan.batches()
+        return number, pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
+
+    def _next(self, number: int) -> Any:
+        """The next rows, None behind the last."""
+        import pyarrow as pa
+
+        found = self._scans.get(number)
+        if found is None:
+            return None
+        page: list[pa.RecordBatch] = []
+        while sum(batch.nbytes for batch in page) < PAGE_BYTES:
+            try:
+                page.append(next(found))
+            except StopIteration:
+                del self._scans[number]
+                break
+            except Error:
+                del self._scans[number]
+                raise
+        return pa.Table.from_batches(page) if page else None
+
+    def _end(self, number: int) -> None:
+        self._scans.pop(number, None)
+
+    def _of_scan(
+        self,
+        table: str,
+        is_of_txn: bool,
+        scan: dict[str, Any],
+        method: str,
+        arguments: list[Any],
+        named: dict[str, Any],
+    ) -> Any:
+        if method not in OF_SCAN:
+            raise FrameRejected(f"a scan has no call {method!r}")
+        return getattr(self._made_scan(table, is_of_txn, scan), method)(*arguments, **named)
+
+
+class Undone(Exception):
+    """A client's savepoint ends without what was done in it."""

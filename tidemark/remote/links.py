@@ -1,0 +1,184 @@
+"""Links of a client: to the node that executes transactions and to those that serve reads, wherever they are now.
+
+A link serves one call, or one transaction, at a time; those at rest are kept for the next one. Which nodes there are is
+asked of any of them, again whenever one breaks or says that it is not the one: until `timeout_ms` is over.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from engine.clock import Clock
+from engine.errors import NotPrimary, PeerError, PeerRefused, PeerTimeout, PrimaryLost
+from replication.calls.conversation import CallLink
+from replication.wire import TlsContext
+
+_log = logging.getLogger("tidemark.remote")
+
+T = TypeVar("T")
+Address = tuple[str, int]
+SPARE_LINKS = 8
+PAUSE_SECONDS = 0.02
+
+
+class Links:
+    """See the module. Share it between threads."""
+
+    def __init__(
+        self, seeds: Iterable[Address], secret: bytes, tls: TlsContext | None, clock: Clock, timeout_ms: int
+    ) -> None:
+        """Nothing is connected yet."""
+        self.clock = clock
+        self._seeds = list(seeds)
+        self._secret = secret
+        self._tls = tls
+        self._timeout_s = timeout_ms / 1_000
+        self._mutex = threading.Lock()
+        self._spares: dict[Address, list[CallLink]] = {}
+        self._store: str | None = None  # all nodes are copies of this one
+        self._members: list[Address] = []
+        self._primary: Address | None = None
+        self._is_closed = False
+
+    # --- links -----------------------------------------------------------------------------------
+    def take(self, address: Address) -> CallLink:
+        """A link to one node, to be given back. Raises: PeerError."""
+        with self._mutex:
+            spares = self._spares.get(address)
+            if spares:
+                return spares.pop()
+        link = CallLink(address, self._secret, self._tls, self.clock)
+        if self._store not in (None, link.store):
+            link.close()
+            raise PeerRefused(f"at {address[0]}:{address[1]} there is another store", store=link.store)
+        self._store = link.store
+        return link
+
+    def give(self, address: Address, link: CallLink) -> None:
+        """Give a link back that nothing is open on."""
+        with self._mutex:
+            spares = self._spares.setdefault(address, [])
+            if not link.is_broken and not self._is_closed and len(spares) < SPARE_LINKS:
+                spares.append(link)
+                return
+        link.close()
+
+    def close(self) -> None:
+        """Close the links at rest; those in use close when they are given back."""
+        with self._mutex:
+            self._is_closed = True
+            links = [link for spares in self._spares.values() for link in spares]
+            self._spares.clear()
+        for link in links:
+            link.close()
+
+    # --- who is where ----------------------------------------------------------------------------
+    def primary(self) -> Address:
+        """Where transactions are executed. Raises: PeerTimeout if nobody has said so in time."""
+        return self.until(self.known_primary)
+
+    def known_primary(self) -> Address:
+        """`primary`, asked once. Raises: NotPrimary, PeerError."""
+        if self._primary is None:
+            self._learn()
+        if self._primary is None:
+            raise NotPrimary("no node executes transactions now; the group may be choosing one")
+        return self._primary
+
+    def _learn(self) -> None:
+        """Ask all for the view; the newest answer counts. Raises: PeerError if nobody answers."""
+        newest, last = -1, PeerError("no address is known")
+        for address in dict.fromkeys([*self._members, *self._seeds]):
+            try:
+                link = self.take(address)
+                told = link.ask(["where"])
+                self.give(address, link)
+            except PeerError as error:
+                last = error
+                continue
+            if told["view"] > newest:
+                newest = told["view"]
+                self._primary = told["primary"]
+                self._members = list(told["members"])
+        if newest < 0:
+            raise last
+
+    def forget(self, address: Address) -> None:
+        """A node is gone, or is not what it was: its links are closed, and who is who is asked again."""
+        with self._mutex:
+            links = self._spares.pop(address, [])
+        for link in links:
+            link.close()
+        if self._primary == address:
+            self._primary = None
+
+    def until(self, work: Callable[[], T]) -> T:
+        """What `work` gives; again while it raises PeerError, NotPrimary or PrimaryLost, until time is over. Raises:
+        PeerTimeout then.
+        """
+        deadline = self.clock.monotonic() + self._timeout_s
+        while True:
+            try:
+                return work()
+            except (PeerError, NotPrimary, PrimaryLost) as error:
+                if isinstance(error, PeerRefused):
+                    raise
+                if self.clock.monotonic() >= deadline:
+                    raise PeerTimeout(f"no node answered within {self._timeout_s:g} s: {error.message}") from error
+                self.clock.sleep(PAUSE_SECONDS)
+
+    # --- calls that may be made again ------------------------------------------------------------
+    def read(self, what: Any) -> Any:
+        """The answer of any node to a call that changes nothing. Raises: what it raised; PeerTimeout."""
+        return self.until(lambda: self._ask(self._reader(), what))
+
+    def read_on(self, work: Callable[[Address, CallLink], T]) -> T:
+        """What `work` gives with a link to a node that serves reads, which it gives back; see `read`."""
+
+        def attempt() -> T:
+            address = self._reader()
+            link = self.link(address)
+            try:
+                return work(address, link)
+            except PeerError:
+                self.forget(address)
+                raise
+
+        return self.until(attempt)
+
+    def ask_primary(self, what: Any) -> Any:
+        """The answer of the primary to a call that does the same when it is made twice. Raises as `read`."""
+        return self.until(lambda: self._ask(self.known_primary(), what))
+
+    def _reader(self) -> Address:
+        if not self._members:
+            self._learn()
+        return self._members[0] if self._members else self.known_primary()
+
+    def link(self, address: Address) -> CallLink:
+        """`take`; who cannot be reached is asked last from now on."""
+        try:
+            return self.take(address)
+        except PeerError:
+            self._gone(address)
+            raise
+
+    def _gone(self, address: Address) -> None:
+        """Ask others first from now on."""
+        self.forget(address)
+        self._members = [each for each in self._members if each != address]
+
+    def _ask(self, address: Address, what: Any) -> Any:
+        link = self.link(address)
+        try:
+            answer = link.ask(what)
+        except (PeerError, NotPrimary) as error:
+            self._gone(address)
+            _log.debug("%s at %s: %s", what[0], address, error.message)
+            raise
+        finally:
+            self.give(address, link)
+        return answer

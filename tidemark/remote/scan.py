@@ -1,0 +1,144 @@
+"""A scan that is carried out in another process, page by page as it is read."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from engine.column_output import to_numpy, to_pandas
+from engine.errors import Error
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.schema import TableDefinition
+
+Ask = Callable[..., Any]
+Progress = Callable[[int, int, str], None]
+
+
+class RemoteScan:
+    """As `Scan`: iterate it once, turn it into a table, or have its rows added up there."""
+
+    def __init__(
+        self,
+        table: str,
+        named: Mapping[str, Any],
+        ask: Ask,
+        is_of_txn: bool,
+        progress: Progress | None,
+        definition: Callable[[str], TableDefinition] | None = None,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        """named: the arguments of `Scan`. ask: makes one call over the link the scan is read by; close: called when it
+        has been read to its end, or is given up.
+        """
+        self._table = table
+        self._named = dict(named)
+        self._ask = ask
+        self._is_of_txn = is_of_txn
+        self._progress = progress
+        self._definition = definition
+        self._close = close
+        self._opened: tuple[int, pa.Schema] | None = None
+        self._rows: Iterator[Any] | None = None
+
+    def _open(self) -> tuple[int, pa.Schema]:
+        if self._opened is None:
+            number, empty = self._ask("scan", self._table, self._is_of_txn, self._named)
+            self._opened = number, empty.schema
+        return self._opened
+
+    def schema(self) -> pa.Schema:
+        """Arrow schema of `batches`."""
+        return self._open()[1]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows as Arrow record batches."""
+        number, done, is_read = self._open()[0], 0, False
+        try:
+            while (page := self._ask("next", number)) is not None:
+                for batch in page.to_batches():
+                    done += batch.num_rows
+                    yield batch
+                    if self._progress is not None:
+                        self._progress(done, -1, "rows")
+            is_read = True
+        finally:
+            self._end(number, is_read)
+
+    def _end(self, number: int, is_read: bool) -> None:
+        try:
+            if not is_read:
+                self._ask("end", number)
+        except Error:
+            pass  # what could not be ended there ended with its link
+        finally:
+            self._close()
+
+    def __iter__(self) -> Iterator[Any]:
+        row_class: Any = namedtuple("Row", self.schema().names, rename=True)  # type: ignore[misc]
+        for batch in self.batches():
+            yield from map(row_class._make, zip(*[column.to_pylist() for column in batch.columns], strict=True))
+
+    def __next__(self) -> Any:
+        if self._rows is None:
+            self._rows = iter(self)
+        return next(self._rows)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as an Arrow table."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches(list(self.batches()), self.schema())
+
+    def to_pandas(self) -> Any:
+        """All rows as a pandas DataFrame."""
+        return to_pandas(self.to_arrow())
+
+    def to_numpy(self) -> Any:
+        """All rows as a structured NumPy array (no hidden columns)."""
+        definition = self._definition or (lambda table: self._ask("definition", table))
+        return to_numpy(self.to_arrow(), definition(self._table))
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_batches(self.schema(), self.batches()).__arrow_c_stream__(requested_schema)
+
+    # --- added up there --------------------------------------------------------------------------
+    def _of_scan(self, method: str, *arguments: Any, **named: Any) -> Any:
+        try:
+            return self._ask("of_scan", self._table, self._is_of_txn, self._named, method, list(arguments), named)
+        finally:
+            self._close()
+
+    def aggregate(self, **functions: Any) -> Any:
+        """See `Scan.aggregate`."""
+        return self._of_scan("aggregate", **functions)
+
+    def count(self, column: Any = None) -> int:
+        """See `Scan.count`."""
+        return int(self._of_scan("count", column))
+
+    def sum(self, column: Any) -> Any:
+        """See `Scan.sum`."""
+        return self._of_scan("sum", column)
+
+    def min(self, column: Any) -> Any:
+        """See `Scan.min`."""
+        return self._of_scan("min", column)
+
+    def max(self, column: Any) -> Any:
+        """See `Scan.max`."""
+        return self._of_scan("max", column)
+
+    def mean(self, column: Any) -> Any:
+        """See `Scan.mean`."""
+        return self._of_scan("mean", column)
+
+    def explain(self) -> dict[str, Any]:
+        """See `Scan.explain`."""
+        found: dict[str, Any] = self._of_scan("explain")
+        return found

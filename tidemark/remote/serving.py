@@ -1,0 +1,69 @@
+"""`tm.serve_calls`: an open store offered to clients of other processes, by threads of this one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from engine.clock import SystemClock
+from replication.calls.conversation import CallServer
+from replication.protocol.handshake import check_secret
+from replication.wire import TlsContext
+from tidemark.channel_links import parse_address
+from tidemark.remote.executor import Executor
+
+if TYPE_CHECKING:
+    from tidemark.database import Database
+
+
+class Alone:
+    """The gate of a store that is no node of a group: it may always do everything."""
+
+    def __init__(self) -> None:
+        self.address: tuple[str, int] = ("", 0)
+
+    def reading(self) -> None:
+        """Nothing is in the way."""
+
+    def writing(self) -> None:
+        """Nothing is in the way."""
+
+    def where(self) -> dict[str, Any]:
+        """One node, which is the primary."""
+        return {"view": 0, "primary": self.address, "members": [self.address]}
+
+
+class CallServing:
+    """A store whose calls are taken. Use it with `with`, or close it before the store."""
+
+    def __init__(self, db: Database, address: tuple[str, int], secret: bytes, tls: TlsContext | None) -> None:
+        db.check_usable()
+        gate = Alone()
+        uuid = db.status()["store"]["uuid"]
+        self._server = CallServer(
+            address, uuid, secret, tls, SystemClock(), lambda: Executor(db, gate), lambda name: db[name].definition
+        )
+        self.address = gate.address = self._server.address
+
+    def __enter__(self) -> CallServing:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all links; calls under way are carried out, open transactions rolled back. Again does nothing."""
+        self._server.close()
+
+
+def serve_calls(
+    db: Database, address: str | tuple[str, int], secret: bytes, tls: TlsContext | None = None
+) -> CallServing:
+    """Offer an open store to clients of other processes (`tm.connect`), until the result is closed.
+
+    address: where to listen, "host:port"; port 0 takes a free one, which `address` of the result tells. secret: 16
+    bytes or more, which clients must know; it is not sent. tls: a server's context; without one everybody on the way
+    can read along, though nobody can alter anything. Raises: PeerError if the address is taken, SchemaInvalid,
+    StoreFailed.
+    """
+    check_secret(secret)
+    return CallServing(db, parse_address(address), secret, tls)

@@ -1,0 +1,303 @@
+"""A transaction that is executed in another process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from engine.column_input import to_columns
+from engine.errors import (
+    CommitUnanswered,
+    Error,
+    OutcomeUnknown,
+    PeerError,
+    PrimaryLost,
+    Retryable,
+    StoreFailed,
+    TransactionEnded,
+    WrongThread,
+)
+from tidemark.remote.scan import RemoteScan
+from tidemark.scans import ByIndex
+from tidemark.session import Lock, check_lock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.schema import TableDefinition
+    from replication.calls.conversation import CallLink
+    from tidemark.remote.links import Address, Links
+
+Progress = Callable[[int, int, str], None]
+
+
+class RemoteTransaction:
+    """An open transaction of another process, as `Transaction` is one of this; used by the thread that began it.
+
+    `Rejected` errors leave it open and as it was before the call; `Retryable` ones have rolled it back whole,
+    `PrimaryLost` among them: the process that executed it is gone, and nothing of it was committed.
+    """
+
+    def __init__(
+        self, links: Links, definition: Callable[[str], TableDefinition], log_exclusive_reads: bool | None = None
+    ) -> None:
+        """Begin. Raises: PeerTimeout if no node executes transactions; StoreFailed, Retryable as there."""
+        self._links = links
+        self._definition = definition
+        self._thread = threading.get_ident()
+        self._address, self._link, self.txid = self._begun(log_exclusive_reads)
+        self.is_ended = False
+
+    def _begun(self, log_exclusive_reads: bool | None) -> tuple[Address, CallLink, int]:
+        """A link to the primary with a transaction open on it."""
+        links = self._links
+
+        def begin() -> tuple[Address, CallLink, int]:
+            address = links.known_primary()
+            link = links.link(address)
+            try:
+                return address, link, link.ask(["begin", log_exclusive_reads])
+            except BaseException:
+                links.give(address, link)
+                links.forget(address)
+                raise
+
+        return links.until(begin)
+
+    # --- usability -------------------------------------------------------------------------------
+    def check(self) -> None:
+        """Raise unless this thread may use the transaction now."""
+        if self.is_ended:
+            raise TransactionEnded("the transaction has ended; begin another one")
+        if self._thread != threading.get_ident():
+            raise WrongThread("a transaction belongs to the thread that began it; begin one in this thread")
+
+    def ask(self, *what: Any) -> Any:
+        """One call of it. Raises: what it raised there; PrimaryLost."""
+        self.check()
+        try:
+            return self._link.ask(list(what))
+        except (Retryable, TransactionEnded):
+            self._end()
+            raise
+        except StoreFailed as error:
+            self._lose()
+            raise PrimaryLost(f"the store that executed the transaction has failed ({error.message})") from error
+        except PeerError as error:
+            self._lose()
+            raise PrimaryLost(
+                f"the link to the transaction's process broke ({error.message}); run it again", txid=self.txid
+            ) from error
+        except Error:
+            raise
+        except BaseException:  # Ctrl-C: the link was shut with the answer still to come, and rolls it back there
+            self._lose()
+            raise
+
+    def _end(self) -> None:
+        self.is_ended = True
+        self._links.give(self._address, self._link)
+
+    def _lose(self) -> None:
+        self.is_ended = True
+        self._link.close()
+        self._links.forget(self._address)
+
+    # --- end -------------------------------------------------------------------------------------
+    def commit(self) -> None:
+        """Commit: durable on return at every live node of the group. If the answer is lost, the group is asked what
+        became of it. Raises: PrimaryLost if it was not committed; CommitUnanswered with the `txid` if nobody can tell.
+        """
+        self.check()
+        try:
+            self._link.ask(["commit"])
+        except (Retryable, TransactionEnded):
+            self._end()
+            raise
+        except BaseException as error:
+            self._lose()
+            if isinstance(error, (PeerError, StoreFailed, OutcomeUnknown)):
+                self._find_out(error)
+                return
+            raise
+        self._end()
+
+    def _find_out(self, error: BaseException) -> None:
+        """Return if it was committed, once a node has said so."""
+        links, txid = self._links, self.txid
+
+        def outcome() -> str:
+            links.primary()  # who executes transactions now knows every commit that was acknowledged
+            told = str(links.ask_primary(["store", "outcome", [txid], {}]))
+            if told == "unknown":
+                raise PrimaryLost(f"transaction {txid} is neither known as committed nor as aborted")
+            return told
+
+        try:
+            told = links.until(outcome)
+        except PeerError as unanswered:
+            raise CommitUnanswered(
+                f"the commit was on its way when the link broke ({error}), and nobody could say what became of it;"
+                f" ask outcome({txid})",
+                txid=txid,
+            ) from unanswered
+        if told != "committed":
+            raise PrimaryLost("the transaction's process was lost before it committed; run it again", txid=txid)
+
+    def rollback(self) -> None:
+        """Undo everything; ending an ended one is allowed."""
+        if self.is_ended:
+            return
+        try:
+            self._link.ask(["rollback"])
+        except (Error, OSError):
+            self._lose()
+            return
+        self._end()
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo what the block did if it raises, and nothing else; the transaction goes on."""
+        self.ask("savepoint")
+        try:
+            yield
+        except BaseException:
+            if not self.is_ended:
+                self.ask("release", False)
+            raise
+        self.ask("release", True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if kind is not None:
+            self.rollback()
+        elif not self.is_ended:
+            self.commit()
+
+    # --- calls, as those of `Transaction` --------------------------------------------------------
+    def _do(self, method: str, *arguments: Any, **named: Any) -> Any:
+        return self.ask("txn", method, list(arguments), named)
+
+    def insert(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
+        """See `Transaction.insert`."""
+        self._do("insert", table, row)
+
+    def write(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
+        """See `Transaction.write`."""
+        self._do("write", table, row)
+
+    def get(self, table: str, key: Any, lock: Lock = None, *, index: str | None = None) -> Any:
+        """See `Transaction.get`."""
+        check_lock(lock)
+        return self._do("get", table, key, lock, index=index)
+
+    def update(
+        self, table: str, key: Any, changes: Mapping[str, Any], where: Any = None, *, index: str | None = None
+    ) -> bool:
+        """See `Transaction.update`."""
+        return bool(self._do("update", table, key, changes, where, index=index))
+
+    def delete(self, table: str, key: Any, where: Any = None, *, index: str | None = None) -> bool:
+        """See `Transaction.delete`."""
+        return bool(self._do("delete", table, key, where, index=index))
+
+    def upsert(self, table: str, row: Any, set: Mapping[str, Any] | None = None, index: str | None = None) -> bool:
+        """See `Transaction.upsert`."""
+        return bool(self._do("upsert", table, row, set, index))
+
+    def update_where(self, table: str, changes: Mapping[str, Any], where: Any = None) -> int:
+        """See `Transaction.update_where`."""
+        return int(self._do("update_where", table, changes, where))
+
+    def delete_where(self, table: str, where: Any) -> int:
+        """See `Transaction.delete_where`."""
+        return int(self._do("delete_where", table, where))
+
+    def _many(self, method: str, table: str, data: Any, progress: Progress | None, fill_in: bool, **named: Any) -> int:
+        """Send the rows batch by batch, all or none; the sum of what the calls give."""
+        total = done = 0
+        with self.savepoint():
+            for batch in to_columns(data, self._definition(table), fill_in=fill_in):
+                columns = batch.columns.select(
+                    [name for name in batch.columns.schema.names if name not in batch.filled]
+                )
+                try:
+                    total += int(self._do(method, table, columns, **named))
+                except Error as error:
+                    row = error.evidence.get("row")
+                    if isinstance(row, int):
+                        error.evidence["row"] = row + batch.first_row
+                    raise
+                done += columns.num_rows
+                if progress is not None:
+                    progress(done, -1, "rows")
+        return total
+
+    def insert_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
+        """See `Transaction.insert_many`."""
+        return self._many("insert_many", table, data, progress, True)
+
+    def write_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
+        """See `Transaction.write_many`."""
+        return self._many("write_many", table, data, progress, True)
+
+    def upsert_many(
+        self,
+        table: str,
+        data: Any,
+        set: Mapping[str, Any] | None = None,
+        index: str | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """See `Transaction.upsert_many`."""
+        return self._many("upsert_many", table, data, progress, False, set=set, index=index)
+
+    def update_many(self, table: str, data: Any, progress: Progress | None = None, *, index: str | None = None) -> int:
+        """See `Transaction.update_many`."""
+        return self._many("update_many", table, data, progress, False, index=index)
+
+    def delete_many(self, table: str, keys: Any, *, index: str | None = None) -> int:
+        """See `Transaction.delete_many`."""
+        return int(self._do("delete_many", table, keys, index=index))
+
+    def get_many(
+        self,
+        table: str,
+        keys: Any,
+        columns: Sequence[str] | None = None,
+        *,
+        index: str | None = None,
+        lock: Lock = None,
+    ) -> pa.RecordBatch:
+        """See `Transaction.get_many`."""
+        check_lock(lock)
+        return self._do("get_many", table, keys, columns, index=index, lock=lock)
+
+    def scan(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        lock: Lock = None,
+        partitions: Sequence[str] | None = None,
+        where: Any = None,
+        *,
+        index: str | None = None,
+        lower: Any = None,
+        upper: Any = None,
+        prefix: Any = None,
+        reverse: bool = False,
+        progress: Progress | None = None,
+    ) -> RemoteScan:
+        """See `Transaction.scan`."""
+        check_lock(lock)
+        self.check()
+        by = ByIndex(index, lower, upper, prefix, reverse)
+        by.check()
+        named = {"columns": columns, "limit": limit, "lock": lock, "partitions": partitions, "where": where}
+        named |= {"index": index, "lower": lower, "upper": upper, "prefix": prefix, "reverse": reverse}
+        return RemoteScan(table, named, self.ask, True, progress)
