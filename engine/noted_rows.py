@@ -15,6 +15,7 @@ from engine.batch_operations import PUT_SLICE_ROWS, again_if_altered
 from engine.column_values import conform
 from engine.columnar import encode_arrays
 from engine.errors import InvariantBroken
+from engine.kernels.absent import lock_absent
 from engine.kernels.before_images import note_rows
 from engine.kernels.begin import tag_transaction
 from engine.layout.arena import AUTHOR_SHIFT, OK, X_ROW
@@ -43,12 +44,19 @@ def tag(txn: Transaction, any_value: int, author: int) -> None:
 def refresh_rows(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
     """Let the present state of rows, or their absence, travel again; MISSING for keys that have no row.
 
-    `keys` has the key columns. A row that is there is touched: it has epoch and author of this transaction afterwards.
+    `keys` has the key columns, none twice. A row that is there is touched: it has epoch and author of this transaction
+    afterwards. An absence is locked: were the row made and committed before this transaction, the absence would travel
+    behind the row. Whoever wants to make it waits; this transaction cannot (DuplicateKey).
     """
-    outcomes = touch_rows_again(txn, table, keys)
-    missing = np.flatnonzero(outcomes == MISSING)
-    if missing.size:
-        again_if_altered(txn, table, _note, keys.take(missing), KIND_REFRESH)
+    outcomes = np.full(keys.num_rows, MISSING, dtype=np.int64)
+    places = np.arange(keys.num_rows)
+    while places.size:
+        some = keys if places.size == keys.num_rows else keys.take(places)
+        outcomes[places] = touch_rows_again(txn, table, some)
+        places = places[outcomes[places] == MISSING]
+        if places.size:
+            taken = again_if_altered(txn, table, _note_absent, keys.take(places)).astype(bool)
+            places = places[~taken]  # made by others meanwhile: to be touched
     return outcomes
 
 
@@ -65,20 +73,29 @@ def track_reads(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:
             tag(txn, 0, 0)
 
 
-def _note(txn: Transaction, table: Table, keys: pa.RecordBatch, kind: int) -> None:
+def _note_absent(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
+    """Lock keys that have no row, and leave a record of each that is: 1 for those, 0 for keys that have one by now."""
     check_table(table)
     images, offsets = _key_images(table, keys)
     flags = FLAG_DISK_KEPT if table.format.has_disk else 0
-    fragment = table.fragments[0]
-    position = 0
-    deadline: float | None = None
-    while position < keys.num_rows:
-        stop = min(position + PUT_SLICE_ROWS, keys.num_rows)
-        place = (txn.mem, fragment, txn.desc, txn.buf, images, offsets)
-        status = note_rows(*place, position, stop, kind, flags)
-        position = int(txn.mem[txn.desc + X_ROW])
-        if status != OK:
-            deadline = settle(txn, table, status, images.size // keys.num_rows + 4_096, deadline)
+    taken = np.zeros(keys.num_rows, dtype=np.int64)
+    ahead = images.size // keys.num_rows + 4_096
+
+    def lock(start: int, stop: int) -> int:
+        return int(lock_absent(txn.mem, table.address, txn.desc, images, offsets, start, stop, taken))
+
+    def note(start: int, stop: int) -> int:
+        place = (txn.mem, table.fragments[0], txn.desc, txn.buf, images, offsets, taken)
+        return int(note_rows(*place, start, stop, KIND_REFRESH, flags))
+
+    for step in (lock, note):
+        position = 0
+        deadline: float | None = None
+        while position < keys.num_rows:
+            status = step(position, min(position + PUT_SLICE_ROWS, keys.num_rows))
+            position = int(txn.mem[txn.desc + X_ROW])
+            deadline = None if status == OK else settle(txn, table, status, ahead, deadline)
+    return taken
 
 
 def _key_images(table: Table, keys: pa.RecordBatch) -> tuple[Words, Words]:

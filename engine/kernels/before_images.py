@@ -180,13 +180,15 @@ def put_chunks(mem, txn, buf, fragment, rowid, link, stamp, at, stop):
     return OK
 
 
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)")
-def note_rows(mem, fragment, txn, buf, images, offsets, start, stop, kind, flags):
-    """Append a record that changes no row for each of the images [start, stop), `offsets` has one more: KIND_REFRESH.
-    OK, or ST_SPACE; X_ROW is the next row.
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)")
+def note_rows(mem, fragment, txn, buf, images, offsets, chosen, start, stop, kind, flags):
+    """Append a record that changes no row, KIND_REFRESH, for each of the images [start, stop) that chosen[] is 1 for;
+    `offsets` has one more. OK, or ST_SPACE; X_ROW is the next row.
     """
     for i in range(start, stop):
         mem[txn + X_ROW] = i
+        if chosen[i] == 0:
+            continue
         at = mem[txn + X_USED]
         words = offsets[i + 1] - offsets[i]
         if at + OPERATION_WORDS + words > buf.size:

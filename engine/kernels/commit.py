@@ -50,6 +50,7 @@ from engine.layout.arena import (
     O_ROWID,
     O_VAR,
     OK,
+    OP_ABSENT,
     OP_AUTHORED,
     OP_CANCELLED,
     OP_KIND_MASK,
@@ -159,6 +160,27 @@ def release_row(mem, txn, row, operation):
 
 
 @helper
+def release_lock(mem, txn, operation):
+    """End an operation that is but a lock, and with the lock of an absent row the slot that held its key. OK or
+    ST_INVARIANT.
+    """
+    fragment = mem[operation + O_FRAGMENT]
+    rowid = mem[operation + O_ROWID] & ROWID_MASK
+    row = known_row_address(mem, fragment, rowid)
+    if not mem[operation + O_RECORD] & OP_ABSENT:
+        release_row(mem, txn, row, operation)
+        return OK
+    status = index_remove(mem, fragment, row_tag(mem, fragment, row, mem[fragment + F_INDEX_SEED]), rowid)
+    if mem[fragment + F_HAS_VAR]:
+        give_var(mem, fragment, set_var(mem, fragment, row, 0))
+    release_row(mem, txn, row, operation)
+    mem[row] = mem[row] & LCP_BIT
+    give_slot(mem, fragment, rowid, row)
+    mem[fragment + F_RESERVED_ROWS] -= 1
+    return OK if status == OK else ST_INVARIANT
+
+
+@helper
 def apply_insert(mem, txn, operation, epoch, author):
     """Make the reserved rows of an insert run live; their images are in place."""
     fragment = mem[operation + O_FRAGMENT]
@@ -247,8 +269,7 @@ def apply_operations(mem, txn, buf, copies, epoch, budget):
             if not word & OP_CANCELLED:
                 status = apply_delete(mem, txn, operation, epoch, author, copies)
         else:
-            rowid = mem[operation + O_ROWID] & ROWID_MASK
-            release_row(mem, txn, known_row_address(mem, mem[operation + O_FRAGMENT], rowid), operation)
+            status = release_lock(mem, txn, operation)
         if status != OK:
             mem[txn + X_CURSOR] = operation
             return status
@@ -381,6 +402,8 @@ def abort_one(mem, txn, buf, operation, until):
     kind = word & OP_KIND_MASK
     if kind == KIND_INSERT:
         return abort_insert(mem, txn, operation)
+    if word & OP_ABSENT:
+        return release_lock(mem, txn, operation)
     if word & OP_REINSERT and until != 0 and is_away(mem, buf, mem[operation + O_PREVIOUS]):
         return ST_SPOOLED
     fragment = mem[operation + O_FRAGMENT]

@@ -17,6 +17,7 @@ from engine.kernels.commit import (
     finish,
     log_records,
     not_passed,
+    release_lock,
     release_row,
     stamp,
 )
@@ -405,9 +406,7 @@ def apply_one(mem, txn, buf, operation, epoch, author, copies):
         if has_disk:
             return apply_disk_delete(mem, txn, operation, epoch, author, copies)
         return apply_delete(mem, txn, operation, epoch, author, copies)
-    rowid = mem[operation + O_ROWID] & ROWID_MASK
-    release_row(mem, txn, known_row_address(mem, fragment, rowid), operation)
-    return OK
+    return release_lock(mem, txn, operation)
 
 
 @helper

@@ -16,7 +16,7 @@ from engine.kernels.commit import (
     author_of,
     finish,
     log_records,
-    release_row,
+    release_lock,
 )
 from engine.kernels.disk_changes import is_disk_kept
 from engine.kernels.disk_commit import (
@@ -150,7 +150,6 @@ def apply_indexed_one(mem, txn, buf, operation, epoch, author, copies):
     """Apply one operation of a transaction that changes indexes, and maybe disk parts; OK or why it stopped."""
     word = mem[operation + O_RECORD]
     kind = word & OP_KIND_MASK
-    fragment = mem[operation + O_FRAGMENT]
     if kind == KIND_INSERT:
         return apply_indexed_insert(mem, txn, buf, operation, epoch, author)
     if kind == KIND_UPDATE:
@@ -159,9 +158,7 @@ def apply_indexed_one(mem, txn, buf, operation, epoch, author, copies):
         if word & OP_CANCELLED:
             return OK
         return apply_indexed_delete(mem, txn, operation, epoch, author, copies)
-    rowid = mem[operation + O_ROWID] & ROWID_MASK
-    release_row(mem, txn, known_row_address(mem, fragment, rowid), operation)
-    return OK
+    return release_lock(mem, txn, operation)
 
 
 @helper

@@ -36,7 +36,9 @@ from engine.layout.arena import (
     MODE_MASK,
     MODE_UPDATE,
     MODE_WRITE,
+    O_RECORD,
     OK,
+    OP_ABSENT,
     OP_REINSERT,
     OP_WAS_SHARED,
     S_TOUCHED,
@@ -89,6 +91,8 @@ def meet_row(mem, txn, fragment, rowid, row, mode):
     if lock_owner(mem, head) != txn:
         return busy(mem, txn, fragment, rowid, head)
     if own_kind(mem, row) == KIND_DELETE:
+        if mem[newest_operation(head) + O_RECORD] & OP_ABSENT:
+            return ST_MISSING if mode == MODE_UPDATE else ST_DUPLICATE  # it told of the absence, see `lock_absent`
         return OP_REINSERT if mode == MODE_INSERT or mode == MODE_WRITE else ST_MISSING
     return ST_DUPLICATE if mode == MODE_INSERT else OK
 

@@ -15,6 +15,7 @@ from engine.layout.arena import (
     O_RECORD,
     O_TXN,
     O_VAR,
+    OP_ABSENT,
     OP_AUTHORED,
     OP_KIND_MASK,
     OP_LOCK,
@@ -23,7 +24,7 @@ from engine.layout.arena import (
     X_AUTHOR,
     X_SPOOLED,
 )
-from engine.layout.redo import KIND_UPDATE, OPERATION_WORDS
+from engine.layout.redo import KIND_DELETE, KIND_UPDATE, OPERATION_WORDS
 
 
 @helper
@@ -93,7 +94,8 @@ def is_image_away(mem, buf, row):
 @helper
 def own_kind(mem, row):
     """Kind of the newest operation of a locked row that says whether the row exists for its holder."""
-    return mem[newest_operation(mem[row]) + O_RECORD] & OP_KIND_MASK
+    word = mem[newest_operation(mem[row]) + O_RECORD]
+    return KIND_DELETE if word & OP_ABSENT else word & OP_KIND_MASK
 
 
 @helper

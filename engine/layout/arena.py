@@ -214,6 +214,7 @@ OP_REINSERT = 1 << 9  # the update that took back a delete
 OP_WAS_SHARED = 1 << 10  # it took the place of the transaction's own shared lock, which comes back if it is undone
 OP_DISK_KEPT = 1 << 11  # an update whose record has no disk part
 OP_AUTHORED = 1 << 12  # made for another site: the row gets X_AUTHOR
+OP_ABSENT = 1 << 13  # a lock of a key that has no row: the slot that holds the key goes with it
 OP_KIND_MASK = 0xFF
 OP_FLAG_MASK = 0xFFFF
 OP_RECORD_SHIFT = 16

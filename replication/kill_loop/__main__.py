@@ -20,7 +20,7 @@ from replication.kill_loop.modes import MODES
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m replication.kill_loop", description=__doc__)
-    parser.add_argument("directory", help="where the stores are made")
+    parser.add_argument("directory", help="where the stores are made; it must exist")
     parser.add_argument("--mode", choices=sorted(MODES), action="append", help="this circuit; may be repeated")
     parser.add_argument("--kills", type=int, default=50, help="of each mode")
     parser.add_argument("--seed", type=int, default=1)

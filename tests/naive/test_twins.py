@@ -169,6 +169,7 @@ TWINS = {
     **dict.fromkeys(["begin.begin_transaction", "begin.reserve_redo"], WALK),
     **dict.fromkeys(["begin.tag_transaction", "before_images.note_rows"], TAGGED),
     "before_images.set_capture": FOLLOWED,
+    "absent.lock_absent": "tests.store.test_absent_keys:test_keys_told_absent_among_all_other_work_leave_nothing",
     "result_rows.find_result_cells": "tests.ingest.test_text_rows:test_rows_of_any_result_equal_twin",
     **dict.fromkeys(
         [f"row_changes.{name}" for name in "copy_records join_rows list_records list_rows place_rows".split()], FOLLOWED
