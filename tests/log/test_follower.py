@@ -423,7 +423,7 @@ def test_row_that_came_and_went_is_nothing_though_an_absent_one_was_refreshed_be
     db.create_table("memory", COLUMNS, "id", partition=tm.HashPartition(1))
     capture(db, "memory")
     by = follower(db, files)
-    keys = pa.RecordBatch.from_pydict({"id": pa.array([99], pa.int64())})
+    keys = pa.RecordBatch.from_pydict({"id": pa.array([5_000], pa.int64())})
     with db.transaction() as txn:
         txn.insert("memory", (0, 1, "a"))
         noted_rows.refresh_rows(txn, db._store.table("memory"), keys)
