@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from replication.binlog.stream import Boundary
 
 _KNOWN_MAX = 8
-_PIN_ATTEMPTS = 5
+_ATTEMPTS = 5
 _PIN_AGAIN_SECONDS = 0.02
 
 
@@ -92,6 +92,9 @@ class ChangeFiles:
                 continue
             if until is not None and boundary.epoch > until:
                 break
+            if boundary.epoch <= since:
+                said = []  # one that was not there yet when it was named
+                continue
             obstacle = self._obstacle(said, boundary.epoch)
             if obstacle is not None:
                 break
@@ -160,7 +163,7 @@ class ChangeFiles:
             self._pins.pop(name).release()
 
     def _pin(self, name: str) -> Pin:
-        for _ in range(_PIN_ATTEMPTS):
+        for _ in range(_ATTEMPTS):
             pin = self._files.pin(f"{FOLDER}/{name}")
             if pin is not None:
                 # Also one that its owner had decided on before: then the index has forgotten it.
@@ -176,10 +179,7 @@ class ChangeFiles:
         """See `ChangeLog.images`. Raises: PositionLost, BinlogDamaged, FileTruncated, ValueOutOfRange."""
         name = self._definition.name
         reader = RowReader({name: self._definition}.get, frozenset((name,)), None)
-        try:
-            log = BinlogReader(self._files, FOLDER, self._base, Position(piece.file, piece.start))
-        except (FileMissing, Rejected) as error:
-            raise lost(f"{piece.file} is no longer in the binlog", file=piece.file) from error
+        log = self._reader(piece)
         events = log.events(Position(piece.file, piece.end))
         try:
             for epoch, of_epoch in _by_epoch(events, piece.epoch):
@@ -189,6 +189,17 @@ class ChangeFiles:
             raise lost(f"{piece.file} is no longer in the binlog", file=piece.file) from error
         finally:
             log.close()
+
+    def _reader(self, piece: ChangePiece) -> BinlogReader:
+        """Raises: PositionLost."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return BinlogReader(self._files, FOLDER, self._base, Position(piece.file, piece.start))
+            except (FileMissing, Rejected) as error:
+                # Another file may have been purged while the index was read.
+                if isinstance(error, Rejected) or attempt + 1 == _ATTEMPTS:
+                    raise lost(f"{piece.file} is no longer in the binlog", file=piece.file) from error
+        raise AssertionError
 
 
 class _Pieces:

@@ -259,13 +259,34 @@ def _struct(image: pa.RecordBatch | None, kind: pa.StructType, count: int, epoch
         if position < 0:
             arrays.append(pa.nulls(count, field.type))
             continue
-        try:
-            arrays.append(image.column(position).cast(field.type))
-        except pa.ArrowInvalid as error:
-            raise TypeMismatch(
-                f"column {field.name} has a value in epoch {epoch} that is no {field.type}, as it was when the read"
-                " began; the column was changed, so read anew",
-                column=field.name,
-                epoch=epoch,
-            ) from error
+        arrays.append(_cast(image.column(position), field, epoch))
     return pa.StructArray.from_arrays(arrays, fields=list(kind))
+
+
+def _cast(array: pa.Array, field: pa.Field, epoch: int) -> pa.Array:
+    """A column as Spark takes it. Raises: TypeMismatch for one whose type was another than when the read began, with
+    values that are none of that.
+    """
+    import pyarrow as pa
+
+    held = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    # Numbers out of text would be those of another column, which had the name before.
+    is_alike = _is_text(held) == _is_text(field.type)
+    try:
+        if is_alike:
+            return array.cast(field.type)
+        cause = None
+    except pa.ArrowException as error:
+        cause = error
+    raise TypeMismatch(
+        f"column {field.name} has {'a value' if is_alike else f'the type {held}'} in epoch {epoch} that is none of"
+        f" {field.type}, which it is now; begin behind the change of the column, or select other columns",
+        column=field.name,
+        epoch=epoch,
+    ) from cause
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -120,17 +120,16 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if since is None:
             # Before Spark 4.2 a query that goes on does not say from where; its batch is planned with that.
             return {OFFSET: log.newest_epoch()}
-        if not self._is_checked:
-            self._plan.check_epoch(since, log.newest_epoch())
-            self._is_checked = True
         # What is before it was given, and Spark knows that.
         log.keep(since)
-        if self._target is not None and since >= self._target:
-            return {OFFSET: since}
         epochs_max = None if limit is None or isinstance(limit, ReadAllAvailable) else self._plan.epochs_max
         reach = log.reach(since, self._target, epochs_max, self._plan.task_bytes)
-        if reach.epoch == since and reach.obstacle is not None:
-            raise reach.obstacle
+        if reach.epoch == since:
+            if reach.obstacle is not None and (self._target is None or since < self._target):
+                raise reach.obstacle
+            if not self._is_checked:
+                self._plan.check_epoch(since, log.newest_epoch())
+        self._is_checked = True
         self._planned = (since, reach.epoch, reach.pieces)
         return {OFFSET: reach.epoch}
 

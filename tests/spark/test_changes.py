@@ -21,12 +21,9 @@ from replication.binlog import writer
 from replication.binlog.mark import FOLDER
 from replication.change_files import ChangeFiles
 from tests.replication.history import History
-from tests.replication.site import WHOLE
 from tests.seeds import fresh_seeds
-from tests.spark.support import EVERY, SMALL, every_column, every_row
+from tests.spark.support import EVERY, LOGGED, NUMBERS, SMALL, every_column, every_row, logged, place_of
 
-LOGGED: dict[str, Any] = {**SMALL, **WHOLE, "server_id": 1, "log_bin": "binlog"}
-NUMBERS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20), nullable=True)]
 PIECE = 32 << 20
 
 
@@ -39,17 +36,6 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 def db(tmp_path: Path) -> Iterator[tm.Database]:
     with tm.open(tmp_path / "store", **LOGGED) as opened:
         yield opened
-
-
-def place_of(db: tm.Database) -> Path:
-    return Path(db._files.directory)
-
-
-def logged(db: tm.Database) -> int:
-    """The newest epoch, written to the binlog."""
-    epoch = db.sync()
-    db.binlog.write_closed_epochs()
-    return epoch
 
 
 def files_of(place: Path, table: str) -> ChangeFiles:
@@ -165,7 +151,7 @@ def test_torn_end_of_the_file_in_use_is_no_end_and_no_damage(db: tm.Database, tm
     path = last_file(copy)
     data = path.read_bytes()
     files = files_of(copy, "numbers")
-    for size in range(whole, len(data)):
+    for size in range(whole, len(data), 3):
         path.write_bytes(data[:size])
         assert files.reach(0, None, None, PIECE).epoch == first
         assert files.newest_epoch() == first
@@ -336,6 +322,22 @@ def test_store_without_binlog_or_options_that_mean_nothing_are_refused(tmp_path:
         wants_changes({"changes": "perhaps"})
 
 
+def test_epoch_that_comes_below_the_one_a_stream_begins_behind_is_not_given(db: tm.Database) -> None:
+    db.create_table("numbers", NUMBERS, "id")
+    db["numbers"].insert((1, "a"))
+    since = logged(db)
+    files, definition = files_of(place_of(db), "numbers"), db["numbers"].definition
+    db["numbers"].insert((2, "b"))
+    next_epoch = logged(db)
+    assert rows_in(files, definition, next_epoch + 1)[:2] == ([], next_epoch + 1)
+    known = files._known[next_epoch + 1]
+    # As if it had been looked for before the last epoch was written.
+    files._known[next_epoch + 1] = files._beside.behind(since)
+    assert files._known[next_epoch + 1] != known
+    assert rows_in(files, definition, next_epoch + 1)[:2] == ([], next_epoch + 1)
+    files.close()
+
+
 # --- changes of the schema ----------------------------------------------------------------------------
 def test_columns_are_those_of_the_beginning_whatever_becomes_of_the_table(db: tm.Database) -> None:
     db.create_table("numbers", [*NUMBERS, tm.Column("flag", tm.Bool, nullable=True)], "id")
@@ -361,6 +363,21 @@ def test_columns_are_those_of_the_beginning_whatever_becomes_of_the_table(db: tm
     assert [each["late"] for each in late] == [None, 5, 6]
     files.close()
     fresh.close()
+
+
+def test_values_of_another_column_that_had_the_name_are_no_values_of_this_one(db: tm.Database) -> None:
+    db.create_table("numbers", NUMBERS, "id")
+    db["numbers"].insert((1, "12"))
+    since = logged(db)
+    db.drop_column("numbers", "n")
+    db.add_column("numbers", tm.Column("n", tm.Int64, nullable=True))
+    db["numbers"].insert((2, 12))
+    logged(db)
+    files, definition = files_of(place_of(db), "numbers"), db["numbers"].definition
+    with pytest.raises(tm.TypeMismatch, match="begin behind"):
+        rows_in(files, definition)
+    assert [row[3] for row in rows_in(files, definition, since)[0]] == [{"id": 2, "n": 12}]
+    files.close()
 
 
 @pytest.mark.parametrize("what", ["drop", "rename", "column"])

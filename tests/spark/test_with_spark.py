@@ -344,28 +344,26 @@ def test_stream_gives_each_change_once_over_restarts_and_failures_of_the_query(
         sink.run(tidemark.spark.stream(spark, tmp_path / "source", max_epochs=most, options={"taskBytes": 500}))
 
     change(0)
-    change(1)
     run(most=1)
-    assert len(sink.batches) >= 4 and sink.rows == told_by_feed(source, "numbers")
-    change(2)
+    assert len(sink.batches) > 1 and sink.rows == told_by_feed(source, "numbers")
+    change(1)
     # The batch was given out, and the query ends before it has noted that.
     sink.fails_in = len(sink.batches)
     with pytest.raises(Exception, match="the sink failed"):
         run()
     sink.fails_in = None
     source.checkpoint()
-    last = change(3)
-    run()
+    last = change(2)
     run()
     expected = told_by_feed(source, "numbers")
-    assert sink.rows == expected and len(expected) == 4 * 102 and expected[-1][0] == last
+    assert sink.rows == expected and len(expected) == 3 * 102 and expected[-1][0] == last
     assert {row[1] for row in expected} == {"write", "update", "delete"}
     # A batch of epochs has them too.
     middle = expected[len(expected) // 2][0]
     frame = tidemark.spark.changes(spark, tmp_path / "source", "numbers", middle, last - 1)
     found = [tuple(row.values()) for row in frame.toArrow().to_pylist()]
     assert found == [row for row in expected if middle < row[0] < last] != []
-    assert frame.where("after.k = 301").count() == frame.where("after.n = 'n301'").count()
+    assert frame.where("after.k = 201").count() == frame.where("after.n = 'n201'").count()
 
 
 def test_changes_of_every_type_reach_spark_as_they_are(spark: Any, source: tm.Database, tmp_path: Path) -> None:
@@ -410,8 +408,6 @@ def test_what_a_stream_cannot_have_ends_it_with_its_own_error(spark: Any, source
     source.binlog.purge(to=source.binlog.writer.end.file)
     with pytest.raises(tm.PositionLost, match="no longer in the binlog"):
         Sink(tmp_path / "lost").run(tidemark.spark.stream(spark, tmp_path / "source"))
-    with pytest.raises(tm.EpochGap, match="is not one of the store"):
-        Sink(tmp_path / "other").run(tidemark.spark.stream(spark, tmp_path / "source", None, epochs[2] + (99 << 32)))
     source["numbers"].insert((9, "n", None))
     closed(source)
     sink = Sink(tmp_path / "damaged")
@@ -427,8 +423,8 @@ def test_what_a_stream_cannot_have_ends_it_with_its_own_error(spark: Any, source
     with pytest.raises(tm.BinlogDamaged, match=r"^binlog\.0"):
         sink.run(begin)
     assert len(sink.rows) == 1
+    source.checkpoint()
     with pytest.raises(tm.SchemaInvalid, match="changes"), tidemark.spark.typed_errors():
-        spark.readStream.format("tidemark").load(str(tmp_path / "source"))
         Sink(tmp_path / "rows").run(spark.readStream.format("tidemark").load(str(tmp_path / "source")))
 
 
