@@ -93,7 +93,7 @@ class ChangeFiles:
             if until is not None and boundary.epoch > until:
                 break
             if boundary.epoch <= since:
-                said = []  # one that was not there yet when it was named
+                said = []  # given already, and written again behind a crash; or named before it was there
                 continue
             obstacle = self._obstacle(said, boundary.epoch)
             if obstacle is not None:
@@ -109,9 +109,7 @@ class ChangeFiles:
     def _behind(self, epoch: int) -> Position:
         place = self._known.get(epoch)
         if place is not None and place.file in self._beside.index().names:
-            # A crash may have taken the end of the file, whose epochs stand elsewhere then.
-            if self._files.size(f"{FOLDER}/{place.file}") >= place.position:
-                return place
+            return place
         place = self._beside.behind(epoch)
         self._note(epoch, place)
         return place

@@ -21,7 +21,7 @@ from engine.layout import binlog as b
 from replication.binlog.errors import Origin
 from replication.binlog.file_end import check_end
 from replication.binlog.index import BinlogIndex, Position
-from replication.binlog.scan import header_at, read_format
+from replication.binlog.scan import read_format
 from replication.binlog.stream import Boundary, EventStream
 
 if TYPE_CHECKING:
@@ -105,50 +105,34 @@ class BinlogBeside:
         while True:
             if start.file not in index.names:
                 raise lost(f"{start.file} is no longer in the binlog", file=start.file)
+            # All transactions of a file that another one follows were written before that was named.
             following = index.following(start.file)
-            # Asked for before the file is read: behind it nothing comes any more.
-            is_left = following is not None and self._is_left(index, start.file, following)
             yield from self._of_file(start.file, start.position)
-            if following is None or not is_left:
+            if following is None:
                 return
             start = Position(following, b.FIRST_POSITION)
 
-    def _is_left(self, index: BinlogIndex, name: str, following: str) -> bool:
-        """Whether the writer has gone on with the next file. Raises: BinlogDamaged if a file has lost its end."""
-        file = self._open(name)
-        try:
-            header, _, _ = read_format(self._files, file, name)
-            if not header.flags & b.FLAG_IN_USE:
-                check_end(self._files, file, name, header)
-                return True
-        finally:
-            self._files.close(file)
-        # A disk that was full, or a crash, may have kept it from being ended. Transactions come to the next one
-        # when all of it was written; until then that has its head alone.
-        file = self._open(following)
-        try:
-            size = self._files.size(file)
-            _, _, behind = read_format(self._files, file, following)
-            if size > behind:
-                behind += header_at(self._files, file, following, behind, size).event_bytes
-            return size > behind
-        finally:
-            self._files.close(file)
-
     def _open(self, name: str) -> File:
-        file = self._files.open(f"{self._folder}/{name}")
+        try:
+            file = self._files.open(f"{self._folder}/{name}")
+        except FileMissing:
+            if name in self.index().names:
+                raise
+            raise lost(f"{name} is no longer in the binlog", file=name) from None
         file.read_errors_latch = False
         return file
 
     def _of_file(self, name: str, start: int) -> Iterator[Found]:
-        """The boundaries of a file behind a place. Raises: BinlogDamaged, LimitExceeded, FileMissing."""
+        """The boundaries of a file behind a place. Raises: BinlogDamaged, LimitExceeded, PositionLost, FileMissing."""
         for look in range(_LOOKS):
             file = self._open(name)
             try:
                 header, described, _ = read_format(self._files, file, name)
                 if described.checksum != b.CHECKSUM_CRC32:
                     raise Origin(name, b.FIRST_POSITION).damaged("says that the file has no checksums")
+                # A disk that was full, or a crash, may have kept it from being ended; if it was, it has its end.
                 is_written = bool(header.flags & b.FLAG_IN_USE)
+                check_end(self._files, file, name, header)
                 try:
                     for boundary in self._read(file, name, start, is_written):
                         start = boundary.end

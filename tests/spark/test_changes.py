@@ -205,15 +205,38 @@ def test_file_that_its_writer_could_not_end_is_gone_on_from(db: tm.Database, tmp
     size = old.stat().st_size
     head = old.read_bytes()[:64]
     db.binlog.rotate()
-    copy = stand_still(db, tmp_path / "before")
     db["numbers"].insert((2, "two"))
     logged(db)
-    for place, ids in ((copy, [1]), (stand_still(db, tmp_path / "behind"), [1, 2])):
-        path = place / FOLDER / old.name
-        path.write_bytes(head + path.read_bytes()[64:size])
-        files = files_of(place, "numbers")
-        assert [row[3]["id"] for row in rows_in(files, db["numbers"].definition)[0]] == ids
+    copy = stand_still(db, tmp_path / "copy")
+    data = (copy / FOLDER / old.name).read_bytes()
+    assert len(data) > size
+    for left in range(size, len(data), 7):  # also a ROTATE that is not whole
+        (copy / FOLDER / old.name).write_bytes(head + data[64:left])
+        files = files_of(copy, "numbers")
+        assert [row[3]["id"] for row in rows_in(files, db["numbers"].definition)[0]] == [1, 2]
         files.close()
+    # Marked as ended, it must have its end.
+    (copy / FOLDER / old.name).write_bytes(data[:size])
+    with pytest.raises(tm.BinlogDamaged, match="was ended"):
+        files_of(copy, "numbers").reach(0, None, None, PIECE)
+
+
+def test_newest_file_that_was_ended_and_cut_since_is_damaged(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", **LOGGED) as db:
+        db.create_table("numbers", NUMBERS, "id")
+        db["numbers"].insert((1, "one"))
+        since = logged(db)
+        size = last_file(tmp_path / "store").stat().st_size
+        db["numbers"].insert((2, "two"))
+        newest = logged(db)
+    files = files_of(tmp_path / "store", "numbers")
+    assert files.newest_epoch() == newest
+    with last_file(tmp_path / "store").open("r+b") as opened:
+        opened.truncate(size)  # where a transaction ends
+    for call in (files.newest_epoch, lambda: files.reach(since, None, None, PIECE)):
+        with pytest.raises(tm.BinlogDamaged, match="was ended"):
+            call()
+    files.close()
 
 
 def test_epoch_that_a_crash_took_from_the_file_comes_again_under_its_number(db: tm.Database, tmp_path: Path) -> None:
