@@ -101,8 +101,8 @@ class ChangeFiles:
             said = []
             pieces.add(file, boundary)
             epoch, end, epochs = boundary.epoch, Position(file, boundary.end), epochs + 1
-            if epochs == epochs_max:
-                break
+            if epochs == epochs_max or epoch == until:
+                break  # before an incident behind it, which is none of this range
         self._note(epoch, end)
         return Reach(epoch, pieces.finished(), obstacle)
 

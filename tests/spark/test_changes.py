@@ -313,6 +313,10 @@ def test_what_was_not_logged_is_a_gap_that_nothing_is_given_out_behind(tmp_path:
     assert [row[3]["id"] for row in rows] == [1] and reached == since
     with pytest.raises(tm.PositionLost, match="not in the binlog"):
         rows_in(files, definition, since)
+    # A range that ends before the gap is whole, and can be planned again.
+    assert files.reach(0, None, None, PIECE).obstacle is not None
+    assert files.reach(0, since, None, PIECE) == files.reach(0, since, None, PIECE)
+    assert files.reach(0, since, None, PIECE).obstacle is None
     assert [row[3]["id"] for row in rows_in(files, definition, behind)[0]] == [4]
     files.close()
 
