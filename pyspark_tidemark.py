@@ -1,5 +1,25 @@
 """Found by Spark through its name: makes `format("tidemark")` known in every session without a call."""
 
-from recovery.spark.source import TidemarkSource as DefaultSource
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recovery.spark.source import TidemarkSource
+
+if TYPE_CHECKING:
+    from recovery.spark.changes import Opener
 
 __all__ = ["DefaultSource"]
+
+
+def _open_changes() -> Opener:
+    # Only now: Spark imports this module to learn that there is such a source.
+    from replication.change_files import open_change_files
+
+    return open_change_files
+
+
+class DefaultSource(TidemarkSource):
+    """The data source with the reader of binlogs, which stands on a higher floor."""
+
+    opener = staticmethod(_open_changes)

@@ -221,6 +221,10 @@ class CheckedFiles:
         """See `Files.unlink_unpinned`."""
         return self._call("unlink", check_name(name), ANSWERS_TO_CHANGING, self.raw.unlink_unpinned, name)
 
+    def is_pinned(self, name: str) -> bool:
+        """See `Files.is_pinned`."""
+        return self._call("open", check_name(name), ANSWERS_TO_OPENING, self.raw.is_pinned, name)
+
     def list(self, path: str = "") -> tuple[str, ...]:
         """See `Files.list`."""
         path = check_path(path)

@@ -306,6 +306,18 @@ class _PosixRaw:
         os.close(descriptor)
         return None
 
+    def is_pinned(self, name: str) -> bool:
+        descriptor = self._open(name, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass  # no locks here, so nobody has one
+        finally:
+            os.close(descriptor)
+        return False
+
     def unlink_unpinned(self, name: str) -> bool:
         descriptor = self._open(name, os.O_RDONLY)
         try:

@@ -12,7 +12,7 @@ from replication.applier.setups import rows_of
 from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from replication.binlog.index import Position
 from replication.binlog.mark import FOLDER
-from replication.binlog_rows import RowReader, events_of
+from replication.binlog_rows import RowReader, definitions_in, events_of
 from replication.sql import statements as s
 from replication.sql.parse import parse
 from replication.system_tables import NDB_APPLY_STATUS
@@ -52,7 +52,7 @@ class KeptBinlog:
         """The changes of rows, and of tables. Raises: BinlogDamaged, FileMissing."""
         endpoint = self._endpoint
         log = LogFolder(endpoint.files, FOLDER, endpoint.log().base)
-        reader = RowReader(endpoint.store, None, endpoint.site.server_id)
+        reader = RowReader(definitions_in(endpoint.store), None, endpoint.site.server_id)
         said: list[s.Statement] = []
         # Of a binlog without its first files, what lies before its first epoch is not to be had.
         is_lost = not self._is_first

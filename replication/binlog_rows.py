@@ -26,6 +26,7 @@ from replication.binlog.row_plan import BodyReader, kind_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from engine.schema import TableDefinition
     from engine.store import Store
     from engine.types_base import ColumnType
     from replication.applier.transactions import EpochTransaction
@@ -92,9 +93,16 @@ class _Run:
 class RowReader:
     """Makes batches of epoch transactions. One thread at a time."""
 
-    def __init__(self, store: Store, tables: frozenset[str] | None, server_id: int) -> None:
-        """tables: qualified names; None for all but those of the system."""
-        self._store = store
+    def __init__(
+        self,
+        definition_of: Callable[[str], TableDefinition | None],
+        tables: frozenset[str] | None,
+        server_id: int | None,
+    ) -> None:
+        """definition_of: a table by its qualified name, None if there is none; what knows its types. tables: qualified
+        names; None for all but those of the system. server_id: whose epochs count, None for any.
+        """
+        self._definition_of = definition_of
         self._tables = tables
         self._server_id = server_id
 
@@ -153,10 +161,9 @@ class RowReader:
 
     def _types(self, table: TableMap) -> tuple[tuple[str, ...], dict[int, ColumnType]]:
         """(names of all columns, types of the store by position, where it knows one)."""
-        found = self._store.tables.get(table.name)
+        definition = self._definition_of(table.name)
         known: dict[str, ColumnType] = {}
-        if found is not None:
-            definition = found.definition
+        if definition is not None:
             known = {column.name: column.type for _, column in definition.physical}
             known.update({column.name: column.type for column in definition.columns})
         names = tuple(column.name or f"_{place}" for place, column in enumerate(table.columns))
@@ -190,6 +197,16 @@ class RowReader:
                 run.server_id,
                 tuple(names[place] for place in run.map.primary_key),
             )
+
+
+def definitions_in(store: Store) -> Callable[[str], TableDefinition | None]:
+    """The tables of an open store by name, as they are when asked for."""
+
+    def definition_of(name: str) -> TableDefinition | None:
+        found = store.tables.get(name)
+        return None if found is None else found.definition
+
+    return definition_of
 
 
 def events_of(transaction: EpochTransaction, held_bytes: int) -> Callable[[], Iterator[ReadEvent]]:

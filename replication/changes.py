@@ -19,7 +19,7 @@ from engine.schema import qualified_name
 from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from replication.binlog.index import Position
 from replication.binlog.mark import FOLDER
-from replication.binlog_rows import ChangedRows, RowReader, events_of
+from replication.binlog_rows import ChangedRows, RowReader, definitions_in, events_of
 from replication.protocol.messages import Start
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Changes:
         self._binlog = endpoint.log()
         self._server_id = endpoint.site.server_id
         names = None if tables is None else frozenset(map(qualified_name, tables))
-        self._reader = RowReader(endpoint.store, names, self._server_id)
+        self._reader = RowReader(definitions_in(endpoint.store), names, self._server_id)
         self._follow = follow
         self._turn = threading.RLock()
         self._news = threading.Event()

@@ -35,7 +35,20 @@ if TYPE_CHECKING:
     from replication.settings.options import OpenKeywords
     from tidemark.database import Database
 
-__all__ = ["Pinned", "condition", "diff", "load", "pinned", "read", "restore", "session", "typed_errors", "verify"]
+__all__ = [
+    "Pinned",
+    "changes",
+    "condition",
+    "diff",
+    "load",
+    "pinned",
+    "read",
+    "restore",
+    "session",
+    "stream",
+    "typed_errors",
+    "verify",
+]
 
 
 class Pinned:
@@ -101,6 +114,57 @@ def read(
         chosen["where"] = condition(where)
     with typed_errors():
         return spark.read.format("tidemark").options(**option_map(chosen)).load()
+
+
+def changes(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    table: str | None = None,
+    since: int = 0,
+    until: int | None = None,
+    *,
+    options: Mapping[str, Any] = {},
+) -> DataFrame:
+    """Row changes of the epochs behind `since`, up to `until` (None: the newest in the binlog when it is read), of one
+    table of a store, which another process may have open. Columns `epoch`, `operation`, and the structs `before` and
+    `after` of all columns; what they mean, and which there are, is as of `Database.changes`.
+
+    table: may be left out if there is one only. options: the others of docs/spark.md, section 8.
+    Raises: FileMissing, NoSuchTable; and when it is read PositionLost for what was purged or not logged, EpochGap for
+    an epoch that is not one of the store, Rejected without a binlog, Unsupported for changes of the schema that rows do
+    not tell, BinlogDamaged.
+    """
+    chosen: dict[str, Any] = {"path": os.fspath(path), "changes": True, "since": since, **options}
+    if until is not None:
+        chosen["until"] = until
+    if table is not None:
+        chosen["table"] = table
+    with typed_errors():
+        return spark.read.format("tidemark").options(**option_map(chosen)).load()
+
+
+def stream(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    table: str | None = None,
+    starting_epoch: int = 0,
+    *,
+    max_epochs: int | None = None,
+    options: Mapping[str, Any] = {},
+) -> DataFrame:
+    """The same as a stream: the changes behind `starting_epoch`, or behind what the checkpoint of the query says, as
+    they come; with a sink that can be written to again, each exactly once.
+
+    max_epochs: of one batch (needs Spark 4.2). What the query has not taken yet is kept from purging while it runs.
+    Raises: as `changes`; a running query ends with its error, behind what was before it.
+    """
+    chosen: dict[str, Any] = {"path": os.fspath(path), "changes": True, "startingEpoch": starting_epoch, **options}
+    if max_epochs is not None:
+        chosen["maxEpochsPerTrigger"] = max_epochs
+    if table is not None:
+        chosen["table"] = table
+    with typed_errors():
+        return spark.readStream.format("tidemark").options(**option_map(chosen)).load()
 
 
 def load(

@@ -306,6 +306,9 @@ class _MemoryRaw:
         self.unlink(name)
         return True
 
+    def is_pinned(self, name: str) -> bool:
+        return False
+
     def names(self, path: str) -> tuple[str, ...]:
         with self._disk.mutex:
             return tuple(self._directory(path).live)

@@ -52,6 +52,9 @@ class RawWrapper:
         self.unlink(name)  # as the wrapper does it: the disks in memory have no readers beside the store
         return True
 
+    def is_pinned(self, name: str) -> bool:
+        return False
+
     def names(self, path: str) -> tuple[str, ...]:
         return self.inner.names(path)
 

@@ -154,6 +154,10 @@ class ArrowRaw:
         self.unlink(name)
         return True
 
+    def is_pinned(self, name: str) -> bool:
+        """Nothing can be pinned there."""
+        return False
+
     def names(self, path: str) -> tuple[str, ...]:
         from pyarrow import fs as arrow_fs
 

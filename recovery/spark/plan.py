@@ -194,7 +194,7 @@ def _condition(origin: Origin, text: str) -> Expression:
 
 def _of_backup(files: Files, place: str, table: str | None, number: int | None) -> tuple[Origin, list[Part]]:
     manifest = _manifest(files, number)
-    definition = _find(manifest.tables, table)
+    definition = find_table(manifest.tables, table)
     parts = [
         Part(fragment, sum(level.sizes.size_bytes for level in levels), tuple(levels))
         for (table_id, fragment), levels in sorted(manifest.levels.items())
@@ -225,7 +225,7 @@ def _manifest(files: Files, number: int | None) -> Manifest:
 def _of_store(files: Files, place: str, table: str | None, lcp: int | None) -> tuple[Origin, list[Part]]:
     listing = StoreListing(files)
     control = _control(listing.controls, lcp)
-    definition = _find(control.tables, table)
+    definition = find_table(control.tables, table)
     parts = [
         Part(fragment, sizes[2], sizes=sizes)
         for (table_id, fragment), sizes in sorted(control.fragments.items())
@@ -264,7 +264,7 @@ def _gone(lcp: int) -> SnapshotTooOld:
     )
 
 
-def _find(tables: Sequence[TableDefinition], name: str | None) -> TableDefinition:
+def find_table(tables: Sequence[TableDefinition], name: str | None) -> TableDefinition:
     """The table of this name, or the only one that is not the store's own. Raises: NoSuchTable, SchemaInvalid."""
     users = sorted(each.name for each in tables if not is_system_table(each.name))
     shown = ", ".join(users[:NAMES_SHOWN]) + (f" and {len(users) - NAMES_SHOWN} more" if users[NAMES_SHOWN:] else "")

@@ -6,25 +6,38 @@ imported at the top is little: Spark imports this module to learn that there is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+    InputPartition,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from recovery.spark.changes import ChangePlan, Opener
     from recovery.spark.plan import ReadPlan
 
 
 class TidemarkSource(DataSource):
-    """`spark.read.format("tidemark").option("table", name).load(place)`; `.write` of a load that was planned."""
+    """`spark.read.format("tidemark").option("table", name).load(place)`; `.write` of a load that was planned; with
+    `.option("changes", "true")` the row changes of a store, also as `spark.readStream`.
+    """
+
+    # What reads the binlog of a store, which an upper floor knows; None if there is none in this installation.
+    opener: ClassVar[Callable[[], Opener] | None] = None
 
     def __init__(self, options: dict[str, str]) -> None:
         self.options = options
         # Made once and pickled with the source: the schema a user is shown and the rows read are of one backup.
         self._plan: ReadPlan | None = None
+        self._changes: ChangePlan | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -38,19 +51,63 @@ class TidemarkSource(DataSource):
             self._plan = make_plan(dict(self.options))
         return self._plan
 
+    def _planned_changes(self) -> ChangePlan | None:
+        """The plan of a read of row changes; None if it is rows that are read."""
+        from recovery.spark.changes import make_change_plan, wants_changes
+
+        if self._changes is None and wants_changes(self.options):
+            self._changes = make_change_plan(dict(self.options))
+        return self._changes
+
     def schema(self) -> StructType:
-        """The columns of the table, or those of option `columns`."""
+        """The columns of the table, or those of option `columns`; of row changes, what is said of each."""
+        from recovery.spark.changes import change_spark_schema
         from recovery.spark.types import spark_schema
+
+        changes = self._planned_changes()
+        if changes is not None:
+            return change_spark_schema(changes.definition)
 
         plan = self._planned()
         return spark_schema(plan.chosen(), plan.hidden)
 
+    def _change_reader(self, changes: ChangePlan, schema: StructType, kind: Any, known: Sequence[str]) -> Any:
+        """A reader of changes. Raises: TypeMismatch for a schema of the user's own, SchemaInvalid, Unsupported."""
+        from engine.errors import TypeMismatch, Unsupported
+        from recovery.spark.changes import change_spark_schema, check_options
+
+        check_options(self.options, known)
+        if schema != change_spark_schema(changes.definition):
+            raise TypeMismatch("row changes have a schema of their own; leave the schema out, and select")
+        opener = type(self).opener
+        if opener is None:
+            raise Unsupported("there is no reader of binlogs here; use format('tidemark') of an installed Tidemark")
+        return kind(changes, opener())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A stream of row changes."""
+        from engine.errors import SchemaInvalid
+        from recovery.spark.changes import STREAM_OPTIONS, SWITCH
+        from recovery.spark.stream import ChangeStreamReader
+
+        changes = self._planned_changes()
+        if changes is None:
+            raise SchemaInvalid(f"only row changes are a stream; say .option('{SWITCH}', 'true')", option=SWITCH)
+        made: DataSourceStreamReader = self._change_reader(changes, schema, ChangeStreamReader, STREAM_OPTIONS)
+        return made
+
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the columns of a schema, which is ours or a user's own."""
+        """A reader of the columns of a schema, which is ours or a user's own; or of row changes."""
         from engine.errors import TypeMismatch
+        from recovery.spark.changes import BATCH_OPTIONS
         from recovery.spark.plan import narrowed
+        from recovery.spark.stream import ChangeReader
         from recovery.spark.types import spark_schema
 
+        changes = self._planned_changes()
+        if changes is not None:
+            made: DataSourceReader = self._change_reader(changes, schema, ChangeReader, BATCH_OPTIONS)
+            return made
         plan = self._planned()
         if schema.fieldNames() != [*plan.columns, *plan.hidden]:
             plan = narrowed(plan, schema.fieldNames())

@@ -357,9 +357,12 @@ class AttachedBinlog:
         self._pins.pop(holder, None)
 
     def _kept(self) -> str:
-        """The oldest file that is needed: by a channel, or by the next restart."""
+        """The oldest file that is needed: by a channel, by the next restart, or by a reader in another process, which
+        has pinned its file and may go on with those behind it.
+        """
         index = self.writer.index
         needed = [self._epoch_file, *(place.file for place in list(self._pins.values()))]
+        needed += [name for name in index.names if self._files.is_pinned(index.path(name))][:1]
         return min((name for name in needed if name in index.names), key=index.place_of)
 
     def purge(self, to: str | None = None, before_s: int | None = None, bytes_max: int | None = None) -> list[str]:

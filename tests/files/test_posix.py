@@ -343,3 +343,28 @@ def test_store_opened_in_spawned_process_has_no_descriptor_of_ours(tmp_path: Pat
     done = run("import os\nprint([os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if n != '3'])")
     assert str(tmp_path) not in done.stdout
     files.close_all()
+
+
+def test_pin_of_another_process_is_seen_and_ends_with_it(tmp_path: Path) -> None:
+    files = PosixFiles(tmp_path)
+    files.close(files.create("kept"))
+    assert not files.is_pinned("kept")
+    script = (
+        "import sys\nfrom engine.files import PosixFiles\npin = PosixFiles(sys.argv[1]).pin('kept')\n"
+        "print('held', flush=True)\nsys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        assert files.is_pinned("kept") and not files.unlink_unpinned("kept") and files.exists("kept")
+        process.kill()
+    assert not files.is_pinned("kept") and files.unlink_unpinned("kept")
+    with pytest.raises(FileMissing):
+        files.is_pinned("kept")
+    files.close_all()

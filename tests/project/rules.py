@@ -98,7 +98,9 @@ BUILTINS_NOWHERE = ("eval", "exec", "compile", "__import__")
 
 # Heavy imports are made inside functions, so that `import tidemark` stays quick; but for modules whose classes are
 # built on theirs, which only Spark imports.
-LAZY_EXCEPT = {"pyspark": ("recovery.spark.source", "recovery.spark.load", "recovery.spark.daemon")}
+LAZY_EXCEPT = {
+    "pyspark": ("recovery.spark.source", "recovery.spark.stream", "recovery.spark.load", "recovery.spark.daemon")
+}
 LAZY_MODULES = ("pyarrow", "pandas", "polars", "matplotlib", "duckdb", "tqdm", "pyspark", "pymysql")
 
 # Names of the public face in which *checkpoint* stands alone.

@@ -14,8 +14,11 @@ import tidemark as tm
 from recovery.spark.plan import make_plan
 from recovery.spark.rows import read_task
 from recovery.spark.types import arrow_schema, to_spark_batches
+from tests.replication.site import WHOLE
 
 SMALL: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "8 MiB", "undo_log": "2 MiB", "background": False}
+LOGGED: dict[str, Any] = {**SMALL, **WHOLE, "server_id": 1, "log_bin": "binlog"}
+NUMBERS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20), nullable=True)]
 
 # Every type, with the smallest and the greatest value Spark and the store both have.
 EVERY: dict[str, tuple[Any, list[Any]]] = {
@@ -81,3 +84,14 @@ def rows_in(place: Path | str, **options: Any) -> list[tuple[Any, ...]]:
 def rows_of(db: tm.Database, table: str, columns: Any = None) -> list[tuple[Any, ...]]:
     """The same of an open store."""
     return sorted((tuple(row) for row in db[table].scan(columns=columns)), key=lambda row: row[0])
+
+
+def place_of(db: tm.Database) -> Path:
+    return Path(db._files.directory)
+
+
+def logged(db: tm.Database) -> int:
+    """The newest epoch, written to the binlog."""
+    epoch = db.sync()
+    db.binlog.write_closed_epochs()
+    return epoch

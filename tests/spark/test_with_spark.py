@@ -273,6 +273,161 @@ def test_backup_is_restored_on_executors_that_are_killed_and_equal_to_its_source
     assert not found["is_equal"] and "7777" in str(found)
 
 
+# --- changes --------------------------------------------------------------------------------------
+LOGGED: dict[str, Any] = {**SMALL, "server_id": 1, "log_bin": "binlog", "log_updated_only": False}
+LOGGED["log_update_as_write"] = False
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[tm.Database]:
+    """A store that keeps its changes."""
+    with tm.open(tmp_path / "source", **LOGGED) as opened:
+        opened.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(2))
+        yield opened
+
+
+def closed(db: tm.Database) -> int:
+    epoch = db.sync()
+    db.binlog.write_closed_epochs()
+    return epoch
+
+
+class Sink:
+    """Takes the batches of a query by their numbers, as a sink does that may be written to again."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.batches: dict[int, list[Any]] = {}
+        self.fails_in: int | None = None
+
+    def take(self, frame: Any, number: int) -> None:
+        rows = [tuple(row.values()) for row in frame.toArrow().to_pylist()]
+        again = self.batches.setdefault(number, rows)
+        assert again == rows  # the same offsets give the same rows
+        if number == self.fails_in:
+            raise RuntimeError("the sink failed")
+
+    def run(self, stream: Any) -> None:
+        """To the end there is now."""
+        begun = stream.writeStream.foreachBatch(self.take).option("checkpointLocation", str(self.place))
+        query = begun.trigger(availableNow=True).start()
+        with tidemark.spark.typed_errors():
+            query.awaitTermination()
+
+    @property
+    def rows(self) -> list[Any]:
+        return [row for number in sorted(self.batches) for row in self.batches[number]]
+
+
+def told_by_feed(db: tm.Database, table: str, since: int = 0) -> list[Any]:
+    with db.changes(since, [table]) as changes:
+        return [
+            (row.epoch, row.operation, *(None if each is None else each._asdict() for each in (row.before, row.after)))
+            for epoch in changes
+            for row in epoch
+        ]
+
+
+def test_stream_gives_each_change_once_over_restarts_and_failures_of_the_query(
+    spark: Any, source: tm.Database, tmp_path: Path
+) -> None:
+    def change(turn: int) -> int:
+        source["numbers"].insert_many([(key, f"n{key}", key) for key in range(turn * 100, turn * 100 + 100)])
+        closed(source)
+        source["numbers"].update(turn * 100, {"n": "changed"})
+        source["numbers"].delete(turn * 100 + 1)
+        return closed(source)
+
+    sink = Sink(tmp_path / "query")
+
+    def run(most: int | None = None) -> None:
+        sink.run(tidemark.spark.stream(spark, tmp_path / "source", max_epochs=most, options={"taskBytes": 500}))
+
+    change(0)
+    run(most=1)
+    assert len(sink.batches) > 1 and sink.rows == told_by_feed(source, "numbers")
+    change(1)
+    # The batch was given out, and the query ends before it has noted that.
+    sink.fails_in = len(sink.batches)
+    with pytest.raises(Exception, match="the sink failed"):
+        run()
+    sink.fails_in = None
+    source.checkpoint()
+    last = change(2)
+    run()
+    expected = told_by_feed(source, "numbers")
+    assert sink.rows == expected and len(expected) == 3 * 102 and expected[-1][0] == last
+    assert {row[1] for row in expected} == {"write", "update", "delete"}
+    # A batch of epochs has them too.
+    middle = expected[len(expected) // 2][0]
+    frame = tidemark.spark.changes(spark, tmp_path / "source", "numbers", middle, last - 1)
+    found = [tuple(row.values()) for row in frame.toArrow().to_pylist()]
+    assert found == [row for row in expected if middle < row[0] < last] != []
+    assert frame.where("after.k = 201").count() == frame.where("after.n = 'n201'").count()
+
+
+def test_changes_of_every_type_reach_spark_as_they_are(spark: Any, source: tm.Database, tmp_path: Path) -> None:
+    source.create_table("every", every_column(), "id", partition=tm.HashPartition(2))
+    source["every"].insert_many(every_row(30))
+    closed(source)
+    frame = tidemark.spark.changes(spark, tmp_path / "source", "every")
+    assert frame.schema["after"].dataType["uint64"].dataType.simpleString() == "decimal(20,0)"
+    assert sorted_rows(frame.select("after.*")) == rows_of(source, "every")
+    assert frame.select("before").distinct().collect() == [(None,)]
+
+
+def test_tasks_killed_in_the_middle_of_a_stream_are_done_again_while_its_store_is_written(
+    spark: Any, source: tm.Database, tmp_path: Path
+) -> None:
+    with source.transaction() as txn:
+        txn.insert_many("numbers", [(key, f"n{key}", key) for key in range(100_000)])
+    epoch = closed(source)
+    seen: list[int] = []
+
+    def take(frame: Any, number: int) -> None:
+        source["numbers"].insert((1_000_000 + number, "meanwhile", None))
+        closed(source)
+        row = frame.selectExpr("count(*)", "sum(after.id)", "max(epoch)").collect()[0]
+        seen.extend(row)
+
+    stream = tidemark.spark.stream(spark, tmp_path / "source", max_epochs=1, options={"taskBytes": 500_000})
+    begun = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "query"))
+    with Killer(2) as killer:
+        begun.trigger(availableNow=True).start().awaitTermination()
+    assert killer.killed
+    assert seen[seen.index(100_000) :][:3] == [100_000, sum(range(100_000)), epoch]
+    assert 1_000_000 not in seen
+
+
+def test_what_a_stream_cannot_have_ends_it_with_its_own_error(spark: Any, source: tm.Database, tmp_path: Path) -> None:
+    epochs = []
+    for key in range(3):
+        source["numbers"].insert((key, "n", None))
+        epochs.append(closed(source))
+        source.binlog.rotate()
+    source.binlog.purge(to=source.binlog.writer.end.file)
+    with pytest.raises(tm.PositionLost, match="no longer in the binlog"):
+        Sink(tmp_path / "lost").run(tidemark.spark.stream(spark, tmp_path / "source"))
+    source["numbers"].insert((9, "n", None))
+    closed(source)
+    sink = Sink(tmp_path / "damaged")
+    begin = tidemark.spark.stream(spark, tmp_path / "source", None, epochs[2])
+    sink.run(begin)
+    assert [row[3]["id"] for row in sink.rows] == [9]
+    source["numbers"].insert((10, "n", None))
+    closed(source)
+    path = sorted((tmp_path / "source" / "binlog").glob("binlog.0*"))[-1]
+    spoiled = bytearray(path.read_bytes())
+    spoiled[-60] ^= 4
+    path.write_bytes(spoiled)
+    with pytest.raises(tm.BinlogDamaged, match=r"^binlog\.0"):
+        sink.run(begin)
+    assert len(sink.rows) == 1
+    source.checkpoint()
+    with pytest.raises(tm.SchemaInvalid, match="changes"), tidemark.spark.typed_errors():
+        Sink(tmp_path / "rows").run(spark.readStream.format("tidemark").load(str(tmp_path / "source")))
+
+
 def told_by_duckdb(path: Path) -> dict[str, tuple[Any, ...]]:
     """Of each column of a Parquet file: rows, values, different ones, least, greatest, and a sum of hashes."""
     import duckdb

@@ -1,0 +1,292 @@
+"""Row changes of a store as Spark reads them: which epochs, in which tasks, as what (docs/spark.md, section 8).
+
+The binlog is read by an upper floor, which hands its reader in (`ChangeLog`). Nothing here knows Spark's classes, and
+nothing changes a file. An offset of a stream is an epoch: what lies between two epochs is the same whenever it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from engine.errors import EpochGap, Error, FileMissing, SchemaInvalid, TypeMismatch
+from engine.files import PosixFiles
+from engine.ids import gci_of
+from engine.schema import TableDefinition
+from recovery.listing import StoreListing
+from recovery.spark.plan import TASK_BYTES, checked_options, find_table, whole_number
+from recovery.spark.types import arrow_schema
+from recovery.sysfile import read_sysfile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+SWITCH = "changes"
+BATCH_OPTIONS = ("path", "table", SWITCH, "since", "until", "taskBytes")
+STREAM_OPTIONS = ("path", "table", SWITCH, "startingEpoch", "maxEpochsPerTrigger", "taskBytes")
+OPTIONS = (*BATCH_OPTIONS, *STREAM_OPTIONS[3:5])
+EPOCH, OPERATION, BEFORE, AFTER = "epoch", "operation", "before", "after"
+# Small changes are brought together to batches of about so much.
+BATCH_ROWS = 8_192
+BATCH_BYTES = 8 << 20
+
+
+class ChangePiece(NamedTuple):
+    """Bytes of one file of a binlog, from and up to where statements end. `epoch` is that of the transaction which is
+    under way where they begin, 0 if none is.
+    """
+
+    file: str
+    start: int
+    end: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far changes can be read from an epoch on: all of `epoch` and before, in these pieces. `obstacle` is what
+    nothing is given out behind, None if there is nothing of the kind.
+    """
+
+    epoch: int
+    pieces: tuple[ChangePiece, ...]
+    obstacle: Error | None = None
+
+
+@dataclass(frozen=True)
+class ChangedImages:
+    """Rows of the table that were changed in one way in one epoch; `before` and `after` have the columns that the
+    binlog has of each, None if it has no such image. Both have the same rows.
+    """
+
+    epoch: int
+    operation: str
+    before: pa.RecordBatch | None
+    after: pa.RecordBatch | None
+
+
+class ChangeLog(Protocol):
+    """The binlog of one store, which may be open elsewhere; of one table."""
+
+    def reach(self, since: int, until: int | None, epochs_max: int | None, piece_bytes: int) -> Reach:
+        """What there is behind `since`, up to `until`, of at most so many epochs, in pieces of about so many bytes.
+
+        Raises: PositionLost if what follows `since` is not to be had, Damaged.
+        """
+        ...
+
+    def newest_epoch(self) -> int:
+        """The last epoch with a change of any table. Raises: Damaged."""
+        ...
+
+    def images(self, piece: ChangePiece) -> Iterator[ChangedImages]:
+        """The changes of the table in a piece. Raises: PositionLost if its file was purged, Damaged."""
+        ...
+
+    def keep(self, since: int | None) -> None:
+        """Keep what follows an epoch from being purged, until another one is named, or None, or this process ends."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open; harmless twice."""
+        ...
+
+
+Opener = Callable[[str, TableDefinition], ChangeLog]
+
+
+@dataclass(frozen=True)
+class ChangePlan:
+    """A read of the changes of one table: decided when the DataFrame is made, and pickled with it."""
+
+    place: str
+    table: bytes  # its definition, as JSON: the columns stay what they are now
+    since: int
+    until: int | None
+    epochs_max: int | None
+    task_bytes: int
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table's definition, made anew at each call."""
+        return TableDefinition.from_json(self.table)
+
+    def check_epoch(self, epoch: int, newest: int) -> None:
+        """Raises: EpochGap for an epoch the store cannot have closed yet, so that it is one of another history."""
+        if epoch <= newest:
+            return
+        # The sysfile may be one GCI behind the log.
+        if gci_of(epoch) > _gci_of_store(self.place) + 1:
+            raise EpochGap(
+                f"epoch {epoch} is not one of the store in {self.place} yet (newest in its binlog: {newest}); begin at"
+                " one it has closed",
+                epoch=epoch,
+            )
+
+
+def wants_changes(options: Mapping[str, str]) -> bool:
+    """Whether options ask for row changes. Raises: SchemaInvalid."""
+    text = next((value for name, value in options.items() if name.lower() == SWITCH), "false").lower()
+    if text not in ("true", "false"):
+        raise SchemaInvalid(f"option {SWITCH} is {text!r}; give true or false", option=SWITCH)
+    return text == "true"
+
+
+def _gci_of_store(place: str) -> int:
+    """The GCI the sysfile of a store names. Raises: FileMissing, Incompatible."""
+    files = PosixFiles(place)
+    files.read_errors_latch = False
+    try:
+        found = read_sysfile(files)
+    finally:
+        files.close_all()
+    if found is None:
+        raise FileMissing(f"there is no store in {place} any more; check the path")
+    return found.gci
+
+
+def make_change_plan(options: Mapping[str, str]) -> ChangePlan:
+    """The plan of a read of changes. Raises: SchemaInvalid, FileMissing if there is no store, NoSuchTable."""
+    given = checked_options(options, OPTIONS)
+    files = PosixFiles(given["path"])
+    try:
+        definition = find_table(StoreListing(files).tables(), given.get("table"))
+        place = files.directory
+    finally:
+        files.close_all()
+    return ChangePlan(
+        place,
+        definition.to_json(),
+        _epoch(given, "since") or _epoch(given, "startingEpoch") or 0,
+        _epoch(given, "until"),
+        whole_number(given, "maxEpochsPerTrigger"),
+        whole_number(given, "taskBytes") or TASK_BYTES,
+    )
+
+
+def _epoch(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise SchemaInvalid(f"option {name} is {text!r}; give an epoch, a whole number from 0", option=name)
+    return int(text)
+
+
+def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
+    """Raises: SchemaInvalid for options that mean nothing to this kind of read."""
+    checked_options(options, known)
+
+
+# --- batches --------------------------------------------------------------------------------------
+def change_arrow_schema(definition: TableDefinition) -> pa.Schema:
+    """What batches of changes look like: epoch, operation, and two structs of all columns of the table."""
+    import pyarrow as pa
+
+    row = pa.struct(list(arrow_schema(definition.columns)))
+    fields = [(EPOCH, pa.int64()), (OPERATION, pa.string()), (BEFORE, row), (AFTER, row)]
+    return pa.schema([pa.field(name, kind) for name, kind in fields])
+
+
+def change_spark_schema(definition: TableDefinition) -> StructType:
+    """The same as Spark has it."""
+    from pyspark.sql import types as s
+
+    from recovery.spark.types import spark_schema
+
+    row = spark_schema(definition.columns)
+    fields = [(EPOCH, s.LongType()), (OPERATION, s.StringType()), (BEFORE, row), (AFTER, row)]
+    return s.StructType([s.StructField(name, kind) for name, kind in fields])
+
+
+def change_batches(found: Iterator[ChangedImages], definition: TableDefinition) -> Iterator[pa.RecordBatch]:
+    """Changes as Spark takes them, small ones brought together. Raises: TypeMismatch for a value that the column, as
+    it was when the read began, cannot have; and what reading raises.
+    """
+    schema = change_arrow_schema(definition)
+    held: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    for each in found:
+        batch = _batch(each, schema)
+        if held and (rows + batch.num_rows > BATCH_ROWS or size_bytes + batch.nbytes > BATCH_BYTES):
+            yield _joined(held)
+            held, rows, size_bytes = [], 0, 0
+        held.append(batch)
+        rows += batch.num_rows
+        size_bytes += batch.nbytes
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    if len(batches) == 1:
+        return batches[0]
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
+
+
+def _batch(changed: ChangedImages, schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    image = changed.before if changed.after is None else changed.after
+    assert image is not None  # an event without columns is refused where it is read
+    count = image.num_rows
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(changed.epoch, pa.int64()), count),
+            pa.repeat(pa.scalar(changed.operation, pa.string()), count),
+            _struct(changed.before, schema.field(BEFORE).type, count, changed.epoch),
+            _struct(changed.after, schema.field(AFTER).type, count, changed.epoch),
+        ],
+        schema=schema,
+    )
+
+
+def _struct(image: pa.RecordBatch | None, kind: pa.StructType, count: int, epoch: int) -> pa.StructArray:
+    """An image with the columns of the schema: what it has not is NULL in it, and it is NULL where there is none."""
+    import pyarrow as pa
+
+    if image is None:
+        return pa.nulls(count, kind)
+    arrays = []
+    for place in range(kind.num_fields):
+        field = kind.field(place)
+        position = image.schema.get_field_index(field.name)
+        if position < 0:
+            arrays.append(pa.nulls(count, field.type))
+            continue
+        arrays.append(_cast(image.column(position), field, epoch))
+    return pa.StructArray.from_arrays(arrays, fields=list(kind))
+
+
+def _cast(array: pa.Array, field: pa.Field, epoch: int) -> pa.Array:
+    """A column as Spark takes it. Raises: TypeMismatch for one whose type was another than when the read began, with
+    values that are none of that.
+    """
+    import pyarrow as pa
+
+    held = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    # Numbers out of text would be those of another column, which had the name before.
+    is_alike = _is_text(held) == _is_text(field.type)
+    try:
+        if is_alike:
+            return array.cast(field.type)
+        cause = None
+    except pa.ArrowException as error:
+        cause = error
+    raise TypeMismatch(
+        f"column {field.name} has {'a value' if is_alike else f'the type {held}'} in epoch {epoch} that is none of"
+        f" {field.type}, which it is now; begin behind the change of the column, or select other columns",
+        column=field.name,
+        epoch=epoch,
+    ) from cause
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

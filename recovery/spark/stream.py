@@ -1,0 +1,165 @@
+"""Row changes as a stream of Spark, and as a batch of epochs (docs/spark.md, section 8).
+
+Spark keeps the stream reader in one planning process while a query runs, and calls `read` in executors. What a query
+has taken stands in its own checkpoint, as an epoch; nothing is noted in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+
+from engine.errors import EpochGap, Unsupported
+from recovery.spark.changes import change_batches
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:  # before Spark 4.2 a source is not asked for less than all there is
+    ReadAllAvailable = ReadMaxRows = None  # type: ignore[assignment, misc]
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """A mark that this Spark does not look for."""
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from recovery.spark.changes import ChangeLog, ChangePiece, ChangePlan, Opener
+
+Offset = dict[str, int]
+OFFSET = "epoch"
+
+
+def _read(plan: ChangePlan, opener: Opener, partition: Any) -> Iterator[pa.RecordBatch]:
+    """The changes of a task. partition: None if there is nothing to read."""
+    if partition is None:
+        return
+    definition = plan.definition
+    log = opener(plan.place, definition)
+    try:
+        yield from change_batches(log.images(partition.value), definition)
+    finally:
+        log.close()
+
+
+def _partitions(pieces: Sequence[ChangePiece]) -> list[InputPartition]:
+    return [InputPartition(piece) for piece in pieces]
+
+
+class ChangeReader(DataSourceReader):
+    """The changes of some epochs, once."""
+
+    def __init__(self, plan: ChangePlan, opener: Opener) -> None:
+        self._plan = plan
+        self._opener = opener
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks. Raises: PositionLost, EpochGap, Unsupported, Damaged."""
+        plan = self._plan
+        log = self._opener(plan.place, plan.definition)
+        try:
+            plan.check_epoch(max(plan.since, plan.until or 0), log.newest_epoch())
+            reach = log.reach(plan.since, plan.until, None, plan.task_bytes)
+        finally:
+            log.close()
+        if reach.obstacle is not None:
+            raise reach.obstacle
+        return _partitions(reach.pieces)
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """The changes of a task, in the order of the binlog."""
+        return _read(self._plan, self._opener, partition)
+
+
+class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The changes behind an epoch, as they come. An offset is {"epoch": n}: all of n and before was given."""
+
+    def __init__(self, plan: ChangePlan, opener: Opener) -> None:
+        """Raises: Unsupported for a limit that this Spark does not tell its sources of."""
+        if plan.epochs_max is not None and ReadMaxRows is None:
+            raise Unsupported("option maxEpochsPerTrigger needs Spark 4.2 or newer; leave it out, or update pyspark")
+        self._plan = plan
+        self._opener = opener
+        self._log: ChangeLog | None = None
+        self._target: int | None = None  # of a query that ends with what there was when it began
+        self._last: int | None = None  # planned up to here
+        self._is_checked = False
+        self._planned: tuple[int, int, tuple[ChangePiece, ...]] = (0, 0, ())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What executors need: nothing that is open."""
+        return {**self.__dict__, "_log": None}
+
+    def _opened(self) -> ChangeLog:
+        if self._log is None:
+            self._log = self._opener(self._plan.place, self._plan.definition)
+        return self._log
+
+    def initialOffset(self) -> Offset:
+        """Where a query without a checkpoint begins."""
+        self._last = self._plan.since
+        return {OFFSET: self._last}
+
+    def getDefaultReadLimit(self) -> Any:
+        """Spark has no limit in epochs; what it is given it gives back, unless all is to be read."""
+        return ReadAllAvailable() if self._plan.epochs_max is None else ReadMaxRows(self._plan.epochs_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The query ends with what there is now."""
+        self._target = self._opened().newest_epoch()
+
+    def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
+        """How far the next batch goes; `start` itself if there is nothing new.
+
+        Raises: PositionLost, EpochGap, Unsupported, Damaged, where nothing more can be given out.
+        """
+        log = self._opened()
+        since = self._last if start is None else int(start[OFFSET])
+        if since is None:
+            # Before Spark 4.2 a query that goes on does not say from where; its batch is planned with that.
+            return {OFFSET: log.newest_epoch()}
+        # What is before it was given, and Spark knows that.
+        log.keep(since)
+        epochs_max = None if limit is None or isinstance(limit, ReadAllAvailable) else self._plan.epochs_max
+        reach = log.reach(since, self._target, epochs_max, self._plan.task_bytes)
+        if reach.epoch == since:
+            if reach.obstacle is not None and (self._target is None or since < self._target):
+                raise reach.obstacle
+            if not self._is_checked:
+                self._plan.check_epoch(since, log.newest_epoch())
+        self._is_checked = True
+        self._planned = (since, reach.epoch, reach.pieces)
+        return {OFFSET: reach.epoch}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The tasks of a batch. Raises: as `latestOffset`, and nothing of the batch is read then."""
+        since, until = int(start[OFFSET]), int(end[OFFSET])
+        self._last = until
+        if until <= since:
+            return []
+        log = self._opened()
+        log.keep(since)
+        if self._planned[:2] != (since, until):
+            reach = log.reach(since, until, None, self._plan.task_bytes)
+            if reach.obstacle is not None:
+                raise reach.obstacle
+            if reach.epoch != until:
+                raise EpochGap(
+                    f"epoch {until}, which the query has begun to read, is not in the binlog (newest: {reach.epoch});"
+                    " if a crash took the end of the file, open the store, which writes it again",
+                    epoch=until,
+                )
+            self._planned = (since, until, reach.pieces)
+        return _partitions(self._planned[2])
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """The changes of a task, in the order of the binlog."""
+        return _read(self._plan, self._opener, partition)
+
+    def stop(self) -> None:
+        """The query has ended."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None

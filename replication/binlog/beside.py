@@ -1,0 +1,159 @@
+"""A binlog read beside whoever writes it: where epochs end in its files, as far as it reaches by now.
+
+Reads only, takes no lock and asks nobody. Invariants: (B1) What is found ends with an epoch transaction that is whole
+in its file. Its epoch was durable in the REDO log before it came here (`attached.py`), so a crash that takes the end of
+the file does not take the epoch back: the next opening writes it again, under the same number. (B2) Nothing behind a
+gap is found: where an incident stands, or the binlog begins later than what is asked for, that is said.
+
+Where the newest file, which is in use, ends within an event, its writer has not written the rest yet. A transaction
+that was taken back for want of room leaves bytes that others are written over; what is damaged in that file is looked
+at again before it is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine.clock import SystemClock
+from engine.errors import BinlogDamaged, FileMissing, LimitExceeded, PositionLost
+from engine.layout import binlog as b
+from replication.binlog.errors import Origin
+from replication.binlog.file_end import check_end
+from replication.binlog.index import BinlogIndex, Position
+from replication.binlog.scan import read_format
+from replication.binlog.stream import Boundary, EventStream
+
+if TYPE_CHECKING:
+    from engine.clock import Clock
+    from engine.file_protocol import File, Files
+
+_PIECE_BYTES = 256 << 10
+# A writer that takes a transaction back and writes another one has done so within this.
+_LOOKS = 3
+_LOOK_AGAIN_SECONDS = 0.05
+
+
+def lost(what: str, **evidence: object) -> PositionLost:
+    """The error of changes that are not to be had."""
+    return PositionLost(
+        f"{what}; take the rows from a backup or a snapshot, and begin anew behind its epoch", **evidence
+    )
+
+
+class Found(NamedTuple):
+    """A boundary and the file it is in."""
+
+    file: str
+    boundary: Boundary
+
+
+class BinlogBeside:
+    """The files of one binlog. One thread at a time may call it; nothing is kept open between calls."""
+
+    def __init__(self, files: Files, folder: str, base: str, clock: Clock | None = None) -> None:
+        """Raises: BinlogDamaged, FileMissing, Rejected."""
+        self._files = files
+        self._folder = folder
+        self._base = base
+        self._clock = clock or SystemClock()
+
+    def index(self) -> BinlogIndex:
+        """The files as they are now; the writer may purge some while their names are read. Raises: BinlogDamaged,
+        FileMissing.
+        """
+        for _ in range(_LOOKS):
+            try:
+                return BinlogIndex(self._files, self._folder, self._base)
+            except FileMissing as error:
+                missing = error
+        raise missing
+
+    # --- where to begin ---------------------------------------------------------------------------
+    def behind(self, epoch: int) -> Position:
+        """Where what follows an epoch begins. Raises: PositionLost if it was purged, BinlogDamaged."""
+        index = self.index()
+        for name in reversed(index.names):
+            first = next((each for each in self._of_file(name, b.FIRST_POSITION) if each.boundary.epoch), None)
+            if first is None or first.boundary.epoch > epoch:
+                continue
+            end = first.boundary.end
+            for _, boundary in self._of_file(name, end):
+                if boundary.epoch > epoch:
+                    break
+                end = boundary.end if boundary.epoch else end
+            return Position(name, end)
+        if not index.names or index.number_of(index.names[0]) != 1:
+            raise lost(f"what follows epoch {epoch} is no longer in the binlog", epoch=epoch)
+        return Position(index.names[0], b.FIRST_POSITION)
+
+    def newest_epoch(self) -> int:
+        """The epoch it ends with by now, 0 if it has none. Raises: BinlogDamaged, FileMissing."""
+        for name in reversed(self.index().names):
+            newest = max((each.boundary.epoch for each in self._of_file(name, b.FIRST_POSITION)), default=0)
+            if newest:
+                return newest
+        return 0
+
+    # --- walking ----------------------------------------------------------------------------------
+    def boundaries(self, start: Position) -> Iterator[Found]:
+        """What ends behind a place between transactions, file after file, up to the end there is by now.
+
+        Raises: PositionLost if the files were purged, BinlogDamaged, LimitExceeded.
+        """
+        index = self.index()
+        while True:
+            if start.file not in index.names:
+                raise lost(f"{start.file} is no longer in the binlog", file=start.file)
+            # All transactions of a file that another one follows were written before that was named.
+            following = index.following(start.file)
+            yield from self._of_file(start.file, start.position)
+            if following is None:
+                return
+            start = Position(following, b.FIRST_POSITION)
+
+    def _open(self, name: str) -> File:
+        try:
+            file = self._files.open(f"{self._folder}/{name}")
+        except FileMissing:
+            if name in self.index().names:
+                raise
+            raise lost(f"{name} is no longer in the binlog", file=name) from None
+        file.read_errors_latch = False
+        return file
+
+    def _of_file(self, name: str, start: int) -> Iterator[Found]:
+        """The boundaries of a file behind a place. Raises: BinlogDamaged, LimitExceeded, PositionLost, FileMissing."""
+        for look in range(_LOOKS):
+            file = self._open(name)
+            try:
+                header, described, _ = read_format(self._files, file, name)
+                if described.checksum != b.CHECKSUM_CRC32:
+                    raise Origin(name, b.FIRST_POSITION).damaged("says that the file has no checksums")
+                # A disk that was full, or a crash, may have kept it from being ended; if it was, it has its end.
+                is_written = bool(header.flags & b.FLAG_IN_USE)
+                check_end(self._files, file, name, header)
+                try:
+                    for boundary in self._read(file, name, start, is_written):
+                        start = boundary.end
+                        yield Found(name, boundary)
+                    return
+                except (BinlogDamaged, LimitExceeded):
+                    if look + 1 == _LOOKS or not is_written:
+                        raise
+            finally:
+                self._files.close(file)
+            self._clock.sleep(_LOOK_AGAIN_SECONDS)
+
+    def _read(self, file: File, name: str, start: int, is_written: bool) -> Iterator[Boundary]:
+        size = self._files.size(file)
+        stream = EventStream(name, start)
+        while stream.position < size:
+            piece = self._files.pread(file, stream.position, min(_PIECE_BYTES, size - stream.position))
+            if not piece:
+                break  # what was taken back meanwhile
+            yield from stream.feed(piece)
+        if stream.is_within and not is_written:
+            raise Origin(name, stream.whole).damaged(
+                "begins a transaction that does not end, though the file was ended"
+            )
