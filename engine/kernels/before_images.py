@@ -27,6 +27,7 @@ from engine.layout.arena import (
     O_PREVIOUS,
     O_RECORD,
     OK,
+    OP_DISK_KEPT,
     OP_KIND_MASK,
     OP_LOCK,
     RESERVED,
@@ -92,16 +93,35 @@ def is_changed(mem, row):
 
 
 @helper
+def lacks_disk_part(mem, fragment, row):
+    """Whether all its lock holder has done to a row left the disk part alone, so that no image before has it."""
+    is_row = (mem[row] >> STATE_SHIFT) & STATE_MASK != RESERVED
+    if mem[fragment + F_HAS_DISK] == 0 or mem[fragment + F_CAPTURE] == CAPTURE_WHOLE or not is_row:
+        return False
+    operation = newest_operation(mem[row])
+    while operation != 0:
+        word = mem[operation + O_RECORD]
+        if word & OP_KIND_MASK != OP_LOCK and not word & OP_DISK_KEPT:
+            return False
+        operation = mem[operation + O_PREVIOUS]
+    return True
+
+
+@helper
 def leave_before(mem, txn, buf, fragment, rowid, row, is_disk_kept):
     """Before a row changes: append its image before, if its table logs them. Flags of the record to come, or, nothing
     done, ST_SPACE, ST_PAGE or ST_DAMAGED (X_PAGE is the page).
 
-    is_disk_kept: the change leaves the disk part alone.
+    is_disk_kept: the change leaves the disk part alone. The first that does not has an image before too, though others
+    went before it: it is the one with the disk part.
     """
     if mem[fragment + F_CAPTURE] == CAPTURE_NONE:
         return 0
+    again = 0
     if is_changed(mem, row):
-        return FLAG_AGAIN
+        if is_disk_kept or not lacks_disk_part(mem, fragment, row):
+            return FLAG_AGAIN
+        again = FLAG_AGAIN
     begin = mem[txn + X_USED]
     fixed = mem[fragment + F_FIXED_WORDS]
     reference = var_of(mem, fragment, row) if mem[fragment + F_HAS_VAR] else 0
@@ -125,7 +145,7 @@ def leave_before(mem, txn, buf, fragment, rowid, row, is_disk_kept):
     buf[begin] = _pack_kind(KIND_BEFORE, flags, OPERATION_WORDS + words)
     head_record(mem, txn, buf, fragment, begin, rowid)
     mem[txn + X_USED] = image + words
-    return 0
+    return again
 
 
 @helper

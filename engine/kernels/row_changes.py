@@ -305,12 +305,13 @@ def is_same_row(rows, first, other):
 def join_into(rows, source, target):
     """The change `target` followed `source`: it takes the image before, and of the image after what it lacks.
 
-    A row that was changed and read is a changed one.
+    A row that was changed and read is a changed one. An image before of its own is that of `source` with the disk part.
     """
     if rows[target + RW_TAIL] & ANY_VALUE_MASK == ANY_VALUE_READ:
         rows[target + RW_TAIL] = rows[source + RW_TAIL]
-    for part in range(RW_BEFORE, ROW_LIST_WORDS):
-        rows[target + part] = rows[source + part]
+    if rows[target + ROW_LIST_WORDS - 1] == PART_NONE or rows[source + RW_BEFORE] == PART_NONE:
+        for part in range(RW_BEFORE, ROW_LIST_WORDS):
+            rows[target + part] = rows[source + part]
     if rows[target + RW_AFTER] == PART_NONE:
         return
     for part in range(RW_AFTER_VAR, RW_BEFORE):
