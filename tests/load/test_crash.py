@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
 from engine.file_doubles.order import OrderMonitor
 from engine.load_files import FOLDER
 from recovery import load
+from recovery.backup.storage import open_place
 from recovery.crash_harness import load_history
 from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
 from recovery.crash_harness.crash_states import crash_states, many_crash_states
@@ -124,6 +127,32 @@ def adopted_from(db: Any, job: load.LoadJob, place: Directory) -> dict[int, Any]
 
     Adopter(db._store, db._files, db._opened.identity).adopt(job, place)
     return found(db)
+
+
+def test_disk_full_at_any_write_of_a_task_names_the_place_and_leaves_none_of_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of an executor, which opens the directory for itself."""
+    store = new_store()
+    job = store.plan_load(NAME, tmp_path / "load")
+    room, real = importlib.import_module("recovery.load.directory"), open_place
+    call = 0
+    while True:
+        call += 1
+        rules = [Rule("space", nth=call, once=False, error=errno.ENOSPC)]
+        monkeypatch.setattr(room, "open_place", lambda place, rules=rules: FaultFiles(real(place), rules))
+        try:
+            reports = load.write_parts(job, 0, [batch(rows(0, 4_000))])
+            break
+        except tm.StorageFull as error:
+            assert error.evidence["place"] == str(tmp_path / "load") and str(tmp_path / "load") in str(error)
+        assert [path.name for path in (tmp_path / "load").iterdir()] == [f"{job.name}.open"]
+    assert call > 4
+    monkeypatch.setattr(room, "open_place", real)
+    load.publish(job, reports)
+    store.adopt(job)
+    assert found(store) == by_key(rows(0, 4_000))
+    assert list((tmp_path / "load").iterdir()) == []
 
 
 def test_disk_full_at_any_write_of_an_adoption_from_elsewhere_leaves_nothing_and_can_be_done_again() -> None:

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 import tidemark as tm
 import tidemark.spark
 from recovery.crash_harness.program import Violation
@@ -27,6 +30,7 @@ COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20)), tm.Column(
 FRAGMENTS = 4
 ROWS = 60_000
 ROWS_MAX = 600_000  # then the store begins anew
+FAILED = (tm.Error, PySparkException, Py4JError)  # what a job ends with whose tasks were killed
 KILLS_MAX = 7  # of one round; a task of Spark is tried four times, one of a native restore three times
 
 
@@ -98,9 +102,7 @@ class Loop:
                 if bad < 0:
                     raise
                 report.refused += 1
-            except Violation:
-                raise
-            except Exception as error:
+            except FAILED as error:
                 self._is_of_kills(error, killer)
                 report.given_up += 1
             report.kills += killer.killed
@@ -158,7 +160,7 @@ class Loop:
                 else:
                     tm.restore(self._directory / "place", copy, processes=2, **ROOM)
             report.whole += 1
-        except Exception as error:
+        except FAILED as error:
             self._is_of_kills(error, killer)
             report.given_up += 1
             left = files_below(copy)

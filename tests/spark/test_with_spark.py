@@ -211,13 +211,18 @@ def full_disk(spark: Any) -> Any:
     cloudpickle.unregister_pickle_by_value(room)
 
 
+# Calls that find no room; ordinary runs take two of them, for each job is tried four times over.
+CALLS = [pytest.param((2, 4, 99), id="some"), pytest.param(range(1, 30), id="all", marks=pytest.mark.soak)]
+
+
+@pytest.mark.parametrize("calls", CALLS)
 def test_disk_full_at_any_write_of_a_load_task_leaves_no_file_and_the_table_as_it_was(
-    spark: Any, db: tm.Database, tmp_path: Path, full_disk: Any
+    spark: Any, db: tm.Database, tmp_path: Path, full_disk: Any, calls: Any
 ) -> None:
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(2))
     db["numbers"].insert((-1, "before", 1))
     frame = spark.range(0, 20_000, 1, 1).selectExpr("id", "concat('n', id) n", "cast(id as decimal(20,0)) k")
-    full: list[dict[str, int]] = [{"bytes": 64 << 10}, *({"nth": nth} for nth in range(1, 30))]
+    full: list[dict[str, int]] = [{"bytes": 64 << 10}, *({"nth": nth} for nth in calls)]
     refused = 0
     for how in full:
         job = db.plan_load("numbers", tmp_path / "load")
@@ -233,7 +238,7 @@ def test_disk_full_at_any_write_of_a_load_task_leaves_no_file_and_the_table_as_i
         assert rows_of(db, "numbers") == [(-1, "before", 1)]
         with pytest.raises(tm.FileMissing):
             db.adopt(job)
-    assert refused >= 5  # both files made, and written in one call each
+    assert refused >= (3 if len(calls) == 3 else 5)  # both files made, and written in one call each
     db.adopt(job)
     # Room comes back before the next attempt: one task in two is tried again, and nothing is seen of it.
     job = db.plan_load("numbers", tmp_path / "load")
@@ -245,8 +250,9 @@ def test_disk_full_at_any_write_of_a_load_task_leaves_no_file_and_the_table_as_i
     assert len(db["numbers"]) == 20_101 and db["numbers"].scan().sum("k") == sum(range(20_000)) + 1
 
 
+@pytest.mark.parametrize("calls", CALLS)
 def test_disk_full_at_any_write_of_a_restore_task_leaves_no_file(
-    spark: Any, db: tm.Database, tmp_path: Path, full_disk: Any
+    spark: Any, db: tm.Database, tmp_path: Path, full_disk: Any, calls: Any
 ) -> None:
     from functools import partial
 
@@ -261,7 +267,7 @@ def test_disk_full_at_any_write_of_a_restore_task_leaves_no_file(
     db.sync()
     db.archive()
     tried: set[str] = set()
-    full = [(0, 4 << 10), *((nth, 0) for nth in range(1, 30))]
+    full = [(0, 4 << 10), *((nth, 0) for nth in calls)]
     refused = 0
     for how in full:
 
@@ -277,7 +283,7 @@ def test_disk_full_at_any_write_of_a_restore_task_leaves_no_file(
             assert error.evidence["place"] == str(tmp_path / "copy") and str(tmp_path / "copy") in str(error)
         refused += 1
         assert files_below(tmp_path / "copy") == []
-    assert refused >= 3 and tried == {"split", "fragments"} and report["rows"] == 9_900
+    assert refused >= (2 if len(calls) == 3 else 3) and tried == {"split", "fragments"} and report["rows"] == 9_900
     with tm.open(tmp_path / "copy", create=False, **SMALL) as copy:
         assert rows_of(copy, "numbers") == rows_of(db, "numbers")
 
