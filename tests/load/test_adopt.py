@@ -11,8 +11,7 @@ import pytest
 import tidemark as tm
 from engine.layout.arena import F_PAGES, F_RELEASED
 from recovery import load
-from recovery.load.adopt import _mark
-from recovery.load.adopt import Adopter
+from recovery.load.adopt import Adopter, _mark
 from tests.backup.support import content
 from tests.engine.arena_check import check_arena
 from tests.load.support import NAME, by_key, found, leaves, new_store, own_place, published, row, rows, written
