@@ -91,6 +91,8 @@ def commit_by_reference(txn: Transaction, spool: Spool | AdoptedRecords) -> None
     txn.group = group
     txn.reference = reference
     with store.latch:
+        if store.follows_log and isinstance(spool, AdoptedRecords):
+            store.epochs.close()  # nothing stands before a load in its epoch: a mark may stand for it
         store.epochs.hold(txn)
         store.log.adopt(group)  # from here on it is committed; a crash before its sync ends loses it whole
     spool.seal()

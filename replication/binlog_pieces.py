@@ -11,6 +11,7 @@ from recovery.binlog_check import Altered, LoggedRows, Piece
 from replication.applier.setups import rows_of
 from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from replication.binlog.index import Position
+from replication.binlog.load_mark import load_mark
 from replication.binlog.mark import FOLDER
 from replication.binlog_rows import RowReader, definitions_in, events_of
 from replication.sql import statements as s
@@ -54,11 +55,14 @@ class KeptBinlog:
         log = LogFolder(endpoint.files, FOLDER, endpoint.log().base)
         reader = RowReader(definitions_in(endpoint.store), None, endpoint.site.server_id)
         said: list[s.Statement] = []
+        loaded: set[str] = set()  # tables with a mark in front of the epoch
         # Of a binlog without its first files, what lies before its first epoch is not to be had.
         is_lost = not self._is_first
         for each in transactions(log, self._start, self._end):
             if isinstance(each, Loss):
-                is_lost = True
+                mark = load_mark(each.message)
+                is_lost |= mark is None
+                loaded |= set() if mark is None else {mark.table}
             elif isinstance(each, Statement):
                 said += parse(each.text, each.database)
             elif isinstance(each, EpochTransaction):
@@ -70,7 +74,9 @@ class KeptBinlog:
                     yield Altered(None, True, epoch - 1 if not self._is_first and not said else epoch)
                     is_lost = False
                 yield from _altered(said, epoch)
-                said = []
+                if loaded:
+                    yield Altered(frozenset(loaded), True, epoch)
+                said, loaded = [], set()
                 for batch in reader.read(events()):
                     yield _piece(epoch, batch)
 

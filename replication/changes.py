@@ -18,6 +18,7 @@ from engine.errors import EpochGap, PositionLost, StoreClosed, ValueOutOfRange
 from engine.schema import qualified_name
 from replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from replication.binlog.index import Position
+from replication.binlog.load_mark import load_mark
 from replication.binlog.mark import FOLDER
 from replication.binlog_rows import ChangedRows, RowReader, definitions_in, events_of
 from replication.protocol.messages import Start
@@ -142,6 +143,20 @@ class Changes:
         finally:
             source.close()
 
+    def _missing(self, message: str) -> PositionLost:
+        mark = load_mark(message)
+        if mark is None:
+            return self._lost(f"changes behind epoch {self.epoch} are not in the binlog ({message})")
+        return PositionLost(
+            f"the {mark.rows} rows of a load into {mark.table} in epoch {mark.epoch} are not in the binlog; take them"
+            " from a snapshot of that epoch or a later one and go on behind its epoch",
+            epoch=self.epoch,
+            load=f"{mark.job:016x}",
+            load_epoch=mark.epoch,
+            table=mark.table,
+            rows=mark.rows,
+        )
+
     def _lost(self, what: str) -> PositionLost:
         return PositionLost(f"{what}; take the rows from a snapshot and go on behind its epoch", epoch=self.epoch)
 
@@ -178,7 +193,7 @@ class Changes:
         while True:
             for each in self._walk:
                 if isinstance(each, Loss):
-                    raise self._lost(f"changes behind epoch {self.epoch} are not in the binlog ({each.message})")
+                    raise self._missing(each.message)
                 if isinstance(each, Statement):
                     said.append(each.text)
                     continue

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from engine.clock import Clock
 from engine.errors import BinlogDamaged, EpochGap, InvalidName, LimitExceeded, PeerRefused, Rejected
 from engine.file_protocol import Files
+from replication.apply_protocol import Applier, ApplyStatus, StatusRow
 from replication.binlog.index import Position as Place
+from replication.binlog.load_mark import load_mark
 from replication.filters import Filter
 from replication.protocol.handshake import Site, check_peer
 from replication.protocol.messages import Events, Heartbeat, Position, Settings, Start
@@ -29,61 +31,6 @@ from replication.relay_log import FILE_BYTES, RelayLog, is_behind, remove_relay_
 from replication.relay_reader import RelayReader, RelayTransaction
 
 DEFAULT_NAME = "main"
-
-
-class StatusRow(NamedTuple):
-    """A row of `mysql.ndb_apply_status`; `log_name` is empty and positions 0 where nobody knows them."""
-
-    server_id: int
-    epoch: int
-    log_name: str = ""
-    start_pos: int = 0
-    end_pos: int = 0
-
-    @property
-    def end(self) -> Position | None:
-        """Up to where the source's binlog is applied, if it is known."""
-        return Position(self.log_name, self.end_pos) if self.log_name and self.end_pos else None
-
-
-class ApplyStatus(Protocol):
-    """`mysql.ndb_apply_status` of the replica."""
-
-    def rows(self) -> Iterable[StatusRow]:
-        """All of them, as committed."""
-        ...
-
-    def note(self, row: StatusRow) -> None:
-        """Keep where to go on behind a change of the schema. No other site hears of it. Durable: as a commit."""
-        ...
-
-    def clear(self) -> None:
-        """Delete them. Durable: on return."""
-        ...
-
-    def forget(self, server_id: int) -> None:
-        """Delete the row of one server, if there is one. Durable: on return."""
-        ...
-
-    def make_durable(self) -> None:
-        """Everything applied so far is durable on return."""
-        ...
-
-
-class Applier(Protocol):
-    """What brings transactions into the store."""
-
-    def start(self) -> None:
-        """Read settings anew: the channel begins to apply."""
-        ...
-
-    def apply(self, transaction: RelayTransaction) -> object:
-        """One epoch transaction, whole and with its row of `ndb_apply_status`, or a typed error and nothing of it."""
-        ...
-
-    def statement(self, text: str, database: str, server_id: int) -> None:
-        """One change of the schema, made at the server of this id. After a crash it may come again."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -403,21 +350,36 @@ class ReplicaChannel:
 
     def _hand_over(self, transaction: RelayTransaction) -> None:
         if transaction.incident is not None:
-            raise EpochGap(
-                f"the source says at {transaction.start.file}:{transaction.start.position} that events are missing:"
-                f" {transaction.incident}; copy the replica anew from a backup",
-                file=transaction.start.file,
-                position=transaction.start.position,
-            )
+            raise _missing(transaction, transaction.incident)
         if transaction.statement is not None:
             query = transaction.statement
             self._applier.statement(query.statement, query.database, transaction.source_id)
             # Executed once more it may meet what later ones have made: tables that changed names, for one.
-            start, end = transaction.start, transaction.end
-            at = (start.file, start.position, end.position)
-            self._positions.note(StatusRow(self.relay.source_id, self.progress.applied_epoch, *at))
+            self._note_end(transaction)
         else:
             self._applier.apply(transaction)
+
+    def _note_end(self, transaction: RelayTransaction) -> None:
+        start, end = transaction.start, transaction.end
+        at = (start.file, start.position, end.position)
+        self._positions.note(StatusRow(self.relay.source_id, self.progress.applied_epoch, *at))
+
+    def skip_incident(self) -> str:
+        """Pass over what the source says is missing, which is what comes next: somebody has seen to it. What it says.
+
+        Nobody may apply. Durable: on return. Raises: Rejected if something else comes next, and nothing is skipped.
+        """
+        transaction = self._pending
+        if transaction is None or self._reader is None or self._reader.generation != self.relay.generation:
+            transaction = self._pending = self._next()
+        if transaction is None or transaction.incident is None:
+            raise Rejected(f"channel {self.name} does not stand at an incident; start its applier")
+        self._note_end(transaction)
+        self._positions.make_durable()
+        self._pending = None
+        self.progress.passed_over += 1
+        self._applied(transaction)
+        return transaction.incident
 
     def _applied(self, transaction: RelayTransaction) -> None:
         progress = self.progress
@@ -425,7 +387,7 @@ class ReplicaChannel:
         progress.applied_commit_us = transaction.commit_us or progress.applied_commit_us
         applied = Position(*transaction.end)
         self._applied_at = applied
-        if transaction.epoch or transaction.statement is not None:
+        if transaction.epoch or transaction.statement is not None or transaction.incident is not None:
             self._row_at = applied
         relay = self.relay
         following, needed = relay.second_begin, self._row_at
@@ -496,3 +458,14 @@ class ReplicaChannel:
             "relay_bytes": 0 if relay is None else relay.size_bytes,
             "lag": self.lag(),
         }
+
+
+def _missing(transaction: RelayTransaction, said: str) -> EpochGap:
+    start, mark = transaction.start, load_mark(said)
+    evidence: dict[str, Any] = {"file": start.file, "position": start.position}
+    advice = "copy the replica anew from a backup"
+    if mark is not None:
+        evidence |= {"load": f"{mark.job:016x}", "table": mark.table, "rows": mark.rows, "epoch": mark.epoch}
+        advice = "load the same rows here and skip the incident, or copy the replica anew from a backup"
+    text = f"the source says at {start.file}:{start.position} that events are missing: {said}; {advice}"
+    return EpochGap(text, **evidence)

@@ -21,9 +21,9 @@ from engine.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
 from replication.any_value import NO_LOGGING
 from replication.applier.applier import RETRY_PAUSE_SECONDS, Applied, Applier, ApplierOptions
 from replication.applier.setups import rows_of
+from replication.apply_protocol import StatusRow
 from replication.binlog.index_table import found_rows, made_table
 from replication.binlog.mark import FOLDER
-from replication.channel import StatusRow
 from replication.channel_rules import check_functions
 from replication.conflict.roles import Role, change_role
 from replication.first_copy import copy_of, wanted_of

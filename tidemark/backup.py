@@ -16,7 +16,7 @@ from recovery.backup.plan import Until, check_number, make_plan
 from recovery.backup.planner import planned_tasks
 from recovery.backup.restore import How, Restore, clear
 from recovery.backup.retention import prune as prune_files
-from recovery.backup.storage import at_place
+from recovery.backup.storage import at_place, full_disk_named
 from recovery.backup.verify import verify as verify_files
 from recovery.backup.workers import Workers
 from recovery.system_restart.load import PARTS
@@ -95,7 +95,8 @@ def restore(
     those of the new store. Returns a report with `epoch` and `server_id`.
 
     Durable on return: the store; open it as any other. Raises: Rejected if the directory is not empty, FileMissing,
-    BackupDamaged, ForeignFile, ValueOutOfRange, MemoryExhausted, StorageFull.
+    BackupDamaged, ForeignFile, ValueOutOfRange, MemoryExhausted, StorageFull; and the directory is empty again, but
+    for folders.
     """
     parsed = divided(options)[0]
     _check_processes(processes)
@@ -116,14 +117,16 @@ def restore(
             where=(source.directory if isinstance(source, PosixFiles) else place, files.directory),
             parallel=PARTS if processes == 1 and runner is None else processes,
         )
+        workers = Workers(processes)
+        if processes > 1 and runner is None:
+            how = replace(how, runner=workers)
+        restoring = Restore(source, planned, files, parsed, SystemClock(), how, progress)
+        workers.advance = restoring.advance
         try:
-            with Workers(processes) as workers:
-                if processes > 1 and runner is None:
-                    how = replace(how, runner=workers)
-                restoring = Restore(source, planned, files, parsed, SystemClock(), how, progress)
-                workers.advance = restoring.advance
+            with workers, full_disk_named(files.directory):
                 return restoring.run().to_dict()
         finally:
+            restoring.give_up()
             files.close_all()
             files.unlock()
 

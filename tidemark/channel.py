@@ -371,6 +371,18 @@ class Channel:
                 applied = self._apply()
             return applied
 
+    def skip_incident(self) -> str:
+        """Pass over an incident of the source at which the applier has stopped, once its rows are here by other means:
+        those of a bulk load the source has not logged, loaded here too. Returns what the source says.
+
+        Durable: on return. Raises: Rejected while the applier runs, or if no incident comes next.
+        """
+        with self._turn:
+            self._check_open()
+            if self.is_applying:
+                raise Rejected(f"the applier of channel {self.name} runs; stop it to skip an incident")
+            return self.replica.skip_incident()
+
     def apply_all(self) -> int:
         """Apply everything there is, as `apply_next` does; how many transactions. Raises: see there."""
         count = 0

@@ -16,13 +16,14 @@ from engine.errors import RedoDamaged
 from engine.layout.redo import GROUP_WORDS
 from engine.log.geometry import open_files
 from engine.log.reader import LogReader
-from engine.log.row_changes import Change, ChangeReader
+from engine.log.row_changes import Change, ChangeReader, LoadAdopted
 from engine.log.spool_reader import SpoolReader, referred
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
     from engine.log.geometry import Geometry
     from engine.log.reader import GroupRead
+    from engine.log.row_changes import RowChanges, SchemaChange
     from engine.log.spool_reader import Referred
     from engine.memory.arena import Words
     from engine.schema import TableDefinition
@@ -133,7 +134,9 @@ class _Reading:
             if what is not None or held + len(records) > _GATHERED_WORDS:
                 yield from self._of_groups(gathered)
                 gathered, held = [], 0
-            if what is not None:
+            if what is not None and what.load_rows:
+                yield from self._of_load(what)
+            elif what is not None:
                 yield from self._of_spool(what)
             else:
                 gathered.append(records)
@@ -149,8 +152,14 @@ class _Reading:
             words = gathered[0] if len(gathered) == 1 else np.concatenate(gathered)
             yield from self.changes.piece(words, 0, len(words))
 
-    def _of_spool(self, what: Referred) -> Iterator[Change]:
-        """The changes of a group that names a spool file."""
+    def _of_load(self, what: Referred) -> Iterator[Change]:
+        """The load a group adopts, which is one of one table."""
+        row_format = self.changes.formats.get(what.files[0].table_id)
+        if row_format is not None:  # else dropped while the load was adopted
+            yield LoadAdopted(row_format, what.files[0].owner, what.load_rows, lambda: self._of_spool(what))
+
+    def _of_spool(self, what: Referred) -> Iterator[RowChanges | SchemaChange]:
+        """The changes of a group that names files of records."""
         reader = self._follower.spool(what)
         reader.verify()
 

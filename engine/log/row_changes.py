@@ -9,7 +9,7 @@ its end.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +107,17 @@ class SchemaChange:
     txid: int
 
 
-Change = RowChanges | SchemaChange
+@dataclass(frozen=True)
+class LoadAdopted:
+    """A bulk load that was taken in: so many rows of one table. `parts` reads them; who does not want them need not."""
+
+    row_format: RowFormat
+    job: int
+    rows: int
+    parts: Callable[[], Iterator[RowChanges | SchemaChange]]
+
+
+Change = RowChanges | SchemaChange | LoadAdopted
 
 
 class ChangeReader:
@@ -129,14 +139,14 @@ class ChangeReader:
         for record in records[records[:, RC_KIND] == KIND_SCHEMA]:
             self._schema_change(words, record)
 
-    def piece(self, words: Words, start: int, stop: int) -> Iterator[Change]:
+    def piece(self, words: Words, start: int, stop: int) -> Iterator[RowChanges | SchemaChange]:
         """The changes of words[start:stop], whole transactions. Raises: RedoDamaged."""
         records = _listed(words, start, stop, 0)
         yield from self._changes(words, records)
 
     def spooled(
         self, txid: int, blocks: Iterable[tuple[Words, int, int]], again: Iterable[tuple[Words, int, int]]
-    ) -> Iterator[Change]:
+    ) -> Iterator[RowChanges | SchemaChange]:
         """The changes of a transaction that spooled; `blocks` and `again` are its blocks (words, start, stop).
 
         Memory: a block, and the records with rows that it changed more than once. Raises: RedoDamaged.
@@ -174,7 +184,7 @@ class ChangeReader:
         records: Words,
         repeated: dict[int, Words] | None = None,
         put_off: list[Words] | None = None,
-    ) -> Iterator[Change]:
+    ) -> Iterator[RowChanges | SchemaChange]:
         """The changes of listed records. With `repeated` and `put_off` records with such rows are copied and the rows
         left out; with `repeated` alone nothing but such rows comes.
         """

@@ -65,6 +65,8 @@ class RecordFile:
     size_bytes: int
     digest: int
     first_page: int = 0  # to be added to its ROWIDs, which count pages from 0
+    table_id: int = 0  # of a load file
+    rows: int = 0  # likewise
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,11 @@ class Referred:
     files: tuple[RecordFile, ...]
     lsn: int  # of the group
     epoch: int
+
+    @property
+    def load_rows(self) -> int:
+        """Rows of the load it adopted, 0 if it is none: a file of one has rows."""
+        return sum(file.rows for file in self.files)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -141,8 +148,8 @@ def _load_files(record: list[int]) -> tuple[RecordFile, ...]:
         place = record[at + LOAD_FILE_WORDS]
         if min(record[3:5]) < 0 or min(record[at : at + LOAD_FILE_WORDS - 1]) < 0 or place < 0:
             return ()
-        of_file = (file.job, file.blocks, file.records_words, file.size_bytes, file.digest, place)
-        found.append(RecordFile(file.name, *of_file))
+        of_file = (file.job, file.blocks, file.records_words, file.size_bytes, file.digest)
+        found.append(RecordFile(file.name, *of_file, place, file.table_id, file.rows))
     return tuple(found)
 
 

@@ -96,8 +96,8 @@ def write_fragment(
 ) -> Written:
     """Write the data file of a fragment. Durable on return: its content.
 
-    Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile, RedoDamaged, StorageFull; an attempt that fails
-    leaves its file to the sweep.
+    Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile, RedoDamaged, StorageFull; the file of an attempt
+    that fails is the caller's to remove.
     """
     table_id, number = part["table_id"], part["fragment"]
     name = attempt_name(task.lcp_id, table_id, number, attempt)

@@ -8,6 +8,7 @@ refuses the directory (`RestoreUnfinished`), so a crash leaves nothing that coul
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import threading
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.disk.tablespaces import DEFAULT_BYTES, TablespaceDefinition
-from engine.errors import BackupDamaged, Damaged, InvariantBroken, MemoryExhausted, Rejected
+from engine.errors import BackupDamaged, Damaged, Error, InvariantBroken, MemoryExhausted, Rejected
 from engine.files import LOCK_NAME
 from engine.ids import gci_of, make_epoch
 from engine.kernels.setup import set_pool
@@ -189,6 +190,7 @@ class Restore:
         self._undo_bytes = 0  # of the UNDO log when it was last emptied
         self._lcp: _AdoptingLcp | None = None
         self._disk: DiskRestart | None = None
+        self._is_under_way = False
 
     def run(self) -> RestoreReport:
         """Make the store. Durable on return: all of it, ready to be opened; `files` are closed.
@@ -200,6 +202,7 @@ class Restore:
         files.lock()
         if holds_files(files):
             raise Rejected("the directory is not empty; a restore goes into a new one, never over anything")
+        self._is_under_way = True
         files.close(files.create(RESTORING))
         files.sync_directory("")
         report = RestoreReport(self._plan.epoch, manifest.server_id, manifest.number)
@@ -208,11 +211,30 @@ class Restore:
             report.indexes = self._compare(rows)
             report.is_verified = True
         files.mark("restored", epoch=report.epoch)
+        self._is_under_way = False
         files.unlink(RESTORING)
         files.sync_directory("")
         report.tables, report.rows = len({table for table, _ in rows}), sum(rows.values())
         report.seconds = self._clock.monotonic() - began
         return report
+
+    def give_up(self) -> None:
+        """Remove all files of a restore that ended with an error, the mark last; of one that did not begin, or is over,
+        nothing. Call it when no task is under way. Never raises: on a disk that fails the mark stays, and files.
+        """
+        files = self._files
+        if not self._is_under_way or files.failure.first is not None:
+            return
+        with contextlib.suppress(Error):
+            names = [name for name in names_of(files) if name != RESTORING]
+            for name in names:
+                files.unlink(name)
+            # A name that comes back behind a crash must not find the mark gone.
+            for folder in {name.rpartition("/")[0] for name in names}:
+                files.sync_directory(folder)
+            if files.exists(RESTORING):
+                files.unlink(RESTORING)
+                files.sync_directory("")
 
     # --- making it -------------------------------------------------------------------------------
     def _build(self, report: RestoreReport) -> dict[tuple[str, int], int]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Rejected
+from engine.errors import Rejected, StorageFull
 from engine.file_layer import CheckedFiles
 from engine.file_protocol import File
 from engine.files import PosixFiles
@@ -63,6 +63,17 @@ def at_place(place: Any, create: bool = False, is_locked: bool = False) -> Itera
         yield files
     finally:
         files.close_all()
+
+
+@contextmanager
+def full_disk_named(place: str) -> Iterator[None]:
+    """Within the block, a full disk is told with the place that is full: who reads it may be on another machine."""
+    try:
+        yield
+    except StorageFull as error:
+        if "place" in error.evidence:
+            raise
+        raise StorageFull(f"{place} is full: {error.message}", **{**error.evidence, "place": place}) from error
 
 
 def _arrow(system: Any, path: str, create: bool) -> Files:

@@ -6,17 +6,18 @@ names it, and what no report names is removed. Whoever restores plans tasks, tak
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.clock import SystemClock
-from engine.errors import Rejected
+from engine.errors import FileMissing, Rejected
 from engine.files import PosixFiles
-from recovery.backup.fragment import write_fragment
-from recovery.backup.split import split_segments
-from recovery.backup.storage import at_place
+from recovery.backup.fragment import attempt_name, write_fragment
+from recovery.backup.split import split_name, split_segments
+from recovery.backup.storage import at_place, full_disk_named
 from recovery.sysfile import RESTORING, read_sysfile
 
 if TYPE_CHECKING:
@@ -93,13 +94,13 @@ def restore_fragment(task: RestoreTask, advance: Advance | None = None) -> TaskR
     under the names the task has. advance: called with rows as they are done.
 
     Durable on return: content of the files the report names. Raises: Rejected if no restore is under way there (it was
-    given up, or is over), BackupDamaged and the like, RedoDamaged, StorageFull.
+    given up, or is over), BackupDamaged and the like, RedoDamaged, StorageFull; and its files are gone.
     """
     if task.path is None:
         raise Rejected("this task was planned for the process that restores; plan it with a path and a place")
     target = PosixFiles(task.path)
     try:
-        with at_place(task.place) as place:
+        with at_place(task.place) as place, full_disk_named(task.path):
             return run_task(task, place, target, SystemClock(), advance)
     finally:
         target.close_all()
@@ -109,10 +110,35 @@ def run_task(
     task: RestoreTask, place: Files, target: Files, clock: Clock, advance: Advance | None = None
 ) -> TaskReport:
     """`restore_fragment` with files that are open."""
-    sysfile = read_sysfile(target, True)
-    if not target.exists(RESTORING) or sysfile is None or sysfile.store.hex() != task.store:
-        raise Rejected("the restore this task is of is not under way in that directory: it is over or was given up")
     attempt = clock.random_bytes(6).hex()
+    _check_under_way(task, target)
+    try:
+        report = _carried_out(task, place, target, attempt, advance)
+        _check_under_way(task, target)  # whoever gave the restore up meanwhile has not seen these files
+    except BaseException:
+        if target.failure.first is None:
+            _take_back(task, target, attempt)
+        raise
+    return report
+
+
+def _check_under_way(task: RestoreTask, target: Files) -> None:
+    sysfile = read_sysfile(target, True) if target.exists(RESTORING) else None
+    if sysfile is None or sysfile.store.hex() != task.store:
+        raise Rejected("the restore this task is of is not under way in that directory: it is over or was given up")
+
+
+def _take_back(task: RestoreTask, target: Files, attempt: str) -> None:
+    """Remove the files of an attempt, which no report names."""
+    names = [split_name(task.number, attempt)]
+    if task.kind != SPLIT:
+        names = [attempt_name(task.lcp_id, part["table_id"], part["fragment"], attempt) for part in task.work]
+    for name in names:
+        with contextlib.suppress(FileMissing):  # not made yet; or others remove it, too
+            target.unlink(name)
+
+
+def _carried_out(task: RestoreTask, place: Files, target: Files, attempt: str, advance: Advance | None) -> TaskReport:
     source = bytes.fromhex(task.source)
     if task.kind == SPLIT:
         name, made = split_segments(place, target, task.identity, source, task.number, attempt, task)

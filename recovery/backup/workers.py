@@ -118,7 +118,7 @@ class Workers:
                 told.put(
                     MemoryExhausted(
                         f"a worker process of the restore died {ATTEMPTS} times (exit code {code});"
-                        " empty the directory and restore again, with fewer processes",
+                        " restore again, with fewer processes",
                         exit_code=code,
                     )
                 )

@@ -7,6 +7,7 @@ behind it replay reads them.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -135,7 +136,7 @@ class Adopter:
         store = self._store
         txn: Transaction = store.begin()
         try:
-            place.write(manifest.job.name + ADOPTING, f"{txn.txid} {manifest.rows}".encode())
+            place.write(manifest.job.name + ADOPTING, _mark(manifest.job.name, txn.txid, manifest.rows))
             if not is_own:
                 self._take_in(manifest, place, own)
             self._place(txn, table, manifest, progress)
@@ -157,10 +158,15 @@ class Adopter:
         """What an earlier adoption did whose caller may not know; None if nothing came of it."""
         if not place.exists(name + ADOPTING):
             return None
-        words = place.read(name + ADOPTING).split()
-        if len(words) != 2 or not all(word.isdigit() for word in words):
-            raise LoadDamaged(f"{name + ADOPTING} makes no sense; give the load up", file=name + ADOPTING)
-        txid, rows = map(int, words)
+        mark = place.read(name + ADOPTING)
+        words = mark.split()
+        txid, rows = (int(word) if word.isdigit() else -1 for word in (words + [b"", b""])[:2])
+        if mark != _mark(name, txid, rows):
+            raise LoadDamaged(
+                f"{name + ADOPTING}, by which one knows whether the load was adopted, is damaged; look whether its rows"
+                " are in the table, then remove the load's files",
+                file=name + ADOPTING,
+            )
         outcome = find_outcome(self._store, self._files, self._identity[0], txid)
         if outcome == "unknown":
             raise Rejected(
@@ -225,6 +231,12 @@ class Adopter:
         for part in records.parts:
             placing.file(part)
         placing.finish()
+
+
+def _mark(name: str, txid: int, rows: int) -> bytes:
+    """What stands in the mark of an adoption: a wrong transaction would have a wrong outcome, so it has a checksum."""
+    said = f"{txid} {rows}"
+    return f"{said} {zlib.crc32(f'{name} {said}'.encode()):08x}".encode()
 
 
 def _altered(job: LoadJob) -> LoadRefused:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import FileMissing
 from engine.load_files import FOLDER
-from recovery.backup.storage import open_place
+from recovery.backup.storage import full_disk_named, open_place
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
@@ -81,13 +81,14 @@ class Directory:
 
 @contextmanager
 def directory_of(job: LoadJob, place: Directory | None = None) -> Iterator[Directory]:
-    """The directory of a job, opened for the block unless it is given."""
+    """The directory of a job, opened for the block unless it is given. Raises: StorageFull that names it."""
     if place is not None:
         yield place
         return
     files = open_place(job.directory)
     try:
-        yield Directory(files)
+        with full_disk_named(job.directory):
+            yield Directory(files)
     finally:
         files.close_all()
 

@@ -35,6 +35,16 @@ def _evidence(text: str) -> dict[str, Any]:
 
 
 @contextmanager
+def evidence_noted() -> Iterator[None]:
+    """Within the block errors get their evidence as a note: a driver is handed the text of a traceback, no more."""
+    try:
+        yield
+    except errors.Error as error:
+        error.add_note(EVIDENCE + json.dumps(error.evidence, default=str))
+        raise
+
+
+@contextmanager
 def typed_errors() -> Iterator[None]:
     """Within the block, what the store's code raised in an executor is raised as what it was, in one line."""
     from py4j.protocol import Py4JJavaError

@@ -7,12 +7,13 @@ and so do their reports. A task that fails or is killed is tried again by Spark;
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from recovery.backup.tasks import RestoreTask, TaskReport, restore_fragment
 from recovery.backup.verify import VerifyReport, VerifyTask, verify_task
 from recovery.digest.tasks import digest_fragment
-from recovery.spark.failures import typed_errors
+from recovery.spark.failures import evidence_noted, typed_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,12 +25,17 @@ TASKS_PER_CORE = 4  # so that one large fragment at the end does not leave the o
 
 def mapped(spark: SparkSession, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
     """function(task) of each task, in their order, each in a task of Spark. Both sides travel: plain values, and a
-    function of a module. Raises: what the function raises, as its own class.
+    function of a module. Raises: what the function raises, as its own class, with its evidence.
     """
     if not tasks:
         return []
     with typed_errors():
-        return list(spark.sparkContext.parallelize(tasks, len(tasks)).map(function).collect())
+        return list(spark.sparkContext.parallelize(tasks, len(tasks)).map(partial(_noted, function)).collect())
+
+
+def _noted(function: Callable[[Any], Any], task: Any) -> Any:
+    with evidence_noted():
+        return function(task)
 
 
 def cores(spark: SparkSession) -> int:

@@ -6,7 +6,6 @@ the store: what it can do is one rename. Whoever has the store open adopts the l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from engine.clock import SystemClock
-from engine.errors import LoadRefused, NoSuchColumn, SchemaInvalid, Unsupported
+from engine.errors import NoSuchColumn, SchemaInvalid, Unsupported
 from recovery.load import FragmentReport, LoadJob, abort, fragments_of, publish, write_parts
-from recovery.spark.failures import EVIDENCE
+from recovery.spark.failures import evidence_noted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +48,8 @@ class LoadWriter(DataSourceArrowWriter):
         # Engines other than Spark's own have no such thing; then chance tells tasks apart.
         chance = int.from_bytes(SystemClock().random_bytes(4), "little") >> 1
         part, attempt = (chance, 0) if task is None else (task.partitionId(), task.taskAttemptId())
-        reports = write_parts(self._job, attempt, iterator, part)
+        with evidence_noted():
+            reports = write_parts(self._job, attempt, iterator, part)
         return LoadMessage(tuple(report.to_json() for report in reports))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -60,12 +60,8 @@ class LoadWriter(DataSourceArrowWriter):
             if isinstance(message, LoadMessage)
             for text in message.reports
         ]
-        try:
+        with evidence_noted():
             publish(self._job, reports)
-        except LoadRefused as error:
-            # A driver gets the text of a traceback: what belongs to the error goes along as a note of it.
-            error.add_note(EVIDENCE + json.dumps(error.evidence))
-            raise
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the load's files, unless it was published; a task that is still writing removes its own."""

@@ -85,7 +85,7 @@ class AttachedBinlog:
         self.on_epoch: list[Callable[[int], None]] = []
         self.newest_epoch = 0  # that stands in the files
         self._pins: dict[object, Position] = {}
-        self._counters = dict.fromkeys(("epochs", "incidents", "statements", "rows"), 0)
+        self._counters = dict.fromkeys(("epochs", "incidents", "load_marks", "statements", "rows"), 0)
         self._written = self._handled = self._latest_rows = 0
         self._wanted = 0  # the epoch a local checkpoint waits for, or was abandoned for
         is_apart = self._prepare(is_new)
@@ -305,6 +305,7 @@ class AttachedBinlog:
         self.newest_epoch = written.epoch
         self._counters["rows"] += rows
         self._counters["statements"] += written.counts.statements
+        self._counters["load_marks"] += written.loads
         self._epoch_file = written.end.file
         self._rows.note(written)
         if rows:

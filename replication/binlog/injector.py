@@ -22,11 +22,12 @@ import numpy as np
 from engine.column_output import decode_rows
 from engine.errors import InvariantBroken
 from engine.layout.redo import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
-from engine.log.row_changes import RowChanges, SchemaChange
+from engine.log.row_changes import LoadAdopted, RowChanges, SchemaChange
 from replication.any_value import FLAG_READ, FLAG_REFRESH, meaning_of
 from replication.binlog.epoch_counts import EpochCounts
 from replication.binlog.events import DELETE, UPDATE, WRITE
 from replication.binlog.images import Present, RowBatch, image_rule, read_rule
+from replication.binlog.load_mark import LoadMark
 from replication.binlog.row_plan import RowImages
 from replication.schema_events import SchemaStatement, statement_of, statements_of
 
@@ -50,6 +51,7 @@ class InjectorOptions:
 
     server_id: int = 1
     rows: bool = True
+    load_rows: bool = True
     apply_status: bool = False
     empty_epochs: bool = False
     replica_updates: bool = False
@@ -61,6 +63,7 @@ class InjectorOptions:
         return cls(
             values["server_id"],
             values["log_rows"],
+            values["log_load_rows"],
             values["log_apply_status"],
             values["log_empty_epochs"],
             values["log_replica_updates"],
@@ -76,6 +79,7 @@ class WrittenEpoch(NamedTuple):
     end: Position
     counts: EpochCounts
     schema: tuple[SchemaStatement, ...] = ()
+    loads: int = 0  # a mark stands for
 
 
 class Marks(NamedTuple):
@@ -116,6 +120,7 @@ class _Epoch:
     held_arrays: dict[int, int] = field(default_factory=dict)
     schema: list[SchemaStatement] = field(default_factory=list)
     start: Position | None = None
+    loads: int = 0
     has_begun: bool = False
     logged: int = 0
     replicated: int = 0
@@ -147,6 +152,7 @@ class Injector:
         self._status = status
         # Statements a crash cut off from the epoch transaction behind them: they are in the binlog already.
         self.passed_over: deque[str] = deque()
+        self._marked: dict[LoadMark, Position] = {}  # of the epoch being written, which may find no room and come again
 
     def write(self, changes: EpochChanges) -> WrittenEpoch | None:
         """Write an epoch; None if it has nothing that is logged. Durable: as `sync_binlog` says.
@@ -158,6 +164,8 @@ class Injector:
             for part in changes.parts():
                 if isinstance(part, SchemaChange):
                     self._write_statements(epoch, part)
+                elif isinstance(part, LoadAdopted):
+                    self._take_load(epoch, part)
                 elif self.options.rows:
                     for batch in self._batches(epoch, part):
                         self._take(epoch, batch)
@@ -199,6 +207,23 @@ class Injector:
             written = self._writer.statement(text, database, epoch.changes.wall_us, said.author)
             epoch.start = epoch.start or written.start
 
+    def _take_load(self, epoch: _Epoch, part: LoadAdopted) -> None:
+        """The rows of a load, or the mark that stands for them."""
+        if not self.options.rows or self._rules.logged(part.row_format) is None:
+            return
+        if self.options.load_rows or epoch.has_begun or epoch.held:
+            # Behind rows of its epoch, as in a log written without a binlog, a mark would stand in the wrong place.
+            for each in part.parts():
+                if isinstance(each, RowChanges):
+                    for batch in self._batches(epoch, each):
+                        self._take(epoch, batch)
+            return
+        mark = LoadMark(part.job, part.rows, epoch.changes.epoch, part.row_format.definition.name)
+        if mark not in self._marked:
+            self._marked = {mark: self._writer.incident(mark.text).start}
+        epoch.start = epoch.start or self._marked[mark]
+        epoch.loads += 1
+
     # --- rows -------------------------------------------------------------------------------------
     def _take(self, epoch: _Epoch, batch: RowBatch) -> None:
         if epoch.has_begun:
@@ -227,6 +252,7 @@ class Injector:
         options = self.options
         is_asked_for = (
             epoch.counts.statements > 0
+            or epoch.loads > 0
             or options.empty_epochs
             or (options.apply_status and options.rows and epoch.replicated > 0)
         )
@@ -239,7 +265,7 @@ class Injector:
             return None
         written = self._writer.commit()
         start = epoch.start or written.start
-        return WrittenEpoch(epoch.changes.epoch, start, written.end, epoch.counts, tuple(epoch.schema))
+        return WrittenEpoch(epoch.changes.epoch, start, written.end, epoch.counts, tuple(epoch.schema), epoch.loads)
 
     def _batches(self, epoch: _Epoch, part: RowChanges) -> Iterator[RowBatch]:
         """What is logged of some changes, as batches of the writer."""

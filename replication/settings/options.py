@@ -63,6 +63,7 @@ OPTIONS: Final = (
     Option("server_id", int, 0, _S, Effect.OPEN, "who this site is; 0 does not replicate", 0, SERVER_ID_MAX),
     Option("log_bin", str, None, _S, Effect.OPEN, "base name of binlog files; None: no binlog"),
     Option("log_rows", bool, True, _S, Effect.EPOCH, "off: the binlog has schema statements only"),
+    Option("log_load_rows", bool, True, _S, Effect.EPOCH, "off: a mark stands for the rows of a bulk load"),
     Option("sync_binlog", int, 1, _S, Effect.AT_ONCE, "sync after so many epochs; 0: never", 0, 1 << 31),
     Option("binlog_cache_size", _SIZE, "1 MiB", _S, Effect.EPOCH, "memory for one epoch", 4 << 10, 1 << 40),
     Option("max_binlog_size", _SIZE, "1 GiB", _S, Effect.AT_ONCE, "size a file is left at", 4 << 10, 1 << 30),
@@ -104,6 +105,7 @@ class OpenKeywords(OptionKeywords, total=False):
     server_id: int
     log_bin: str | None
     log_rows: bool
+    log_load_rows: bool
     sync_binlog: int
     binlog_cache_size: Size
     max_binlog_size: Size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import tidemark as tm
 from engine.clock import ManualClock
+from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
 from engine.options import Options
 from recovery.backup import split as split_room
@@ -356,3 +358,109 @@ def test_rows_larger_than_a_block_come_back_from_level_and_log(monkeypatch: pyte
     want = content(db)
     db.close()
     assert content_of(restored(place, **options), **options) == want
+
+
+def left(path: Path) -> list[str]:
+    """Files in a directory and its folders."""
+    return [each.name for each in path.rglob("*") if each.is_file() and each.name != "LOCK"]
+
+
+def test_restore_that_ends_with_an_error_leaves_an_empty_directory(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", background=False, **ROOM) as db:
+        db.create_tablespace("pages", page_size="4 KiB", extent="64 KiB", size="256 KiB")
+        columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(30)), tm.Column("d", tm.Int64, storage="disk")]
+        db.create_table("test.d", columns, "id", tablespace="pages")
+        db.create_table("test.m", columns[:2], "id", tm.HashPartition(3))
+        db.archive(tmp_path / "place")
+        db["test.m"].insert_many([(key, f"n{key}") for key in range(300)])
+        db["test.d"].insert_many([(key, f"n{key}", key) for key in range(300)])
+        db.backup(tmp_path / "place")
+        db["test.m"].delete(7)
+        db.sync()
+        db.archive()
+    path, begun, late = tmp_path / "copy", [0], []
+    failing = 1  # the task behind which the disk is full
+
+    def runner(tasks: list[RestoreTask]) -> Iterator[TaskReport]:
+        for task in tasks:
+            yield restore_fragment(task)
+            begun[0] += 1
+            late.append(task)
+            if begun[0] == failing:
+                raise tm.StorageFull("no room", file="x")
+
+    while True:
+        begun[0] = 0
+        try:
+            restore(tmp_path / "place", path, runner=runner, processes=3, **ROOM)
+            break
+        except tm.StorageFull as error:
+            assert error.evidence["place"] == str(path) and str(path) in str(error)
+        assert left(path) == []
+        # A straggler finds nothing to do.
+        with pytest.raises(tm.Rejected, match="not under way"):
+            restore_fragment(late[-1])
+        assert left(path) == []
+        failing += 1
+    assert failing > 2
+    # What is not empty is no restore's to empty, and what is complete stays.
+    before = sorted(left(path))
+    with pytest.raises(tm.Rejected, match="not empty"):
+        restore(tmp_path / "place", path, **ROOM)
+    assert sorted(left(path)) == before
+    with tm.open(path, create=False, background=False, **ROOM) as copy:
+        assert len(copy["test.m"]) == 299 and len(copy["test.d"]) == 300
+
+
+def test_attempt_that_ends_behind_its_restore_takes_its_files_back(backed_up: tuple[dict[str, bytes], Tables]) -> None:
+    """It was under way when the restore was given up, so nobody knows of its file but itself."""
+    files = MemoryFiles()
+    ended: list[str] = []
+
+    def runner(tasks: list[RestoreTask], place: Any, target: Any) -> Iterator[TaskReport]:
+        def over(rows: int) -> None:
+            if target.exists("restoring"):
+                target.unlink("restoring")
+
+        for task in tasks:
+            if task.kind == SPLIT:
+                yield run_task(task, place, target, ManualClock(task.number))
+                continue
+            before = target.list("lcp")
+            with pytest.raises(tm.Rejected, match="over or was given up"):
+                run_task(task, place, target, ManualClock(task.number), over)
+            assert target.list("lcp") == before
+            ended.append(task.kind)
+        if ended:
+            raise tm.Rejected("over")
+
+    with pytest.raises(tm.Rejected, match="^over"):
+        prepared(backed_up[0], runner, files).run()
+    assert ended
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_restore_on_a_disk_that_is_full_or_broken_leaves_nothing_or_the_mark(
+    backed_up: tuple[dict[str, bytes], Tables], code: int
+) -> None:
+    place = MemoryFiles.from_snapshot(backed_up[0])
+    merged = Options.from_keywords({**SMALL, **ROOM})
+    counted = FaultFiles(MemoryFiles())
+    Restore(place, make_plan(place), counted, merged, ManualClock()).run()
+    full = 0
+    for nth in range(1, counted.calls, 3):
+        inner = MemoryFiles()
+        files = FaultFiles(inner, [Rule("space", nth=nth, once=False, error=code)])
+        restoring = Restore(place, make_plan(place), files, merged, ManualClock())
+        try:
+            restoring.run()
+            break
+        except (tm.StorageFull, tm.IoFailed):
+            full += 1
+        restoring.give_up()
+        names = [name for name in inner.snapshot() if not name.endswith("/") and name != "LOCK"]
+        if code == errno.ENOSPC:
+            assert names == [], nth
+        elif names:
+            assert "restoring" in names, nth
+    assert full > 5

@@ -11,7 +11,7 @@ import pytest
 import tidemark as tm
 from engine.layout.arena import F_PAGES, F_RELEASED
 from recovery import load
-from recovery.load.adopt import Adopter
+from recovery.load.adopt import Adopter, _mark
 from tests.backup.support import content
 from tests.engine.arena_check import check_arena
 from tests.load.support import NAME, by_key, found, leaves, new_store, own_place, published, row, rows, written
@@ -150,7 +150,7 @@ def test_adoption_whose_caller_never_knew_is_told_again(tmp_path: Any) -> None:
         assert marks == []
         for name, data in kept.items():  # as a crash right behind the commit leaves it
             (tmp_path / "jobs" / name).write_bytes(data)
-        (tmp_path / "jobs" / (job.name + ".adopting")).write_text(f"{first.txid} 1000")
+        (tmp_path / "jobs" / (job.name + ".adopting")).write_bytes(_mark(job.name, first.txid, 1_000))
         again = db.adopt(job)
         assert (again.is_repeated, again.rows, again.txid) == (True, 1_000, first.txid)
         assert list((tmp_path / "jobs").iterdir()) == []
@@ -161,7 +161,7 @@ def test_adoption_whose_caller_never_knew_is_told_again(tmp_path: Any) -> None:
         with db.transaction() as txn:
             aborted = txn.txid
             txn.rollback()
-        (tmp_path / "jobs" / (other.name + ".adopting")).write_text(f"{aborted} 500")
+        (tmp_path / "jobs" / (other.name + ".adopting")).write_bytes(_mark(other.name, aborted, 500))
         assert not db.adopt(other).is_repeated
         assert len(db["t"]) == 1_500
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from engine.clock import ManualClock
 from engine.errors import Error
 from engine.file_doubles.memory import MemoryFiles
+from replication.apply_protocol import StatusRow
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
 from replication.binlog.index import Position as Place
 from replication.binlog.reader import StatementMaps
-from replication.channel import ChannelOptions, ReplicaChannel, StatusRow
+from replication.channel import ChannelOptions, ReplicaChannel
 from replication.protocol.handshake import Site
 from replication.protocol.messages import Events, Position
 from replication.receiver import LocalReceiver

@@ -15,7 +15,8 @@ from engine.errors import (
     SchemaInvalid,
 )
 from engine.file_doubles.memory import MemoryFiles
-from replication.channel import ChannelOptions, ReplicaChannel, StatusRow, check_name
+from replication.apply_protocol import StatusRow
+from replication.channel import ChannelOptions, ReplicaChannel, check_name
 from replication.protocol.handshake import Site
 from replication.protocol.messages import Events, Heartbeat, Position, Start
 from replication.receiver import LocalReceiver

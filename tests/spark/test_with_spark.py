@@ -6,17 +6,16 @@ All tests that start Spark stand here: files are given to processes, and each pr
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import tidemark as tm
 import tidemark.spark
 from recovery.load import read_manifest
+from tests.spark.killer import Killer
 from tests.spark.support import EVERY, SMALL, every_column, every_row, rows_of
 
 # pyspark leaves sockets to the garbage collector.
@@ -164,37 +163,9 @@ def test_load_that_cannot_be_is_refused_before_any_task(spark: Any, db: tm.Datab
         spark.range(3).write.format("tidemark").mode("append").save()
 
 
-class Killer:
-    """Kills the Python processes of Spark's tasks, one after the other, while a block runs."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.killed = 0
-
-    def _run(self) -> None:
-        while self.killed < self._most and not self._over.wait(0.05):
-            for process in psutil.Process().children(recursive=True):
-                try:
-                    # Forked from the daemon of tasks; planners have daemons of their own, and nobody starts them again.
-                    command = process.cmdline()
-                    is_task = command[-1:] == ["pyspark.worker"] and process.parent().cmdline() == command
-                    # One that works: it has used some time of its own since it was forked.
-                    if is_task and process.cpu_times().user > 0.2:
-                        process.kill()
-                        self.killed += 1
-                        break
-                except psutil.Error:
-                    continue
-
-    def __enter__(self) -> Killer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+def working_killed(most: int) -> Killer:
+    """Tasks killed that have used some time of their own since they were forked."""
+    return Killer(most, user_s_min=0.2)
 
 
 def test_tasks_killed_in_the_middle_of_a_load_leave_no_row_twice_and_no_file(
@@ -203,7 +174,7 @@ def test_tasks_killed_in_the_middle_of_a_load_leave_no_row_twice_and_no_file(
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
     job = db.plan_load("numbers", tmp_path / "load")
     frame = spark.range(0, 400_000, 1, 6).selectExpr("id", "concat('n', id) n", "cast(id as decimal(20,0)) k")
-    with Killer(3) as killer:
+    with working_killed(3) as killer:
         frame.write.format("tidemark").mode("append").option("job", job.to_json()).save()
     assert killer.killed
     manifest = read_manifest(job)
@@ -217,9 +188,104 @@ def test_tasks_killed_in_the_middle_of_a_read_are_done_again(spark: Any, db: tm.
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(8))
     db["numbers"].insert_many([(key, f"n{key}", key) for key in range(100_000)])
     db.backup(tmp_path / "place")
-    with Killer(2):
+    with working_killed(2):
         frame = tidemark.spark.read(spark, tmp_path / "place", options={"tasks": 8})
         assert frame.agg({"id": "sum"}).collect()[0][0] == sum(range(100_000))
+
+
+# --- full disks -----------------------------------------------------------------------------------
+def files_below(path: Path) -> list[str]:
+    return [each.name for each in path.rglob("*") if each.is_file() and each.name != "LOCK"]
+
+
+@pytest.fixture
+def full_disk(spark: Any) -> Any:
+    """The room of full disks, its functions travelling by value."""
+    from pyspark import cloudpickle
+
+    from tests.spark import full_disk as room
+
+    cloudpickle.register_pickle_by_value(room)
+    spark.dataSource.register(room.FullDiskSource)
+    yield room
+    cloudpickle.unregister_pickle_by_value(room)
+
+
+# Calls that find no room; ordinary runs take two of them, for each job is tried four times over.
+CALLS = [pytest.param((2, 4, 99), id="some"), pytest.param(range(1, 30), id="all", marks=pytest.mark.soak)]
+
+
+@pytest.mark.parametrize("calls", CALLS)
+def test_disk_full_at_any_write_of_a_load_task_leaves_no_file_and_the_table_as_it_was(
+    spark: Any, db: tm.Database, tmp_path: Path, full_disk: Any, calls: Any
+) -> None:
+    db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(2))
+    db["numbers"].insert((-1, "before", 1))
+    frame = spark.range(0, 20_000, 1, 1).selectExpr("id", "concat('n', id) n", "cast(id as decimal(20,0)) k")
+    full: list[dict[str, int]] = [{"bytes": 64 << 10}, *({"nth": nth} for nth in calls)]
+    refused = 0
+    for how in full:
+        job = db.plan_load("numbers", tmp_path / "load")
+        writer = frame.write.format("full disk").mode("append").option("job", job.to_json()).options(**how)
+        try:
+            with tidemark.spark.typed_errors():
+                writer.save()
+            break
+        except tm.StorageFull as error:
+            assert error.evidence["place"] == str(tmp_path / "load") and str(tmp_path / "load") in str(error)
+        assert files_below(tmp_path / "load") == []
+        refused += 1
+        assert rows_of(db, "numbers") == [(-1, "before", 1)]
+        with pytest.raises(tm.FileMissing):
+            db.adopt(job)
+    assert refused >= (3 if len(calls) == 3 else 5)  # both files made, and written in one call each
+    db.adopt(job)
+    # Room comes back before the next attempt: one task in two is tried again, and nothing is seen of it.
+    job = db.plan_load("numbers", tmp_path / "load")
+    more = spark.range(20_000, 20_100, 1, 2).selectExpr("id", "'late' n", "cast(0 as decimal(20,0)) k")
+    writer = more.write.format("full disk").mode("append").option("job", job.to_json())
+    writer.options(nth=2, attempts=1).save()
+    db.adopt(job)
+    assert files_below(tmp_path / "load") == []
+    assert len(db["numbers"]) == 20_101 and db["numbers"].scan().sum("k") == sum(range(20_000)) + 1
+
+
+@pytest.mark.parametrize("calls", CALLS)
+def test_disk_full_at_any_write_of_a_restore_task_leaves_no_file(
+    spark: Any, db: tm.Database, tmp_path: Path, full_disk: Any, calls: Any
+) -> None:
+    from functools import partial
+
+    from recovery.backup.tasks import TaskReport
+    from recovery.spark.jobs import mapped
+
+    db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(2))
+    db.archive(tmp_path / "place")
+    db["numbers"].insert_many([(key, f"n{key}", key) for key in range(10_000)])
+    db.backup(tmp_path / "place")
+    db["numbers"].delete_many(range(100))
+    db.sync()
+    db.archive()
+    tried: set[str] = set()
+    full = [(0, 4 << 10), *((nth, 0) for nth in calls)]
+    refused = 0
+    for how in full:
+
+        def runner(tasks: Any, how: tuple[int, int] = how) -> Any:
+            tried.update(task.kind for task in tasks)
+            work = partial(full_disk.restored_without_room, how)
+            return map(TaskReport.from_json, mapped(spark, work, [task.to_json() for task in tasks]))
+
+        try:
+            report = tm.restore(tmp_path / "place", tmp_path / "copy", runner=runner, processes=2, **SMALL)
+            break
+        except tm.StorageFull as error:
+            assert error.evidence["place"] == str(tmp_path / "copy") and str(tmp_path / "copy") in str(error)
+        refused += 1
+        assert files_below(tmp_path / "copy") == []
+    assert refused >= (2 if len(calls) == 3 else 3) and tried == {"split", "fragments"} and report["rows"] == 9_900
+    with tm.open(tmp_path / "copy", create=False, **SMALL) as copy:
+        assert rows_of(copy, "numbers") == rows_of(db, "numbers")
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -256,7 +322,7 @@ def test_backup_is_restored_on_executors_that_are_killed_and_equal_to_its_source
     db["numbers"].delete_many(range(5_000, 6_000))
     db.sync()
     db.archive()
-    with Killer(2):
+    with working_killed(2):
         report = tidemark.spark.restore(spark, tmp_path / "place", tmp_path / "copy", until=epoch, **SMALL)
     assert report["epoch"] == epoch and report["rows"] == 49_900
     with tm.open(tmp_path / "copy", **SMALL) as copy:
@@ -468,3 +534,23 @@ def test_what_spark_loaded_is_to_duckdb_what_it_was_made_of(spark: Any, db: tm.D
     frame.coalesce(1).write.parquet(str(tmp_path / "by-spark"))
     (written,) = (tmp_path / "by-spark").glob("*.parquet")
     assert told_by_duckdb(written) == expected
+
+
+def kills_of(spark: Any, tmp_path: Path, rounds: int, seed: int) -> list[Any]:
+    from tests.spark.kill_loop import KINDS, kill_loop
+
+    print("seed", seed)
+    return kill_loop(tmp_path / "kills", KINDS, seed, lambda: spark, rounds=rounds, say=print)
+
+
+def test_kills_of_loads_and_restores_leave_everything_or_nothing(spark: Any, tmp_path: Path) -> None:
+    reports = kills_of(spark, tmp_path, 1, 3)
+    assert all(report.rounds == report.whole + report.given_up + report.refused == 1 for report in reports)
+    assert sum(report.kills for report in reports) >= 2
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_000)
+def test_many_kills_of_loads_and_restores_leave_everything_or_nothing(spark: Any, tmp_path: Path) -> None:
+    reports = kills_of(spark, tmp_path, 40, 20261122)
+    assert all(report.whole and report.given_up for report in reports)

@@ -1,0 +1,250 @@
+"""Each byte of each file of a place of backups, changed twice: verification finds it, and so does the part of a restore
+that reads it, before anything of it is served.
+
+Ordinary runs take some bytes of each file, long runs all of them. Nothing is left out: padding is under the seals.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.clock import ManualClock
+from engine.file_doubles.memory import MemoryFiles
+from engine.options import Options
+from recovery.backup.manifest import find_backups, level_numbers
+from recovery.backup.plan import make_plan
+from recovery.backup.restore import How, Restore
+from recovery.backup.rows_file import Place
+from recovery.backup.tasks import FRAGMENTS, SPLIT, RestoreTask, TaskReport, run_task
+from recovery.backup.verify import VerifyTask
+from recovery.backup.verify import run_task as verify_files
+from tests.backup.support import SMALL, archived, content, content_of, restored, take
+from tests.load.support import NAME, published, rows
+from tests.load.support import new_store as load_store
+
+ROOM: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "8 MiB", "transaction_memory": "64 KiB"}
+DISK = "test.d"
+LARGE = 4_000  # bytes; of larger files a restore is shown so many
+Contents = dict[str, bytes]
+Check = Callable[[MemoryFiles], bool]
+
+
+@pytest.fixture(scope="module")
+def place() -> tuple[Contents, Any]:
+    """A full backup, an incremental, archived log with a spooled transaction and a load; what it restores to."""
+    db, files = load_store(**ROOM), MemoryFiles()
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20))]
+    columns.append(tm.Column("d", tm.Int64, nullable=True, storage="disk"))
+    db.create_tablespace("pages", page_size="4 KiB", extent="64 KiB", size="256 KiB")
+    db.create_table(DISK, columns, "id", tm.HashPartition(1), tablespace="pages")
+    archive = archived(db, files)
+    db[NAME].insert_many(rows(0, 12))
+    db[DISK].insert_many([(key, f"n{key}", key) for key in range(10)])
+    take(db, files)
+    db[NAME].delete(3)
+    db[DISK].update(4, {"d": -4})
+    take(db, files, incremental=True)
+    archive.copy()
+    db[NAME].insert_many(rows(100, 3))
+    with db.transaction() as txn:
+        txn.insert_many(DISK, [(key, "s", None) for key in range(1_000, 2_500)])
+    assert db.status()["spool"]["committed"] == 1
+    db.adopt(published(db, rows(200, 6)))
+    db.sync()
+    archive.copy()
+    want = content(db)
+    db.close()
+    return {name: text for name, text in files.snapshot().items() if name != "LOCK" and not name.endswith("/")}, want
+
+
+# --- what reads each file -------------------------------------------------------------------------
+def is_refused(work: Callable[[], object]) -> bool:
+    try:
+        work()
+    except (tm.Damaged, tm.Incompatible):
+        return True
+    return False
+
+
+def carried_out(task: RestoreTask, place: MemoryFiles, target: MemoryFiles) -> None:
+    """A task done once more, and what it has made removed."""
+    report = run_task(task, place, target, ManualClock(seed=99))
+    for name in [report.file] if task.kind == SPLIT else [each[2] for each in report.made]:
+        target.unlink(name)
+
+
+def verifications(files: MemoryFiles) -> dict[str, Check]:
+    """Of each file the part of `verify` that reads it."""
+    found: dict[str, Check] = {}
+    for manifest in find_backups(files).manifests:
+        found[f"{manifest.number}/manifest"] = lambda files: bool(find_backups(files).damaged)
+        for _, level in manifest.files():
+            definition = json.loads(manifest.definition(level.place.table_id).to_json())
+            numbers = [level.place.table_id, level.place.fragment, *level_numbers(level)]
+            task = VerifyTask(None, manifest.store.hex(), [definition], [numbers])
+            found[level.place.name] = lambda files, task=task: bool(verify_files(files, task).problems)
+    segments = [name for name in files.snapshot() if name.endswith(".redo")]
+    for name in segments:
+        task = VerifyTask(None, "", segments=[name])
+        found[name] = lambda files, task=task: bool(verify_files(files, task).problems)
+    for name in files.snapshot():
+        if name.startswith(("spool/", "load/")) and not name.endswith("/"):
+            task = VerifyTask(None, "", segments=segments)
+            found[name] = lambda files, task=task: bool(verify_files(files, task).problems)
+    return found
+
+
+def levels_of(task: RestoreTask) -> set[str]:
+    """Names of the rows files a task reads."""
+    return {Place(*where).name for part in task.work for where, _ in part["levels"]}
+
+
+class Captured:
+    """The tasks of a restore, and the directory of the new store as it was when each kind was to be carried out."""
+
+    def __init__(self, contents: Contents, number: int | None = None) -> None:
+        self.tasks: dict[str, list[RestoreTask]] = {}
+        self.targets: dict[str, MemoryFiles] = {}
+        source, self._files = MemoryFiles.from_snapshot(contents), MemoryFiles()
+        self._source = source
+        options = Options.from_keywords({**SMALL, **ROOM})
+        how = How(runner=self._run, parallel=4)
+        Restore(source, make_plan(source, number=number), self._files, options, ManualClock(), how).run()
+
+    def _run(self, tasks: list[RestoreTask]) -> Iterator[TaskReport]:
+        kind = tasks[0].kind
+        self.tasks[kind] = tasks
+        self.targets[kind] = MemoryFiles.from_snapshot(self._files.snapshot())
+        for task in tasks:
+            yield run_task(task, self._source, self._files, ManualClock(task.number))
+
+    def reader(self, kind: str, tasks: list[RestoreTask]) -> Check:
+        """Whether tasks are refused, over some place."""
+
+        def read(files: MemoryFiles) -> bool:
+            return any(is_refused(partial(carried_out, each, files, self.targets[kind])) for each in tasks)
+
+        return read
+
+    def readers(self, contents: Contents) -> dict[str, Check]:
+        """Of each file of a place the part of a restore that reads it, those of disk columns left out."""
+        found: dict[str, Check] = {}
+        older = Captured(contents, 1)  # all of the log lies behind the first backup
+        for name in contents:
+            if name.endswith("manifest"):
+                number = int(name.partition("/")[0])
+                found[name] = lambda files, number=number: is_refused(lambda: make_plan(files, number=number))
+            elif not name.endswith(".rows"):
+                split = older.reader(SPLIT, older.tasks[SPLIT])
+                # The header of a segment is read by the plan, the rest by the tasks.
+                found[name] = lambda files, split=split: is_refused(lambda: make_plan(files, number=1)) or split(files)
+            tasks = [each for each in self.tasks[FRAGMENTS] if name in levels_of(each)]
+            if tasks:
+                found[name] = self.reader(FRAGMENTS, tasks)
+        return found
+
+
+def sweep(
+    contents: Contents, checks: dict[str, Check], most: int | None, rng: random.Random, is_whole: bool = True
+) -> Counter[str]:
+    """Change bytes of each file in two ways, one bit and the next value; how many changes each kind of file had.
+
+    is_whole: all bytes of large files, too, if it is to be all.
+    """
+    files = MemoryFiles.from_snapshot(contents)
+    swept: Counter[str] = Counter()
+    for name, check in checks.items():
+        text = contents[name]
+        assert not check(files), name
+        file = files.open(name, True)
+        count = len(text) if most is None else min(most, len(text))
+        if count > LARGE and not is_whole:
+            count = LARGE
+        for at in sorted(rng.sample(range(len(text)), count)):
+            for changed in (text[at] ^ 1 << rng.randrange(8), (text[at] + 1) % 256):
+                files.pwrite(file, at, bytes([changed]))
+                assert check(files), f"byte {at} of {name} changed from {text[at]} to {changed}"
+            files.pwrite(file, at, text[at : at + 1])
+            swept[name.rpartition(".")[2] if "." in name else "manifest"] += 2
+        files.fdatasync(file)
+        files.close(file)
+    print(dict(swept), "changes,", len(checks), "files")
+    return swept
+
+
+MOST = pytest.param(12, id="some"), pytest.param(None, id="all", marks=[pytest.mark.soak, pytest.mark.timeout(3_000)])
+
+
+@pytest.mark.parametrize("most", MOST)
+def test_each_changed_byte_of_a_place_is_found_by_its_verification(place: tuple[Contents, Any], most: Any) -> None:
+    contents = place[0]
+    checks = verifications(MemoryFiles.from_snapshot(contents))
+    assert checks.keys() == contents.keys()
+    swept = sweep(contents, checks, most, random.Random(31))
+    assert set(swept) == {"rows", "manifest", "redo", "spool", "load"}
+    assert most is not None or sum(swept.values()) == 2 * sum(map(len, contents.values()))
+
+
+@pytest.mark.parametrize("most", MOST)
+def test_each_changed_byte_is_refused_by_what_a_restore_does_with_it(place: tuple[Contents, Any], most: Any) -> None:
+    contents = place[0]
+    captured = Captured(contents)
+    checks = captured.readers(contents)
+    unread = contents.keys() - checks.keys()
+    sweep(contents, checks, most, random.Random(32), is_whole=False)
+    # Rows of disk columns are read by the process that restores: a whole restore for each of these bytes.
+    assert unread and all(name.endswith(".rows") for name in unread)
+    rng = random.Random(33)
+    for name in unread:
+        text = contents[name]
+        for at in sorted(rng.sample(range(len(text)), 2 if most else 20)):
+            harmed = text[:at] + bytes([text[at] ^ 1 << rng.randrange(8)]) + text[at + 1 :]
+            assert is_refused(lambda changed={**contents, name: harmed}: restored_of(changed)), f"byte {at} of {name}"
+
+
+def restored_of(contents: Contents) -> MemoryFiles:
+    return restored(MemoryFiles.from_snapshot(contents), **ROOM)
+
+
+@pytest.mark.parametrize("most", MOST)
+def test_each_changed_byte_of_a_split_log_is_found_by_the_tasks_that_read_it(
+    place: tuple[Contents, Any], most: Any
+) -> None:
+    captured = Captured(place[0])
+    target = captured.targets[FRAGMENTS]
+    source = MemoryFiles.from_snapshot(place[0])
+    contents = {name: text for name, text in target.snapshot().items() if "-split-" in name}
+    tasks = captured.tasks[FRAGMENTS]
+
+    def read(files: MemoryFiles) -> bool:
+        return any(is_refused(partial(carried_out, each, source, files)) for each in tasks)
+
+    # Sections of tables with disk columns, and of tables that are made empty, are not read by tasks.
+    sections = [tuple(each) for task in tasks for part in task.work for each in part["sections"]]
+    rng = random.Random(34)
+    swept = 0
+    for _, _, name, offset, _, _, size in sections:
+        text = contents[name]
+        file = target.open(name, True)
+        span = range(offset, offset + size)
+        for at in span if most is None else sorted(rng.sample(span, min(most, size))):
+            target.pwrite(file, at, bytes([text[at] ^ 1 << rng.randrange(8)]))
+            assert read(target), f"byte {at} of {name}"
+            target.pwrite(file, at, text[at : at + 1])
+            swept += 1
+        target.fdatasync(file)
+        target.close(file)
+    print(swept, "changes")
+    assert sections and not read(target)
+
+
+def test_what_is_swept_restores(place: tuple[Contents, Any]) -> None:
+    assert content_of(restored_of(place[0]), **ROOM) == place[1]

@@ -1,0 +1,96 @@
+"""A disk that is full, seen by the processes of Spark's tasks: no room at a planned call, or a real limit of file size.
+
+What stands here travels to executors by value: they need not find the tests.
+"""
+
+from __future__ import annotations
+
+import errno
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from engine.file_doubles.faults import FaultFiles, Rule
+from recovery.backup import tasks as restore_room
+from recovery.load import directory as load_room
+from recovery.spark.jobs import _restored
+from recovery.spark.load import LoadMessage, LoadWriter, make_writer
+from recovery.spark.source import TidemarkSource
+
+
+def without_room(real: Callable[..., Any], nth: int) -> Callable[..., Any]:
+    """What opens a directory, made to open one where the n-th call that takes space finds none, and all behind it."""
+
+    def opened(*arguments: Any) -> Any:
+        rules = [Rule("space", nth=nth, once=False, error=errno.ENOSPC)]
+        return FaultFiles(real(*arguments), rules)
+
+    return opened
+
+
+@contextmanager
+def replaced(room: Any, name: str, made: Callable[..., Any]) -> Iterator[None]:
+    real = getattr(room, name)
+    setattr(room, name, made(real))
+    try:
+        yield
+    finally:
+        setattr(room, name, real)
+
+
+@contextmanager
+def limited(size_bytes: int) -> Iterator[None]:
+    """No file of this process may grow beyond so many bytes: the system's own refusal, EFBIG."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+class FullDiskWriter(LoadWriter):
+    """Writes loads on a disk that is full at the n-th call, or at a file size; for so many attempts of each task."""
+
+    def __init__(self, job: Any, nth: int, size_bytes: int, attempts: int) -> None:
+        super().__init__(job)
+        self._how = (nth, size_bytes, attempts)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> LoadMessage:
+        nth, size_bytes, attempts = self._how
+        task = TaskContext.get()
+        assert task is not None
+        if task.attemptNumber() >= attempts:
+            return super().write(iterator)
+        if size_bytes:
+            with limited(size_bytes):
+                return super().write(iterator)
+        with replaced(load_room, "open_place", lambda real: without_room(real, nth)):
+            return super().write(iterator)
+
+
+class FullDiskSource(TidemarkSource):
+    """`format("full disk")`, with options `nth`, `bytes`, `attempts`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "full disk"
+
+    def writer(self, schema: Any, overwrite: bool) -> FullDiskWriter:
+        how = [int(self.options.get(name, default)) for name, default in (("nth", 1), ("bytes", 0), ("attempts", 99))]
+        writer = make_writer({"job": self.options["job"]}, schema, overwrite)
+        return FullDiskWriter(writer._job, *how)
+
+
+def restored_without_room(how: tuple[int, int], task: str) -> str:
+    """A task of a restore on such a disk; how: the n-th call, bytes of a file or 0."""
+    nth, size_bytes = how
+    if size_bytes:
+        with limited(size_bytes):
+            return _restored(task)
+    with replaced(restore_room, "PosixFiles", lambda real: without_room(real, nth)):
+        return _restored(task)
