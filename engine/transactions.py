@@ -110,9 +110,8 @@ class Transactions:
         self.capture_of: Callable[[TableDefinition], int] = lambda definition: CAPTURE_NONE
         # Whether he keeps the log from being cut; whoever gets no room then is told so.
         self.follower_holds_log: Callable[[], bool] = lambda: False
-        self.follows_log = (
-            False  # whether somebody does; then a schema change has an epoch of its own, and a load begins one
-        )
+        # Whether somebody does; then a schema change has an epoch of its own, and a load begins one.
+        self.follows_log = False
         # Tables that are made when they are first named; not asked with `schema_latch` held.
         self.make_named: Callable[[str], Table | None] = lambda name: None
         self.schema_authors: dict[int, int] = {}  # by thread: site its schema changes come from
