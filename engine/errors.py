@@ -275,6 +275,10 @@ class SysfileDamaged(Damaged):
     """Both copies of the sysfile are damaged."""
 
 
+class ViewDamaged(Damaged):
+    """Both copies of a node group's view are damaged: what this node has voted for is not known."""
+
+
 class PageDamaged(Damaged):
     """A page fails its checksum or its structure is impossible."""
 

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import FileMissing, ForeignFile, IoFailed, RestoreUnfinished
+from engine.errors import ForeignFile, RestoreUnfinished
 from engine.layout.sealed import (
     KIND_SYSFILE,
-    check_version,
     header_of,
-    is_sealed,
     seal,
     store_of,
     write_seal,
@@ -26,6 +24,7 @@ from engine.layout.sealed import (
 from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
 from engine.log.geometry import Geometry
 from engine.log.undo_ring import UndoVoid, undo_ring
+from recovery.two_copies import open_both, read_sealed, write_copy
 
 if TYPE_CHECKING:
     from engine.file_protocol import File, Files
@@ -80,24 +79,9 @@ def read_sysfile(files: Files, is_restoring: bool = False) -> Sysfile | None:
 
 def read_copy(files: Files, name: str) -> Sysfile | None:
     """One copy, or None if it is missing, damaged or unreadable. Raises: VersionTooNew, VersionTooOld."""
-    words = np.zeros(SYSFILE_BYTES // 8, dtype=np.int64)
-    try:
-        file = files.open(name, False)
-    except FileMissing:
+    words = read_sealed(files, name, KIND_SYSFILE, SYSFILE_BYTES)
+    if words is None:
         return None
-    try:
-        if files.size(file) < SYSFILE_BYTES:
-            return None
-        files.pread_into(file, 0, words.data.cast("B"))
-    except IoFailed:
-        if files.failure.first is not None:
-            raise
-        return None
-    finally:
-        files.close(file)
-    if not is_sealed(words, KIND_SYSFILE, words.size):
-        return None
-    check_version(words, name)
     header = header_of(words, SYSFILE)
     geometry = Geometry(int(header["file_bytes"]), int(header["file_count"]))
     undo_count = int(header["undo_file_count"])
@@ -126,18 +110,8 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
 
 
 def open_copies(files: Files) -> tuple[File, File]:
-    """Both copies, writable, held open for the life of the store: it must not need a descriptor later (F48).
-
-    A copy that is missing is made anew; it counts for nothing until written.
-    """
-    missing = [name for name in NAMES if not files.exists(name)]
-    for name in missing:
-        file = files.create(name, SYSFILE_BYTES)
-        files.fdatasync(file)
-        files.close(file)
-    if missing:
-        files.sync_directory("")
-    return files.open(NAMES[0], True), files.open(NAMES[1], True)
+    """Both copies, writable, for the life of the store."""
+    return open_both(files, NAMES, SYSFILE_BYTES)
 
 
 def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> Sysfile:
@@ -166,9 +140,7 @@ def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> 
     header["undo_void_lsn"] = content.undo_void.lsn
     header["timeline"] = content.timeline
     seal(words, words.size)
-    file = copies[content.generation % 2]
-    files.pwrite(file, 0, words)
-    files.fdatasync(file)
+    write_copy(files, copies[content.generation % 2], words)
     return content
 
 

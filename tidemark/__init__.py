@@ -91,6 +91,7 @@ from engine.errors import (
     ValueOutOfRange,
     VersionTooNew,
     VersionTooOld,
+    ViewDamaged,
     WrongThread,
 )
 from engine.expressions import Expression, col
@@ -293,6 +294,7 @@ __all__ = [
     "VarChar",
     "VersionTooNew",
     "VersionTooOld",
+    "ViewDamaged",
     "WrongThread",
     "col",
     "connect",

@@ -26,6 +26,7 @@ from engine.layout.notes import NOTES, bit_fields, constants
 from engine.layout.sealed import FORMAT_VERSION, SEAL
 from engine.layout.spool import SPOOL_BLOCK
 from engine.layout.sysfile import SYSFILE
+from engine.layout.view import VIEW
 
 STRUCTURES: dict[str, np.dtype[Any]] = {
     "seal": SEAL,
@@ -45,6 +46,7 @@ STRUCTURES: dict[str, np.dtype[Any]] = {
     "backup block": BACKUP_BLOCK,
     "backup manifest": BACKUP_MANIFEST,
     "archive segment": ARCHIVE_SEGMENT,
+    "view": VIEW,
     **binlog.STRUCTURES,
 }
 FOLDER = "docs"

@@ -7,7 +7,22 @@ them.
 from __future__ import annotations
 
 from engine import ids, schema
-from engine.layout import arena, backup, catalog, disk, disk_arena, lcp, load, log, redo, row, sealed, spool, sysfile
+from engine.layout import (
+    arena,
+    backup,
+    catalog,
+    disk,
+    disk_arena,
+    lcp,
+    load,
+    log,
+    redo,
+    row,
+    sealed,
+    spool,
+    sysfile,
+    view,
+)
 
 NOTES: dict[str, dict[str, str]] = {
     "seal": {
@@ -100,6 +115,28 @@ NOTES: dict[str, dict[str, str]] = {
         "last_epoch": "of its last group; closed when the segment was written",
         "first_wall_us": "when its first group was sealed, microseconds since 1970",
         "last_wall_us": "when its last group was sealed",
+        "reserved": "0",
+    },
+    "view": {
+        "generation": "the newer intact copy wins; behind each write both have the same",
+        "node": "number of the node that keeps it; 0: the arbitrator",
+        "number": "of the newest view it knows; 0: none was made yet",
+        "primary": "node that orders the commits of the view",
+        "count": "members of the view",
+        "is_member": "1: the node is in the view, and has the log that asks for",
+        "epoch": "X: the last epoch that the group has completed with this node",
+        "joins": "the view that may take this node in, as its log has all of the one before; 0: none",
+        "promised_round": "for the view's successor no ballot below this one gets a vote: its round",
+        "promised_node": "and its node; both 0: nothing was promised",
+        "accepted_round": "ballot of the successor that was voted for: its round",
+        "accepted_node": "and its node; both 0: none was",
+        "accepted_primary": "primary of that successor; its number is one above the view's",
+        "accepted_count": "members of that successor",
+        "members": "node numbers of the members, rising; the rest is 0",
+        "accepted_members": "the same of the successor that was voted for",
+        "addresses": f"of the members, ASCII, {view.VIEW_ADDRESS_BYTES} bytes each, filled up with zeros",
+        "accepted_addresses": "the same of that successor",
+        "arbitrator": "address of the arbitrator; zeros: the group has none",
         "reserved": "0",
     },
     "undo group": {
@@ -359,7 +396,7 @@ def bit_fields() -> dict[str, list[tuple[int, str, str]]]:
 
 
 # Constants of these modules are the format; which versions a program still reads is not.
-_FORMAT_MODULES = (backup, catalog, disk, lcp, load, log, redo, row, sealed, spool, sysfile)
+_FORMAT_MODULES = (backup, catalog, disk, lcp, load, log, redo, row, sealed, spool, sysfile, view)
 _NO_FORMAT = frozenset({"FORMAT_VERSION_OLDEST"})
 
 

@@ -35,6 +35,7 @@ KIND_BACKUP_BLOCK = 0x4242
 KIND_BACKUP_MANIFEST = 0x4D42
 KIND_ARCHIVE = 0x5241  # segment of archived REDO groups
 KIND_LOAD_MANIFEST = 0x4D4C
+KIND_VIEW = 0x5749  # view of a node group
 
 SEAL_FIELDS: list[tuple[str, str]] = [
     ("checksum", "<u8"),  # XXH3-64 over everything behind this field

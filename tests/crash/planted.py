@@ -24,6 +24,8 @@ from tests.crash.binlog_defects import BINLOG_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
 from tests.crash.replication_defects import PART as SIMULATION
 from tests.crash.replication_defects import REPLICATION_DEFECTS
+from tests.crash.view_defects import PART as VIEWS
+from tests.crash.view_defects import VIEW_DEFECTS
 
 MISSED = 1
 SIMULATED_SEEDS = 60
@@ -68,6 +70,8 @@ def part(name: str) -> Callable[[], object]:
         return functools.partial(binlog, name)
     if name.startswith(SIMULATION):
         return lambda: simulate(name.split()[1:])
+    if name.startswith(VIEWS):
+        return lambda: simulate_views(int(name.split()[1]))
 
     from hypothesis import Phase
 
@@ -172,6 +176,14 @@ def simulate(functions: Sequence[str]) -> None:
         run_seed(seed, functions)
 
 
+def simulate_views(seeds: int) -> None:
+    """Seeds of the simulation of node groups, until one is broken."""
+    from replication.node_group.simulation.world import run_seed
+
+    for seed in range(1, seeds + 1):
+        run_seed(seed)
+
+
 def stress_lives() -> None:
     """The stress program to its end, without a crash, a few times: it verifies itself while it runs and behind that."""
     from engine.clock import SystemClock
@@ -204,7 +216,7 @@ SEEN = (AssertionError, Error, ValueError, LookupError, BaseExceptionGroup, pyte
 
 def main(name: str) -> int:
     """Plant it, look."""
-    planted = (*DEFECTS, *BINLOG_DEFECTS, *KERNEL_DEFECTS, *REPLICATION_DEFECTS)
+    planted = (*DEFECTS, *BINLOG_DEFECTS, *KERNEL_DEFECTS, *REPLICATION_DEFECTS, *VIEW_DEFECTS)
     defect = next(each for each in planted if each.name == name)
     sys.meta_path.insert(0, _Finder(defect))
     harness = part(defect.part)

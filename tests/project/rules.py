@@ -47,8 +47,14 @@ HOMES: dict[str, tuple[str, ...]] = {
     # Anonymous memory for the arena; `check_anonymous_memory` refuses files even there (D1, RD8 of F71).
     "mmap": ("engine.memory.arena",),
     "time": ("engine.clock",),
-    # The crash harness, the simulation and the kill loop draw their faults from a printed seed.
-    "random": ("engine.clock", "recovery.crash_harness.", "replication.kill_loop.", "replication.simulation."),
+    # The crash harness, the simulations and the kill loop draw their faults from a printed seed.
+    "random": (
+        "engine.clock",
+        "recovery.crash_harness.",
+        "replication.kill_loop.",
+        "replication.simulation.",
+        "replication.node_group.simulation.",
+    ),
     "secrets": ("engine.clock",),
     "uuid": ("engine.clock",),
     # The main job draws its work from a printed seed.

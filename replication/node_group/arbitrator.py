@@ -1,0 +1,98 @@
+"""The arbitrator: a voter without rows, for views that can break into two halves.
+
+It votes as members do (`votes.py`). A directory without a record is not an arbitrator: a lost disk is not told from an
+empty one, and an arbitrator that had forgotten its vote could vote twice, for two living sides. So it refuses until an
+operator has said what to begin with: `first_view` for a group that is to be made, or the view of the side that lives,
+behind having made sure that there is no other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from replication.node_group.messages import (
+    Accept,
+    Action,
+    Event,
+    Ping,
+    Pong,
+    Prepare,
+    Received,
+    Refused,
+    Send,
+    ViewIs,
+    Written,
+)
+from replication.node_group.view import ARBITRATOR, Record, View
+from replication.node_group.votes import Journal, Voter
+
+NO_RECORD = "this arbitrator has no record: if its disk was lost, an operator must say with which view it begins"
+
+
+class Arbitrator:
+    """Its state machine; `record` is what its files hold, None if they hold none."""
+
+    due_at = float("inf")  # it never begins anything
+
+    def __init__(self, store: bytes, record: Record | None) -> None:
+        self._store = store
+        self._voter = None if record is None else Voter(Journal(record))
+
+    @property
+    def record(self) -> Record | None:
+        """The record as it is in memory."""
+        return None if self._voter is None else self._voter.journal.record
+
+    def begin(self, view: View, now: float) -> list[Action]:
+        """An operator's word: begin with this view. Its record is durable behind the write that is returned.
+
+        Only for an arbitrator without a record; one that has a record keeps it.
+        """
+        if self._voter is not None:
+            return []
+        journal = Journal(Record(self._store, ARBITRATOR, view))
+        self._voter = Voter(journal)
+        return journal.change(now)
+
+    def step(self, event: Event, now: float) -> list[Action]:
+        """Take an event; returns what to do."""
+        if isinstance(event, Written):
+            return [] if self._voter is None else self._voter.journal.written(event.version, now)
+        if not isinstance(event, Received):
+            return []
+        if event.store != self._store:
+            return [Send(event.sender, Refused("this arbitrator is of another store"))]
+        if self._voter is None:
+            return [Send(event.sender, Refused(NO_RECORD))]
+        return self._receive(self._voter, event, now)
+
+    def _receive(self, voter: Voter, event: Received, now: float) -> list[Action]:
+        sender, message, view = event.sender, event.message, voter.journal.record.view
+        if isinstance(message, Ping):
+            return [Send(sender, Pong(view.number, message.serial, False, 0))]
+        if isinstance(message, ViewIs):
+            return voter.adopt(message.view, now) if message.view.number > view.number else []
+        if isinstance(message, Prepare):
+            return self._vote(voter, sender, message.base, now, lambda: voter.promise(sender, message, 0, now))
+        if isinstance(message, Accept):
+            if message.view.number != message.base.number + 1:
+                return [Send(sender, Refused("views follow each other by one"))]
+            return self._vote(voter, sender, message.base, now, lambda: voter.accept(sender, message, now))
+        return []
+
+    def _vote(
+        self, voter: Voter, sender: int, base: View, now: float, vote: Callable[[], list[Action]]
+    ) -> list[Action]:
+        """Vote for a successor of `base`: of the newest view there is, and for one of its members."""
+        view = voter.journal.record.view
+        if base.number < view.number:
+            return voter.journal.behind(Send(sender, ViewIs(view)))
+        if base.number == view.number and base != view:
+            return [Send(sender, Refused(f"two views have number {base.number}; compare the members' files"))]
+        if base.members and sender not in base.numbers:
+            return [Send(sender, Refused(f"only members of view {base.number} ask for its successor"))]
+        if ARBITRATOR not in base.voters:
+            return []
+        # Views this arbitrator has no vote on pass it by; their members know them.
+        actions = voter.adopt(base, now) if base.number > view.number else []
+        return actions + vote()

@@ -1,0 +1,33 @@
+"""The log of a node as its machine asks it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from replication.node_group.messages import Group
+
+
+class Log(Protocol):
+    """REDO groups by sequence: 1, 2, 3 … without a gap. A write is begun by a call; an event tells its end."""
+
+    @property
+    def last(self) -> int:
+        """Sequence of the last group, durable or not."""
+        ...
+
+    @property
+    def applied(self) -> int:
+        """Sequence up to which groups are durable and applied."""
+        ...
+
+    def groups(self, first: int, last: int) -> tuple[Group, ...]:
+        """Groups from `first` on, as many as may be sent at once; none if the log begins behind it."""
+        ...
+
+    def take(self, first: int, groups: tuple[Group, ...]) -> None:
+        """Append groups of the primary behind `last`, sync and apply them; `LogGrew` tells that it is done."""
+        ...
+
+    def cut_behind(self, epoch: int) -> None:
+        """Go back to the end of an epoch that the group has completed; `LogCut` tells that it is done."""
+        ...

@@ -1,0 +1,179 @@
+"""The state of a node's machine, and what others may ask of it at any time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from replication.node_group.candidacy import Candidacy, order_of
+from replication.node_group.detector import NEVER, Detector
+from replication.node_group.leases import Leases
+from replication.node_group.log import Log
+from replication.node_group.messages import Action, Left, Lost, Ping
+from replication.node_group.primacy import Primacy
+from replication.node_group.view import Member, Record, Times, View
+from replication.node_group.votes import Journal, Voter
+
+SERIAL_BITS = 32  # of a heartbeat's number; above them the incarnation, so that no answer to an earlier process counts
+
+
+@dataclass
+class Joiner:
+    """A node outside the view that takes its groups."""
+
+    member: Member
+    applied: int
+    is_ready: bool
+    asked_at: float
+
+
+class Machine(ABC):
+    """State of one process of a node. Times are seconds of its own clock.
+
+    peers: numbers of all nodes that are configured: who knows no view, or one that is over, asks among them.
+    """
+
+    def __init__(
+        self, own: Member, record: Record, log: Log, times: Times, incarnation: int, peers: frozenset[int], now: float
+    ) -> None:
+        self.own = own
+        self.number = own.number
+        self.log = log
+        self.times = times
+        self.journal = Journal(record)
+        self.voter = Voter(self.journal)
+        self.leases = Leases(times, now)
+        self.detector = Detector(times)
+        self.primacy: Primacy | None = None
+        self.candidacy: Candidacy | None = None
+        self.joiners: dict[int, Joiner] = {}
+        self.is_adopted = False  # in this process, and the view is on disk
+        self.is_open = False
+        # A process that begins takes no groups of the view in its record: the one before may have promised so.
+        self.is_frozen = True
+        self.is_joining = False
+        self.is_over = False
+        self._ending: Left | Lost | None = None
+        self.refusal = ""  # why somebody wants nothing of this node, for its status
+        self._peers = peers - {own.number}
+        self._serial = incarnation << SERIAL_BITS
+        self._now = now
+        self._began = now
+        self._beat_at = now
+        self._frozen_at = now
+        self._decided_at = now
+        self._log_owed_since: float | None = None
+        self._applied_seen = log.applied
+        self._round = record.promised.round
+        self._is_first = False
+        self._is_leaving = False
+        self._given_up: set[int] = set()  # members that read no more in this view, by their own word
+        self._lacking: set[int] = set()  # members that have lost their disk
+        self._states: dict[int, Ping] = {}
+        self._prior: View = record.view
+        self._was_open = False
+        self._left_out: frozenset[int] = frozenset()
+        self._wants_cut = not record.is_member and not self.is_ready
+        self._cuts = 0
+        self._primary_last = 0
+        self.detector.begin(self.view.numbers - {own.number}, now)
+
+    # --- what others ask ------------------------------------------------------------------------
+    @property
+    def view(self) -> View:
+        """The newest view this node knows."""
+        return self.journal.record.view
+
+    @property
+    def is_member(self) -> bool:
+        """Whether it is in that view."""
+        return self.journal.record.is_member
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether it orders the commits of that view."""
+        return self.is_member and self.view.primary == self.number
+
+    @property
+    def is_taking(self) -> bool:
+        """Whether it takes the groups of the view's primary, and tells that it has them: never behind a promise."""
+        return self.is_joining or (self.is_adopted and not self.is_frozen)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this node, which joins, may be taken into the next view."""
+        return self.journal.record.joins == self.view.number + 1
+
+    def may_commit(self) -> bool:
+        """Whether transactions may run here: the view is open, and this is its primary."""
+        return self.is_open and not self.is_frozen and self.primacy is not None
+
+    def reads_in(self) -> int:
+        """The view a read begins in, asked before its rows are looked at; 0 if none may."""
+        return self.view.number if self.is_open and not self.is_frozen else 0
+
+    def may_show(self, view: int, now: float) -> bool:
+        """Whether rows of a read that began in this view may be shown. Asked behind the read: a process that stood
+        still in between would show what others have changed meanwhile.
+        """
+        return view == self.reads_in() != 0 and self.leases.holds(self.view, now)
+
+    def has_caught_up(self) -> bool:
+        """Whether this node, which joins, has every group its primary was last known to have."""
+        return self.is_joining and self.log.applied >= self._primary_last > 0
+
+    def is_stalled(self, now: float) -> bool:
+        """Whether the disk owes an answer for too long: such a node falls silent, and is taken for dead."""
+        owed = (self.journal.owed_since, self._log_owed_since)
+        return any(since is not None and now - since > self.times.stall_ms / 1_000 for since in owed)
+
+    @property
+    def due_at(self) -> float:
+        """When `Tick` must come though nothing happened."""
+        if self.is_over:
+            return NEVER
+        due = self._beat_at
+        if self.candidacy is not None:
+            due = self._sooner(due, self.candidacy.deadline)
+        elif self.is_member:
+            due = self._sooner(due, self._candidate_at() if self.is_frozen else self.detector.next_at())
+        if self.primacy is not None and not self.primacy.is_open:
+            due = self._sooner(due, self.primacy.settles_at)
+        return due
+
+    def _sooner(self, due: float, at: float) -> float:
+        """The earlier one; what is over has been looked at, and waits for something else than time."""
+        return at if self._now < at < due else due
+
+    def _candidate_at(self) -> float:
+        """When this node stands, if nothing comes of what froze it. The primary first, for its transactions live on."""
+        wait_ms = order_of(self.view, self.number) * self.times.stagger_ms
+        if self.voter.promised.node not in (0, self.number):
+            wait_ms += 2 * self.times.gather_ms  # somebody else is at it
+        return self._frozen_at + wait_ms / 1_000
+
+    # --- what the parts of the machine ask of each other --------------------------------------------
+    @abstractmethod
+    def _learn(self, view: View, now: float) -> list[Action]:
+        """A view was decided."""
+
+    def _suspects(self, member: int, now: float) -> bool:
+        """Whether a member is dead, as far as this node knows, or not the one it was."""
+        return member in self._lacking or self.detector.suspects(member, now)
+
+    def _joining(self) -> dict[int, Member]:
+        """Nodes that may be taken in: ready, and with everything that was acknowledged."""
+        primacy = self.primacy
+        if primacy is None or not primacy.is_open:
+            return {}
+        since = self._now - self.times.suspicion_ms / 1_000
+        return {
+            number: each.member
+            for number, each in self.joiners.items()
+            if each.is_ready and each.applied >= primacy.acknowledged and each.asked_at > since
+        }
+
+    def _freeze(self, now: float) -> None:
+        """Take no groups of this view any more, agree to no read and serve none; there is no way back into it."""
+        self.is_frozen = True
+        self._frozen_at = now

@@ -1,0 +1,96 @@
+"""What a primary knows of its view: whether it may open, and how far commits may be acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from replication.node_group.log import Log
+from replication.node_group.messages import Action, Adopted, Groups, Send
+from replication.node_group.view import View
+
+
+@dataclass
+class Primacy:
+    """Of one view at its primary.
+
+    settles_at: no lease of a node left out holds behind this time of the primary's clock, once all have told.
+    """
+
+    view: View
+    own: int
+    settles_at: float
+    is_open: bool = False
+    acknowledged: int = 0
+    told: set[int] = field(default_factory=set)
+    applied: dict[int, int] = field(default_factory=dict)
+    sent: dict[int, int] = field(default_factory=dict)  # last group sent, to members and to nodes that join
+    epochs: list[tuple[int, int]] = field(default_factory=list)  # closed, not yet complete: epoch, its last group
+    _before: dict[int, int] = field(default_factory=dict)  # how far each was at the heartbeat before
+
+    @cached_property
+    def others(self) -> list[int]:
+        """The other members."""
+        return sorted(self.view.numbers - {self.own})
+
+    def take_adopted(self, member: int, told: Adopted, log: Log) -> bool:
+        """A member has the view; False if its log goes further than the primary's."""
+        self.told.add(member)
+        self.applied.setdefault(member, 0)
+        self.sent.setdefault(member, told.last)
+        return told.last <= log.last
+
+    def take_applied(self, member: int, sequence: int) -> None:
+        """A member has everything up to there."""
+        self.applied[member] = max(sequence, self.applied.get(member, 0))
+
+    def send_new(self, log: Log, joiners: Iterable[int]) -> list[Action]:
+        """Groups that were not sent yet, to every member that has adopted the view and every node that joins."""
+        actions: list[Action] = []
+        for node in (*self.others, *joiners):
+            sent = self.sent.get(node)
+            if sent is not None and sent < log.last:
+                actions += self._send(node, sent + 1, log)
+        return actions
+
+    def send_again(self, log: Log, joining: Mapping[int, int]) -> list[Action]:
+        """Groups that were lost on their way: to those that have come no further since this was asked last."""
+        actions: list[Action] = []
+        for node, applied in {**self.applied, **joining}.items():
+            if applied < log.last and self._before.get(node) == applied:
+                actions += self._send(node, applied + 1, log)
+            self._before[node] = applied
+        return actions
+
+    def _send(self, node: int, first: int, log: Log) -> list[Action]:
+        groups = log.groups(first, log.last)
+        if not groups:
+            return []
+        self.sent[node] = first + len(groups) - 1
+        return [Send(node, Groups(self.view.number, first, groups))]
+
+    def through(self, log: Log) -> int:
+        """The last group that every member has, synced and applied (N1)."""
+        through = log.applied
+        for member in self.others:
+            through = min(through, self.applied.get(member, 0))
+        return through
+
+    def is_equal(self, log: Log) -> bool:
+        """Whether every member is in the view and its log ends where the primary's does."""
+        return self.told.issuperset(self.others) and self.through(log) >= log.last
+
+    def acknowledge(self, log: Log) -> int | None:
+        """How far commits may be acknowledged now, if further than before."""
+        through = self.through(log)
+        if through <= self.acknowledged:
+            return None
+        self.acknowledged = through
+        return through
+
+    def complete_epoch(self) -> int | None:
+        """The newest epoch that has become complete: all its groups are acknowledged."""
+        done = [epoch for epoch, last in self.epochs if last <= self.acknowledged]
+        self.epochs = self.epochs[len(done) :]
+        return done[-1] if done else None

@@ -1,0 +1,151 @@
+"""How a node stands for the successor of its view, and how it answers others that do."""
+
+from __future__ import annotations
+
+from replication.node_group.candidacy import Candidacy
+from replication.node_group.machine import Machine
+from replication.node_group.messages import (
+    Accept,
+    Accepted,
+    Action,
+    Fail,
+    Outbid,
+    Prepare,
+    Promise,
+    Send,
+    Shut,
+    ViewIs,
+)
+from replication.node_group.view import ARBITRATOR, NO_BALLOT, Ballot, View
+
+
+class Standing(Machine):
+    """Steps 1 and 2 of a takeover: nobody takes groups of the old view any more, and one successor is chosen."""
+
+    # --- as a candidate -----------------------------------------------------------------------------
+    def _stand(self, now: float) -> list[Action]:
+        """Stand for the successor of the view."""
+        self._round = max(self._round, self.voter.promised.round) + 1
+        deadline = now + self.times.gather_ms / 1_000
+        if not self.is_adopted:
+            # A whole site may be starting: the longer all others of the view are waited for, the fewer have to join.
+            deadline = max(deadline, self._began + self.times.restart_ms / 1_000)
+        actions = self._shut(now)
+        self.candidacy = Candidacy(self.view, Ballot(self._round, self.number), deadline, self._is_leaving)
+        return actions + self.candidacy.ask(self._joining())
+
+    def _propose(self, now: float) -> list[Action]:
+        """Propose a view, once those that may answer have."""
+        candidacy = self.candidacy
+        if candidacy is None or candidacy.proposed is not None or not candidacy.is_promised():
+            return []
+        awaited = set(candidacy.base.numbers) | {number for number, each in self.joiners.items() if each.is_ready}
+        if self.is_adopted:
+            awaited -= self.detector.suspected(now) | self._lacking
+        if candidacy.waits_for(awaited, now):
+            return []
+        candidacy.propose(self._joining(), self._given_up, self.own)
+        return candidacy.ask(())
+
+    def _promise(self, sender: int, told: Promise, now: float) -> list[Action]:
+        own = self.candidacy
+        if own is None or (told.base, told.ballot) != (own.base.number, own.ballot) or own.proposed is not None:
+            return []
+        own.promises[sender] = told
+        return self._propose(now)
+
+    def _outbid(self, _sender: int, told: Outbid, now: float) -> list[Action]:
+        own = self.candidacy
+        if own is None or told.base != own.base.number or told.ballot <= own.ballot:
+            return []
+        self._round = max(self._round, told.ballot.round)
+        self.candidacy = None
+        self._frozen_at = now  # its turn comes again
+        return []
+
+    def _accepted(self, sender: int, told: Accepted, now: float) -> list[Action]:
+        own = self.candidacy
+        if own is None or (told.base, told.ballot) != (own.base.number, own.ballot) or own.proposed is None:
+            return []
+        own.votes.add(sender)
+        return self._learn(own.proposed, now) if own.is_decided() else []
+
+    # --- as a voter ---------------------------------------------------------------------------------
+    def _prepare(self, sender: int, asked: Prepare, now: float) -> list[Action]:
+        found = self._place(sender, asked.base, now)
+        if found is not None:
+            return found
+        if not self.is_member and sender != self.number:
+            return self._promise_outside(sender, asked)
+        if sender != self.number:
+            if self._is_sticky(sender, now):
+                return []
+            if asked.is_leaving:
+                self._given_up.add(sender)
+            if self.is_primary:
+                return self._answer_rival(sender, asked, now)
+            if asked.ballot >= self.voter.promised:
+                self.candidacy = None
+        actions = self._shut(now) if asked.ballot >= self.voter.promised else []
+        return actions + self.voter.promise(sender, asked, self.log.last, now)
+
+    def _promise_outside(self, sender: int, asked: Prepare) -> list[Action]:
+        """A node that joins has no vote, but must be there, and say how far it is, to be taken in."""
+        if not self.is_ready or sender != self.view.primary:
+            return []
+        told = Promise(asked.base.number, asked.ballot, self.log.applied, NO_BALLOT, None)
+        return self.journal.behind(Send(sender, told))
+
+    def _answer_rival(self, sender: int, asked: Prepare, now: float) -> list[Action]:
+        """Who cannot go on in a view says so by standing; its primary, if it lives, stands itself, and higher: the
+        group shall not move, with all transactions lost, because one member's link was bad.
+        """
+        own = self.candidacy
+        if own is not None and own.ballot > asked.ballot:
+            return [Send(sender, Outbid(asked.base.number, own.ballot))]
+        self._round = max(self._round, asked.ballot.round)
+        return self._stand(now)
+
+    def _is_sticky(self, sender: int, now: float) -> bool:
+        """Whether this node goes on as it is: its primary answers, and somebody else wants to go on without it."""
+        primary = self.view.primary
+        if self.is_frozen or not self.is_adopted or primary in (self.number, sender):
+            return False
+        return not self._suspects(primary, now)
+
+    def _accept(self, sender: int, asked: Accept, now: float) -> list[Action]:
+        found = self._place(sender, asked.base, now)
+        if found is not None:
+            return found
+        if not self.is_member and sender != self.number:
+            return []
+        actions: list[Action] = []
+        if asked.ballot >= self.voter.promised:
+            actions = self._shut(now)
+            if sender != self.number:
+                self.candidacy = None
+        return actions + self.voter.accept(sender, asked, now)
+
+    def _place(self, sender: int, base: View, now: float) -> list[Action] | None:
+        """What to answer a candidate of another view than this node's; None if it is the same."""
+        view = self.view
+        if base.number > view.number:
+            return self._learn(base, now)
+        if base.number < view.number:
+            return self.journal.behind(Send(sender, ViewIs(view)))
+        if base != view:
+            return [Fail(f"two views have number {base.number}; compare the members' files")]
+        return None if sender in base.numbers or sender == self.number else []
+
+    def _shut(self, now: float) -> list[Action]:
+        """Freeze; what users see of it."""
+        actions: list[Action] = [Shut()] if self.is_open and not self.is_frozen else []
+        self._freeze(now)
+        return actions
+
+    def _voters_told(self, prior: View, view: View) -> list[int]:
+        """Who is told of a view that was decided, and may not know it."""
+        found = prior.numbers | view.numbers | self._peers
+        if view.arbitrator:
+            found |= {ARBITRATOR}
+        return sorted(found - {self.number})

@@ -1,0 +1,145 @@
+"""What a node group is made of at one time: views, who votes for the next one, and what a node keeps of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from engine.errors import SchemaInvalid
+
+ARBITRATOR = 0  # as a number of a node: the small process that only votes
+NODE_NUMBER_MAX = 255
+MEMBERS_MAX = 4
+ADDRESS_BYTES_MAX = 64
+
+# Clocks are never compared; that one goes at most a quarter too fast or too slow is all that is trusted of them.
+CLOCK_ERROR_PERCENT = 25
+
+
+class Member(NamedTuple):
+    """A node of a group: its number in the site, and where it is met."""
+
+    number: int
+    address: str
+
+
+class Ballot(NamedTuple):
+    """An attempt to find a view's successor; the higher one wins."""
+
+    round: int
+    node: int
+
+
+NO_BALLOT = Ballot(0, 0)
+
+
+@dataclass(frozen=True)
+class View:
+    """Who is in the group, and who of them orders its commits. View 0, without members, comes before the first."""
+
+    number: int
+    members: tuple[Member, ...]
+    primary: int
+    arbitrator: str = ""  # its address; "": the group has none
+
+    @cached_property
+    def numbers(self) -> frozenset[int]:
+        """Numbers of the members."""
+        return frozenset(member.number for member in self.members)
+
+    @cached_property
+    def voters(self) -> frozenset[int]:
+        """Who votes for this view's successor: its members, and the arbitrator where members could be two halves."""
+        has_halves = len(self.members) % 2 == 0
+        return self.numbers | {ARBITRATOR} if has_halves and self.arbitrator else self.numbers
+
+    @cached_property
+    def quorum(self) -> int:
+        """Votes that decide the successor; any two quorums share a voter."""
+        return len(self.voters) // 2 + 1
+
+    @cached_property
+    def readers(self) -> int:
+        """Members, the reader itself among them, that must have agreed to a read: one of them is in every quorum."""
+        return len(self.voters) - self.quorum + 1
+
+    def address_of(self, number: int) -> str:
+        """Address of a member."""
+        return next(member.address for member in self.members if member.number == number)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a node, or the arbitrator, must not forget; `view_file.py` keeps it.
+
+    view: the newest it knows. is_member: the node is in it, and its log has what that asks for; a node whose number
+    stands in a view may have lost its disk since. promised, accepted: its votes for that view's successor. epoch: X,
+    the last epoch the group has completed with this node. joins: the view a node outside may be taken into, as its log
+    has all of the one before; else 0.
+    """
+
+    store: bytes
+    node: int
+    view: View
+    is_member: bool = False
+    promised: Ballot = NO_BALLOT
+    accepted_ballot: Ballot = NO_BALLOT
+    accepted: View | None = None
+    epoch: int = 0
+    joins: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """Times of a node group, in milliseconds of a node's own monotonic clock; all nodes of a group have the same.
+
+    heartbeat_ms: between two heartbeats. suspicion_ms: silence behind which a node is suspected. lease_ms: a read may
+    be shown so long behind the sending of a heartbeat that others agreed to. gather_ms: a candidate waits so long for
+    nodes that are not suspected. stagger_ms: between the candidates, in their order. restart_ms: behind its own start a
+    node waits so long for all others of its view. stall_ms: a node whose disk owes it an answer so long falls silent.
+    """
+
+    heartbeat_ms: int = 100
+    suspicion_ms: int = 400
+    lease_ms: int = 300
+    gather_ms: int = 150
+    stagger_ms: int = 60
+    restart_ms: int = 1_000
+    stall_ms: int = 5_000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.heartbeat_ms < self.lease_ms or self.heartbeat_ms >= self.suspicion_ms:
+            raise SchemaInvalid(
+                f"heartbeats every {self.heartbeat_ms} ms keep neither a lease of {self.lease_ms} ms nor a node of"
+                f" {self.suspicion_ms} ms alive; make them more frequent"
+            )
+        if min(self.gather_ms, self.stagger_ms, self.restart_ms) <= 0 or self.stall_ms <= self.suspicion_ms:
+            raise SchemaInvalid("times of a node group are positive, and stall_ms is greater than suspicion_ms")
+
+    @property
+    def settle_ms(self) -> int:
+        """So long behind the last agreement to a lease, by any other clock, it has run out by the reader's own.
+
+        A clock that is too slow makes the lease longer by 100 / 75, one that is too fast the wait shorter by 100 / 125.
+        """
+        fast, slow = 100 + CLOCK_ERROR_PERCENT, 100 - CLOCK_ERROR_PERCENT
+        return -(-self.lease_ms * fast // slow)
+
+
+def first_view(arbitrator: str = "") -> View:
+    """View 0: nobody is in it; the arbitrator, if there is one, votes for its successor."""
+    return View(0, (), 0, arbitrator)
+
+
+def check_member(member: Member) -> None:
+    """Refuse a member that cannot be: SchemaInvalid."""
+    if not 0 < member.number <= NODE_NUMBER_MAX:
+        raise SchemaInvalid(f"numbers of nodes are 1 to {NODE_NUMBER_MAX}, got {member.number}")
+    check_address(member.address)
+
+
+def check_address(address: str) -> None:
+    """Refuse an address that a view cannot hold: SchemaInvalid."""
+    if not address.isascii() or not address.isprintable() or not 0 < len(address) <= ADDRESS_BYTES_MAX:
+        raise SchemaInvalid(f"an address has 1 to {ADDRESS_BYTES_MAX} ASCII characters, got {address[:80]!r}")

@@ -1,0 +1,152 @@
+"""`view.0` and `view.1`: what a node of a group, or its arbitrator, must not forget.
+
+Both copies are written each time, one behind the other, before anything that follows from the change is told. The
+sysfile's copies are written in turn, for the older one still is a floor; a vote that only the damaged copy had would be
+given again, to somebody else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.errors import ForeignFile, ViewDamaged
+from engine.file_protocol import Files
+from engine.layout.sealed import KIND_VIEW, header_of, seal, store_of, write_seal
+from engine.layout.view import VIEW, VIEW_ADDRESS_BYTES, VIEW_BYTES, VIEW_MEMBERS
+from recovery.two_copies import open_both, read_sealed, write_copy
+from replication.node_group.view import ADDRESS_BYTES_MAX, MEMBERS_MAX, Ballot, Member, Record, View
+
+NAMES = ("view.0", "view.1")
+
+assert (VIEW_MEMBERS, VIEW_ADDRESS_BYTES) == (MEMBERS_MAX, ADDRESS_BYTES_MAX)
+
+
+def read_record(files: Files) -> Record | None:
+    """The record of a directory; None if none was ever written. Raises: ViewDamaged, ForeignFile, Incompatible."""
+    found = _read(files)
+    return None if found is None else found[1]
+
+
+def _read(files: Files) -> tuple[int, Record] | None:
+    copies = [words for name in NAMES if (words := read_sealed(files, name, KIND_VIEW, VIEW_BYTES)) is not None]
+    if not copies:
+        if any(files.exists(name) and not _is_new(files, name) for name in NAMES):
+            raise ViewDamaged(
+                f"neither {NAMES[0]} nor {NAMES[1]} is intact: what this node has voted for is not known; remove both,"
+                " and let it join anew, or have an operator say with which view the arbitrator begins",
+                file=NAMES[0],
+            )
+        return None
+    if len({store_of(words) for words in copies}) > 1:
+        raise ForeignFile(f"{NAMES[0]} and {NAMES[1]} belong to two stores; put the right one back", file=NAMES[1])
+    return _record_of(max(copies, key=lambda words: int(header_of(words, VIEW)["generation"])))
+
+
+def _is_new(files: Files, name: str) -> bool:
+    """Whether a copy was made and never written: a crash came before its first write."""
+    file = files.open(name, False)
+    try:
+        return not any(files.pread(file, 0, VIEW_BYTES))
+    finally:
+        files.close(file)
+
+
+def _record_of(words: Any) -> tuple[int, Record]:
+    header = header_of(words, VIEW)
+    arbitrator = _text(header["arbitrator"])
+    number = int(header["number"])
+    view = View(number, _members(header, "count", ""), int(header["primary"]), arbitrator)
+    accepted_ballot = Ballot(int(header["accepted_round"]), int(header["accepted_node"]))
+    accepted = None
+    if header["accepted_count"]:
+        members = _members(header, "accepted_count", "accepted_")
+        accepted = View(number + 1, members, int(header["accepted_primary"]), arbitrator)
+    record = Record(
+        store=store_of(words),
+        node=int(header["node"]),
+        view=view,
+        is_member=bool(header["is_member"]),
+        promised=Ballot(int(header["promised_round"]), int(header["promised_node"])),
+        accepted_ballot=accepted_ballot,
+        accepted=accepted,
+        epoch=int(header["epoch"]),
+        joins=int(header["joins"]),
+    )
+    return int(header["generation"]), record
+
+
+def _members(header: Any, count: str, prefix: str) -> tuple[Member, ...]:
+    addresses = header[f"{prefix}addresses"].reshape(VIEW_MEMBERS, VIEW_ADDRESS_BYTES)
+    numbers = header[f"{prefix}members"]
+    most = min(int(header[count]), VIEW_MEMBERS)
+    return tuple(Member(int(numbers[at]), _text(addresses[at])) for at in range(most))
+
+
+def _text(content: Any) -> str:
+    return bytes(content).rstrip(b"\0").decode("ascii", "replace")
+
+
+def _put_members(header: Any, view: View, count: str, prefix: str) -> None:
+    header[count] = len(view.members)
+    for at, member in enumerate(view.members):
+        header[f"{prefix}members"][at] = member.number
+        _put_text(header[f"{prefix}addresses"], at * VIEW_ADDRESS_BYTES, member.address)
+
+
+def _put_text(field: Any, start: int, text: str) -> None:
+    content = text.encode("ascii")
+    field[start : start + len(content)] = np.frombuffer(content, dtype=np.uint8)
+
+
+class ViewFile:
+    """The record of one directory, held open. Nobody else writes it; the owner of the directory has its lock."""
+
+    def __init__(self, files: Files, store: bytes) -> None:
+        """Raises: ViewDamaged, ForeignFile if it is of another store, Incompatible."""
+        found = _read(files)
+        if found is not None and found[1].store != store:
+            raise ForeignFile(
+                f"{NAMES[0]} belongs to another store; a node joins with a directory of its own site, or an empty one",
+                file=NAMES[0],
+            )
+        self.record = None if found is None else found[1]
+        self._files = files
+        self._store = store
+        self._generation = 0 if found is None else found[0]
+        self._copies = open_both(files, NAMES, VIEW_BYTES)
+        if self.record is not None:
+            # What was read may lie in the cache of the system only (F39), and one copy may be torn or older.
+            self.write(self.record)
+
+    def write(self, record: Record) -> None:
+        """Keep a record. Durable, in both copies, on return."""
+        self._generation += 1
+        words = np.zeros(VIEW_BYTES // 8, dtype=np.int64)
+        header = header_of(words, VIEW)
+        write_seal(header, KIND_VIEW, words.size, self._store, 0)
+        view, accepted = record.view, record.accepted
+        header["generation"] = self._generation
+        header["node"] = record.node
+        header["number"] = view.number
+        header["primary"] = view.primary
+        header["is_member"] = record.is_member
+        header["epoch"] = record.epoch
+        header["joins"] = record.joins
+        header["promised_round"], header["promised_node"] = record.promised
+        header["accepted_round"], header["accepted_node"] = record.accepted_ballot
+        _put_members(header, view, "count", "")
+        if accepted is not None:
+            header["accepted_primary"] = accepted.primary
+            _put_members(header, accepted, "accepted_count", "accepted_")
+        _put_text(header["arbitrator"], 0, view.arbitrator)
+        seal(words, words.size)
+        for copy in self._copies:
+            write_copy(self._files, copy, words)
+        self.record = record
+
+    def close(self) -> None:
+        """Close both copies; harmless twice."""
+        for copy in self._copies:
+            self._files.close(copy)

@@ -1,0 +1,442 @@
+"""A node of a group as a state machine: it takes an event and its own time, and says what is to be done.
+
+It does no I/O and knows no clock; its log is asked through `Log`. What it must not forget is a `Record`, and everything
+that is said because of a change of it is said behind the write of it. Rules: docs/node-group.md, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from replication.node_group.machine import Joiner
+from replication.node_group.messages import (
+    Accept,
+    Accepted,
+    Acknowledge,
+    Action,
+    Adopted,
+    Applied,
+    AskJoin,
+    Completed,
+    EpochClosed,
+    Event,
+    Fail,
+    Gone,
+    Groups,
+    Leave,
+    Left,
+    LogCut,
+    LogGrew,
+    Lost,
+    Open,
+    Opened,
+    Outbid,
+    Ping,
+    Pong,
+    Prepare,
+    Promise,
+    Ready,
+    Received,
+    Refused,
+    Send,
+    Shut,
+    Tick,
+    ViewIs,
+    Written,
+)
+from replication.node_group.primacy import Primacy
+from replication.node_group.standing import Standing
+from replication.node_group.view import View
+
+
+class Node(Standing):
+    """One process of a node."""
+
+    # --- the step -------------------------------------------------------------------------------
+    def make_group(self, now: float) -> list[Action]:
+        """Make the group's first view, with this node alone, if its record names none. With an arbitrator only one node
+        succeeds, ever; without one it is the caller's word that no other does so.
+        """
+        self._now = now
+        if self.view.number:
+            return []
+        self._is_first = True
+        if self.view.arbitrator:
+            return self._flow(self._stand(now), now)
+        return self._flow(self._learn(View(1, (self.own,), self.number), now), now)
+
+    def step(self, event: Event, now: float) -> list[Action]:
+        """Take an event; returns what to do, in this order."""
+        self._now = now
+        if self.is_over or (isinstance(event, Received) and self.is_stalled(now)):
+            return []
+        return self._flow(_EVENTS[type(event)](self, event, now), now)
+
+    def _flow(self, actions: list[Action], now: float) -> list[Action]:
+        """Messages to this node itself go in at once: it votes as every other voter does."""
+        found: list[Action] = []
+        for each in actions:
+            if type(each) is Send and each.to == self.number:
+                found += self._flow(_MESSAGES[type(each.message)](self, self.number, each.message, now), now)
+            else:
+                found.append(each)
+        return found
+
+    # --- local events ---------------------------------------------------------------------------
+    def _received(self, event: Received, now: float) -> list[Action]:
+        if event.store == self.journal.record.store:
+            return _MESSAGES[type(event.message)](self, event.sender, event.message, now)
+        is_answer = isinstance(event.message, Refused)  # never answered: two of them would go on for ever
+        return [] if is_answer else [Send(event.sender, Refused("this node is of another store"))]
+
+    def _tick(self, _event: Tick, now: float) -> list[Action]:
+        if now < self._beat_at:
+            return [] if self.is_stalled(now) else self._watch(now)
+        self._beat_at = now + self.times.heartbeat_ms / 1_000
+        if self.is_stalled(now):
+            return []
+        return self._begin_joining() + self._beat(now) + self._watch(now)
+
+    def _written(self, event: Written, now: float) -> list[Action]:
+        actions = self.journal.written(event.version, now)
+        if not self.journal.is_written:
+            return actions
+        if self._ending is not None:
+            self.is_over = True  # behind the others having been told of the view: it may be this node that decided it
+            return [*actions, self._ending]
+        if self.is_member and not self.is_frozen and not self.is_adopted:
+            actions += self._adopt(now)
+        return actions + self._begin_joining()
+
+    def _log_grew(self, _event: LogGrew, now: float) -> list[Action]:
+        log = self.log
+        if log.applied > self._applied_seen or log.applied >= log.last:
+            self._log_owed_since = None
+        self._applied_seen = log.applied
+        if log.applied < log.last and self._log_owed_since is None:
+            self._log_owed_since = now
+        if self.primacy is not None:
+            return self._send_groups() + self._progress(now)
+        return self._tell_applied()
+
+    def _log_cut(self, _event: LogCut, now: float) -> list[Action]:
+        self._cuts -= 1
+        self._log_owed_since = None
+        self._applied_seen = self.log.applied
+        return self._begin_joining()
+
+    def _epoch_closed(self, event: EpochClosed, now: float) -> list[Action]:
+        if self.primacy is None:
+            return []
+        self.primacy.epochs.append((event.epoch, event.sequence))
+        return self._progress(now)
+
+    def _gone(self, event: Gone, now: float) -> list[Action]:
+        self.detector.gone(event.node)
+        return self._watch(now)
+
+    def _ready(self, event: Ready, now: float) -> list[Action]:
+        if not self.is_joining or self.is_ready or event.view != self.view.number:
+            return []
+        return self.journal.change(now, joins=self.view.number + 1)
+
+    def _leave(self, _event: Leave, now: float) -> list[Action]:
+        if not self.is_member or len(self.view.members) == 1:
+            self.refusal = "the last member of a group does not leave it; close its store"
+            return []
+        self._is_leaving = True
+        return self._watch(now)
+
+    # --- time -----------------------------------------------------------------------------------
+    def _beat(self, now: float) -> list[Action]:
+        """Heartbeats, and everything that is waited for, once more."""
+        self._serial += 1
+        self.leases.asked(self._serial, now)
+        ping = Ping(self.view.number, self._serial, self.is_member, self.is_open, self.is_frozen)
+        others = self.view.numbers if self.is_adopted and not self.is_frozen else self.view.numbers | self._peers
+        actions: list[Action] = [Send(each, ping) for each in sorted(others - {self.number})]
+        if self.candidacy is not None:
+            actions += self.candidacy.ask(self._joining())
+        if self.primacy is not None:
+            return actions + self._send_lacking()
+        if self.is_joining and self.journal.is_written and self.view.primary != self.number:
+            asked = AskJoin(self.view.number, self.own, self.log.applied, self.is_ready)
+            actions.append(Send(self.view.primary, asked))
+        if self.is_adopted and not self.is_frozen:
+            actions += ([] if self.is_open else self._tell_adopted(now)) + self._tell_applied()
+        return actions
+
+    def _watch(self, now: float) -> list[Action]:
+        """Whether the view can go on; if not, stand for its successor when it is this node's turn."""
+        if self.candidacy is not None:
+            return self._propose(now)
+        if not self.is_member:
+            return []
+        if self.is_frozen:
+            return self._stand(now) if now >= self._candidate_at() else []
+        if self._is_leaving and self.is_open:
+            return self._stand(now)
+        if self.primacy is not None:
+            return self._stand(now) if self._is_changed(now) else self._progress(now)
+        if self.is_adopted and self._suspects(self.view.primary, now):
+            return self._shut(now)
+        return []
+
+    def _is_changed(self, now: float) -> bool:
+        """Whether the primary must ask for another view: somebody is dead, cannot go on, or joins."""
+        view = self.view
+        if self._lacking or self.detector.suspected(now) & view.numbers:
+            return True
+        if any(state.is_frozen for node, state in self._states.items() if node in view.numbers):
+            return True
+        return bool(self._joining())
+
+    # --- views ----------------------------------------------------------------------------------
+    def _learn(self, view: View, now: float) -> list[Action]:
+        """A view was decided. Its record is written before anything is done in it."""
+        prior, record = self.view, self.journal.record
+        if view.number <= prior.number:
+            is_same = view.number < prior.number or view == prior
+            return [] if is_same else [Fail(f"two views have number {view.number}; compare the members' files")]
+        # Else its number stands there for a log that this node has lost, or has cut.
+        is_heir = self.number in view.numbers and (
+            (record.is_member and view.number == prior.number + 1)
+            or record.joins == view.number
+            or (self._is_first and view.number == 1)
+        )
+        was_running = self.is_adopted
+        self._prior, self._left_out = prior, prior.numbers - view.numbers
+        self._was_open = (self.is_open and view.number == prior.number + 1) or not prior.members
+        actions: list[Action] = [Shut()] if self.is_open and not self.is_frozen else []
+        self.is_open = self.is_adopted = self.is_joining = False
+        self.is_frozen = not is_heir
+        self.candidacy, self.primacy = None, None
+        self.joiners.clear()
+        self._states.clear()
+        self._lacking.clear()
+        self.leases.end()
+        self._decided_at, self._frozen_at, self._primary_last = now, now, 0
+        self.detector.begin(view.numbers - {self.number}, now)
+        actions += self.voter.adopt(view, now, is_member=is_heir, joins=0)
+        actions += self.journal.behind(*(Send(each, ViewIs(view)) for each in self._voters_told(prior, view)))
+        if is_heir:
+            self._is_leaving = False  # nobody else could be in it; to be asked again
+        else:
+            self._wants_cut = True
+            if was_running:
+                self._ending = Left(view) if self._is_leaving else Lost(view)
+        return actions
+
+    def _adopt(self, now: float) -> list[Action]:
+        """The view is on disk: act in it."""
+        self.is_adopted = True
+        if not self.is_primary:
+            return self._tell_adopted(now) + self._tell_applied()
+        # Leases of who is left out must have run out, by everybody who may have agreed to them.
+        self._left_out -= self._given_up if len(self._left_out) <= 1 else set()
+        settles_at = self.leases.all_settled_at(self._decided_at)
+        if self._is_one_left_out():
+            own = self.leases.ages_ms(self._left_out, now)
+            settles_at = max((self.leases.settled_at(age_ms, now) for _, age_ms in own), default=now)
+        self._given_up.clear()
+        self.primacy = Primacy(self.view, self.number, settles_at)
+        return self._progress(now)
+
+    def _is_one_left_out(self) -> bool:
+        """Whether everybody who may have agreed to the reads of who is left out is a member, and tells when."""
+        return self._was_open and len(self._prior.numbers - self.view.numbers) <= 1
+
+    def _tell_adopted(self, now: float) -> list[Action]:
+        told = Adopted(self.view.number, self.log.last, self.leases.ages_ms(self._left_out, now))
+        return [Send(self.view.primary, told)]
+
+    def _progress(self, now: float) -> list[Action]:
+        """At the primary: open the view, or acknowledge, as far as the members have come."""
+        primacy = self.primacy
+        if primacy is None or self.is_frozen:
+            return []
+        actions: list[Action] = []
+        if not primacy.is_open:
+            if now < primacy.settles_at or not primacy.is_equal(self.log):
+                return []
+            primacy.is_open = self.is_open = True
+            actions = [Open(self.view), *(Send(each, Opened(self.view.number)) for each in primacy.others)]
+        through = primacy.acknowledge(self.log)
+        if through is not None:
+            actions.append(Acknowledge(through))
+        epoch = primacy.complete_epoch()
+        if epoch is not None and epoch > self.journal.record.epoch:
+            actions += self.journal.change(now, epoch=epoch)
+            actions += [Send(each, Completed(self.view.number, epoch)) for each in primacy.others]
+        return actions
+
+    # --- groups ---------------------------------------------------------------------------------
+    def _send_groups(self) -> list[Action]:
+        """Send the groups that are new to everybody who takes them."""
+        primacy = self.primacy
+        if primacy is None or self.is_frozen:
+            return []
+        return primacy.send_new(self.log, self.joiners)
+
+    def _send_lacking(self) -> list[Action]:
+        """Send again to those that have not come further since the last heartbeat; and that the view is open."""
+        primacy = self.primacy
+        assert primacy is not None
+        actions = primacy.send_again(self.log, {number: each.applied for number, each in self.joiners.items()})
+        if self.is_frozen:
+            return [each for each in actions if isinstance(each, Send) and each.to in self.joiners]
+        if primacy.is_open:
+            late = [node for node in primacy.others if node not in self._states or not self._states[node].is_open]
+            actions += [Send(node, Opened(self.view.number)) for node in late]
+        return actions
+
+    def _tell_applied(self) -> list[Action]:
+        if not self.is_taking or self.primacy is not None or self.view.primary == self.number:
+            return []
+        return [Send(self.view.primary, Applied(self.view.number, self.log.applied))]
+
+    # --- joining --------------------------------------------------------------------------------
+    def _begin_joining(self) -> list[Action]:
+        """A node outside the view goes back to X, and takes groups from there; one that was ready goes on as it was."""
+        is_outside = not self.is_member and self.view.number > 0
+        if not is_outside or self._ending or self.is_joining or self._cuts or not self.journal.is_written:
+            return []
+        if self._wants_cut:
+            self._wants_cut = False
+            self._cuts += 1
+            self.log.cut_behind(self.journal.record.epoch)
+        else:
+            self.is_joining = True
+        return []
+
+    # --- messages -------------------------------------------------------------------------------
+    def _ping(self, sender: int, told: Ping, now: float) -> list[Action]:
+        view = self.view
+        is_granted = False
+        if told.view == view.number:
+            self._states[sender] = told
+            if not told.is_member and sender in view.numbers:
+                self._lacking.add(sender)
+            is_granted = self.is_open and not self.is_frozen and sender in view.numbers
+            if is_granted:
+                self.leases.agree(sender, now)
+        actions: list[Action] = [Send(sender, Pong(view.number, told.serial, is_granted, self.log.last))]
+        if told.view < view.number:
+            actions += self.journal.behind(Send(sender, ViewIs(view)))
+        if told.is_frozen and self.is_member:
+            actions += self._watch(now)
+        return actions
+
+    def _pong(self, sender: int, told: Pong, now: float) -> list[Action]:
+        self.detector.heard(sender, now)
+        if told.view != self.view.number:
+            return []
+        if told.is_granted and self.is_adopted:
+            self.leases.agreed(sender, told.serial)
+        if sender == self.view.primary:
+            self._primary_last = told.last
+        return []
+
+    def _view_is(self, _sender: int, told: ViewIs, now: float) -> list[Action]:
+        return self._learn(told.view, now)
+
+    def _adopted(self, sender: int, told: Adopted, now: float) -> list[Action]:
+        primacy, view = self.primacy, self.view
+        if told.view != view.number or primacy is None or self.is_frozen or sender not in view.numbers:
+            return []
+        if not primacy.is_open and self._is_one_left_out() and sender in self._prior.numbers:
+            ages = [age_ms for node, age_ms in told.grants_ms if node in self._left_out]
+            settled = [self.leases.settled_at(age_ms, now) for age_ms in ages]
+            primacy.settles_at = max([primacy.settles_at, *settled])
+        if not primacy.take_adopted(sender, told, self.log):
+            return self._stand(now)  # a log that goes further: its node is the one to lead
+        if primacy.is_open:
+            return [Send(sender, Opened(view.number))]
+        return primacy.send_new(self.log, ()) + self._progress(now)
+
+    def _groups(self, sender: int, told: Groups, _now: float) -> list[Action]:
+        if told.view != self.view.number or sender != self.view.primary or not self.is_taking:
+            return []
+        last = self.log.last
+        if told.first > last + 1:
+            return []  # what is missing comes again
+        new = told.groups[last + 1 - told.first :]
+        if not new:
+            return self._tell_applied()
+        self.log.take(last + 1, new)
+        if self._log_owed_since is None:
+            self._log_owed_since = self._now
+        return []
+
+    def _applied(self, sender: int, told: Applied, now: float) -> list[Action]:
+        if told.view != self.view.number or self.primacy is None:
+            return []
+        if sender in self.view.numbers:
+            self.primacy.take_applied(sender, told.sequence)
+            return self._progress(now)
+        if sender in self.joiners:
+            self.joiners[sender].applied = told.sequence
+            return self._watch(now)
+        return []
+
+    def _opened(self, sender: int, told: Opened, _now: float) -> list[Action]:
+        is_ours = told.view == self.view.number and sender == self.view.primary
+        if not is_ours or not self.is_adopted or self.is_frozen or self.is_open:
+            return []
+        self.is_open = True
+        return [Open(self.view)]
+
+    def _completed(self, sender: int, told: Completed, now: float) -> list[Action]:
+        is_ours = told.view == self.view.number and sender == self.view.primary
+        if not is_ours or not self.is_open or self.is_frozen or told.epoch <= self.journal.record.epoch:
+            return []
+        return self.journal.change(now, epoch=told.epoch)
+
+    def _ask_join(self, sender: int, told: AskJoin, now: float) -> list[Action]:
+        primacy = self.primacy
+        if told.view != self.view.number or primacy is None or not primacy.is_open:
+            return []
+        if sender in self.view.numbers:
+            return []  # its heartbeat has said that it lost its disk: the next view is without it
+        known = self.joiners.get(sender)
+        self.joiners[sender] = Joiner(told.member, told.applied, told.is_ready, now)
+        actions: list[Action] = []
+        if known is None and not self.is_frozen:
+            primacy.sent[sender] = told.applied
+            actions = primacy.send_new(self.log, self.joiners)
+        return actions + self._watch(now)
+
+    def _refused(self, _sender: int, told: Refused, _now: float) -> list[Action]:
+        self.refusal = told.reason
+        return []
+
+
+_EVENTS: dict[type[Any], Callable[[Node, Any, float], list[Action]]] = {
+    Received: Node._received,
+    Tick: Node._tick,
+    Written: Node._written,
+    LogGrew: Node._log_grew,
+    LogCut: Node._log_cut,
+    EpochClosed: Node._epoch_closed,
+    Gone: Node._gone,
+    Ready: Node._ready,
+    Leave: Node._leave,
+}
+_MESSAGES: dict[type[Any], Callable[[Node, int, Any, float], list[Action]]] = {
+    Ping: Node._ping,
+    Pong: Node._pong,
+    ViewIs: Node._view_is,
+    Prepare: Node._prepare,
+    Promise: Node._promise,
+    Outbid: Node._outbid,
+    Accept: Node._accept,
+    Accepted: Node._accepted,
+    Adopted: Node._adopted,
+    Groups: Node._groups,
+    Applied: Node._applied,
+    Opened: Node._opened,
+    Completed: Node._completed,
+    AskJoin: Node._ask_join,
+    Refused: Node._refused,
+}

@@ -1,0 +1,151 @@
+"""Defects of views, votes and leases that are planted, and within how many seeds the simulation of nodes sees each."""
+
+from __future__ import annotations
+
+from tests.crash.defects import Defect
+
+PART = "views"  # followed by a number of seeds
+
+VIEW_DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        "promise-told-before-it-is-written",
+        "replication.node_group.votes",
+        "        if self.is_written:\n            return list(actions)",
+        "        if self:\n            return list(actions)",
+        "views 1200",
+    ),
+    Defect(
+        "vote-in-a-lower-ballot",
+        "replication.node_group.votes",
+        "            return [Send(sender, Outbid(asked.base.number, self.promised))]\n        actions = []\n",
+        "            pass\n        actions = []\n",
+        "views 60",
+    ),
+    Defect(
+        "vote-of-another-ballot-not-taken-over",
+        "replication.node_group.candidacy",
+        "if best.accepted is not None:",
+        "if best.accepted is self:",
+        "views 150",
+    ),
+    Defect(
+        "one-vote-decides",
+        "replication.node_group.candidacy",
+        "len(self.votes & self.base.voters) >= self.base.quorum",
+        "len(self.votes & self.base.voters) >= 1",
+        "views 300",
+    ),
+    Defect(
+        "primary-without-the-furthest-log",
+        "replication.node_group.candidacy",
+        "(self._last(each), each.number == base.primary, -each.number)",
+        "(each.number == base.primary, -each.number)",
+        "views 300",
+    ),
+    Defect(
+        "lease-not-asked",
+        "replication.node_group.machine",
+        "view == self.reads_in() != 0 and self.leases.holds(self.view, now)",
+        "view == self.reads_in() != 0",
+        "views 100",
+    ),
+    Defect("lease-of-one", "replication.node_group.view", "len(self.voters) - self.quorum + 1", "1", "views 100"),
+    Defect(
+        "lease-counted-from-now",
+        "replication.node_group.leases",
+        "            self._held[member] = max(sent, self._held.get(member, sent))",
+        "            self._held[member] = max(self._sent.values())",
+        "views 500",
+    ),
+    Defect(
+        "leases-not-waited-for",
+        "replication.node_group.views",
+        "if now < primacy.settles_at or not",
+        "if not",
+        "views 300",
+    ),
+    Defect(
+        "clocks-trusted",
+        "replication.node_group.view",
+        "return -(-self.lease_ms * fast // slow)",
+        "return self.lease_ms + 0 * fast * slow",
+        "views 900",
+    ),
+    Defect(
+        "grants-of-members-not-asked",
+        "replication.node_group.views",
+        "primacy.settles_at = max([primacy.settles_at, *settled])",
+        "primacy.settles_at = max([primacy.settles_at, *settled[:0]])",
+        "views 500",
+    ),
+    Defect(
+        "view-opened-with-unequal-logs",
+        "replication.node_group.views",
+        "or not primacy.is_equal(self.log):",
+        "or not primacy.told.issuperset(primacy.others):",
+        "views 20",
+    ),
+    Defect(
+        "acknowledged-before-a-member-has-it",
+        "replication.node_group.primacy",
+        "            through = min(through, self.applied.get(member, 0))",
+        "            through = min(through, self.applied.get(member, 0) + 1)",
+        "views 10",
+    ),
+    Defect(
+        "acknowledged-though-a-member-is-being-left-out",
+        "replication.node_group.views",
+        "if primacy is None or self.is_frozen:\n            return []\n        actions: list[Action] = []",
+        "if primacy is None:\n            return []\n        actions: list[Action] = []",
+        "views 300",
+    ),
+    Defect(
+        "restart-goes-on-in-its-view",
+        "replication.node_group.machine",
+        "        self.is_frozen = True\n        self.is_joining",
+        "        self.is_frozen = not record.is_member\n        self.is_joining",
+        "views 20",
+    ),
+    Defect(
+        "joiner-not-cut",
+        "replication.node_group.views",
+        "            self._wants_cut = True\n            if",
+        "            self._wants_cut = False\n            if",
+        "views 100",
+    ),
+    Defect(
+        "joiner-cut-at-the-wrong-epoch",
+        "replication.node_group.views",
+        "self.log.cut_behind(self.journal.record.epoch)",
+        "self.log.cut_behind(self.journal.record.epoch + 1)",
+        "views 60",
+    ),
+    Defect(
+        "joiner-taken-in-before-it-has-all",
+        "replication.node_group.machine",
+        "if each.is_ready and each.applied >= primacy.acknowledged and",
+        "if each.is_ready and",
+        "views 30",
+    ),
+    Defect(
+        "lost-disk-counts-as-member",
+        "replication.node_group.views",
+        "(record.is_member and view.number == prior.number + 1)",
+        "(view.number >= prior.number + 1)",
+        "views 40",
+    ),
+    Defect(
+        "epoch-complete-before-a-member-has-it",
+        "replication.node_group.primacy",
+        "if last <= self.acknowledged]",
+        "if last <= self.acknowledged + 2]",
+        "views 400",
+    ),
+    Defect(
+        "arbitrator-votes-for-successors-of-old-views",
+        "replication.node_group.arbitrator",
+        "        if base.number < view.number:\n            return voter.journal.behind(Send(sender, ViewIs(view)))\n",
+        "",
+        "views 500",
+    ),
+)

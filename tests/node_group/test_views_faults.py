@@ -1,0 +1,252 @@
+"""Faults of a node group by name, each with the outcome that docs/node-group.md tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from replication.node_group.arbitrator import NO_RECORD, Arbitrator
+from replication.node_group.messages import Gone, Leave, Ping, Received, Refused, Send
+from replication.node_group.simulation.plan import Faults, plan_of
+from replication.node_group.simulation.world import World
+from replication.node_group.view import ARBITRATOR, first_view
+
+SEED = 20_261_122
+FOREVER = 1e9
+
+
+def whole(nodes: int, has_arbitrator: bool = True, **changed) -> World:
+    """A group that is whole, with clients and without faults; every promise stays checked."""
+    drawn = {"faults": Faults(), "rates": (1.0, 1.0), "delay": (0.0002, 0.001), "sync": (0.0002, 0.001), "firsts": 1}
+    world = World(plan_of(SEED, nodes=nodes, has_arbitrator=has_arbitrator, **{**drawn, **changed}))
+    world._lose_one = lambda: None
+    world.run()
+    return world
+
+
+def cut(world: World, one: int, other: int, both: bool = True) -> None:
+    world._cut[one, other] = FOREVER
+    if both:
+        world._cut[other, one] = FOREVER
+
+
+def acknowledged_in(world: World, seconds: float) -> int:
+    before = world.promises.end[0]
+    world._run_until(world.timeline.now + seconds)
+    return world.promises.end[0] - before
+
+
+def living(world: World) -> list[int]:
+    return [number for number, each in world.nodes.items() if each.node is not None and each.node.may_commit()]
+
+
+def test_split_brain_leaves_one_living_side_and_the_other_ends_its_store():
+    world = whole(2)
+    old = world.promises.newest.primary
+    other = 3 - old
+    cut(world, 1, 2)
+    cut(world, old, ARBITRATOR)
+    assert acknowledged_in(world, 3.0) > 5
+    assert living(world) == [other] and world.promises.newest.numbers == {other}
+    node = world.nodes[old].node
+    assert not node.may_show(node.view.number, node._now) and not node.may_commit()
+    world._cut.clear()
+    assert acknowledged_in(world, 3.0) > 5
+    assert world.counts["Lost"] == 1 and world.promises.newest.numbers == {1, 2}
+
+
+def test_link_between_two_breaks_and_the_primary_goes_on():
+    world = whole(2)
+    primary = world.promises.newest.primary
+    cut(world, 1, 2)
+    assert acknowledged_in(world, 2.0) > 5
+    assert living(world) == [primary]
+
+
+def test_two_halves_of_four_without_an_arbitrator_stand_still_and_go_on_together():
+    world = whole(4, has_arbitrator=False)
+    for one in (1, 3):
+        for other in (2, 4):
+            cut(world, one, other)
+    world._run_until(world.timeline.now + 1.0)
+    assert acknowledged_in(world, 3.0) == 0 and living(world) == []
+    world._cut.clear()
+    assert acknowledged_in(world, 4.0) > 5 and world.promises.newest.numbers == {1, 2, 3, 4}
+
+
+def test_half_of_four_that_hears_the_arbitrator_lives():
+    world = whole(4)
+    for one in (1, 3, ARBITRATOR):
+        for other in (2, 4):
+            cut(world, one, other)
+    assert acknowledged_in(world, 3.0) > 5
+    assert world.promises.newest.numbers == {1, 3} and len(living(world)) == 1
+
+
+def test_flapping_link_costs_views_but_no_commit_and_ends_when_it_ends():
+    world = whole(3)
+    one, other = 1, 2
+    before = world.promises.newest.number
+    for _ in range(20):
+        cut(world, one, other)
+        world._run_until(world.timeline.now + 0.05)
+        world._cut.clear()
+        world._run_until(world.timeline.now + 0.15)
+    assert world.promises.newest.number == before, "shorter than a suspicion: nothing happens"
+    for _ in range(4):
+        cut(world, one, other)
+        world._run_until(world.timeline.now + 0.6)
+        world._cut.clear()
+        world._run_until(world.timeline.now + 0.6)
+    assert world.promises.newest.number > before
+    assert acknowledged_in(world, 4.0) > 5 and world.promises.newest.numbers == {1, 2, 3}
+
+
+def test_nodes_told_to_make_the_group_at_once_make_one():
+    world = whole(3, firsts=3)
+    assert world.promises.newest.numbers == {1, 2, 3} and len(world.promises.views[1].members) == 1
+
+
+def test_nodes_told_to_make_the_group_without_an_arbitrator_refuse_each_other():
+    with pytest.raises(AssertionError, match="two views have number 1|N2: two views 1"):
+        whole(2, has_arbitrator=False, firsts=2)
+
+
+def test_arbitrator_dead_is_not_missed_until_a_node_dies():
+    world = whole(2)
+    world.kept_down.add(ARBITRATOR)
+    world.sites[ARBITRATOR].crash()
+    assert acknowledged_in(world, 2.0) > 5
+
+
+def test_arbitrator_dead_two_that_hear_each_other_go_on():
+    """The arbitrator is one vote of three, not a master: both members are a quorum without it."""
+    world = whole(2)
+    world.kept_down.add(ARBITRATOR)
+    world.sites[ARBITRATOR].crash()
+    world._crash(world.sites[2], True)
+    world._run_until(world.timeline.now + 6.0)
+    assert acknowledged_in(world, 1.0) > 3 and world.promises.newest.numbers == {1, 2}
+
+
+def test_arbitrator_and_a_node_dead_the_site_stops_and_does_not_lie():
+    world = whole(2)
+    for number in (ARBITRATOR, 2):
+        world.kept_down.add(number)
+        world.sites[number].crash()
+    world._run_until(world.timeline.now + 1.0)
+    assert acknowledged_in(world, 3.0) == 0
+    node = world.nodes[1].node
+    assert not node.may_show(node.view.number, node._now)
+    world.kept_down.clear()
+    world.sites[ARBITRATOR].start()
+    assert acknowledged_in(world, 3.0) > 5 and living(world) == [1]
+
+
+def test_arbitrator_without_its_disk_refuses_until_an_operator_says_so():
+    world = whole(2)
+    arbitrator = world.sites[ARBITRATOR]
+    arbitrator.crash()
+    arbitrator.lose_disk()
+    arbitrator.start()
+    world.kept_down.add(2)
+    world.sites[2].crash()
+    world._run_until(world.timeline.now + 1.0)
+    assert acknowledged_in(world, 2.0) == 0 and world.nodes[1].node.refusal == NO_RECORD
+    assert isinstance(arbitrator.machine, Arbitrator) and arbitrator.machine.record is None
+    arbitrator.do(arbitrator.machine.begin(world.promises.newest, arbitrator.now))
+    assert acknowledged_in(world, 2.0) > 5 and living(world) == [1]
+    assert arbitrator.machine.begin(first_view("a"), 0.0) == [], "a word said twice changes nothing"
+
+
+def test_old_primary_that_comes_back_goes_back_to_x_and_joins():
+    world = whole(3)
+    old = world.promises.newest.primary
+    cut(world, old, ARBITRATOR)
+    for other in {1, 2, 3} - {old}:
+        cut(world, old, other)
+    world._commit()
+    assert acknowledged_in(world, 3.0) > 5
+    world._cut.clear()
+    world._run_until(world.timeline.now + 3.0)
+    assert world.counts["Lost"] == 1 and world.promises.newest.numbers == {1, 2, 3}
+    assert world.promises.newest.primary != old
+
+
+def test_link_that_carries_one_direction_is_no_link():
+    world = whole(2)
+    primary = world.promises.newest.primary
+    cut(world, 3 - primary, primary, both=False)
+    assert acknowledged_in(world, 2.0) > 5
+    assert len(living(world)) == 1 and len(world.promises.newest.members) == 1
+    world._cut.clear()
+    assert acknowledged_in(world, 3.0) > 5 and world.promises.newest.numbers == {1, 2}
+
+
+def test_node_whose_disk_stands_still_falls_silent_and_is_left_out():
+    world = whole(3, stall_ms=600)
+    slow = world.promises.newest.primary
+    world.sites[slow].stalled_until = world.timeline.now + 4.0
+    world._run_until(world.timeline.now + 2.5)
+    assert acknowledged_in(world, 1.0) > 3 and slow not in world.promises.newest.numbers
+    world._run_until(world.timeline.now + 4.0)
+    assert world.promises.newest.numbers == {1, 2, 3}
+
+
+def test_disk_that_stands_still_for_less_only_makes_commits_wait():
+    world = whole(3, stall_ms=5_000)
+    before = world.promises.newest.number
+    world.sites[2].stalled_until = world.timeline.now + 2.0
+    world._run_until(world.timeline.now + 0.1)
+    assert acknowledged_in(world, 1.5) == 0
+    assert acknowledged_in(world, 2.0) > 5 and world.promises.newest.number == before
+
+
+def test_member_and_primary_leave_in_order_without_a_wait_for_their_leases():
+    world = whole(3)
+    member, primary = next(n for n in (1, 2, 3) if n != world.promises.newest.primary), world.promises.newest.primary
+    world.kept_down |= {member, primary}
+    for number in (member, primary):
+        opened = world.promises.opened
+        world.sites[number].step(Leave())
+        at = world.timeline.now
+        while world.promises.opened == opened and world.timeline.now < at + 2:
+            world._run_until(world.timeline.now + 0.005)
+        assert world.timeline.now - at < 0.15 and number not in world.promises.newest.numbers
+    assert acknowledged_in(world, 1.0) > 0 and world.counts["Left"] == 2
+
+
+def test_last_member_does_not_leave():
+    world = whole(2)
+    world.kept_down.add(2)
+    world.sites[2].step(Leave())
+    world._run_until(world.timeline.now + 1.0)
+    world.sites[1].step(Leave())
+    assert acknowledged_in(world, 1.0) > 0 and "last member" in world.nodes[1].node.refusal
+
+
+def test_node_of_another_store_is_refused():
+    world = whole(2)
+    node = world.nodes[1]
+    foreign = Received(2, bytes(16), Ping(99, 1, True, True, False))
+    assert node.node.step(foreign, node.now) == [Send(2, Refused("this node is of another store"))]
+    answer = Received(2, bytes(16), Refused("x"))
+    assert node.node.step(answer, node.now) == [], "a refusal is not answered"
+    arbitrator = world.sites[ARBITRATOR]
+    assert arbitrator.machine.step(foreign, 0.0) == [Send(2, Refused("this arbitrator is of another store"))]
+
+
+def test_site_without_power_comes_back_with_everything_acknowledged():
+    for nodes, has_arbitrator in ((2, True), (2, False), (3, False), (4, True)):
+        world = whole(nodes, has_arbitrator)
+        before = world.promises.end[0]
+        world._crash_all()
+        world._run_until(world.timeline.now + 6.0)
+        assert world.promises.end[0] > before and len(world.promises.newest.members) == nodes
+
+
+def test_node_said_to_be_gone_that_is_there_costs_a_view_only():
+    world = whole(3)
+    view = world.promises.newest
+    world.nodes[view.primary].step(Gone(next(iter(view.numbers - {view.primary}))))
+    assert acknowledged_in(world, 2.0) > 5
+    assert world.promises.newest.numbers == {1, 2, 3} and world.promises.newest.primary == view.primary
