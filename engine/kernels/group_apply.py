@@ -28,7 +28,9 @@ from engine.kernels.replay import look_ahead_of_replay
 from engine.kernels.rows import known_row_address, row_address, take_given_slot
 from engine.kernels.side_pages import is_empty_var, make_side, record_has_var, set_var
 from engine.kernels.undo import undo_promise
-from engine.kernels.unique_changes import row_place, take_entries, uniques_of
+from engine.kernels.unique_changes import row_place, takes, uniques_of
+from engine.kernels.unique_entries import entry_at, take_entry
+from engine.kernels.unique_keys import image_key_words, tag_in
 from engine.kernels.varparts import take_var
 from engine.kernels.words import move_words
 from engine.layout.arena import (
@@ -98,6 +100,7 @@ from engine.layout.group_apply import (
     GA_SCHEMA,
     GA_TXN_STOP,
 )
+from engine.layout.index_arena import SIDE_TARGET, XL_COUNT, XL_FIRST
 from engine.layout.redo import (
     FLAG_DISK_KEPT,
     FLAG_VAR_KEPT,
@@ -155,6 +158,26 @@ def take_var_part(mem, fragment, row, words, at, size):
 
 
 @helper
+def copy_entries(mem, txn, indexes, fragment, words, image, place):
+    """Give the row at a place the entries of an image in unique indexes; OK or ST_MEMORY.
+
+    Nobody is asked whether another row has the key: the primary was, and it knew which rows the transaction deletes for
+    a time only, of which the log says nothing.
+    """
+    for i in range(mem[indexes + XL_COUNT]):
+        index = mem[indexes + XL_FIRST + i]
+        if not takes(mem, txn, index):
+            continue
+        key_words = image_key_words(mem, index, fragment, words, image, SIDE_TARGET)
+        if key_words == 0:
+            continue
+        tag = tag_in(mem, index, SIDE_TARGET, key_words)
+        if entry_at(mem, index, tag, place) == 0 and take_entry(mem, index, tag, place) != OK:
+            return ST_MEMORY
+    return OK
+
+
+@helper
 def lead_insert(mem, txn, fragment, rowid, at):
     """The operation of an insert record, which has one more row now: of this unit, or a new one; 0 without memory."""
     operation = mem[txn + X_LAST]
@@ -197,7 +220,7 @@ def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
         status = promise_indexes(mem, txn, fragment, 1)
     indexes = uniques_of(mem, fragment)
     if status == OK and indexes != 0:
-        status = take_entries(mem, txn, words, indexes, fragment, words, image, row_place(mem, fragment, rowid))
+        status = copy_entries(mem, txn, indexes, fragment, words, image, row_place(mem, fragment, rowid))
     operation = lead_insert(mem, txn, fragment, rowid, at) if status == OK else 0
     if operation == 0:
         return (ST_MEMORY if status == OK else status), 0
@@ -284,7 +307,7 @@ def prepare_updated(mem, txn, words, fragment, at, size):
         status = promise_indexes(mem, txn, fragment, 1)
     indexes = uniques_of(mem, fragment)
     if status == OK and indexes != 0 and not kept:
-        status = take_entries(mem, txn, words, indexes, fragment, words, image, row_place(mem, fragment, rowid))
+        status = copy_entries(mem, txn, indexes, fragment, words, image, row_place(mem, fragment, rowid))
     if status == OK:
         status = promise_copy(mem, txn, copy_words(mem, fragment, row))
     if status != OK:
