@@ -117,7 +117,7 @@ class Pair:
 
 
 def slots_of(db: Any) -> tuple[dict[Slot, Any], dict[Slot, int]]:
-    """Every row by its slot: epoch, author, words of the fixed image that refer to no page; the epoch of empty slots."""
+    """Rows by slot: epoch, author, words of the fixed image that refer to no page. And the epoch of empty slots."""
     rows: dict[Slot, Any] = {}
     empty: dict[Slot, int] = {}
     store = db._store

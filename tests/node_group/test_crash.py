@@ -1,4 +1,4 @@
-"""Members and primaries that die: what a member has is a prefix of the stream, and a member that leads goes on behind it."""
+"""Members and primaries that die: a member has a prefix of the stream, and goes on behind it, following or leading."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_indexes_partitions_columns_and_tablespaces_come_and_go_with_rows_betwee
     db.create_tablespace("cold", "1 MiB", page_size="8 KiB", extent="256 KiB")
     db.add_datafile("cold", "512 KiB")
     db.create_table(NAME, COLUMNS, "id", RANGES, "cold")
-    db[NAME].insert_many(rows(rng, range(0, 150)))
+    db[NAME].insert_many(rows(rng, range(150)))
     verify(pair, "rows")
     steps: list[Any] = [
         lambda: db.create_index(NAME, "by_n", ["n"]),
@@ -70,7 +70,7 @@ def test_indexes_partitions_columns_and_tablespaces_come_and_go_with_rows_betwee
         lambda: (db.checkpoint(), pair.member.checkpoint()),
         lambda: db.drop_tablespace("cold"),
         lambda: db.create_table(NAME, COLUMNS, "id"),
-        lambda: db[NAME].insert_many(rows(rng, range(0, 40))),
+        lambda: db[NAME].insert_many(rows(rng, range(40))),
     ]
     for number, step in enumerate(steps):
         if number == 16:
