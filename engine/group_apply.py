@@ -264,7 +264,7 @@ class _Run:
         self._state: Words = np.zeros(GA_WORDS, dtype=np.int64)
         self._tables = store.directory()
         self._rows = 0
-        self._txn: AppliedTransaction = store.begin_applied(kind=AppliedTransaction)
+        self._txn: AppliedTransaction = store.begin_applied(0, 0, AppliedTransaction)
 
     def all(self) -> int:
         """Apply every transaction; rows changed. Raises: StoreFailed, and whatever else must end the store."""
@@ -330,7 +330,7 @@ class _Run:
         self._txn.rollback()
         apply_change(self._store, change_in(words, at))
         self._tables = self._store.directory()
-        self._txn = self._store.begin_applied(kind=AppliedTransaction)
+        self._txn = self._store.begin_applied(0, 0, AppliedTransaction)
         stop = at + (int(words[at]) >> WORDS_SHIFT)
         self._stand_at(stop, stop)
 

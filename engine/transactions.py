@@ -166,7 +166,7 @@ class Transactions:
             raise self.refusal()
         return self.begin_applied(any_value, author, kind)
 
-    def begin_applied(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
+    def begin_applied(self, any_value: int, author: int, kind: type[T]) -> T:
         """`begin` for what another node has committed, whoever is refused here."""
         if self.failure.first is not None:
             self.failure.check()

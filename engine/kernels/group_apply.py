@@ -28,9 +28,7 @@ from engine.kernels.replay import look_ahead_of_replay
 from engine.kernels.rows import known_row_address, row_address, take_given_slot
 from engine.kernels.side_pages import is_empty_var, make_side, record_has_var, set_var
 from engine.kernels.undo import undo_promise
-from engine.kernels.unique_changes import row_place, takes, uniques_of
-from engine.kernels.unique_entries import entry_at, take_entry
-from engine.kernels.unique_keys import image_key_words, tag_in
+from engine.kernels.unique_changes import copy_entries, row_place, uniques_of
 from engine.kernels.varparts import take_var
 from engine.kernels.words import move_words
 from engine.layout.arena import (
@@ -100,7 +98,6 @@ from engine.layout.group_apply import (
     GA_SCHEMA,
     GA_TXN_STOP,
 )
-from engine.layout.index_arena import SIDE_TARGET, XL_COUNT, XL_FIRST
 from engine.layout.redo import (
     FLAG_DISK_KEPT,
     FLAG_VAR_KEPT,
@@ -155,26 +152,6 @@ def take_var_part(mem, fragment, row, words, at, size):
         return ST_MEMORY, 0
     reference = take_var(mem, fragment, words, at, size)
     return (OK if reference != 0 else ST_MEMORY), reference
-
-
-@helper
-def copy_entries(mem, txn, indexes, fragment, words, image, place):
-    """Give the row at a place the entries of an image in unique indexes; OK or ST_MEMORY.
-
-    Nobody is asked whether another row has the key: the primary was, and it knew which rows the transaction deletes for
-    a time only, of which the log says nothing.
-    """
-    for i in range(mem[indexes + XL_COUNT]):
-        index = mem[indexes + XL_FIRST + i]
-        if not takes(mem, txn, index):
-            continue
-        key_words = image_key_words(mem, index, fragment, words, image, SIDE_TARGET)
-        if key_words == 0:
-            continue
-        tag = tag_in(mem, index, SIDE_TARGET, key_words)
-        if entry_at(mem, index, tag, place) == 0 and take_entry(mem, index, tag, place) != OK:
-            return ST_MEMORY
-    return OK
 
 
 @helper

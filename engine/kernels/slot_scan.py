@@ -1,4 +1,4 @@
-"""Which slots of a fragment have changed since an epoch: what ROWID synchronisation sends (node-group.md, section 4)."""
+"""Which slots of a fragment have changed since an epoch: what ROWID synchronisation sends (docs/node-group.md, 4)."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def scan_page(mem, fragment, base, slot, since, out, count, state):
 def changed_slots(mem, fragment, since, budget, out, state):
     """List slots with an epoch above `since`, in order of ROWIDs from state[0] on: SLOT_WORDS for each.
 
-    Looks at about `budget` slots; state: [ROWID to go on from, slots looked at in all]. Returns how many are listed. The
-    fragment is at its end when state[0] >> 16 is F_PAGES. SLOT_TAIL: from here to the end of its page all is empty; of a
-    page that does not exist that is one entry for the whole.
+    Looks at about `budget` slots; state: [ROWID to go on from, slots looked at in all]. Returns how many are listed.
+    The fragment is at its end when state[0] >> 16 is F_PAGES. SLOT_TAIL: from here to the end of its page all is empty;
+    of a page that does not exist that is one entry for the whole.
     """
     count = 0
     stop = state[1] + budget

@@ -46,10 +46,15 @@ def test_spooled_transactions_of_every_kind_of_change(is_indexed: bool) -> None:
         verify(pair, "changed")
         assert len(list(snapshot[NAME].scan())) == 900
     assert spool_ids(pair.files[0]) == spool_ids(pair.files[1]) != []
-    member = pair.files[1].kill()
+    primary, member = (each.kill() for each in pair.files)
+    for number in range(3):
+        db[NAME].write((2, "last", float(number), None))
+        db.checkpoint()
+        pair.member.checkpoint()
+    assert spool_ids(pair.files[0]) == spool_ids(pair.files[1]) == [], "files go with the log that names them"
     pair.close()
     reopened = load.open_memory(member, **{**LOW, "redo_log": "8 MiB"})
-    assert len(reopened[NAME]) == len(load.open_memory(pair.files[0].kill(), **LOW)[NAME])
+    assert len(reopened[NAME]) == len(load.open_memory(primary, **LOW)[NAME])
     reopened.close()
 
 
