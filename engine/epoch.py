@@ -2,14 +2,19 @@
 
 Closing is taking the next number under the commit latch, without waiting for anything but a commit that is being
 applied in slices. Epochs only count; time decides when, never what.
+
+A member of a node group *follows*: its primary decides when an epoch closes, and here nobody takes a number. Who wants
+one closed (a local checkpoint, a snapshot) waits for the next boundary in the stream, and has it to himself: nothing of
+the next epoch is applied before he has let the latch go.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.errors import LimitExceeded
+from engine.errors import InvariantBroken, LimitExceeded, NotPrimary
 from engine.ids import gci_of, make_epoch, micro_of
 from engine.limits import GCI_MAX
 
@@ -34,6 +39,11 @@ class EpochClock:
         self.newest_closed = 0
         self.has_commits = False
         self._holders: set[object] = set()
+        self.is_following = False
+        # Asks the primary to close an epoch, without the latch; who wants one closed waits in any case.
+        self.on_wanted: Callable[[], None] = lambda: None
+        self._wanting: set[int] = set()  # threads that wait for a boundary
+        self._is_boundary = False  # the stream stands at one that is nobody's yet
         log.epoch = self.current
 
     def used(self) -> int:
@@ -55,8 +65,13 @@ class EpochClock:
     def close(self, next_gci: bool = False) -> tuple[int, int, int]:
         """Close the open epoch; returns (closed epoch, LSN and sequence where the next one begins).
 
-        The latch is let go only while a large commit is being applied. Raises: StoreFailed if that will never end.
+        The latch is let go only while a large commit is being applied, and by one who follows until the stream comes to
+        a boundary. Raises: StoreFailed if that will never end, NotPrimary if the stream has ended.
         """
+        if self.is_following:
+            self._await_boundary()
+        if self.is_following:
+            return self.standing()
         while self._holders:
             self._failure.check()
             self._settled.wait(HOLDERS_POLL_SECONDS)
@@ -70,6 +85,67 @@ class EpochClock:
         self.newest_closed = closed
         lsn, sequence = self._log.close_epoch(self.current)
         return closed, lsn, sequence
+
+    # --- following -------------------------------------------------------------------------------
+    def standing(self) -> tuple[int, int, int]:
+        """As `close` returns it, and nothing is closed: everything older than the LSN is in the log."""
+        return self.newest_closed, self._log.head_lsn, self._log.sequence
+
+    def follow(self, epoch: int) -> None:
+        """From now on another node closes epochs; `epoch` is the open one there. Raises: InvariantBroken."""
+        if epoch <= self.newest_closed:
+            raise InvariantBroken(f"epoch {epoch} is closed here, {self.newest_closed} was the newest; copy the store")
+        self.is_following = True
+        self.current = epoch
+        self._log.close_epoch(epoch)
+
+    def advance(self, epoch: int) -> None:
+        """The stream says that `epoch` is open now: let one who waits have the boundary. The latch may be let go.
+
+        Raises: StoreFailed.
+        """
+        self.newest_closed = self.current
+        self.current = epoch
+        self.has_commits = False
+        self._log.close_epoch(epoch)
+        self._is_boundary = bool(self._wanting)
+        self._settled.notify_all()
+        if threading.get_ident() in self._wanting:
+            return  # it is his own question that brought the answer
+        while self._is_boundary and self._wanting:
+            self._failure.check()
+            self._settled.wait(HOLDERS_POLL_SECONDS)
+        self._is_boundary = False
+
+    def lead(self) -> None:
+        """Numbers are taken here again, one GCI behind. Who waits for a boundary has it."""
+        self.is_following = False
+        self.close(next_gci=True)
+        self._settled.notify_all()
+
+    def end_stream(self) -> None:
+        """No boundary will come any more: who waits for one gives up."""
+        self._wanting.clear()
+        self._settled.notify_all()
+
+    def _await_boundary(self) -> None:
+        thread = threading.get_ident()
+        self._wanting.add(thread)
+        try:
+            self._settled.release()
+            try:
+                self.on_wanted()
+            finally:
+                self._settled.acquire()
+            while not self._is_boundary and self.is_following:
+                if thread not in self._wanting:
+                    raise NotPrimary("the stream of the primary has ended, so no epoch is closed here; try again later")
+                self._failure.check()
+                self._settled.wait(HOLDERS_POLL_SECONDS)
+            self._is_boundary = False
+        finally:
+            self._wanting.discard(thread)
+            self._settled.notify_all()
 
     def pass_over(self, epoch: int) -> None:
         """Open the GCI behind an epoch that is not to be given again; nothing has been committed yet.

@@ -111,7 +111,7 @@ def settle(
         elif status == ST_COPIES:
             _wait_for_copies(txn, deadline)
         elif status in _DISK_STATUSES:
-            _settle_disk(txn, table, status, deadline)
+            settle_disk(txn, table, status, deadline)
         else:
             raise txn.store.fail(InvariantBroken(f"an operation met status {status}; reopen the store"))
     except (Retryable, TransactionTooLarge):
@@ -120,7 +120,7 @@ def settle(
     return deadline
 
 
-def _settle_disk(txn: Transaction, table: Table, status: int, deadline: float) -> None:
+def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) -> None:
     """Do what a change of a disk part needs: a page, extents, UNDO log. Raises: PageDamaged, StorageFull, …"""
     disk = txn.store.disk
     page = int(txn.mem[txn.desc + X_PAGE])

@@ -85,9 +85,12 @@ def commit_by_reference(txn: Transaction, spool: Spool | AdoptedRecords) -> None
     except Retryable:
         txn.rollback()
         raise
+    partner = store.log.partner
+    if partner is not None:
+        partner.offer(txn.txid, reference.names)
     words = np.zeros(reference.record.size + 2 * GROUP_ALIGN_WORDS, dtype=np.int64)
     used = commit_spooled(mem, desc, words, txn.txid, reference.record)
-    group = Group(words, int(used), 1)
+    group = Group(words, int(used), 1, reference.names)
     txn.group = group
     txn.reference = reference
     with store.latch:

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES, TablespaceDefinition
 from engine.errors import (
+    InvariantBroken,
     NoSuchTable,
     TableExists,
     TablespaceExists,
@@ -57,6 +58,13 @@ class Store(Transactions):
         """Ids of the tables that have a unique index, built or being built."""
         tables = list(self.by_id.values())
         return np.array([each.table_id for each in tables if each.unique_columns], dtype=np.int64)
+
+    def directory(self) -> Words:
+        """Descriptor addresses by table number, of all numbers ever given; 0 where there is none any more."""
+        directory = np.zeros(max(self.next_table_id, max(self.by_id, default=0) + 1), dtype=np.int64)
+        for table_id, table in self.by_id.items():
+            directory[table_id] = table.address
+        return directory
 
     def install_table(self, definition: TableDefinition) -> Table:
         """Make a table in memory (creation and restart)."""
@@ -141,22 +149,28 @@ class Store(Transactions):
 
         Raises: NoSuchTable, SchemaInvalid, LimitExceeded, MemoryExhausted, StoreFailed.
         """
-        self.await_schema_room()
-        with self.schema_latch:
-            self.failure.check()
-            table = self.table(name)
-            self._change_partitions(table, table.definition.partition.plus(partition, bound))
+        self.change_partitions(name, lambda table: table.definition.partition.plus(partition, bound))
 
     def drop_partition(self, name: str, partition: str) -> None:
         """Drop a partition and its rows. Durable on return. Raises: NoSuchTable, NoSuchPartition, SchemaInvalid,
         MemoryExhausted, StoreFailed.
         """
+
+        def without(table: Table) -> Partition:
+            table.numbers_of([partition])
+            return table.definition.partition.minus(partition)
+
+        self.change_partitions(name, without)
+
+    def change_partitions(self, name: str, changed: Callable[[Table], Partition]) -> None:
+        """Give a table the partitions that `changed` makes of those it has. Durable on return. Raises: NoSuchTable,
+        MemoryExhausted, StoreFailed, and what `changed` raises.
+        """
         self.await_schema_room()
         with self.schema_latch:
             self.failure.check()
             table = self.table(name)
-            table.numbers_of([partition])
-            self._change_partitions(table, table.definition.partition.minus(partition))
+            self._change_partitions(table, changed(table))
 
     def _change_partitions(self, table: Table, partition: Partition) -> None:
         """The whole new definition is logged, then seen."""
@@ -216,7 +230,7 @@ class Store(Transactions):
             raise TablespaceExists(f"tablespace {definition.name} exists; choose another name, or add_datafile() to it")
         self.disk.begin_first()
         made = self.space.make(definition, size_bytes, self.clock.wall_us())
-        change = {"tablespace": json.loads(made.definition.to_json())}
+        change = {"tablespace": json.loads(made.definition.to_json()), "size_bytes": size_bytes}
         self.log_schema(change, lambda: self.space.publish(made))
 
     def add_datafile(self, name: str, size_bytes: int) -> None:
@@ -228,7 +242,8 @@ class Store(Transactions):
             self.failure.check()
             tablespace = self.space.named(name)
             made = self.space.make_file(tablespace, size_bytes, self.clock.wall_us())
-            change = {"datafile": made.file_id, "tablespace_id": tablespace.definition.tablespace_id}
+            number = tablespace.definition.tablespace_id
+            change = {"datafile": made.file_id, "tablespace_id": number, "size_bytes": size_bytes}
             self.log_schema(change, lambda: self.space.publish_file(tablespace, made))
 
     def drop_tablespace(self, name: str) -> None:
@@ -255,8 +270,12 @@ class Store(Transactions):
 
     def await_schema_room(self) -> None:
         """Wait until the log has room for the record of a schema change; not with `schema_latch` held, which the end of
-        a local checkpoint may need. Raises: RedoOverloaded, StoreFailed.
+        a local checkpoint may need. Raises: RedoOverloaded, StoreFailed; what `refusal` says.
         """
+        if self._is_applying():
+            return  # the log has the record already
+        if self.refusal is not None:
+            raise self.refusal()
         if not self._has_redo(SCHEMA_ROOM_WORDS):
             self.wait_for_redo(lambda: self._has_redo(SCHEMA_ROOM_WORDS))
 
@@ -273,6 +292,33 @@ class Store(Transactions):
         finally:
             del self.schema_authors[thread]
 
+    @contextmanager
+    def applying(self, change: dict[str, Any]) -> Iterator[None]:
+        """Let this thread make a change that the log of another node has: exactly that one, and nothing is logged."""
+        self._applied = (threading.get_ident(), json.dumps(change, sort_keys=True))
+        try:
+            with self.authored(change.get("author", 0)):
+                yield
+        finally:
+            self._applied = None
+
+    def _is_applying(self) -> bool:
+        return self._applied is not None and self._applied[0] == threading.get_ident()
+
+    def _see_applied(self, change: dict[str, Any], publish: Callable[[], None], mark: Callable[[], int] | None) -> None:
+        """`log_schema` of a change the log has already."""
+        assert self._applied is not None
+        mine = json.dumps(change, sort_keys=True)
+        if mine != self._applied[1]:
+            text = f"a schema change is {self._applied[1]} at the primary and {mine} here; copy the store from it"
+            raise self.fail(InvariantBroken(text))
+        if mark is not None:
+            self.disk.undo.make_room(UNDO_MARK_WORDS)
+        with self.latch:
+            if mark is not None:
+                mark()
+            publish()
+
     def log_schema(
         self, change: dict[str, Any], publish: Callable[[], None], mark: Callable[[], int] | None = None
     ) -> None:
@@ -284,6 +330,8 @@ class Store(Transactions):
         author = self.schema_authors.get(threading.get_ident())
         if author:
             change = {**change, "author": author}
+        if self._is_applying():
+            return self._see_applied(change, publish, mark)
         body = json.dumps(change, sort_keys=True, ensure_ascii=False).encode()
         padded = -(-len(body) // 8)
         words = TRANSACTION_WORDS + 2 + padded

@@ -320,9 +320,10 @@ class Table:
     def is_change_of_indexes(self, definition: TableDefinition) -> bool:
         """Whether a definition differs from this table's in its indexes only."""
         before = self.definition
-        return before.indexes != definition.indexes and (
-            is_same(replace(before, version=definition.version, indexes=definition.indexes), definition)
-        )
+        if before.indexes == definition.indexes:
+            return False
+        # Both without: the indexes of the one may name columns that the other does not have.
+        return is_same(replace(before, version=definition.version, indexes=()), replace(definition, indexes=()))
 
     def take_definition(self, definition: TableDefinition, built: dict[str, AnyIndex]) -> None:
         """A version with other indexes is seen from now on; `built`, which the list has, are ready. It cannot fail."""

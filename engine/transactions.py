@@ -15,6 +15,7 @@ import numpy as np
 
 from engine.errors import (
     BinlogOverloaded,
+    Error,
     LimitExceeded,
     RedoOverloaded,
     StoreFailed,
@@ -115,6 +116,9 @@ class Transactions:
         # Tables that are made when they are first named; not asked with `schema_latch` held.
         self.make_named: Callable[[str], Table | None] = lambda name: None
         self.schema_authors: dict[int, int] = {}  # by thread: site its schema changes come from
+        # The error for who begins a transaction, or a schema change, at a node that takes none; None: this one does.
+        self.refusal: Callable[[], Error] | None = None
+        self._applied: tuple[int, str] | None = None  # thread, and the schema change of another node it makes here
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
         self._spare_places: list[Place] = []
@@ -147,11 +151,22 @@ class Transactions:
         """Ids from here on have not been given."""
         return self._newest_txid + 1
 
+    def number_from(self, txid: int) -> None:
+        """Ids of transactions go on from here: smaller ones were given, here or by another node."""
+        self._newest_txid = txid - 1
+        self._txids = itertools.count(txid)
+
     def begin(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
         """Begin a transaction of the calling thread, of a subclass `kind` if the face has one.
 
-        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, MemoryExhausted, LimitExceeded.
+        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, MemoryExhausted, LimitExceeded; what `refusal` says.
         """
+        if self.refusal is not None:
+            raise self.refusal()
+        return self.begin_applied(any_value, author, kind)
+
+    def begin_applied(self, any_value: int, author: int, kind: type[T]) -> T:
+        """`begin` for what another node has committed, whoever is refused here."""
         if self.failure.first is not None:
             self.failure.check()
         try:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.errors import InvariantBroken, StorageFull, StoreFailed, TooManyFiles
+from engine.errors import InvariantBroken, NotPrimary, StorageFull, StoreFailed, TooManyFiles
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
@@ -58,7 +58,7 @@ class Clockwork:
         store = self._store
         with store.latch:
             closed, sequence = store.epochs.newest_closed, 0
-            if store.epochs.has_commits:
+            if store.epochs.has_commits and not store.epochs.is_following:
                 closed, _, sequence = store.epochs.close()
         if sequence:
             store.log.wait(sequence - 1)
@@ -73,7 +73,10 @@ class Clockwork:
         store = self._store
         with self._sysfile_turn:
             with store.latch:
-                closed, lsn, sequence = store.epochs.close(next_gci=True)
+                if store.epochs.is_following:  # the stream raises the GCI, and the sysfile says how far it has come
+                    closed, lsn, sequence = store.epochs.standing()
+                else:
+                    closed, lsn, sequence = store.epochs.close(next_gci=True)
                 gci = store.epochs.current >> 32
             filtered_epoch = closed if store.disk.is_filtering else self._keeper.content.filtered_epoch
             store.log.wait(sequence - 1)
@@ -165,7 +168,7 @@ class Clockwork:
                 self._lcp_wanted.clear()
                 try:
                     self.local_checkpoint()
-                except (StorageFull, TooManyFiles) as error:
+                except (StorageFull, TooManyFiles, NotPrimary) as error:
                     _log.warning("local checkpoint abandoned: %s", error)
                     self._stop.wait(RETRY_PAUSE_SECONDS)
 

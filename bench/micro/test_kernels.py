@@ -15,7 +15,6 @@ from engine.layout.arena import OK, ST_SPACE
 from engine.layout.redo import GROUP_WORDS
 from engine.log.reader import LogReader
 from recovery.local_checkpoint.writer import SCAN_SLOTS
-from recovery.system_restart.replay import table_directory
 
 MEBIBYTE_WORDS = 1 << 17
 OPERATIONS = 20_000
@@ -71,7 +70,7 @@ def test_replay_group_of_twenty_thousand_updates(benchmark: Any, database: Any, 
     database.sync()
     reader = LogReader(database._files, log.geometry, database._opened.identity[0], log._handles)
     groups = list(reader.groups(lsn, sequence))
-    directory = table_directory(store)
+    directory = store.directory()
 
     def replay() -> int:
         done = 0

@@ -115,6 +115,26 @@ def take_entries(mem, txn, buf, indexes, fragment, images, at, place):
 
 
 @helper
+def copy_entries(mem, txn, indexes, fragment, images, at, place):
+    """Give the row at a place the entries of an image in unique indexes; OK or ST_MEMORY.
+
+    Nobody is asked whether another row has the key: the primary was, and it knew which rows the transaction deletes for
+    a time only, of which the log says nothing.
+    """
+    for i in range(mem[indexes + XL_COUNT]):
+        index = mem[indexes + XL_FIRST + i]
+        if not takes(mem, txn, index):
+            continue
+        key_words = image_key_words(mem, index, fragment, images, at, SIDE_TARGET)
+        if key_words == 0:
+            continue
+        tag = tag_in(mem, index, SIDE_TARGET, key_words)
+        if entry_at(mem, index, tag, place) == 0 and take_entry(mem, index, tag, place) != OK:
+            return ST_MEMORY
+    return OK
+
+
+@helper
 def lead_taken(mem, txn, indexes, fragment):
     """Let the entries taken for place 0 lead to the row that was inserted last."""
     operation = mem[txn + X_LAST]

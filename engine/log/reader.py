@@ -91,16 +91,7 @@ class LogReader:
         if not is_sealed(words, KIND_GROUP, size) or records > size - GROUP_WORDS:
             return None
         check_version(words, self._geometry.name(self._geometry.pieces(lsn, 8)[0][0]))
-        return GroupRead(
-            sequence,
-            lsn,
-            int(header["epoch"]),
-            int(header["wall_us"]),
-            int(header["next_txid"]),
-            int(header["transactions"]),
-            records,
-            words,
-        )
+        return described(words)
 
     def _is_ours(self, words: Words, header: Any) -> bool:
         return int(header["kind"]) == KIND_GROUP and store_of(words) == self._store
@@ -236,6 +227,21 @@ class LogReader:
             numbers.append(number)
         for number in numbers:
             self._files.fdatasync(self._handles[number])
+
+
+def described(words: Words) -> GroupRead:
+    """A group as its header, which the caller has verified, describes it."""
+    header = header_of(words, GROUP)
+    return GroupRead(
+        int(header["sequence"]),
+        int(header["lsn"]),
+        int(header["epoch"]),
+        int(header["wall_us"]),
+        int(header["next_txid"]),
+        int(header["transactions"]),
+        int(header["records_words"]),
+        words,
+    )
 
 
 def holds_groups(files: Files) -> bool:

@@ -4,6 +4,8 @@ Under the store's commit latch: `fill`, `room`, `sequence`, `adopt`, `close_epoc
 filling group takes records until somebody waits for it or its epoch closes; then it is numbered, placed and queued. The
 leader writes the queue in order.
 
+A commit partner, if there is one, has a group before it is written here, and is asked before it counts as durable.
+
 Invariants: (L1) a group is not written before the one before it is durable; (L2) bytes of a durable group are rewritten
 only identically; (L3) a transaction lies in one group; (L4) head - tail never exceeds the capacity; (L5) the tail moves
 only by `set_tail`; (L6) no group is written that ends behind the durable reach (ADR 0007).
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
     from engine.clock import Clock
     from engine.file_protocol import Files
+    from engine.log.partner import CommitPartner
+    from engine.log.reader import GroupRead
     from engine.memory.arena import Words
 
 FILL_WORDS = 1 << 17  # 1 MiB
@@ -45,13 +49,27 @@ RESERVED_FIELDS = (0, 0, 0, 0)
 class Group:
     """A sealed group on its way to the disk."""
 
-    __slots__ = ("epoch", "is_sealed", "lsn", "sequence", "transactions", "used", "words", "written_words")
+    __slots__ = (
+        "epoch",
+        "files",
+        "is_sealed",
+        "lsn",
+        "sequence",
+        "stamp",
+        "transactions",
+        "used",
+        "words",
+        "written_words",
+    )
 
-    def __init__(self, words: Words, used: int, transactions: int) -> None:
+    def __init__(self, words: Words, used: int, transactions: int, files: tuple[str, ...] = ()) -> None:
+        """files: names of those it refers to."""
         self.words = words
         self.used = used
         self.written_words = -(-used // GROUP_ALIGN_WORDS) * GROUP_ALIGN_WORDS
         self.transactions = transactions
+        self.files = files
+        self.stamp: tuple[int, int] | None = None  # time and next transaction id, if another node's log gave them
         self.sequence = 0
         self.lsn = 0
         self.epoch = 0
@@ -110,6 +128,7 @@ class RedoLog:
         # Declares durably that the log will reach at least this LSN; returns how far it may go. A bare log has none.
         self.extend_reach: Callable[[int], int] | None = None
         self.reach_lsn = 0
+        self.partner: CommitPartner | None = None
         self.groups_written = 0
         self.bytes_written = 0
         files.mark("cut", lsn=position.tail_lsn)
@@ -138,7 +157,24 @@ class RedoLog:
         """Begin a new epoch; returns (LSN, sequence) of the next group: everything older lies before."""
         self._seal_fill()
         self.epoch = new_epoch
+        if self.partner is not None:
+            self.partner.epoch_closed(new_epoch, self.sequence)
         return self.head_lsn, self.sequence
+
+    def copy_of(self, group: GroupRead) -> Group:
+        """A group of another node's log to be queued here: the same records, time and transaction ids. No latch."""
+        used = GROUP_WORDS + group.records_words
+        words = self._spares.pop() if used + GROUP_ALIGN_WORDS <= FILL_WORDS and self._spares else None
+        made = Group(np.zeros(0, dtype=np.int64), used, group.transactions)
+        made.words = np.empty(max(FILL_WORDS, made.written_words), dtype=np.int64) if words is None else words
+        made.words[GROUP_WORDS:used] = group.words[GROUP_WORDS:used]
+        made.stamp = (group.wall_us, group.next_txid)
+        return made
+
+    def append(self, group: Group) -> None:
+        """Queue what `copy_of` made, behind everything here."""
+        self._seal_fill()
+        self._queue(group, self.fill)
 
     def has_records(self) -> bool:
         """Whether the filling group holds anything."""
@@ -248,6 +284,8 @@ class RedoLog:
                 try:
                     if self.durable_sequence < group.sequence:  # else its buffer may hold other records already
                         self._write(group)
+                        if self.partner is not None:
+                            self._agree(self.partner.wait, group.sequence)
                     self._publish(group)
                     break
                 except KeyboardInterrupt as error:
@@ -258,8 +296,21 @@ class RedoLog:
         if interrupt is not None:
             raise interrupt
 
+    def _agree(self, step: Callable[[Any], None], argument: Any) -> None:
+        """A call of the partner. It has the group of all or of none, and only a restart may find out which."""
+        try:
+            step(argument)
+        except StoreFailed as error:
+            self._files.failure.latch(error)
+            raise
+        except Exception as error:
+            broken = InvariantBroken(f"the commit partner failed ({error!r}); open the store again")
+            self._files.failure.latch(broken)
+            raise broken from error
+
     def _seal(self, group: Group) -> None:
         words = group.words
+        wall_us, next_txid = group.stamp or (self._clock.wall_us(), self._next_txid())
         words[group.used : group.written_words] = 0
         pack_header(
             words.data.cast("B"),
@@ -275,8 +326,8 @@ class RedoLog:
             self.geometry.lap(group.lsn),
             group.transactions,
             group.epoch,
-            self._clock.wall_us(),
-            self._next_txid(),
+            wall_us,
+            next_txid,
             group.used - GROUP_WORDS,
             *RESERVED_FIELDS,
         )
@@ -294,6 +345,8 @@ class RedoLog:
             broken = InvariantBroken("the REDO log would go over groups that are needed; open the store again")
             self._files.failure.latch(broken)
             raise broken
+        if self.partner is not None:
+            self._agree(self.partner.send, group)  # a round trip and the sync here go side by side
         try:
             if end > self.reach_lsn and self.extend_reach is not None:
                 self.reach_lsn = self.extend_reach(end)

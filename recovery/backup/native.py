@@ -21,7 +21,6 @@ from engine.log.reader import GroupRead
 from recovery.backup.load import BackupLoader
 from recovery.backup.split import read_section
 from recovery.system_restart.load import PartsOutOfMemory
-from recovery.system_restart.replay import table_directory
 from recovery.system_restart.spool import Records, does_not_fit
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class NativeTables:
 
     def _replay(self, table_id: int, section: Section, identity: bytes) -> int:
         directory: Words = np.zeros(table_id + 1, dtype=np.int64)
-        directory[table_id] = table_directory(self._store)[table_id]
+        directory[table_id] = self._store.directory()[table_id]
         state: Words = np.zeros(RESTORE_STATE_WORDS, dtype=np.int64)
         has_disk = self._store.by_id[table_id].format.has_disk
         operations = 0

@@ -159,14 +159,6 @@ def _apply_tablespaces(store: Store, changes: list[dict[str, Any]]) -> None:
             space.restore_file(change["tablespace_id"], change["datafile"])
 
 
-def table_directory(store: Store) -> Words:
-    """Descriptor addresses by table number, 0 where there is none."""
-    directory = np.zeros(max(store.by_id, default=0) + 1, dtype=np.int64)
-    for table_id, table in store.by_id.items():
-        directory[table_id] = table.address
-    return directory
-
-
 def replay(store: Store, groups: list[GroupRead], spooled: Spooled, parts: int, directory: Words) -> int:
     """Replay all groups strictly, the tables in `directory`; returns operations replayed. Raises: RedoDamaged."""
     counts = [0] * parts

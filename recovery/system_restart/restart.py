@@ -53,7 +53,7 @@ from recovery.system_restart.load import (
     Progress,
     out_of_memory,
 )
-from recovery.system_restart.replay import apply_schema, replay, schema_changes, table_directory
+from recovery.system_restart.replay import apply_schema, replay, schema_changes
 from recovery.system_restart.spool import Spooled, sweep_unreferred
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ class Restart:
         self, store: Store, loader: Loader, groups: list[GroupRead], spooled: Spooled, disk: DiskRestart
     ) -> int:
         """UNDO of disk pages, then REDO: of tables in memory in parallel, of those with disk columns by one thread."""
-        directory = table_directory(store)
+        directory = store.directory()
         disk.undo(loader.disk_control, directory)
         disk.release()
         if disk.undone:

@@ -90,8 +90,11 @@ ADOPTED = "tests.load.test_adopt:test_adopted_rows_are_there_with_the_epoch_of_t
 LOADS_REFUSED = "tests.load.test_adopt:test_duplicates_are_counted_and_shown_and_nothing_happens"
 
 BODIES = "tests.replication.test_row_bodies"
+GROUPS = "tests.node_group.test_twin:test_random_groups_leave_the_rows_that_the_twin_has"
 
 TWINS = {
+    "group_apply.apply_records": GROUPS,
+    "slot_scan.changed_slots": "tests.node_group.test_twin:test_changed_slots_equal_twin_however_the_scan_is_cut",
     "applied.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
     **dict.fromkeys(
         [

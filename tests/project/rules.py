@@ -25,7 +25,7 @@ LONG_FUNCTIONS: frozenset[str] = frozenset()
 
 # The places that may catch everything, as "module:function": entries of threads and of the command line.
 BROAD_EXCEPT_PLACES: frozenset[str] = frozenset(
-    {"recovery.system_restart.load:guarded", "engine.kernels:load_overload"}
+    {"recovery.system_restart.load:guarded", "engine.kernels:load_overload", "engine.log.redo:_agree"}
 )
 
 # Names of modules (or of things in them) and the only modules, or packages with a trailing dot, that may use them.

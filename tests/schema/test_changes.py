@@ -446,3 +446,21 @@ def test_writers_never_see_half_a_change() -> None:
     assert all(len(row) == 14 for row in db["t"])
     check_arena(db)
     assert db.check()["is_sound"]
+
+
+@pytest.mark.parametrize("unique", [False, True])
+def test_renamed_column_of_an_index_is_replayed(unique: bool) -> None:
+    """The log had the new version, and asked whether only its indexes differ by giving them to the old one, which had
+    no such column: the store could not be opened any more until a local checkpoint was behind the change.
+    """
+    files = MemoryFiles()
+    db = open_memory(files)
+    made(db, PLAIN, 20)
+    db.create_index("t", "by_n", ["n"], unique=unique)
+    db.rename_column("t", "n", "m")
+    db["t"].update(7, {"m": 700})
+    db.sync()
+    again = open_memory(files.kill())
+    assert [row.id for row in again["t"].scan(where=tm.col("m") == 700)] == [7]
+    assert again.indexes("t")[0]["columns"] in (["m"], ("m",))
+    assert again.check()["problems"] == []

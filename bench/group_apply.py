@@ -1,0 +1,190 @@
+"""`python -m bench.group_apply [ROWS]`: a row at a member beside the same row at the primary; changed slots.
+
+Each work runs on a primary (`durability="epoch"`, no partner); then its groups are read back from the log and applied
+to a member. Timed apart: all calls of the primary, its commits alone, and `GroupApplier.apply`; the fsync of both is
+left out. Rounds go one after the other on the same two stores; the least of three is shown, for what others do on the
+machine only adds. Then the slots of rows of 200 bytes are scanned for those changed since an epoch: none, and one in a
+thousand.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tidemark as tm
+from bench.rows import COLUMNS, make_table
+from engine.group_apply import GroupApplier
+from engine.kernels.slot_scan import changed_slots
+from engine.layout.arena import F_PAGES, F_ROWS
+from engine.layout.group_apply import SLOT_WORDS
+from engine.log.geometry import open_files
+from engine.log.reader import LogReader
+
+ROUNDS = 3
+BATCH = 10_000
+OPTIONS: dict[str, Any] = {
+    "data_memory": "512 MiB",
+    "redo_log": "512 MiB",
+    "durability": "epoch",
+    "background": False,
+    "transaction_memory": "64 MiB",
+}
+NAME, WIDE = "test.t", "test.wide"
+SLICE_SLOTS = 20_000
+
+
+class Bench:
+    """A primary and a member."""
+
+    def __init__(self, folder: Path, is_indexed: bool) -> None:
+        self.primary: Any = tm.open(folder / "primary", **OPTIONS)
+        # The copy a member begins as: the same identity.
+        self.primary.close()
+        shutil.copytree(folder / "primary", folder / "member")
+        self.primary = tm.open(folder / "primary", **OPTIONS)
+        self.member: Any = tm.open(folder / "member", **OPTIONS)
+        self.applier = GroupApplier(self.member._store)
+        self.primary.create_table(NAME, COLUMNS, "id", tm.HashPartition(2))
+        if is_indexed:
+            self.primary.create_index(NAME, "by_ts", ["ts"])
+        self.commit_seconds = 0.0
+        self.applied_lsn = 0
+        self.apply()
+
+    def apply(self) -> float:
+        """Apply what the member lacks; seconds."""
+        store = self.primary._store
+        self.primary.sync()
+        handles = open_files(self.primary._files, store.log.geometry, False)
+        reader = LogReader(self.primary._files, store.log.geometry, self.primary._opened.identity[0], handles)
+        lsn = self.applied_lsn
+        sequence = self.member._store.log.sequence
+        groups = []
+        while (group := reader.group_at(lsn, sequence)) is not None:
+            groups.append(group.words)
+            lsn, sequence = group.end_lsn, sequence + 1
+        reader.close()
+        self.applied_lsn = lsn
+        seconds = 0.0
+        for words in groups:
+            began = time.perf_counter()
+            self.applier.apply(words)
+            seconds += time.perf_counter() - began
+            self.member._store.log.flush()
+        return seconds
+
+    def transact(self, calls: list[Callable[[Any], None]]) -> float:
+        """Each call in a transaction of its own; seconds, and those of the commits in `commit_seconds`."""
+        self.commit_seconds = 0.0
+        began = time.perf_counter()
+        for call in calls:
+            txn = self.primary.transaction()
+            call(txn)
+            begun = time.perf_counter()
+            txn.commit(False)
+            self.commit_seconds += time.perf_counter() - begun
+        return time.perf_counter() - began
+
+    def close(self) -> None:
+        self.primary.close()
+        self.member.close()
+
+
+def works(rows: int, number: int) -> dict[str, tuple[int, list[Callable[[Any], None]]]]:
+    """By name: rows, and what each transaction does. One round of all: what is made is gone at its end."""
+    rng = np.random.default_rng(number)
+    table = make_table(1_000_000 * number, rows)
+    tuples = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    singles = max(rows // 10, 1)
+    single = tuples[:singles]
+    ids = [row[0] for row in tuples]
+    some = rng.permutation(len(ids))
+
+    def batches(call: Callable[[Any, int, int], None]) -> list[Callable[[Any], None]]:
+        return [lambda txn, begin=begin: call(txn, begin, begin + BATCH) for begin in range(0, rows, BATCH)]
+
+    changes = {
+        "id": np.array(ids)[some],
+        "b": rng.random(rows),
+        "ts": rng.integers(0, 1 << 40, rows),
+    }
+    return {
+        "insert, 1 row": (singles, [lambda txn, row=row: txn.insert(NAME, row) for row in single]),
+        "update, 1 row": (singles, [lambda txn, row=row: txn.update(NAME, row[0], {"b": 0.5}) for row in single]),
+        "delete, 1 row": (singles, [lambda txn, row=row: txn.delete(NAME, row[0]) for row in single]),
+        "insert, 10,000": (rows, batches(lambda txn, a, b: txn.insert_many(NAME, table.slice(a, b - a)))),
+        "update, 10,000": (
+            rows,
+            batches(lambda txn, a, b: txn.update_many(NAME, {name: each[a:b] for name, each in changes.items()})),
+        ),
+        "delete, 10,000": (rows, batches(lambda txn, a, b: txn.delete_many(NAME, ids[a:b]))),
+    }
+
+
+def measure(rows: int, is_indexed: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), is_indexed)
+        best: dict[str, tuple[float, float, float]] = {}
+        for number in range(1, ROUNDS + 1):
+            for name, (count, calls) in works(rows, number).items():
+                whole = bench.transact(calls)
+                commit = bench.commit_seconds
+                applied = bench.apply()
+                found = tuple(each / count * 1e6 for each in (whole, commit, applied))
+                best[name] = tuple(map(min, best.get(name, found), found))  # type: ignore[assignment]
+        print(f"\n{'with an ordered index' if is_indexed else 'no index'}: µs a row")
+        print("| work | primary, all | its commit | member | member / all |\n|---|---|---|---|---|")
+        for name, (whole, commit, applied) in best.items():
+            print(f"| {name} | {whole:.3f} | {commit:.3f} | {applied:.3f} | {applied / whole:.2f} |")
+        if not is_indexed:
+            scan(bench, rows)
+        bench.close()
+
+
+def scan(bench: Bench, rows: int) -> None:
+    """Slots a second of the scan for changed ones."""
+    db = bench.primary
+    db.create_table(WIDE, [tm.Column("id", tm.Int64), tm.Column("b", tm.Float64), tm.Column("f", tm.Binary(168))], "id")
+    slots = 10 * rows
+    for begin in range(0, slots, BATCH):
+        ids = np.arange(begin, begin + BATCH)
+        db[WIDE].insert_many({"id": ids, "b": np.zeros(BATCH), "f": [b"f" * 168] * BATCH})
+    epoch = db.sync()
+    for share in (0, 1_000):
+        if share:
+            ids = np.arange(0, slots, share)
+            db[WIDE].update_many({"id": ids, "b": np.ones(ids.size)})
+            db.sync()
+        store = db._store
+        out = np.zeros(SLOT_WORDS * SLICE_SLOTS, dtype=np.int64)
+        best = 1e9
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            looked = listed = 0
+            for fragment in store.tables[WIDE].fragments:
+                state = np.zeros(2, dtype=np.int64)
+                while int(state[0]) >> 16 < int(store.mem[fragment + F_PAGES]):
+                    listed += int(changed_slots(store.mem, fragment, epoch, SLICE_SLOTS, out, state))
+                looked += int(state[1])
+            best = min(best, (time.perf_counter() - began) / looked)
+        live = sum(int(store.mem[fragment + F_ROWS]) for fragment in store.tables[WIDE].fragments)
+        print(f"scan of {looked} slots ({live} rows), {listed} listed: {1e-6 / best:.0f} M slots/s")
+
+
+def main() -> None:
+    """Both tables."""
+    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    measure(rows, False)
+    measure(rows, True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Two stores in one process, the groups of one applied to the other; and what must be equal in both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.file_doubles.memory import MemoryFiles
+from engine.group_apply import GroupApplier
+from engine.layout import arena as a
+from engine.log.redo import Group
+from tests.store.history import ROOM, World
+from tests.store.support import open_memory
+
+Slot = tuple[int, int, int]  # table, fragment, ROWID
+
+
+class Stream:
+    """A commit partner that applies what it gets to a member when it is waited for."""
+
+    def __init__(self, applier: GroupApplier, sources: Any, files: Any) -> None:
+        """sources, files: of the primary and of the member."""
+        self.applier = applier
+        self.sources, self.files = sources, files
+        self.groups: dict[int, Any] = {}
+        self.closings: list[tuple[int, int]] = []
+        self.words: list[Any] = []  # every group, as it was sent
+        self.before: Callable[[Any], None] = lambda words: None
+        self.after: Callable[[int], None] = lambda sequence: None
+        self.offered: list[tuple[str, ...]] = []
+
+    def offer(self, txid: int, names: tuple[str, ...]) -> None:
+        self.offered.append(names)
+        for name in names:
+            copy_file(self.sources, self.files, name)
+
+    def send(self, group: Group) -> None:
+        if group.sequence not in self.groups:
+            assert group.is_sealed and set(group.files) <= {name for names in self.offered for name in names}
+            self.groups[group.sequence] = group.words[: group.written_words].copy()
+
+    def wait(self, sequence: int) -> None:
+        for number in sorted(self.groups):
+            words = self.groups.pop(number)
+            self.words.append(words.copy())
+            self.tell(number)
+            self.before(words)
+            assert self.applier.apply(words) == number
+            self.applier._store.log.flush()
+            self.after(number)
+
+    def epoch_closed(self, epoch: int, sequence: int) -> None:
+        self.closings.append((epoch, sequence))
+
+    def tell(self, sequence: int) -> None:
+        """Tell the member of the epochs closed before a group."""
+        while self.closings and self.closings[0][1] <= sequence:
+            self.applier.close_epoch(*self.closings.pop(0))
+
+
+def copy_file(source: Any, target: Any, name: str) -> None:
+    """A file from one store's directory to another's, synced."""
+    folder, _, _ = name.rpartition("/")
+    if not target.exists(folder):
+        target.make_directory(folder)
+        target.sync_directory("")
+    file = source.open(name)
+    content = bytearray(source.size(file))
+    source.pread_into(file, 0, content)
+    source.close(file)
+    made = target.create(name)
+    target.pwrite(made, 0, content)
+    target.fdatasync(made)
+    target.close(made)
+    target.sync_directory(folder)
+
+
+class Pair:
+    """A primary and a member."""
+
+    def __init__(self, files: tuple[Any, Any] | None = None, **options: Any) -> None:
+        self.files = files or (MemoryFiles(), MemoryFiles())
+        self.options = options
+        self.primary: Any = open_memory(self.files[0], **options)
+        self.member: Any = open_memory(self.files[1], **options)
+        self.join()
+
+    def join(self) -> None:
+        """The member follows the primary from here on."""
+        self.applier = GroupApplier(self.member._store)
+        self.stream = Stream(self.applier, self.primary._files, self.member._files)
+        self.primary._store.log.partner = self.stream
+        self.member._store.epochs.on_wanted = self.close_epoch
+
+    def close_epoch(self) -> None:
+        """Close an epoch at the primary, and have the member know."""
+        with self.primary._store.latch:
+            self.primary._store.epochs.close()
+        self.pump()
+
+    def pump(self) -> None:
+        """Let the member have everything."""
+        self.primary._store.log.flush()
+        self.stream.tell(self.primary._store.log.sequence)
+
+    def verify(self, said: str = "") -> None:
+        """Both stores must be equal, and sound."""
+        self.pump()
+        same_slots(self.primary, self.member, said)
+        for db in (self.primary, self.member):
+            assert db.check()["problems"] == [], said
+
+    def close(self) -> None:
+        self.primary.close()
+        self.applier.end_stream()
+        self.member.close()
+
+
+def slots_of(db: Any) -> tuple[dict[Slot, Any], dict[Slot, int]]:
+    """Rows by slot: epoch, author, words of the fixed image that refer to no page. And the epoch of empty slots."""
+    rows: dict[Slot, Any] = {}
+    empty: dict[Slot, int] = {}
+    store = db._store
+    mem = store.mem
+    for table_id, table in store.by_id.items():
+        for number, fragment in table.by_number.items():
+            words = int(mem[fragment + a.F_ROW_WORDS])
+            plain = int(mem[fragment + a.F_FIXED_WORDS] - mem[fragment + a.F_HAS_DISK])
+            for logical in range(int(mem[fragment + a.F_PAGES])):
+                page = page_of(mem, fragment, logical)
+                if page <= 0:
+                    continue
+                base = page << a.PAGE_SHIFT
+                for slot in range(int(mem[base + a.PG_FRESH])):
+                    at = base + a.PAGE_HEADER_WORDS + slot * words
+                    head = int(mem[at])
+                    place = (table_id, number, logical << 16 | slot)
+                    state = head >> a.STATE_SHIFT & a.STATE_MASK
+                    if state == a.LIVE:
+                        image = mem[at + a.ROW_HEADER_WORDS :][:plain].tobytes()
+                        rows[place] = (int(mem[at + 1]), head >> a.AUTHOR_SHIFT & a.AUTHOR_MASK, image)
+                    elif state == a.FREE:
+                        empty[place] = int(mem[at + 1])
+    return rows, empty
+
+
+def page_of(mem: Any, fragment: int, logical: int) -> int:
+    middle = int(mem[fragment + a.F_MAP + (logical >> 18)])
+    leaf = int(mem[middle + (logical >> 9 & 511)]) if middle else 0
+    return int(mem[leaf + (logical & 511)]) if leaf else 0
+
+
+def same_slots(one: Any, other: Any, said: str = "") -> None:
+    """Definitions, and slot by slot row or none, image, epoch and author must be equal."""
+    definitions = [{each.table_id: each.definition for each in db._store.tables.values()} for db in (one, other)]
+    assert {key: each.to_json() for key, each in definitions[0].items()} == {
+        key: each.to_json() for key, each in definitions[1].items()
+    }, said
+    (rows, empty), (others, empties) = slots_of(one), slots_of(other)
+    assert sorted(rows) == sorted(others), said
+    different = [place for place in rows if rows[place] != others[place]]
+    assert not different, f"{said}: {[(place, rows[place], others[place]) for place in different[:3]]}"
+    for place in set(empty) & set(empties):
+        # A local checkpoint has no empty slots: behind a restart theirs is 0, which counts as changed.
+        assert empty[place] == empties[place] or not empty[place] * empties[place], f"{said}: {place}"
+    for name in one._store.tables:
+        assert contents(one, name) == contents(other, name), f"{said}: {name}"
+
+
+def contents(db: Any, name: str) -> list[str]:
+    """Whole rows of a table, large values and disk columns included."""
+    return sorted(repr(tuple(row)) for row in db[name].scan())
+
+
+class PairWorld(World):
+    """A primary that answers to the steps of a history, beside its member."""
+
+    def __init__(
+        self, columns: list[Any], fragments: Any, page_size: str | None = None, indexes: Any = (), **options: Any
+    ) -> None:
+        self.pair = Pair(**{**ROOM, **options})
+        self.files, self.options = self.pair.files[0], options
+        self.db = self.pair.primary
+        if page_size is not None:
+            self.db.create_tablespace("main", "1 MiB", page_size=page_size, extent="256 KiB")
+        self.columns, self.fragments = columns, fragments
+        self.indexes = indexes
+        self.txn: Any = None
+        self._create()
+
+    def _create(self) -> None:
+        super()._create()
+        for name, columns, is_unique in self.indexes:
+            self.db[self.name].create_index(name, columns, unique=is_unique)
+
+    name = "test.t"
+
+    def _checkpoint(self, seed: int) -> None:
+        self._rollback(None)
+        self.db.checkpoint()
+        if seed % 2:
+            self.pair.member.checkpoint()
+        self.pair.verify("checkpoint")
+
+    def _reopen(self, _: Any) -> None:
+        self._rollback(None)
+        self.db.advance_gci()
+        self.pair.member.advance_gci()
+        self.pair.verify("reopen")
+
+    def _crash(self, _: Any) -> None:
+        self._rollback(None)
+        self.pair.member.checkpoint()
+        with self.pair.member.snapshot() as snapshot:
+            assert sorted(repr(tuple(row)) for row in snapshot[self.name].scan()) == contents(self.db, self.name)

@@ -1,0 +1,179 @@
+"""Epochs of a member: they end where the stream says, and who wants one closed has the boundary to himself."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.layout.arena import F_LCP_ACTIVE
+from tests.node_group.pair import Pair, contents
+from tests.store.support import ACCOUNT, open_memory
+
+NAME = "test.account"
+ACCOUNTS = 40
+
+
+def bank(db: Any) -> None:
+    db.create_table(NAME, ACCOUNT, "id", tm.HashPartition(3))
+    db[NAME].insert_many([(key, "o", 100.0, None) for key in range(ACCOUNTS)])
+
+
+def transfer(db: Any, rng: random.Random) -> None:
+    one, other = rng.sample(range(ACCOUNTS), 2)
+    with db.transaction() as txn:
+        for key, amount in ((one, -1.0), (other, 1.0)):
+            row = txn.get(NAME, key, lock="exclusive")
+            txn.update(NAME, key, {"balance": row.balance + amount, "note": "n" * rng.randint(0, 200)})
+
+
+def test_member_closes_no_epoch_of_its_own_and_numbers_are_those_of_the_primary() -> None:
+    pair = Pair()
+    bank(pair.primary)
+    pair.pump()
+    store = pair.member._store
+    for _ in range(3):
+        pair.primary.sync()
+        pair.primary[NAME].update(1, {"balance": 100.0})
+        pair.pump()
+        before = store.epochs.current
+        assert before == pair.primary._store.epochs.current
+        pair.member.advance_epoch()
+        pair.member.advance_gci()
+        assert store.epochs.current == before
+    pair.primary.advance_gci()
+    pair.pump()
+    pair.member.advance_gci()
+    assert store.epochs.current == pair.primary._store.epochs.current
+    assert pair.member._opened.keeper.content.gci == store.epochs.current >> 32
+    pair.close()
+
+
+def test_snapshots_and_checkpoints_of_a_member_stand_between_epochs_while_groups_come() -> None:
+    """A writer at the primary, and beside it snapshots and local checkpoints of the member: the sum is always there."""
+    rng = random.Random(11)
+    pair = Pair(redo_log="4 MiB")
+    bank(pair.primary)
+    pair.pump()
+    # The primary closes epochs by itself, and nobody asks it to.
+    pair.member._store.epochs.on_wanted = lambda: None
+    ended = threading.Event()
+    done: list[int] = []
+
+    def write() -> None:
+        count = 0
+        while not ended.is_set():
+            for _ in range(rng.randint(1, 5)):
+                transfer(pair.primary, rng)
+                count += 1
+            with pair.primary._store.latch:
+                pair.primary._store.epochs.close()
+            pair.pump()
+            if pair.primary._store.log.used_bytes() > 1 << 20:
+                pair.primary.checkpoint()
+        done.append(count)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    epochs = []
+    try:
+        until = time.monotonic() + 3
+        while time.monotonic() < until and thread.is_alive():
+            with pair.member.snapshot() as snapshot:
+                assert sum(row.balance for row in snapshot[NAME].scan()) == 100.0 * ACCOUNTS
+                epochs.append(snapshot.epoch)
+                pair.member.checkpoint()
+                assert sum(row.balance for row in snapshot[NAME].scan()) == 100.0 * ACCOUNTS
+    finally:
+        ended.set()
+        thread.join(30)
+    assert not thread.is_alive() and done[0] > 10
+    assert len(epochs) > 2 and epochs == sorted(set(epochs))
+    pair.verify()
+    want = contents(pair.member, NAME)
+    pair.applier.end_stream()
+    again = open_memory(pair.files[1].kill(), redo_log="4 MiB")
+    assert contents(again, NAME) == want
+    again.close()
+    pair.close()
+
+
+def test_checkpoint_of_a_member_keeps_rows_of_its_epoch_while_groups_change_them() -> None:
+    """The scan is held at its first page while groups come: the copy must be that of the epoch's end."""
+    rng = random.Random(12)
+    pair = Pair(redo_log="4 MiB")
+    bank(pair.primary)
+    pair.pump()
+    store = pair.member._store
+    seen: list[int] = []
+    gate = threading.Event()
+
+    def progress(done: int, total: int, unit: str) -> None:
+        if not seen:
+            seen.append(done)
+            assert gate.wait(20)
+
+    thread = threading.Thread(target=lambda: pair.member.checkpoint(progress))
+    thread.start()
+    while not seen:
+        pair.close_epoch()
+    want = contents(pair.primary, NAME)
+    fragments = store.tables[NAME].fragments
+    assert any(int(store.mem[fragment + F_LCP_ACTIVE]) for fragment in fragments)
+    for _ in range(60):
+        transfer(pair.primary, rng)
+    pair.primary[NAME].delete(3)
+    pair.primary[NAME].insert((300, "new", 100.0, "x"))
+    pair.pump()
+    changed = contents(pair.primary, NAME)
+    gate.set()
+    thread.join(30)
+    assert pair.member._lcp.completed == 1
+    pair.verify()
+    again = open_memory(pair.files[1].kill(), redo_log="4 MiB")
+    assert contents(again, NAME) == changed != want
+    assert again.check()["problems"] == []
+    again.close()
+    pair.close()
+
+
+def test_who_waits_for_a_boundary_is_let_go_when_the_stream_ends_or_the_store_fails() -> None:
+    for end in ("stream", "failure", "lead"):
+        pair = Pair()
+        bank(pair.primary)
+        pair.pump()
+        store = pair.member._store
+        store.epochs.on_wanted = lambda: None
+        said: list[Any] = []
+
+        def look(pair: Pair = pair, said: list[Any] = said) -> None:
+            try:
+                with pair.member.snapshot() as snapshot:
+                    said.append(len(list(snapshot[NAME].scan())))
+            except tm.Error as error:
+                said.append(type(error))
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        while not store.epochs._wanting:
+            thread.join(0.001)
+        if end == "stream":
+            pair.applier.end_stream()
+        elif end == "failure":
+            store.fail(tm.IoFailed("the disk is gone"))
+        else:
+            pair.applier.lead()
+        thread.join(20)
+        assert said == [{"stream": tm.NotPrimary, "failure": tm.IoFailed, "lead": ACCOUNTS}[end]]
+
+
+def test_closing_told_before_its_groups_have_come_is_a_gap() -> None:
+    pair = Pair()
+    bank(pair.primary)
+    pair.pump()
+    with pytest.raises(tm.InvariantBroken, match="are missing"):
+        pair.applier.close_epoch(99 << 32, pair.member._store.log.sequence + 1)

@@ -1,0 +1,164 @@
+"""What a commit partner is told and when; and what becomes of commits when it fails, or a signal falls between."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.file_doubles.memory import MemoryFiles
+from engine.log.redo import Group
+from tests.store.support import ACCOUNT, open_memory
+
+NAME = "test.account"
+
+
+class Notes:
+    """A partner that notes what it is told, and raises what it was given for a call."""
+
+    def __init__(self, db: Any) -> None:
+        self.db = db
+        self.told: list[tuple[Any, ...]] = []
+        self.raises: dict[str, list[BaseException]] = {}
+
+    def _note(self, call: str, *what: Any) -> None:
+        log = self.db._store.log
+        self.told.append((call, *what))
+        if call in ("send", "wait"):
+            assert log.durable_sequence < what[0], "published before the partner had it"
+        if self.raises.get(call):
+            raise self.raises[call].pop(0)
+
+    def offer(self, txid: int, names: tuple[str, ...]) -> None:
+        self._note("offer", names)
+
+    def send(self, group: Group) -> None:
+        assert group.is_sealed
+        self._note("send", group.sequence, group.words[: group.written_words].tobytes())
+
+    def wait(self, sequence: int) -> None:
+        self._note("wait", sequence)
+
+    def epoch_closed(self, epoch: int, sequence: int) -> None:
+        self._note("epoch_closed", epoch, sequence)
+
+
+def stage(**options: Any) -> tuple[Any, Notes, MemoryFiles]:
+    files = MemoryFiles()
+    db: Any = open_memory(files, **options)
+    db.create_table(NAME, ACCOUNT, "id")
+    notes = Notes(db)
+    db._store.log.partner = notes
+    return db, notes, files
+
+
+def row(key: int, note: Any = None) -> tuple[Any, ...]:
+    return (key, "o", 1.0, note)
+
+
+def test_each_group_is_sent_then_waited_for_and_closings_come_where_they_fall() -> None:
+    db, notes, _ = stage()
+    first = db._store.log.sequence
+    db[NAME].insert(row(1))
+    db.sync()
+    db[NAME].insert(row(2))
+    db.advance_gci()
+    calls = [each[:2] for each in notes.told if each[0] != "epoch_closed"]
+    assert calls == [("send", first), ("wait", first), ("send", first + 1), ("wait", first + 1)]
+    closings = [each for each in notes.told if each[0] == "epoch_closed"]
+    assert [each[2] for each in closings] == [first + 1, first + 2]
+    assert [each[1] for each in closings] == [1 << 32 | 1, 2 << 32]
+    db.close()
+
+
+def test_files_are_offered_before_the_group_that_names_them() -> None:
+    db, notes, files = stage(transaction_memory="64 KiB", redo_log="8 MiB")
+    with db.transaction() as txn:
+        txn.insert_many(NAME, [row(key, "n" * 200) for key in range(900)])
+    assert [each[0] for each in notes.told] == ["offer", "send", "wait"]
+    (name,) = notes.told[0][1]
+    assert files.exists(name)
+    db.close()
+
+
+@pytest.mark.parametrize("call", ["send", "wait"])
+def test_partner_that_fails_ends_the_store_and_the_outcome_is_unknown(call: str) -> None:
+    db, notes, files = stage()
+    db[NAME].insert(row(1))
+    notes.raises[call] = [tm.IoFailed("the link is gone; lost its group")]
+    with pytest.raises(tm.CommitOnFailedStore) as caught:
+        db[NAME].insert(row(2))
+    assert caught.value.evidence["txid"] > 0
+    with pytest.raises(tm.IoFailed, match="lost its group"):
+        db[NAME].insert(row(3))
+    # In its own log it may be or not: as it was sent before the write, but waited for behind the sync.
+    again = open_memory(files.kill())
+    assert len(again[NAME]) == (1 if call == "send" else 2)
+    again.close()
+
+
+@pytest.mark.parametrize("call", ["send", "wait"])
+def test_partner_with_a_mistake_ends_the_store_and_says_what_it_was(call: str) -> None:
+    db, notes, _ = stage()
+    notes.raises[call] = [ValueError("no such peer")]
+    with pytest.raises(tm.CommitOnFailedStore):
+        db[NAME].insert(row(2))
+    with pytest.raises(tm.InvariantBroken, match="no such peer"):
+        db.check_usable()
+
+
+def test_partner_that_fails_to_take_files_leaves_a_transaction_that_can_be_rolled_back() -> None:
+    db, notes, files = stage(transaction_memory="64 KiB", redo_log="8 MiB")
+    notes.raises["offer"] = [KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt), db.transaction() as txn:
+        txn.insert_many(NAME, [row(key, "n" * 200) for key in range(900)])
+    assert len(db[NAME]) == 0
+    assert files.list("spool") == ()
+    db[NAME].insert(row(1))
+    db.close()
+
+
+@pytest.mark.parametrize("call", ["send", "wait"])
+def test_interrupt_in_the_partner_has_the_same_group_sent_again(call: str) -> None:
+    db, notes, files = stage()
+    notes.raises[call] = [KeyboardInterrupt(), KeyboardInterrupt()]
+    with pytest.raises(tm.CommitInterrupted):
+        db[NAME].insert(row(1))
+    sent = [each for each in notes.told if each[0] == "send"]
+    assert len(sent) == 3 and len(set(sent)) == 1
+    db[NAME].insert(row(2))
+    assert len(open_memory(files.kill())[NAME]) == 2
+    db.close()
+
+
+def test_followers_of_a_group_whose_partner_fails_all_learn_it() -> None:
+    """Four threads commit; the partner fails while the others wait: none is told that it committed, none hangs."""
+    db, notes, _ = stage(lock_timeout_ms=2_000)
+    gate = threading.Event()
+    answers: list[str] = []
+
+    def slow(group: Group) -> None:
+        assert gate.wait(20)
+        raise tm.IoFailed("the link is gone; lost its group")
+
+    notes.send = slow  # type: ignore[method-assign]
+
+    def commit(key: int) -> None:
+        try:
+            db[NAME].insert(row(key))
+            answers.append("committed")
+        except tm.Error as error:
+            answers.append(type(error).__name__)
+
+    threads = [threading.Thread(target=commit, args=(key,)) for key in range(4)]
+    for each in threads:
+        each.start()
+    while db._store.log.sequence == db._store.log.durable_sequence + 1 and not db._store.log.has_records():
+        pass
+    gate.set()
+    for each in threads:
+        each.join(20)
+        assert not each.is_alive()
+    assert len(answers) == 4 and set(answers) <= {"CommitOnFailedStore", "IoFailed"}, answers
