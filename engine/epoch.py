@@ -57,9 +57,7 @@ class EpochClock:
 
         The latch is let go only while a large commit is being applied. Raises: StoreFailed if that will never end.
         """
-        while self._holders:
-            self._failure.check()
-            self._settled.wait(HOLDERS_POLL_SECONDS)
+        self.settle()
         closed = self.current
         gci = int(gci_of(closed))
         if next_gci:
@@ -70,6 +68,19 @@ class EpochClock:
         self.newest_closed = closed
         lsn, sequence = self._log.close_epoch(self.current)
         return closed, lsn, sequence
+
+    def resume(self, epoch: int) -> None:
+        """Open the epoch that others have open; nothing has been committed here yet."""
+        self.current = epoch
+        self._log.close_epoch(epoch)
+
+    def settle(self) -> None:
+        """Return when no large commit is being applied: rows are then what the log says. The latch is let go only while
+        one is. Raises: StoreFailed if that will never end.
+        """
+        while self._holders:
+            self._failure.check()
+            self._settled.wait(HOLDERS_POLL_SECONDS)
 
     def pass_over(self, epoch: int) -> None:
         """Open the GCI behind an epoch that is not to be given again; nothing has been committed yet.
