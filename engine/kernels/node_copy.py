@@ -180,6 +180,36 @@ def scan_changed(mem, fragment, since, with_empty, limit, out, state):
     return OK
 
 
+@kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
+def list_items(words, stop, fixed, has_var, has_disk, images, ranges, state):
+    """Where the images of the rows in words[:stop] begin, and what is a range, as first ROWID and the one behind the
+    last. has_disk: whether rows have their disk parts. state[N_ROWS], state[N_RANGES]. OK, ST_SPACE, or ST_INVARIANT at state[N_NEXT].
+    """
+    at = 0
+    while at < stop:
+        state[N_NEXT] = at
+        if words[at] < 0:
+            if state[N_RANGES] * RANGE_WORDS + RANGE_WORDS > ranges.size:
+                return ST_SPACE - RANGE_WORDS
+            if at + RANGE_WORDS > stop:
+                return ST_INVARIANT
+            ranges[state[N_RANGES] * RANGE_WORDS] = -1 - words[at]
+            ranges[state[N_RANGES] * RANGE_WORDS + 1] = words[at + 1]
+            state[N_RANGES] += 1
+            at += RANGE_WORDS
+        else:
+            size, _ = whole_entry_words(fixed, has_var, has_disk, words, at, stop)
+            if size < 0:
+                return ST_INVARIANT
+            if state[N_ROWS] >= images.size:
+                return ST_SPACE - 1
+            images[state[N_ROWS]] = at + ENTRY_WORDS
+            state[N_ROWS] += 1
+            at += size
+    state[N_NEXT] = stop
+    return OK
+
+
 # --- the joiner: slices ---------------------------------------------------------------------------
 @helper
 def item_words(mem, fragment, words, at, stop):

@@ -30,7 +30,7 @@ from engine.kernels.node_copy import (
     stamp_slice,
 )
 from engine.kernels.replay import replay_group
-from engine.layout.arena import COUNT_SHIFT, OK, ST_MEMORY, ST_SPACE
+from engine.layout.arena import COUNT_SHIFT, F_REPLAY_EPOCH, OK, ST_MEMORY, ST_SPACE
 from engine.layout.node_copy import F_UNCOPIED, ROWID_END
 from engine.layout.redo import (
     KIND_DELETE,
@@ -41,7 +41,7 @@ from engine.layout.redo import (
     pack_kind,
 )
 from engine.log.reader import GroupRead
-from recovery.node_restart.messages import ROWID_SYNC, Begin, Deletes, End, GroupPart, Plan, Ready, Slice, Taken
+from recovery.node_restart.messages import REPLAY_LOG, ROWID_SYNC, Begin, End, GroupPart, Plan, Ready, Slice, Taken
 from recovery.node_restart.progress import Progress
 from recovery.system_restart.catch_up import CaughtUp
 from recovery.system_restart.disk import disk_directory
@@ -108,6 +108,7 @@ class Joiner:
         self._noted: Words = np.empty(ROWS_NOTED, dtype=np.int64)
         self.caught_up: CaughtUp | None = None
         self.progress = Progress(private.clock, private.clock.monotonic())
+        self._is_replaying = False
         self._look_at_tables()
 
     def _look_at_tables(self) -> None:
@@ -125,8 +126,8 @@ class Joiner:
             return [Taken(message.size_words)]
         if isinstance(message, GroupPart):
             self._group(message)
-        elif isinstance(message, Deletes):
-            self._delete(message)
+            if self._is_replaying:
+                return [Taken(message.stop - message.start)]
         elif isinstance(message, End):
             self._end(message)
         return []
@@ -134,8 +135,9 @@ class Joiner:
     # --- definitions -----------------------------------------------------------------------------
     def _begin(self, begin: Begin, through: int) -> list[FromJoiner]:
         self.progress.variant, self.progress.why = begin.variant, begin.why
-        if not begin.tables and begin.variant != ROWID_SYNC:
-            return []
+        self._is_replaying = begin.variant == REPLAY_LOG
+        if self._is_replaying:
+            return []  # the log has the changes of definitions too
         store = self._store
         wanted = {definition.table_id for definition in begin.tables}
         for table in list(store.by_id.values()):
@@ -143,17 +145,48 @@ class Joiner:
                 store.remove_table(table)
         since: dict[FragmentPlace, int] = {}
         try:
+            self._take_tablespaces(begin)
             for definition in begin.tables:
                 kept = self._take_definition(definition)
                 for number, fragment in store.by_id[definition.table_id].by_number.items():
                     since[definition.table_id, number] = through if number in kept else 0
                     set_uncopied(self._mem, fragment, 0)
+                    self._mem[fragment + F_REPLAY_EPOCH] = 0  # of a full copy the rows may have any epochs
         except MemoryExhausted as error:
             raise self._no_memory() from error
         store.next_table_id = max(store.next_table_id, begin.next_table_id)
         self._look_at_tables()
         self.progress.fragments = len(since)
         return [Plan(since)]
+
+    def _take_tablespaces(self, begin: Begin) -> None:
+        """Make tablespaces and data files that the live node has and this one lacks, with its numbers, and forget those
+        it has no more: no table lies in them. Durable on return: the files; a crash leaves them for the next opening.
+        """
+        space, disk = self._store.space, self._store.disk
+        disk.declare_undo = self._private.disk.declare_undo
+        wanted = {shape.definition.tablespace_id: shape for shape in begin.tablespaces}
+        for tablespace in space.tablespaces():
+            if tablespace.definition.tablespace_id not in wanted:
+                space.forget(tablespace)
+                space.release(tablespace)
+        now_us = self._private.clock.wall_us()
+        held = {each.definition.tablespace_id: each for each in space.tablespaces()}
+        for number, shape in sorted(wanted.items()):
+            definition = shape.definition
+            files = list(zip(definition.file_ids, shape.extents, strict=True))
+            if number not in held:
+                disk.begin_first()
+                space.next_tablespace_id, space.next_file_id = number, files[0][0]
+                held[number] = space.make(definition, files[0][1] * definition.extent_bytes, now_us)
+                space.publish(held[number])
+            for file_id, extents in files:
+                if file_id not in held[number].definition.file_ids:
+                    space.next_file_id = file_id
+                    made = space.make_file(held[number], extents * definition.extent_bytes, now_us)
+                    space.publish_file(held[number], made)
+        space.next_tablespace_id = max(space.next_tablespace_id, begin.next_tablespace_id)
+        space.next_file_id = max(space.next_file_id, begin.next_file_id)
 
     def _take_definition(self, definition: TableDefinition) -> set[int]:
         """Make a table what the live node has; numbers of the fragments whose rows count. Of one that is more than a
@@ -260,9 +293,6 @@ class Joiner:
         except MemoryExhausted as error:
             raise self._no_memory() from error
         self._look_at_tables()
-
-    def _delete(self, message: Deletes) -> None:
-        raise self._differ("deletes came, which nobody asked for")
 
     # --- the end ---------------------------------------------------------------------------------
     def _end(self, end: End) -> None:

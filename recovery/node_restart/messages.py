@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 ROWID_SYNC = "rowid_sync"
 REPLAY_LOG = "replay_log"
-DELETE_LOG = "delete_log"
-VARIANTS = (ROWID_SYNC, REPLAY_LOG, DELETE_LOG)
+VARIANTS = (ROWID_SYNC, REPLAY_LOG)
 
 FragmentPlace = tuple[int, int]  # table and fragment number
 
@@ -95,14 +94,6 @@ class GroupPart:
 
 
 @dataclass(frozen=True)
-class Deletes:
-    """Rows deleted behind the joiner's epoch: triples of table and fragment, ROWID, epoch (`delete_log.py`)."""
-
-    words: Words
-    epoch: int
-
-
-@dataclass(frozen=True)
 class Slice:
     """Slots of a fragment from one ROWID to another as they are behind group `sequence`.
 
@@ -132,5 +123,5 @@ class End:
     epoch: int
 
 
-FromLive = Begin | GroupPart | Deletes | Slice | End
+FromLive = Begin | GroupPart | Slice | End
 FromJoiner = Ready | Plan | Taken

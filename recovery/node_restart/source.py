@@ -4,31 +4,29 @@ A slice is taken under the commit latch, with the filling group ended and no lar
 behind a group s, and goes out between s and s + 1. So no row is locked, and a joiner that handles everything in order
 meets each change exactly once: in a slice, or behind it in the stream.
 
-Whoever carries the messages holds one mutex around every call of a source and around taking groups out of the log.
+Whoever carries the messages holds one mutex around every call of a source and around taking groups out of the log; but
+not around `read`, which waits for the disk.
 """
 
 from __future__ import annotations
 
+from bisect import insort_right
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import InvariantBroken
-from engine.kernels.node_copy import (
-    N_LOOKED,
-    N_POSITION,
-    N_ROWS,
-    N_USED,
-    NODE_COPY_STATE_WORDS,
-    scan_changed,
-)
+from engine.errors import InvariantBroken, SnapshotTooOld
+from engine.kernels.node_copy import N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
 from engine.layout.arena import F_PAGES, OK, ST_MORE, ST_SPACE
 from engine.layout.node_copy import ROWID_END
 from engine.layout.redo import GROUP_WORDS
 from engine.log.spool_reader import SpoolReader, referred
+from engine.snapshot import Snapshot
+from recovery.node_restart.disk_slice import items_of, with_disk_parts
+from recovery.node_restart.log_tail import LogTail
 from recovery.node_restart.messages import (
+    REPLAY_LOG,
     ROWID_SYNC,
     Begin,
     End,
@@ -40,6 +38,8 @@ from recovery.node_restart.messages import (
 from recovery.node_restart.progress import Progress
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from engine.file_protocol import Files
     from engine.log.reader import GroupRead
     from engine.memory.arena import Words
@@ -49,7 +49,14 @@ if TYPE_CHECKING:
 # The latch is held for the slots of one slice: 0.3 ms if none has changed, 256 KiB copied if all have.
 SLICE_SLOTS = 32_768
 SLICE_WORDS = 32_768
+DISK_SLICE_SLOTS = 4_096  # their disk parts are kept for a snapshot while they are read
 UNANSWERED_WORDS = 32_768  # 256 KiB on their way: slices wait beyond
+NEAR_BYTES = 1 << 20  # replay of the log: so near to its end the stream takes over
+
+
+def _order(message: FromLive) -> tuple[int, int]:
+    """Where a message stands among others: the parts of a group, then slices and the end behind it."""
+    return (message.sequence, 0 if isinstance(message, GroupPart) else 1)
 
 
 class Source:
@@ -70,33 +77,51 @@ class Source:
         self._slice_slots = slice_slots
         self._out: Words = np.empty(slice_words, dtype=np.int64)
         self._state: Words = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
-        self._registered: int | None = None  # groups behind this one are the joiner's business
-        self._sent = 0  # newest group that went out
-        self._held: deque[tuple[int, FromLive]] = deque()  # what goes out behind a group, in order
+        self._registered: int | None = None  # groups behind this one come from the stream
+        self._sent = 0  # newest group that went out whole
+        self._queue: list[FromLive] = []  # in the order in which it goes out
+        self._through = 0
         self._to_copy: deque[tuple[FragmentPlace, int]] | None = None
+        self._tail: LogTail | None = None
         self._unanswered_words = 0
         self._has_ended = False
+        self.wants_read = False  # `read` is to be called: a slice needs disk parts
+        self._read: Slice | None = None
         self.progress = Progress(store.clock, store.clock.monotonic())
 
     def welcome(self) -> Welcome:
         """What a joiner must know before it restarts."""
         return Welcome(*self._identity)
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether `step` has nothing to do before the joiner answers or the stream goes on."""
-        return self._to_copy is None or self._has_ended or bool(self._unanswered_words >= UNANSWERED_WORDS)
+    def close(self) -> None:
+        """Nobody is served any more: the log may be cut."""
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
 
     @property
-    def held_behind(self) -> int:
-        """The group that must go out before anything else does, 0 if nothing waits: see that it becomes durable."""
-        return self._held[0][0] if self._held else 0
+    def awaited_sequence(self) -> int:
+        """The group that must go out before what waits, 0 if nothing does: see that it gets written."""
+        return _order(self._queue[0])[0] if self._queue else 0
 
     # --- what the joiner says --------------------------------------------------------------------
     def begin(self, ready: Ready) -> list[FromLive]:
-        """Let the joiner take part: from here on the groups of the stream are its business. Raises: StoreFailed."""
-        store = self._store
+        """Let the joiner take part, by the variant it wishes for or the one there can be. Raises: StoreFailed."""
+        self._through = ready.through
         why = "" if ready.through else "full copy: the joiner has no state that counts"
+        if ready.through and ready.variant == REPLAY_LOG:
+            tail = LogTail(self._store, self._files, self._identity[0])
+            why = tail.find(ready.next_sequence, ready.through)
+            if not why:
+                self._tail = tail
+                self._sent = ready.next_sequence - 1
+                self.progress.variant = REPLAY_LOG
+                return [Begin(REPLAY_LOG, "", self._sent)]
+            tail.close()
+        return self._begin_copy(why)
+
+    def _begin_copy(self, why: str) -> list[FromLive]:
+        store = self._store
         with store.latch:
             store.epochs.settle()
             sequence = store.log.divide()
@@ -115,7 +140,7 @@ class Source:
                 space.next_file_id,
             )
             self._registered = self._sent = sequence
-        self.progress.variant, self.progress.why = message.variant, message.why
+        self.progress.variant, self.progress.why = message.variant, why
         return [message]
 
     def plan(self, plan: Plan) -> None:
@@ -123,27 +148,29 @@ class Source:
         self._to_copy = deque(sorted(plan.since.items()))
         self._state[N_POSITION] = 0
         self.progress.fragments = len(self._to_copy)
-        for place in plan.since:
-            fragment = self._fragment(place)
-            self.progress.pages += int(self._store.mem[fragment + F_PAGES]) if fragment else 0
+        self.progress.pages = sum(self._pages(self._fragment(place)) for place in plan.since)
 
     def taken(self, taken: Taken) -> None:
-        """A slice has arrived."""
+        """Something has arrived that flow control counts."""
         self._unanswered_words -= taken.words
 
     # --- the stream ------------------------------------------------------------------------------
-    def group(self, group: GroupRead) -> Iterator[FromLive]:
-        """What goes out for the next group of the log, to be taken to its end before anything else is asked: its
-        records, those of files it names, and slices that waited for it. Raises: SpoolDamaged, InvariantBroken.
+    def group(self, group: GroupRead) -> list[FromLive]:
+        """What goes out for the next group of the log: its records, those of files it names, and what waited for it.
+
+        Raises: SpoolDamaged, InvariantBroken.
         """
         if self._registered is None or group.sequence <= self._registered:
-            return
-        if group.sequence != self._sent + 1:
-            raise InvariantBroken(f"the stream goes on with group {group.sequence} behind {self._sent}; join again")
+            return []
+        self._queue_parts(group)
+        return list(self._released())
+
+    def _queue_parts(self, group: GroupRead) -> None:
         self.progress.groups += 1
-        yield from self._parts(group)
-        self._sent = group.sequence
-        yield from self._released()
+        for part in self._parts(group):
+            if self._tail is not None:
+                self._unanswered_words += part.stop - part.start
+            insort_right(self._queue, part, key=_order)
 
     def _parts(self, group: GroupRead) -> Iterator[GroupPart]:
         what = referred(group)
@@ -157,20 +184,54 @@ class Source:
         yield GroupPart(group.sequence, group.epoch, group.words, GROUP_WORDS, stop, True)
 
     def _released(self) -> Iterator[FromLive]:
-        while self._held and self._held[0][0] <= self._sent:
-            yield self._held.popleft()[1]
+        """What may go out now: groups one by one, and behind a group what shows the state behind it."""
+        while self._queue and not self.wants_read and self._read is None:
+            message = self._queue[0]
+            if isinstance(message, GroupPart):
+                if message.sequence != self._sent + 1:
+                    return
+                if message.is_last:
+                    self._sent = message.sequence
+            elif _order(message)[0] > self._sent:
+                return
+            yield self._queue.pop(0)
 
-    # --- the scan --------------------------------------------------------------------------------
+    # --- steps -----------------------------------------------------------------------------------
     def step(self) -> list[FromLive]:
-        """Take the next slice, or the end behind the last. Nothing may go out before groups that are to be written
-        first: see `held_behind`. Raises: StoreFailed.
+        """Take the next slice, or groups of the log, or the end behind the last. Nothing goes out before groups that
+        are to be written first: see `awaited_sequence`. Raises: StoreFailed, RedoDamaged.
         """
-        if self.is_waiting:
-            return []
-        assert self._to_copy is not None
-        message = self._next_slice() if self._to_copy else self._end()
+        message: FromLive | None = None
+        if self._read is not None:
+            message, self._read = self._read, None
+        elif self._tail is not None:
+            if self._unanswered_words < UNANSWERED_WORDS:
+                return self._replay_step()
+        elif self._to_copy is not None and not self._has_ended and not self.wants_read:
+            if self._unanswered_words < UNANSWERED_WORDS:
+                message = self._next_slice() if self._to_copy else self._end()
         if message is not None:
-            self._held.append((message.sequence, message))
+            insort_right(self._queue, message, key=_order)
+        return list(self._released())
+
+    def _replay_step(self) -> list[FromLive]:
+        """A group of the kept log; near its end the stream takes over, and then the log is needed no more."""
+        assert self._tail is not None
+        if self._registered is None:
+            if self._tail.is_full:
+                self.close()
+                self._unanswered_words = 0
+                self._queue.clear()
+                return self._begin_copy("transactions needed the room in the log before the joiner had read it")
+            if self._tail.left_bytes < NEAR_BYTES:
+                with self._store.latch:
+                    self._registered = self._store.log.divide()
+        group = self._tail.next() if self._registered is None or self._sent < self._registered else None
+        if group is not None:
+            self._queue_parts(group)
+        elif self._registered is not None and self._sent >= self._registered:
+            self.close()
+            insort_right(self._queue, self._end(), key=_order)
         return list(self._released())
 
     def _fragment(self, place: FragmentPlace) -> int:
@@ -178,47 +239,119 @@ class Source:
         table = self._store.by_id.get(place[0])
         return 0 if table is None else table.by_number.get(place[1], 0)
 
+    def _pages(self, fragment: int) -> int:
+        return int(self._store.mem[fragment + F_PAGES]) if fragment else 0
+
     def _next_slice(self) -> Slice | None:
+        """The next one of a table in memory. Of one with disk columns `read` is to bring it."""
         assert self._to_copy is not None
-        store, state = self._store, self._state
+        store = self._store
         place, since = self._to_copy[0]
         while True:
             with store.latch:
                 store.epochs.settle()
                 fragment = self._fragment(place)
-                if not fragment:  # its end is in the stream
+                if not fragment:  # what became of it is in the stream
                     self._go_on()
                     return None
-                start = int(state[N_POSITION])
-                state[N_USED] = state[N_ROWS] = 0
+                if store.by_id[place[0]].format.has_disk:
+                    self.wants_read = True
+                    return None
                 sequence = store.log.divide()
-                status = int(scan_changed(store.mem, fragment, since, 1, self._slice_slots, self._out, state))
-                epoch = store.epochs.current
-                version = store.by_id[place[0]].definition.version
-            if status > ST_SPACE or int(state[N_POSITION]) > start:
-                break
-            self._out = np.empty(ST_SPACE - status, dtype=np.int64)  # not even one row found room
-        if status not in (OK, ST_MORE) and status > ST_SPACE:
+                found = self._scan(place, fragment, since, sequence, store.epochs.current, self._slice_slots)
+            if found is not None:
+                return self._counted(found, fragment)
+
+    def _scan(
+        self, place: FragmentPlace, fragment: int, since: int, sequence: int, epoch: int, slots: int
+    ) -> Slice | None:
+        """The slots from where the scan stands; None if not one row found room, and there is more now. With the latch
+        held.
+        """
+        state = self._state
+        start = int(state[N_POSITION])
+        state[N_USED] = state[N_ROWS] = 0
+        status = int(scan_changed(self._store.mem, fragment, since, 1, slots, self._out, state))
+        if status <= ST_SPACE and int(state[N_POSITION]) == start:
+            self._out = np.empty(ST_SPACE - status, dtype=np.int64)
+            return None
+        if status > ST_SPACE and status not in (OK, ST_MORE):
             raise InvariantBroken(f"the scan of table {place[0]} ended with status {status}; join again")
+        version = self._store.by_id[place[0]].definition.version
         words = self._out[: int(state[N_USED])].copy()
-        stop = int(state[N_POSITION])
-        made = Slice(place, version, start, stop, epoch, sequence, words, int(state[N_ROWS]))
+        return Slice(place, version, start, int(state[N_POSITION]), epoch, sequence, words, int(state[N_ROWS]))
+
+    def _counted(self, made: Slice, fragment: int) -> Slice:
         self._unanswered_words += made.size_words
         self.progress.rows += made.rows
-        self.progress.bytes += words.nbytes
-        self.progress.pages_done += min(stop >> 16, self._pages(fragment)) - min(start >> 16, self._pages(fragment))
-        if stop == ROWID_END:
+        self.progress.bytes += made.words.nbytes
+        pages = self._pages(fragment)
+        self.progress.pages_done += min(made.stop >> 16, pages) - min(made.start >> 16, pages)
+        if made.stop == ROWID_END:
             self._go_on()
         return made
-
-    def _pages(self, fragment: int) -> int:
-        return int(self._store.mem[fragment + F_PAGES])
 
     def _go_on(self) -> None:
         assert self._to_copy is not None
         self._to_copy.popleft()
         self._state[N_POSITION] = 0
         self.progress.fragments_done += 1
+
+    def read(self) -> None:
+        """Make the slice that needs disk parts; meanwhile nothing goes out. Without the mutex; `step` goes on then.
+
+        Raises: PageDamaged, StoreFailed, and SnapshotTooOld if writers change more than `snapshot_memory` holds while a
+        single slot is read.
+        """
+        if not self.wants_read:
+            return
+        assert self._to_copy is not None
+        place, since = self._to_copy[0]
+        slots = min(self._slice_slots, DISK_SLICE_SLOTS)
+        start = int(self._state[N_POSITION])
+        while True:
+            try:
+                found = self._read_slice(place, since, slots)
+            except SnapshotTooOld:
+                if slots == 1:
+                    raise
+                slots = max(1, slots // 8)
+                self._state[N_POSITION] = start
+                continue
+            fragment = self._fragment(place)
+            if found is not None:
+                self._read = self._counted(found, fragment)
+            elif not fragment:
+                self._go_on()
+            else:
+                continue  # for a larger buffer
+            self.wants_read = False
+            return
+
+    def _read_slice(self, place: FragmentPlace, since: int, slots: int) -> Slice | None:
+        """A slice with disk parts; None if its fragment was dropped, or its rows need a larger buffer."""
+        store = self._store
+        scanned: list[Slice] = []
+
+        def look(snapshot: Snapshot) -> None:
+            fragment = self._fragment(place)
+            if fragment:
+                sequence, epoch = snapshot.log_start[1] - 1, store.epochs.current
+                found = self._scan(place, fragment, since, sequence, epoch, slots)
+                if found is not None:
+                    scanned.append(found)
+
+        snapshot = store.snapshots.begin(store, Snapshot, look)
+        try:
+            if not scanned:
+                return None
+            made = scanned[0]
+            table = next(each for each in snapshot.by_name.values() if each.table_id == place[0])
+            words = with_disk_parts(snapshot, table, items_of(made.words, table))
+        finally:
+            snapshot.close()
+        numbers = (made.version, made.start, made.stop, made.epoch, made.sequence)
+        return Slice(place, *numbers, words, made.rows)
 
     def _end(self) -> End:
         store = self._store
@@ -227,6 +360,3 @@ class Source:
             message = End(store.log.divide(), store.epochs.current)
         self._has_ended = self.progress.is_done = True
         return message
-
-
-assert N_LOOKED < NODE_COPY_STATE_WORDS

@@ -16,8 +16,8 @@ byte changes, so a restart that ends in an error leaves the store as it found it
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from engine.disk.columns import region_words
 from engine.epoch import EpochClock
@@ -63,6 +63,7 @@ from recovery.system_restart.load import (
     out_of_memory,
 )
 from recovery.system_restart.replay import apply_schema, replay, schema_changes, table_directory
+from recovery.system_restart.report import Phase, RestartReport
 from recovery.system_restart.spool import Spooled, sweep_unreferred
 
 if TYPE_CHECKING:
@@ -72,34 +73,6 @@ if TYPE_CHECKING:
     from recovery.system_restart.catch_up import CatchUp
 
 _log = logging.getLogger("tidemark.restart")
-
-
-@dataclass
-class Phase:
-    """One step of a restart."""
-
-    name: str
-    ms: float
-    rows: int = 0
-    bytes: int = 0
-
-
-@dataclass
-class RestartReport:
-    """What a restart found and did, phase by phase."""
-
-    phases: list[Phase] = field(default_factory=list)
-    is_new: bool = False
-    lcp_id: int = 0
-    lcp_epoch: int = 0
-    fallbacks: int = 0
-    groups: int = 0
-    end_lsn: int = 0
-    epoch: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
-        return {**self.__dict__, "phases": [dict(phase.__dict__) for phase in self.phases]}
 
 
 @dataclass
@@ -167,7 +140,6 @@ class Restart:
         self._phase("control files")
         store, loader, groups, reader = self._restore(sysfile, controls, True)
         assert self._disk is not None
-        sysfile = self._disk.sysfile
         loader.release()
         self._phase("join")
         try:
@@ -176,6 +148,7 @@ class Restart:
         except BaseException:
             reader.close()
             raise
+        sysfile = self._disk.sysfile
         self._files.read_errors_latch = True
         sysfile, copies = self._firm_up(sysfile, controls, reader, groups, caught_up)
         keeper = SysfileKeeper(self._files, copies, sysfile)

@@ -116,6 +116,8 @@ class Wire:
         if not self.source.progress.is_done and self._work_left > 0:
             self._work_left -= 1
             self.work()
+        if self._rng.random() < 0.4:
+            self.source.read()
         if self._rng.random() < 0.6:
             self._queue.extend(self.source.step())
         if self._rng.random() < 0.5:

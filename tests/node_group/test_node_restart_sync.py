@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from engine.file_doubles.memory import MemoryFiles
+from recovery.node_restart.messages import Begin, Slice
 from tests.node_group.support import Wire, away, joined_and_reopened, restarted
 from tests.seeds import fresh_seeds
 
@@ -30,6 +31,69 @@ def test_empty_directory_becomes_a_copy(seed: int) -> None:
     opened: Any = restarted(node, wire, 0)
     assert wire.source.progress.why.startswith("full copy")
     joined_and_reopened(db, node, opened, f"seed {seed}")
+    db.close()
+
+
+@pytest.mark.parametrize("seed", [21, 22, *fresh_seeds(1)])
+def test_disk_columns_come_with_their_rows(seed: int) -> None:
+    db, files, writers, node, through, rng = away(seed, rows=400, steps=15, has_disk=True)
+    wire = Wire(db, files, rng, writers.step, slice_slots=rng.choice([50, 5_000]))
+    opened = restarted(node, wire, through)
+    joined_and_reopened(db, node, opened, f"seed {seed}")
+    db.close()
+
+
+@pytest.mark.parametrize("seed", [31])
+def test_empty_directory_gets_tablespaces_too(seed: int) -> None:
+    db, files, writers, _, _, rng = away(seed, rows=300, steps=10, has_disk=True, stray=0)
+    db.create_tablespace("second", "1 MiB")
+    node = MemoryFiles()
+    wire = Wire(db, files, rng, writers.step)
+    opened = restarted(node, wire, 0)
+    joined_and_reopened(db, node, opened, f"seed {seed}")
+    db.close()
+
+
+@pytest.mark.parametrize("seed", [41, 42, *fresh_seeds(1)])
+def test_log_replayed_from_the_live_nodes_own_files(seed: int) -> None:
+    db, files, writers, node, through, rng = away(seed, has_disk=seed % 2 == 0, steps=20)
+    wire = Wire(db, files, rng, writers.step)
+    opened = restarted(node, wire, through, "replay_log")
+    assert (wire.source.progress.variant, wire.source.progress.why) == ("replay_log", "")
+    assert not any(isinstance(message, Slice) for message in wire.log)
+    joined_and_reopened(db, node, opened, f"seed {seed}")
+    db.close()
+
+
+def test_log_that_was_cut_behind_the_joiner_gives_way_to_synchronisation() -> None:
+    db, files, writers, node, through, rng = away(43)
+    for _ in range(2):
+        writers.step()
+        db.checkpoint()
+    wire = Wire(db, files, rng, writers.step)
+    opened = restarted(node, wire, through, "replay_log")
+    assert wire.source.progress.variant == "rowid_sync" and "the log begins with group" in wire.source.progress.why
+    joined_and_reopened(db, node, opened)
+    db.close()
+
+
+def test_log_is_given_up_for_transactions_that_need_its_room_and_rows_go_on_from_there() -> None:
+    db, files, writers, node, through, rng = away(44, steps=5)
+
+    def much() -> None:
+        log = db._store.log
+        if log.used_bytes() * 10 > log.geometry.capacity_bytes * 8:
+            db.checkpoint()
+            return
+        db["test.wide"].write_many([writers.row(key) for key in range(2_000)])
+
+    much()
+    much()
+    wire = Wire(db, files, rng, much)
+    opened = restarted(node, wire, through, "replay_log")
+    begun = [message.variant for message in wire.log if isinstance(message, Begin)]
+    assert begun == ["replay_log", "rowid_sync"] and "room in the log" in wire.source.progress.why
+    joined_and_reopened(db, node, opened)
     db.close()
 
 
