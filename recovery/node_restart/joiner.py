@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from engine.memory.arena import Words
     from engine.schema import TableDefinition
     from engine.table import Table
-    from recovery.node_restart.messages import FragmentPlace, FromJoiner, FromLive, Welcome
+    from recovery.node_restart.messages import FragmentPlace, FromJoiner, FromLive, TablespaceShape, Welcome
     from recovery.system_restart.catch_up import PrivateStore
 
 ROWS_NOTED = 4_096
@@ -109,6 +109,7 @@ class Joiner:
         self.caught_up: CaughtUp | None = None
         self.progress = Progress(private.clock, private.clock.monotonic())
         self._is_replaying = False
+        self._store.disk.declare_undo = private.disk.declare_undo
         self._look_at_tables()
 
     def _look_at_tables(self) -> None:
@@ -163,30 +164,33 @@ class Joiner:
         """Make tablespaces and data files that the live node has and this one lacks, with its numbers, and forget those
         it has no more: no table lies in them. Durable on return: the files; a crash leaves them for the next opening.
         """
-        space, disk = self._store.space, self._store.disk
-        disk.declare_undo = self._private.disk.declare_undo
-        wanted = {shape.definition.tablespace_id: shape for shape in begin.tablespaces}
+        space = self._store.space
+        wanted = {shape.definition.tablespace_id for shape in begin.tablespaces}
         for tablespace in space.tablespaces():
             if tablespace.definition.tablespace_id not in wanted:
                 space.forget(tablespace)
                 space.release(tablespace)
-        now_us = self._private.clock.wall_us()
-        held = {each.definition.tablespace_id: each for each in space.tablespaces()}
-        for number, shape in sorted(wanted.items()):
-            definition = shape.definition
-            files = list(zip(definition.file_ids, shape.extents, strict=True))
-            if number not in held:
-                disk.begin_first()
-                space.next_tablespace_id, space.next_file_id = number, files[0][0]
-                held[number] = space.make(definition, files[0][1] * definition.extent_bytes, now_us)
-                space.publish(held[number])
-            for file_id, extents in files:
-                if file_id not in held[number].definition.file_ids:
-                    space.next_file_id = file_id
-                    made = space.make_file(held[number], extents * definition.extent_bytes, now_us)
-                    space.publish_file(held[number], made)
+        for shape in begin.tablespaces:
+            self._make_files(shape)
         space.next_tablespace_id = max(space.next_tablespace_id, begin.next_tablespace_id)
         space.next_file_id = max(space.next_file_id, begin.next_file_id)
+
+    def _make_files(self, shape: TablespaceShape) -> None:
+        """Make a tablespace, or those of its files that are not there."""
+        space, definition = self._store.space, shape.definition
+        number, now_us = definition.tablespace_id, self._private.clock.wall_us()
+        files = list(zip(definition.file_ids, shape.extents, strict=True))
+        held = next((each for each in space.tablespaces() if each.definition.tablespace_id == number), None)
+        if held is None:
+            self._store.disk.begin_first()
+            space.next_tablespace_id, space.next_file_id = number, files[0][0]
+            held = space.make(definition, files[0][1] * definition.extent_bytes, now_us)
+            space.publish(held)
+        for file_id, extents in files:
+            if file_id not in held.definition.file_ids:
+                space.next_file_id = file_id
+                made = space.make_file(held, extents * definition.extent_bytes, now_us)
+                space.publish_file(held, made)
 
     def _take_definition(self, definition: TableDefinition) -> set[int]:
         """Make a table what the live node has; numbers of the fragments whose rows count. Of one that is more than a
@@ -288,8 +292,13 @@ class Joiner:
     def _change_schema(self, part: GroupPart, at: int) -> None:
         """Tables and partitions made now are copied whole already: the stream has all that ever happened to them."""
         group = GroupRead(part.sequence, 0, part.epoch, 0, 0, 0, part.stop - part.start, part.words)
+        change = schema_change(group, at)
         try:
-            apply_schema(self._store, self._pool, [(part.epoch, schema_change(group, at))], 0)
+            if "tablespace" in change or "datafile" in change:
+                for shape in part.tablespaces:
+                    self._make_files(shape)
+            else:
+                apply_schema(self._store, self._pool, [(part.epoch, change)], 0)
         except MemoryExhausted as error:
             raise self._no_memory() from error
         self._look_at_tables()

@@ -83,7 +83,10 @@ class Begin:
 
 @dataclass(frozen=True)
 class GroupPart:
-    """Records of one group of the log, or of a file it names: words[start:stop]."""
+    """Records of one group of the log, or of a file it names: words[start:stop].
+
+    tablespaces: those the group makes or gives files, as they are now: records do not tell sizes.
+    """
 
     sequence: int
     epoch: int
@@ -91,6 +94,7 @@ class GroupPart:
     start: int
     stop: int
     is_last: bool  # of the group
+    tablespaces: tuple[TablespaceShape, ...] = ()
 
 
 @dataclass(frozen=True)

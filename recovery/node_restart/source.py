@@ -17,10 +17,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.errors import InvariantBroken, SnapshotTooOld
-from engine.kernels.node_copy import N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
+from engine.kernels.node_copy import (
+    N_POSITION,
+    N_ROWS,
+    N_USED,
+    NODE_COPY_STATE_WORDS,
+    find_schema_change,
+    scan_changed,
+)
 from engine.layout.arena import F_PAGES, OK, ST_MORE, ST_SPACE
 from engine.layout.node_copy import ROWID_END
-from engine.layout.redo import GROUP_WORDS
+from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS, WORDS_SHIFT
 from engine.log.spool_reader import SpoolReader, referred
 from engine.snapshot import Snapshot
 from recovery.node_restart.disk_slice import items_of, with_disk_parts
@@ -36,6 +43,7 @@ from recovery.node_restart.messages import (
     Welcome,
 )
 from recovery.node_restart.progress import Progress
+from recovery.system_restart.replay import schema_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +65,17 @@ NEAR_BYTES = 1 << 20  # replay of the log: so near to its end the stream takes o
 def _order(message: FromLive) -> tuple[int, int]:
     """Where a message stands among others: the parts of a group, then slices and the end behind it."""
     return (message.sequence, 0 if isinstance(message, GroupPart) else 1)
+
+
+def has_tablespaces(group: GroupRead, stop: int) -> bool:
+    """Whether a group makes a tablespace, or a data file. Raises: RedoDamaged."""
+    at = GROUP_WORDS
+    while 0 <= (found := int(find_schema_change(group.words, at, stop))) < stop:
+        change = schema_change(group, found + TRANSACTION_WORDS)
+        if "tablespace" in change or "datafile" in change:
+            return True
+        at = found + (int(group.words[found]) >> WORDS_SHIFT)
+    return False
 
 
 class Source:
@@ -131,10 +150,7 @@ class Source:
                 why,
                 sequence,
                 tuple(table.definition for table in store.by_id.values()),
-                tuple(
-                    TablespaceShape(each.definition, tuple(file.extents for file in each.files))
-                    for each in space.tablespaces()
-                ),
+                self._shapes(),
                 store.next_table_id,
                 space.next_tablespace_id,
                 space.next_file_id,
@@ -181,7 +197,12 @@ class Source:
                 yield GroupPart(group.sequence, group.epoch, block.words, block.start, block.stop, False)
         # Of a group that names files its own records change nothing, but it is the last of them.
         stop = GROUP_WORDS + group.records_words
-        yield GroupPart(group.sequence, group.epoch, group.words, GROUP_WORDS, stop, True)
+        shapes = self._shapes() if has_tablespaces(group, stop) else ()
+        yield GroupPart(group.sequence, group.epoch, group.words, GROUP_WORDS, stop, True, shapes)
+
+    def _shapes(self) -> tuple[TablespaceShape, ...]:
+        found = self._store.space.tablespaces()
+        return tuple(TablespaceShape(each.definition, tuple(file.extents for file in each.files)) for each in found)
 
     def _released(self) -> Iterator[FromLive]:
         """What may go out now: groups one by one, and behind a group what shows the state behind it."""

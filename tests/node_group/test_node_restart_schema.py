@@ -36,7 +36,16 @@ class SchemaWriters:
             return
         self.changes += 1
         self.rng.choice(
-            [self._create, self._drop, self._column, self._index, self._unique, self._partition, self._rename]
+            [
+                self._tablespace,
+                self._create,
+                self._drop,
+                self._column,
+                self._index,
+                self._unique,
+                self._partition,
+                self._rename,
+            ]
         )()
 
     def _ranges(self) -> None:
@@ -81,6 +90,18 @@ class SchemaWriters:
         elif partition.next_number < 12:
             self.db.add_partition("test.ranges", f"p{partition.next_number}", partition.partitions[-1][1][0] + 100)
 
+    def _tablespace(self) -> None:
+        spaces = [each for each in self.db._store.space.by_name if each != "main"]
+        if not spaces:
+            self.number += 1
+            self.db.create_tablespace(f"space{self.number}", "1 MiB")
+        else:
+            self.number += 1
+            columns = [tm.Column("id", tm.Int64), tm.Column("far", tm.VarChar(50), storage="disk")]
+            self.db.add_datafile(spaces[0], "1 MiB") if self.number % 3 == 0 else None
+            self.db.create_table(f"test.made{self.number}d", columns, "id", tablespace=spaces[0])
+            self.db[f"test.made{self.number}d"].insert_many([(key, "f" * 40) for key in range(30)])
+
     def _rename(self) -> None:
         if self._made():
             self.number += 1
@@ -99,3 +120,10 @@ def test_schema_changes_before_and_during_a_join(seed: int, variant: str) -> Non
     assert schema.changes > 0
     joined_and_reopened(db, node, opened, f"seed {seed}")
     db.close()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("variant", ["rowid_sync", "replay_log"])
+@pytest.mark.parametrize("seed", range(20))
+def test_many_schema_changes(seed: int, variant: str) -> None:
+    test_schema_changes_before_and_during_a_join(seed + 500, variant)
