@@ -183,7 +183,8 @@ def scan_changed(mem, fragment, since, with_empty, limit, out, state):
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)
 def list_items(words, stop, fixed, has_var, has_disk, images, ranges, state):
     """Where the images of the rows in words[:stop] begin, and what is a range, as first ROWID and the one behind the
-    last. has_disk: whether rows have their disk parts. state[N_ROWS], state[N_RANGES]. OK, ST_SPACE, or ST_INVARIANT at state[N_NEXT].
+    last. has_disk: whether rows have their disk parts. state[N_ROWS], state[N_RANGES]. OK, ST_SPACE, or ST_INVARIANT at
+    state[N_NEXT].
     """
     at = 0
     while at < stop:

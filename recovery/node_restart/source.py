@@ -184,8 +184,6 @@ class Source:
     def _queue_parts(self, group: GroupRead) -> None:
         self.progress.groups += 1
         for part in self._parts(group):
-            if self._tail is not None:
-                self._unanswered_words += part.stop - part.start
             insort_right(self._queue, part, key=_order)
 
     def _parts(self, group: GroupRead) -> Iterator[GroupPart]:
@@ -213,6 +211,8 @@ class Source:
                     return
                 if message.is_last:
                     self._sent = message.sequence
+                if self._tail is not None:
+                    self._unanswered_words += message.stop - message.start
             elif _order(message)[0] > self._sent:
                 return
             yield self._queue.pop(0)

@@ -76,9 +76,12 @@ class Wire:
         rng: random.Random,
         work: Callable[[], object] = lambda: None,
         most: int | None = None,
+        work_max: int = WORK_MAX,
         **options: Any,
     ) -> None:
-        """work: what happens on the live node between two steps. most: messages before the source dies."""
+        """work: what happens on the live node between two steps. most: messages before the source dies.
+        work_max: how often work is called.
+        """
         self.source = Source(db._store, files, db._opened.identity, **options)
         self.stream = Stream(db, files)
         self.work = work
@@ -86,7 +89,7 @@ class Wire:
         self._most = most
         self._queue: deque[Any] = deque()
         self.log: list[Any] = []
-        self._work_left = WORK_MAX
+        self._work_left = work_max
 
     def send(self, message: Any) -> None:
         """From the joiner."""
@@ -196,6 +199,7 @@ class Writers:
         db.create_index("test.wide", "by_group", "group")
         db.create_index("test.named", "by_n", ["n", "value"])
         self.counter = 0
+        self.keys = 0
 
     def row(self, key: int) -> tuple[Any, ...]:
         """A row of the wide table."""
@@ -205,6 +209,7 @@ class Writers:
 
     def fill(self, rows: int) -> None:
         """So many rows in the wide table, half as many in the others."""
+        self.keys = rows * 3 // 2
         self.db["test.wide"].write_many([self.row(key) for key in range(rows)])
         self.db["test.named"].write_many([(f"name {key}" * (1 + key % 3), key, 1.0) for key in range(rows // 2)])
         self.db["test.hot"].write_many([(key, 0) for key in range(8)])
@@ -231,7 +236,7 @@ class Writers:
 
     def _wide(self, txn: Any) -> None:
         for _ in range(self.rng.randrange(1, 12)):
-            key = self.rng.randrange(3_000)
+            key = self.rng.randrange(self.keys)
             if self.rng.random() < 0.4 and txn.get("test.wide", key) is not None:
                 txn.delete("test.wide", key)
             elif self.rng.random() < 0.5:
@@ -240,7 +245,7 @@ class Writers:
                 txn.update("test.wide", key, {"group": self.rng.randrange(50)})
 
     def _named(self, txn: Any) -> None:
-        key = self.rng.randrange(400)
+        key = self.rng.randrange(self.keys // 2)
         name = f"name {key}" * (1 + key % 3)
         if txn.get("test.named", name) is not None:
             txn.delete("test.named", name)
@@ -250,8 +255,8 @@ class Writers:
 
     def _bulk(self, txn: Any) -> None:
         """Pages that empty, and come again."""
-        first = self.rng.randrange(20) * 100
-        if self.rng.random() < 0.5:
+        first = self.rng.randrange(self.keys)
+        if self.rng.random() < 0.6:
             for key in range(first, first + 150):
                 if txn.get("test.wide", key) is not None:
                     txn.delete("test.wide", key)
@@ -280,7 +285,7 @@ def away(seed: int, rows: int = 800, steps: int = 30, has_disk: bool = False, st
     if stray:
         other = open_node(node)
         strays = Writers.__new__(Writers)
-        strays.db, strays.rng, strays.counter = other, random.Random(seed + 1), 1_000_000
+        strays.db, strays.rng, strays.counter, strays.keys = other, random.Random(seed + 1), 1_000_000, rows
         for _ in range(stray):
             strays.step()
         other.sync()
