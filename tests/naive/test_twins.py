@@ -89,9 +89,23 @@ SURVEYED = "tests.load.test_kernels:test_blocks_of_any_rows_are_listed_and_any_c
 ADOPTED = "tests.load.test_adopt:test_adopted_rows_are_there_with_the_epoch_of_the_commit_and_after_every_restart"
 LOADS_REFUSED = "tests.load.test_adopt:test_duplicates_are_counted_and_shown_and_nothing_happens"
 
+JOINED_NODE = "tests.node_group.test_node_restart_kernels:test_kernels_of_random_joins_equal_twins_at_every_call"
+
 BODIES = "tests.replication.test_row_bodies"
 
 TWINS = {
+    **dict.fromkeys(
+        [
+            "node_copy.executed_records",
+            *(f"node_copy.find_{name}" for name in ("in_the_way", "schema_change", "stale")),
+            "node_copy.list_items",
+            "node_copy.records_of_slice",
+            "node_copy.scan_changed",
+            "node_copy.set_uncopied",
+            "node_copy.stamp_slice",
+        ],
+        JOINED_NODE,
+    ),
     "applied.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
     **dict.fromkeys(
         [
