@@ -16,11 +16,8 @@ import numpy as np
 
 from engine.errors import InvariantBroken, MemoryExhausted, RedoDamaged
 from engine.kernels.lcp import finish_load
-from engine.kernels.node_copy import (
-    N_NEXT,
-    N_POSITION,
-    N_USED,
-    NODE_COPY_STATE_WORDS,
+from engine.kernels.node_copy import N_NEXT, N_POSITION, N_USED, NODE_COPY_STATE_WORDS
+from engine.kernels.node_join import (
     executed_records,
     find_in_the_way,
     find_schema_change,

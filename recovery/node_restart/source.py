@@ -17,14 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.errors import InvariantBroken, SnapshotTooOld
-from engine.kernels.node_copy import (
-    N_POSITION,
-    N_ROWS,
-    N_USED,
-    NODE_COPY_STATE_WORDS,
-    find_schema_change,
-    scan_changed,
-)
+from engine.kernels.node_copy import N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
+from engine.kernels.node_join import find_schema_change
 from engine.layout.arena import F_PAGES, OK, ST_MORE, ST_SPACE
 from engine.layout.node_copy import ROWID_END
 from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS, WORDS_SHIFT

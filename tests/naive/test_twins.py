@@ -96,13 +96,9 @@ BODIES = "tests.replication.test_row_bodies"
 TWINS = {
     **dict.fromkeys(
         [
-            "node_copy.executed_records",
-            *(f"node_copy.find_{name}" for name in ("in_the_way", "schema_change", "stale")),
-            "node_copy.list_items",
-            "node_copy.records_of_slice",
-            "node_copy.scan_changed",
-            "node_copy.set_uncopied",
-            "node_copy.stamp_slice",
+            *(f"node_copy.{name}" for name in ("list_items", "scan_changed")),
+            *(f"node_join.find_{name}" for name in ("in_the_way", "schema_change", "stale")),
+            *(f"node_join.{name}" for name in ("executed_records", "records_of_slice", "set_uncopied", "stamp_slice")),
         ],
         JOINED_NODE,
     ),

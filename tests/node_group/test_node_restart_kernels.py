@@ -13,6 +13,7 @@ import recovery.node_restart.joiner as joiner
 import recovery.node_restart.source as source
 import tidemark as tm
 from engine.kernels import node_copy as k
+from engine.kernels import node_join
 from engine.layout import arena as a
 from engine.layout import redo as r
 from tests.naive import node_copy as naive
@@ -192,15 +193,15 @@ def test_words_that_are_no_slice_are_refused_and_change_nothing(seed: int) -> No
         )
         state = np.zeros(k.NODE_COPY_STATE_WORDS, dtype=np.int64)
         out = np.zeros(64, dtype=np.int64)
-        statuses.add(int(k.find_in_the_way(store.mem, fragment, words, words.size, out, state)))
+        statuses.add(int(node_join.find_in_the_way(store.mem, fragment, words, words.size, out, state)))
         state[:] = 0
-        k.records_of_slice(store.mem, fragment, words, words.size, 1, np.zeros(99, dtype=np.int64), state)
+        node_join.records_of_slice(store.mem, fragment, words, words.size, 1, np.zeros(99, dtype=np.int64), state)
         tables = np.array([0, store.tables["test.t"].address], dtype=np.int64)
         state[:] = 0
-        k.find_stale(store.mem, tables, words, 0, words.size, out, state)
+        node_join.find_stale(store.mem, tables, words, 0, words.size, out, state)
         state[:] = 0
-        k.executed_records(store.mem, tables, words, 0, words.size, np.zeros(words.size, dtype=np.int64), state)
-        k.find_schema_change(words, 0, words.size)
+        node_join.executed_records(store.mem, tables, words, 0, words.size, np.zeros(words.size, dtype=np.int64), state)
+        node_join.find_schema_change(words, 0, words.size)
     assert a.ST_INVARIANT in statuses
     assert np.array_equal(store.mem, before)
     db.close()

@@ -8,8 +8,10 @@ import pytest
 
 from engine.file_doubles.memory import MemoryFiles
 from recovery.node_restart.messages import Begin, Slice
+from recovery.node_restart.verify import rows_by_rowid
 from tests.node_group.support import Wire, away, joined_and_reopened, restarted
 from tests.seeds import fresh_seeds
+from tests.store.support import rows_of
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, *fresh_seeds(2)])
@@ -101,3 +103,22 @@ def test_log_is_given_up_for_transactions_that_need_its_room_and_rows_go_on_from
 @pytest.mark.parametrize("seed", range(40))
 def test_many_histories(seed: int) -> None:
     test_node_that_was_away_equals_the_live_one_whatever_was_written_meanwhile(seed + 1_000)
+
+
+@pytest.mark.parametrize("share", [1, 10])
+def test_bytes_sent_are_those_of_the_changed_rows_and_little_more(share: int) -> None:
+    db, files, writers, _, _, rng = away(50, rows=3_000, steps=0, stray=0)
+    through = db.sync()
+    node = MemoryFiles.from_snapshot(files.snapshot())
+    alive = sorted(rows_of(db, "test.wide"))
+    db["test.wide"].write_many([writers.row(key) for key in rng.sample(alive, len(alive) * share // 20)])
+    for key in rng.sample(alive, 20):
+        db["test.wide"].delete(key)
+    rows = [rows_by_rowid(db._store.tables["test.wide"], number) for number in (0, 1)]
+    epochs = [(int.from_bytes(row[:8], "little"), len(row)) for each in rows for row in each.values()]
+    changed = sum(size for epoch, size in epochs if epoch > through)
+    wire = Wire(db, files, rng)
+    opened = restarted(node, wire, through)
+    assert 0 < changed <= wire.copied_bytes <= 1.2 * changed
+    joined_and_reopened(db, node, opened)
+    db.close()
