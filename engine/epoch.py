@@ -70,7 +70,7 @@ class EpochClock:
         return closed, lsn, sequence
 
     def resume(self, epoch: int) -> None:
-        """Open the epoch that others have open; nothing has been committed here yet."""
+        """Stand in an epoch that others give; nothing has been committed here yet."""
         self.current = epoch
         self._log.close_epoch(epoch)
 

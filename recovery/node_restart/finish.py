@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 def make_recoverable(lcp: LocalCheckpoint, progress: Progress | None = None) -> LcpReport:
     """Make the local checkpoint behind which this node counts. Durable on return: everything it took.
 
-    A crash before it is durable leaves the node where it was before it joined. Those before it go: rows that were
+    It must have begun before another group is applied: its epoch has ended on the live node, the next one has not. A
+    crash before it is durable leaves the node where it was before it joined. Those before it go: rows that were
     copied are in no log that leads from them to here. Raises: StorageFull, StoreFailed.
     """
     report = lcp.run(progress)

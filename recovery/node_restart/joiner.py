@@ -306,7 +306,7 @@ class Joiner:
             if any(int(self._mem[fragment + F_UNCOPIED]) for fragment in table.fragments):
                 raise self._differ(f"{table.name} was not copied to its end")
         self.progress.is_done = True
-        self.caught_up = CaughtUp(end.sequence + 1, end.epoch)
+        self.caught_up = CaughtUp(end.sequence + 1, end.epoch, end.next_epoch)
 
     # --- replay ----------------------------------------------------------------------------------
     def _replay_deletes(self, rows: list[tuple[int, Words]], epoch: int) -> None:

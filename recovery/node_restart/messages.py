@@ -121,10 +121,11 @@ class Slice:
 
 @dataclass(frozen=True)
 class End:
-    """The joiner has what the live node has behind group `sequence`; the next group is of this epoch or a later one."""
+    """The joiner has what the live node has behind group `sequence`, the last one of this epoch; which is open next."""
 
     sequence: int
     epoch: int
+    next_epoch: int
 
 
 FromLive = Begin | GroupPart | Slice | End

@@ -96,9 +96,12 @@ class Source:
         self._through = 0
         self._to_copy: deque[tuple[FragmentPlace, int]] | None = None
         self._tail: LogTail | None = None
+        self._sought: Ready | None = None  # whether the log reaches back to this joiner is to be looked for
+        self._why: str | None = None  # it was: "" if it does
+        self._next_group: GroupRead | None = None
         self._unanswered_words = 0
         self._has_ended = False
-        self.wants_read = False  # `read` is to be called: a slice needs disk parts
+        self.wants_read = False  # `read` is to be called: a slice needs disk parts, or the log is to be read
         self._read: Slice | None = None
         self.progress = Progress(store.clock, store.clock.monotonic())
 
@@ -123,15 +126,21 @@ class Source:
         self._through = ready.through
         why = "" if ready.through else "full copy: the joiner has no state that counts"
         if ready.through and ready.variant == REPLAY_LOG:
-            tail = LogTail(self._store, self._files, self._identity[0])
-            why = tail.find(ready.next_sequence, ready.through)
-            if not why:
-                self._tail = tail
-                self._sent = ready.next_sequence - 1
-                self.progress.variant = REPLAY_LOG
-                return [Begin(REPLAY_LOG, "", self._sent)]
-            tail.close()
+            self._tail = LogTail(self._store, self._files, self._identity[0])
+            self._sought = ready
+            self.wants_read = True
+            return []
         return self._begin_copy(why)
+
+    def _begin_replay(self, ready: Ready, why: str) -> list[FromLive]:
+        """The log was looked through for the first group the joiner lacks."""
+        self._sought = self._why = None
+        if why:
+            self.close()
+            return self._begin_copy(why)
+        self._sent = ready.next_sequence - 1
+        self.progress.variant = REPLAY_LOG
+        return [Begin(REPLAY_LOG, "", self._sent)]
 
     def _begin_copy(self, why: str) -> list[FromLive]:
         store = self._store
@@ -217,12 +226,16 @@ class Source:
         are to be written first: see `awaited_sequence`. Raises: StoreFailed, RedoDamaged.
         """
         message: FromLive | None = None
+        if self.wants_read:
+            return []
+        if self._sought is not None and self._why is not None:
+            return self._begin_replay(self._sought, self._why)
         if self._read is not None:
-            message, self._read = self._read, None
+            message, self._read = self._counted(self._read), None
         elif self._tail is not None:
             if self._unanswered_words < UNANSWERED_WORDS:
                 return self._replay_step()
-        elif self._to_copy is not None and not self._has_ended and not self.wants_read:
+        elif self._to_copy is not None and not self._has_ended:
             if self._unanswered_words < UNANSWERED_WORDS:
                 message = self._next_slice() if self._to_copy else self._end()
         if message is not None:
@@ -241,12 +254,14 @@ class Source:
             if self._tail.left_bytes < NEAR_BYTES:
                 with self._store.latch:
                     self._registered = self._store.log.divide()
-        group = self._tail.next() if self._registered is None or self._sent < self._registered else None
-        if group is not None:
+        if self._next_group is not None:
+            group, self._next_group = self._next_group, None
             self._queue_parts(group)
         elif self._registered is not None and self._sent >= self._registered:
             self.close()
             insort_right(self._queue, self._end(), key=_order)
+        else:
+            self.wants_read = True
         return list(self._released())
 
     def _fragment(self, place: FragmentPlace) -> int:
@@ -275,7 +290,7 @@ class Source:
                 sequence = store.log.divide()
                 found = self._scan(place, fragment, since, sequence, store.epochs.current, self._slice_slots)
             if found is not None:
-                return self._counted(found, fragment)
+                return self._counted(found)
 
     def _scan(
         self, place: FragmentPlace, fragment: int, since: int, sequence: int, epoch: int, slots: int
@@ -296,11 +311,11 @@ class Source:
         words = self._out[: int(state[N_USED])].copy()
         return Slice(place, version, start, int(state[N_POSITION]), epoch, sequence, words, int(state[N_ROWS]))
 
-    def _counted(self, made: Slice, fragment: int) -> Slice:
+    def _counted(self, made: Slice) -> Slice:
         self._unanswered_words += made.size_words
         self.progress.rows += made.rows
         self.progress.bytes += made.words.nbytes
-        pages = self._pages(fragment)
+        pages = self._pages(self._fragment(made.place))
         self.progress.pages_done += min(made.stop >> 16, pages) - min(made.start >> 16, pages)
         if made.stop == ROWID_END:
             self._go_on()
@@ -313,12 +328,20 @@ class Source:
         self.progress.fragments_done += 1
 
     def read(self) -> None:
-        """Make the slice that needs disk parts; meanwhile nothing goes out. Without the mutex; `step` goes on then.
+        """Read the next group of the log, or make the slice that needs disk parts; meanwhile nothing goes out. Without
+        the mutex; `step` goes on then.
 
-        Raises: PageDamaged, StoreFailed, and SnapshotTooOld if writers change more than `snapshot_memory` holds while a
-        single slot is read.
+        Raises: RedoDamaged, PageDamaged, StoreFailed, and SnapshotTooOld if writers change more than `snapshot_memory`
+        holds while a single slot is read.
         """
         if not self.wants_read:
+            return
+        if self._tail is not None:
+            if self._sought is not None:
+                self._why = self._tail.find(self._sought.next_sequence, self._sought.through)
+            else:
+                self._next_group = self._tail.next()
+            self.wants_read = False
             return
         assert self._to_copy is not None
         place, since = self._to_copy[0]
@@ -333,10 +356,9 @@ class Source:
                 slots = max(1, slots // 8)
                 self._state[N_POSITION] = start
                 continue
-            fragment = self._fragment(place)
             if found is not None:
-                self._read = self._counted(found, fragment)
-            elif not fragment:
+                self._read = found
+            elif not self._fragment(place):
                 self._go_on()
             else:
                 continue  # for a larger buffer
@@ -371,7 +393,7 @@ class Source:
     def _end(self) -> End:
         store = self._store
         with store.latch:
-            store.epochs.settle()
-            message = End(store.log.divide(), store.epochs.current)
+            epoch, _, sequence = store.epochs.close()
+            message = End(sequence - 1, epoch, store.epochs.current)
         self._has_ended = self.progress.is_done = True
         return message

@@ -27,10 +27,15 @@ class PrivateStore:
 
 @dataclass(frozen=True)
 class CaughtUp:
-    """Where the store stands when it has caught up: its log goes on with this sequence, in this epoch."""
+    """Where the store stands when it has caught up: its log goes on with this sequence, behind the end of this epoch.
+
+    The epoch is the open one here until the first local checkpoint closes it, which then is of its end. With
+    `next_epoch`, open on the live node, the stream goes on.
+    """
 
     sequence: int
     epoch: int
+    next_epoch: int
 
 
 class CatchUp(Protocol):

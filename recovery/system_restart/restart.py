@@ -178,7 +178,7 @@ class Restart:
     def _catch_up_with(self, store: Store, reader: LogReader) -> CaughtUp:
         """Where the store's log goes on, and in which epoch (0: behind all it has), once others have brought rows."""
         if self._catch_up is None:
-            return CaughtUp(reader.next_sequence, 0)
+            return CaughtUp(reader.next_sequence, 0, 0)
         assert self._disk is not None
         caught_up = self._catch_up.run(PrivateStore(store, self._disk, self._clock, reader.next_sequence))
         self._phase("copy")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine.file_doubles.memory import MemoryFiles
-from recovery.node_restart.messages import Begin, Slice
+from recovery.node_restart.messages import Begin, End, Slice
 from recovery.node_restart.verify import rows_by_rowid
 from tests.node_group.support import Wire, away, joined_and_reopened, restarted
 from tests.seeds import fresh_seeds
@@ -121,4 +121,19 @@ def test_bytes_sent_are_those_of_the_changed_rows_and_little_more(share: int) ->
     opened = restarted(node, wire, through)
     assert 0 < changed <= wire.copied_bytes <= 1.2 * changed
     joined_and_reopened(db, node, opened)
+    db.close()
+
+
+@pytest.mark.parametrize("seed", [61, *fresh_seeds(1)])
+def test_node_that_goes_away_again_and_again_comes_back_each_time(seed: int) -> None:
+    db, files, writers, node, through, rng = away(seed, rows=300, steps=5, has_disk=seed % 2 == 0)
+    for variant in ("rowid_sync", "replay_log", "rowid_sync", "replay_log"):
+        wire = Wire(db, files, rng, writers.step, work_max=20)
+        opened = restarted(node, wire, through, variant)
+        assert wire.source.progress.why == "", "the log and X of a node that has joined are as good as any"
+        joined_and_reopened(db, node, opened, f"seed {seed}")
+        through = next(message.epoch for message in wire.log if isinstance(message, End))
+        node = node.kill()
+        for _ in range(3):
+            writers.step()
     db.close()
