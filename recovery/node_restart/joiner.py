@@ -71,15 +71,18 @@ class Link(Protocol):
 class Join:
     """How a restart catches up with a live node over a link."""
 
-    def __init__(self, welcome: Welcome, link: Link, through: int, variant: str = ROWID_SYNC) -> None:
+    def __init__(
+        self, welcome: Welcome, link: Link, through: int, variant: str = ROWID_SYNC, why: str = "full copy"
+    ) -> None:
         """through: epoch the restart goes back to, the last one the group completed with this node; 0: its rows do not
-        count, everything is copied.
+        count, everything is copied, and why.
         """
         self.store = welcome.store
         self.incarnation = welcome.incarnation
         self._link = link
         self._through = through
         self._variant = variant
+        self._why = "" if through else why
         self.joiner: Joiner | None = None
 
     def run(self, private: PrivateStore) -> CaughtUp:
@@ -87,7 +90,7 @@ class Join:
         StorageFull, and what the link raises.
         """
         joiner = self.joiner = Joiner(private)
-        self._link.send(Ready(self._through, private.next_sequence, self._variant))
+        self._link.send(Ready(self._through, private.next_sequence, self._variant, self._why))
         while joiner.caught_up is None:
             for answer in joiner.take(self._link.receive(), self._through):
                 self._link.send(answer)

@@ -38,6 +38,7 @@ class Ready:
     through: int
     next_sequence: int  # of the group that would follow in its log
     variant: str
+    why: str  # everything is to be copied
 
 
 @dataclass(frozen=True)

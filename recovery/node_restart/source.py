@@ -124,13 +124,12 @@ class Source:
     def begin(self, ready: Ready) -> list[FromLive]:
         """Let the joiner take part, by the variant it wishes for or the one there can be. Raises: StoreFailed."""
         self._through = ready.through
-        why = "" if ready.through else "full copy: the joiner has no state that counts"
         if ready.through and ready.variant == REPLAY_LOG:
             self._tail = LogTail(self._store, self._files, self._identity[0])
             self._sought = ready
             self.wants_read = True
             return []
-        return self._begin_copy(why)
+        return self._begin_copy(ready.why)
 
     def _begin_replay(self, ready: Ready, why: str) -> list[FromLive]:
         """The log was looked through for the first group the joiner lacks."""

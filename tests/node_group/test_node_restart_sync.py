@@ -6,12 +6,20 @@ from typing import Any
 
 import pytest
 
+import tidemark as tm
+from engine.clock import ManualClock
+from engine.errors import ForeignFile, MemoryExhausted
 from engine.file_doubles.memory import MemoryFiles
+from engine.options import Options
+from recovery.node_restart.joiner import Join
 from recovery.node_restart.messages import Begin, End, Slice
+from recovery.node_restart.restart import bring_back
 from recovery.node_restart.verify import rows_by_rowid
-from tests.node_group.support import Wire, away, joined_and_reopened, restarted
+from recovery.system_restart.restart import Restart
+from tests.node_group.support import OPTIONS, Wire, away, joined_and_reopened, open_node, restarted, settings
 from tests.seeds import fresh_seeds
-from tests.store.support import rows_of
+from tests.store.support import SMALL, rows_of
+from tidemark.database import Database
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, *fresh_seeds(2)])
@@ -136,4 +144,73 @@ def test_node_that_goes_away_again_and_again_comes_back_each_time(seed: int) -> 
         node = node.kill()
         for _ in range(3):
             writers.step()
+    db.close()
+
+
+def node_brought_back(db: Any, files: Any, node: Any, through: int, rng: Any) -> Any:
+    """The wire and the store of a node brought back by whatever its files allow."""
+    wire = Wire(db, files, rng)
+    return wire, bring_back(node, settings(), ManualClock(), wire.source.welcome(), wire, through)
+
+
+def test_node_whose_files_are_damaged_becomes_a_full_copy_and_says_why() -> None:
+    db, files, _, node, through, rng = away(71, has_disk=True, rows=200, steps=3)
+    contents = node.snapshot()
+    for name in ("sysfile.0", "sysfile.1"):
+        contents[name] = bytes(len(contents[name]))
+    node = MemoryFiles.from_snapshot({**contents, "binlog.index": b"another room's"})
+    wire, opened = node_brought_back(db, files, node, through, rng)
+    assert "own files do not lead" in wire.source.progress.why or "no state that counts" in wire.source.progress.why
+    assert "binlog.index" in node.snapshot()
+    joined_and_reopened(db, node, opened)
+    db.close()
+
+
+def test_node_whose_local_checkpoints_are_newer_than_the_epoch_becomes_a_full_copy() -> None:
+    db, files, writers, node, _, rng = away(72, rows=200, steps=3)
+    early = 1
+    other = open_node(node)
+    for _ in range(3):
+        other["test.hot"].write((5, 5))
+        other.checkpoint()
+    node = node.kill()
+    wire, opened = node_brought_back(db, files, node, early, rng)
+    assert "before the oldest state" in wire.source.progress.why
+    joined_and_reopened(db, node, opened)
+    db.close()
+
+
+@pytest.mark.parametrize("what", ["whole", "without its sysfile"])
+def test_directory_of_another_store_is_left_alone(what: str) -> None:
+    db, files, _, _, through, rng = away(73, rows=50, steps=1)
+    # Clocks of tests give the same UUIDs: one more drawn makes another.
+    node = MemoryFiles()
+    clock = ManualClock()
+    clock.random_bytes(16)
+    other = Database(node, settings(), clock)
+    other.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
+    other.checkpoint()
+    other.close()
+    contents = node.snapshot()
+    if what != "whole":
+        contents = {name: content for name, content in contents.items() if not name.startswith("sysfile")}
+    for epoch in (through, 0):
+        node = MemoryFiles.from_snapshot(contents)
+        with pytest.raises(ForeignFile):
+            node_brought_back(db, files, node, epoch, rng)
+        assert node.snapshot() == contents
+    db.close()
+
+
+def test_node_without_enough_memory_says_so_and_stays_what_it_was() -> None:
+    db, files, writers, node, through, rng = away(74, rows=200, steps=3)
+    db["test.wide"].write_many([(key, 0, "m" * 3_000, None) for key in range(10_000, 13_000)])
+    wire = Wire(db, files, rng)
+    join = Join(wire.source.welcome(), wire, through)
+    small = Options.from_keywords({**SMALL, **OPTIONS, "data_memory": "8 MiB"})
+    with pytest.raises(MemoryExhausted, match="live node"):
+        Restart(node, small, ManualClock(), through, catch_up=join).run()
+    alone = open_node(node.kill(), through)
+    assert alone["test.wide"].get(10_000) is None
+    alone.close()
     db.close()
