@@ -1,10 +1,9 @@
-"""`python -m bench.group_apply [ROWS]`: a row at a member beside the same row at the primary; changed slots.
+"""`python -m bench.group_apply [ROWS]`: a row at a member beside the same row at the primary.
 
 Each work runs on a primary (`durability="epoch"`, no partner); then its groups are read back from the log and applied
 to a member. Timed apart: all calls of the primary, its commits alone, and `GroupApplier.apply`; the fsync of both is
 left out. Rounds go one after the other on the same two stores; the least of three is shown, for what others do on the
-machine only adds. Then the slots of rows of 200 bytes are scanned for those changed since an epoch: none, and one in a
-thousand.
+machine only adds.
 """
 
 from __future__ import annotations
@@ -22,9 +21,6 @@ import numpy as np
 import tidemark as tm
 from bench.rows import COLUMNS, make_table
 from engine.group_apply import GroupApplier
-from engine.kernels.slot_scan import changed_slots
-from engine.layout.arena import F_PAGES, F_ROWS
-from engine.layout.group_apply import SLOT_WORDS
 from engine.log.geometry import open_files
 from engine.log.reader import LogReader
 
@@ -144,39 +140,7 @@ def measure(rows: int, is_indexed: bool) -> None:
         print("| work | primary, all | its commit | member | member / all |\n|---|---|---|---|---|")
         for name, (whole, commit, applied) in best.items():
             print(f"| {name} | {whole:.3f} | {commit:.3f} | {applied:.3f} | {applied / whole:.2f} |")
-        if not is_indexed:
-            scan(bench, rows)
         bench.close()
-
-
-def scan(bench: Bench, rows: int) -> None:
-    """Slots a second of the scan for changed ones."""
-    db = bench.primary
-    db.create_table(WIDE, [tm.Column("id", tm.Int64), tm.Column("b", tm.Float64), tm.Column("f", tm.Binary(168))], "id")
-    slots = 10 * rows
-    for begin in range(0, slots, BATCH):
-        ids = np.arange(begin, begin + BATCH)
-        db[WIDE].insert_many({"id": ids, "b": np.zeros(BATCH), "f": [b"f" * 168] * BATCH})
-    epoch = db.sync()
-    for share in (0, 1_000):
-        if share:
-            ids = np.arange(0, slots, share)
-            db[WIDE].update_many({"id": ids, "b": np.ones(ids.size)})
-            db.sync()
-        store = db._store
-        out = np.zeros(SLOT_WORDS * SLICE_SLOTS, dtype=np.int64)
-        best = 1e9
-        for _ in range(ROUNDS):
-            began = time.perf_counter()
-            looked = listed = 0
-            for fragment in store.tables[WIDE].fragments:
-                state = np.zeros(2, dtype=np.int64)
-                while int(state[0]) >> 16 < int(store.mem[fragment + F_PAGES]):
-                    listed += int(changed_slots(store.mem, fragment, epoch, SLICE_SLOTS, out, state))
-                looked += int(state[1])
-            best = min(best, (time.perf_counter() - began) / looked)
-        live = sum(int(store.mem[fragment + F_ROWS]) for fragment in store.tables[WIDE].fragments)
-        print(f"scan of {looked} slots ({live} rows), {listed} listed: {1e-6 / best:.0f} M slots/s")
 
 
 def main() -> None:

@@ -72,9 +72,7 @@ class EpochClock:
             self._await_boundary()
         if self.is_following:
             return self.standing()
-        while self._holders:
-            self._failure.check()
-            self._settled.wait(HOLDERS_POLL_SECONDS)
+        self.settle()
         closed = self.current
         gci = int(gci_of(closed))
         if next_gci:
@@ -85,6 +83,19 @@ class EpochClock:
         self.newest_closed = closed
         lsn, sequence = self._log.close_epoch(self.current)
         return closed, lsn, sequence
+
+    def settle(self) -> None:
+        """Return when no large commit is being applied: rows are then what the log says. The latch is let go only while
+        one is. Raises: StoreFailed if that will never end.
+        """
+        while self._holders:
+            self._failure.check()
+            self._settled.wait(HOLDERS_POLL_SECONDS)
+
+    def resume(self, epoch: int) -> None:
+        """Stand in an epoch that others give; nothing has been committed here yet."""
+        self.current = epoch
+        self._log.close_epoch(epoch)
 
     # --- following -------------------------------------------------------------------------------
     def standing(self) -> tuple[int, int, int]:

@@ -184,10 +184,6 @@ class BinlogOverloaded(Retryable):
     """The REDO log is full of epochs that the binlog did not take within `lock_timeout_ms`."""
 
 
-class NotPrimary(Retryable):
-    """This node of a group takes no transactions of its own; the primary does."""
-
-
 class StorageFull(Retryable):
     """The disk, a quota or a file-size limit is exhausted."""
 

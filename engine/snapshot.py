@@ -35,6 +35,8 @@ from engine.limits import SNAPSHOTS_OPEN_MAX
 from engine.schema import qualified_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.options import Options
     from engine.table import Table
     from engine.transactions import Transactions
@@ -58,9 +60,10 @@ class Snapshots:
         if setup_versions(store.mem, store.arena.take_region(words), words) != OK:
             raise MemoryExhausted("snapshot_memory is too small for a version store; open with a larger one")
 
-    def begin(self, store: Transactions, kind: type[T]) -> T:
+    def begin(self, store: Transactions, kind: type[T], look: Callable[[T], None] = lambda snapshot: None) -> T:
         """Close the open epoch and show the tables as at its end. Durable on return: what is shown.
 
+        look: called with the latch held, while rows are in memory as the snapshot shows them.
         Waits for commits that are being applied in slices, then for the log. Raises: LimitExceeded, StoreFailed.
         """
         store.failure.check()
@@ -79,6 +82,7 @@ class Snapshots:
                     raise LimitExceeded(f"{SNAPSHOTS_OPEN_MAX} snapshots are open; close some")
                 if status != OK:
                     raise store.fail(InvariantBroken(f"epoch {epoch} is not the latest of all snapshots; reopen"))
+                look(snapshot)
             store.log.wait(sequence - 1)
         except BaseException:
             if snapshot is not None:

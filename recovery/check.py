@@ -218,11 +218,12 @@ class FileCheck:
             handles = open_files(self._files, sysfile.geometry, False)
             reader = LogReader(self._files, sysfile.geometry, sysfile.store, handles)
             self._report.files += len(handles)
-            if until is None:
-                for group in reader.groups(lsn, sequence):
+            if until is None or lsn < sysfile.seam_lsn:
+                floor_lsn, reach_lsn = sysfile.bounds(lsn)
+                for group in reader.groups(lsn, sequence, 0, reach_lsn if lsn < sysfile.seam_lsn else 0):
                     self._group(group)
-                if reader.end_lsn < sysfile.durable_lsn:
-                    raise reader.damage(f"is damaged, and the log was durable through LSN {sysfile.durable_lsn}")
+                if reader.end_lsn < floor_lsn:
+                    raise reader.damage(f"is damaged, and the log was durable through LSN {floor_lsn}")
             else:
                 self._kept_log(reader, lsn, sequence, until)
         except (Damaged, Incompatible, IoFailed) as error:

@@ -54,6 +54,16 @@ class Sysfile:
     undo_geometry: Geometry | None = None  # None: there is no UNDO log yet
     undo_void: UndoVoid = UndoVoid()
     timeline: int = 0
+    seam_lsn: int = 0
+
+    def bounds(self, start_lsn: int) -> tuple[int, int]:
+        """Floor and reach of the log for who reads it from an LSN on; both are the seam for who begins before that.
+
+        What lies behind the seam changes rows that were copied, which only a local checkpoint behind it has.
+        """
+        if start_lsn < self.seam_lsn:
+            return min(self.durable_lsn, self.seam_lsn), self.seam_lsn
+        return self.durable_lsn, self.reach_lsn
 
 
 def read_sysfile(files: Files, is_restoring: bool = False) -> Sysfile | None:
@@ -106,6 +116,7 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
         undo,
         UndoVoid(int(header["undo_void_sequence"]), int(header["undo_void_lsn"])),
         int(header["timeline"]),
+        int(header["seam_lsn"]),
     )
 
 
@@ -139,6 +150,7 @@ def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> 
     header["undo_void_sequence"] = content.undo_void.sequence
     header["undo_void_lsn"] = content.undo_void.lsn
     header["timeline"] = content.timeline
+    header["seam_lsn"] = content.seam_lsn
     seal(words, words.size)
     write_copy(files, copies[content.generation % 2], words)
     return content

@@ -17,10 +17,3 @@ GA_WORDS = 16
 GA_DISK = 1  # the unit that is prepared changes disk parts: the caller brings pages and applies it
 GA_SCHEMA = 2  # the next transaction is a schema change
 GA_FILES = 3  # the next transaction has its records in files
-
-# --- slots that have changed (`engine/kernels/slot_scan.py`) ---
-SLOT_WORDS = 2  # ROWID, and one of:
-SLOT_ROW = 1  # a row of a newer epoch
-SLOT_LOCKED = 2  # a row under change: its lock is waited for, then it is looked at again
-SLOT_EMPTY = 3
-SLOT_TAIL = 4  # this slot and all behind it on its page are empty

@@ -67,6 +67,7 @@ NOTES: dict[str, dict[str, str]] = {
         "undo_void_sequence": "UNDO groups from here on with a `next_lsn` up to `undo_void_lsn` are void; 0: none",
         "undo_void_lsn": "a floor for the LSNs of the UNDO log too",
         "timeline": "how often a restart went back to an earlier epoch: epochs compare within one timeline only",
+        "seam_lsn": "for a restart that begins before it the log ends here; 0: no rows were copied from another node",
         "reserved": "0",
     },
     "spool block": {

@@ -212,11 +212,10 @@ class LogReader:
             self._write(self.last.lsn, self.last.words[: (self.last.end_lsn - self.last.lsn) // 8])
         self._write(self.end_lsn, np.zeros(GROUP_ALIGN_WORDS, dtype=np.int64))
 
-    def cut(self, epoch: int) -> None:
-        """restart(through=X): zero the header of every intact group of a later epoch. Durable on return."""
+    def cut(self) -> None:
+        """Zero the header of every intact group behind the end, where a restart wants it. Durable on return."""
         for lsn, sequence in sorted(self.candidates(), reverse=True):
-            group = self.group_at(lsn, sequence)
-            if group is not None and group.epoch > epoch:
+            if lsn >= self.end_lsn and self.group_at(lsn, sequence) is not None:
                 self._write(lsn, np.zeros(GROUP_ALIGN_WORDS, dtype=np.int64))
 
     def _write(self, lsn: int, words: Words) -> None:

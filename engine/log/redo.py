@@ -122,6 +122,7 @@ class RedoLog:
         self._spares = [np.zeros(FILL_WORDS, dtype=np.int64) for _ in range(2)]
         self.fill = self._fresh()
         self._guard = threading.Lock()
+        self._held: dict[object, int] = {}  # by holder: LSN from which the log stays, whatever the tail may be
         self._leader: object | None = None
         self._followers: deque[tuple[int, threading.Lock]] = deque()
         self.on_pressure: Callable[[], None] | None = None
@@ -176,6 +177,18 @@ class RedoLog:
         self._seal_fill()
         self._queue(group, self.fill)
 
+    def divide(self) -> int:
+        """End the filling group; returns the sequence of the last one: it and those before have all that is logged."""
+        self._seal_fill()
+        return self.sequence - 1
+
+    def hold_tail(self, holder: object, lsn: int | None) -> None:
+        """Keep the log from this LSN on, whatever else needs it no more; None: not any longer."""
+        if lsn is None:
+            self._held.pop(holder, None)
+        else:
+            self._held[holder] = lsn
+
     def has_records(self) -> bool:
         """Whether the filling group holds anything."""
         return int(self.fill[0]) > GROUP_WORDS
@@ -214,8 +227,10 @@ class RedoLog:
         self._mem[S_REDO_FREE] = max(0, free // 8 - int(self.fill[0]))
 
     def set_tail(self, lsn: int, sequence: int) -> None:
-        """Nothing before `lsn` is needed any more (L5). The latch is held, the control file that allows it durable."""
-        if lsn > self.tail_lsn:
+        """Nothing before `lsn` is needed any more (L5), but by those who hold it: then the tail stays until the next
+        time. The latch is held, the control file that allows it durable.
+        """
+        if lsn > self.tail_lsn and lsn <= min(self._held.values(), default=lsn):
             self._files.mark("cut", lsn=lsn)
             self.tail_lsn = lsn
             self.tail_sequence = sequence

@@ -21,8 +21,7 @@ from engine.disk.tablespaces import DEFAULT_BYTES, TablespaceDefinition
 from engine.errors import BackupDamaged, Damaged, Error, InvariantBroken, MemoryExhausted, Rejected
 from engine.files import LOCK_NAME
 from engine.ids import gci_of, make_epoch
-from engine.kernels.setup import set_pool
-from engine.layout.arena import F_ROWS, F_SLOTS, S_POOL
+from engine.layout.arena import F_ROWS, F_SLOTS
 from recovery.backup.native import NativeTables
 from recovery.backup.planner import Sections, fragment_tasks, parts_of, split_tasks
 from recovery.backup.tasks import FRAGMENTS, RestoreTask, TaskReport, run_task
@@ -31,7 +30,7 @@ from recovery.local_checkpoint.data_file import FOLDER, data_name
 from recovery.local_checkpoint.writer import LocalCheckpoint
 from recovery.sysfile import RESTORING
 from recovery.system_restart.indexes import build_indexes
-from recovery.system_restart.load import PartsOutOfMemory
+from recovery.system_restart.load import OnePool, PartsOutOfMemory
 from recovery.system_restart.replay import apply_schema
 from recovery.system_restart.restart import Restart
 
@@ -110,17 +109,6 @@ class _RestoringRestart(Restart):
         """The disk columns of the store it has opened."""
         assert self._disk is not None, "only behind `run`"
         return self._disk
-
-
-class _Adopter:
-    """What `apply_schema` asks of a loader: tables that come take their memory from the one pool."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def adopt(self, table: Table) -> None:
-        for fragment in table.fragments:
-            set_pool(self._store.mem, fragment, S_POOL)
 
 
 class _AdoptingLcp(LocalCheckpoint):
@@ -433,7 +421,7 @@ class Restore:
                 self._make_tablespace(definition, min(DEFAULT_BYTES, definition.limit_bytes or DEFAULT_BYTES))
             elif "datafile" not in change and "drop_tablespace" not in change:
                 kept.append((at, change))
-        apply_schema(self._store, _Adopter(self._store), kept, epoch)
+        apply_schema(self._store, OnePool(self._store), kept, epoch)
 
     # --- verification ----------------------------------------------------------------------------
     def _compare(self, rows: dict[tuple[str, int], int]) -> int:

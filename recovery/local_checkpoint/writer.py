@@ -250,6 +250,11 @@ class LocalCheckpoint:
             self._remove(lcp_id)
         self._files.sync_directory(FOLDER)
 
+    def stand_on_newest(self) -> None:
+        """`forget_older`, and cut the logs to it: no log leads to it from those before."""
+        self.forget_older()
+        self._cut_logs(read_controls(self._files, self._identity[0])[:1])
+
     def _remove(self, lcp_id: int) -> None:
         """Remove a checkpoint's files, the control file first, so that nothing ever names a file that is gone.
 
@@ -278,8 +283,12 @@ class LocalCheckpoint:
         for lcp_id in control_ids(self._files):
             if lcp_id not in kept:
                 self._remove(lcp_id)
-        self._store.space.remove_unnamed(each for control in intact[:KEPT] for each in control.tablespaces)
-        older, newest = intact[KEPT - 1], intact[0]
+        self._cut_logs(intact[:KEPT])
+
+    def _cut_logs(self, kept: list[Control]) -> None:
+        """What only checkpoints older than these need is no longer kept."""
+        self._store.space.remove_unnamed(each for control in kept for each in control.tablespaces)
+        older, newest = kept[-1], kept[0]
         disk = self._store.disk
         with self._store.latch:
             self._store.log.set_tail(older.start_lsn, older.start_sequence)
@@ -287,5 +296,5 @@ class LocalCheckpoint:
                 disk.undo.set_mark(newest.undo.position)
             if older.undo is not None:
                 disk.undo.set_tail(older.undo.sequence, older.undo.position)
-            disk.space.free_dropped(owner for control in intact[:KEPT] for owner in control.owners())
+            disk.space.free_dropped(owner for control in kept for owner in control.owners())
         self._store.spools.cut(self._store.log.tail_lsn)

@@ -31,6 +31,7 @@ from recovery.system_restart.spool import does_not_fit
 if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
+    from engine.log.geometry import Geometry
     from engine.log.reader import GroupRead
     from engine.log.undo_reader import UndoGroup
     from engine.memory.arena import Arena, Words
@@ -107,6 +108,15 @@ class DiskRestart:
         if control is not None and control.undo is not None:
             headers = read_extents(self._files, self.sysfile.store, control.lcp_id, control.extents)
             restore_extents(self._store, headers, control.lcp_id)
+
+    def declare_undo(self, geometry: Geometry) -> None:
+        """Say in the sysfile that there is an UNDO log, for the first tablespace that comes before the log is open."""
+        copies = open_copies(self._files)
+        try:
+            self.sysfile = write_sysfile(self._files, copies, replace(self.sysfile, undo_geometry=geometry))
+        finally:
+            for copy in copies:
+                self._files.close(copy)
 
     def close(self) -> None:
         """This attempt is over: its files are closed, what is in memory is lost as in a crash."""

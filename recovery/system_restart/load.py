@@ -274,6 +274,18 @@ class Loader:
         return Loaded(int(state[1]), seen[1])
 
 
+class OnePool:
+    """What `apply_schema` asks of a loader: tables that come take their memory from the one pool there is."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def adopt(self, table: Table) -> None:
+        """Give a table's fragments the pool."""
+        for fragment in table.fragments:
+            set_pool(self._store.mem, fragment, S_POOL)
+
+
 def shapes_of(
     definitions: Iterable[TableDefinition], target_of: Callable[[TableDefinition, int], int]
 ) -> tuple[Words, Words]:

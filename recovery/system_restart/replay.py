@@ -48,12 +48,12 @@ def schema_changes(groups: list[GroupRead]) -> list[tuple[int, dict[str, Any]]]:
                 )
             inner = at + TRANSACTION_WORDS
             if size > TRANSACTION_WORDS and int(group.words[inner]) & KIND_MASK == KIND_SCHEMA:
-                found.append((group.epoch, _schema_change(group, inner)))
+                found.append((group.epoch, schema_change(group, inner)))
             at += size
     return found
 
 
-def _schema_change(group: GroupRead, at: int) -> dict[str, Any]:
+def schema_change(group: GroupRead, at: int) -> dict[str, Any]:
     """The schema record at a word of a group. What an intact group says is not trusted either (F112).
 
     Raises: RedoDamaged.
@@ -105,7 +105,7 @@ def apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[st
         if "alter" in change:
             definition = definition_in(change)
             if definition.table_id not in dropped:
-                _alter(store, loader, definition)
+                alter_table(store, loader, definition)
         elif "create" in change and epoch > known_epoch:
             definition = definition_in(change)
             store.next_table_id = max(store.next_table_id, definition.table_id + 1)
@@ -113,7 +113,7 @@ def apply_schema(store: Store, loader: Adopter, changes: list[tuple[int, dict[st
                 loader.adopt(store.install_table(definition))
 
 
-def _alter(store: Store, loader: Adopter, definition: TableDefinition) -> None:
+def alter_table(store: Store, loader: Adopter, definition: TableDefinition) -> None:
     """Take a table on to the next version of its definition, unless it is that far. Raises: RedoDamaged."""
     table = store.by_id.get(definition.table_id)
     if table is not None and definition.version <= table.definition.version:

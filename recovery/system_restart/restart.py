@@ -16,12 +16,20 @@ byte changes, so a restart that ends in an error leaves the store as it found it
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from engine.disk.columns import region_words
 from engine.epoch import EpochClock
-from engine.errors import FileMissing, LcpDamaged, MemoryExhausted, RedoDamaged, SysfileDamaged, ValueOutOfRange
+from engine.errors import (
+    FileMissing,
+    ForeignFile,
+    LcpDamaged,
+    MemoryExhausted,
+    RedoDamaged,
+    SysfileDamaged,
+    ValueOutOfRange,
+)
 from engine.ids import gci_of
 from engine.log.geometry import FOLDER as REDO_FOLDER
 from engine.log.geometry import Geometry, create_files, is_log_name, open_files
@@ -42,6 +50,7 @@ from recovery.local_checkpoint.control import (
 )
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.sysfile import NAMES, Sysfile, SysfileKeeper, open_copies, read_sysfile, write_sysfile
+from recovery.system_restart.catch_up import CaughtUp, PrivateStore
 from recovery.system_restart.disk import DiskRestart, disk_directory
 from recovery.system_restart.indexes import build_indexes
 from recovery.system_restart.load import (
@@ -54,42 +63,16 @@ from recovery.system_restart.load import (
     out_of_memory,
 )
 from recovery.system_restart.replay import apply_schema, replay, schema_changes
+from recovery.system_restart.report import Phase, RestartReport
 from recovery.system_restart.spool import Spooled, sweep_unreferred
 
 if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import File, Files
     from engine.options import Options
+    from recovery.system_restart.catch_up import CatchUp
 
 _log = logging.getLogger("tidemark.restart")
-
-
-@dataclass
-class Phase:
-    """One step of a restart."""
-
-    name: str
-    ms: float
-    rows: int = 0
-    bytes: int = 0
-
-
-@dataclass
-class RestartReport:
-    """What a restart found and did, phase by phase."""
-
-    phases: list[Phase] = field(default_factory=list)
-    is_new: bool = False
-    lcp_id: int = 0
-    lcp_epoch: int = 0
-    fallbacks: int = 0
-    groups: int = 0
-    end_lsn: int = 0
-    epoch: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain values."""
-        return {**self.__dict__, "phases": [dict(phase.__dict__) for phase in self.phases]}
 
 
 @dataclass
@@ -121,15 +104,20 @@ class Restart:
         clock: Clock,
         through: int | None = None,
         progress: Progress | None = None,
+        catch_up: CatchUp | None = None,
     ) -> None:
-        """through: forget what came behind this epoch. progress: see `Loader`."""
+        """through: forget what came behind this epoch. progress: see `Loader`. catch_up: who then brings the rows up to
+        those of a live node.
+        """
         self._progress = progress
+        self._catch_up = catch_up
         self._files = files
         self._options = options
         self._clock = clock
         self._through = through
         self._disk: DiskRestart | None = None
         self._damaged: dict[Place, str] = {}  # data files found damaged, and how
+        self._is_cut = False  # whether the log ends before what was written last
         self._report = RestartReport()
         self._began = clock.monotonic()
 
@@ -144,17 +132,31 @@ class Restart:
         sysfile = read_sysfile(self._files, self.is_restoring)
         if sysfile is None:
             sysfile = self._create()
+        if self._catch_up is not None:
+            if sysfile.store != self._catch_up.store:
+                raise ForeignFile("this directory holds another store than the live node; give an empty one")
+            sysfile = replace(sysfile, incarnation=max(sysfile.incarnation, self._catch_up.incarnation))
         controls = self._controls(sysfile)
         self._phase("control files")
         store, loader, groups, reader = self._restore(sysfile, controls, True)
         assert self._disk is not None
-        sysfile = self._disk.sysfile
         loader.release()
         self._phase("join")
+        try:
+            caught_up = self._catch_up_with(store, reader)
+            self._build_indexes(store)
+        except BaseException:
+            reader.close()
+            raise
+        sysfile = self._disk.sysfile
         self._files.read_errors_latch = True
-        sysfile, copies = self._firm_up(sysfile, controls, reader, groups)
+        sysfile, copies = self._firm_up(sysfile, controls, reader, groups, caught_up)
         keeper = SysfileKeeper(self._files, copies, sysfile)
         self._attach(store, keeper, controls, groups, reader)
+        if caught_up.epoch:
+            with store.latch:
+                store.epochs.resume(caught_up.epoch)
+            self._report.epoch = caught_up.epoch
         unsound = frozenset(place[0] for place in self._damaged)
         return Opened(store, sysfile, keeper, controls, unsound, self._report)
 
@@ -170,7 +172,17 @@ class Restart:
         store, loader, _, reader = self._restore(sysfile, self._controls(sysfile), False)
         loader.release()
         reader.close()
+        self._build_indexes(store)
         return store
+
+    def _catch_up_with(self, store: Store, reader: LogReader) -> CaughtUp:
+        """Where the store's log goes on, and in which epoch (0: behind all it has), once others have brought rows."""
+        if self._catch_up is None:
+            return CaughtUp(reader.next_sequence, 0, 0)
+        assert self._disk is not None
+        caught_up = self._catch_up.run(PrivateStore(store, self._disk, self._clock, reader.next_sequence))
+        self._phase("copy")
+        return caught_up
 
     def _restore(
         self, sysfile: Sysfile, controls: list[Control], can_write: bool
@@ -212,9 +224,8 @@ class Restart:
         copies = open_copies(files)
         seed = int.from_bytes(self._clock.random_bytes(8), "little", signed=True)
         now_us = self._clock.wall_us()
-        made = Sysfile(
-            self._clock.random_bytes(16), 0, 0, 0, 0, 0, 0, geometry, seed, 1, 1, now_us, geometry.reach_step_bytes
-        )
+        store = self._clock.random_bytes(16) if self._catch_up is None else self._catch_up.store
+        made = Sysfile(store, 0, 0, 0, 0, 0, 0, geometry, seed, 1, 1, now_us, geometry.reach_step_bytes)
         self._report.is_new = True
         made = write_sysfile(files, copies, made)
         for copy in copies:
@@ -285,19 +296,12 @@ class Restart:
             reader.close()
             raise
         self._phase("redo", operations, sum(group.words.nbytes for group in groups))
-        self._build_indexes(store, reader)
         return store, loader, groups, reader
 
-    def _build_indexes(self, store: Store, reader: LogReader) -> None:
+    def _build_indexes(self, store: Store) -> None:
         """Trees are never on disk; the timeline tells what they took if there are any."""
-        if not any(table.definition.indexes for table in store.tables.values()):
-            return
-        try:
-            entries = build_indexes(store)
-        except BaseException:
-            reader.close()
-            raise
-        self._phase("build indexes", entries)
+        if any(table.definition.indexes for table in store.tables.values()):
+            self._phase("build indexes", build_indexes(store))
 
     def _apply_schema(self, store: Store, loader: Loader, groups: list[GroupRead], known_epoch: int) -> None:
         try:
@@ -338,10 +342,14 @@ class Restart:
         handles = open_files(self._files, sysfile.geometry, True)
         reader = LogReader(self._files, sysfile.geometry, sysfile.store, handles)
         self._start = (start_lsn, start_sequence)
+        floor_lsn, reach_lsn = sysfile.bounds(start_lsn)
+        self._is_cut = self._through is not None or start_lsn < sysfile.seam_lsn
+        if start_lsn < sysfile.seam_lsn:
+            self._check_seam(sysfile, controls, reader)
         try:
-            groups = list(reader.groups(start_lsn, start_sequence, sysfile.durable_lsn, sysfile.reach_lsn))
-            if reader.end_lsn < sysfile.durable_lsn:
-                raise reader.damage(f"is damaged, and the log was durable through LSN {sysfile.durable_lsn}")
+            groups = list(reader.groups(start_lsn, start_sequence, floor_lsn, reach_lsn))
+            if reader.end_lsn < floor_lsn:
+                raise reader.damage(f"is damaged, and the log was durable through LSN {floor_lsn}")
         except RedoDamaged as error:
             reader.close()
             if self._damaged and reader.end_lsn == start_lsn:
@@ -365,9 +373,26 @@ class Restart:
         self._phase("read log", len(groups), reader.end_lsn - start_lsn)
         return groups, reader
 
+    @staticmethod
+    def _check_seam(sysfile: Sysfile, controls: list[Control], reader: LogReader) -> None:
+        """A local checkpoint behind the seam that cannot be used: the log leads to it from none before."""
+        lost = [control for control in controls if control.start_lsn >= sysfile.seam_lsn]
+        if lost:
+            reader.close()
+            raise LcpDamaged(
+                f"local checkpoint {lost[0].lcp_id} is damaged, the only one with the rows copied from another node;"
+                " let this node join again",
+                lcp_id=lost[0].lcp_id,
+            )
+
     # --- the first writes ------------------------------------------------------------------------
     def _firm_up(
-        self, sysfile: Sysfile, controls: list[Control], reader: LogReader, groups: list[GroupRead]
+        self,
+        sysfile: Sysfile,
+        controls: list[Control],
+        reader: LogReader,
+        groups: list[GroupRead],
+        caught_up: CaughtUp,
     ) -> tuple[Sysfile, tuple[File, File]]:
         """From here on the store changes. A crash between any two steps leaves a state from which the same restart
         follows.
@@ -376,7 +401,7 @@ class Restart:
             int(gci_of(self._highest_epoch)), sysfile.gci, *[int(gci_of(control.epoch)) for control in controls], 0
         )
         copies = open_copies(self._files)
-        if self._through is not None:
+        if self._is_cut:
             # The floor first: a crash behind the cut must not find a log that ends before it.
             sysfile = write_sysfile(
                 self._files,
@@ -393,8 +418,10 @@ class Restart:
                 if lcp_id not in {control.lcp_id for control in controls}:
                     self._files.unlink(control_name(lcp_id))
             self._files.sync_directory(LCP_FOLDER)
-            reader.cut(self._through)
+            reader.cut()
         reader.seal_tail()
+        has_seam = caught_up.sequence != reader.next_sequence
+        reader.next_sequence = caught_up.sequence
         newest_lcp = max([*used_ids(self._files), sysfile.next_lcp_id - 1])
         written = write_sysfile(
             self._files,
@@ -402,12 +429,13 @@ class Restart:
             replace(
                 sysfile,
                 incarnation=sysfile.incarnation + 1,
-                gci=highest + 1,
+                gci=max(highest + 1, int(gci_of(caught_up.epoch))),
                 closed_epoch=max([group.epoch for group in groups], default=sysfile.closed_epoch),
                 durable_lsn=reader.end_lsn,
                 durable_sequence=reader.next_sequence - 1,
-                next_lcp_id=newest_lcp + 1,
+                next_lcp_id=max(newest_lcp + 1, 2 if has_seam else 1),  # with the first one the log begins at 0
                 reach_lsn=reader.end_lsn + sysfile.geometry.reach_step_bytes,
+                seam_lsn=reader.end_lsn if has_seam else 0 if self._is_cut else sysfile.seam_lsn,
             ),
         )
         sweep(self._files)

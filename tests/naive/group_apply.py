@@ -1,4 +1,4 @@
-"""Naive twins of kernels `group_apply.py` and `slot_scan.py`: rows by slot in a dict, changed record by record."""
+"""Naive twins of kernel `group_apply.py`: rows by slot in a dict, changed record by record."""
 
 from __future__ import annotations
 
@@ -56,34 +56,3 @@ def apply(words: list[int], shapes: dict[int, Shape], rows: dict[Slot, Row]) -> 
             else:
                 del rows[place]
         at += size
-
-
-ROW, LOCKED, EMPTY, TAIL = 1, 2, 3, 4
-
-
-@dataclass
-class Page:
-    """A page: (is a row, epoch, is locked) of each slot used so far; the newest epoch it was emptied through."""
-
-    slots: list[tuple[bool, int, bool]]
-    emptied: int
-
-
-def changed(pages: list[Page | None], slots: int, since: int) -> list[tuple[int, int]]:
-    """(ROWID, what) of every slot that has changed since an epoch."""
-    found = []
-    for number, page in enumerate(pages):
-        if page is None:
-            found.append((number << 16, TAIL))
-            continue
-        for slot, (is_row, epoch, is_locked) in enumerate(page.slots):
-            rowid = number << 16 | slot
-            if is_locked:
-                found.append((rowid, LOCKED))
-            elif is_row and epoch > since:
-                found.append((rowid, ROW))
-            elif not is_row and (epoch > since or epoch == 0):
-                found.append((rowid, EMPTY))
-        if len(page.slots) < slots and page.emptied > since:
-            found.append((number << 16 | len(page.slots), TAIL))
-    return found

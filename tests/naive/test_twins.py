@@ -89,12 +89,21 @@ SURVEYED = "tests.load.test_kernels:test_blocks_of_any_rows_are_listed_and_any_c
 ADOPTED = "tests.load.test_adopt:test_adopted_rows_are_there_with_the_epoch_of_the_commit_and_after_every_restart"
 LOADS_REFUSED = "tests.load.test_adopt:test_duplicates_are_counted_and_shown_and_nothing_happens"
 
+JOINED_NODE = "tests.node_group.test_node_restart_kernels:test_kernels_of_random_joins_equal_twins_at_every_call"
+
 BODIES = "tests.replication.test_row_bodies"
 GROUPS = "tests.node_group.test_twin:test_random_groups_leave_the_rows_that_the_twin_has"
 
 TWINS = {
     "group_apply.apply_records": GROUPS,
-    "slot_scan.changed_slots": "tests.node_group.test_twin:test_changed_slots_equal_twin_however_the_scan_is_cut",
+    **dict.fromkeys(
+        [
+            *(f"node_copy.{name}" for name in ("list_items", "scan_changed")),
+            *(f"node_join.find_{name}" for name in ("in_the_way", "schema_change", "stale")),
+            *(f"node_join.{name}" for name in ("executed_records", "records_of_slice", "set_uncopied", "stamp_slice")),
+        ],
+        JOINED_NODE,
+    ),
     "applied.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
     **dict.fromkeys(
         [

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tidemark as tm
-from engine.kernels.slot_scan import changed_slots
-from engine.layout import arena as a
-from engine.layout.group_apply import SLOT_WORDS
 from tests.naive import group_apply as naive
-from tests.node_group.pair import Pair, page_of, slots_of
+from tests.node_group.pair import Pair, slots_of
 from tests.seeds import fresh_seeds
 from tests.store.history import ROOM, History
-from tests.store.support import open_memory
 
 NAME = "test.t"
 
@@ -63,56 +58,3 @@ def test_random_groups_leave_the_rows_that_the_twin_has(storage: str, seed: int)
         for place, (epoch, author, image) in rows.items()
     }, f"seed {seed}"
     pair.close()
-
-
-def pages_of(db: Any, fragment: int) -> list[naive.Page | None]:
-    mem = db._store.mem
-    words = int(mem[fragment + a.F_ROW_WORDS])
-    pages: list[naive.Page | None] = []
-    for logical in range(int(mem[fragment + a.F_PAGES])):
-        page = page_of(mem, fragment, logical)
-        if page <= 0:
-            pages.append(None)
-            continue
-        base = page << a.PAGE_SHIFT
-        slots = []
-        for slot in range(int(mem[base + a.PG_FRESH])):
-            at = base + a.PAGE_HEADER_WORDS + slot * words
-            head = int(mem[at])
-            state = head >> a.STATE_SHIFT & a.STATE_MASK
-            slots.append((state != a.FREE, int(mem[at + 1]), bool(head & a.LOCK_OP_MASK)))
-        pages.append(naive.Page(slots, int(mem[base + a.PG_EMPTIED])))
-    return pages
-
-
-@pytest.mark.parametrize("seed", fresh_seeds(2))
-def test_changed_slots_equal_twin_however_the_scan_is_cut(seed: int) -> None:
-    rng = random.Random(seed)
-    db = open_memory(data_memory="32 MiB")
-    columns = [tm.Column("id", tm.Int64), tm.Column("fill", tm.Char(rng.choice([8, 100, 255])))]
-    table = db.create_table(NAME, columns, "id", tm.HashPartition(1))
-    fragment = db._store.tables[NAME].fragments[0]
-    epochs = [0]
-    for _ in range(12):
-        keys = rng.sample(range(400), 60)
-        with db.transaction() as txn:
-            txn.write_many(NAME, [(key, "x") for key in keys])
-        with db.transaction() as txn:
-            gone = range(rng.randrange(400), 400) if rng.random() < 0.3 else rng.sample(range(400), 40)
-            txn.delete_many(NAME, [key for key in gone if table.get(key) is not None])
-        epochs.append(db.sync())
-    txn = db.transaction()
-    txn.update(NAME, next(iter(table)).id, {"fill": "locked"})
-    txn.insert(NAME, (1_000, "reserved"))
-    pages = pages_of(db, fragment)
-    slots = int(db._store.mem[fragment + a.F_SLOTS])
-    for since in (*epochs, 1 << 60):
-        found: list[tuple[int, int]] = []
-        state = np.zeros(2, dtype=np.int64)
-        while int(state[0]) >> 16 < len(pages):
-            out = np.zeros(SLOT_WORDS * rng.choice([1, 3, 1_000]), dtype=np.int64)
-            count = int(changed_slots(db._store.mem, fragment, since, rng.choice([1, 7, 1 << 40]), out, state))
-            found += [(int(out[i * SLOT_WORDS]), int(out[i * SLOT_WORDS + 1])) for i in range(count)]
-        assert found == naive.changed(pages, slots, since), f"seed {seed}, since {since}"
-    txn.rollback()
-    db.close()

@@ -1,0 +1,80 @@
+"""A slice of a table with disk columns: pages are not read under the commit latch (docs/node-group.md, 4).
+
+A snapshot is opened, and under the same latch the memory parts are taken; the disk parts, as the snapshot shows them,
+are read when the latch is free again. So no writer waits, and no row is locked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine import snapshot_reads
+from engine.errors import InvariantBroken
+from engine.kernels.backup import B_USED, BACKUP_STATE_WORDS, append_entries
+from engine.kernels.node_copy import N_RANGES, N_ROWS, NODE_COPY_STATE_WORDS, list_items
+from engine.layout.arena import ENTRY_WORDS, F_SLOTS, OK, ST_SPACE
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+    from engine.snapshot import Snapshot
+    from engine.table import Table
+
+
+@dataclass(frozen=True)
+class Items:
+    """What a scan found: rows without disk parts, and ranges without a row."""
+
+    entries: Words
+    images: Words  # offsets
+    ranges: Words  # pairs
+
+
+def items_of(words: Words, table: Table) -> Items:
+    """The items of a slice that was scanned."""
+    return _listed(words, table, False)
+
+
+def _listed(words: Words, table: Table, with_disk: bool) -> Items:
+    layout = table.format.layout
+    state: Words = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
+    images: Words = np.empty(words.size, dtype=np.int64)
+    ranges: Words = np.empty(words.size, dtype=np.int64)
+    shape = (layout.fixed_words, int(layout.has_var), int(with_disk))
+    status = list_items(words, words.size, *shape, images, ranges, state)
+    if status != OK:
+        raise InvariantBroken(f"a scan of {table.name} gave what is no row (status {status}); join again")
+    return Items(words, images[: int(state[N_ROWS])].copy(), ranges[: 2 * int(state[N_RANGES])].copy())
+
+
+def with_disk_parts(snapshot: Snapshot, table: Table, items: Items) -> Words:
+    """The same items, rows with their disk parts. Raises: SnapshotTooOld, PageDamaged, StoreFailed."""
+    entries: Words = np.zeros(0, dtype=np.int64)
+    starts: Words = np.zeros(1, dtype=np.int64)
+    rowids = items.entries[items.images - ENTRY_WORDS]
+    if items.images.size:
+        batch = snapshot_reads.read_found(snapshot, table, items.entries, items.images)
+        entries, starts = _joined(table, batch.entries, batch.offsets[: batch.count])
+    if not items.ranges.size:
+        return entries
+    firsts = items.ranges[0::2]
+    places = np.repeat(starts[np.searchsorted(rowids, firsts)], 2)
+    marked = items.ranges.copy()
+    marked[0::2] = -1 - firsts
+    return np.ascontiguousarray(np.insert(entries, places, marked))
+
+
+def _joined(table: Table, words: Words, offsets: Words) -> tuple[Words, Words]:
+    """Entries with their disk parts, one behind the other, and where each begins; the last place is their end."""
+    layout = table.format.layout
+    fragment = table.fragments[0]
+    none: Words = np.zeros(0, dtype=np.int64)
+    state: Words = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
+    out: Words = np.empty(words.size + offsets.size, dtype=np.int64)
+    shape = (layout.fixed_words, int(layout.has_var), 1, -1, offsets.size, none, int(table.mem[fragment + F_SLOTS]))
+    while (status := int(append_entries(words, offsets, *shape, out, state))) <= ST_SPACE:
+        out = np.concatenate([out, np.empty(out.size + ST_SPACE - status, dtype=np.int64)])
+    joined = out[: int(state[B_USED])].copy()
+    return joined, np.append(_listed(joined, table, True).images - ENTRY_WORDS, joined.size)

@@ -1,0 +1,348 @@
+"""The node that comes back: definitions, slices and groups into a store nobody sees (docs/node-group.md, 4).
+
+Everything is handled in the order it comes. Of each fragment a position tells which slots were copied: there the
+stream's groups are replayed strictly, as at a restart; what they do behind it the scan will bring. Only rows behind the
+position can be stale, and only they are ever in the way.
+
+Nothing is logged and nothing is durable: the node's own files stay those of its last state, and a crash leads there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from engine.errors import InvariantBroken, MemoryExhausted, RedoDamaged
+from engine.kernels.lcp import finish_load
+from engine.kernels.node_copy import N_NEXT, N_POSITION, N_USED, NODE_COPY_STATE_WORDS
+from engine.kernels.node_join import (
+    executed_records,
+    find_in_the_way,
+    find_schema_change,
+    find_stale,
+    records_of_slice,
+    set_uncopied,
+    stamp_slice,
+)
+from engine.kernels.replay import replay_group
+from engine.layout.arena import COUNT_SHIFT, F_REPLAY_EPOCH, OK, ST_MEMORY, ST_SPACE
+from engine.layout.node_copy import F_UNCOPIED, ROWID_END
+from engine.layout.redo import (
+    KIND_DELETE,
+    OPERATION_WORDS,
+    TRANSACTION_WORDS,
+    WORDS_SHIFT,
+    pack_identity,
+    pack_kind,
+)
+from engine.log.reader import GroupRead
+from recovery.node_restart.messages import REPLAY_LOG, ROWID_SYNC, Begin, End, GroupPart, Plan, Ready, Slice, Taken
+from recovery.node_restart.progress import Progress
+from recovery.system_restart.catch_up import CaughtUp
+from recovery.system_restart.disk import disk_directory
+from recovery.system_restart.load import OnePool, PartsOutOfMemory
+from recovery.system_restart.replay import alter_table, apply_schema, schema_change
+from recovery.system_restart.spool import Records
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+    from engine.schema import TableDefinition
+    from engine.table import Table
+    from recovery.node_restart.messages import FragmentPlace, FromJoiner, FromLive, TablespaceShape, Welcome
+    from recovery.system_restart.catch_up import PrivateStore
+
+ROWS_NOTED = 4_096
+
+
+class Link(Protocol):
+    """What carries messages between joiner and live node, in order."""
+
+    def send(self, message: FromJoiner) -> None:
+        """Send one. Raises: what ends the join."""
+        ...
+
+    def receive(self) -> FromLive:
+        """The next one, waiting for it. Raises: what ends the join."""
+        ...
+
+
+class Join:
+    """How a restart catches up with a live node over a link."""
+
+    def __init__(
+        self, welcome: Welcome, link: Link, through: int, variant: str = ROWID_SYNC, why: str = "full copy"
+    ) -> None:
+        """through: epoch the restart goes back to, the last one the group completed with this node; 0: its rows do not
+        count, everything is copied, and why.
+        """
+        self.store = welcome.store
+        self.incarnation = welcome.incarnation
+        self._link = link
+        self._through = through
+        self._variant = variant
+        self._why = "" if through else why
+        self.joiner: Joiner | None = None
+
+    def run(self, private: PrivateStore) -> CaughtUp:
+        """As `CatchUp.run`. Raises: InvariantBroken if the copies cannot be brought together, MemoryExhausted,
+        StorageFull, and what the link raises.
+        """
+        joiner = self.joiner = Joiner(private)
+        self._link.send(Ready(self._through, private.next_sequence, self._variant, self._why))
+        while joiner.caught_up is None:
+            for answer in joiner.take(self._link.receive(), self._through):
+                self._link.send(answer)
+        return joiner.caught_up
+
+
+class Joiner:
+    """Takes messages of the live node, one by one."""
+
+    def __init__(self, private: PrivateStore) -> None:
+        self._private = private
+        self._store = private.store
+        self._mem = private.store.mem
+        self._pool = OnePool(private.store)
+        self._noted: Words = np.empty(ROWS_NOTED, dtype=np.int64)
+        self.caught_up: CaughtUp | None = None
+        self.progress = Progress(private.clock, private.clock.monotonic())
+        self._is_replaying = False
+        self._store.disk.declare_undo = private.disk.declare_undo
+        self._look_at_tables()
+
+    def _look_at_tables(self) -> None:
+        """Directories of tables, as replay takes them: all, those in memory only, those with disk columns."""
+        self._all = self._store.directory()
+        self._in_memory = disk_directory(self._store, self._all, False)
+        self._on_disk = disk_directory(self._store, self._all, True)
+
+    def take(self, message: FromLive, through: int) -> list[FromJoiner]:
+        """Handle a message; what to answer. through: epoch whose end the rows are at. Raises: as `Join.run`."""
+        if isinstance(message, Begin):
+            return self._begin(message, through)
+        if isinstance(message, Slice):
+            self._slice(message)
+            return [Taken(message.size_words)]
+        if isinstance(message, GroupPart):
+            self._group(message)
+            if self._is_replaying:
+                return [Taken(message.stop - message.start)]
+        elif isinstance(message, End):
+            self._end(message)
+        return []
+
+    # --- definitions -----------------------------------------------------------------------------
+    def _begin(self, begin: Begin, through: int) -> list[FromJoiner]:
+        self.progress.variant, self.progress.why = begin.variant, begin.why
+        self._is_replaying = begin.variant == REPLAY_LOG
+        if self._is_replaying:
+            return []  # the log has the changes of definitions too
+        store = self._store
+        wanted = {definition.table_id for definition in begin.tables}
+        for table in list(store.by_id.values()):
+            if table.table_id not in wanted:
+                store.remove_table(table)
+        since: dict[FragmentPlace, int] = {}
+        try:
+            self._take_tablespaces(begin)
+            for definition in begin.tables:
+                kept = self._take_definition(definition)
+                for number, fragment in store.by_id[definition.table_id].by_number.items():
+                    since[definition.table_id, number] = through if number in kept else 0
+                    set_uncopied(self._mem, fragment, 0)
+                    self._mem[fragment + F_REPLAY_EPOCH] = 0  # of a full copy the rows may have any epochs
+        except MemoryExhausted as error:
+            raise self._no_memory() from error
+        store.next_table_id = max(store.next_table_id, begin.next_table_id)
+        self._look_at_tables()
+        self.progress.fragments = len(since)
+        return [Plan(since)]
+
+    def _take_tablespaces(self, begin: Begin) -> None:
+        """Make tablespaces and data files that the live node has and this one lacks, with its numbers, and forget those
+        it has no more: no table lies in them. Durable on return: the files; a crash leaves them for the next opening.
+        """
+        space = self._store.space
+        wanted = {shape.definition.tablespace_id for shape in begin.tablespaces}
+        for tablespace in space.tablespaces():
+            if tablespace.definition.tablespace_id not in wanted:
+                space.forget(tablespace)
+                space.release(tablespace)
+        for shape in begin.tablespaces:
+            self._make_files(shape)
+        space.next_tablespace_id = max(space.next_tablespace_id, begin.next_tablespace_id)
+        space.next_file_id = max(space.next_file_id, begin.next_file_id)
+
+    def _make_files(self, shape: TablespaceShape) -> None:
+        """Make a tablespace, or those of its files that are not there."""
+        space, definition = self._store.space, shape.definition
+        number, now_us = definition.tablespace_id, self._private.clock.wall_us()
+        files = list(zip(definition.file_ids, shape.extents, strict=True))
+        held = next((each for each in space.tablespaces() if each.definition.tablespace_id == number), None)
+        if held is None:
+            self._store.disk.begin_first()
+            space.next_tablespace_id, space.next_file_id = number, files[0][0]
+            held = space.make(definition, files[0][1] * definition.extent_bytes, now_us)
+            space.publish(held)
+        for file_id, extents in files:
+            if file_id not in held.definition.file_ids:
+                space.next_file_id = file_id
+                made = space.make_file(held, extents * definition.extent_bytes, now_us)
+                space.publish_file(held, made)
+
+    def _take_definition(self, definition: TableDefinition) -> set[int]:
+        """Make a table what the live node has; numbers of the fragments whose rows count. Of one that is more than a
+        step behind in its columns or partitions none do.
+        """
+        store = self._store
+        table = store.by_id.get(definition.table_id)
+        if table is not None and table.definition.version != definition.version:
+            before = set(table.by_number)
+            if table.is_change_of_indexes(definition):
+                table.take_definition(definition, {})
+                return before
+            try:
+                alter_table(store, self._pool, definition)
+                return before & set(store.by_id[definition.table_id].by_number)
+            except RedoDamaged:
+                store.remove_table(table)
+                table = None
+        if table is not None:
+            return set(table.by_number)
+        self._pool.adopt(store.install_table(definition))
+        return set()
+
+    # --- slices ----------------------------------------------------------------------------------
+    def _slice(self, message: Slice) -> None:
+        table = self._store.by_id.get(message.place[0])
+        fragment = 0 if table is None else table.by_number.get(message.place[1], 0)
+        if table is None or not fragment or table.definition.version != message.version:
+            raise self._differ(f"a slice of table {message.place[0]} is not of the definition that stands")
+        if int(self._mem[fragment + F_UNCOPIED]) != message.start + 1:
+            raise self._differ(f"a slice of {table.name} begins at {message.start}, where the copy does not stand")
+        words, stop = message.words, message.words.size
+        identity = pack_identity(*message.place, message.version)
+        gone = self._find(
+            1, lambda out, state: find_in_the_way(self._mem, fragment, words, stop, out, state), message.start
+        )
+        self._replay_deletes([(identity, np.unique(gone))], message.epoch)
+        state = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
+        records: Words = np.empty(2 * stop, dtype=np.int64)
+        self._settled(records_of_slice(self._mem, fragment, words, stop, identity, records, state), table)
+        self._replay(records, 0, int(state[N_USED]), message.epoch)
+        self._settled(stamp_slice(self._mem, fragment, words, stop), table)
+        set_uncopied(self._mem, fragment, message.stop)
+        self.progress.rows += message.rows
+        self.progress.bytes += words.nbytes
+        if message.stop == ROWID_END:
+            # Which epochs the empty slots have on the live node was not sent for each: none is higher.
+            finish_load(self._mem, fragment, message.epoch)
+            self.progress.fragments_done += 1
+
+    def _settled(self, status: int, table: Table) -> None:
+        if status != OK:
+            raise self._differ(f"a slice of {table.name} does not fit the rows it meets (status {status})")
+
+    def _find(self, unit: int, find: Callable[[Words, Words], int], position: int = 0) -> Words:
+        """What `find` notes, in units of so many words, in an array that is large enough; it changes nothing."""
+        while True:
+            state = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
+            state[N_POSITION] = position
+            status = int(find(self._noted, state))
+            if status == OK:
+                return self._noted[: int(state[N_USED])].copy()
+            if status > ST_SPACE:
+                raise self._differ(f"what came at word {int(state[N_NEXT])} does not fit the rows (status {status})")
+            self._noted = np.empty(2 * self._noted.size + unit, dtype=np.int64)
+
+    # --- groups ----------------------------------------------------------------------------------
+    def _group(self, part: GroupPart) -> None:
+        at = part.start
+        while at < part.stop:
+            found = int(find_schema_change(part.words, at, part.stop))
+            if found < 0:
+                raise self._differ(f"group {part.sequence} is not made of transactions")
+            self._operations(part.words, at, found, part.epoch)
+            at = found
+            if found < part.stop:
+                self._change_schema(part, found + TRANSACTION_WORDS)
+                at = found + (int(part.words[found]) >> WORDS_SHIFT)
+        if part.is_last:
+            self.progress.groups += 1
+
+    def _operations(self, words: Words, start: int, stop: int, epoch: int) -> None:
+        """Execute operations: at slots that were copied strictly, at others as far as they are of use."""
+        if start == stop:
+            return
+        place = (self._mem, self._all, words, start, stop)
+        stale = self._find(2, lambda out, state: find_stale(*place, out, state))
+        if stale.size:
+            pairs = stale.reshape(-1, 2)
+            self._replay_deletes(
+                [(int(each), np.unique(pairs[pairs[:, 0] == each, 1])) for each in np.unique(pairs[:, 0])], epoch
+            )
+        state = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
+        records: Words = np.empty(stop - start, dtype=np.int64)
+        if executed_records(*place, records, state) != OK:
+            raise self._differ(f"a group has an impossible record at word {int(state[N_NEXT])}")
+        self._replay(records, 0, int(state[N_USED]), epoch)
+
+    def _change_schema(self, part: GroupPart, at: int) -> None:
+        """Tables and partitions made now are copied whole already: the stream has all that ever happened to them."""
+        group = GroupRead(part.sequence, 0, part.epoch, 0, 0, 0, part.stop - part.start, part.words)
+        change = schema_change(group, at)
+        try:
+            if "tablespace" in change or "datafile" in change:
+                for shape in part.tablespaces:
+                    self._make_files(shape)
+            else:
+                apply_schema(self._store, self._pool, [(part.epoch, change)], 0)
+        except MemoryExhausted as error:
+            raise self._no_memory() from error
+        self._look_at_tables()
+
+    # --- the end ---------------------------------------------------------------------------------
+    def _end(self, end: End) -> None:
+        for table in self._store.by_id.values():
+            if any(int(self._mem[fragment + F_UNCOPIED]) for fragment in table.fragments):
+                raise self._differ(f"{table.name} was not copied to its end")
+        self.progress.is_done = True
+        self.caught_up = CaughtUp(end.sequence + 1, end.epoch, end.next_epoch)
+
+    # --- replay ----------------------------------------------------------------------------------
+    def _replay_deletes(self, rows: list[tuple[int, Words]], epoch: int) -> None:
+        """Delete rows, given by word 1 of a record and their ROWIDs."""
+        for identity, rowids in rows:
+            records: Words = np.empty(rowids.size * OPERATION_WORDS, dtype=np.int64)
+            records[0::OPERATION_WORDS] = pack_kind(KIND_DELETE, 0, OPERATION_WORDS)
+            records[1::OPERATION_WORDS] = identity
+            records[2::OPERATION_WORDS] = rowids | 1 << COUNT_SHIFT
+            records[3::OPERATION_WORDS] = 0
+            self._replay(records, 0, records.size, epoch)
+
+    def _replay(self, records: Words, start: int, stop: int, epoch: int) -> None:
+        if start == stop:
+            return
+        state = np.zeros(3, dtype=np.int64)
+        status = int(replay_group(self._mem, self._in_memory, records, start, stop, epoch, 0, 1, state))
+        if status == ST_MEMORY:
+            raise self._no_memory()
+        if status != OK:
+            raise self._differ(f"a record for ROWID {int(records[int(state[0]) + 2])} does not fit (status {status})")
+        if self._on_disk.any():
+            group = GroupRead(0, 0, epoch, 0, 0, 0, stop - start, records)
+            try:
+                self._private.disk.replay_records(group, Records(records, start, stop, 0, "the copy"), self._on_disk)
+            except PartsOutOfMemory as error:
+                raise self._no_memory() from error
+
+    def _no_memory(self) -> MemoryExhausted:
+        return MemoryExhausted(
+            "the rows of the live node do not fit into data_memory; give this node as much as that one"
+        )
+
+    @staticmethod
+    def _differ(what: str) -> InvariantBroken:
+        return InvariantBroken(f"{what}: the copies differ; let this node join again with a full copy")

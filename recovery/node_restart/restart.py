@@ -1,0 +1,90 @@
+"""A node brought back over a link: from its own files if they lead to X, or as a full copy (docs/node-group.md, 4)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from engine.disk.data_file import FOLDER as SPACE_FOLDER
+from engine.disk.double_write import FILE_NAME as DOUBLE_WRITE_NAME
+from engine.errors import Damaged, ForeignFile, ValueOutOfRange
+from engine.load_files import FOLDER as LOAD_FOLDER
+from engine.log.geometry import FOLDER as REDO_FOLDER
+from engine.log.undo_ring import FOLDER as UNDO_FOLDER
+from engine.spool_files import FOLDER as SPOOL_FOLDER
+from recovery.local_checkpoint.control import read_controls
+from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
+from recovery.node_restart.joiner import Join
+from recovery.node_restart.messages import ROWID_SYNC
+from recovery.sysfile import NAMES, read_sysfile
+from recovery.system_restart.restart import Restart
+
+if TYPE_CHECKING:
+    from engine.clock import Clock
+    from engine.file_protocol import Files
+    from engine.options import Options
+    from recovery.node_restart.joiner import Link
+    from recovery.node_restart.messages import Welcome
+    from recovery.system_restart.restart import Opened
+
+_log = logging.getLogger("tidemark.node")
+FOLDERS = (REDO_FOLDER, LCP_FOLDER, UNDO_FOLDER, SPACE_FOLDER, SPOOL_FOLDER, LOAD_FOLDER)
+
+
+def bring_back(
+    files: Files,
+    options: Options,
+    clock: Clock,
+    welcome: Welcome,
+    link: Link,
+    through: int,
+    variant: str = ROWID_SYNC,
+) -> Opened:
+    """The store of this node, equal to the live one's behind the group `End` names; `make_recoverable` comes next.
+
+    through: as `Join` has it. If the node's own files do not lead there, because they are damaged or begin later, they
+    are removed and everything is copied: `Begin.why` tells. The lock is held by the caller. Durable on return: nothing
+    that was copied. Raises: ForeignFile, and what ends a join: then the files are as they were, but for what a restart
+    does.
+    """
+    if through and any(files.exists(name) for name in NAMES):
+        join = Join(welcome, link, through, variant)
+        try:
+            return Restart(files, options, clock, through, catch_up=join).run()
+        except ForeignFile:
+            raise  # another store's: nothing of it is to be lost
+        except (Damaged, ValueOutOfRange) as error:
+            if join.joiner is not None:
+                raise  # the live node had its say already: it is no matter of these files
+            why = f"full copy: this node's own files do not lead to epoch {through} ({error})"
+            _log.warning("%s", why)
+    else:
+        why = "full copy: this node has no state that counts"
+    _check_ours(files, welcome.store)
+    forget(files)
+    return Restart(files, options, clock, catch_up=Join(welcome, link, 0, variant, why)).run()
+
+
+def _check_ours(files: Files, store: bytes) -> None:
+    """Nothing is removed that another store may consist of. Raises: ForeignFile, Incompatible."""
+    sysfile = read_sysfile(files)
+    if sysfile is not None and sysfile.store != store:
+        raise ForeignFile("this directory holds another store than the live node; give an empty one")
+    if sysfile is None and files.exists(LCP_FOLDER):
+        read_controls(files, store)
+
+
+def forget(files: Files) -> None:
+    """Remove what a store consists of. A crash in the midst leaves what no restart takes for a store."""
+    for name in NAMES:
+        if files.exists(name):
+            files.unlink(name)
+    files.sync_directory("")
+    for folder in FOLDERS:
+        if files.exists(folder):
+            for leaf in files.list(folder):
+                files.unlink(f"{folder}/{leaf.rpartition('/')[2]}")
+            files.sync_directory(folder)
+    if files.exists(DOUBLE_WRITE_NAME):
+        files.unlink(DOUBLE_WRITE_NAME)
+        files.sync_directory("")

@@ -1,0 +1,398 @@
+"""The live node's side of a node restart: one object for each joiner, in steps (docs/node-group.md, 4).
+
+A slice is taken under the commit latch, with the filling group ended and no large commit half applied: it is the state
+behind a group s, and goes out between s and s + 1. So no row is locked, and a joiner that handles everything in order
+meets each change exactly once: in a slice, or behind it in the stream.
+
+Whoever carries the messages holds one mutex around every call of a source and around taking groups out of the log; but
+not around `read`, which waits for the disk.
+"""
+
+from __future__ import annotations
+
+from bisect import insort_right
+from collections import deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import InvariantBroken, SnapshotTooOld
+from engine.kernels.node_copy import N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
+from engine.kernels.node_join import find_schema_change
+from engine.layout.arena import F_PAGES, OK, ST_MORE, ST_SPACE
+from engine.layout.node_copy import ROWID_END
+from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS, WORDS_SHIFT
+from engine.log.spool_reader import SpoolReader, referred
+from engine.snapshot import Snapshot
+from recovery.node_restart.disk_slice import items_of, with_disk_parts
+from recovery.node_restart.log_tail import LogTail
+from recovery.node_restart.messages import (
+    REPLAY_LOG,
+    ROWID_SYNC,
+    Begin,
+    End,
+    GroupPart,
+    Slice,
+    TablespaceShape,
+    Welcome,
+)
+from recovery.node_restart.progress import Progress
+from recovery.system_restart.replay import schema_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.file_protocol import Files
+    from engine.log.reader import GroupRead
+    from engine.memory.arena import Words
+    from engine.store import Store
+    from recovery.node_restart.messages import FragmentPlace, FromLive, Plan, Ready, Taken
+
+# The latch is held for the slots of one slice: 0.3 ms if none has changed, 256 KiB copied if all have.
+SLICE_SLOTS = 32_768
+SLICE_WORDS = 32_768
+DISK_SLICE_SLOTS = 4_096  # their disk parts are kept for a snapshot while they are read
+UNANSWERED_WORDS = 32_768  # 256 KiB on their way: slices wait beyond
+NEAR_BYTES = 1 << 20  # replay of the log: so near to its end the stream takes over
+
+
+def _order(message: FromLive) -> tuple[int, int]:
+    """Where a message stands among others: the parts of a group, then slices and the end behind it."""
+    return (message.sequence, 0 if isinstance(message, GroupPart) else 1)
+
+
+def has_tablespaces(group: GroupRead, stop: int) -> bool:
+    """Whether a group makes a tablespace, or a data file. Raises: RedoDamaged."""
+    at = GROUP_WORDS
+    while 0 <= (found := int(find_schema_change(group.words, at, stop))) < stop:
+        change = schema_change(group, found + TRANSACTION_WORDS)
+        if "tablespace" in change or "datafile" in change:
+            return True
+        at = found + (int(group.words[found]) >> WORDS_SHIFT)
+    return False
+
+
+class Source:
+    """Serves one joiner from one open store. Made for one try: a joiner that comes again gets another."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: Files,
+        identity: tuple[bytes, int],
+        slice_slots: int = SLICE_SLOTS,
+        slice_words: int = SLICE_WORDS,
+    ) -> None:
+        """identity: UUID and incarnation of the store."""
+        self._store = store
+        self._files = files
+        self._identity = identity
+        self._slice_slots = slice_slots
+        self._out: Words = np.empty(slice_words, dtype=np.int64)
+        self._state: Words = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
+        self._registered: int | None = None  # groups behind this one come from the stream
+        self._sent = 0  # newest group that went out whole
+        self._queue: list[FromLive] = []  # in the order in which it goes out
+        self._through = 0
+        self._to_copy: deque[tuple[FragmentPlace, int]] | None = None
+        self._tail: LogTail | None = None
+        self._sought: Ready | None = None  # whether the log reaches back to this joiner is to be looked for
+        self._why: str | None = None  # it was: "" if it does
+        self._next_group: GroupRead | None = None
+        self._unanswered_words = 0
+        self._has_ended = False
+        self.wants_read = False  # `read` is to be called: a slice needs disk parts, or the log is to be read
+        self._read: Slice | None = None
+        self.progress = Progress(store.clock, store.clock.monotonic())
+
+    def welcome(self) -> Welcome:
+        """What a joiner must know before it restarts."""
+        return Welcome(*self._identity)
+
+    def close(self) -> None:
+        """Nobody is served any more: the log may be cut."""
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
+
+    @property
+    def awaited_sequence(self) -> int:
+        """The group that must go out before what waits, 0 if nothing does: see that it gets written."""
+        return _order(self._queue[0])[0] if self._queue else 0
+
+    # --- what the joiner says --------------------------------------------------------------------
+    def begin(self, ready: Ready) -> list[FromLive]:
+        """Let the joiner take part, by the variant it wishes for or the one there can be. Raises: StoreFailed."""
+        self._through = ready.through
+        if ready.through and ready.variant == REPLAY_LOG:
+            self._tail = LogTail(self._store, self._files, self._identity[0])
+            self._sought = ready
+            self.wants_read = True
+            return []
+        return self._begin_copy(ready.why)
+
+    def _begin_replay(self, ready: Ready, why: str) -> list[FromLive]:
+        """The log was looked through for the first group the joiner lacks."""
+        self._sought = self._why = None
+        if why:
+            self.close()
+            return self._begin_copy(why)
+        self._sent = ready.next_sequence - 1
+        self.progress.variant = REPLAY_LOG
+        return [Begin(REPLAY_LOG, "", self._sent)]
+
+    def _begin_copy(self, why: str) -> list[FromLive]:
+        store = self._store
+        with store.latch:
+            store.epochs.settle()
+            sequence = store.log.divide()
+            space = store.space
+            message = Begin(
+                ROWID_SYNC,
+                why,
+                sequence,
+                tuple(table.definition for table in store.by_id.values()),
+                self._shapes(),
+                store.next_table_id,
+                space.next_tablespace_id,
+                space.next_file_id,
+            )
+            self._registered = self._sent = sequence
+        self.progress.variant, self.progress.why = message.variant, why
+        return [message]
+
+    def plan(self, plan: Plan) -> None:
+        """What the joiner wants copied."""
+        self._to_copy = deque(sorted(plan.since.items()))
+        self._state[N_POSITION] = 0
+        self.progress.fragments = len(self._to_copy)
+        self.progress.pages = sum(self._pages(self._fragment(place)) for place in plan.since)
+
+    def taken(self, taken: Taken) -> None:
+        """Something has arrived that flow control counts."""
+        self._unanswered_words -= taken.words
+
+    # --- the stream ------------------------------------------------------------------------------
+    def group(self, group: GroupRead) -> list[FromLive]:
+        """What goes out for the next group of the log: its records, those of files it names, and what waited for it.
+
+        Raises: SpoolDamaged, InvariantBroken.
+        """
+        if self._registered is None or group.sequence <= self._registered:
+            return []
+        self._queue_parts(group)
+        return list(self._released())
+
+    def _queue_parts(self, group: GroupRead) -> None:
+        self.progress.groups += 1
+        for part in self._parts(group):
+            insort_right(self._queue, part, key=_order)
+
+    def _parts(self, group: GroupRead) -> Iterator[GroupPart]:
+        what = referred(group)
+        if what is not None:
+            reader = SpoolReader(self._files, self._identity[0], what)
+            reader.verify()
+            for block in reader.blocks():
+                yield GroupPart(group.sequence, group.epoch, block.words, block.start, block.stop, False)
+        # Of a group that names files its own records change nothing, but it is the last of them.
+        stop = GROUP_WORDS + group.records_words
+        shapes = self._shapes() if has_tablespaces(group, stop) else ()
+        yield GroupPart(group.sequence, group.epoch, group.words, GROUP_WORDS, stop, True, shapes)
+
+    def _shapes(self) -> tuple[TablespaceShape, ...]:
+        found = self._store.space.tablespaces()
+        return tuple(TablespaceShape(each.definition, tuple(file.extents for file in each.files)) for each in found)
+
+    def _released(self) -> Iterator[FromLive]:
+        """What may go out now: groups one by one, and behind a group what shows the state behind it."""
+        while self._queue and not self.wants_read and self._read is None:
+            message = self._queue[0]
+            if isinstance(message, GroupPart):
+                if message.sequence != self._sent + 1:
+                    return
+                if message.is_last:
+                    self._sent = message.sequence
+                if self._tail is not None:
+                    self._unanswered_words += message.stop - message.start
+            elif _order(message)[0] > self._sent:
+                return
+            yield self._queue.pop(0)
+
+    # --- steps -----------------------------------------------------------------------------------
+    def step(self) -> list[FromLive]:
+        """Take the next slice, or groups of the log, or the end behind the last. Nothing goes out before groups that
+        are to be written first: see `awaited_sequence`. Raises: StoreFailed, RedoDamaged.
+        """
+        message: FromLive | None = None
+        if self.wants_read:
+            return []
+        if self._sought is not None and self._why is not None:
+            return self._begin_replay(self._sought, self._why)
+        if self._read is not None:
+            message, self._read = self._counted(self._read), None
+        elif self._tail is not None:
+            if self._unanswered_words < UNANSWERED_WORDS:
+                return self._replay_step()
+        elif self._to_copy is not None and not self._has_ended:
+            if self._unanswered_words < UNANSWERED_WORDS:
+                message = self._next_slice() if self._to_copy else self._end()
+        if message is not None:
+            insort_right(self._queue, message, key=_order)
+        return list(self._released())
+
+    def _replay_step(self) -> list[FromLive]:
+        """A group of the kept log; near its end the stream takes over, and then the log is needed no more."""
+        assert self._tail is not None
+        if self._registered is None:
+            if self._tail.is_full:
+                self.close()
+                self._unanswered_words = 0
+                self._queue.clear()
+                return self._begin_copy("transactions needed the room in the log before the joiner had read it")
+            if self._tail.left_bytes < NEAR_BYTES:
+                with self._store.latch:
+                    self._registered = self._store.log.divide()
+        if self._next_group is not None:
+            group, self._next_group = self._next_group, None
+            self._queue_parts(group)
+        elif self._registered is not None and self._sent >= self._registered:
+            self.close()
+            insort_right(self._queue, self._end(), key=_order)
+        else:
+            self.wants_read = True
+        return list(self._released())
+
+    def _fragment(self, place: FragmentPlace) -> int:
+        """Descriptor of a fragment, 0 if it was dropped."""
+        table = self._store.by_id.get(place[0])
+        return 0 if table is None else table.by_number.get(place[1], 0)
+
+    def _pages(self, fragment: int) -> int:
+        return int(self._store.mem[fragment + F_PAGES]) if fragment else 0
+
+    def _next_slice(self) -> Slice | None:
+        """The next one of a table in memory. Of one with disk columns `read` is to bring it."""
+        assert self._to_copy is not None
+        store = self._store
+        place, since = self._to_copy[0]
+        while True:
+            with store.latch:
+                store.epochs.settle()
+                fragment = self._fragment(place)
+                if not fragment:  # what became of it is in the stream
+                    self._go_on()
+                    return None
+                if store.by_id[place[0]].format.has_disk:
+                    self.wants_read = True
+                    return None
+                sequence = store.log.divide()
+                found = self._scan(place, fragment, since, sequence, store.epochs.current, self._slice_slots)
+            if found is not None:
+                return self._counted(found)
+
+    def _scan(
+        self, place: FragmentPlace, fragment: int, since: int, sequence: int, epoch: int, slots: int
+    ) -> Slice | None:
+        """The slots from where the scan stands; None if not one row found room, and there is more now. With the latch
+        held.
+        """
+        state = self._state
+        start = int(state[N_POSITION])
+        state[N_USED] = state[N_ROWS] = 0
+        status = int(scan_changed(self._store.mem, fragment, since, 1, slots, self._out, state))
+        if status <= ST_SPACE and int(state[N_POSITION]) == start:
+            self._out = np.empty(ST_SPACE - status, dtype=np.int64)
+            return None
+        if status > ST_SPACE and status not in (OK, ST_MORE):
+            raise InvariantBroken(f"the scan of table {place[0]} ended with status {status}; join again")
+        version = self._store.by_id[place[0]].definition.version
+        words = self._out[: int(state[N_USED])].copy()
+        return Slice(place, version, start, int(state[N_POSITION]), epoch, sequence, words, int(state[N_ROWS]))
+
+    def _counted(self, made: Slice) -> Slice:
+        self._unanswered_words += made.size_words
+        self.progress.rows += made.rows
+        self.progress.bytes += made.words.nbytes
+        pages = self._pages(self._fragment(made.place))
+        self.progress.pages_done += min(made.stop >> 16, pages) - min(made.start >> 16, pages)
+        if made.stop == ROWID_END:
+            self._go_on()
+        return made
+
+    def _go_on(self) -> None:
+        assert self._to_copy is not None
+        self._to_copy.popleft()
+        self._state[N_POSITION] = 0
+        self.progress.fragments_done += 1
+
+    def read(self) -> None:
+        """Read the next group of the log, or make the slice that needs disk parts; meanwhile nothing goes out. Without
+        the mutex; `step` goes on then.
+
+        Raises: RedoDamaged, PageDamaged, StoreFailed, and SnapshotTooOld if writers change more than `snapshot_memory`
+        holds while a single slot is read.
+        """
+        if not self.wants_read:
+            return
+        if self._tail is not None:
+            if self._sought is not None:
+                self._why = self._tail.find(self._sought.next_sequence, self._sought.through)
+            else:
+                self._next_group = self._tail.next()
+            self.wants_read = False
+            return
+        assert self._to_copy is not None
+        place, since = self._to_copy[0]
+        slots = min(self._slice_slots, DISK_SLICE_SLOTS)
+        start = int(self._state[N_POSITION])
+        while True:
+            try:
+                found = self._read_slice(place, since, slots)
+            except SnapshotTooOld:
+                if slots == 1:
+                    raise
+                slots = max(1, slots // 8)
+                self._state[N_POSITION] = start
+                continue
+            if found is not None:
+                self._read = found
+            elif not self._fragment(place):
+                self._go_on()
+            else:
+                continue  # for a larger buffer
+            self.wants_read = False
+            return
+
+    def _read_slice(self, place: FragmentPlace, since: int, slots: int) -> Slice | None:
+        """A slice with disk parts; None if its fragment was dropped, or its rows need a larger buffer."""
+        store = self._store
+        scanned: list[Slice] = []
+
+        def look(snapshot: Snapshot) -> None:
+            fragment = self._fragment(place)
+            if fragment:
+                sequence, epoch = snapshot.log_start[1] - 1, store.epochs.current
+                found = self._scan(place, fragment, since, sequence, epoch, slots)
+                if found is not None:
+                    scanned.append(found)
+
+        snapshot = store.snapshots.begin(store, Snapshot, look)
+        try:
+            if not scanned:
+                return None
+            made = scanned[0]
+            table = next(each for each in snapshot.by_name.values() if each.table_id == place[0])
+            words = with_disk_parts(snapshot, table, items_of(made.words, table))
+        finally:
+            snapshot.close()
+        numbers = (made.version, made.start, made.stop, made.epoch, made.sequence)
+        return Slice(place, *numbers, words, made.rows)
+
+    def _end(self) -> End:
+        store = self._store
+        with store.latch:
+            epoch, _, sequence = store.epochs.close()
+            message = End(sequence - 1, epoch, store.epochs.current)
+        self._has_ended = self.progress.is_done = True
+        return message

@@ -1,0 +1,86 @@
+"""Whether two copies of a store are equal slot by slot: row or none, image, epoch, author (docs/node-group.md, N6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.kernels.node_copy import N_POSITION, N_USED, NODE_COPY_STATE_WORDS, scan_changed
+from engine.layout.arena import ENTRY_WORDS, OK, ST_SPACE
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+    from engine.store import Store
+    from engine.table import Table
+
+SLOTS = 65_536
+OUT_WORDS = 1 << 16
+ALL = -1  # every row has changed behind this epoch
+
+
+def different_slots(one: Store, other: Store, most: int = 100) -> list[str]:
+    """What differs between two stores, a line for each table or row, at most so many; nothing if they are equal.
+
+    Both stand behind the same group, and nobody writes. Disk parts are compared as their rows are read, by value
+    (`recovery/digest`): here only what memory has.
+    """
+    found: list[str] = []
+    names = sorted({*one.tables, *other.tables})
+    for name in names:
+        tables = (one.tables.get(name), other.tables.get(name))
+        if tables[0] is None or tables[1] is None or tables[0].definition != tables[1].definition:
+            found.append(f"{name}: the definitions differ")
+            continue
+        for number in tables[0].by_number:
+            found.extend(_different_rows(tables[0], tables[1], number, most - len(found)))
+        if len(found) >= most:
+            break
+    return found[:most]
+
+
+def _different_rows(one: Table, other: Table, number: int, most: int) -> list[str]:
+    first, second = rows_by_rowid(one, number), rows_by_rowid(other, number)
+    found = []
+    for rowid in sorted({*first, *second}):
+        rows = (first.get(rowid), second.get(rowid))
+        if rows[0] != rows[1]:
+            shown = [f"epoch {_epoch(row)}" if row is not None else "no row" for row in rows]
+            what = " and ".join(shown) if shown[0] != shown[1] else f"other words, both {shown[0]}"
+            found.append(f"{one.name} fragment {number} ROWID {rowid >> 16}.{rowid & 0xFFFF}: {what}")
+        if len(found) >= most:
+            break
+    return found
+
+
+def _epoch(entry: bytes) -> int:
+    return int(np.frombuffer(entry, dtype=np.int64)[0])
+
+
+def rows_by_rowid(table: Table, number: int) -> dict[int, bytes]:
+    """Epoch, author and image of every row of a fragment, by ROWID, without what is each copy's own: where the disk
+    part lies.
+    """
+    fragment = table.by_number[number]
+    state: Words = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
+    out: Words = np.empty(OUT_WORDS, dtype=np.int64)
+    found: dict[int, bytes] = {}
+    status = ST_SPACE
+    while status != OK:
+        state[N_USED] = 0
+        before = int(state[N_POSITION])
+        status = int(scan_changed(table.mem, fragment, ALL, 0, SLOTS, out, state))
+        if status <= ST_SPACE and int(state[N_POSITION]) == before:
+            out = np.empty(ST_SPACE - status, dtype=np.int64)
+            continue
+        at = 0
+        while at < int(state[N_USED]):
+            words = table.format.layout.fixed_words
+            size = ENTRY_WORDS + words
+            if table.format.has_var:
+                size += int(out[at + size]) & 0xFFFFFFFF
+            if table.format.has_disk:
+                out[at + ENTRY_WORDS + words - 1] = 0
+            found[int(out[at])] = out[at + 1 : at + size].tobytes()
+            at += size
+    return found

@@ -1,0 +1,297 @@
+"""A live store, a node that was away, and a link between them on which writers of the live one take their turns."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import tidemark as tm
+from engine.clock import ManualClock
+from engine.file_doubles.memory import MemoryFiles
+from engine.log.geometry import open_files
+from engine.log.reader import LogReader
+from engine.options import Options
+from recovery.local_checkpoint.copies import CopySink
+from recovery.local_checkpoint.writer import LocalCheckpoint
+from recovery.node_restart.finish import make_recoverable
+from recovery.node_restart.joiner import Join
+from recovery.node_restart.messages import Plan, Ready, Taken
+from recovery.node_restart.source import Source
+from recovery.node_restart.verify import different_slots
+from recovery.system_restart.restart import Opened, Restart
+from tests.store.support import SMALL, open_memory, rows_of
+
+WORK_MAX = 150  # times that writers work while a node joins
+OPTIONS: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "8 MiB", "undo_log": "8 MiB"}
+
+
+def settings() -> Options:
+    """Options of both nodes."""
+    return Options.from_keywords({**SMALL, **OPTIONS})
+
+
+def open_node(files: MemoryFiles | None = None, through: int | None = None) -> Any:
+    """A node, driven by hand."""
+    return open_memory(files, through, **OPTIONS)
+
+
+class Stream:
+    """The groups of a live store's log, in order, as a commit partner would be given them."""
+
+    def __init__(self, db: Any, files: MemoryFiles) -> None:
+        opened = db._opened
+        self._log = db._store.log
+        with db._store.latch:
+            self._log.divide()
+            self._at = (self._log.head_lsn, self._log.sequence)
+        self._reader = LogReader(
+            files, self._log.geometry, opened.identity[0], open_files(files, self._log.geometry, False)
+        )
+
+    def groups(self, most: int = 1 << 30) -> list[Any]:
+        """The next groups, made durable first."""
+        self._log.flush()
+        found: list[Any] = []
+        while len(found) < most and self._at[0] < self._log.durable_lsn:
+            group = self._reader.group_at(*self._at)
+            assert group is not None
+            self._at = (group.end_lsn, group.sequence + 1)
+            found.append(group)
+        return found
+
+
+class SourceGone(Exception):
+    """The live node died."""
+
+
+class Wire:
+    """Link of a joiner to a source, on one thread: whoever waits for a message lets the live node work."""
+
+    def __init__(
+        self,
+        db: Any,
+        files: MemoryFiles,
+        rng: random.Random,
+        work: Callable[[], object] = lambda: None,
+        most: int | None = None,
+        work_max: int = WORK_MAX,
+        **options: Any,
+    ) -> None:
+        """work: what happens on the live node between two steps. most: messages before the source dies.
+        work_max: how often work is called.
+        """
+        self.source = Source(db._store, files, db._opened.identity, **options)
+        self.stream = Stream(db, files)
+        self.work = work
+        self._rng = rng
+        self._most = most
+        self._queue: deque[Any] = deque()
+        self.log: list[Any] = []
+        self._work_left = work_max
+
+    def send(self, message: Any) -> None:
+        """From the joiner."""
+        if isinstance(message, Ready):
+            self._queue.extend(self.source.begin(message))
+        elif isinstance(message, Plan):
+            self.source.plan(message)
+        elif isinstance(message, Taken):
+            self.source.taken(message)
+
+    def receive(self) -> Any:
+        """To the joiner; the live node takes some turns, in whatever order."""
+        turns = 0
+        while not self._queue:
+            turns += 1
+            assert turns < 10_000, "nothing comes any more"
+            self._turn()
+        if self._rng.random() < 0.5:
+            self._turn()
+        message = self._queue.popleft()
+        self.log.append(message)
+        if self._most is not None and len(self.log) > self._most:
+            raise SourceGone
+        return message
+
+    def _turn(self) -> None:
+        if not self.source.progress.is_done and self._work_left > 0:
+            self._work_left -= 1
+            self.work()
+        if self._rng.random() < 0.4:
+            self.source.read()
+        if self._rng.random() < 0.6:
+            self._queue.extend(self.source.step())
+        if self._rng.random() < 0.5:
+            for group in self.stream.groups(self._rng.randrange(1, 5)):
+                self._queue.extend(self.source.group(group))
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes of the slices that were sent."""
+        return int(self.source.progress.bytes)
+
+
+def restarted(files: MemoryFiles, wire: Any, through: int, variant: str = "rowid_sync") -> Opened:
+    """A node brought back from its files and the live node."""
+    join = Join(wire.source.welcome(), wire, through, variant)
+    options = settings()
+    restart = Restart(files, options, ManualClock(), through or None, catch_up=join)
+    return restart.run()
+
+
+def finish(files: MemoryFiles, opened: Opened) -> LocalCheckpoint:
+    """Make a joined store one that recovers by itself."""
+    store = opened.store
+    store.sink = sink = CopySink(store.latch)
+    lcp = LocalCheckpoint(store, files, opened.identity, sink, opened.sysfile.next_lcp_id, opened.unsound)
+    make_recoverable(lcp)
+    return lcp
+
+
+def assert_equal(db: Any, store: Any, said: str = "") -> None:
+    """Both stores have the same slots."""
+    found = different_slots(db._store, store)
+    assert not found, f"{said} {found[:5]}"
+
+
+def joined_and_reopened(db: Any, files: MemoryFiles, opened: Opened, said: str = "") -> None:
+    """The node equals the live one now, and again when it has died behind its local checkpoint and come back alone."""
+    assert_equal(db, opened.store, said)
+    finish(files, opened)
+    again = open_node(files.kill())
+    assert_equal(db, again._store, f"{said}, reopened")
+    report = again.check()
+    assert report["is_sound"], f"{said} {report}"
+    for name in db._store.tables:
+        assert rows_of(again, name) == rows_of(db, name), f"{said} {name}"
+    again.close()
+
+
+class Writers:
+    """Random transactions on the tables of a live node."""
+
+    def __init__(self, db: Any, rng: random.Random, tables: int = 3, has_disk: bool = False) -> None:
+        self.db = db
+        self.rng = rng
+        storage: dict[str, Any] = {"storage": "disk"} if has_disk else {}
+        db.create_table(
+            "test.wide",
+            [
+                tm.Column("id", tm.Int64),
+                tm.Column("group", tm.Int32),
+                tm.Column("note", tm.Text, nullable=True),
+                tm.Column("far", tm.VarChar(300), nullable=True, **storage),
+            ],
+            "id",
+            partition=tm.HashPartition(2),
+        )
+        db.create_table(
+            "test.hot", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id", partition=tm.HashPartition(1)
+        )
+        db.create_table(
+            "test.named",
+            [tm.Column("name", tm.VarChar(60)), tm.Column("n", tm.Int64), tm.Column("value", tm.Float64)],
+            "name",
+            partition=tm.HashPartition(2),
+        )
+        db.create_index("test.wide", "by_group", "group")
+        db.create_index("test.named", "by_n", ["n", "value"])
+        self.counter = 0
+        self.keys = 0
+
+    def row(self, key: int) -> tuple[Any, ...]:
+        """A row of the wide table."""
+        self.counter += 1
+        note = None if key % 3 else "x" * self.rng.randrange(1, 200)
+        return (key, key % 17, note, f"far {self.counter}" * self.rng.randrange(1, 8))
+
+    def fill(self, rows: int) -> None:
+        """So many rows in the wide table, half as many in the others."""
+        self.keys = rows * 3 // 2
+        self.db["test.wide"].write_many([self.row(key) for key in range(rows)])
+        self.db["test.named"].write_many([(f"name {key}" * (1 + key % 3), key, 1.0) for key in range(rows // 2)])
+        self.db["test.hot"].write_many([(key, 0) for key in range(8)])
+
+    def step(self) -> None:
+        """One or two transactions."""
+        log = self.db._store.log
+        if log.used_bytes() * 2 > log.geometry.capacity_bytes:
+            self.db.checkpoint()
+        for _ in range(self.rng.randrange(1, 3)):
+            choice = self.rng.choice(
+                [self._hot, self._hot, self._wide, self._wide, self._named, self._bulk, self._epoch]
+            )
+            with self.db.transaction() as txn:
+                choice(txn)
+
+    def _hot(self, txn: Any) -> None:
+        key = self.rng.randrange(8)
+        if txn.get("test.hot", key) is not None:
+            txn.delete("test.hot", key)
+        if self.rng.random() < 0.7:
+            self.counter += 1
+            txn.insert("test.hot", (key, self.counter))
+
+    def _wide(self, txn: Any) -> None:
+        for _ in range(self.rng.randrange(1, 12)):
+            key = self.rng.randrange(self.keys)
+            if self.rng.random() < 0.4 and txn.get("test.wide", key) is not None:
+                txn.delete("test.wide", key)
+            elif self.rng.random() < 0.5:
+                txn.write("test.wide", self.row(key))
+            elif txn.get("test.wide", key) is not None:
+                txn.update("test.wide", key, {"group": self.rng.randrange(50)})
+
+    def _named(self, txn: Any) -> None:
+        key = self.rng.randrange(self.keys // 2)
+        name = f"name {key}" * (1 + key % 3)
+        if txn.get("test.named", name) is not None:
+            txn.delete("test.named", name)
+        else:
+            self.counter += 1
+            txn.insert("test.named", (name, self.counter, 0.5))
+
+    def _bulk(self, txn: Any) -> None:
+        """Pages that empty, and come again."""
+        first = self.rng.randrange(self.keys)
+        if self.rng.random() < 0.6:
+            for key in range(first, first + 150):
+                if txn.get("test.wide", key) is not None:
+                    txn.delete("test.wide", key)
+        else:
+            txn.write_many("test.wide", [self.row(key) for key in range(first, first + 150)])
+
+    def _epoch(self, txn: Any) -> None:
+        self.db.advance_epoch() if self.rng.random() < 0.8 else None
+
+
+def away(seed: int, rows: int = 800, steps: int = 30, has_disk: bool = False, stray: int = 5) -> Any:
+    """A live node with its writers, and the files of a node that went away behind epoch X, in which some commits of
+    later epochs stand that the live one never had: (db, files, writers, node's files, X, rng).
+    """
+    rng = random.Random(seed)
+    files = MemoryFiles()
+    db = open_node(files)
+    writers = Writers(db, rng, has_disk=has_disk)
+    writers.fill(rows)
+    if rng.random() < 0.7:
+        db.checkpoint()
+    for _ in range(rng.randrange(10)):
+        writers.step()
+    through = db.sync()
+    node = MemoryFiles.from_snapshot(files.snapshot())
+    if stray:
+        other = open_node(node)
+        strays = Writers.__new__(Writers)
+        strays.db, strays.rng, strays.counter, strays.keys = other, random.Random(seed + 1), 1_000_000, rows
+        for _ in range(stray):
+            strays.step()
+        other.sync()
+        node = node.kill()
+    for _ in range(steps):
+        writers.step()
+    if rng.random() < 0.5:
+        db.checkpoint()
+    return db, files, writers, node, through, rng
