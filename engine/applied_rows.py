@@ -91,10 +91,13 @@ def _upserts(
 ) -> Words:
     outcomes = np.full(rows.num_rows, EXISTS, dtype=np.int64)
     keys = keys or _keys(table, rows)
-    found = _lock(txn, table, keys)
-    if updates:
-        _update(txn, table, rows, keys, np.flatnonzero(found), judge, outcomes)
-    _insert(txn, table, rows, np.flatnonzero(found == 0), outcomes)
+    places = np.arange(rows.num_rows)
+    while places.size:
+        found = _lock(txn, table, _some(table, rows, keys, places))
+        if updates:
+            _update(txn, table, rows, keys, places[found == 1], judge, outcomes)
+        late = _insert(txn, table, rows, places[found == 0], outcomes)
+        places = late if updates else late[:0]  # what others made meanwhile is there to be updated
     return outcomes
 
 
@@ -229,8 +232,11 @@ def _update(
             places, offsets = np.delete(places, row), np.delete(offsets, row)
 
 
-def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words, outcomes: Words) -> None:
-    """Insert the rows at `places` of the batch, whose keys were free when they were looked for."""
+def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words, outcomes: Words) -> Words:
+    """Insert the rows at `places` of the batch, whose keys were free when they were looked for; returns the places of
+    those whose keys others have taken since.
+    """
+    late: list[int] = []
     while places.size:
         encoded = encode_rows(table.format, rows if places.size == rows.num_rows else rows.take(places))
         offsets = NOTHING if encoded.stride_words else encoded.offsets
@@ -238,7 +244,11 @@ def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words,
             with txn.savepoint():
                 put_images(txn, table, encoded.images, offsets, encoded.count, MODE_INSERT, 0)
             outcomes[places] = APPLIED
-            return
+            break
         except DuplicateKey as error:
             # Somebody was quicker, or a unique index has the value: this row keeps its outcome, the others go on.
-            places = np.delete(places, int(error.evidence["row"]))  # type: ignore[call-overload]
+            row = int(error.evidence["row"])  # type: ignore[call-overload]
+            if "index" not in error.evidence:
+                late.append(int(places[row]))
+            places = np.delete(places, row)
+    return np.array(late, dtype=np.int64)

@@ -200,3 +200,43 @@ def test_program_that_fails_in_a_row_names_it_and_changes_nothing(db: Any) -> No
         with db.transaction() as txn:
             applied_rows.apply_deletes(txn, table_of(db), batch([{"id": 1}, {"id": 2}], ["id"]), Judge(asm.finish()))
     assert len(db["t"]) == 2
+
+
+@pytest.mark.parametrize("is_judged", [False, True])
+def test_row_that_others_make_between_the_look_and_the_insert_is_updated(
+    db: Any, monkeypatch: pytest.MonkeyPatch, is_judged: bool
+) -> None:
+    """The applier of a site with writers of its own stopped: a write event's row was not there when its key was looked
+    for, a client made it, and the row was told to exist, which no event that writes can fail by. (Kill loop, seed 31.)
+    """
+    real, made = applied_rows.encode_rows, []
+
+    def quicker(*arguments: Any) -> Any:
+        if not made:
+            made.append(db["t"].insert((2, "client", 50, None)))
+        return real(*arguments)
+
+    monkeypatch.setattr(applied_rows, "encode_rows", quicker)
+    rows = [{"id": key, "name": "site", "stamp": 10 * key, "b": 0.5} for key in (1, 2, 3)]
+    judge = judged(db, [10, 20, 30]) if is_judged else None
+    with db.transaction() as txn:
+        outcomes = applied_rows.apply_upserts(txn, table_of(db), batch(rows, ["id", "name", "stamp", "b"]), judge)
+    assert outcomes.tolist() == [APPLIED, REFUSED if is_judged else APPLIED, APPLIED]
+    assert {row.id: row.name for row in db["t"]} == {1: "site", 2: "client" if is_judged else "site", 3: "site"}
+
+
+def test_insert_of_a_row_that_others_make_meanwhile_says_that_it_exists(
+    db: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, made = applied_rows.encode_rows, []
+
+    def quicker(*arguments: Any) -> Any:
+        if not made:
+            made.append(db["t"].insert((2, "client", 50, None)))
+        return real(*arguments)
+
+    monkeypatch.setattr(applied_rows, "encode_rows", quicker)
+    rows = [{"id": key, "name": "site", "stamp": 1, "b": 0.5} for key in (1, 2)]
+    with db.transaction() as txn:
+        outcomes = applied_rows.apply_inserts(txn, table_of(db), batch(rows, ["id", "name", "stamp", "b"]))
+    assert outcomes.tolist() == [APPLIED, EXISTS] and db["t"][2].name == "client"
