@@ -45,6 +45,7 @@ def served(tmp_path: Path):
         db["shop.item"].insert_many([(each, "x") for each in range(500)])
     (tmp_path / "secret").write_text("sixteen bytes or more\n")
     arguments = ["serve", "source", "--listen", "127.0.0.1:0", "--server-id", "1", "--secret-file", "secret", "--json"]
+    arguments += ["--calls", "127.0.0.1:0"]
     process = subprocess.Popen(
         [*COMMAND, *arguments],
         cwd=tmp_path,
@@ -55,7 +56,7 @@ def served(tmp_path: Path):
     )
     first = process.stdout.readline()
     try:
-        yield json.loads(first)["serving"], process
+        yield json.loads(first), process
     finally:
         if process.poll() is None:
             process.kill()
@@ -63,7 +64,11 @@ def served(tmp_path: Path):
 
 
 def test_store_is_served_copied_and_followed_by_processes_that_end_whole(tmp_path: Path, served):
-    address, process = served
+    said, process = served
+    address = said["serving"]
+    with tm.connect(said["calls"], b"sixteen bytes or more") as remote:
+        remote["shop.item"].insert((1_000, "y"))
+        assert len(remote["shop.item"]) == 501
     follow = ["replicate", address, "copy", "--server-id", "2", "--secret-file", "secret", "--once", "--json"]
     done = run(tmp_path, *follow, "--copy")
     assert done.returncode == 0, done.stderr
@@ -79,7 +84,7 @@ def test_store_is_served_copied_and_followed_by_processes_that_end_whole(tmp_pat
     last = json.loads(output.splitlines()[-1])
     assert last["stopped"] is True and last["replicas"] == []
     with tm.open(tmp_path / "copy", server_id=2) as db:
-        assert len(db["shop.item"]) == 500
+        assert len(db["shop.item"]) == 501
         assert db["mysql.ndb_apply_status"][1].epoch >= shown["applied_epoch"]
     assert run(tmp_path, "check", "source").returncode == 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +107,7 @@ def _check_alive(db: tm.Database) -> None:
 @click.option(
     "--heartbeat-row-ms", type=click.IntRange(0, 3_600_000), default=0, help="Write a row so often; 0: never."
 )
+@click.option("--calls", metavar="HOST:PORT", help="Take calls of clients there (tm.connect). Port 0: a free one.")
 @_given
 @memory_option
 @json_option
@@ -120,6 +121,7 @@ def serve(
     tls_key: Path | None,
     tls_ca: Path | None,
     heartbeat_row_ms: int,
+    calls: str | None,
     given: tuple[str, ...],
     data_memory: str,
     as_json: bool,
@@ -145,11 +147,14 @@ def serve(
         _until_told() as told,
         _open(store, data_memory, options) as db,
         tm.serve(db, listen, secret, tls, heartbeat_row_ms) as serving,
+        nullcontext() if calls is None else tm.serve_calls(db, calls, secret, tls) as taking,
     ):
+        where = None if taking is None else taking.name
         if as_json:
-            click.echo(to_json({"serving": serving.name, "tls": tls is not None}))
+            click.echo(to_json({"serving": serving.name, "tls": tls is not None, "calls": where}))
         else:
-            click.echo(f"serving {store} at {serving.name}{'' if tls is None else ' with TLS'}")
+            and_calls = "" if where is None else f", calls at {where}"
+            click.echo(f"serving {store} at {serving.name}{and_calls}{'' if tls is None else ' with TLS'}")
         while not told.wait(1.0):
             _check_alive(db)
         found = {"stopped": True, **serving.status(), "binlog": db.status()["binlog"]}

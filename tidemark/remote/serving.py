@@ -43,6 +43,7 @@ class CallServing:
             address, uuid, secret, tls, SystemClock(), lambda: Executor(db, gate), lambda name: db[name].definition
         )
         self.address = gate.address = self._server.address
+        self.name = f"{self.address[0]}:{self.address[1]}"
 
     def __enter__(self) -> CallServing:
         return self
