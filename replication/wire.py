@@ -221,6 +221,7 @@ class Server:
         tls: TlsContext | None,
         clock: Clock,
         serve: Callable[[Met, Wake], None],
+        callers_max: int = CALLERS_MAX,
     ) -> None:
         """Take the address; nobody is served before `start`. serve: converses with one caller; it returns when that one
         or `is_closed` ends it, for which its `Wake` is called. Raises: PeerError if the address is taken.
@@ -230,11 +231,12 @@ class Server:
         self._tls = tls
         self._clock = clock
         self._serve = serve
+        self._callers_max = callers_max
         self._mutex = threading.Lock()
         self.is_closed = False
         self._served: dict[Wire, tuple[threading.Thread, Wake]] = {}
         try:
-            self._socket = socket.create_server(address, backlog=CALLERS_MAX)
+            self._socket = socket.create_server(address, backlog=callers_max)
         except OSError as error:
             raise PeerError(f"cannot listen at {address[0]}:{address[1]}: {error}; choose another port") from error
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
@@ -280,7 +282,7 @@ class Server:
             name = f"tidemark-{self._own.caller}"
             thread = threading.Thread(target=self._guarded, args=(wire, wake, where), name=name, daemon=True)
             with self._mutex:
-                if self.is_closed or len(self._served) >= CALLERS_MAX:
+                if self.is_closed or len(self._served) >= self._callers_max:
                     wire.close()
                     wake.close()
                     continue

@@ -24,6 +24,7 @@ PIECE_BYTES = 1 << 20
 MESSAGE_BYTES_MAX = 256 << 20
 _MORE, _LAST = b"\x00", b"\x01"
 NO_STORE = "0" * 32
+LINKS_MAX = 1_000  # each with a thread
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class CallServer:
         """
         self._executor = executor
         self._definitions = definitions
-        self._server = Server(address, Client(store), secret, tls, clock, self._serve)
+        self._server = Server(address, Client(store), secret, tls, clock, self._serve, LINKS_MAX)
         self.address = self._server.address
         self._server.start()
 

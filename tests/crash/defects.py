@@ -176,8 +176,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "epochs-given-again",
         "recovery.system_restart.restart",
-        "                gci=highest + 1,",
-        "                gci=1,",
+        "gci=max(highest + 1, int(gci_of(caught_up.epoch))),",
+        "gci=max(1, int(gci_of(caught_up.epoch))),",
         "states",
     ),
     Defect(

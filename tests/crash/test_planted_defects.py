@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,8 +14,17 @@ import pytest
 
 from tests.crash.binlog_defects import BINLOG_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
+from tests.crash.replication_defects import REPLICATION_DEFECTS
+from tests.crash.view_defects import VIEW_DEFECTS
+from tests.seeds import fresh_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
+EVERY = (*DEFECTS, *BINLOG_DEFECTS, *KERNEL_DEFECTS, *REPLICATION_DEFECTS, *VIEW_DEFECTS)
+# A process of some seconds each: a part of them, another one in each run; all with `make soak`.
+DRAWN_COUNT = 15
+_PROCESSES = (*DEFECTS, *BINLOG_DEFECTS)
+DRAWN = random.Random(fresh_seeds(1)[0]).sample(_PROCESSES, DRAWN_COUNT)
+OTHERS = [each for each in _PROCESSES if each not in DRAWN]
 
 
 def look(defect: Defect, **environment: str) -> None:
@@ -34,9 +45,22 @@ def look(defect: Defect, **environment: str) -> None:
     assert found.stdout.startswith(defect.name)
 
 
-@pytest.mark.parametrize("defect", (*DEFECTS, *BINLOG_DEFECTS), ids=lambda defect: defect.name)
+@pytest.mark.parametrize("defect", DRAWN, ids=lambda defect: defect.name)
 def test_planted_defect_is_seen(defect: Defect) -> None:
     look(defect)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("defect", OTHERS, ids=lambda defect: defect.name)
+def test_planted_defect_that_was_not_drawn_is_seen(defect: Defect) -> None:
+    look(defect)
+
+
+@pytest.mark.parametrize("defect", EVERY, ids=lambda defect: defect.name)
+def test_line_of_a_planted_defect_is_still_there(defect: Defect) -> None:
+    source = importlib.util.find_spec(defect.module)
+    assert source is not None and source.origin is not None
+    assert Path(source.origin).read_text().count(defect.old) == 1
 
 
 @pytest.mark.soak
@@ -48,5 +72,4 @@ def test_defect_planted_in_a_kernel_is_seen(defect: Defect, tmp_path: Path) -> N
 
 def test_enough_defects_are_planted() -> None:
     assert len(DEFECTS) >= 20
-    every = (*DEFECTS, *BINLOG_DEFECTS, *KERNEL_DEFECTS)
-    assert len({defect.name for defect in every}) == len(every)
+    assert len({defect.name for defect in EVERY}) == len(EVERY)

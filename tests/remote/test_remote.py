@@ -293,3 +293,12 @@ def test_threads_share_a_connection(remote: tm.RemoteDatabase) -> None:
     for thread in threads:
         thread.join()
     assert remote["test.account"].scan().sum("balance") == sum(range(10))
+
+
+def test_more_links_than_replicas_may_have_are_served(remote: tm.RemoteDatabase) -> None:
+    transactions = [remote.transaction() for _ in range(100)]
+    for number, txn in enumerate(transactions):
+        txn.insert("test.account", (number, "ann", 1.0, None))
+    for txn in transactions:
+        txn.commit()
+    assert len(remote["test.account"]) == 100
