@@ -28,7 +28,7 @@ from engine.layout.sealed import (
     store_of,
     write_seal,
 )
-from engine.log.reader import GroupRead
+from engine.log.reader import GroupRead, described
 
 if TYPE_CHECKING:
     from engine.file_protocol import File, Files
@@ -182,14 +182,4 @@ def _group(words: Words, size: int, name: str, offset: int, store: bytes) -> Gro
     if store_of(words) != store:
         raise ForeignFile(f"{name} has a group of another store", file=name)
     check_version(words, name)
-    header = header_of(words, GROUP)
-    return GroupRead(
-        int(header["sequence"]),
-        int(header["lsn"]),
-        int(header["epoch"]),
-        int(header["wall_us"]),
-        int(header["next_txid"]),
-        int(header["transactions"]),
-        records,
-        words,
-    )
+    return described(words)
