@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 from engine.clock import Clock
-from engine.errors import Error, FrameRejected, PeerRefused, SchemaInvalid
+from engine.errors import Error, FrameRejected, LimitExceeded, PeerRefused, SchemaInvalid
 from engine.layout.frame import FRAME_ANSWER, FRAME_BYE, FRAME_CALL
 from replication.calls.values import Definitions, pack, unpack
 from replication.protocol.frames import Frame, FrameWriter
@@ -73,9 +73,7 @@ class Messages:
 
 
 def frames_of(writer: FrameWriter, kind: int, message: bytes) -> Iterator[bytes]:
-    """The frames of a message. Raises: FrameRejected if it is too long."""
-    if len(message) > MESSAGE_BYTES_MAX:
-        raise FrameRejected(f"a call of {len(message)} bytes is longer than {MESSAGE_BYTES_MAX >> 20} MiB; divide it")
+    """The frames of a message, which is no longer than one may be."""
     for begin in range(0, max(1, len(message)), PIECE_BYTES):
         mark = _LAST if begin + PIECE_BYTES >= len(message) else _MORE
         yield writer.frame(kind, mark + message[begin : begin + PIECE_BYTES])
@@ -94,9 +92,12 @@ class CallLink:
 
     def ask(self, what: Any) -> Any:
         """Have a call carried out; what came of it. Raises: what it raised there; PeerError if the link broke: then
-        it may have been carried out or not, and the link is of no more use. TypeMismatch if it cannot be sent.
+        it may have been carried out or not, and the link is of no more use. TypeMismatch, LimitExceeded if it cannot be
+        sent, and nothing was.
         """
         message = pack(what)
+        if len(message) > MESSAGE_BYTES_MAX:
+            raise LimitExceeded(f"a call has {len(message)} bytes, more than {MESSAGE_BYTES_MAX}; divide it")
         wire = self._met.wire
         try:
             for frame in frames_of(wire.writer, FRAME_CALL, message):
@@ -186,6 +187,9 @@ class CallServer:
 
     def _answered(self, executor: Executor, message: bytes) -> bytes:
         try:
-            return pack([True, executor.answer(unpack(message, self._definitions))])
+            answer = pack([True, executor.answer(unpack(message, self._definitions))])
+            if len(answer) > MESSAGE_BYTES_MAX:
+                raise LimitExceeded(f"an answer has {len(answer)} bytes, more than {MESSAGE_BYTES_MAX}; ask for less")
+            return answer
         except Error as error:
             return pack([False, error])

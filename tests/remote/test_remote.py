@@ -17,6 +17,8 @@ import tidemark as tm
 from replication.calls import conversation
 from tests.store.support import ACCOUNT
 from tests.waiting import wait_until
+from tidemark.remote.executor import Executor
+from tidemark.remote.serving import Alone
 
 SECRET = b"a secret of clients"
 
@@ -256,19 +258,54 @@ def test_calls_that_are_none_are_refused_and_the_store_goes_on(remote: tm.Remote
     assert remote.tables() == ["test.account"]
 
 
-def test_message_that_is_too_long_ends_the_link(
-    remote: tm.RemoteDatabase, db: tm.Database, monkeypatch: pytest.MonkeyPatch
+def test_call_or_answer_that_is_too_long_is_refused_and_the_link_goes_on(
+    remote: tm.RemoteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = remote.links.take(remote.links.primary())
-    message = conversation.pack(["table", "test.account", "get", [b"x" * (3 << 20)], {}])
+    table = remote["test.account"]
+    table.insert_many([(number, "ann", 1.0, "x" * 900) for number in range(200)])
+    monkeypatch.setattr(conversation, "MESSAGE_BYTES_MAX", 100_000)
+    with pytest.raises(tm.LimitExceeded, match="divide"):
+        table.get(b"x" * 200_000)
+    with pytest.raises(tm.LimitExceeded, match="ask for less"):
+        table.get_many(list(range(200)))
+    assert len(table.get_many([1, 2])) == 2
+
+
+def test_message_that_grows_too_long_on_its_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "MESSAGE_BYTES_MAX", 2 << 20)
-    with pytest.raises(tm.FrameRejected):
-        list(conversation.frames_of(link._met.wire.writer, conversation.FRAME_CALL, message))
     taken = conversation.Messages(conversation.FRAME_CALL)
-    frame = conversation.Frame(conversation.FRAME_CALL, b"\x00" + b"x" * (3 << 20))
+    frame = conversation.Frame(conversation.FRAME_CALL, b"\x00" + b"x" * (1 << 20))
+    taken.take(frame)
     with pytest.raises(tm.FrameRejected):
         taken.take(frame)
-    link.close()
+
+
+def test_scan_that_is_refused_or_only_asked_for_its_schema_gives_its_link_back(remote: tm.RemoteDatabase) -> None:
+    table = remote["test.account"]
+    for _ in range(20):  # more than scans that may be open on a link
+        with pytest.raises(tm.NoSuchColumn):
+            list(table.scan(columns=["none"]))
+        assert table.scan().schema().names[0] == "id"
+    assert sum(len(links) for links in remote.links._spares.values()) == 1
+
+
+def test_commit_that_its_node_may_not_make_any_more_leaves_no_lock(db: tm.Database) -> None:
+    class Handed(Alone):
+        is_open = True
+
+        def writing(self) -> None:
+            if not self.is_open:
+                raise tm.NotPrimary("another node executes transactions; ask it")
+
+    gate = Handed()
+    executor = Executor(db, gate)
+    executor.answer(["begin"])
+    executor.answer(["txn", "insert", ["test.account", (1, "ann", 1.0, None)], {}])
+    gate.is_open = False
+    with pytest.raises(tm.NotPrimary):
+        executor.answer(["commit"])
+    assert db.status()["transactions"]["open"] == 0
+    db["test.account"].insert((1, "bob", 1.0, None))
 
 
 def test_threads_share_a_connection(remote: tm.RemoteDatabase) -> None:

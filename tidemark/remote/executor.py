@@ -7,6 +7,7 @@ called is named here; arguments are judged by the calls themselves.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from engine.schema import TableDefinition
     from tidemark.database import Database
     from tidemark.session import Transaction
+
+_log = logging.getLogger("tidemark.remote")
 
 SCANS_MAX = 16  # open at once on one link
 PAGE_BYTES = 4 << 20  # of a scan, more or less
@@ -120,6 +123,7 @@ class Executor:
             return verb(*what[1:])
         except (TypeError, AttributeError, LookupError, ValueError) as error:
             # Of what a client's own classes refuse nothing comes here: it has another version, or is none.
+            _log.warning("call %s of a client: %r", what[0], error)
             raise Rejected(f"call {what[0]} has arguments that cannot be: {error}") from error
 
     def close(self) -> None:
@@ -144,7 +148,11 @@ class Executor:
 
     def _commit(self) -> None:
         txn = self._open()
-        self._gate.writing()
+        try:
+            self._gate.writing()
+        except Error:
+            txn.rollback()  # for its client it has ended
+            raise
         txn.commit(txn.store.waits_for_disk)
 
     def _rollback(self) -> None:

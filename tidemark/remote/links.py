@@ -136,15 +136,17 @@ class Links:
         return self.until(lambda: self._ask(self._reader(), what))
 
     def read_on(self, work: Callable[[Address, CallLink], T]) -> T:
-        """What `work` gives with a link to a node that serves reads, which it gives back; see `read`."""
+        """What `work` gives with a link to a node that serves reads, which is its own then; see `read`."""
 
         def attempt() -> T:
             address = self._reader()
             link = self.link(address)
             try:
                 return work(address, link)
-            except PeerError:
-                self.forget(address)
+            except BaseException as error:
+                self.give(address, link)
+                if isinstance(error, PeerError):
+                    self.forget(address)
                 raise
 
         return self.until(attempt)

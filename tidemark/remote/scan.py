@@ -41,22 +41,24 @@ class RemoteScan:
         self._progress = progress
         self._definition = definition
         self._close = close
-        self._opened: tuple[int, pa.Schema] | None = None
+        self._schema: pa.Schema | None = None
         self._rows: Iterator[Any] | None = None
 
-    def _open(self) -> tuple[int, pa.Schema]:
-        if self._opened is None:
-            number, empty = self._ask("scan", self._table, self._is_of_txn, self._named)
-            self._opened = number, empty.schema
-        return self._opened
+    def _open(self) -> int:
+        """Begin it there; its number."""
+        number, empty = self._ask("scan", self._table, self._is_of_txn, self._named)
+        self._schema = empty.schema
+        return int(number)
 
     def schema(self) -> pa.Schema:
         """Arrow schema of `batches`."""
-        return self._open()[1]
+        if self._schema is None:
+            self._end(self._open(), False)  # whoever asks for it need not read
+        return self._schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow record batches."""
-        number, done, is_read = self._open()[0], 0, False
+        number, done, is_read = self._open(), 0, False
         try:
             while (page := self._ask("next", number)) is not None:
                 for batch in page.to_batches():
