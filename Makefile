@@ -24,7 +24,7 @@ run: setup
 	$(BIN)/tidemark demo
 
 test: setup
-	$(BIN)/python -m pytest -m "not soak" -n $(WORKERS) --dist loadfile -p no:benchmark
+	$(BIN)/python -m pytest -m "not soak" -n $(WORKERS) --dist loadfile --max-worker-restart 0 -p no:benchmark
 
 soak: setup
 	$(BIN)/python -m pytest -m soak --timeout=0

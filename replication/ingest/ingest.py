@@ -136,6 +136,11 @@ class Ingest:
         if stream is not None:
             stream.close()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stop.is_set()
+
     def status(self) -> dict[str, Any]:
         """Where it stands: state, file, position, GTID, counts, and how many seconds it is behind the source."""
         at = self._standing

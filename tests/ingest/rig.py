@@ -125,9 +125,15 @@ def options_of(**given: Any) -> IngestOptions:
 
 
 def take_in(db: tm.Database, source: Source, address: Address | None = None, **given: Any) -> Ingest:
-    """Take in what the server has, to the end of its binlog."""
+    """Take in what the server has, to the end of its binlog. One that is tried again and again fails with its reason."""
     running = ingest(db, address or source.address, options_of(**given))
-    running.run()
+    impatience = threading.Timer(_LIMIT_S, running.stop)
+    impatience.start()
+    try:
+        running.run()
+    finally:
+        impatience.cancel()
+    assert not running.is_stopped, f"not taken in after {_LIMIT_S} s: {running.status()}"
     return running
 
 
