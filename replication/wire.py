@@ -25,6 +25,8 @@ _log = logging.getLogger("tidemark.replication")
 READ_BYTES = 256 << 10
 HANDSHAKE_SECONDS = 10.0
 SEND_SECONDS = 30.0
+FINISH_SECONDS = 1.0
+UNSENT_BYTES = 128 << 10
 CALLERS_MAX = 64
 ACCEPT_PAUSE_SECONDS = 1.0
 # A machine that has gone is noticed within some four seconds though nobody says anything.
@@ -32,8 +34,8 @@ KEEP_ALIVE = (
     (socket.TCP_KEEPIDLE, 1),
     (socket.TCP_KEEPINTVL, 1),
     (socket.TCP_KEEPCNT, 3),
-    (socket.TCP_USER_TIMEOUT, 4_000),
 )
+UNTAKEN_MS = 4_000
 
 
 def server_tls(certificate: str, key: str, authority: str | None = None) -> ssl.SSLContext:
@@ -83,6 +85,13 @@ class Wake:
         except BlockingIOError:
             pass
 
+    def wait(self, seconds: float) -> None:
+        """Wait to be woken, or so long."""
+        poll = select.poll()
+        poll.register(self.receiver, select.POLLIN)
+        if poll.poll(round(1_000 * seconds)):
+            self.clear()
+
     def close(self) -> None:
         """Close both ends."""
         self.receiver.close()
@@ -121,16 +130,63 @@ class Wire:
             raise PeerError("the other side shut the link; connect again")
         return data
 
-    def wait_long(self) -> None:
-        """From now on the other side may be silent as long as its machine answers: what it does may take long."""
+    def receive_ready(self) -> bytes:
+        """What has come by now, nothing if nothing has. Raises: PeerError at the end of the stream."""
+        before = self.connection.gettimeout()
+        self.connection.settimeout(0.0)
+        try:
+            data = self.connection.recv(READ_BYTES)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return b""
+        except OSError as error:
+            raise PeerError(f"the link broke ({error}); connect again") from error
+        finally:
+            self.connection.settimeout(before)
+        if not data:
+            raise PeerError("the other side shut the link; connect again")
+        return data
+
+    def send_at_once(self) -> None:
+        """From now on small frames do not wait for each other, and few bytes lie before one that is urgent."""
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+
+    def wait_long(self, untaken_ms: int = UNTAKEN_MS) -> None:
+        """From now on the other side may be silent as long as its machine answers: what it does may take long.
+
+        untaken_ms: so long it may leave lie what was sent, and its machine may be away.
+        """
         self.connection.settimeout(None)
-        for option, value in KEEP_ALIVE:
+        for option, value in (*KEEP_ALIVE, (socket.TCP_USER_TIMEOUT, untaken_ms)):
             self.connection.setsockopt(socket.IPPROTO_TCP, option, value)
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def has_more(self) -> bool:
         """Whether bytes have come that `select` on the socket does not show: TLS has taken them in already."""
         return isinstance(self.connection, ssl.SSLSocket) and self.connection.pending() > 0
+
+    def cut(self) -> None:
+        """End what another thread does with it: that one meets a PeerError, and closes it."""
+        try:
+            # Not the method of an SSLSocket, behind which that thread would go on without TLS.
+            socket.socket.shutdown(self.connection, socket.SHUT_RDWR)
+        except OSError as error:
+            _log.debug("link was shut already: %s", error)
+
+    def finish(self, clock: Clock) -> None:
+        """Close it once the other side has what was sent: with bytes unread here, closing at once would take those
+        back that are still on their way. Waits no longer than a second.
+        """
+        deadline = clock.monotonic() + FINISH_SECONDS
+        try:
+            socket.socket.shutdown(self.connection, socket.SHUT_WR)
+            while (rest_s := deadline - clock.monotonic()) > 0:
+                self.connection.settimeout(rest_s)
+                if not socket.socket.recv(self.connection, READ_BYTES):
+                    break
+        except OSError as error:
+            _log.debug("link has ended: %s", error)
+        self.close()
 
     def close(self) -> None:
         """Shut it."""
@@ -141,14 +197,16 @@ class Wire:
         self.connection.close()
 
 
-def _greet(wire: Wire, handshake: CallerHandshake | CalledHandshake, clock: Clock) -> list[Frame]:
+def _greet(
+    wire: Wire, handshake: CallerHandshake | CalledHandshake, clock: Clock, patience_s: float = HANDSHAKE_SECONDS
+) -> list[Frame]:
     """Run a handshake to its end; frames that came behind it already. Raises: PeerError."""
-    deadline = clock.monotonic() + HANDSHAKE_SECONDS  # for all of it: who drips bytes is shut out too
+    deadline = clock.monotonic() + patience_s  # for all of it: who drips bytes is shut out too
     try:
         while not handshake.is_done:
             rest_s = deadline - clock.monotonic()
             if rest_s <= 0:
-                raise PeerTimeout(f"the handshake took more than {HANDSHAKE_SECONDS:.0f} s; connect again")
+                raise PeerTimeout(f"the handshake took more than {patience_s:.0f} s; connect again")
             wire.connection.settimeout(rest_s)
             frames = wire.reader.feed(wire.receive())
             for frame in frames:
@@ -187,22 +245,54 @@ class Met:
         self.early = early
 
 
-def call(address: tuple[str, int], own: Party, secret: bytes, tls: TlsContext | None, clock: Clock) -> Met:
-    """Connect to who listens there, and find out who that is. Close the wire. Raises: PeerError in all its leaves."""
-    wire = Wire(_connect(address, tls))
+def wait_readable(wire: Wire, wake: Wake, seconds: float | None = None) -> bool:
+    """Wait until the other side has said something, or somebody wakes this one, or so long; whether the former is so.
+
+    A poll, for `select` knows no descriptor above 1,023.
+    """
+    if wire.has_more():
+        return True
+    poll = select.poll()
+    poll.register(wire.connection, select.POLLIN)
+    poll.register(wake.receiver, select.POLLIN)
+    found = poll.poll(None if seconds is None else max(0, round(1_000 * seconds)))
+    ready = {descriptor for descriptor, _ in found}
+    if wake.receiver.fileno() in ready:
+        wake.clear()
+    return wire.connection.fileno() in ready
+
+
+def call(
+    address: tuple[str, int],
+    own: Party,
+    secret: bytes,
+    tls: TlsContext | None,
+    clock: Clock,
+    patience_s: float = HANDSHAKE_SECONDS,
+) -> Met:
+    """Connect to who listens there, and find out who that is. Close the wire. patience_s: for each of both.
+
+    Raises: PeerError in all its leaves.
+    """
+    wire = Wire(_connect(address, tls, patience_s))
     try:
         handshake = CallerHandshake(own, secret, clock.random_bytes(32), wire.reader, wire.writer)
         wire.send(handshake.begin())
-        return Met(wire, handshake, _greet(wire, handshake, clock))
+        return Met(wire, handshake, _greet(wire, handshake, clock, patience_s))
     except BaseException:
         wire.close()
         raise
 
 
-def _connect(address: tuple[str, int], tls: TlsContext | None) -> socket.socket:
+def is_refusal_of_machine(error: PeerError) -> bool:
+    """Whether a call came to nothing because nobody listens there: the machine is there, and no such process."""
+    return isinstance(error.__cause__, ConnectionRefusedError)
+
+
+def _connect(address: tuple[str, int], tls: TlsContext | None, patience_s: float) -> socket.socket:
     host, port = address
     try:
-        connection = socket.create_connection((host, port), timeout=HANDSHAKE_SECONDS)
+        connection = socket.create_connection((host, port), timeout=patience_s)
         if tls is not None:
             return tls.wrap_socket(connection, server_hostname=host)
         return connection
@@ -226,7 +316,7 @@ class Server:
         """Take the address; nobody is served before `start`. serve: converses with one caller; it returns when that one
         or `is_closed` ends it, for which its `Wake` is called. Raises: PeerError if the address is taken.
         """
-        self._own = own
+        self.own = own  # who is met from now on
         self._secret = secret
         self._tls = tls
         self._clock = clock
@@ -279,7 +369,7 @@ class Server:
                     self._clock.sleep(ACCEPT_PAUSE_SECONDS)  # out of descriptors: not in a busy loop
                 continue
             wire, wake = Wire(connection), Wake()
-            name = f"tidemark-{self._own.caller}"
+            name = f"tidemark-{self.own.caller}"
             thread = threading.Thread(target=self._guarded, args=(wire, wake, where), name=name, daemon=True)
             with self._mutex:
                 if self.is_closed or len(self._served) >= self._callers_max:
@@ -295,12 +385,12 @@ class Server:
                 wire.connection.settimeout(HANDSHAKE_SECONDS)
                 wire.connection = self._tls.wrap_socket(wire.connection, server_side=True)
             nonce = self._clock.random_bytes(32)
-            handshake = CalledHandshake(self._own, self._secret, nonce, wire.reader, wire.writer)
+            handshake = CalledHandshake(self.own, self._secret, nonce, wire.reader, wire.writer)
             self._serve(Met(wire, handshake, _greet(wire, handshake, self._clock)), wake)
         except PeerError as error:
-            _log.warning("%s at %s: %s", self._own.caller, where, error.message)
+            _log.warning("%s at %s: %s", self.own.caller, where, error.message)
         except OSError as error:
-            _log.warning("%s at %s: no TLS with it: %s", self._own.caller, where, error)
+            _log.warning("%s at %s: no TLS with it: %s", self.own.caller, where, error)
         finally:
             with self._mutex:
                 self._served.pop(wire, None)

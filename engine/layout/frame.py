@@ -41,6 +41,8 @@ FRAME_COPY = 24  # replica: the next piece of a first copy, instead of FRAME_STA
 FRAME_COPIED = 25  # source: that piece
 FRAME_CALL = 26  # client: a piece of a call; its first byte is 1 for the last one
 FRAME_ANSWER = 27  # server: a piece of what came of it, likewise
+FRAME_NODE_MESSAGE = 28  # node of a group: a message
+FRAME_NODE_PIECE = 29  # node of a group: a piece of a long message; its first byte is 1 for the last one
 
 HANDSHAKE_KINDS = (FRAME_HELLO, FRAME_CHALLENGE, FRAME_PROOF, FRAME_REFUSE)
 SESSION_KINDS = (
@@ -56,6 +58,8 @@ SESSION_KINDS = (
     FRAME_COPIED,
     FRAME_CALL,
     FRAME_ANSWER,
+    FRAME_NODE_MESSAGE,
+    FRAME_NODE_PIECE,
 )
 
 HANDSHAKE_BYTES_MAX = 4_096

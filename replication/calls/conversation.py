@@ -8,7 +8,7 @@ it is kept; (C2) a call whose answer did not come is not sent again by anything 
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
@@ -16,13 +16,12 @@ from engine.clock import Clock
 from engine.errors import Error, FrameRejected, LimitExceeded, PeerRefused, SchemaInvalid
 from engine.layout.frame import FRAME_ANSWER, FRAME_BYE, FRAME_CALL
 from replication.calls.values import Definitions, pack, unpack
-from replication.protocol.frames import Frame, FrameWriter
 from replication.protocol.handshake import is_store_id
+from replication.protocol.pieces import Pieces, frames_of
 from replication.wire import Met, Server, TlsContext, Wake, call, tell
 
 PIECE_BYTES = 1 << 20
 MESSAGE_BYTES_MAX = 256 << 20
-_MORE, _LAST = b"\x00", b"\x01"
 NO_STORE = "0" * 32
 LINKS_MAX = 1_000  # each with a thread
 
@@ -51,34 +50,6 @@ class Client:
         return type(self)(content["store"])
 
 
-class Messages:
-    """Messages out of the frames of one kind, as they come."""
-
-    def __init__(self, kind: int) -> None:
-        self._kind = kind
-        self._pieces = bytearray()
-
-    def take(self, frame: Frame) -> bytes | None:
-        """The message this frame ends, if it does. Raises: FrameRejected."""
-        if frame.kind != self._kind or frame.payload[:1] not in (_MORE, _LAST):
-            raise FrameRejected(f"a frame of kind {frame.kind} has no place among calls", kind=frame.kind)
-        if len(self._pieces) + len(frame.payload) > MESSAGE_BYTES_MAX:
-            raise FrameRejected(f"a call is longer than {MESSAGE_BYTES_MAX >> 20} MiB; divide it")
-        self._pieces += frame.payload[1:]
-        if frame.payload[:1] == _MORE:
-            return None
-        message = bytes(self._pieces)
-        self._pieces.clear()
-        return message
-
-
-def frames_of(writer: FrameWriter, kind: int, message: bytes) -> Iterator[bytes]:
-    """The frames of a message, which is no longer than one may be."""
-    for begin in range(0, max(1, len(message)), PIECE_BYTES):
-        mark = _LAST if begin + PIECE_BYTES >= len(message) else _MORE
-        yield writer.frame(kind, mark + message[begin : begin + PIECE_BYTES])
-
-
 class CallLink:
     """The client's end of one link. One thread at a time may use it."""
 
@@ -86,7 +57,7 @@ class CallLink:
         """Connect. Raises: PeerError in all its leaves."""
         self._met = call(address, Client(), secret, tls, clock)
         self._met.wire.wait_long()
-        self._messages = Messages(FRAME_ANSWER)
+        self._messages = Pieces(FRAME_ANSWER, MESSAGE_BYTES_MAX)
         self.store: str = self._met.peer.store
         self.is_broken = False
 
@@ -100,7 +71,7 @@ class CallLink:
             raise LimitExceeded(f"a call has {len(message)} bytes, more than {MESSAGE_BYTES_MAX}; divide it")
         wire = self._met.wire
         try:
-            for frame in frames_of(wire.writer, FRAME_CALL, message):
+            for frame in frames_of(wire.writer, FRAME_CALL, [message], PIECE_BYTES):
                 wire.send(frame)
             answer = None
             while answer is None:
@@ -162,7 +133,7 @@ class CallServer:
         self._server.close()
 
     def _serve(self, met: Met, wake: Wake) -> None:
-        wire, messages = met.wire, Messages(FRAME_CALL)
+        wire, messages = met.wire, Pieces(FRAME_CALL, MESSAGE_BYTES_MAX)
         wire.wait_long()
         executor = self._executor()
         frames = iter(met.early)
@@ -173,7 +144,8 @@ class CallServer:
                         return
                     message = messages.take(frame)
                     if message is not None:
-                        for data in frames_of(wire.writer, FRAME_ANSWER, self._answered(executor, message)):
+                        answer = self._answered(executor, message)
+                        for data in frames_of(wire.writer, FRAME_ANSWER, [answer], PIECE_BYTES):
                             wire.send(data)
                 if not wire.has_more():
                     ready, _, _ = select.select([wire.connection, wake.receiver], [], [])
@@ -185,7 +157,7 @@ class CallServer:
         finally:
             executor.close()
 
-    def _answered(self, executor: Executor, message: bytes) -> bytes:
+    def _answered(self, executor: Executor, message: bytes | bytearray) -> bytes:
         try:
             answer = pack([True, executor.answer(unpack(message, self._definitions))])
             if len(answer) > MESSAGE_BYTES_MAX:

@@ -74,7 +74,7 @@ def pack(value: Any) -> bytes:
         raise TypeMismatch(f"a value cannot be sent: {error}") from error
 
 
-def unpack(data: bytes | memoryview, definitions: Definitions | None = None) -> Any:
+def unpack(data: bytes | bytearray | memoryview, definitions: Definitions | None = None) -> Any:
     """The value `pack` was given. definitions: of a table by its name, for programs. Raises: FrameRejected; Rejected
     for a program or expression that cannot be.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from engine.errors import FrameRejected
@@ -27,6 +27,7 @@ from engine.layout.frame import (
 # The header of engine/layout/frame.py without its seal.
 _HEAD = struct.Struct("<IHHIIQ")
 _NO_SEAL = bytes(FRAME_SEAL_BYTES)
+Buffer = bytes | memoryview  # of single bytes
 
 assert _HEAD.size + FRAME_SEAL_BYTES == FRAME_HEADER_BYTES
 
@@ -38,9 +39,10 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-def _seal(key: bytes, head: bytes, payload: bytes) -> bytes:
+def _seal(key: bytes, head: bytes, payload: Iterable[Buffer]) -> bytes:
     mac = hmac.new(key, head, hashlib.sha256)
-    mac.update(payload)
+    for part in payload:
+        mac.update(part)
     return mac.digest()[:FRAME_SEAL_BYTES]
 
 
@@ -55,11 +57,11 @@ class FrameWriter:
         """Seal everything from now on."""
         self._key = key
 
-    def frame(self, kind: int, payload: bytes) -> bytes:
-        """The bytes of the next frame."""
-        head = _HEAD.pack(FRAME_MAGIC, kind, 0, len(payload), 0, self._sequence)
+    def frame(self, kind: int, *payload: Buffer) -> bytes:
+        """The bytes of the next frame, with its payload in one or more parts."""
+        head = _HEAD.pack(FRAME_MAGIC, kind, 0, sum(map(len, payload)), 0, self._sequence)
         self._sequence += 1
-        return head + (_NO_SEAL if self._key is None else _seal(self._key, head, payload)) + payload
+        return b"".join((head, _NO_SEAL if self._key is None else _seal(self._key, head, payload), *payload))
 
 
 class FrameReader:
@@ -90,7 +92,7 @@ class FrameReader:
             seal = bytes(self._buffer[_HEAD.size : FRAME_HEADER_BYTES])
             payload = bytes(self._buffer[FRAME_HEADER_BYTES:end])
             is_plain = self._key is None or kind == FRAME_REFUSE
-            wanted = _NO_SEAL if is_plain else _seal(self._key or b"", head, payload)
+            wanted = _NO_SEAL if is_plain else _seal(self._key or b"", head, (payload,))
             if not hmac.compare_digest(seal, wanted):
                 raise FrameRejected(f"frame {self._sequence} was altered on its way, or its sender has another secret")
             del self._buffer[:end]

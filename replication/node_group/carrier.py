@@ -1,0 +1,238 @@
+"""What carries the messages of a node group between processes: links to all other nodes, kept up for ever.
+
+Messages of the view machines go out through a bounded queue and a thread for each node, and nobody who sends waits.
+Each comes once or not at all, those of one kind in their order. A node restart has links of its own, on which both
+sides wait (`conversation.py`). Rules: docs/node-group.md, section 8.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from engine.clock import Clock
+from engine.errors import LimitExceeded, PeerError
+from engine.layout.frame import FRAME_ERROR, FRAME_NODE_MESSAGE, FRAME_NODE_PIECE
+from replication.node_group.codec import GROUP_MESSAGES, MESSAGE_BYTES_MAX, decode, encode
+from replication.node_group.conversation import Conversation
+from replication.node_group.messages import FilePart, Groups
+from replication.node_group.outbox import FILES, GROUPS, SMALL, SMALL_BYTES_MAX
+from replication.node_group.party import CONVERSATION, LISTENS, MESSAGES, PROCESS_BYTES, NodeParty
+from replication.node_group.peer import IN, Claim, Sender
+from replication.protocol.handshake import check_secret, error_payload
+from replication.protocol.pieces import Pieces
+from replication.wire import Met, Server, TlsContext, Wake, call, tell, wait_readable
+
+_log = logging.getLogger("tidemark.node")
+
+Address = tuple[str, int]
+CONNECT_SECONDS = 2.0
+_LANES = {Groups: GROUPS, FilePart: FILES}
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What links inside a site need: the shared secret, and TLS for both directions or for none."""
+
+    secret: bytes
+    server_tls: TlsContext | None = None
+    client_tls: TlsContext | None = None
+
+
+class Carrier:
+    """The links of one node."""
+
+    def __init__(
+        self,
+        own: NodeParty,
+        listen: Address,
+        peers: Mapping[int, Address],
+        secrets: Secrets,
+        clock: Clock,
+        received: Callable[[int, bytes, Any], None],
+        gone: Callable[[int], None],
+        serve: Callable[[Conversation], None],
+    ) -> None:
+        """Listen; nobody is connected, and nothing comes, before `start`, up to which `peers` may change.
+
+        own: store, number and incarnation of this node. peers: where the others are met, its own number passed over.
+
+        received: node, UUID of its store (zeros if it has none) and message; by one thread at a time for each node.
+        gone: a link broke, and the node's machine refuses another. serve: a conversation another node has begun, in a
+        thread of its own; it is closed behind it. The first two must not block: they hold up what comes from that node.
+
+        Raises: PeerError if the address is taken, SchemaInvalid.
+        """
+        check_secret(secrets.secret)
+        own = replace(own, purpose=LISTENS, process=clock.random_bytes(PROCESS_BYTES).hex())
+        own.check()
+        self._own = own
+        self._peers = peers
+        self._secrets = secrets
+        self._clock = clock
+        self._received = received
+        self._gone = gone
+        self._serve = serve
+        self._mutex = threading.Lock()
+        self._claims: dict[int, Claim] = {}
+        self._senders: dict[int, Sender] = {}
+        self._conversations: set[Conversation] = set()
+        self._is_closed = False
+        self._server = Server(listen, own, secrets.secret, secrets.server_tls, clock, self._called)
+        self.address = self._server.address
+
+    def start(self) -> None:
+        """Connect to all others, and take what they send."""
+        others = [node for node in self._peers if node != self._own.node]
+        self._server.own = self._own = replace(self._own, others=frozenset(others))
+        for node in others:
+            self._claims[node] = Claim(node, self._clock)
+            self._senders[node] = Sender(
+                node, self._claims[node], self._clock, partial(self._call, purpose=MESSAGES), self._gone
+            )
+        self._server.start()
+        for sender in self._senders.values():
+            sender.start()
+
+    def close(self) -> None:
+        """End all links and conversations, small messages that wait being sent first; half a second for each node that
+        takes nothing. Callbacks under way are waited for. Again does nothing.
+        """
+        with self._mutex:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        for sender in self._senders.values():
+            sender.stop()
+        for conversation in self._under_way():
+            conversation.close()
+        for sender in self._senders.values():
+            sender.join()
+        self._server.close()
+
+    # --- out --------------------------------------------------------------------------------------
+    def send(self, node: int, message: Any) -> bool:
+        """Have a message sent; never blocks. Words and bytes in it must not change any more.
+
+        False if it was dropped: there is no link, no room, or no such node. It may be lost afterwards too. Raises:
+        LimitExceeded, FrameRejected for a message that no node would take.
+        """
+        sender = self._senders.get(node)
+        if sender is None:
+            return False
+        lane = _LANES.get(type(message), SMALL)
+        parts = encode(message)
+        most = SMALL_BYTES_MAX if lane == SMALL else MESSAGE_BYTES_MAX
+        if sum(map(len, parts)) > most:
+            raise LimitExceeded(f"a message {type(message).__name__} has more than {most} bytes; divide it")
+        return sender.send(lane, parts)
+
+    def is_connected(self, node: int) -> bool:
+        """Whether there is a link by which messages go to this node."""
+        sender = self._senders.get(node)
+        return sender is not None and sender.is_connected
+
+    def waiting_bytes(self, node: int) -> int:
+        """Bytes that wait to be sent to a node: who sends files looks at it, for beyond 16 MiB they are dropped."""
+        return self._senders[node].outbox.waiting_bytes
+
+    def status(self) -> dict[int, dict[str, Any]]:
+        """For each other node: whether it is connected, bytes that wait, messages dropped since the start."""
+        return {
+            node: {
+                "connected": sender.is_connected,
+                "waiting_bytes": sender.outbox.waiting_bytes,
+                "dropped": sender.outbox.dropped,
+            }
+            for node, sender in sorted(self._senders.items())
+        }
+
+    def become(self, store: str, incarnation: int) -> None:
+        """This node has a store now, or another incarnation of it: said on links that are made anew for it."""
+        self._server.own = self._own = replace(self._own, store=store, incarnation=incarnation)
+        for sender in self._senders.values():
+            sender.renew()
+
+    def converse(self, node: int) -> Conversation:
+        """Begin a conversation with a node; close it. Raises: PeerError."""
+        if node not in self._senders:
+            raise PeerError(f"node {node} is not configured; compare the group all nodes are given")
+        met = self._call(node, CONVERSATION)
+        wake = Wake()
+        return self._registered(Conversation(met, wake, self._clock, partial(self._ended, wake=wake)))
+
+    def _call(self, node: int, purpose: str) -> Met:
+        own = replace(self._own, purpose=purpose, others=frozenset({node}))
+        secrets = self._secrets
+        return call(self._peers[node], own, secrets.secret, secrets.client_tls, self._clock, CONNECT_SECONDS)
+
+    # --- in ---------------------------------------------------------------------------------------
+    def _called(self, met: Met, wake: Wake) -> None:
+        party: NodeParty = met.peer
+        claim = self._claims[party.node]
+        try:
+            if party.purpose == CONVERSATION:
+                claim.check(party)
+                self._converse(met, wake)
+            else:
+                self._listen(party, claim, met, wake)
+        except PeerError as error:
+            tell(met.wire, met.wire.writer.frame(FRAME_ERROR, error_payload(error)))
+            raise
+
+    def _converse(self, met: Met, wake: Wake) -> None:
+        with self._registered(Conversation(met, wake, self._clock, self._ended)) as conversation:
+            self._serve(conversation)
+
+    def _listen(self, party: NodeParty, claim: Claim, met: Met, wake: Wake) -> None:
+        """Take what a node sends until it ends, or another link takes its place."""
+        wire, store = met.wire, bytes.fromhex(party.store)
+        claim.take(party, IN, wire)
+        try:
+            self._senders[party.node].hurry()
+            wire.wait_long()
+            with claim.delivering:
+                pass  # what the link before it brought is handled
+            pieces = Pieces(FRAME_NODE_PIECE, MESSAGE_BYTES_MAX)
+            frames = iter(met.early)
+            while not self._is_closed:
+                for frame in frames:
+                    data = frame.payload if frame.kind == FRAME_NODE_MESSAGE else pieces.take(frame)
+                    if data is not None:
+                        self._deliver(party.node, store, claim, wire, data)
+                if wait_readable(wire, wake):
+                    frames = wire.reader.feed(wire.receive())
+                    claim.heard()
+        finally:
+            claim.leave(IN, wire)
+
+    def _deliver(self, node: int, store: bytes, claim: Claim, wire: Any, data: bytes | bytearray) -> None:
+        message = decode(data, GROUP_MESSAGES)
+        with claim.delivering:
+            if not claim.is_current(IN, wire):
+                raise PeerError("another link has taken the place of this one")
+            self._received(node, store, message)
+
+    # --- conversations ----------------------------------------------------------------------------
+    def _registered(self, conversation: Conversation) -> Conversation:
+        with self._mutex:
+            self._conversations.add(conversation)
+            is_late = self._is_closed
+        if is_late:
+            conversation.close()
+            raise PeerError("this node closes")
+        return conversation
+
+    def _ended(self, conversation: Conversation, wake: Wake | None = None) -> None:
+        with self._mutex:
+            self._conversations.discard(conversation)
+        if wake is not None:
+            wake.close()
+
+    def _under_way(self) -> list[Conversation]:
+        with self._mutex:
+            return list(self._conversations)

@@ -1,0 +1,143 @@
+"""A link of its own between two nodes, on which both sides wait for each other: for node restart.
+
+One thread at a time uses it; `close` may come from any. What is sent and not taken fills the buffers of TCP, and then
+`send` waits: memory is bounded by one message on each side, and by what came while a message went out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from engine.clock import Clock
+from engine.errors import LimitExceeded, PeerError
+from engine.layout.frame import FRAME_ERROR, FRAME_NODE_PIECE
+from replication.node_group.codec import MESSAGE_BYTES_MAX, RESTART_MESSAGES, decode, encode
+from replication.node_group.outbox import PIECE_BYTES
+from replication.node_group.party import NodeParty
+from replication.protocol.handshake import refusal_of
+from replication.protocol.pieces import Pieces, frames_of
+from replication.wire import Met, Wake, wait_readable
+
+EARLY_BYTES_MAX = 1 << 20  # of messages taken in while one went out; more stays in the buffers of TCP
+UNTAKEN_MS = 60_000  # a step of a node restart may take long
+
+
+class Peer(NamedTuple):
+    """The other side: number of the node, and UUID of its store, zeros if it has none."""
+
+    node: int
+    store: bytes
+
+
+class Conversation:
+    """One end of it. Every call raises PeerError once it has ended, by whichever side."""
+
+    def __init__(self, met: Met, wake: Wake, clock: Clock, closed: Callable[[Conversation], None]) -> None:
+        """closed: told when this end is closed."""
+        party: NodeParty = met.peer
+        self.peer = Peer(party.node, bytes.fromhex(party.store))
+        self._wire = met.wire
+        self._wake = wake
+        self._clock = clock
+        self._closed = closed
+        self._frames = iter(met.early)
+        self._pieces = Pieces(FRAME_NODE_PIECE, MESSAGE_BYTES_MAX)
+        self._early: deque[tuple[Any, int]] = deque()
+        self._early_bytes = 0
+        self._use = threading.Lock()
+        self._is_closed = False
+        self._wire.send_at_once()
+        self._wire.wait_long(UNTAKEN_MS)
+
+    def send(self, message: Any) -> None:
+        """Send a message. It is on its way on return: its words may change. Raises: PeerError, LimitExceeded."""
+        parts = encode(message)
+        if sum(map(len, parts)) > MESSAGE_BYTES_MAX:
+            raise LimitExceeded(f"a {type(message).__name__} is longer than {MESSAGE_BYTES_MAX >> 20} MiB")
+        with self._use:
+            for frame in frames_of(self._wire.writer, FRAME_NODE_PIECE, parts, PIECE_BYTES):
+                # Both sides may send at one time: who only sent would wait for who only sends.
+                while self._early_bytes < EARLY_BYTES_MAX and self._take(self._wire.receive_ready()):
+                    pass
+                self._check()
+                self._wire.send(frame)
+
+    def receive(self) -> Any:
+        """The next message, waiting for it as long as the other side is there. Raises: PeerError, FrameRejected."""
+        with self._use:
+            while not self._early:
+                self._wait(None)
+            return self._pop()
+
+    def try_receive(self) -> Any | None:
+        """The next message, None if none has come yet. Raises: PeerError, FrameRejected."""
+        with self._use:
+            while not self._early and self._take(self._wire.receive_ready()):
+                pass
+            self._check()
+            return self._pop() if self._early else None
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until something has come, or so long; whether it has. `notify` ends it early. Raises: PeerError."""
+        with self._use:
+            if not self._early:
+                self._wait(seconds)
+            return bool(self._early)
+
+    def notify(self) -> None:
+        """Let `wait` return, from any thread: there is something to send."""
+        self._wake()
+
+    def close(self) -> None:
+        """End it, from any thread; what was sent arrives, unless another thread is using it. Again does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._wake()
+        if self._use.acquire(blocking=False):
+            self._wire.finish(self._clock)
+        else:
+            self._wire.cut()
+            self._use.acquire()
+            self._wire.close()
+        self._use.release()
+        self._closed(self)
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise PeerError("this side has ended the conversation")
+
+    def _wait(self, seconds: float | None) -> None:
+        self._check()
+        if not self._take(b"") and wait_readable(self._wire, self._wake, seconds):
+            self._take(self._wire.receive_ready())
+        self._check()
+
+    def _take(self, data: bytes) -> bool:
+        """Take what has come; whether anything had."""
+        found = bool(data)
+        if data:
+            self._frames = self._wire.reader.feed(data)
+        for frame in self._frames:
+            found = True
+            if frame.kind == FRAME_ERROR:
+                raise refusal_of(frame.payload)
+            message = self._pieces.take(frame)
+            if message is not None:
+                self._early.append((decode(message, RESTART_MESSAGES), len(message)))
+                self._early_bytes += len(message)
+        return found
+
+    def _pop(self) -> Any:
+        message, size = self._early.popleft()
+        self._early_bytes -= size
+        return message

@@ -1,0 +1,63 @@
+"""Who a process of a node group is, as it tells others in the handshake, and with whom it speaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from engine.errors import FrameRejected, PeerRefused, SchemaInvalid
+from replication.node_group.view import ARBITRATOR, NODE_NUMBER_MAX
+from replication.protocol.handshake import is_store_id
+
+NO_STORE = "0" * 32  # a directory that is still empty
+PROCESS_BYTES = 8
+NO_PROCESS = "0" * 2 * PROCESS_BYTES
+INCARNATION_MAX = (1 << 63) - 1
+# What a link is for: who is called has no purpose of its own.
+LISTENS, MESSAGES, CONVERSATION = "", "messages", "conversation"
+PURPOSES = (LISTENS, MESSAGES, CONVERSATION)
+
+
+@dataclass(frozen=True)
+class NodeParty:
+    """One side of a link inside a site.
+
+    store: its UUID in hex, zeros if it has none yet; that it is another one is for the view machines to say, with every
+    message. node: its number, 0 for the arbitrator. incarnation: of two processes that claim one number the higher one
+    counts. process: random digits, so that they are told apart. others: whom it speaks with; not told.
+    """
+
+    store: str
+    node: int
+    incarnation: int
+    purpose: str = LISTENS
+    process: str = NO_PROCESS
+    others: frozenset[int] = frozenset()
+
+    fields: ClassVar[dict[str, type]] = {"store": str, "node": int, "incarnation": int, "purpose": str, "process": str}
+    caller: ClassVar[str] = "calling node"
+    called: ClassVar[str] = "node called"
+
+    def check(self) -> None:
+        """Raises: SchemaInvalid for a node that cannot be."""
+        if not ARBITRATOR <= self.node <= NODE_NUMBER_MAX or not 0 <= self.incarnation <= INCARNATION_MAX:
+            raise SchemaInvalid(f"numbers of nodes are {ARBITRATOR} to {NODE_NUMBER_MAX}, got {self.node}")
+        if not is_store_id(self.store) or self.purpose not in PURPOSES or not _is_process(self.process):
+            raise SchemaInvalid("a node is named by the 32 digits of its store's UUID and 16 of its process")
+
+    def meet(self, content: dict[str, Any]) -> Self:
+        """The other side. Raises: FrameRejected; PeerRefused for a node this one does not speak with."""
+        peer = type(self)(*(content[name] for name in self.fields))
+        try:
+            peer.check()
+        except SchemaInvalid as error:
+            raise FrameRejected(f"a node of the handshake cannot be: {error.message}") from None
+        if (peer.purpose == LISTENS) == (self.purpose == LISTENS):
+            raise PeerRefused("a node calls one that listens, and says what for")
+        if peer.node not in self.others:
+            raise PeerRefused(f"node {peer.node} has no place here; compare the groups both sides are given")
+        return peer
+
+
+def _is_process(text: str) -> bool:
+    return len(text) == 2 * PROCESS_BYTES and all(each in "0123456789abcdef" for each in text)

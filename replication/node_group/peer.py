@@ -1,0 +1,234 @@
+"""One other node as a carrier sees it: the process that is taken for it, and the thread that sends to it.
+
+Who sends connects: so there is one link for each direction, of which one side only sends and the other only receives,
+and none of both ever has to judge which of two crossing links stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from engine.clock import Clock
+from engine.errors import FrameRejected, PeerError, PeerRefused
+from engine.layout.frame import FRAME_ERROR
+from replication.node_group.outbox import Message, Outbox
+from replication.node_group.party import NO_PROCESS, NodeParty
+from replication.protocol.frames import Frame
+from replication.protocol.handshake import refusal_of
+from replication.wire import Met, Wake, Wire, is_refusal_of_machine, wait_readable
+
+_log = logging.getLogger("tidemark.node")
+
+PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX = 0.05, 0.5
+STEADY_SECONDS = 1.0  # a link that lasted no longer is connected again as if it had never been
+# Of two processes with one number the one before counts as alive if it said something so shortly ago.
+ALIVE_SECONDS = 1.0
+IN, OUT = "in", "out"
+CLOSE_SECONDS = 0.5  # for small messages that wait still
+
+
+class Claim:
+    """Which process is taken for a node: of all links that stand, in and out, one process has both ends."""
+
+    def __init__(self, node: int, clock: Clock) -> None:
+        self._node = node
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._process = NO_PROCESS
+        self._incarnation = 0
+        self._heard_at = 0.0
+        self._links: dict[str, Wire] = {}  # by direction
+        self.delivering = threading.Lock()  # messages of a link that was replaced come before those of the next one
+
+    def take(self, party: NodeParty, direction: str, wire: Wire) -> None:
+        """A link came to be; the one before it, and all of a process that does not count any more, are cut.
+
+        Raises: PeerRefused if another process is this node.
+        """
+        with self._mutex:
+            self._check(party)
+            old = list(self._links.values()) if party.process != self._process else [self._links.get(direction)]
+            if party.process != self._process and self._links:
+                _log.warning(
+                    "node %d is another process now (incarnation %d, before %d); links of the former are cut",
+                    self._node,
+                    party.incarnation,
+                    self._incarnation,
+                )
+                self._links.clear()
+            self._process, self._incarnation = party.process, party.incarnation
+            self._links[direction] = wire
+            self._heard_at = self._clock.monotonic()
+        for each in old:
+            if each is not None:
+                each.cut()
+
+    def check(self, party: NodeParty) -> None:
+        """Raises: PeerRefused if another process is this node."""
+        with self._mutex:
+            self._check(party)
+
+    def _check(self, party: NodeParty) -> None:
+        is_other = party.process != self._process and bool(self._links)
+        is_alive = self._clock.monotonic() - self._heard_at < ALIVE_SECONDS
+        if is_other and is_alive and party.incarnation <= self._incarnation:
+            _log.warning(
+                "two processes say that they are node %d (incarnations %d and %d); the latter is refused",
+                self._node,
+                self._incarnation,
+                party.incarnation,
+            )
+            raise PeerRefused(f"another process is node {self._node}; end one of them")
+
+    def heard(self) -> None:
+        """The process has said something."""
+        self._heard_at = self._clock.monotonic()
+
+    def is_current(self, direction: str, wire: Wire) -> bool:
+        """Whether what comes by this link counts."""
+        return self._links.get(direction) is wire
+
+    def leave(self, direction: str, wire: Wire) -> None:
+        """A link has ended."""
+        with self._mutex:
+            if self._links.get(direction) is wire:
+                del self._links[direction]
+
+
+class Sender:
+    """The thread that connects to a node, for ever, and sends what waits for it."""
+
+    def __init__(
+        self, node: int, claim: Claim, clock: Clock, call: Callable[[int], Met], gone: Callable[[int], None]
+    ) -> None:
+        """call: connects to it. gone: told once when a link broke and the machine refuses another."""
+        self.outbox = Outbox()
+        self.is_connected = False
+        self._node = node
+        self._claim = claim
+        self._clock = clock
+        self._call = call
+        self._gone = gone
+        self._wake = Wake()
+        self._wire: Wire | None = None
+        self._is_closed = False
+        self._owes_gone = False
+        self._told = ""
+        self._thread = threading.Thread(target=self._run, name=f"tidemark-to-node-{node}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._thread.start()
+
+    def send(self, lane: int, message: Message) -> bool:
+        """Let a message wait for its turn; False if it was dropped."""
+        is_kept = self.outbox.put(lane, message)
+        if is_kept:
+            self._wake()
+        return is_kept
+
+    def hurry(self) -> None:
+        """The node has just been heard: connect now if there is no link."""
+        if not self.is_connected:
+            self._wake()
+
+    def renew(self) -> None:
+        """Connect anew: this node says something else of itself."""
+        wire = self._wire
+        if wire is not None:
+            wire.cut()
+
+    def stop(self) -> None:
+        """Come to an end, small messages that wait being sent first."""
+        self._is_closed = True
+        self._wake()
+
+    def join(self) -> None:
+        """Wait for the end, and cut the link if it takes long. Behind `stop`."""
+        if self._thread.ident is None:
+            self._wake.close()
+            return
+        self._thread.join(CLOSE_SECONDS)
+        self.renew()
+        self._thread.join()
+        self._wake.close()
+
+    # --- in its thread ----------------------------------------------------------------------------
+    def _run(self) -> None:
+        pause_s = 0.0
+        while not self._is_closed:
+            if pause_s:
+                self._wake.wait(pause_s)
+            began = self._clock.monotonic()
+            met = None if self._is_closed else self._connect()
+            if met is not None:
+                self._serve(met)
+                self._owes_gone = True
+                if self._clock.monotonic() - began > STEADY_SECONDS:
+                    pause_s = 0.0
+                    continue
+            pause_s = min(PAUSE_SECONDS_MAX, max(PAUSE_SECONDS_MIN, 2 * pause_s))
+
+    def _connect(self) -> Met | None:
+        try:
+            met = self._call(self._node)
+        except PeerError as error:
+            if self._owes_gone and is_refusal_of_machine(error):
+                self._owes_gone = False
+                self._gone(self._node)
+            self._tell(error)
+            return None
+        try:
+            self._claim.take(met.peer, OUT, met.wire)
+        except PeerRefused as error:
+            met.wire.close()
+            self._tell(error)
+            return None
+        return met
+
+    def _tell(self, error: PeerError) -> None:
+        """Log why there is no link, once."""
+        if error.message != self._told:
+            self._told = error.message
+            _log.warning("no link to node %d: %s", self._node, error.message)
+
+    def _serve(self, met: Met) -> None:
+        wire = self._wire = met.wire
+        try:
+            wire.send_at_once()
+            wire.wait_long()
+            self.outbox.open()
+            self.is_connected = True
+            self._told = ""
+            self._judge(met.early)
+            self._send_all(wire)
+        except PeerError as error:
+            self._tell(error)
+        finally:
+            self.is_connected = False
+            self.outbox.shut()
+            self._wire = None
+            self._claim.leave(OUT, wire)
+            wire.close()
+
+    def _send_all(self, wire: Wire) -> None:
+        while True:
+            data = self.outbox.next(wire.writer)
+            if data:
+                wire.send(data)
+            elif self._is_closed:
+                return
+            elif wait_readable(wire, self._wake):
+                self._judge(wire.reader.feed(wire.receive_ready()))
+
+    @staticmethod
+    def _judge(frames: Any) -> None:
+        """The other side says nothing here but why it goes. Raises: PeerError."""
+        frame: Frame
+        for frame in frames:
+            if frame.kind == FRAME_ERROR:
+                raise refusal_of(frame.payload)
+            raise FrameRejected(f"a frame of kind {frame.kind} has no place here", kind=frame.kind)

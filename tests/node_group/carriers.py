@@ -1,0 +1,101 @@
+"""Carriers of one site in a test, and what came to them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+from engine.clock import SystemClock
+from replication.node_group.carrier import Address, Carrier, Secrets
+from replication.node_group.conversation import Conversation
+from replication.node_group.party import NodeParty
+from tests.waiting import wait_until
+
+SECRET = b"a secret of all nodes"
+STORE = "ab" * 16
+HOST = "127.0.0.1"
+CLOCK = SystemClock()
+
+
+def free_address() -> Address:
+    """Where nobody listens now."""
+    with socket.create_server((HOST, 0)) as found:
+        address: Address = found.getsockname()[:2]
+        return address
+
+
+class Site:
+    """Addresses of all nodes, and what is common to them."""
+
+    def __init__(self, numbers: tuple[int, ...] = (1, 2), secrets: Secrets | None = None) -> None:
+        self.peers = {number: free_address() for number in numbers}
+        self.secrets = secrets or Secrets(SECRET)
+        self._ends: list[End] = []
+
+    def end(self, number: int, incarnation: int = 1, **changes: Any) -> End:
+        """One process of a node, started."""
+        made = End(self, number, incarnation, **changes)
+        self._ends.append(made)
+        return made
+
+    def close(self) -> None:
+        """All of them."""
+        for each in self._ends:
+            each.carrier.close()
+
+
+class End:
+    """A carrier, and what came."""
+
+    def __init__(
+        self,
+        site: Site,
+        number: int,
+        incarnation: int = 1,
+        store: str = STORE,
+        secrets: Secrets | None = None,
+        listen: Address | None = None,
+        peers: dict[int, Address] | None = None,
+    ) -> None:
+        self.came: list[tuple[int, bytes, Any]] = []
+        self.gone: list[int] = []
+        self.served: list[Conversation] = []
+        self.is_serving = threading.Event()
+        self.may_end = threading.Event()
+        self.may_take = threading.Event()
+        self.may_take.set()
+        own = NodeParty(store, number, incarnation)
+        address = listen or site.peers[number]
+        self.carrier = Carrier(
+            own,
+            address,
+            site.peers if peers is None else peers,
+            secrets or site.secrets,
+            CLOCK,
+            self._received,
+            self.gone.append,
+            self._serve,
+        )
+        self.carrier.start()
+
+    def _received(self, node: int, store: bytes, message: Any) -> None:
+        self.may_take.wait()
+        self.came.append((node, store, message))
+
+    def _serve(self, conversation: Conversation) -> None:
+        self.served.append(conversation)
+        self.is_serving.set()
+        self.serve(conversation)
+
+    def serve(self, conversation: Conversation) -> None:
+        """What it does in a conversation."""
+        self.may_end.wait()
+
+    def messages(self, kind: type | None = None) -> list[Any]:
+        """What came, of one kind."""
+        return [each for _, _, each in list(self.came) if kind is None or isinstance(each, kind)]
+
+    def wait_for(self, *nodes: int) -> None:
+        """Wait until there are links to these nodes."""
+        wait_until(lambda: all(self.carrier.is_connected(node) for node in nodes))

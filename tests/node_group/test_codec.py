@@ -1,0 +1,342 @@
+"""Messages of a node group as bytes: what goes out comes back; what cannot be is refused, whatever it is."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import Any, get_args
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidemark as tm
+from engine.disk.tablespaces import TablespaceDefinition
+from engine.errors import FrameRejected
+from engine.load_files import LoadFile
+from engine.schema import TableDefinition
+from engine.spool_files import spool_name
+from recovery.node_restart.messages import (
+    ROWID_SYNC,
+    Begin,
+    End,
+    FromJoiner,
+    FromLive,
+    GroupPart,
+    Plan,
+    Ready,
+    Slice,
+    TablespaceShape,
+    Taken,
+    Welcome,
+)
+from replication.node_group.codec import (
+    FILE_PART_BYTES_MAX,
+    GROUP_MESSAGES,
+    NUMBER_MAX,
+    RESTART_MESSAGES,
+    decode,
+    encode,
+)
+from replication.node_group.messages import (
+    Accept,
+    Accepted,
+    Adopted,
+    Applied,
+    AskJoin,
+    Completed,
+    FileHeld,
+    FilePart,
+    Groups,
+    Message,
+    Opened,
+    Outbid,
+    Ping,
+    Pong,
+    Prepare,
+    Promise,
+    Refused,
+    ViewIs,
+)
+from replication.node_group.view import MEMBERS_MAX, NODE_NUMBER_MAX, Ballot, Member, View, first_view
+
+LOAD_NAME = LoadFile(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12).name
+COLUMNS = (tm.Column("id", tm.Int64), tm.Column("far", tm.VarChar(300), nullable=True, storage="disk"))
+TABLE = TableDefinition(7, 2, "test.wide", COLUMNS, ("id",), tm.HashPartition(2), "main")
+SHAPES = (
+    TablespaceShape(TablespaceDefinition(1, "main", file_ids=(1, 2)), (16, 3)),
+    TablespaceShape(TablespaceDefinition(2, "other"), ()),
+)
+
+numbers = st.integers(0, NUMBER_MAX)
+flags = st.booleans()
+ballots = st.builds(Ballot, numbers, st.integers(0, NODE_NUMBER_MAX))
+addresses = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=64)
+members = st.builds(Member, st.integers(1, NODE_NUMBER_MAX), addresses)
+texts = st.text(max_size=50).filter(str.isprintable)
+words = st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=40).map(lambda each: np.array(each, dtype=np.int64))
+places = st.tuples(numbers, numbers)
+
+
+@st.composite
+def views(draw: st.DrawFn) -> View:
+    listed = draw(st.lists(members, max_size=MEMBERS_MAX, unique_by=lambda each: each.number))
+    primary = draw(st.sampled_from([each.number for each in listed])) if listed else 0
+    return View(draw(numbers), tuple(listed), primary, draw(st.just("") | addresses))
+
+
+@st.composite
+def file_parts(draw: st.DrawFn) -> FilePart:
+    offset, data, rest = draw(st.integers(0, 1 << 40)), draw(st.binary(max_size=100)), draw(st.integers(0, 1 << 40))
+    name = draw(st.sampled_from([spool_name(3), LOAD_NAME]))
+    return FilePart(name, offset, offset + len(data) + rest, data, rest == 0)
+
+
+messages = st.one_of(
+    st.builds(Ping, numbers, numbers, flags, flags, flags),
+    st.builds(Pong, numbers, numbers, flags, numbers),
+    st.builds(ViewIs, views()),
+    st.builds(Prepare, views(), ballots, flags),
+    st.builds(Promise, numbers, ballots, numbers, ballots, st.none() | views()),
+    st.builds(Outbid, numbers, ballots),
+    st.builds(Accept, views(), ballots, views()),
+    st.builds(Accepted, numbers, ballots),
+    st.builds(Adopted, numbers, numbers, st.lists(places, max_size=4).map(tuple)),
+    st.builds(Groups, numbers, numbers, st.lists(words.filter(len), max_size=5).map(tuple)),
+    st.builds(Applied, numbers, numbers),
+    st.builds(Opened, numbers),
+    st.builds(Completed, numbers, numbers),
+    st.builds(AskJoin, numbers, members, numbers, flags),
+    st.builds(Refused, texts),
+    file_parts(),
+    st.builds(FileHeld, st.just(LOAD_NAME)),
+    st.builds(Welcome, st.binary(min_size=16, max_size=16), numbers),
+    st.builds(Ready, numbers, numbers, st.just(ROWID_SYNC), texts),
+    st.builds(Plan, st.dictionaries(places, numbers, max_size=9)),
+    st.builds(Taken, numbers),
+    st.builds(
+        Begin, texts, texts, numbers, st.sampled_from([(), (TABLE,)]), st.sampled_from([(), SHAPES]), numbers, numbers
+    ),
+    st.builds(
+        lambda number, each, is_last: GroupPart(number, number, each, 0, each.size, is_last, SHAPES),
+        numbers,
+        words,
+        flags,
+    ),
+    st.builds(Slice, places, numbers, numbers, numbers, numbers, numbers, words, numbers),
+    st.builds(End, numbers, numbers, numbers),
+)
+
+
+def packed(message: Any) -> bytes:
+    return b"".join(encode(message))
+
+
+def plain(message: Any) -> Any:
+    """With words as lists, to be compared."""
+    values = message if isinstance(message, tuple) else vars(message).values()
+
+    def listed(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return value.tolist()
+        return [listed(each) for each in value] if isinstance(value, tuple) else value
+
+    return type(message), [listed(each) for each in values]
+
+
+@given(messages)
+def test_message_comes_back_as_it_was(message: Any) -> None:
+    assert plain(decode(packed(message))) == plain(message)
+
+
+def test_every_message_there_is_has_a_form() -> None:
+    kinds = {*get_args(Message), FilePart, FileHeld}
+    assert GROUP_MESSAGES == kinds
+    assert RESTART_MESSAGES == {Welcome, *get_args(FromLive), *get_args(FromJoiner)}
+
+
+def test_words_are_copied_neither_out_nor_in_and_may_not_be_written() -> None:
+    group = np.arange(1_000, dtype=np.int64)
+    group.flags.writeable = False
+    parts = encode(Groups(1, 2, (group, group[:8])))
+    assert any(np.shares_memory(np.frombuffer(part, dtype=np.uint8), group) for part in parts)
+    data = b"".join(parts)
+    back = decode(data).groups
+    whole = np.frombuffer(data, dtype=np.uint8)
+    for each, sent in zip(back, (group, group[:8]), strict=True):
+        assert each.tolist() == sent.tolist() and each.flags.aligned and not each.flags.writeable
+        assert np.shares_memory(each, whole)
+    moved = decode(memoryview(b"x" + data)[1:]).groups
+    assert all(each.flags.aligned for each in moved), "kernels take no others"
+    writable = decode(bytearray(data)).groups
+    assert not any(each.flags.writeable for each in writable)
+
+
+def test_part_of_a_group_takes_its_own_words_along_and_no_others() -> None:
+    sent = GroupPart(4, 9, np.arange(100, dtype=np.int64), 16, 20, True)
+    back = decode(packed(sent))
+    assert (back.words.tolist(), back.start, back.stop) == ([16, 17, 18, 19], 0, 4)
+    assert len(packed(sent)) < 100
+
+
+def test_texts_come_as_one_line_that_may_be_logged() -> None:
+    assert decode(packed(Refused("a\nb\x1b[2J" + "x" * 5_000))).reason == ("a b [2J" + "x" * 5_000)[:2_000]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["spool/../view.0", "/etc/passwd", "spool/1.spool", "load/x.load", "view.0", "", spool_name(1) + "/x", "a" * 9_000],
+)
+def test_names_that_no_group_refers_to_are_refused_on_both_sides(name: str) -> None:
+    with pytest.raises(FrameRejected):
+        encode(FileHeld(name))
+    good = packed(FileHeld(spool_name(1)))
+    head = msgpack.packb([msgpack.unpackb(good[4 : 4 + struct.unpack_from("<I", good)[0]])[0], name])
+    with pytest.raises(FrameRejected):
+        decode(struct.pack("<I", len(head)) + head + bytes(-(4 + len(head)) % 8))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        FilePart(LOAD_NAME, 10, 5, b"", True),
+        FilePart(LOAD_NAME, 0, 10, b"x" * 10, False),
+        FilePart(LOAD_NAME, 0, 10, b"x", True),
+        FilePart(LOAD_NAME, 0, 1 << 30, b"x" * (FILE_PART_BYTES_MAX + 1), False),
+    ],
+)
+def test_part_of_a_file_that_cannot_be_is_refused(part: FilePart) -> None:
+    with pytest.raises(FrameRejected):
+        encode(part)
+
+
+A, B = Member(1, "a:1"), Member(2, "b:1")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ViewIs(View(1, (A, A), 1)),
+        ViewIs(View(1, (A, B), 3)),
+        ViewIs(View(1, tuple(Member(number, "a:1") for number in range(1, 6)), 1)),
+        ViewIs(View(1, (Member(256, "a:1"),), 256)),
+        ViewIs(View(1, (Member(1, "ä:1"),), 1)),
+        ViewIs(View(1, (Member(1, "a" * 65),), 1)),
+        ViewIs(first_view("a" * 65)),
+        ViewIs(View(0, (), 1)),
+        ViewIs(View(-1, (), 0)),
+        Opened(True),
+        Opened("1"),
+        Opened(1.0),
+        Applied(1, 1 << 63),
+        Outbid(1, Ballot(1, 256)),
+        Ping(1, 1, 1, False, False),
+        Refused(b"x"),
+        Welcome(b"short", 1),
+        Ready(1, 1, "delete_log", ""),
+        Groups(1, 1, (np.zeros(0, dtype=np.int64),)),
+    ],
+    ids=repr,
+)
+def test_message_that_a_view_file_or_a_machine_could_not_hold_is_refused(message: Any) -> None:
+    with pytest.raises((FrameRejected, TypeError, ValueError)):
+        decode(forced(message))
+
+
+def forced(message: Any) -> bytes:
+    """The bytes of a liar, who checks nothing."""
+    from replication.node_group import codec
+
+    out = codec._Out(codec._NUMBERS[type(message)])
+    for value in codec._values(message):
+        match value:
+            case View():
+                out.head.append(codec._listed_view(value))
+            case Ballot() | Member():
+                out.head.append(list(value))
+            case _ if isinstance(message, Groups) and isinstance(value, tuple):
+                out.blobs([b"" for _ in value])
+            case _:
+                out.head.append(value)
+    head = msgpack.packb(out.head)
+    return struct.pack("<I", len(head)) + head + bytes(-(4 + len(head)) % 8) + b"".join(out.sections)
+
+
+def test_message_of_the_other_protocol_has_no_place() -> None:
+    with pytest.raises(FrameRejected, match="no place"):
+        decode(packed(Opened(1)), RESTART_MESSAGES)
+    with pytest.raises(FrameRejected, match="no place"):
+        decode(packed(End(1, 1, 1)), GROUP_MESSAGES)
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(FrameRejected):
+        decode(data)
+
+
+GOOD = [
+    packed(Groups(3, 9, (np.arange(20, dtype=np.int64), np.arange(5, dtype=np.int64)))),
+    packed(Accept(View(4, (A, B), 1, "c:1"), Ballot(5, 1), View(5, (A,), 1, "c:1"))),
+    packed(Begin(ROWID_SYNC, "why", 8, (TABLE,), SHAPES, 3, 4, 5)),
+    packed(Slice((1, 2), 3, 4, 5, 6, 7, np.arange(9, dtype=np.int64), 8)),
+    packed(Plan({(1, 2): 3, (4, 5): 6})),
+    packed(FilePart(spool_name(9), 0, 3, b"abc", True)),
+]
+
+
+def test_damaged_messages_are_refused_or_are_others_that_can_be() -> None:
+    seed = 20_261_122
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    refused = 0
+    for _ in range(6_000):
+        data = bytearray(draw.choice(GOOD))
+        choice = draw.random()
+        if choice < 0.6:
+            for _ in range(draw.choice((1, 1, 3))):
+                data[draw.randrange(len(data))] = draw.randrange(256)
+        elif choice < 0.8:
+            del data[draw.randrange(len(data)) :]
+        else:
+            data += draw.randbytes(draw.randrange(1, 17))
+        try:
+            packed(decode(bytes(data)))
+        except FrameRejected:
+            refused += 1
+    assert refused > 3_000
+
+
+def bomb(head: bytes) -> bytes:
+    return struct.pack("<I", len(head)) + head + bytes(-(4 + len(head)) % 8)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bomb(b"\xdd\xff\xff\xff\xff"),  # a list of 2^32 items
+        bomb(b"\x91" * 60_000),  # lists in lists
+        bomb(b"\xdc\x01\x00" * 20_000),  # lists of 256 items in each other
+        bomb(b"\x92\x00\xdb\xff\xff\xff\xff"),  # a text of 2^32 bytes
+        bomb(b"\xdf\xff\xff\xff\xff"),  # a map
+        bomb(b"\xc9\xff\xff\xff\xff\x00"),  # a type of its own
+        struct.pack("<I", 0xFFFFFFFF) + bytes(60),
+        bomb(msgpack.packb([9, 1, 1, 1 << 62])),  # words that are not there
+        bomb(msgpack.packb([9, 1, 1, 8])) + struct.pack("<q", 1 << 62),  # a group that is not there
+        bomb(msgpack.packb([9, 1, 1, 8])) + struct.pack("<q", -8),
+    ],
+    ids=range(10),
+)
+def test_lengths_that_lie_allocate_nothing(data: bytes) -> None:
+    import tracemalloc
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(FrameRejected):
+            decode(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
