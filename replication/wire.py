@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 
 from engine.clock import Clock
-from engine.errors import PeerError, PeerTimeout
+from engine.errors import PeerError, PeerTimeout, SchemaInvalid
 from replication.protocol.frames import Frame, FrameReader, FrameWriter
 from replication.protocol.handshake import CalledHandshake, CallerHandshake, Handshake, Party
 
@@ -60,6 +60,16 @@ def client_tls(authority: str | None = None, certificate: str | None = None, key
     if certificate is not None:
         context.load_cert_chain(certificate, key)
     return context
+
+
+def parse_address(text: str | tuple[str, int]) -> tuple[str, int]:
+    """(host, port) out of "host:port" or "[::1]:port". Raises: SchemaInvalid."""
+    host, port = text if isinstance(text, tuple) else text.rpartition(":")[::2]
+    number = int(port) if isinstance(port, int) or (isinstance(port, str) and port.isascii() and port.isdigit()) else -1
+    host = host.removeprefix("[").removesuffix("]") if isinstance(host, str) else ""
+    if not host or not 0 <= number < 1 << 16:
+        raise SchemaInvalid(f"an address is host:port, got {text!r}")
+    return host, number
 
 
 class Wake:
