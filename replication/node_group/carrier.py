@@ -63,7 +63,7 @@ class Carrier:
 
         received: node, UUID of its store (zeros if it has none) and message; by one thread at a time for each node.
         gone: a link broke, and the node's machine refuses another. serve: a conversation another node has begun, in a
-        thread of its own; it is closed behind it. The first two must not block: they hold up what comes from that node.
+        thread of its own; it is closed behind it, and what it raises as PeerError the other side is told. The first two must not block: they hold up what comes from that node.
 
         Raises: PeerError if the address is taken, SchemaInvalid.
         """
@@ -161,6 +161,8 @@ class Carrier:
         """Begin a conversation with a node; close it. Raises: PeerError."""
         if node not in self._senders:
             raise PeerError(f"node {node} is not configured; compare the group all nodes are given")
+        if self._is_closed:
+            raise PeerError("this node closes")
         met = self._call(node, CONVERSATION)
         wake = Wake()
         return self._registered(Conversation(met, wake, self._clock, partial(self._ended, wake=wake)))
@@ -186,7 +188,11 @@ class Carrier:
 
     def _converse(self, met: Met, wake: Wake) -> None:
         with self._registered(Conversation(met, wake, self._clock, self._ended)) as conversation:
-            self._serve(conversation)
+            try:
+                self._serve(conversation)
+            except PeerError as error:
+                conversation.close(error)
+                raise
 
     def _listen(self, party: NodeParty, claim: Claim, met: Met, wake: Wake) -> None:
         """Take what a node sends until it ends, or another link takes its place."""

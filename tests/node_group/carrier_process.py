@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from replication.node_group.carrier import Carrier, Secrets
+from replication.node_group.conversation import Conversation
 from replication.node_group.messages import Groups
 from replication.node_group.party import NodeParty
 from tests.node_group.carriers import CLOCK, HOST, SECRET, STORE
@@ -19,11 +20,16 @@ def say(node: int, store: bytes, message: Any) -> None:
     sys.stdout.flush()
 
 
+def stand_still(conversation: Conversation) -> None:
+    """Say nothing."""
+    threading.Event().wait()
+
+
 if __name__ == "__main__":
     number = int(sys.argv[1])
     peers = {int(each.split("=")[0]): (HOST, int(each.split("=")[1])) for each in sys.argv[2].split(",")}
     carrier = Carrier(
-        NodeParty(STORE, number, 1), peers[number], peers, Secrets(SECRET), CLOCK, say, lambda node: None, print
+        NodeParty(STORE, number, 1), peers[number], peers, Secrets(SECRET), CLOCK, say, lambda node: None, stand_still
     )
     carrier.start()
     threading.Event().wait()
