@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.clock import SystemClock
 from engine.files import PosixFiles
-from replication.node_group.arbitrator_process import ArbitratorProcess
+from replication.node_group.arbitrator_process import ArbitratorProcess, check_begin
 from replication.node_group.carrier import Secrets
 from replication.node_group.configuration import GroupConfiguration
 from replication.protocol.handshake import check_secret
@@ -38,6 +38,7 @@ class Arbitrator:
         """
         check_secret(secret)
         configuration = group if isinstance(group, GroupConfiguration) else GroupConfiguration.parse(group)
+        check_begin(configuration, living)
         place = None if listen is None else parse_address(listen)
         secrets = Secrets(secret, *(tls or (None, None)))
         self._files = PosixFiles(path, create=True)

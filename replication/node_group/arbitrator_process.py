@@ -33,6 +33,13 @@ EVENTS_MAX = 1_024  # more are dropped: everything is said again
 ASK_SECONDS = 0.1
 
 
+def check_begin(group: GroupConfiguration, living: int | None) -> None:
+    """Refuse what an arbitrator cannot begin with, before it has a directory. Raises: SchemaInvalid."""
+    group.address_of(ARBITRATOR)
+    if living is not None:
+        group.address_of(living)
+
+
 class ArbitratorProcess:
     """An arbitrator that runs, until `close` or its disk fails."""
 
@@ -54,8 +61,9 @@ class ArbitratorProcess:
         living: the disk was lost; the view is asked of this node. The operator vouches that its side is the only one
         that lives.
 
-        Raises: ViewDamaged, ForeignFile, Incompatible, Rejected, PeerError if the address is taken.
+        Raises: SchemaInvalid, ViewDamaged, ForeignFile, Incompatible, Rejected, PeerError if the address is taken.
         """
+        check_begin(group, living)
         self._files = files
         self._group = group
         self._clock = clock
@@ -81,11 +89,8 @@ class ArbitratorProcess:
         self._thread = threading.Thread(target=self._run, name="tidemark-arbitrator", daemon=True)
 
     def _opened(self) -> tuple[Arbitrator | None, ViewFile | None]:
-        self._group.address_of(ARBITRATOR)
         if any(self._files.exists(name) for name in SYSFILE_NAMES):
             raise Rejected("this directory holds a store; give the arbitrator one of its own")
-        if self._living is not None and self._living not in self._group.members:
-            raise Rejected(f"node {self._living} is not of the group: {self._group}")
         record = read_record(self._files)
         if record is None:
             return None, None
