@@ -158,8 +158,8 @@ class Wire:
 
     def send_at_once(self) -> None:
         """From now on small frames do not wait for each other, and few bytes lie before one that is urgent."""
-        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        self._set(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._set(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
     def wait_long(self, untaken_ms: int = UNTAKEN_MS) -> None:
         """From now on the other side may be silent as long as its machine answers: what it does may take long.
@@ -168,8 +168,14 @@ class Wire:
         """
         self.connection.settimeout(None)
         for option, value in (*KEEP_ALIVE, (socket.TCP_USER_TIMEOUT, untaken_ms)):
-            self.connection.setsockopt(socket.IPPROTO_TCP, option, value)
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._set(socket.IPPROTO_TCP, option, value)
+        self._set(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def _set(self, level: int, option: int, value: int) -> None:
+        try:
+            self.connection.setsockopt(level, option, value)
+        except OSError as error:  # it may be over already
+            raise PeerError(f"the link broke ({error}); connect again") from error
 
     def has_more(self) -> bool:
         """Whether bytes have come that `select` on the socket does not show: TLS has taken them in already."""

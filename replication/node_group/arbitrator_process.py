@@ -73,6 +73,7 @@ class ArbitratorProcess:
         record = None if self._machine is None else self._machine.record
         self._store = NO_STORE if record is None else record.store
         self._events: queue.Queue[Received | None] = queue.Queue(EVENTS_MAX)
+        self._ask_at = 0.0
         self._is_closed = False
         self._ended = threading.Event()
         self._error: Error | None = None
@@ -171,8 +172,11 @@ class ArbitratorProcess:
     def _next(self) -> Received | None:
         if self._machine is not None or self._living is None:
             return self._events.get()
-        # A node answers who knows an older view with its own.
-        self._carrier.send(self._living, Ping(0, 0, False, False, False))
+        now = self._clock.monotonic()
+        if now >= self._ask_at:
+            self._ask_at = now + ASK_SECONDS
+            # A node answers who knows an older view with its own.
+            self._carrier.send(self._living, Ping(0, 0, False, False, False))
         try:
             return self._events.get(timeout=ASK_SECONDS)
         except queue.Empty:
@@ -185,6 +189,8 @@ class ArbitratorProcess:
         if view is None:
             if self._store == NO_STORE:
                 self._speak_of(event.store)  # as of theirs, or nodes would not hear why it refuses
+            if self._is_new and isinstance(event.message, Prepare) and event.message.base.number == 0:
+                return [Send(event.sender, Refused(f"this arbitrator is given another group: {self._group}"))]
             return [] if isinstance(event.message, Refused) else Arbitrator(event.store, None).step(event, 0.0)
         machine = Arbitrator(event.store, None)
         self._file = ViewFile(self._files, event.store)

@@ -24,7 +24,7 @@ from replication.node_group.arbitrator_process import ArbitratorProcess
 from replication.node_group.carrier import Secrets
 from replication.node_group.configuration import GroupConfiguration
 from replication.node_group.messages import Accept, Accepted, Ping, Pong, Prepare, Promise, Refused
-from replication.node_group.view import ARBITRATOR, Ballot, Record, View
+from replication.node_group.view import ARBITRATOR, Ballot, Record, View, first_view
 from replication.node_group.view_file import ViewFile, read_record
 from tests.node_group.carriers import SECRET, End, Site, free_address
 from tests.node_group.machines import STORE, GroupNode
@@ -181,6 +181,9 @@ def test_lost_disk_votes_for_nobody_though_its_start_says_new(
         assert asker.ask(Ping(4, 1, True, True, False), Refused).reason == NO_RECORD
         assert not asker.end.messages(Promise) and not asker.end.messages(Pong)
         assert arbitrator.status()["view"] == 0 and not arbitrator.status()["has_record"]
+        if is_new:
+            asker.ask(Prepare(first_view("elsewhere:1"), Ballot(1, 1)), Refused)
+            wait_until(lambda: "given another group" in asker.end.messages(Refused)[-1].reason)
         asker.close()
 
 

@@ -100,6 +100,22 @@ def test_what_has_no_room_is_dropped_and_counted_and_small_messages_pass_it(
     assert firsts == sorted(firsts)
 
 
+def test_who_sends_a_file_may_wait_for_room(two: tuple[End, End], monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = two
+    monkeypatch.setattr(outbox, "LONG_LANE_BYTES", 300_000)
+    size = 200 * 200_000
+    parts = [FilePart(spool_name(7), at, size, bytes(200_000), at + 200_000 == size) for at in range(0, size, 200_000)]
+    assert all(one.carrier.send(2, each, seconds=60) for each in parts)
+    wait_until(lambda: len(other.came) == 200)
+    other.may_take.clear()
+    wait_until(lambda: not all(one.carrier.send(2, each) for each in parts))
+    waiting = threading.Thread(target=one.carrier.send, args=(2, parts[0], 3_600.0))
+    waiting.start()
+    one.carrier.close()
+    waiting.join()  # there is no link any more
+    other.may_take.set()
+
+
 def test_one_message_larger_than_the_queue_still_goes(two: tuple[End, End], monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = two
     monkeypatch.setattr(outbox, "LONG_LANE_BYTES", 1_000)
