@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 
 from engine.clock import Clock
-from engine.errors import PeerError, PeerTimeout
+from engine.errors import PeerError, PeerTimeout, SchemaInvalid
 from replication.protocol.frames import Frame, FrameReader, FrameWriter
 from replication.protocol.handshake import CalledHandshake, CallerHandshake, Handshake, Party
 
@@ -60,6 +60,16 @@ def client_tls(authority: str | None = None, certificate: str | None = None, key
     if certificate is not None:
         context.load_cert_chain(certificate, key)
     return context
+
+
+def parse_address(text: str | tuple[str, int]) -> tuple[str, int]:
+    """(host, port) out of "host:port" or "[::1]:port". Raises: SchemaInvalid."""
+    host, port = text if isinstance(text, tuple) else text.rpartition(":")[::2]
+    number = int(port) if isinstance(port, int) or (isinstance(port, str) and port.isascii() and port.isdigit()) else -1
+    host = host.removeprefix("[").removesuffix("]") if isinstance(host, str) else ""
+    if not host or not 0 <= number < 1 << 16:
+        raise SchemaInvalid(f"an address is host:port, got {text!r}")
+    return host, number
 
 
 class Wake:
@@ -148,8 +158,8 @@ class Wire:
 
     def send_at_once(self) -> None:
         """From now on small frames do not wait for each other, and few bytes lie before one that is urgent."""
-        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        self._set(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._set(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
     def wait_long(self, untaken_ms: int = UNTAKEN_MS) -> None:
         """From now on the other side may be silent as long as its machine answers: what it does may take long.
@@ -158,8 +168,14 @@ class Wire:
         """
         self.connection.settimeout(None)
         for option, value in (*KEEP_ALIVE, (socket.TCP_USER_TIMEOUT, untaken_ms)):
-            self.connection.setsockopt(socket.IPPROTO_TCP, option, value)
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._set(socket.IPPROTO_TCP, option, value)
+        self._set(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def _set(self, level: int, option: int, value: int) -> None:
+        try:
+            self.connection.setsockopt(level, option, value)
+        except OSError as error:  # it may be over already
+            raise PeerError(f"the link broke ({error}); connect again") from error
 
     def has_more(self) -> bool:
         """Whether bytes have come that `select` on the socket does not show: TLS has taken them in already."""

@@ -130,6 +130,7 @@ from tidemark.session import Transaction
 from tidemark.snapshot import Snapshot, SnapshotTable
 
 if TYPE_CHECKING:
+    from tidemark.arbitrator import Arbitrator
     from tidemark.backup import restore
     from tidemark.channel import Applied, Channel
     from tidemark.comparison import diff, repair
@@ -141,6 +142,7 @@ if TYPE_CHECKING:
 # the rest.
 _LATER = {
     "Applied": "tidemark.channel",
+    "Arbitrator": "tidemark.arbitrator",
     "CallServing": "tidemark.remote.serving",
     "Channel": "tidemark.channel",
     "RemoteDatabase": "tidemark.remote.database",
@@ -169,6 +171,7 @@ __all__ = [
     "MAXVALUE",
     "ROWID",
     "Applied",
+    "Arbitrator",
     "Assembler",
     "BackupDamaged",
     "Binary",

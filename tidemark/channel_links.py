@@ -7,20 +7,10 @@ from dataclasses import dataclass
 from engine.errors import SchemaInvalid
 from replication.endpoint import Endpoint, check_source
 from replication.protocol.handshake import check_secret
-from replication.wire import TlsContext
+from replication.wire import TlsContext, parse_address
 from tidemark.database import Database
 
 Source = Database | str | tuple[str, int]
-
-
-def parse_address(text: str | tuple[str, int]) -> tuple[str, int]:
-    """(host, port) out of "host:port" or "[::1]:port". Raises: SchemaInvalid."""
-    host, port = text if isinstance(text, tuple) else text.rpartition(":")[::2]
-    number = int(port) if isinstance(port, int) or (isinstance(port, str) and port.isascii() and port.isdigit()) else -1
-    host = host.removeprefix("[").removesuffix("]") if isinstance(host, str) else ""
-    if not host or not 0 <= number < 1 << 16:
-        raise SchemaInvalid(f"an address is host:port, got {text!r}")
-    return host, number
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from replication.link import LinkOptions, Listener
 from replication.protocol.handshake import check_secret
 from replication.protocol.messages import HEARTBEAT_MS_MAX
 from replication.receiver import Worker
-from replication.wire import TlsContext
-from tidemark.channel_links import parse_address
+from replication.wire import TlsContext, parse_address
 from tidemark.database import Database
 
 _log = logging.getLogger("tidemark.replication")

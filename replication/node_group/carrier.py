@@ -2,7 +2,7 @@
 
 Messages of the view machines go out through a bounded queue and a thread for each node, and nobody who sends waits.
 Each comes once or not at all, those of one kind in their order. A node restart has links of its own, on which both
-sides wait (`conversation.py`). Rules: docs/node-group.md, section 8.
+sides wait (`conversation.py`). Rules: docs/node-group.md, section 12.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ class Carrier:
         own: store, number and incarnation of this node. peers: where the others are met, its own number passed over.
 
         received: node, UUID of its store (zeros if it has none) and message; by one thread at a time for each node.
-        gone: a link broke, and the node's machine refuses another. serve: a conversation another node has begun, in a
-        thread of its own; it is closed behind it. The first two must not block: they hold up what comes from that node.
+        gone: a link broke, and the node's machine refuses another. Both must not block: they hold up what comes from
+        that node. serve: a conversation another node has begun, in a thread of its own; it is closed behind it, and
+        what it raises as PeerError the other side is told.
 
         Raises: PeerError if the address is taken, SchemaInvalid.
         """
@@ -115,11 +116,12 @@ class Carrier:
         self._server.close()
 
     # --- out --------------------------------------------------------------------------------------
-    def send(self, node: int, message: Any) -> bool:
-        """Have a message sent; never blocks. Words and bytes in it must not change any more.
+    def send(self, node: int, message: Any, seconds: float = 0.0) -> bool:
+        """Have a message sent; does not block. Words and bytes in it must not change any more.
 
-        False if it was dropped: there is no link, no room, or no such node. It may be lost afterwards too. Raises:
-        LimitExceeded, FrameRejected for a message that no node would take.
+        seconds: wait so long for room in the queue, for who sends the parts of a file. False if it was dropped: there
+        is no link, no room, or no such node. It may be lost afterwards too. Raises: LimitExceeded, FrameRejected for a
+        message that no node would take.
         """
         sender = self._senders.get(node)
         if sender is None:
@@ -129,7 +131,7 @@ class Carrier:
         most = SMALL_BYTES_MAX if lane == SMALL else MESSAGE_BYTES_MAX
         if sum(map(len, parts)) > most:
             raise LimitExceeded(f"a message {type(message).__name__} has more than {most} bytes; divide it")
-        return sender.send(lane, parts)
+        return sender.send(lane, parts, seconds)
 
     def is_connected(self, node: int) -> bool:
         """Whether there is a link by which messages go to this node."""
@@ -137,7 +139,7 @@ class Carrier:
         return sender is not None and sender.is_connected
 
     def waiting_bytes(self, node: int) -> int:
-        """Bytes that wait to be sent to a node: who sends files looks at it, for beyond 16 MiB they are dropped."""
+        """Bytes that wait to be sent to a node."""
         return self._senders[node].outbox.waiting_bytes
 
     def status(self) -> dict[int, dict[str, Any]]:
@@ -161,6 +163,8 @@ class Carrier:
         """Begin a conversation with a node; close it. Raises: PeerError."""
         if node not in self._senders:
             raise PeerError(f"node {node} is not configured; compare the group all nodes are given")
+        if self._is_closed:
+            raise PeerError("this node closes")
         met = self._call(node, CONVERSATION)
         wake = Wake()
         return self._registered(Conversation(met, wake, self._clock, partial(self._ended, wake=wake)))
@@ -186,7 +190,11 @@ class Carrier:
 
     def _converse(self, met: Met, wake: Wake) -> None:
         with self._registered(Conversation(met, wake, self._clock, self._ended)) as conversation:
-            self._serve(conversation)
+            try:
+                self._serve(conversation)
+            except PeerError as error:
+                conversation.close(error)
+                raise
 
     def _listen(self, party: NodeParty, claim: Claim, met: Met, wake: Wake) -> None:
         """Take what a node sends until it ends, or another link takes its place."""

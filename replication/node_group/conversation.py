@@ -17,9 +17,9 @@ from engine.layout.frame import FRAME_ERROR, FRAME_NODE_PIECE
 from replication.node_group.codec import MESSAGE_BYTES_MAX, RESTART_MESSAGES, decode, encode
 from replication.node_group.outbox import PIECE_BYTES
 from replication.node_group.party import NodeParty
-from replication.protocol.handshake import refusal_of
+from replication.protocol.handshake import error_payload, refusal_of
 from replication.protocol.pieces import Pieces, frames_of
-from replication.wire import Met, Wake, wait_readable
+from replication.wire import Met, Wake, tell, wait_readable
 
 EARLY_BYTES_MAX = 1 << 20  # of messages taken in while one went out; more stays in the buffers of TCP
 UNTAKEN_MS = 60_000  # a step of a node restart may take long
@@ -49,20 +49,27 @@ class Conversation:
         self._early_bytes = 0
         self._use = threading.Lock()
         self._is_closed = False
+        self._end: PeerError | None = None  # it came to its end there; behind all that has come
         self._wire.send_at_once()
         self._wire.wait_long(UNTAKEN_MS)
 
     def send(self, message: Any) -> None:
-        """Send a message. It is on its way on return: its words may change. Raises: PeerError, LimitExceeded."""
+        """Send a message. It is on its way on return: its words may change.
+
+        If the other side has ended and what it said before is not received yet, the message goes nowhere: the next
+        `receive` but those tells. Raises: PeerError, LimitExceeded.
+        """
         parts = encode(message)
         if sum(map(len, parts)) > MESSAGE_BYTES_MAX:
             raise LimitExceeded(f"a {type(message).__name__} is longer than {MESSAGE_BYTES_MAX >> 20} MiB")
         with self._use:
             for frame in frames_of(self._wire.writer, FRAME_NODE_PIECE, parts, PIECE_BYTES):
                 # Both sides may send at one time: who only sent would wait for who only sends.
-                while self._early_bytes < EARLY_BYTES_MAX and self._take(self._wire.receive_ready()):
+                while self._early_bytes < EARLY_BYTES_MAX and self._pull():
                     pass
                 self._check()
+                if self._end is not None:
+                    return
                 self._wire.send(frame)
 
     def receive(self) -> Any:
@@ -75,13 +82,16 @@ class Conversation:
     def try_receive(self) -> Any | None:
         """The next message, None if none has come yet. Raises: PeerError, FrameRejected."""
         with self._use:
-            while not self._early and self._take(self._wire.receive_ready()):
+            while not self._early and self._pull():
                 pass
             self._check()
             return self._pop() if self._early else None
 
     def wait(self, seconds: float) -> bool:
-        """Wait until something has come, or so long; whether it has. `notify` ends it early. Raises: PeerError."""
+        """Wait until something has come, or so long; whether it has. It may return early, and does behind `notify`.
+
+        Raises: PeerError, FrameRejected.
+        """
         with self._use:
             if not self._early:
                 self._wait(seconds)
@@ -91,13 +101,17 @@ class Conversation:
         """Let `wait` return, from any thread: there is something to send."""
         self._wake()
 
-    def close(self) -> None:
-        """End it, from any thread; what was sent arrives, unless another thread is using it. Again does nothing."""
+    def close(self, error: PeerError | None = None) -> None:
+        """End it, from any thread; what was sent arrives, and `error`, which the other side's next call then raises;
+        unless another thread is using this end. Again does nothing.
+        """
         if self._is_closed:
             return
         self._is_closed = True
         self._wake()
         if self._use.acquire(blocking=False):
+            if error is not None:
+                tell(self._wire, self._wire.writer.frame(FRAME_ERROR, error_payload(error)))
             self._wire.finish(self._clock)
         else:
             self._wire.cut()
@@ -115,26 +129,41 @@ class Conversation:
     def _check(self) -> None:
         if self._is_closed:
             raise PeerError("this side has ended the conversation")
+        if self._end is not None and not self._early:
+            raise self._end
 
     def _wait(self, seconds: float | None) -> None:
         self._check()
         if not self._take(b"") and wait_readable(self._wire, self._wake, seconds):
-            self._take(self._wire.receive_ready())
+            self._pull()
         self._check()
 
+    def _pull(self) -> bool:
+        """Take what has come by now; whether anything had. The end is noted: what came before it counts."""
+        if self._end is not None or self._is_closed:
+            return False
+        try:
+            data = self._wire.receive_ready()
+        except PeerError as error:
+            self._end = error
+            return False
+        return self._take(data)
+
     def _take(self, data: bytes) -> bool:
-        """Take what has come; whether anything had."""
         found = bool(data)
         if data:
             self._frames = self._wire.reader.feed(data)
-        for frame in self._frames:
-            found = True
-            if frame.kind == FRAME_ERROR:
-                raise refusal_of(frame.payload)
-            message = self._pieces.take(frame)
-            if message is not None:
-                self._early.append((decode(message, RESTART_MESSAGES), len(message)))
-                self._early_bytes += len(message)
+        try:
+            for frame in self._frames:
+                found = True
+                if frame.kind == FRAME_ERROR:
+                    raise refusal_of(frame.payload)
+                message = self._pieces.take(frame)
+                if message is not None:
+                    self._early.append((decode(message, RESTART_MESSAGES), len(message)))
+                    self._early_bytes += len(message)
+        except PeerError as error:
+            self._end = error
         return found
 
     def _pop(self) -> Any:

@@ -38,7 +38,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self.dropped = 0
-        self._mutex = threading.Lock()
+        self._mutex = threading.Condition()  # notified when there is room, or no link
         self._is_open = False
         self._lanes: tuple[deque[Message], ...] = (deque(), deque(), deque())
         self._bytes = [0, 0, 0]
@@ -50,12 +50,16 @@ class Outbox:
         """Bytes of messages that wait."""
         return sum(self._bytes)
 
-    def put(self, lane: int, message: Message) -> bool:
-        """Let a message wait, unless there is no link or no room. One alone always has room. Never blocks."""
+    def put(self, lane: int, message: Message, seconds: float = 0.0) -> bool:
+        """Let a message wait, unless there is no link or, for so long, no room. One alone always has room."""
         size = sum(map(len, message))
         most = SMALL_LANE_BYTES if lane == SMALL else LONG_LANE_BYTES
+
+        def has_room() -> bool:
+            return not self._is_open or not self._bytes[lane] or self._bytes[lane] + size <= most
+
         with self._mutex:
-            if not self._is_open or (self._bytes[lane] and self._bytes[lane] + size > most):
+            if not (has_room() or (seconds and self._mutex.wait_for(has_room, seconds))) or not self._is_open:
                 self.dropped += 1
                 return False
             self._lanes[lane].append(message)
@@ -76,6 +80,7 @@ class Outbox:
                 lane.clear()
             self._bytes = [0, 0, 0]
             self._long = None
+            self._mutex.notify_all()
 
     def next(self, writer: FrameWriter) -> bytes:
         """The bytes that go out next, nothing if nothing waits."""
@@ -95,6 +100,7 @@ class Outbox:
             with self._mutex:
                 self._bytes[long.lane] -= long.size
                 self._long = None
+                self._mutex.notify_all()
 
     def _take_small(self) -> list[Message]:
         found: list[Message] = []

@@ -123,9 +123,9 @@ class Sender:
         """Begin to connect."""
         self._thread.start()
 
-    def send(self, lane: int, message: Message) -> bool:
-        """Let a message wait for its turn; False if it was dropped."""
-        is_kept = self.outbox.put(lane, message)
+    def send(self, lane: int, message: Message, seconds: float) -> bool:
+        """Let a message wait for its turn; False if it was dropped, as there was no room for so long."""
+        is_kept = self.outbox.put(lane, message, seconds)
         if is_kept:
             self._wake()
         return is_kept
@@ -162,9 +162,9 @@ class Sender:
         while not self._is_closed:
             if pause_s:
                 self._wake.wait(pause_s)
-            began = self._clock.monotonic()
             met = None if self._is_closed else self._connect()
             if met is not None:
+                began = self._clock.monotonic()
                 self._serve(met)
                 self._owes_gone = True
                 if self._clock.monotonic() - began > STEADY_SECONDS:

@@ -271,15 +271,6 @@ def test_call_or_answer_that_is_too_long_is_refused_and_the_link_goes_on(
     assert len(table.get_many([1, 2])) == 2
 
 
-def test_message_that_grows_too_long_on_its_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "MESSAGE_BYTES_MAX", 2 << 20)
-    taken = conversation.Messages(conversation.FRAME_CALL)
-    frame = conversation.Frame(conversation.FRAME_CALL, b"\x00" + b"x" * (1 << 20))
-    taken.take(frame)
-    with pytest.raises(tm.FrameRejected):
-        taken.take(frame)
-
-
 def test_scan_that_is_refused_or_only_asked_for_its_schema_gives_its_link_back(remote: tm.RemoteDatabase) -> None:
     table = remote["test.account"]
     for _ in range(20):  # more than scans that may be open on a link

@@ -26,6 +26,8 @@ from engine.layout.frame import (
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
     FRAME_HELLO,
+    FRAME_NODE_MESSAGE,
+    FRAME_NODE_PIECE,
     FRAME_REFUSE,
     FRAME_WELCOME,
     HANDSHAKE_BYTES_MAX,
@@ -33,6 +35,7 @@ from engine.layout.frame import (
 )
 from replication.protocol.frames import Frame, FrameReader, FrameWriter
 from replication.protocol.handshake import CalledHandshake, CallerHandshake, Site
+from replication.protocol.pieces import Pieces, frames_of
 from tests.replication.doubles import REPLICA, SECRET, SOURCE
 
 KEY = bytes(range(32))
@@ -122,6 +125,36 @@ def test_random_bytes_are_refused_and_held_back_by_no_more_than_a_frame(pieces: 
     except FrameRejected:
         return
     assert sum(map(len, pieces)) < FRAME_HEADER_BYTES
+
+
+# --- messages in pieces -------------------------------------------------------------------------
+@pytest.mark.parametrize("piece_bytes", [1, 7, 64, 10_000])
+def test_long_messages_come_whole_with_other_frames_between_their_pieces(piece_bytes: int) -> None:
+    writer, reader = pair()
+    pieces = Pieces(FRAME_NODE_PIECE, 1_000)
+    parts = [b"", bytes(range(100)), memoryview(b"x" * 37), b"", b"end"]
+    came = []
+    for frame in frames_of(writer, FRAME_NODE_PIECE, parts, piece_bytes):
+        for each in reader.feed(frame + writer.frame(FRAME_NODE_MESSAGE, b"small")):
+            if each.kind == FRAME_NODE_PIECE:
+                came.append(pieces.take(each))
+    assert [each for each in came if each is not None] == [b"".join(parts)] and came[-1] is not None
+    (empty,) = frames_of(writer, FRAME_NODE_PIECE, [], piece_bytes)
+    assert [pieces.take(each) for each in reader.feed(empty)] == [b""]
+
+
+def test_message_that_grows_too_long_on_its_way_is_refused() -> None:
+    pieces = Pieces(FRAME_NODE_PIECE, 2_000)
+    frame = Frame(FRAME_NODE_PIECE, b"\x00" + b"x" * 1_500)
+    assert pieces.take(frame) is None
+    with pytest.raises(FrameRejected, match="longer than"):
+        pieces.take(frame)
+
+
+@pytest.mark.parametrize("frame", [Frame(FRAME_EVENTS, b"\x01x"), Frame(FRAME_NODE_PIECE, b"\x02x")])
+def test_frame_that_is_no_piece_is_refused(frame: Frame) -> None:
+    with pytest.raises(FrameRejected):
+        Pieces(FRAME_NODE_PIECE, 100).take(frame)
 
 
 # --- handshake ----------------------------------------------------------------------------------

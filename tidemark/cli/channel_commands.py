@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +18,13 @@ from replication.ingest.ingest import COPY
 from replication.settings.options import OF_STORE, SERVER_ID_MAX, parse_text
 from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
 from tidemark.cli.output import bar, json_option, memory_option, one_line, reported, say, to_json, tree_lines
+from tidemark.cli.running import file_path, secret_of, secret_option, tls_context, until_told
 
 if TYPE_CHECKING:
-    from replication.wire import TlsContext
     from tidemark.channel import Channel
 
 POLL_SECONDS = 0.05
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _server_id = click.option("--server-id", type=click.IntRange(1, SERVER_ID_MAX), help="Who this site is.")
-_secret = click.option("--secret-file", type=_FILE, help="A file with the secret of both sides, 16 bytes or more.")
 _given = click.option(
     "-o",
     "--option",
@@ -48,33 +45,6 @@ def _options(given: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
             raise click.UsageError(f"--option is NAME=VALUE, got {each!r}")
         (store if name in OF_STORE else channel)[name] = parse_text(name, text)
     return store, channel
-
-
-def _secret_of(path: Path | None) -> bytes:
-    """What a secret's file holds, without the end of its line."""
-    if path is None:
-        raise click.UsageError("give --secret-file: both sides prove that they know what it holds")
-    return path.read_bytes().rstrip(b"\r\n")
-
-
-def _context(make: Callable[[], TlsContext]) -> TlsContext:
-    try:
-        return make()
-    except OSError as error:
-        raise click.UsageError(f"TLS with these files is not possible: {error}") from error
-
-
-@contextmanager
-def _until_told() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set, so that what runs ends in its own time."""
-    told = threading.Event()
-    kinds = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(each, lambda *_: told.set()) for each in kinds]
-    try:
-        yield told
-    finally:
-        for each, handler in zip(kinds, before, strict=True):
-            signal.signal(each, handler)
 
 
 def _open(store: Path, data_memory: str, options: Mapping[str, Any], create: bool = False) -> tm.Database:
@@ -100,10 +70,10 @@ def _check_alive(db: tm.Database) -> None:
 @click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--listen", default="127.0.0.1:7306", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
 @_server_id
-@_secret
-@click.option("--tls-cert", type=_FILE, help="This site's certificate (PEM).")
-@click.option("--tls-key", type=_FILE, help="Its key (PEM).")
-@click.option("--tls-ca", type=_FILE, help="Replicas need a certificate this one vouches for (PEM).")
+@secret_option
+@click.option("--tls-cert", type=file_path, help="This site's certificate (PEM).")
+@click.option("--tls-key", type=file_path, help="Its key (PEM).")
+@click.option("--tls-ca", type=file_path, help="Replicas need a certificate this one vouches for (PEM).")
 @click.option(
     "--heartbeat-row-ms", type=click.IntRange(0, 3_600_000), default=0, help="Write a row so often; 0: never."
 )
@@ -134,7 +104,7 @@ def serve(
     options = {"log_bin": "binlog", **_options(given)[0]}
     if server_id is not None:
         options["server_id"] = server_id
-    secret = _secret_of(secret_file)
+    secret = secret_of(secret_file)
     tls = None
     if tls_cert is not None or tls_key is not None or tls_ca is not None:
         if tls_cert is None or tls_key is None:
@@ -142,9 +112,9 @@ def serve(
         from replication.wire import server_tls
 
         authority = None if tls_ca is None else str(tls_ca)
-        tls = _context(lambda: server_tls(str(tls_cert), str(tls_key), authority))
+        tls = tls_context(lambda: server_tls(str(tls_cert), str(tls_key), authority))
     with (
-        _until_told() as told,
+        until_told() as told,
         _open(store, data_memory, options) as db,
         tm.serve(db, listen, secret, tls, heartbeat_row_ms) as serving,
         nullcontext() if calls is None else tm.serve_calls(db, calls, secret, tls) as taking,
@@ -165,7 +135,7 @@ def serve(
 @click.argument("source")
 @click.argument("store", type=click.Path(path_type=Path, file_okay=False))
 @mysql_options
-@_secret
+@secret_option
 @click.option("--other-source", "others", multiple=True, metavar="HOST:PORT", help="Goes on here when SOURCE is late.")
 @click.option("--failover-after-ms", type=click.IntRange(0, FAILOVER_MS_MAX), default=0, help="How late; 0: never.")
 @click.option("--heartbeat-from", type=click.IntRange(0, SERVER_ID_MAX), default=0, help="Server whose row tells.")
@@ -223,7 +193,7 @@ def _replicate(
             raise click.UsageError(f"--{name.replace('_', '-')} is for mysql:// sources")
     if wanted["start"] not in (None, COPY):
         raise click.UsageError("--from-now is for mysql:// sources")
-    secret = _secret_of(secret_file)
+    secret = secret_of(secret_file)
     options, of_channel = _options(given)
     if wanted["server_id"] is not None:
         options["server_id"] = wanted["server_id"]
@@ -232,8 +202,8 @@ def _replicate(
         from replication.wire import client_tls
 
         paths = [None if wanted[name] is None else str(wanted[name]) for name in ("tls_ca", "tls_cert", "tls_key")]
-        tls = _context(lambda: client_tls(*paths))
-    with _until_told() as told, _open(store, data_memory, options, create=True) as db, reported("copied") as progress:
+        tls = tls_context(lambda: client_tls(*paths))
+    with until_told() as told, _open(store, data_memory, options, create=True) as db, reported("copied") as progress:
         channel = tm.Channel(
             source,
             db,

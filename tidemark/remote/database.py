@@ -11,8 +11,7 @@ from engine.partition import HashPartition, Partition
 from engine.schema import ABSENT, Column, TableDefinition, is_system_table, qualified_name
 from engine.schema_changes import fresh
 from replication.protocol.handshake import check_secret
-from replication.wire import TlsContext
-from tidemark.channel_links import parse_address
+from replication.wire import TlsContext, parse_address
 from tidemark.database import RETRY_PAUSE_SECONDS
 from tidemark.remote.links import Address, Links
 from tidemark.remote.table import RemoteTable

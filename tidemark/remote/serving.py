@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from engine.clock import SystemClock
 from replication.calls.conversation import CallServer
 from replication.protocol.handshake import check_secret
-from replication.wire import TlsContext
-from tidemark.channel_links import parse_address
+from replication.wire import TlsContext, parse_address
 from tidemark.remote.executor import Executor
 
 if TYPE_CHECKING:

@@ -1,0 +1,229 @@
+"""The arbitrator as a process: its machine over a carrier, and a directory with the two copies of its record.
+
+One thread takes events in their order; what a message changes is written and synced before its answer is sent, as the
+machine has it. A vote that cannot be written ends the process: an arbitrator that is silent holds nobody up but where
+its vote is needed.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import deque
+from typing import Any
+
+from engine.clock import Clock
+from engine.errors import Error, ForeignFile, PeerError, Rejected
+from engine.file_protocol import Files
+from recovery.sysfile import NAMES as SYSFILE_NAMES
+from replication.node_group.arbitrator import Arbitrator
+from replication.node_group.carrier import Address, Carrier, Secrets
+from replication.node_group.configuration import GroupConfiguration
+from replication.node_group.conversation import Conversation
+from replication.node_group.messages import Action, Ping, Prepare, Received, Refused, Send, ViewIs, Write, Written
+from replication.node_group.party import NodeParty
+from replication.node_group.view import ARBITRATOR, View
+from replication.node_group.view_file import ViewFile, read_record
+
+_log = logging.getLogger("tidemark.node")
+
+NO_STORE = bytes(16)
+EVENTS_MAX = 1_024  # more are dropped: everything is said again
+ASK_SECONDS = 0.1
+
+
+def check_begin(group: GroupConfiguration, living: int | None) -> None:
+    """Refuse what an arbitrator cannot begin with, before it has a directory. Raises: SchemaInvalid."""
+    group.address_of(ARBITRATOR)
+    if living is not None:
+        group.address_of(living)
+
+
+class ArbitratorProcess:
+    """An arbitrator that runs, until `close` or its disk fails."""
+
+    def __init__(
+        self,
+        files: Files,
+        group: GroupConfiguration,
+        secrets: Secrets,
+        clock: Clock,
+        listen: Address | None = None,
+        is_new: bool = False,
+        living: int | None = None,
+    ) -> None:
+        """Begin with the record of the directory, whose lock the caller holds, and listen: at the group's address for
+        it, or at another one that leads here.
+
+        Without a record it refuses every vote until an operator says which case it is. is_new: the group is to be made;
+        the first node that asks so makes it, and no record of a group that has a view already is taken for a new one.
+        living: the disk was lost; the view is asked of this node. The operator vouches that its side is the only one
+        that lives.
+
+        Raises: SchemaInvalid, ViewDamaged, ForeignFile, Incompatible, Rejected, PeerError if the address is taken.
+        """
+        check_begin(group, living)
+        self._files = files
+        self._group = group
+        self._clock = clock
+        self._is_new = is_new
+        self._living = living
+        self._machine, self._file = self._opened()
+        record = None if self._machine is None else self._machine.record
+        self._store = NO_STORE if record is None else record.store
+        self._events: queue.Queue[Received | None] = queue.Queue(EVENTS_MAX)
+        self._ask_at = 0.0
+        self._is_closed = False
+        self._ended = threading.Event()
+        self._error: Error | None = None
+        own = NodeParty(self._store.hex(), ARBITRATOR, clock.wall_us())
+        place = listen or group.address_of(ARBITRATOR)
+        try:
+            self._carrier = Carrier(
+                own, place, group.peers, secrets, clock, self._received, lambda node: None, self._refuse
+            )
+        except BaseException:
+            self._close_file()
+            raise
+        self.address = self._carrier.address
+        self._thread = threading.Thread(target=self._run, name="tidemark-arbitrator", daemon=True)
+
+    def _opened(self) -> tuple[Arbitrator | None, ViewFile | None]:
+        if any(self._files.exists(name) for name in SYSFILE_NAMES):
+            raise Rejected("this directory holds a store; give the arbitrator one of its own")
+        record = read_record(self._files)
+        if record is None:
+            return None, None
+        if record.node != ARBITRATOR:
+            raise ForeignFile(f"this directory holds the record of node {record.node}; give the arbitrator its own")
+        if self._living is not None:
+            raise Rejected(
+                f"this arbitrator has a record, of view {record.view.number}: its disk is not lost; start it without"
+                " a living node"
+            )
+        return Arbitrator(record.store, record), ViewFile(self._files, record.store)
+
+    def start(self) -> None:
+        """Take part from now on."""
+        self._carrier.start()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Come to an end: the vote that is being written is, and links are shut. Again does nothing."""
+        self._is_closed = True
+        try:
+            self._events.put_nowait(None)
+        except queue.Full:
+            pass  # it looks behind each event
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._carrier.close()
+        self._close_file()
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, or until it has ended by itself; whether it has. Raises: what ended it."""
+        self._ended.wait(seconds)
+        if self._error is not None:
+            raise self._error
+        return self._ended.is_set()
+
+    def status(self) -> dict[str, Any]:
+        """Where it listens; store and view of its record, None and 0 without one; the links to the nodes."""
+        record = None if self._machine is None else self._machine.record
+        return {
+            "address": f"{self.address[0]}:{self.address[1]}",
+            "store": None if record is None else record.store.hex(),
+            "view": 0 if record is None else record.view.number,
+            "members": [] if record is None else sorted(record.view.numbers),
+            "has_record": record is not None,
+            "nodes": self._carrier.status(),
+        }
+
+    # --- what comes -------------------------------------------------------------------------------
+    def _received(self, node: int, store: bytes, message: Any) -> None:
+        try:
+            self._events.put_nowait(Received(node, store, message))
+        except queue.Full:
+            _log.warning("the arbitrator is behind; a message of node %d is dropped", node)
+
+    @staticmethod
+    def _refuse(conversation: Conversation) -> None:
+        raise PeerError(f"node {conversation.peer.node} wants to restart from the arbitrator, which has no rows")
+
+    # --- in its thread ----------------------------------------------------------------------------
+    def _run(self) -> None:
+        try:
+            while not self._is_closed:
+                event = self._next()
+                if event is not None:
+                    self._do(self._step(event))
+        except Error as error:
+            self._error = error
+            _log.error("the arbitrator ends: %s", error.message)
+            self._carrier.close()
+        finally:
+            self._ended.set()
+
+    def _next(self) -> Received | None:
+        if self._machine is not None or self._living is None:
+            return self._events.get()
+        now = self._clock.monotonic()
+        if now >= self._ask_at:
+            self._ask_at = now + ASK_SECONDS
+            # A node answers who knows an older view with its own.
+            self._carrier.send(self._living, Ping(0, 0, False, False, False))
+        try:
+            return self._events.get(timeout=ASK_SECONDS)
+        except queue.Empty:
+            return None
+
+    def _step(self, event: Received) -> list[Action]:
+        if self._machine is not None:
+            return self._machine.step(event, self._clock.monotonic())
+        view = self._begins_with(event)
+        if view is None:
+            if self._store == NO_STORE:
+                self._speak_of(event.store)  # as of theirs, or nodes would not hear why it refuses
+            if self._is_new and isinstance(event.message, Prepare) and event.message.base.number == 0:
+                return [Send(event.sender, Refused(f"this arbitrator is given another group: {self._group}"))]
+            return [] if isinstance(event.message, Refused) else Arbitrator(event.store, None).step(event, 0.0)
+        machine = Arbitrator(event.store, None)
+        self._file = ViewFile(self._files, event.store)
+        self._machine = machine
+        self._do(machine.begin(view, self._clock.monotonic()))
+        self._speak_of(event.store)
+        _log.info("the arbitrator begins with view %d, members %s", view.number, sorted(view.numbers))
+        return machine.step(event, self._clock.monotonic())
+
+    def _begins_with(self, event: Received) -> View | None:
+        """The view an arbitrator without a record may begin with; None if it may not."""
+        message = event.message
+        if event.store == NO_STORE:
+            return None
+        if self._is_new and isinstance(message, Prepare) and message.base == self._group.first_view():
+            return message.base
+        if self._living == event.sender and isinstance(message, ViewIs) and event.sender in message.view.numbers:
+            return message.view
+        return None
+
+    def _speak_of(self, store: bytes) -> None:
+        if store != self._store:
+            self._store = store
+            self._carrier.become(store.hex(), self._clock.wall_us())
+
+    def _do(self, actions: list[Action]) -> None:
+        """Carry out actions; what follows from a write comes behind it. Raises: what a write raises."""
+        pending = deque(actions)
+        while pending:
+            action = pending.popleft()
+            if isinstance(action, Send):
+                self._carrier.send(action.to, action.message)
+            elif isinstance(action, Write):
+                assert self._file is not None and self._machine is not None
+                self._file.write(action.record)
+                pending.extend(self._machine.step(Written(action.version), self._clock.monotonic()))

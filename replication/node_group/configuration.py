@@ -1,0 +1,98 @@
+"""Who may be in a node group, and where each is met: the same at all its nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.errors import SchemaInvalid
+from replication.node_group.view import (
+    ARBITRATOR,
+    MEMBERS_MAX,
+    Member,
+    Times,
+    View,
+    check_address,
+    check_member,
+    first_view,
+)
+from replication.wire import parse_address
+
+Address = tuple[str, int]
+ARBITRATOR_NAME = "arbitrator"
+FORM = f"1=HOST:PORT,2=HOST:PORT,{ARBITRATOR_NAME}=HOST:PORT"
+
+
+def shown(address: Address) -> str:
+    """An address as a view has it."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@dataclass(frozen=True)
+class GroupConfiguration:
+    """Nodes by their number, and the arbitrator, which has number 0 and no rows; None if there is none.
+
+    Raises: SchemaInvalid for what no view can hold.
+    """
+
+    members: dict[int, Address]
+    arbitrator: Address | None = None
+    times: Times = field(default_factory=Times)
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.members) <= MEMBERS_MAX:
+            raise SchemaInvalid(f"a node group has 1 to {MEMBERS_MAX} nodes, got {len(self.members)}: {FORM}")
+        for number in self.members:
+            check_member(self.member(number))
+        places = list(self.peers.values())
+        for place in places:
+            check_address(shown(place))
+            if not place[1]:
+                raise SchemaInvalid(f"a node is met at a port of its own, got {shown(place)}")
+            if places.count(place) > 1:
+                raise SchemaInvalid(
+                    f"two of the group are said to be at {shown(place)}; each has an address of its own"
+                )
+
+    @classmethod
+    def parse(cls, text: str, times: Times | None = None) -> GroupConfiguration:
+        """Out of "1=host:port,2=host:port,arbitrator=host:port". Raises: SchemaInvalid."""
+        members: dict[int, Address] = {}
+        arbitrator = None
+        for each in text.split(","):
+            name, equals, place = (part.strip() for part in each.partition("="))
+            if not equals:
+                raise SchemaInvalid(f"a group is given as {FORM}, got {each.strip()!r}")
+            address = parse_address(place)
+            if name == ARBITRATOR_NAME and arbitrator is None:
+                arbitrator = address
+            elif name.isascii() and name.isdigit() and len(name) < 4 and int(name) not in members:
+                members[int(name)] = address
+            else:
+                raise SchemaInvalid(f"{name[:40]!r} is no number of a node, or given twice; a group is {FORM}")
+        return cls(members, arbitrator, times or Times())
+
+    @property
+    def peers(self) -> dict[int, Address]:
+        """Everybody's address by number, the arbitrator among them."""
+        return self.members if self.arbitrator is None else {ARBITRATOR: self.arbitrator, **self.members}
+
+    def address_of(self, number: int) -> Address:
+        """Where a node is met, or the arbitrator. Raises: SchemaInvalid if there is none."""
+        if number not in self.peers:
+            what = f"node {number}" if number != ARBITRATOR else "arbitrator"
+            raise SchemaInvalid(f"the group has no {what}: {self}")
+        return self.peers[number]
+
+    def member(self, number: int) -> Member:
+        """A node as views have it. Raises: SchemaInvalid if there is none."""
+        return Member(number, shown(self.members[number]))
+
+    def first_view(self) -> View:
+        """View 0 of this group: the same at all its nodes, or they will not agree on the first."""
+        return first_view("" if self.arbitrator is None else shown(self.arbitrator))
+
+    def __str__(self) -> str:
+        """As `parse` takes it."""
+        nodes = [f"{number}={shown(address)}" for number, address in self.members.items()]
+        return ",".join(nodes if self.arbitrator is None else [*nodes, f"{ARBITRATOR_NAME}={shown(self.arbitrator)}"])

@@ -1,0 +1,35 @@
+"""A node in a process of its own, that says what comes to it: `number` and `1=port,2=port`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+from replication.node_group.carrier import Carrier, Secrets
+from replication.node_group.conversation import Conversation
+from replication.node_group.messages import Groups
+from replication.node_group.party import NodeParty
+from tests.node_group.carriers import CLOCK, HOST, SECRET, STORE
+
+
+def say(node: int, store: bytes, message: Any) -> None:
+    """On a line."""
+    shown = f"Groups from {message.first}" if isinstance(message, Groups) else message
+    sys.stdout.write(f"{node} {shown}\n")
+    sys.stdout.flush()
+
+
+def stand_still(conversation: Conversation) -> None:
+    """Say nothing."""
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    number = int(sys.argv[1])
+    peers = {int(each.split("=")[0]): (HOST, int(each.split("=")[1])) for each in sys.argv[2].split(",")}
+    carrier = Carrier(
+        NodeParty(STORE, number, 1), peers[number], peers, Secrets(SECRET), CLOCK, say, lambda node: None, stand_still
+    )
+    carrier.start()
+    threading.Event().wait()

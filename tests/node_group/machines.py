@@ -1,0 +1,150 @@
+"""Nodes of a group as machines over carriers, with logs that hold no rows."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any
+
+import numpy as np
+
+from replication.node_group.carrier import Carrier, Secrets
+from replication.node_group.configuration import GroupConfiguration
+from replication.node_group.messages import (
+    Acknowledge,
+    Event,
+    Fail,
+    Gone,
+    LogCut,
+    LogGrew,
+    Lost,
+    Ready,
+    Received,
+    Send,
+    Tick,
+    Write,
+    Written,
+)
+from replication.node_group.party import NodeParty
+from replication.node_group.view import Record
+from replication.node_group.views import Node
+from tests.node_group.carriers import CLOCK
+
+STORE = bytes(range(16))
+
+
+class ListLog:
+    """Groups as arrays of (epoch, payload); every one is durable at once."""
+
+    def __init__(self, owner: GroupNode) -> None:
+        self._owner = owner
+        self.entries: list[Any] = []
+
+    @property
+    def last(self) -> int:
+        """Sequence of the last group."""
+        return len(self.entries)
+
+    applied = last
+
+    def groups(self, first: int, last: int) -> tuple[Any, ...]:
+        """Groups to send."""
+        return tuple(self.entries[first - 1 : last])
+
+    def append(self, epoch: int, payload: int) -> None:
+        """A commit of the primary."""
+        entry = np.array([epoch, payload], dtype=np.int64)
+        entry.flags.writeable = False
+        self.entries.append(entry)
+        self._owner.tell(LogGrew())
+
+    def take(self, first: int, groups: tuple[Any, ...]) -> None:
+        """Groups of another node."""
+        assert first == self.last + 1
+        self.entries += groups
+        self._owner.tell(LogGrew())
+
+    def cut_behind(self, epoch: int) -> None:
+        """Back to the end of an epoch."""
+        self.entries = [each for each in self.entries if each[0] <= epoch]
+        self._owner.tell(LogCut())
+
+
+class GroupNode:
+    """A process of a node: one thread for its machine, a carrier, a record in memory."""
+
+    def __init__(
+        self, group: GroupConfiguration, number: int, secrets: Secrets, incarnation: int = 1, is_first: bool = False
+    ) -> None:
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self.number = number
+        self.log = ListLog(self)
+        self.acknowledged = 0
+        self.failed: list[Any] = []
+        self.record = Record(STORE, number, group.first_view())
+        peers = frozenset(group.members)
+        self.machine = Node(
+            group.member(number), self.record, self.log, group.times, incarnation, peers, CLOCK.monotonic()
+        )
+        self._is_first = is_first
+        self.carrier = Carrier(
+            NodeParty(STORE.hex(), number, incarnation),
+            group.address_of(number),
+            group.peers,
+            secrets,
+            CLOCK,
+            lambda node, store, message: self.tell(Received(node, store, message)),
+            lambda node: self.tell(Gone(node)),
+            lambda conversation: None,
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.carrier.start()
+        self._thread.start()
+
+    def tell(self, event: Event) -> None:
+        """Something has happened."""
+        self._events.put(event)
+
+    def commit(self, payload: int) -> int:
+        """A group of the primary; its sequence."""
+        self.log.append(1 + self.log.last, payload)
+        return self.log.last
+
+    def crash(self) -> None:
+        """The process is dead."""
+        self._events.put(None)
+        self._thread.join()
+        self.carrier.close()
+
+    def _run(self) -> None:
+        if self._is_first:
+            self._do(self.machine.make_group(CLOCK.monotonic()))
+        while True:
+            wait_s = self.machine.due_at - CLOCK.monotonic()
+            try:
+                event = self._events.get(timeout=max(0.001, min(wait_s, 1.0)))
+            except queue.Empty:
+                event = Tick()
+            if event is None:
+                return
+            self._step(event)
+            if self.machine.has_caught_up() and not self.machine.is_ready:
+                self._step(Ready(self.machine.view.number))
+
+    def _step(self, event: Event) -> None:
+        now = CLOCK.monotonic()
+        self._do(self.machine.step(event, now))
+        if now >= self.machine.due_at:
+            self._do(self.machine.step(Tick(), now))
+
+    def _do(self, actions: list[Any]) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                self.carrier.send(action.to, action.message)
+            elif isinstance(action, Write):
+                self.record = action.record
+                self.tell(Written(action.version))
+            elif isinstance(action, Acknowledge):
+                self.acknowledged = action.sequence
+            elif isinstance(action, Fail | Lost):
+                self.failed.append(action)

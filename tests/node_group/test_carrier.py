@@ -1,0 +1,393 @@
+"""Links between nodes: what is sent comes in order or not at all, and nobody who is away or strange holds others up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import trustme
+
+from engine.errors import LimitExceeded, PeerError, SchemaInvalid
+from engine.layout.frame import FRAME_NODE_MESSAGE
+from engine.spool_files import spool_name
+from replication.node_group import codec, outbox
+from replication.node_group.carrier import Secrets
+from replication.node_group.messages import Adopted, Applied, FileHeld, FilePart, Groups, Opened
+from replication.node_group.party import CONVERSATION, MESSAGES, NO_STORE, NodeParty
+from replication.protocol.frames import FrameWriter
+from replication.wire import call, client_tls, server_tls
+from tests.node_group.carriers import CLOCK, HOST, SECRET, STORE, End, Site, free_address
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = np.arange(100_000, dtype=np.int64)  # 800 kB
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    made = Site()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def two(site: Site) -> tuple[End, End]:
+    one, other = site.end(1), site.end(2)
+    one.wait_for(2)
+    other.wait_for(1)
+    return one, other
+
+
+def sent_all(end: End, node: int, messages: list[object]) -> None:
+    """Send, waiting for room."""
+    for each in messages:
+        wait_until(lambda each=each: end.carrier.send(node, each))
+
+
+# --- messages -----------------------------------------------------------------------------------
+def test_messages_of_each_kind_come_in_their_order_whoever_sends_them(two: tuple[End, End]) -> None:
+    one, other = two
+    groups = [Groups(1, first, (WORDS[: 1 + first * 997 % 90_000],)) for first in range(60)]
+    name = spool_name(7)
+    parts = [FilePart(name, 1_000 * at, 40_000, bytes([at]) * 1_000, at == 39) for at in range(40)]
+    threads = [
+        threading.Thread(target=sent_all, args=(one, 2, groups)),
+        threading.Thread(target=sent_all, args=(one, 2, parts)),
+        threading.Thread(target=sent_all, args=(one, 2, [Applied(1, at) for at in range(500)])),
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    wait_until(lambda: len(other.came) == 600)
+    assert {(node, store) for node, store, _ in other.came} == {(1, bytes.fromhex(STORE))}
+    assert [each.sequence for each in other.messages(Applied)] == list(range(500))
+    assert b"".join(each.data for each in other.messages(FilePart)) == b"".join(each.data for each in parts)
+    for got, sent in zip(other.messages(Groups), groups, strict=True):
+        assert got.first == sent.first and np.array_equal(got.groups[0], sent.groups[0])
+    assert other.carrier.send(1, FileHeld(name))
+    wait_until(lambda: one.messages() == [FileHeld(name)])
+
+
+def test_what_has_no_room_is_dropped_and_counted_and_small_messages_pass_it(
+    two: tuple[End, End], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that takes nothing costs no more memory than the queue, and its heartbeats go before the groups."""
+    one, other = two
+    monkeypatch.setattr(outbox, "LONG_LANE_BYTES", 4 << 20)
+    other.may_take.clear()
+    kept = 0
+    for first in range(100):
+        kept += one.carrier.send(2, Groups(1, first, (WORDS,)))
+    assert one.carrier.waiting_bytes(2) <= 4 << 20
+    dropped = one.carrier.status()[2]["dropped"]
+    assert dropped == 100 - kept > 50
+    wait_until(lambda: not one.carrier.send(2, Groups(1, 100, (WORDS,))))  # buffers of TCP are full too
+    assert one.carrier.send(2, Opened(9))
+    other.may_take.set()
+    wait_until(lambda: one.carrier.waiting_bytes(2) == 0 and bool(other.messages(Opened)))
+    order = [type(each) for each in other.messages()]
+    assert order.index(Opened) < len(order) - 4, "groups that waited longer came before it"
+    firsts = [each.first for each in other.messages(Groups)]
+    assert firsts == sorted(firsts)
+
+
+def test_who_sends_a_file_may_wait_for_room(two: tuple[End, End], monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = two
+    monkeypatch.setattr(outbox, "LONG_LANE_BYTES", 300_000)
+    size = 200 * 200_000
+    parts = [FilePart(spool_name(7), at, size, bytes(200_000), at + 200_000 == size) for at in range(0, size, 200_000)]
+    assert all(one.carrier.send(2, each, seconds=60) for each in parts)
+    wait_until(lambda: len(other.came) == 200)
+    other.may_take.clear()
+    wait_until(lambda: not all(one.carrier.send(2, each) for each in parts))
+    waiting = threading.Thread(target=one.carrier.send, args=(2, parts[0], 3_600.0))
+    waiting.start()
+    one.carrier.close()
+    waiting.join()  # there is no link any more
+    other.may_take.set()
+
+
+def test_one_message_larger_than_the_queue_still_goes(two: tuple[End, End], monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = two
+    monkeypatch.setattr(outbox, "LONG_LANE_BYTES", 1_000)
+    assert one.carrier.send(2, Groups(1, 1, (WORDS, WORDS)))
+    wait_until(lambda: len(other.came) == 1)
+    assert np.array_equal(other.messages()[0].groups[1], WORDS)
+
+
+def test_message_that_no_node_would_take_is_refused_where_it_is_sent(two: tuple[End, End]) -> None:
+    one, other = two
+    with pytest.raises(LimitExceeded):
+        one.carrier.send(2, Adopted(1, 1, ((1, 1),) * 40_000))
+    assert not one.carrier.send(3, Opened(1)), "nobody has this number"
+    assert one.carrier.send(2, Opened(1))
+    wait_until(lambda: other.messages() == [Opened(1)])
+
+
+def test_small_messages_that_wait_are_sent_before_a_carrier_closes(two: tuple[End, End]) -> None:
+    one, other = two
+    for number in range(200):
+        one.carrier.send(2, Opened(number))
+    one.carrier.close()
+    wait_until(lambda: len(other.came) == 200)
+
+
+# --- links that break ---------------------------------------------------------------------------
+def test_node_that_ends_is_told_once_and_connected_again_when_it_is_back(site: Site, two: tuple[End, End]) -> None:
+    one, other = two
+    other.carrier.close()
+    wait_until(lambda: one.gone == [2])
+    assert not one.carrier.is_connected(2) and not one.carrier.send(2, Opened(1))
+    again = site.end(2, incarnation=2)
+    one.wait_for(2)
+    again.wait_for(1)
+    assert one.carrier.send(2, Opened(2))
+    wait_until(lambda: again.messages() == [Opened(2)])
+    assert one.gone == [2], "once for each break"
+    again.carrier.close()
+    wait_until(lambda: one.gone == [2, 2])
+    assert other.messages() == []
+
+
+def test_node_that_was_never_there_is_not_gone(site: Site) -> None:
+    one = site.end(1)
+    wait_until(lambda: bool(one.carrier._senders[2]._told))
+    other = site.end(2)
+    one.wait_for(2)
+    assert one.gone == []
+    other.carrier.close()
+
+
+class Process:
+    """A node in a process of its own: what comes to it, it says in its output."""
+
+    def __init__(self, site: Site, number: int) -> None:
+        peers = ",".join(f"{each}={port}" for each, (_, port) in site.peers.items())
+        command = [sys.executable, "-m", "tests.node_group.carrier_process", str(number), peers]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+
+    def line(self) -> str:
+        """The next line it says."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def process() -> Iterator[tuple[Site, End, Process]]:
+    site = Site((1, 2, 3))
+    one = site.end(1)
+    made = Process(site, 2)
+    try:
+        one.wait_for(2)
+        yield site, one, made
+    finally:
+        made.end()
+        site.close()
+
+
+def test_process_that_is_killed_is_gone_and_nobody_else_is_held_up(process: tuple[Site, End, Process]) -> None:
+    site, one, killed = process
+    third = site.end(3)
+    one.wait_for(2, 3)
+    assert one.carrier.send(2, Opened(4)) and killed.line() == "1 Opened(view=4)"
+    killed.process.send_signal(signal.SIGKILL)
+    wait_until(lambda: 2 in one.gone)
+    assert one.carrier.send(3, Opened(5))
+    wait_until(lambda: third.messages() == [Opened(5)])
+
+
+def test_process_that_is_stopped_holds_nobody_up_and_goes_on_where_it_was(process: tuple[Site, End, Process]) -> None:
+    site, one, stopped = process
+    third = site.end(3)
+    one.wait_for(2, 3)
+    stopped.process.send_signal(signal.SIGSTOP)
+    for first in range(60):
+        one.carrier.send(2, Groups(1, first, (WORDS,)))
+        assert one.carrier.send(3, Opened(first))
+    wait_until(lambda: len(third.came) == 60)
+    assert one.carrier.waiting_bytes(2) <= outbox.LONG_LANE_BYTES and one.carrier.status()[2]["dropped"]
+    assert one.gone == [], "its machine has not said that it is dead"
+    stopped.process.send_signal(signal.SIGCONT)
+    seen: list[str] = []
+    wait_until(lambda: one.carrier.send(2, Opened(77)))
+    while "1 Opened(view=77)" not in seen:
+        seen.append(stopped.line())
+        assert seen[-1], "it has ended"
+
+
+def test_close_ends_though_a_node_takes_nothing(process: tuple[Site, End, Process]) -> None:
+    _, one, stopped = process
+    stopped.process.send_signal(signal.SIGSTOP)
+    for first in range(40):
+        one.carrier.send(2, Groups(1, first, (WORDS,)))
+    one.carrier.close()
+    assert not [each for each in threading.enumerate() if each.name == "tidemark-to-node-2"]
+
+
+# --- strangers ----------------------------------------------------------------------------------
+def test_node_with_another_secret_is_refused_by_both_sides(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    one = site.end(1)
+    liar = site.end(2, secrets=Secrets(b"another secret of theirs"))
+    wait_until(lambda: caplog.text.count("secret") >= 2)
+    assert not one.carrier.is_connected(2) and not liar.carrier.is_connected(1)
+    assert one.came == liar.came == []
+    with pytest.raises(SchemaInvalid):
+        site.end(2, secrets=Secrets(b"short"))
+
+
+def test_node_that_is_not_configured_and_one_at_another_ones_address_are_refused(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = site.end(1)
+    stranger = site.end(7, listen=free_address(), peers={1: site.peers[1], 7: (HOST, 1)})
+    wait_until(lambda: "node 7 has no place here" in caplog.text)
+    swapped = site.end(3, listen=site.peers[2], peers={1: (HOST, 1), 3: site.peers[2]})
+    wait_until(lambda: "node 3 has no place here" in caplog.text)
+    assert not one.carrier.is_connected(2) and not stranger.carrier.is_connected(1)
+    assert one.came == swapped.came == []
+
+
+def test_node_of_another_store_and_one_without_are_carried_with_their_stores(site: Site) -> None:
+    """That a store is another one is for the view machines to say, with every message."""
+    one, other = site.end(1), site.end(2, store="cd" * 16)
+    other.wait_for(1)
+    assert other.carrier.send(1, Opened(3))
+    wait_until(lambda: one.came == [(2, bytes.fromhex("cd" * 16), Opened(3))])
+    other.carrier.close()
+    empty = site.end(2, store=NO_STORE)
+    empty.wait_for(1)
+    assert empty.carrier.send(1, Opened(4))
+    wait_until(lambda: one.came[1:] == [(2, bytes(16), Opened(4))])
+    empty.carrier.become(STORE, 8)
+    wait_until(lambda: empty.carrier.send(1, Opened(5)) and len(one.came) > 2 and one.came[-1][1] != bytes(16))
+    assert one.came[-1] == (2, bytes.fromhex(STORE), Opened(5))
+
+
+def test_of_two_processes_with_one_number_only_one_is_heard(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """A copied directory, started beside the first one, must not have its votes counted as those of that one."""
+    one = site.end(1)
+    first = site.end(2, incarnation=5)
+    first.wait_for(1)
+    one.wait_for(2)
+    alive = threading.Event()
+    beats = threading.Thread(
+        target=lambda: [first.carrier.send(1, Opened(2)) for _ in iter(lambda: alive.wait(0.05), True)]
+    )
+    beats.start()
+    try:
+        older = site.end(2, incarnation=5, listen=free_address())
+        wait_until(lambda: "two processes say that they are node 2" in caplog.text)
+        wait_until(lambda: len(one.messages()) > 5)
+        assert not older.carrier.send(1, Opened(9)) or one.messages().count(Opened(9)) == 0
+        newer = site.end(2, incarnation=6, listen=free_address())
+        wait_until(lambda: newer.carrier.send(1, Opened(6)) and Opened(6) in one.messages())
+        assert "node 2 is another process now (incarnation 6, before 5)" in caplog.text
+        before = one.messages().count(Opened(2))
+        wait_until(lambda: newer.carrier.send(1, Opened(7)) and one.messages().count(Opened(7)) > 5)
+        assert one.messages().count(Opened(2)) == before, "the older one is heard no more"
+    finally:
+        alive.set()
+        beats.join()
+    assert Opened(9) not in one.messages()
+
+
+def raw_link(site: Site, end: End, purpose: str = MESSAGES) -> tuple[socket.socket, FrameWriter]:
+    """A link of node 2 whose bytes the test says."""
+    party = NodeParty(STORE, 2, 1, purpose, "ab" * 8, frozenset({1}))
+    met = call(end.carrier.address, party, SECRET, None, CLOCK)
+    return met.wire.connection, met.wire.writer
+
+
+def test_rubbish_shuts_the_link_and_nothing_else(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    one = site.end(1)
+    third = Site((1, 3))
+    third.peers[1] = site.peers[1]
+    for rubbish in (
+        lambda writer: b"rubbish" * 50,
+        lambda writer: writer.frame(FRAME_NODE_MESSAGE, b"rubbish" * 50),
+        lambda writer: writer.frame(99, b""),
+        lambda writer: writer.frame(FRAME_NODE_MESSAGE, b"".join(codec.encode(codec.restart.Taken(1)))),
+    ):
+        connection, writer = raw_link(site, one)
+        connection.settimeout(30)
+        connection.sendall(rubbish(writer))
+        while connection.recv(1_000):
+            pass  # it is told why, and shut
+        connection.close()
+    for hello in (b"GET / HTTP/1.1\r\n\r\n" * 9, b""):
+        with socket.create_connection(one.carrier.address) as stranger:
+            stranger.sendall(hello)
+    assert one.came == []
+    other = site.end(2)
+    other.wait_for(1)
+    assert other.carrier.send(1, Opened(1))
+    wait_until(lambda: one.messages() == [Opened(1)])
+
+
+def test_newer_link_of_one_process_takes_the_place_of_the_older(site: Site) -> None:
+    """A link whose end was never heard of must not bring its messages behind those of the next one."""
+    one = site.end(1)
+    connections = [raw_link(site, one) for _ in range(2)]
+    for at, (connection, writer) in enumerate(connections):
+        connection.settimeout(30)
+        try:
+            connection.sendall(writer.frame(FRAME_NODE_MESSAGE, b"".join(codec.encode(Opened(at)))))
+        except OSError:
+            assert at == 0
+    wait_until(lambda: bool(one.came))
+    assert one.messages() == [Opened(1)]
+    for connection, _ in connections:
+        connection.close()
+
+
+# --- TLS ----------------------------------------------------------------------------------------
+@pytest.fixture
+def tls(tmp_path: Path) -> Secrets:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+    pair = authority.issue_cert(HOST)
+    pair.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "node.pem"))
+    node, vouching = str(tmp_path / "node.pem"), str(tmp_path / "authority.pem")
+    return Secrets(SECRET, server_tls(node, node, vouching), client_tls(vouching, node, node))
+
+
+def test_links_with_tls_carry_the_same_and_plain_ones_are_refused(tls: Secrets) -> None:
+    site = Site((1, 2, 3), tls)
+    one, other = site.end(1), site.end(2)
+    one.wait_for(2)
+    other.wait_for(1)
+    groups = [Groups(1, first, (WORDS,)) for first in range(30)]
+    sent_all(one, 2, [*groups, Opened(1)])
+    wait_until(lambda: len(other.came) == 31)
+    assert all(np.array_equal(each.groups[0], WORDS) for each in other.messages(Groups))
+    plain = site.end(3, secrets=Secrets(SECRET))
+    wait_until(lambda: bool(plain.carrier._senders[1]._told))
+    assert not plain.carrier.is_connected(1)
+    other.carrier.close()
+    wait_until(lambda: one.gone == [2])
+    site.close()
+
+
+def test_purposes_that_do_not_fit_are_refused(site: Site) -> None:
+    one = site.end(1)
+    with pytest.raises(PeerError):
+        raw_link(site, one, "")
+    connection, _ = raw_link(site, one, CONVERSATION)
+    assert one.is_serving.wait(30)
+    one.may_end.set()
+    connection.close()

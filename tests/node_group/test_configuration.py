@@ -1,0 +1,50 @@
+"""A node group as text, the same at all its nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.errors import SchemaInvalid
+from replication.node_group.configuration import GroupConfiguration
+from replication.node_group.view import Member, first_view
+
+
+def test_group_is_read_as_it_is_written() -> None:
+    found = GroupConfiguration.parse(" 1=one:7001, 2=[::1]:7002,arbitrator=10.0.0.3:7003")
+    assert found.members == {1: ("one", 7001), 2: ("::1", 7002)} and found.arbitrator == ("10.0.0.3", 7003)
+    assert found.peers == {0: ("10.0.0.3", 7003), **found.members}
+    assert found.member(2) == Member(2, "[::1]:7002") and found.address_of(0) == ("10.0.0.3", 7003)
+    assert found.first_view() == first_view("10.0.0.3:7003")
+    assert GroupConfiguration.parse(str(found)) == found
+    alone = GroupConfiguration.parse("3=one:1")
+    assert alone.peers == {3: ("one", 1)} and alone.first_view() == first_view()
+    for number in (0, 4):
+        with pytest.raises(SchemaInvalid, match="the group has no"):
+            alone.address_of(number)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "a group is given as"),
+        ("one:1", "a group is given as"),
+        ("1=one", "an address is host:port"),
+        ("1=one:70000", "an address is host:port"),
+        ("1=one:0", "port of its own"),
+        ("0=one:1", "numbers of nodes are"),
+        ("256=one:1", "numbers of nodes are"),
+        ("-1=one:1", "no number of a node"),
+        ("1=one:1,1=two:1", "given twice"),
+        ("1=one:1,2=one:1", "each has an address of its own"),
+        ("1=one:1,arbitrator=one:1", "each has an address of its own"),
+        ("1=one:1,arbitrator=a:1,arbitrator=b:1", "given twice"),
+        ("arbitrator=a:1", "1 to 4 nodes"),
+        (",".join(f"{number}=one:{number}" for number in range(1, 6)), "1 to 4 nodes"),
+        ("1=" + "x" * 70 + ":1", "ASCII"),
+        ("1=öne:1", "ASCII"),
+    ],
+)
+def test_text_that_is_no_group_is_refused_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(SchemaInvalid, match=said) as caught:
+        GroupConfiguration.parse(text)
+    assert "\n" not in caught.value.message

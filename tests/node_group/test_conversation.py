@@ -1,0 +1,238 @@
+"""Conversations of two nodes: large messages both ways at once, ends from either side, bounded memory."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.errors import PeerError
+from engine.layout.frame import FRAME_NODE_PIECE
+from recovery.node_restart.messages import End as EndOfCopy
+from recovery.node_restart.messages import Ready, Slice, Taken
+from replication.node_group.codec import encode
+from replication.node_group.conversation import Conversation
+from replication.node_group.messages import Opened
+from replication.node_group.party import CONVERSATION, NO_STORE
+from replication.protocol.pieces import frames_of
+from tests.node_group.carriers import STORE, End, Site
+from tests.node_group.test_carrier import Process, process, raw_link, tls
+from tests.waiting import wait_until
+
+__all__ = ["process", "tls"]
+WORDS = np.arange(40_000, dtype=np.int64)
+
+
+def slice_of(number: int, words: np.ndarray = WORDS) -> Slice:
+    return Slice((1, 2), 1, number, number + 1, 5, 6, words, 7)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    made = Site()
+    yield made
+    made.close()
+
+
+def serving(end: End, does: Callable[[Conversation], None]) -> None:
+    end.serve = does  # type: ignore[method-assign]
+
+
+def echo(conversation: Conversation) -> None:
+    try:
+        while True:
+            conversation.send(conversation.receive())
+    except PeerError:
+        return
+
+
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_messages_of_any_size_come_and_go(with_tls: bool, request: pytest.FixtureRequest) -> None:
+    site = Site((1, 2), request.getfixturevalue("tls")) if with_tls else Site()
+    one, other = site.end(1, store=NO_STORE), site.end(2)
+    serving(other, echo)
+    big = np.arange(3_000_000, dtype=np.int64)
+    with one.carrier.converse(2) as link:
+        assert link.peer == (2, bytes.fromhex(STORE))
+        link.send(Ready(1, 2, "rowid_sync", ""))
+        assert link.receive() == Ready(1, 2, "rowid_sync", "")
+        for words in (WORDS[:0], WORDS, big):
+            link.send(slice_of(3, words))
+            back = link.receive()
+            assert np.array_equal(back.words, words) and back.start == 3
+    assert other.served[0].peer == (1, bytes(16))
+    site.close()
+
+
+def test_both_sides_may_send_at_once_without_waiting_for_each_other(site: Site) -> None:
+    """A source that sends slices and a joiner that answers each must not both wait for room."""
+    one, other = site.end(1), site.end(2)
+    count = 4_000
+    done = threading.Event()
+
+    def joiner(conversation: Conversation) -> None:
+        for _ in range(count):
+            conversation.send(Taken(conversation.receive().words.size))
+        done.set()
+        with pytest.raises(PeerError):
+            conversation.receive()
+
+    serving(other, joiner)
+    answered = 0
+    with one.carrier.converse(2) as link:
+        for number in range(count):
+            link.send(slice_of(number, WORDS[: number % 3_000]))
+            while link.try_receive() is not None:
+                answered += 1
+        while answered < count:
+            assert link.receive() is not None
+            answered += 1
+        assert link.try_receive() is None and not link.wait(0)
+    assert done.is_set()
+
+
+def test_what_was_sent_arrives_though_the_sender_ends_at_once_with_answers_unread(site: Site) -> None:
+    """Bytes nobody has read, at a socket that closes, would make TCP take back what is still on its way."""
+    one, other = site.end(1), site.end(2)
+    got: list[object] = []
+    is_over = threading.Event()
+
+    def joiner(conversation: Conversation) -> None:
+        try:
+            while True:
+                got.append(conversation.receive())
+                conversation.send(Taken(1))
+        except PeerError:
+            is_over.set()
+
+    serving(other, joiner)
+    with one.carrier.converse(2) as link:
+        for number in range(30):
+            link.send(slice_of(number))
+        link.send(EndOfCopy(1, 2, 3))
+    assert is_over.wait(30)
+    assert len(got) == 31 and got[-1] == EndOfCopy(1, 2, 3)
+
+
+def test_side_that_takes_nothing_makes_the_other_wait_and_memory_stays(site: Site) -> None:
+    one, other = site.end(1), site.end(2)
+    link = one.carrier.converse(2)
+    assert other.is_serving.wait(30)
+    sent: list[int] = []
+
+    def flood() -> None:
+        with pytest.raises(PeerError):
+            for number in range(1_000):
+                link.send(slice_of(number))
+                sent.append(number)
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    before = -1
+    while before != len(sent):
+        before = len(sent)
+        thread.join(0.3)
+    assert thread.is_alive() and len(sent) < 200, "64 MB are in no buffer"
+    link.close()
+    thread.join()
+    other.may_end.set()
+
+
+@pytest.mark.parametrize("who", ["caller", "called", "carrier of the caller", "carrier of the called"])
+def test_whoever_ends_it_the_other_side_hears_of_it(site: Site, who: str) -> None:
+    one, other = site.end(1), site.end(2)
+    errors: list[str] = []
+
+    def waits(conversation: Conversation) -> None:
+        try:
+            conversation.receive()
+        except PeerError as error:
+            errors.append(error.message)
+
+    serving(other, waits)
+    link = one.carrier.converse(2)
+    assert other.is_serving.wait(30)
+    waiting = threading.Thread(target=waits, args=(link,))
+    waiting.start()
+    ends = {
+        "caller": link.close,
+        "called": other.served[0].close,
+        "carrier of the caller": one.carrier.close,
+        "carrier of the called": other.carrier.close,
+    }
+    ends[who]()
+    waiting.join()
+    wait_until(lambda: len(errors) == 2)
+    for call in (link.receive, link.try_receive, lambda: link.send(Taken(1)), lambda: link.wait(0)):
+        with pytest.raises(PeerError):
+            call()
+    link.close()
+
+
+def test_notify_ends_a_wait(site: Site) -> None:
+    one, other = site.end(1), site.end(2)
+    serving(other, echo)
+    with one.carrier.converse(2) as link:
+        timer = threading.Timer(0.05, link.notify)
+        timer.start()
+        assert not link.wait(200)
+        link.send(Taken(3))
+        while not link.wait(200):
+            pass
+        assert link.try_receive() == Taken(3)
+        timer.join()
+
+
+def test_nobody_to_converse_with_is_told(site: Site) -> None:
+    one = site.end(1)
+    with pytest.raises(PeerError, match="no link"):
+        one.carrier.converse(2)
+    with pytest.raises(PeerError, match="not configured"):
+        one.carrier.converse(9)
+    one.carrier.close()
+    other = site.end(2)
+    with pytest.raises(PeerError):
+        one.carrier.converse(2)
+    other.may_end.set()
+
+
+def test_message_of_the_view_machines_has_no_place_in_a_conversation(site: Site) -> None:
+    one = site.end(1)
+    failed: list[PeerError] = []
+
+    def waits(conversation: Conversation) -> None:
+        with pytest.raises(PeerError) as caught:
+            conversation.receive()
+        failed.append(caught.value)
+
+    serving(one, waits)
+    connection, writer = raw_link(site, one, CONVERSATION)
+    connection.sendall(b"".join(frames_of(writer, FRAME_NODE_PIECE, encode(Opened(1)), 100)))
+    wait_until(lambda: bool(failed))
+    assert "no place" in failed[0].message
+    connection.close()
+
+
+def test_process_that_dies_ends_its_conversation(process: tuple[Site, End, Process]) -> None:
+    _, one, killed = process
+    with one.carrier.converse(2) as link:
+        link.send(Taken(1))
+        killed.process.send_signal(signal.SIGKILL)
+        with pytest.raises(PeerError):
+            link.receive()
+
+
+def test_error_of_the_side_that_serves_reaches_the_caller(site: Site, tmp_path: Path) -> None:
+    one, other = site.end(1), site.end(2)
+
+    def refuses(conversation: Conversation) -> None:
+        raise PeerError("this node restarts itself")
+
+    serving(other, refuses)
+    with one.carrier.converse(2) as link:
+        with pytest.raises(PeerError, match="this node restarts itself"):
+            link.receive()

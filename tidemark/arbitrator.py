@@ -1,0 +1,72 @@
+"""`tm.Arbitrator`: the small process that votes where a node group could break into two halves, in this one."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from engine.clock import SystemClock
+from engine.files import PosixFiles
+from replication.node_group.arbitrator_process import ArbitratorProcess, check_begin
+from replication.node_group.carrier import Secrets
+from replication.node_group.configuration import GroupConfiguration
+from replication.protocol.handshake import check_secret
+from replication.wire import TlsContext, parse_address
+
+
+class Arbitrator:
+    """An arbitrator that runs. Use it with `with`, or close it."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        group: str | GroupConfiguration,
+        secret: bytes,
+        *,
+        listen: str | tuple[str, int] | None = None,
+        tls: tuple[TlsContext, TlsContext] | None = None,
+        is_new: bool = False,
+        living: int | None = None,
+    ) -> None:
+        """Run the arbitrator of a group with what it remembers in a directory, which is made if it is missing.
+
+        group: "1=host:port,2=host:port,arbitrator=host:port", the same at all nodes. secret: 16 bytes or more. listen:
+        another address that leads here, port 0 for a free one. tls: contexts of a server and of a client.
+
+        is_new, living: what it begins with if the directory is empty; see `ArbitratorProcess`. Every vote is durable
+        before it is told. Raises: SchemaInvalid, Locked, ViewDamaged, ForeignFile, Rejected, PeerError.
+        """
+        check_secret(secret)
+        configuration = group if isinstance(group, GroupConfiguration) else GroupConfiguration.parse(group)
+        check_begin(configuration, living)
+        place = None if listen is None else parse_address(listen)
+        secrets = Secrets(secret, *(tls or (None, None)))
+        self._files = PosixFiles(path, create=True)
+        try:
+            self._files.lock()
+            self._process = ArbitratorProcess(self._files, configuration, secrets, SystemClock(), place, is_new, living)
+        except BaseException:
+            self._files.close_all()
+            raise
+        self.address = self._process.address
+        self.name = f"{self.address[0]}:{self.address[1]}"
+        self._process.start()
+
+    def __enter__(self) -> Arbitrator:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop voting. Again does nothing."""
+        self._process.close()
+        self._files.close_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, or until it has ended by itself; whether it has. Raises: what ended it."""
+        return self._process.wait(seconds)
+
+    def status(self) -> dict[str, Any]:
+        """Where it listens; store and view of its record; its links."""
+        return self._process.status()

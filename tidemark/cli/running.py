@@ -1,0 +1,85 @@
+"""What commands share that run until they are told to end: secrets, TLS, signals; and nodes of a group."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from replication.node_group.configuration import FORM, GroupConfiguration
+
+if TYPE_CHECKING:
+    from replication.wire import TlsContext
+
+T = TypeVar("T")
+file_path = click.Path(path_type=Path, exists=True, dir_okay=False)
+secret_option = click.option(
+    "--secret-file", type=file_path, help="A file with the secret of both sides, 16 bytes or more."
+)
+_NODE_OPTIONS = (
+    click.option("--group", required=True, metavar=FORM, help="All nodes of the group: the same text at each."),
+    click.option("--listen", metavar="HOST:PORT", help="Where to listen, if that is not its address in the group."),
+    secret_option,
+    click.option("--tls-cert", type=file_path, help="This node's certificate (PEM)."),
+    click.option("--tls-key", type=file_path, help="Its key (PEM)."),
+    click.option("--tls-ca", type=file_path, help="Who vouches for the nodes' certificates (PEM)."),
+)
+
+
+def node_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of every process of a node group: group, listen, secret_file, tls_cert, tls_key, tls_ca."""
+    for option in reversed(_NODE_OPTIONS):
+        command = option(command)
+    return command
+
+
+def group_of(text: str) -> GroupConfiguration:
+    """What --group says. Raises: SchemaInvalid."""
+    return GroupConfiguration.parse(text)
+
+
+def node_tls(
+    certificate: Path | None, key: Path | None, authority: Path | None
+) -> tuple[TlsContext, TlsContext] | None:
+    """TLS of a node, as who is called and as who calls; None if it is not asked for. Raises: click.UsageError."""
+    if certificate is None and key is None and authority is None:
+        return None
+    if certificate is None or key is None or authority is None:
+        raise click.UsageError("TLS between nodes needs --tls-cert, --tls-key and --tls-ca")
+    from replication.wire import client_tls, server_tls
+
+    files = (str(certificate), str(key))
+    return tls_context(lambda: (server_tls(*files, str(authority)), client_tls(str(authority), *files)))
+
+
+def secret_of(path: Path | None) -> bytes:
+    """What a secret's file holds, without the end of its line. Raises: click.UsageError."""
+    if path is None:
+        raise click.UsageError("give --secret-file: both sides prove that they know what it holds")
+    return path.read_bytes().rstrip(b"\r\n")
+
+
+def tls_context(make: Callable[[], T]) -> T:
+    """TLS of what the files hold. Raises: click.UsageError."""
+    try:
+        return make()
+    except OSError as error:
+        raise click.UsageError(f"TLS with these files is not possible: {error}") from error
+
+
+@contextmanager
+def until_told() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set, so that what runs ends in its own time."""
+    told = threading.Event()
+    kinds = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(each, lambda *_: told.set()) for each in kinds]
+    try:
+        yield told
+    finally:
+        for each, handler in zip(kinds, before, strict=True):
+            signal.signal(each, handler)
