@@ -63,6 +63,7 @@ class End:
         self.served: list[Conversation] = []
         self.is_serving = threading.Event()
         self.may_end = threading.Event()
+        self.is_taking = False
         self.may_take = threading.Event()
         self.may_take.set()
         own = NodeParty(store, number, incarnation)
@@ -80,6 +81,7 @@ class End:
         self.carrier.start()
 
     def _received(self, node: int, store: bytes, message: Any) -> None:
+        self.is_taking = True
         self.may_take.wait()
         self.came.append((node, store, message))
 

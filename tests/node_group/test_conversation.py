@@ -95,6 +95,24 @@ def test_both_sides_may_send_at_once_without_waiting_for_each_other(site: Site) 
     assert done.is_set()
 
 
+def test_two_large_messages_that_meet_pass_each_other(site: Site) -> None:
+    """Each is longer than all buffers between: who did not take while it sends would wait for ever."""
+    one, other = site.end(1), site.end(2)
+    big = np.arange(4_000_000, dtype=np.int64)
+    came: list[Slice] = []
+
+    def meets(conversation: Conversation) -> None:
+        conversation.send(slice_of(2, big))
+        came.append(conversation.receive())
+
+    serving(other, meets)
+    with one.carrier.converse(2) as link:
+        link.send(slice_of(1, big))
+        came.append(link.receive())
+        wait_until(lambda: len(came) == 2)
+    assert {each.start for each in came} == {1, 2} and all(np.array_equal(each.words, big) for each in came)
+
+
 def test_what_was_sent_arrives_though_the_sender_ends_at_once_with_answers_unread(site: Site) -> None:
     """Bytes nobody has read, at a socket that closes, would make TCP take back what is still on its way."""
     one, other = site.end(1), site.end(2)
