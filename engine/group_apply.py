@@ -62,6 +62,8 @@ from engine.spool_files import Kept
 from engine.transaction import COMMITTING, PAD_WORDS, Transaction
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.memory.arena import Words
     from engine.store import Store
 
@@ -233,19 +235,19 @@ class GroupApplier:
             store.number_from(group.next_txid)
 
     # --- the end ---------------------------------------------------------------------------------
-    def lead(self) -> int:
+    def lead(self, keep: Callable[[int], None]) -> None:
         """Let the store take transactions: the node is primary from now on. Epochs go on one GCI behind, transaction
-        ids behind all that any primary gave. Returns the incarnation they belong to, which the caller writes into the
-        sysfile before the first of them begins, or ids would be given again after a restart.
+        ids behind all that any primary gave. keep: writes the incarnation they belong to into the sysfile, durably,
+        before the first of them begins, or ids would be given again after a restart.
         """
         store = self._store
         store.failure.check()
         incarnation = max(store.txid_limit() >> TXID_COUNTER_BITS, store.spools.identity[1]) + 1
+        keep(incarnation)
         with store.latch:
             store.epochs.lead()
         store.number_from(int(first_txid(incarnation)))
         store.refusal = None
-        return incarnation
 
     def end_stream(self) -> None:
         """No group will come any more: who waits for the end of an epoch gives up. The store stays a member."""

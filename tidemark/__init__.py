@@ -134,6 +134,7 @@ if TYPE_CHECKING:
     from tidemark.backup import restore
     from tidemark.channel import Applied, Channel
     from tidemark.comparison import diff, repair
+    from tidemark.node_group import NodeGroup
     from tidemark.remote.database import RemoteDatabase, connect
     from tidemark.remote.serving import CallServing, serve_calls
     from tidemark.serving import Serving, serve
@@ -145,6 +146,7 @@ _LATER = {
     "Arbitrator": "tidemark.arbitrator",
     "CallServing": "tidemark.remote.serving",
     "Channel": "tidemark.channel",
+    "NodeGroup": "tidemark.node_group",
     "RemoteDatabase": "tidemark.remote.database",
     "Serving": "tidemark.serving",
     "connect": "tidemark.remote.database",
@@ -234,6 +236,7 @@ __all__ = [
     "NoSuchPartition",
     "NoSuchTable",
     "NoSuchTablespace",
+    "NodeGroup",
     "NotNullViolation",
     "NotPrimary",
     "Options",

@@ -37,19 +37,20 @@ from replication.settings.options import OpenKeywords, divided, settings
 from replication.status_report import ReplicationStatus
 from tidemark.background import Clockwork
 from tidemark.binlog import attach
-from tidemark.control_socket import serve
-from tidemark.handles import index_counters
+from tidemark.control_socket import ControlSocket, serve
 from tidemark.load_calls import LoadCalls
 from tidemark.locator import Locator
 from tidemark.schema_calls import SchemaCalls
 from tidemark.session import Transaction
 from tidemark.snapshot import Snapshot
 from tidemark.space_report import space_report
+from tidemark.store_status import store_status
 
 if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
     from recovery.backup.archiver import Archiver
+    from recovery.system_restart.restart import Opened
     from replication.binlog.attached import AttachedBinlog
     from replication.changes import Changes
     from replication.check import Peer
@@ -73,7 +74,12 @@ class Database(SchemaCalls, LoadCalls):
         through: int | None = None,
         progress: Progress | None = None,
         replication: Mapping[str, Any] | None = None,
+        restart: Callable[[], Opened] | None = None,
+        prepare: Callable[[Database], None] | None = None,
     ) -> None:
+        """The lock is taken here. restart: brings the store back, if not from its own files as they are. prepare: what
+        is to be done before anything else happens to the open store.
+        """
         self._files = files
         self._options = options
         self._directory = directory
@@ -85,7 +91,7 @@ class Database(SchemaCalls, LoadCalls):
         try:
             if through is not None:
                 leave_mark(files)  # a crash behind the cut must not find a binlog that knows more than the store
-            self._opened = Restart(files, options, clock, through, progress).run()
+            self._opened = (restart or Restart(files, options, clock, through, progress).run)()
             self._store = self._opened.store
             self._values = settings({}) if replication is None else replication
             self._binlog = attach(files, self._opened, self._values)
@@ -99,10 +105,18 @@ class Database(SchemaCalls, LoadCalls):
             files.close_all()
             files.unlock()
             raise
+        self._assemble()
+        if prepare is not None:
+            try:
+                prepare(self)
+            except BaseException as error:
+                self._store.fail(StoreClosed(f"the store was not opened: {error}"))
+                self.close()
+                raise
         self._start()
 
-    def _start(self) -> None:
-        """Local checkpoints, clocks and the control socket of a store that is open now."""
+    def _assemble(self) -> None:
+        """Local checkpoints and clocks of a store that is open now."""
         opened, files = self._opened, self._files
         sink = CopySink(self._store.latch)
         self._store.sink = sink
@@ -113,7 +127,11 @@ class Database(SchemaCalls, LoadCalls):
         self._clockwork = Clockwork(opened, files, self._lcp, self._binlog)
         self._archive_turn = threading.Lock()
         self._clockwork.archiver = self._archiver
-        self._control = None
+        self._control: ControlSocket | None = None
+
+    def _start(self) -> None:
+        """The threads and the control socket."""
+        opened, files = self._opened, self._files
         if self._options.background:
             # What was replayed once need not be replayed again, and what was found damaged needs a successor.
             self._clockwork.start(wants_lcp=opened.report.groups > 0 or bool(opened.unsound))
@@ -396,40 +414,12 @@ class Database(SchemaCalls, LoadCalls):
 
     def status(self) -> dict[str, Any]:
         """Every counter, nested by room."""
-        store = self._store
-        store_state = "open" if store.failure.first is None else "failed"
         return {
-            "store": {
-                "state": store_state,
-                "uuid": self._opened.identity[0].hex(),
-                "incarnation": self._opened.identity[1],
-                "pid": os.getpid(),
-            },
-            "epoch": {"current": store.epochs.current, "newest_closed": store.epochs.newest_closed},
-            "log": store.log.counters(),
+            **store_status(self._opened, self._lcp),
             "binlog": None if self._binlog is None else self._binlog.counters(),
             "archive": None if self._archiver is None else self._archiver.status(),
-            "lcp": {
-                "completed": self._lcp.completed,
-                "abandoned": self._lcp.abandoned,
-                "next_id": self._lcp.next_id,
-            },
-            "disk": store.disk.counters(),
-            "locks": store.locks.counters(),
-            "memory": {
-                "data_memory_bytes": self._options.data_memory_bytes,
-                "used_bytes": store.arena.used_pages() * 32_768,
-            },
-            "snapshots": store.snapshots.counters(),
-            "tables": {
-                table.name: {"id": table.table_id, "rows": table.count(), **index_counters(table)}
-                for table in list(store.tables.values())
-            },
-            "tablespaces": store.space.counters(),
-            "transactions": {"open": len(store.locks.by_slot)},
-            "spool": store.spools.counters(),
             "replication": {
-                **self._replication.to_dict(store.clock.wall_us()),
+                **self._replication.to_dict(self._store.clock.wall_us()),
                 **({} if self._endpoint is None else self._endpoint.status()),
             },
         }

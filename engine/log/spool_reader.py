@@ -30,15 +30,23 @@ from engine.layout.redo import (
 )
 from engine.layout.sealed import KIND_SPOOL, check_version, header_of, is_sealed, store_of
 from engine.layout.spool import DIGEST_PAD_WORDS, SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
-from engine.load_files import LoadFile
+from engine.load_files import FOLDER as LOAD_FOLDER
+from engine.load_files import LoadFile, is_load_leaf
 from engine.memory.arena import Words
-from engine.spool_files import damaged, spool_name
+from engine.spool_files import FOLDER as SPOOL_FOLDER
+from engine.spool_files import damaged, spool_name, txid_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from engine.file_protocol import File, Files
     from engine.log.reader import GroupRead
+
+
+def is_name(name: str) -> bool:
+    """Whether a group may name such a file: a spool or a load file, and nothing else."""
+    folder, _, leaf = name.partition("/")
+    return (folder == SPOOL_FOLDER and txid_of(leaf) is not None) or (folder == LOAD_FOLDER and is_load_leaf(leaf))
 
 
 def records_digest(checksums: Words) -> int:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from engine.options import Options
     from recovery.node_restart.joiner import Link
     from recovery.node_restart.messages import Welcome
+    from recovery.system_restart.catch_up import CaughtUp
     from recovery.system_restart.restart import Opened
 
 _log = logging.getLogger("tidemark.node")
@@ -39,8 +40,9 @@ def bring_back(
     link: Link,
     through: int,
     variant: str = ROWID_SYNC,
-) -> Opened:
-    """The store of this node, equal to the live one's behind the group `End` names; `make_recoverable` comes next.
+) -> tuple[Opened, CaughtUp]:
+    """The store of this node, equal to the live one's behind the group `End` names, and where the stream goes on;
+    `make_recoverable` comes next.
 
     through: as `Join` has it. If the node's own files do not lead there, because they are damaged or begin later, they
     are removed and everything is copied: `Begin.why` tells. The lock is held by the caller. Durable on return: nothing
@@ -50,7 +52,7 @@ def bring_back(
     if through and any(files.exists(name) for name in NAMES):
         join = Join(welcome, link, through, variant)
         try:
-            return Restart(files, options, clock, through, catch_up=join).run()
+            return _run(Restart(files, options, clock, through, catch_up=join), join)
         except ForeignFile:
             raise  # another store's: nothing of it is to be lost
         except (Damaged, ValueOutOfRange) as error:
@@ -62,7 +64,14 @@ def bring_back(
         why = "full copy: this node has no state that counts"
     _check_ours(files, welcome.store)
     forget(files)
-    return Restart(files, options, clock, catch_up=Join(welcome, link, 0, variant, why)).run()
+    join = Join(welcome, link, 0, variant, why)
+    return _run(Restart(files, options, clock, catch_up=join), join)
+
+
+def _run(restart: Restart, join: Join) -> tuple[Opened, CaughtUp]:
+    opened = restart.run()
+    assert join.joiner is not None and join.joiner.caught_up is not None
+    return opened, join.joiner.caught_up
 
 
 def _check_ours(files: Files, store: bytes) -> None:

@@ -7,6 +7,7 @@ it is kept; (C2) a call whose answer did not come is not sent again by anything 
 
 from __future__ import annotations
 
+import logging
 import select
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from replication.calls.values import Definitions, pack, unpack
 from replication.protocol.handshake import is_store_id
 from replication.protocol.pieces import Pieces, frames_of
 from replication.wire import Met, Server, TlsContext, Wake, call, tell
+
+_log = logging.getLogger("tidemark.calls")
 
 PIECE_BYTES = 1 << 20
 MESSAGE_BYTES_MAX = 256 << 20
@@ -94,11 +97,15 @@ class CallLink:
             self._met.wire.close()
 
 
+class Abandoned(Exception):
+    """The link is to end without an answer: whoever asked finds out from others what became of it."""
+
+
 class Executor(Protocol):
     """Who carries out the calls of one link."""
 
     def answer(self, what: Any) -> Any:
-        """What comes of a call. Raises: what it meets."""
+        """What comes of a call. Raises: what it meets; Abandoned."""
         ...
 
     def close(self) -> None:
@@ -154,6 +161,8 @@ class CallServer:
                         frames = iter(())
                         continue
                 frames = wire.reader.feed(wire.receive())
+        except Abandoned as reason:
+            _log.info("link of a client ended: %s", reason)
         finally:
             executor.close()
 

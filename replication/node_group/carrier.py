@@ -19,8 +19,8 @@ from engine.errors import LimitExceeded, PeerError
 from engine.layout.frame import FRAME_ERROR, FRAME_NODE_MESSAGE, FRAME_NODE_PIECE
 from replication.node_group.codec import GROUP_MESSAGES, MESSAGE_BYTES_MAX, decode, encode
 from replication.node_group.conversation import Conversation
-from replication.node_group.messages import FilePart, Groups
-from replication.node_group.outbox import FILES, GROUPS, SMALL, SMALL_BYTES_MAX
+from replication.node_group.messages import Groups
+from replication.node_group.outbox import GROUPS, SMALL, SMALL_BYTES_MAX
 from replication.node_group.party import CONVERSATION, LISTENS, MESSAGES, PROCESS_BYTES, NodeParty
 from replication.node_group.peer import IN, Claim, Sender
 from replication.protocol.handshake import check_secret, error_payload
@@ -31,7 +31,7 @@ _log = logging.getLogger("tidemark.node")
 
 Address = tuple[str, int]
 CONNECT_SECONDS = 2.0
-_LANES = {Groups: GROUPS, FilePart: FILES}
+_LANES = {Groups: GROUPS}
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,11 @@ class Carrier:
         self._server.close()
 
     # --- out --------------------------------------------------------------------------------------
-    def send(self, node: int, message: Any, seconds: float = 0.0) -> bool:
-        """Have a message sent; does not block. Words and bytes in it must not change any more.
+    def send(self, node: int, message: Any) -> bool:
+        """Have a message sent; never blocks. Words in it must not change any more.
 
-        seconds: wait so long for room in the queue, for who sends the parts of a file. False if it was dropped: there
-        is no link, no room, or no such node. It may be lost afterwards too. Raises: LimitExceeded, FrameRejected for a
-        message that no node would take.
+        False if it was dropped: there is no link, no room, or no such node. It may be lost afterwards too. Raises:
+        LimitExceeded for a message that no node would take.
         """
         sender = self._senders.get(node)
         if sender is None:
@@ -131,7 +130,7 @@ class Carrier:
         most = SMALL_BYTES_MAX if lane == SMALL else MESSAGE_BYTES_MAX
         if sum(map(len, parts)) > most:
             raise LimitExceeded(f"a message {type(message).__name__} has more than {most} bytes; divide it")
-        return sender.send(lane, parts, seconds)
+        return sender.send(lane, parts)
 
     def is_connected(self, node: int) -> bool:
         """Whether there is a link by which messages go to this node."""

@@ -18,14 +18,12 @@ import numpy as np
 
 from engine.disk.tablespaces import TablespaceDefinition
 from engine.errors import Error, FrameRejected
-from engine.load_files import FOLDER as LOAD_FOLDER
-from engine.load_files import is_load_leaf
+from engine.log.spool_reader import is_name
 from engine.memory.arena import Words
 from engine.schema import TableDefinition
-from engine.spool_files import FOLDER as SPOOL_FOLDER
-from engine.spool_files import txid_of
 from recovery.node_restart import messages as restart
 from recovery.node_restart.messages import TablespaceShape
+from replication.node_group import carried
 from replication.node_group import messages as group
 from replication.node_group.view import (
     ARBITRATOR,
@@ -195,12 +193,7 @@ def _store(value: Any) -> bytes:
 
 def _file_name(value: Any) -> str:
     """A name that a group may refer to: of a spool or a load file, and no other path."""
-    if type(value) is not str:
-        raise _wrong("a name of a file is no text")
-    folder, _, leaf = value.partition("/")
-    if not (folder == SPOOL_FOLDER and txid_of(leaf) is not None) and not (
-        folder == LOAD_FOLDER and is_load_leaf(leaf)
-    ):
+    if type(value) is not str or not is_name(value):
         raise _wrong("a file has a name that no group refers to")
     return value
 
@@ -336,8 +329,11 @@ _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
     (group.Completed, (NUMBER, NUMBER)),
     (group.AskJoin, (NUMBER, MEMBER, NUMBER, FLAG)),
     (group.Refused, (TEXT,)),
-    (group.FilePart, (FILE_NAME, NUMBER, NUMBER, DATA, FLAG)),
-    (group.FileHeld, (FILE_NAME,)),
+    (carried.EpochIs, (NUMBER, NUMBER, NUMBER)),
+    (carried.EpochWanted, (NUMBER,)),
+    (carried.CopyWanted, ()),
+    (carried.FileWanted, (FILE_NAME,)),
+    (carried.FilePart, (FILE_NAME, NUMBER, NUMBER, DATA, FLAG)),
     (restart.Welcome, (STORE, NUMBER)),
     (restart.Ready, (NUMBER, NUMBER, TEXT, TEXT)),
     (restart.Plan, (SINCE,)),
@@ -348,8 +344,11 @@ _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
     (restart.End, (NUMBER, NUMBER, NUMBER)),
 )
 _NUMBERS = {kind: number for number, (kind, _) in enumerate(_KINDS)}
-GROUP_MESSAGES = frozenset(kind for kind, _ in _KINDS if kind.__module__ == group.__name__)
-RESTART_MESSAGES = frozenset(kind for kind, _ in _KINDS if kind.__module__ == restart.__name__)
+GROUP_MESSAGES = frozenset(kind for kind, _ in _KINDS if kind.__module__ == group.__name__) | {
+    carried.EpochIs,
+    carried.EpochWanted,
+}
+RESTART_MESSAGES = frozenset(_NUMBERS) - GROUP_MESSAGES
 
 
 def _values(message: Any) -> tuple[Any, ...]:
@@ -364,7 +363,7 @@ def _values(message: Any) -> tuple[Any, ...]:
 
 def _check(message: Any) -> None:
     """What no field can tell alone."""
-    if isinstance(message, group.FilePart):
+    if isinstance(message, carried.FilePart):
         end = message.offset + len(message.data)
         if len(message.data) > FILE_PART_BYTES_MAX or end > message.size_bytes:
             raise _wrong("a part of a file is longer than it may be")
@@ -388,7 +387,7 @@ def encode(message: Any) -> list[Buffer]:
     out = _Out(number)
     for (put, _), value in zip(_KINDS[number][1], _values(message), strict=True):
         put(out, value)
-    if isinstance(message, group.FilePart):
+    if isinstance(message, carried.FilePart):
         _check(message)
     head: bytes = msgpack.packb(out.head, use_bin_type=True)
     pad = bytes(-(_SIZE.size + len(head)) % 8)

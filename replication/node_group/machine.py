@@ -14,6 +14,7 @@ from replication.node_group.primacy import Primacy
 from replication.node_group.view import Member, Record, Times, View
 from replication.node_group.votes import Journal, Voter
 
+UNHEARD = -1  # how far the log of a primary is that has not answered yet
 SERIAL_BITS = 32  # of a heartbeat's number; above them the incarnation, so that no answer to an earlier process counts
 
 
@@ -75,7 +76,7 @@ class Machine(ABC):
         self._left_out: frozenset[int] = frozenset()
         self._wants_cut = not record.is_member and not self.is_ready
         self._cuts = 0
-        self._primary_last = 0
+        self._primary_last = UNHEARD
         self.detector.begin(self.view.numbers - {own.number}, now)
 
     # --- what others ask ------------------------------------------------------------------------
@@ -120,7 +121,7 @@ class Machine(ABC):
 
     def has_caught_up(self) -> bool:
         """Whether this node, which joins, has every group its primary was last known to have."""
-        return self.is_joining and self.log.applied >= self._primary_last > 0
+        return self.is_joining and self.log.applied >= self._primary_last != UNHEARD
 
     def is_stalled(self, now: float) -> bool:
         """Whether the disk owes an answer for too long: such a node falls silent, and is taken for dead."""

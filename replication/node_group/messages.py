@@ -130,25 +130,6 @@ class Refused(NamedTuple):
     reason: str
 
 
-class FilePart(NamedTuple):
-    """Bytes of a file that a group will name, in order: it must be at a member before that group.
-
-    Of the carrier, not of the view machines, as `FileHeld` is.
-    """
-
-    name: str  # of a spool or load file, as the log has it
-    offset: int
-    size_bytes: int  # of the whole file
-    data: bytes
-    is_last: bool
-
-
-class FileHeld(NamedTuple):
-    """A file has come whole, and is synced under this name at the sender."""
-
-    name: str
-
-
 Message = (
     Ping
     | Pong

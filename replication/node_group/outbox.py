@@ -1,8 +1,7 @@
 """What waits to be sent to one node: bounded, and small messages first.
 
-Three lanes, each in its order: small messages; groups of the log; parts of files. A heartbeat so waits for no more than
-the piece that is under way. Groups and files take turns. What does not fit is dropped: all that the view machines say
-is said again.
+Two lanes, each in its order: small messages, and groups of the log. A heartbeat so waits for no more than the piece
+that is under way. What does not fit is dropped: all that the view machines say is said again.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ PIECE_BYTES = 256 << 10
 SMALL_BYTES_MAX = 64 << 10  # of one small message, and what of them goes out at once
 SMALL_LANE_BYTES = 256 << 10
 LONG_LANE_BYTES = 16 << 20
-SMALL, GROUPS, FILES = 0, 1, 2
+SMALL, GROUPS = 0, 1
 
 Message = list[Buffer]
 
@@ -29,7 +28,6 @@ class _Long(NamedTuple):
     """A message that goes out in pieces."""
 
     frames: Iterator[bytes]
-    lane: int
     size: int
 
 
@@ -38,28 +36,23 @@ class Outbox:
 
     def __init__(self) -> None:
         self.dropped = 0
-        self._mutex = threading.Condition()  # notified when there is room, or no link
+        self._mutex = threading.Lock()
         self._is_open = False
-        self._lanes: tuple[deque[Message], ...] = (deque(), deque(), deque())
-        self._bytes = [0, 0, 0]
+        self._lanes: tuple[deque[Message], ...] = (deque(), deque())
+        self._bytes = [0, 0]
         self._long: _Long | None = None
-        self._turn = GROUPS
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes of messages that wait."""
         return sum(self._bytes)
 
-    def put(self, lane: int, message: Message, seconds: float = 0.0) -> bool:
-        """Let a message wait, unless there is no link or, for so long, no room. One alone always has room."""
+    def put(self, lane: int, message: Message) -> bool:
+        """Let a message wait, unless there is no link or no room. One alone always has room. Never blocks."""
         size = sum(map(len, message))
         most = SMALL_LANE_BYTES if lane == SMALL else LONG_LANE_BYTES
-
-        def has_room() -> bool:
-            return not self._is_open or not self._bytes[lane] or self._bytes[lane] + size <= most
-
         with self._mutex:
-            if not (has_room() or (seconds and self._mutex.wait_for(has_room, seconds))) or not self._is_open:
+            if not self._is_open or (self._bytes[lane] and self._bytes[lane] + size > most):
                 self.dropped += 1
                 return False
             self._lanes[lane].append(message)
@@ -78,9 +71,8 @@ class Outbox:
             self.dropped += sum(map(len, self._lanes)) + (self._long is not None)
             for lane in self._lanes:
                 lane.clear()
-            self._bytes = [0, 0, 0]
+            self._bytes = [0, 0]
             self._long = None
-            self._mutex.notify_all()
 
     def next(self, writer: FrameWriter) -> bytes:
         """The bytes that go out next, nothing if nothing waits."""
@@ -98,9 +90,8 @@ class Outbox:
             if frame:
                 return frame
             with self._mutex:
-                self._bytes[long.lane] -= long.size
+                self._bytes[GROUPS] -= long.size
                 self._long = None
-                self._mutex.notify_all()
 
     def _take_small(self) -> list[Message]:
         found: list[Message] = []
@@ -113,11 +104,7 @@ class Outbox:
         return found
 
     def _begin_long(self, writer: FrameWriter) -> None:
-        """Groups and files in turns: neither waits for the other's end."""
-        for lane in (self._turn, GROUPS + FILES - self._turn):
-            if self._lanes[lane]:
-                message = self._lanes[lane].popleft()
-                self._turn = GROUPS + FILES - lane
-                frames = frames_of(writer, FRAME_NODE_PIECE, message, PIECE_BYTES)
-                self._long = _Long(frames, lane, sum(map(len, message)))
-                return
+        lane = self._lanes[GROUPS]
+        if lane:
+            message = lane.popleft()
+            self._long = _Long(frames_of(writer, FRAME_NODE_PIECE, message, PIECE_BYTES), sum(map(len, message)))

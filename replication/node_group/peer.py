@@ -123,9 +123,9 @@ class Sender:
         """Begin to connect."""
         self._thread.start()
 
-    def send(self, lane: int, message: Message, seconds: float) -> bool:
-        """Let a message wait for its turn; False if it was dropped, as there was no room for so long."""
-        is_kept = self.outbox.put(lane, message, seconds)
+    def send(self, lane: int, message: Message) -> bool:
+        """Let a message wait for its turn; False if it was dropped, as there was no room."""
+        is_kept = self.outbox.put(lane, message)
         if is_kept:
             self._wake()
         return is_kept

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from replication.node_group.machine import Joiner
+from replication.node_group.machine import UNHEARD, Joiner
 from replication.node_group.messages import (
     Accept,
     Accepted,
@@ -216,7 +216,7 @@ class Node(Standing):
         self._states.clear()
         self._lacking.clear()
         self.leases.end()
-        self._decided_at, self._frozen_at, self._primary_last = now, now, 0
+        self._decided_at, self._frozen_at, self._primary_last = now, now, UNHEARD
         self.detector.begin(view.numbers - {self.number}, now)
         actions += self.voter.adopt(view, now, is_member=is_heir, joins=0)
         actions += self.journal.behind(*(Send(each, ViewIs(view)) for each in self._voters_told(prior, view)))

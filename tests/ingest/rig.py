@@ -125,7 +125,7 @@ def options_of(**given: Any) -> IngestOptions:
 
 
 def take_in(db: tm.Database, source: Source, address: Address | None = None, **given: Any) -> Ingest:
-    """Take in what the server has, to the end of its binlog. One that is tried again and again fails with its reason."""
+    """Take in what the server has, to the end of its binlog; one that is tried again for ever fails with its reason."""
     running = ingest(db, address or source.address, options_of(**given))
     impatience = threading.Timer(_LIMIT_S, running.stop)
     impatience.start()

@@ -19,11 +19,10 @@ import trustme
 
 from engine.errors import LimitExceeded, PeerError, SchemaInvalid
 from engine.layout.frame import FRAME_NODE_MESSAGE
-from engine.spool_files import spool_name
 from replication import wire
 from replication.node_group import carrier, codec, outbox
 from replication.node_group.carrier import Secrets
-from replication.node_group.messages import Adopted, Applied, FileHeld, FilePart, Groups, Opened
+from replication.node_group.messages import Adopted, Applied, Groups, Opened
 from replication.node_group.party import CONVERSATION, MESSAGES, NO_STORE, NodeParty
 from replication.protocol.frames import FrameWriter
 from replication.wire import call, client_tls, server_tls
@@ -59,25 +58,21 @@ def sent_all(end: End, node: int, messages: list[object]) -> None:
 def test_messages_of_each_kind_come_in_their_order_whoever_sends_them(two: tuple[End, End]) -> None:
     one, other = two
     groups = [Groups(1, first, (WORDS[: 1 + first * 997 % 90_000],)) for first in range(60)]
-    name = spool_name(7)
-    parts = [FilePart(name, 1_000 * at, 40_000, bytes([at]) * 1_000, at == 39) for at in range(40)]
     threads = [
         threading.Thread(target=sent_all, args=(one, 2, groups)),
-        threading.Thread(target=sent_all, args=(one, 2, parts)),
         threading.Thread(target=sent_all, args=(one, 2, [Applied(1, at) for at in range(500)])),
     ]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
-    wait_until(lambda: len(other.came) == 600)
+    wait_until(lambda: len(other.came) == 560)
     assert {(node, store) for node, store, _ in other.came} == {(1, bytes.fromhex(STORE))}
     assert [each.sequence for each in other.messages(Applied)] == list(range(500))
-    assert b"".join(each.data for each in other.messages(FilePart)) == b"".join(each.data for each in parts)
     for got, sent in zip(other.messages(Groups), groups, strict=True):
         assert got.first == sent.first and np.array_equal(got.groups[0], sent.groups[0])
-    assert other.carrier.send(1, FileHeld(name))
-    wait_until(lambda: one.messages() == [FileHeld(name)])
+    assert other.carrier.send(1, Opened(4))
+    wait_until(lambda: one.messages() == [Opened(4)])
 
 
 def test_what_has_no_room_is_dropped_and_counted_and_small_messages_pass_it(
@@ -101,22 +96,6 @@ def test_what_has_no_room_is_dropped_and_counted_and_small_messages_pass_it(
     assert order.index(Opened) < len(order) - 4, "groups that waited longer came before it"
     firsts = [each.first for each in other.messages(Groups)]
     assert firsts == sorted(firsts)
-
-
-def test_who_sends_a_file_may_wait_for_room(two: tuple[End, End], monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = two
-    monkeypatch.setattr(outbox, "LONG_LANE_BYTES", 300_000)
-    size = 200 * 200_000
-    parts = [FilePart(spool_name(7), at, size, bytes(200_000), at + 200_000 == size) for at in range(0, size, 200_000)]
-    assert all(one.carrier.send(2, each, seconds=60) for each in parts)
-    wait_until(lambda: len(other.came) == 200)
-    other.may_take.clear()
-    wait_until(lambda: not all(one.carrier.send(2, each) for each in parts))
-    waiting = threading.Thread(target=one.carrier.send, args=(2, parts[0], 3_600.0))
-    waiting.start()
-    one.carrier.close()
-    waiting.join()  # there is no link any more
-    other.may_take.set()
 
 
 def test_one_message_larger_than_the_queue_still_goes(two: tuple[End, End], monkeypatch: pytest.MonkeyPatch) -> None:

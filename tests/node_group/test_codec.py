@@ -32,6 +32,7 @@ from recovery.node_restart.messages import (
     Taken,
     Welcome,
 )
+from replication.node_group.carried import Carried, CopyWanted, EpochIs, EpochWanted, FilePart, FileWanted
 from replication.node_group.codec import (
     FILE_PART_BYTES_MAX,
     GROUP_MESSAGES,
@@ -47,8 +48,6 @@ from replication.node_group.messages import (
     Applied,
     AskJoin,
     Completed,
-    FileHeld,
-    FilePart,
     Groups,
     Message,
     Opened,
@@ -111,7 +110,10 @@ messages = st.one_of(
     st.builds(AskJoin, numbers, members, numbers, flags),
     st.builds(Refused, texts),
     file_parts(),
-    st.builds(FileHeld, st.just(LOAD_NAME)),
+    st.builds(FileWanted, st.just(LOAD_NAME)),
+    st.builds(EpochIs, numbers, numbers, numbers),
+    st.builds(EpochWanted, numbers),
+    st.builds(CopyWanted),
     st.builds(Welcome, st.binary(min_size=16, max_size=16), numbers),
     st.builds(Ready, numbers, numbers, st.just(ROWID_SYNC), texts),
     st.builds(Plan, st.dictionaries(places, numbers, max_size=9)),
@@ -152,9 +154,10 @@ def test_message_comes_back_as_it_was(message: Any) -> None:
 
 
 def test_every_message_there_is_has_a_form() -> None:
-    kinds = {*get_args(Message), FilePart, FileHeld}
-    assert GROUP_MESSAGES == kinds
-    assert RESTART_MESSAGES == {Welcome, *get_args(FromLive), *get_args(FromJoiner)}
+    assert GROUP_MESSAGES == {*get_args(Message), EpochIs, EpochWanted}
+    rest = {CopyWanted, FileWanted, FilePart}
+    assert set(get_args(Carried)) == {EpochIs, EpochWanted} | rest
+    assert RESTART_MESSAGES == {Welcome, *get_args(FromLive), *get_args(FromJoiner)} | rest
 
 
 def test_words_are_copied_neither_out_nor_in_and_may_not_be_written() -> None:
@@ -191,8 +194,8 @@ def test_texts_come_as_one_line_that_may_be_logged() -> None:
 )
 def test_names_that_no_group_refers_to_are_refused_on_both_sides(name: str) -> None:
     with pytest.raises(FrameRejected):
-        encode(FileHeld(name))
-    good = packed(FileHeld(spool_name(1)))
+        encode(FileWanted(name))
+    good = packed(FileWanted(spool_name(1)))
     head = msgpack.packb([msgpack.unpackb(good[4 : 4 + struct.unpack_from("<I", good)[0]])[0], name])
     with pytest.raises(FrameRejected):
         decode(struct.pack("<I", len(head)) + head + bytes(-(4 + len(head)) % 8))

@@ -111,7 +111,7 @@ def catch_up(again: Any, pair: Pair, said: str) -> None:
     again._store.log.flush()
     same_slots(pair.primary, again, said)
     check_arena(again)
-    applier.lead()
+    applier.lead(lambda incarnation: again._opened.keeper.write(incarnation=incarnation))
 
 
 @pytest.mark.parametrize("seed", fresh_seeds(1))
@@ -127,9 +127,9 @@ def test_member_leads_when_the_primary_is_gone_and_is_replayed_strictly(seed: in
     ids = pair.primary._store.txid_limit()
     epoch = pair.primary._store.epochs.current
     pair.files[0].kill()  # nobody hears of it again
-    incarnation = pair.applier.lead()
     db = pair.member
-    db._opened.keeper.write(incarnation=incarnation)
+    pair.applier.lead(lambda incarnation: db._opened.keeper.write(incarnation=incarnation))
+    incarnation = db._opened.keeper.content.incarnation
     assert db._store.epochs.current > epoch and db._store.epochs.current >> 32 > epoch >> 32
     with db.transaction() as txn:
         assert txn.txid >= ids and txn.txid >> 40 == incarnation

@@ -166,7 +166,7 @@ def test_who_waits_for_a_boundary_is_let_go_when_the_stream_ends_or_the_store_fa
         elif end == "failure":
             store.fail(tm.IoFailed("the disk is gone"))
         else:
-            pair.applier.lead()
+            pair.applier.lead(lambda incarnation: None)
         thread.join(20)
         assert said == [{"stream": tm.NotPrimary, "failure": tm.IoFailed, "lead": ACCOUNTS}[end]]
 

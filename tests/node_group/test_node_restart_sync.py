@@ -150,7 +150,9 @@ def test_node_that_goes_away_again_and_again_comes_back_each_time(seed: int) -> 
 def node_brought_back(db: Any, files: Any, node: Any, through: int, rng: Any) -> Any:
     """The wire and the store of a node brought back by whatever its files allow."""
     wire = Wire(db, files, rng)
-    return wire, bring_back(node, settings(), ManualClock(), wire.source.welcome(), wire, through)
+    opened, caught_up = bring_back(node, settings(), ManualClock(), wire.source.welcome(), wire, through)
+    assert caught_up.sequence == opened.store.log.sequence and caught_up.next_epoch > caught_up.epoch
+    return wire, opened
 
 
 def test_node_whose_files_are_damaged_becomes_a_full_copy_and_says_why() -> None:

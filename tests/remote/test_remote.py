@@ -288,8 +288,8 @@ def test_commit_that_its_node_may_not_make_any_more_leaves_no_lock(db: tm.Databa
             if not self.is_open:
                 raise tm.NotPrimary("another node executes transactions; ask it")
 
-    gate = Handed()
-    executor = Executor(db, gate)
+    gate = Handed(db)
+    executor = Executor(gate)
     executor.answer(["begin"])
     executor.answer(["txn", "insert", ["test.account", (1, "ann", 1.0, None)], {}])
     gate.is_open = False

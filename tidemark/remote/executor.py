@@ -10,9 +10,9 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from engine.errors import Error, FrameRejected, Rejected, TransactionEnded
+from engine.errors import Error, FrameRejected, OutcomeUnknown, Rejected, StoreFailed, TransactionEnded
 from tidemark.scans import Scan
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tidemark.session import Transaction
 
 _log = logging.getLogger("tidemark.remote")
+
+R = TypeVar("R")
 
 SCANS_MAX = 16  # open at once on one link
 PAGE_BYTES = 4 << 20  # of a scan, more or less
@@ -64,19 +66,33 @@ OF_SCHEMA = frozenset(
         "drop_tablespace",
     ]
 )
-OF_STORE = frozenset(["tables", "tablespaces", "status", "outcome", "check", "checkpoint", "sync"])
+OF_ROWS = frozenset(["tables", "tablespaces"])  # what was committed shows
+OF_PRIMARY = frozenset(["outcome", "sync"])
+OF_STORE = frozenset(["status", "check", "checkpoint"])
 OF_SCAN = frozenset(["count", "sum", "min", "max", "mean", "aggregate", "explain"])
 
 
 class Gate(Protocol):
     """Whether this process may do it now: a node of a group may not always."""
 
-    def reading(self) -> None:
-        """Raises: Retryable if rows read now might be older than what was acknowledged."""
+    def database(self) -> Database:
+        """The store as it is open now. Raises: Retryable if it is not."""
+        ...
+
+    def reading(self) -> int:
+        """Asked before rows are read; for `shown`. Raises: Retryable if another node has to do it."""
+        ...
+
+    def shown(self, token: int) -> None:
+        """Asked behind it. Raises: Retryable if what was read might be older than what was acknowledged."""
         ...
 
     def writing(self) -> None:
         """Raises: Retryable if another node has to do it."""
+        ...
+
+    def failed(self, error: Error) -> None:
+        """The store here failed, or an outcome is not known here. Raises: Abandoned if other nodes can tell."""
         ...
 
     def where(self) -> dict[str, Any]:
@@ -87,8 +103,7 @@ class Gate(Protocol):
 class Executor:
     """See the module."""
 
-    def __init__(self, db: Database, gate: Gate) -> None:
-        self._db = db
+    def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._txn: Transaction | None = None
         self._savepoints: list[AbstractContextManager[None]] = []
@@ -121,6 +136,9 @@ class Executor:
             raise FrameRejected("what came is no call of this version")
         try:
             return verb(*what[1:])
+        except (StoreFailed, OutcomeUnknown) as error:
+            self._gate.failed(error)
+            raise
         except (TypeError, AttributeError, LookupError, ValueError) as error:
             # Of what a client's own classes refuse nothing comes here: it has another version, or is none.
             _log.warning("call %s of a client: %r", what[0], error)
@@ -139,6 +157,17 @@ class Executor:
         self._savepoints.clear()
         self._txn = self._db.transaction(log_exclusive_reads)
         return self._txn.txid
+
+    @property
+    def _db(self) -> Database:
+        return self._gate.database()
+
+    def _read(self, work: Callable[[], R]) -> R:
+        """What is read here and may be shown."""
+        token = self._gate.reading()
+        found = work()
+        self._gate.shown(token)
+        return found
 
     def _open(self) -> Transaction:
         if self._txn is None:
@@ -179,24 +208,27 @@ class Executor:
     def _call_txn(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
         if method not in CHANGING | READING:
             raise FrameRejected(f"a transaction has no call {method!r}")
-        return getattr(self._open(), method)(*arguments, **named)
+        return self._read(lambda: getattr(self._open(), method)(*arguments, **named))
 
     # --- tables and the store --------------------------------------------------------------------
     def _call_table(self, table: str, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
         if method in CHANGING:
             self._gate.writing()
-        elif method in READING | OF_TABLE:
-            self._gate.reading()
-        else:
-            raise FrameRejected(f"a table has no call {method!r}")
-        return getattr(self._db[table], method)(*arguments, **named)
+            return getattr(self._db[table], method)(*arguments, **named)
+        if method in READING | OF_TABLE:
+            return self._read(lambda: getattr(self._db[table], method)(*arguments, **named))
+        raise FrameRejected(f"a table has no call {method!r}")
 
     def _call_store(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
         if method in OF_SCHEMA:
             self._gate.writing()
             getattr(self._db, method)(*arguments, **named)
             return None
-        if method not in OF_STORE:
+        if method in OF_PRIMARY:
+            self._gate.writing()
+        elif method in OF_ROWS:
+            return self._read(lambda: getattr(self._db, method)(*arguments, **named))
+        elif method not in OF_STORE:
             raise FrameRejected(f"a store has no call {method!r}")
         return getattr(self._db, method)(*arguments, **named)
 
@@ -206,24 +238,22 @@ class Executor:
         self._db.create_table(made.name, made.columns, made.primary_key, made.partition, made.tablespace)
 
     def _definition(self, table: str) -> TableDefinition:
-        self._gate.reading()
-        return self._db[table].definition
+        return self._read(lambda: self._db[table].definition)
 
     def _length(self, table: str) -> int:
-        self._gate.reading()
-        return len(self._db[table])
+        return self._read(lambda: len(self._db[table]))
 
     # --- scans -----------------------------------------------------------------------------------
     def _made_scan(self, table: str, is_of_txn: bool, named: dict[str, Any]) -> Scan:
         if is_of_txn:
             return self._open().scan(table, **named)
-        self._gate.reading()
         return self._db[table].scan(**named)
 
     def _scan(self, table: str, is_of_txn: bool, named: dict[str, Any]) -> tuple[int, Any]:
         """(number of the scan, its first batch: one without rows, for the schema)."""
         import pyarrow as pa
 
+        self._gate.reading()
         scan = self._made_scan(table, is_of_txn, named)
         if len(self._scans) >= SCANS_MAX:
             raise Rejected(f"{SCANS_MAX} scans are open on one link; read one to its end, or close it")
@@ -234,6 +264,9 @@ class Executor:
 
     def _next(self, number: int) -> Any:
         """The next rows, None behind the last."""
+        return self._read(lambda: self._page(number))
+
+    def _page(self, number: int) -> pa.Table | None:
         import pyarrow as pa
 
         found = self._scans.get(number)
@@ -265,7 +298,7 @@ class Executor:
     ) -> Any:
         if method not in OF_SCAN:
             raise FrameRejected(f"a scan has no call {method!r}")
-        return getattr(self._made_scan(table, is_of_txn, scan), method)(*arguments, **named)
+        return self._read(lambda: getattr(self._made_scan(table, is_of_txn, scan), method)(*arguments, **named))
 
 
 class Undone(Exception):

@@ -11,20 +11,33 @@ from replication.wire import TlsContext, parse_address
 from tidemark.remote.executor import Executor
 
 if TYPE_CHECKING:
+    from engine.errors import Error
     from tidemark.database import Database
 
 
 class Alone:
     """The gate of a store that is no node of a group: it may always do everything."""
 
-    def __init__(self) -> None:
+    def __init__(self, db: Database) -> None:
+        self._db = db
         self.address: tuple[str, int] = ("", 0)
 
-    def reading(self) -> None:
+    def database(self) -> Database:
+        """The one there is."""
+        return self._db
+
+    def reading(self) -> int:
+        """Nothing is in the way."""
+        return 0
+
+    def shown(self, token: int) -> None:
         """Nothing is in the way."""
 
     def writing(self) -> None:
         """Nothing is in the way."""
+
+    def failed(self, error: Error) -> None:
+        """Nobody else can tell."""
 
     def where(self) -> dict[str, Any]:
         """One node, which is the primary."""
@@ -36,10 +49,10 @@ class CallServing:
 
     def __init__(self, db: Database, address: tuple[str, int], secret: bytes, tls: TlsContext | None) -> None:
         db.check_usable()
-        gate = Alone()
+        gate = Alone(db)
         uuid = db.status()["store"]["uuid"]
         self._server = CallServer(
-            address, uuid, secret, tls, SystemClock(), lambda: Executor(db, gate), lambda name: db[name].definition
+            address, uuid, secret, tls, SystemClock(), lambda: Executor(gate), lambda name: db[name].definition
         )
         self.address = gate.address = self._server.address
         self.name = f"{self.address[0]}:{self.address[1]}"

@@ -1,0 +1,150 @@
+"""The primary's side of a node that is copied: one conversation, one `Source`, one thread (docs/node-group.md, 4)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.errors import Error, NotPrimary, PeerError
+from engine.log.reader import described
+from recovery.node_restart.messages import End, Plan, Ready, Taken
+from recovery.node_restart.source import Source
+from replication.node_group.carried import CopyWanted, FileWanted
+from replication.node_group.fetch import send_file
+
+if TYPE_CHECKING:
+    from recovery.node_restart.messages import FromLive
+    from recovery.node_restart.progress import Progress
+    from replication.node_group.conversation import Conversation
+    from replication.node_group.home import NodeStore
+    from replication.node_group.stream import Feed, GroupStream
+
+_log = logging.getLogger("tidemark.node")
+
+POLL_SECONDS = 0.02
+
+
+class CopyServer:
+    """Conversations that other nodes begin with this one. Each is in a thread of its own."""
+
+    def __init__(self, stream: GroupStream, leading: Callable[[], NodeStore | None]) -> None:
+        """leading: the store while this node leads."""
+        self._stream = stream
+        self._leading = leading
+        self._mutex = threading.Lock()
+        self._holders: dict[int, tuple[object, float]] = {}  # by node that was copied: keeps the log it lacks
+        self.copies: dict[int, Progress] = {}  # by node, under way
+
+    def serve(self, conversation: Conversation) -> None:
+        """Answer until the other side ends it, or its wish is fulfilled."""
+        try:
+            while True:
+                wanted = conversation.receive()
+                node = self._leading()
+                if node is None:
+                    raise NotPrimary("this node does not lead its group; ask the primary")
+                if isinstance(wanted, FileWanted):
+                    send_file(node.files, wanted.name, conversation)
+                elif isinstance(wanted, CopyWanted):
+                    self._copy(node, conversation)
+                    return
+                else:
+                    raise PeerError(f"a conversation does not begin with {type(wanted).__name__}")
+        except Error as error:
+            _log.info("conversation with node %d: %s", conversation.peer.node, error.message)
+        finally:
+            conversation.close()
+
+    def _copy(self, node: NodeStore, conversation: Conversation) -> None:
+        number = conversation.peer.node
+        feed = self._stream.feed()  # before the copy registers at a group: none behind that is missing
+        source = Source(node.store, node.files, node.identity)
+        self.copies[number] = source.progress
+        try:
+            conversation.send(source.welcome())
+            _Copy(self, node, conversation, source, feed).run()
+        finally:
+            self._stream.drop(feed)
+            source.close()
+            self.copies.pop(number, None)
+
+    # --- the log that who was copied still lacks -----------------------------------------------------
+    def hold(self, node: NodeStore, number: int, sequence: int, now: float) -> None:
+        """Keep the log from behind this group on: the node has everything up to it, and no view it is in keeps it."""
+        lsn = None if self._stream.sent is None else self._stream.sent.lsn_of(sequence + 1)
+        log = node.store.log
+        with node.store.latch:
+            holder = self._holders.get(number, (object(), now))[0]
+            log.hold_tail(holder, log.head_lsn if lsn is None else lsn)
+            self._holders[number] = (holder, now)
+
+    def release(self, node: NodeStore, members: frozenset[int], since: float) -> None:
+        """Let the log be cut again: for who is a member, or has not been heard of since."""
+        for number, (holder, at) in list(self._holders.items()):
+            if number in members or at < since:
+                with node.store.latch:
+                    node.store.log.hold_tail(holder, None)
+                del self._holders[number]
+
+
+class _Copy:
+    """One copy under way."""
+
+    def __init__(
+        self, server: CopyServer, node: NodeStore, conversation: Conversation, source: Source, feed: Feed
+    ) -> None:
+        self._server = server
+        self._node = node
+        self._conversation = conversation
+        self._source = source
+        self._feed = feed
+
+    def run(self) -> None:
+        """Until the end is told. Raises: Error."""
+        source, conversation = self._source, self._conversation
+        while True:
+            message = conversation.try_receive()
+            while message is not None:
+                if self._send(self._handle(message)):
+                    return
+                message = conversation.try_receive()
+            if self._feed.is_over:
+                raise PeerError("the stream has ended, or the node takes too little of it; it may come again")
+            has_sent = False
+            for words in self._feed.take():
+                has_sent = True
+                if self._send(source.group(described(words))):
+                    return
+            out = source.step()
+            if self._send(out):
+                return
+            source.read()
+            if source.awaited_sequence:
+                self._node.store.log.wait(source.awaited_sequence)
+            elif not out and not has_sent and not source.wants_read:
+                conversation.wait(POLL_SECONDS)
+
+    def _handle(self, message: object) -> list[FromLive]:
+        source = self._source
+        if isinstance(message, Ready):
+            return source.begin(message)
+        if isinstance(message, Plan):
+            source.plan(message)
+        elif isinstance(message, Taken):
+            source.taken(message)
+        else:
+            raise PeerError(f"a node that is copied does not say {type(message).__name__}")
+        return []
+
+    def _send(self, messages: list[FromLive]) -> bool:
+        """Whether the end was among them. From then on the log is kept for the node."""
+        for each in messages:
+            if isinstance(each, End):
+                clock = self._node.store.clock
+                self._server.hold(self._node, self._conversation.peer.node, each.sequence, clock.monotonic())
+            self._conversation.send(each)
+            if isinstance(each, End):
+                return True
+        return False

@@ -1,0 +1,81 @@
+"""Files that a group of the log names, brought to a node before it applies the group (docs/node-group.md, 1).
+
+Who lacks one asks the primary for it: the groups of all others go on meanwhile. A crash leaves a file no group names,
+which is swept when the store is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.errors import FileMissing, PeerError
+from engine.log.reader import described
+from engine.log.spool_reader import is_name, referred
+from replication.node_group.carried import FilePart, FileWanted
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.memory.arena import Words
+    from replication.node_group.conversation import Conversation
+
+PIECE_BYTES = 256 << 10
+
+
+def fetch_files(files: Files, words: Words, converse: Callable[[], Conversation]) -> None:
+    """Have every file a sealed group names, synced under its name. Raises: PeerError, RedoDamaged, StorageFull,
+    StoreFailed.
+    """
+    what = referred(described(words))
+    missing = [] if what is None else [name for name in what.names if not files.exists(name)]
+    if not missing:
+        return
+    conversation = converse()
+    try:
+        for name in missing:
+            conversation.send(FileWanted(name))
+            _write(files, name, conversation)
+    finally:
+        conversation.close()
+
+
+def _write(files: Files, name: str, conversation: Conversation) -> None:
+    folder = name.partition("/")[0]
+    if not files.exists(folder):
+        files.make_directory(folder)
+        files.sync_directory("")
+    file = files.create(name)
+    try:
+        at, is_last = 0, False
+        while not is_last:
+            part = conversation.receive()
+            if not isinstance(part, FilePart) or part.name != name or part.offset != at:
+                raise PeerError(f"what came is no part of {name} at {at}; ask again")
+            files.pwrite(file, at, part.data)
+            at, is_last = at + len(part.data), part.is_last
+        files.fdatasync(file)
+    except BaseException:
+        files.close(file)
+        if files.failure.first is None:
+            files.unlink(name)  # half a file under its name would be taken for the whole
+        raise
+    files.close(file)
+    files.sync_directory(folder)
+
+
+def send_file(files: Files, name: str, conversation: Conversation) -> None:
+    """Give a file out. Raises: PeerError; FileMissing if no group names it any more."""
+    if not is_name(name) or not files.exists(name):
+        raise FileMissing(f"no group of the log names {name[:80]!r}; let the node join anew", file=name[:80])
+    file = files.open(name)
+    try:
+        size_bytes, at = files.size(file), 0
+        while True:
+            data = files.pread(file, at, min(PIECE_BYTES, size_bytes - at))
+            is_last = at + len(data) >= size_bytes
+            conversation.send(FilePart(name, at, size_bytes, data, is_last))
+            at += len(data)
+            if is_last:
+                return
+    finally:
+        files.close(file)

@@ -1,0 +1,351 @@
+"""One life of a node: its machine driven by events of one queue, its store, its links, from an opening to an end.
+
+One thread owns the machine; everything else tells it what has happened. It never waits for a disk: the record is
+written by a thread of its own, and the store has one as well. Whoever reads or writes asks `reading`, `shown` and
+`writing`, which look at the machine between its steps.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import Error, InvariantBroken, NotPrimary, PeerError, StoreClosed, StoreFailed
+from replication.node_group.carried import EpochIs, EpochWanted
+from replication.node_group.copy_server import CopyServer
+from replication.node_group.messages import (
+    Acknowledge,
+    Action,
+    AskJoin,
+    Event,
+    Fail,
+    Gone,
+    Leave,
+    Left,
+    LogGrew,
+    Lost,
+    Open,
+    Ready,
+    Received,
+    Send,
+    Tick,
+    Write,
+    Written,
+)
+from replication.node_group.store_thread import StoreThread
+from replication.node_group.views import Node
+
+if TYPE_CHECKING:
+    from engine.clock import Clock
+    from replication.node_group.carrier import Carrier
+    from replication.node_group.conversation import Conversation
+    from replication.node_group.home import Home, NodeStore
+    from replication.node_group.view import Member, Record, Times, View
+    from replication.node_group.view_file import ViewFile
+
+_log = logging.getLogger("tidemark.node")
+
+LOG_HELD_SECONDS = 10.0  # behind the last word of a node that joins
+
+
+class Ending(Enum):
+    """How a life ended."""
+
+    STOPPED = "stopped"
+    LEFT = "left"  # in order: the others know
+    LOST = "lost"  # the group has gone on without it: to join anew
+    UNFIT = "unfit"  # its rows are not the primary's: to be copied whole
+
+
+class Life:
+    """See the module."""
+
+    def __init__(
+        self,
+        home: Home,
+        view_file: ViewFile,
+        own: Member,
+        times: Times,
+        clock: Clock,
+        incarnation: int,
+        peers: frozenset[int],
+        carrier: Callable[[Life], Carrier],
+    ) -> None:
+        """carrier: makes one whose calls come here; it is started and closed here. The record is that of the file."""
+        assert view_file.record is not None
+        self._clock = clock
+        self._view_file = view_file
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._mutex = threading.Lock()
+        self._error: Error | None = None
+        self._ending: Ending | None = None
+        self.ended = threading.Event()
+        self.is_leading = False
+        self._has_log_grown = False
+        self._thread = StoreThread(home, self._tell, self._failed, self._converse)
+        self._stream = self._thread.stream
+        self.copies = CopyServer(self._stream, self._leading)
+        self.machine = Node(own, view_file.record, self._stream, times, incarnation, peers, clock.monotonic())
+        self.carrier = carrier(self)
+        self._writer = threading.Thread(target=self._write_records, name="tidemark-node-votes", daemon=True)
+        self._records: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
+
+    # --- told by others ------------------------------------------------------------------------------
+    def _tell(self, event: Event) -> None:
+        if type(event) is LogGrew:
+            if self._has_log_grown:
+                return
+            self._has_log_grown = True
+        self._events.put(event)
+
+    def received(self, node: int, store: bytes, message: Any) -> None:
+        """A message of another node. From threads of the carrier."""
+        if isinstance(message, EpochIs):
+            view = self.machine.view
+            if store == self._store_id() and (message.view, node) == (view.number, view.primary):
+                self._thread.epoch_opened(message.epoch, message.sequence)
+        elif isinstance(message, EpochWanted):
+            if self.is_leading:
+                self._thread.close_epoch()
+        else:
+            self._events.put(Received(node, store, message))
+
+    def gone(self, node: int) -> None:
+        """The process of a node is dead. From threads of the carrier."""
+        self._events.put(Gone(node))
+
+    def want_epoch(self) -> None:
+        """Somebody here waits for the end of an epoch."""
+        view = self.machine.view
+        self.carrier.send(view.primary, EpochWanted(view.number))
+
+    def _failed(self, error: Error) -> None:
+        self._error = self._error or error
+        self._events.put(None)
+
+    def _store_id(self) -> bytes:
+        return self.machine.journal.record.store
+
+    def _leading(self) -> NodeStore | None:
+        return self._thread.node if self.is_leading else None
+
+    def _converse(self) -> Conversation:
+        view = self.machine.view
+        if view.primary in (0, self.machine.number):
+            raise PeerError("no primary is known to copy from")
+        return self.carrier.converse(view.primary)
+
+    # --- the store's users -----------------------------------------------------------------------------
+    @property
+    def node(self) -> NodeStore | None:
+        """The open store, None while it is being brought back."""
+        return self._thread.node
+
+    def reading(self) -> int:
+        """The view a read begins in, to be given to `shown` behind it. Raises: NotPrimary if none may begin here."""
+        with self._mutex:
+            view = self.machine.reads_in()
+            may_show = self.machine.may_show(view, self._clock.monotonic())
+        if not may_show or self._thread.node is None:
+            raise NotPrimary("this node serves no reads now: it joins its group, or the group has no view; ask another")
+        return view
+
+    def shown(self, view: int) -> None:
+        """Whether what was read in a view may be shown. Raises: NotPrimary if it may be older than it must."""
+        with self._mutex:
+            may_show = self.machine.may_show(view, self._clock.monotonic())
+        if not may_show:
+            raise NotPrimary("the group may have gone on without this node while it read; ask another")
+
+    def writing(self) -> None:
+        """Raises: NotPrimary if transactions do not run here now."""
+        with self._mutex:
+            may_commit = self.machine.may_commit() and self.is_leading
+        if not may_commit:
+            raise NotPrimary("this node does not lead its group now; ask the primary")
+
+    def serves(self) -> bool:
+        """Whether reads are served here, and transactions if it is the primary."""
+        with self._mutex:
+            machine = self.machine
+            may_show = machine.may_show(machine.reads_in(), self._clock.monotonic())
+            return may_show and (self.is_leading or not machine.is_primary)
+
+    def view(self) -> tuple[View, bool]:
+        """The newest view this node knows, and whether its primary takes transactions as far as is known here."""
+        with self._mutex:
+            machine = self.machine
+            is_open = machine.is_open and not machine.is_frozen
+            return machine.view, is_open and (self.is_leading or not machine.is_primary)
+
+    # --- life ------------------------------------------------------------------------------------------
+    def open_store(self, can_create: bool) -> None:
+        """Open the store as its files have it, for a node that is a member. Raises: what opening raises."""
+        self._thread.open(can_create)
+
+    def run(self, is_founder: bool) -> Ending:
+        """Live. is_founder: make the group's first view if none is known. Raises: Error if the node cannot go on."""
+        self._writer.start()
+        self._thread.start()
+        self.carrier.start()
+        try:
+            self._loop(is_founder)
+        finally:
+            self.ended.set()
+            self.is_leading = False
+            self._stream.end(StoreClosed("the node has left its group, or was closed; ask another node"))
+            self._thread.stop()
+            self.carrier.close()
+            node = self._thread.node
+            if node is not None and self._ending is not Ending.STOPPED:
+                node.store.fail(StoreClosed("the group goes on without this node; ask another one"))
+            self._thread.close()
+            self._records.put(None)
+            self._writer.join()
+        assert self._ending is not None
+        return self._ending
+
+    def leave(self) -> None:
+        """Ask the group to go on without this node; `ended` is set when it does."""
+        self._events.put(Leave())
+
+    def close_store(self) -> None:
+        """Close the store while this life still acknowledges what closing writes; of a node that is not alone in its
+        group nothing is written any more.
+        """
+        with self._mutex:
+            is_alone = self.machine.view.numbers <= {self.machine.number} and self.machine.may_commit()
+        if not is_alone:
+            self._stream.end(StoreClosed("the node was closed"))
+        self._thread.stop()
+        self._thread.close()
+
+    def end(self) -> None:
+        """Come to an end."""
+        self._ending = self._ending or Ending.STOPPED
+        self._events.put(None)
+
+    # --- the loop --------------------------------------------------------------------------------------
+    def _loop(self, is_founder: bool) -> None:
+        now = self._clock.monotonic()
+        if is_founder:
+            with self._mutex:
+                actions = self.machine.make_group(now)
+            self._do(actions)
+        while self._ending is None:
+            self._step(self._next_event())
+            self._look_at_store()
+
+    def _next_event(self) -> Event | None:
+        due_s = self.machine.due_at - self._clock.monotonic()
+        try:
+            return self._events.get(timeout=max(0.0, min(due_s, 1.0))) if due_s > 0 else self._events.get_nowait()
+        except queue.Empty:
+            return Tick()
+
+    def _step(self, event: Event | None) -> None:
+        if type(event) is LogGrew:
+            self._has_log_grown = False
+        elif isinstance(event, Received) and isinstance(event.message, AskJoin):
+            self._keep_log(event.sender, event.message)
+        machine = self.machine
+        actions: list[Action] = []
+        with self._mutex:
+            now = self._clock.monotonic()
+            if event is not None:
+                actions = machine.step(event, now)
+            if now >= machine.due_at and type(event) is not Tick:
+                actions += machine.step(Tick(), now)
+            if machine.is_joining and not machine.is_ready and machine.has_caught_up():
+                actions += machine.step(Ready(machine.view.number), now)
+        self._do(actions)
+        if self.is_leading:
+            self._tell_epochs()
+
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                self.carrier.send(action.to, action.message)
+            elif isinstance(action, Acknowledge):
+                self._stream.acknowledge(action.sequence)
+            elif isinstance(action, Write):
+                self._records.put(action)
+            elif isinstance(action, Open):
+                self._open(action.view)
+            elif isinstance(action, (Lost, Left)):
+                _log.info("view %d is without this node", action.view.number)
+                self._ending = Ending.LOST if isinstance(action, Lost) else Ending.LEFT
+            elif isinstance(action, Fail):
+                raise InvariantBroken(action.reason)
+
+    def _open(self, view: View) -> None:
+        _log.info("view %d is open: nodes %s, primary %d", view.number, sorted(view.numbers), view.primary)
+        if view.primary == self.machine.number and not self.is_leading:
+            self._thread.lead(self._led)
+        node = self._leading()
+        if node is not None:
+            self.copies.release(node, view.numbers, 0.0)
+
+    def _led(self) -> None:
+        self.is_leading = True
+        self._events.put(None)
+
+    def _tell_epochs(self) -> None:
+        """Epochs the primary has closed: to the machine those with groups, to the others all."""
+        opened, closed = self._stream.closings()
+        with self._mutex:
+            now = self._clock.monotonic()
+            actions = [action for event in closed for action in self.machine.step(event, now)]
+            view = self.machine.view
+            others = (view.numbers | self.machine.joiners.keys()) - {self.machine.number}
+        for epoch, sequence in opened[-1:]:
+            for node in others:
+                self.carrier.send(node, EpochIs(view.number, epoch, sequence))
+        self._do(actions)
+
+    def _keep_log(self, sender: int, asked: AskJoin) -> None:
+        """The log stays for a node that joins, as long as it is heard of and there is room."""
+        node = self._leading()
+        if node is not None and asked.view == self.machine.view.number:
+            self.copies.hold(node, sender, asked.applied, self._clock.monotonic())
+
+    def _look_at_store(self) -> None:
+        error = self._error or self._thread.failure
+        if error is not None:
+            self._give_up(error)
+        node = self._leading()
+        if node is not None:
+            self.copies.release(node, frozenset(), self._clock.monotonic() - LOG_HELD_SECONDS)
+
+    def _give_up(self, error: Error) -> None:
+        """The store is of no use. Rows that are not the primary's are copied anew; else somebody has to look."""
+        if self._ending is not None:
+            return
+        record = self.machine.journal.record
+        if isinstance(error, InvariantBroken) and not self.is_leading and record.view.number:
+            _log.error("%s", error.message)
+            self._ending = Ending.UNFIT
+            return
+        raise error
+
+    # --- the record --------------------------------------------------------------------------------------
+    def _write_records(self) -> None:
+        """Keep what must not be forgotten. What cannot be kept is not said: the node falls silent."""
+        while (write := self._records.get()) is not None:
+            try:
+                self._view_file.write(write.record)
+            except StoreFailed as error:
+                self._failed(error)
+                return
+            self._events.put(Written(write.version))
+
+    def forget_rows(self) -> None:
+        """Behind the end: the rows here count no more; votes do."""
+        record: Record | None = self._view_file.record
+        assert record is not None
+        self._view_file.write(replace(record, is_member=False, epoch=0, joins=0))

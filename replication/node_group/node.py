@@ -1,0 +1,273 @@
+"""A node of a group, life after life: it opens what it has or learns whose copy it is to be, and begins again when the
+group has gone on without it.
+
+| what the directory has | how a life begins |
+|---|---|
+| a record, member of its view, and a store | opened to the end of its log, frozen: it stands with the others |
+| a record, member, no store or a damaged one | its rows are gone: it joins, all is copied |
+| a record, no member | back to X, and copied from the primary |
+| no record, told to found the group | its store, made if there is none, is the group's |
+| no record | the store's UUID is asked of the others, all is copied |
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import Damaged, Error, NotPrimary, PeerError, Rejected, StoreClosed
+from replication.node_group.carrier import Carrier, Secrets
+from replication.node_group.configuration import GroupConfiguration
+from replication.node_group.life import Ending, Life
+from replication.node_group.party import NodeParty
+from replication.node_group.view import Member, Record
+from replication.node_group.view_file import ViewFile, read_record
+
+if TYPE_CHECKING:
+    from engine.clock import Clock
+    from engine.file_protocol import Files
+    from replication.node_group.conversation import Conversation
+    from replication.node_group.home import Home, NodeStore
+
+_log = logging.getLogger("tidemark.node")
+
+PAUSE_SECONDS = 0.2
+INCARNATIONS_SINCE_US = 1_767_225_600_000_000  # 2026-01-01
+LEAVE_SECONDS = 5.0
+
+
+class GroupNode:
+    """See the module. `start` it, and `stop` it; anything else from any thread."""
+
+    def __init__(
+        self,
+        home: Home,
+        files: Files,
+        number: int,
+        configuration: GroupConfiguration,
+        listen: tuple[str, int],
+        secrets: Secrets,
+        clock: Clock,
+        is_founder: bool,
+        met_at: Callable[[bytes], str],
+    ) -> None:
+        """files: the node's own directory, where its record is. met_at: where clients reach this node, asked when the
+        UUID of its store is known.
+        """
+        self._home = home
+        self._files = files
+        self._number = number
+        self._configuration = configuration
+        self._listen = listen
+        self._secrets = secrets
+        self._clock = clock
+        self._is_founder = is_founder
+        self._met_at = met_at
+        self._incarnation = 0
+        self._stop = threading.Event()
+        self._turn = threading.Lock()
+        self.life: Life | None = None
+        self.error: Error | None = None
+        self.ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tidemark-node", daemon=True)
+
+    def start(self) -> None:
+        """Begin; what keeps the node from living is `error`."""
+        self._thread.start()
+
+    def stop(self, leave: bool = False) -> None:
+        """End, the store closed. leave: the group goes on without this node and does not wait for its leases; without
+        it the others notice. Harmless twice.
+        """
+        with self._turn:
+            self._stop.set()
+            life = self.life
+        if life is not None:
+            if leave and len(life.view()[0].numbers) > 1:
+                life.leave()
+                life.ended.wait(LEAVE_SECONDS)
+            if not life.ended.is_set():
+                life.close_store()
+            life.end()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    # --- lives -------------------------------------------------------------------------------------
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                if self._live() is Ending.LEFT:
+                    return
+        except StoreClosed:
+            if not self._stop.is_set():
+                raise
+        except Error as error:
+            _log.error("the node cannot go on: %s", error.message)
+            self.error = error
+        finally:
+            self.ended.set()
+
+    def _live(self) -> Ending:
+        record = read_record(self._files)
+        founds = self._is_founder and (record is None or not record.view.number)
+        store = self._store_id(founds) if record is None else record.store
+        view_file = ViewFile(self._files, store)
+        try:
+            if view_file.record is None:
+                view_file.write(Record(store, self._number, self._configuration.first_view()))
+            self._check_record(view_file)
+            life = self._life(view_file)
+            with self._turn:
+                if self._stop.is_set():
+                    life.close_store()
+                    return Ending.STOPPED
+                self.life = life
+            try:
+                ending = life.run(founds)
+            finally:
+                self.life = None
+            if ending is Ending.UNFIT:
+                life.forget_rows()
+                self._stop.wait(PAUSE_SECONDS)
+            return ending
+        finally:
+            view_file.close()
+
+    def _life(self, view_file: ViewFile) -> Life:
+        """A life, its store opened if it counts."""
+        record = view_file.record
+        assert record is not None
+        counts = record.is_member or record.joins == record.view.number + 1 or not record.view.number
+        while True:
+            life = self._made(view_file)
+            if not counts or (not record.view.number and not self._is_founder):
+                return life
+            try:
+                life.open_store(False)
+                return life
+            except Damaged as error:
+                _log.warning("the rows here do not count any more, all is copied: %s", error.message)
+                life.close_store()
+                life.forget_rows()
+                counts = False
+
+    def _made(self, view_file: ViewFile) -> Life:
+        record = view_file.record
+        assert record is not None
+        configuration = self._configuration
+        self._incarnation = max(self._incarnation + 1, self._eighths())
+        peers = frozenset(configuration.members)
+        return Life(
+            self._home,
+            view_file,
+            Member(self._number, self._met_at(record.store)),
+            configuration.times,
+            self._clock,
+            self._incarnation,
+            peers,
+            lambda life: self._carrier(record.store, life.received, life.gone, life.copies.serve),
+        )
+
+    def _eighths(self) -> int:
+        """Eighths of a second since 2026: higher at each start, and 32 bits hold them for 17 years."""
+        return (self._clock.wall_us() - INCARNATIONS_SINCE_US) // 125_000
+
+    def _check_record(self, view_file: ViewFile) -> None:
+        record = view_file.record
+        assert record is not None
+        if record.node != self._number:
+            raise Rejected(
+                f"this directory is of node {record.node}, and was given as node {self._number}; give it its number"
+            )
+
+    # --- whose copy --------------------------------------------------------------------------------
+    def _store_id(self, founds: bool) -> bytes:
+        """UUID of the group's store."""
+        if founds:
+            node = self._home.open(True)
+            try:
+                return node.identity[0]
+            finally:
+                node.close()
+        return self._asked_store_id()
+
+    def _asked_store_id(self) -> bytes:
+        """Of whoever is in the group. Raises: StoreClosed when the node is stopped first."""
+        carrier = self._carrier(bytes(16), _nothing, _nothing, _nothing)
+        carrier.start()
+        try:
+            while not self._stop.is_set():
+                for number in sorted(self._configuration.members.keys() - {self._number}):
+                    try:
+                        conversation = carrier.converse(number)
+                    except PeerError as error:
+                        _log.debug("node %d: %s", number, error.message)
+                        continue
+                    conversation.close()
+                    if any(conversation.peer.store):
+                        return conversation.peer.store
+                self._stop.wait(PAUSE_SECONDS)
+        finally:
+            carrier.close()
+        raise StoreClosed("the node was stopped before it had heard of its group")
+
+    def _carrier(
+        self,
+        store: bytes,
+        received: Callable[[int, bytes, Any], None],
+        gone: Callable[[int], None],
+        serve: Callable[[Conversation], None],
+    ) -> Carrier:
+        configuration, number = self._configuration, self._number
+        own = NodeParty(store.hex(), number, self._incarnation)
+        return Carrier(own, self._listen, configuration.peers, self._secrets, self._clock, received, gone, serve)
+
+    # --- what others ask -----------------------------------------------------------------------------
+    @property
+    def number(self) -> int:
+        """Of this node."""
+        return self._number
+
+    @property
+    def store(self) -> NodeStore | None:
+        """The open store, None while there is none."""
+        life = self.life
+        return None if life is None else life.node
+
+    def living(self) -> Life:
+        """The life it lives. Raises: NotPrimary between two."""
+        life = self.life
+        if life is None:
+            raise NotPrimary("this node is joining its group; ask another")
+        return life
+
+    def serves(self) -> bool:
+        """Whether reads are served here, and transactions if it is the primary."""
+        life = self.life
+        return life is not None and life.serves()
+
+    def status(self) -> dict[str, Any]:
+        """Who is who, as this node knows, and how its links are."""
+        life = self.life
+        if life is None:
+            return {"node": self._number, "state": "joining", "view": 0, "members": [], "primary": 0}
+        view, is_open = life.view()
+        machine = life.machine
+        state = "open" if is_open else "member" if machine.is_member else "joining"
+        return {
+            "node": self._number,
+            "state": state,
+            "view": view.number,
+            "members": sorted(view.numbers),
+            "primary": view.primary,
+            "is_leading": life.is_leading,
+            "refused": machine.refusal,
+            "links": life.carrier.status(),
+            "copies": {node: progress.to_dict() for node, progress in dict(life.copies.copies).items()},
+        }
+
+
+def _nothing(*_: Any) -> None:
+    """For a carrier that only calls."""

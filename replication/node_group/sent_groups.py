@@ -1,0 +1,88 @@
+"""Groups of this node's log by sequence, for whoever lacks them: the newest in memory, older ones out of its files."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from engine.log.geometry import open_files
+from engine.log.reader import LogReader
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.log.redo import RedoLog
+    from engine.memory.arena import Words
+
+WINDOW_BYTES = 16 << 20
+AT_ONCE_BYTES = 1 << 20  # of one answer; a group may be larger
+
+
+class SentGroups:
+    """Of one open log. Any thread may call; words are never changed."""
+
+    def __init__(self, log: RedoLog, files: Files, uuid: bytes) -> None:
+        self._log = log
+        self._reader = LogReader(files, log.geometry, uuid, open_files(files, log.geometry, False))
+        self._mutex = threading.Lock()
+        self._places: dict[int, int] = {}  # sequence -> LSN, in order, of what the files have
+        self._window: deque[tuple[int, Words]] = deque()
+        self._window_bytes = 0
+        self.last_epoch = 0  # of the newest group
+
+    def look_through(self) -> None:
+        """Find the groups an opening has found in the log. Nobody writes meanwhile."""
+        lsn, sequence = self._log.tail_lsn, self._log.tail_sequence
+        while sequence < self._log.sequence and (group := self._reader.group_at(lsn, sequence)) is not None:
+            self.add(sequence, lsn, group.epoch, group.words)
+            lsn, sequence = group.end_lsn, sequence + 1
+
+    def add(self, sequence: int, lsn: int, epoch: int, words: Words) -> None:
+        """The next group, which nobody changes any more."""
+        with self._mutex:
+            self._places[sequence] = lsn
+            self._window.append((sequence, words))
+            self._window_bytes += words.nbytes
+            while self._window_bytes > WINDOW_BYTES and len(self._window) > 1:
+                self._window_bytes -= self._window.popleft()[1].nbytes
+            while (oldest := next(iter(self._places))) < self._log.tail_sequence and len(self._places) > 1:
+                del self._places[oldest]
+            self.last_epoch = epoch
+
+    def lsn_of(self, sequence: int) -> int | None:
+        """Where a group lies in the log, if it does."""
+        with self._mutex:
+            return self._places.get(sequence)
+
+    def from_on(self, first: int, last: int) -> tuple[Words, ...]:
+        """Groups from `first` on, about AT_ONCE_BYTES of them at most; none if they are gone. Raises: IoFailed."""
+        with self._mutex:
+            found = [(sequence, words) for sequence, words in self._window if first <= sequence <= last]
+            lsn = self._places.get(first)
+        if found and found[0][0] == first:
+            return _bounded([words for _, words in found])
+        if lsn is None:
+            return ()
+        read: list[Words] = []
+        size_bytes = 0
+        while first <= last and size_bytes < AT_ONCE_BYTES:
+            group = self._reader.group_at(lsn, first)
+            if group is None:
+                break  # it was cut meanwhile
+            read.append(group.words)
+            size_bytes += group.words.nbytes
+            lsn, first = group.end_lsn, first + 1
+        return tuple(read)
+
+    def close(self) -> None:
+        """Read no more."""
+        self._reader.close()
+
+
+def _bounded(words: list[Words]) -> tuple[Words, ...]:
+    size_bytes = 0
+    for at, each in enumerate(words):
+        size_bytes += each.nbytes
+        if size_bytes >= AT_ONCE_BYTES:
+            return tuple(words[: at + 1])
+    return tuple(words)

@@ -1,0 +1,246 @@
+"""The thread that owns a node's store: opens it, applies groups, lets it lead, brings it back behind a lost view.
+
+One thing after the other, so that a store leads only behind the last group it was given, and is never copied into while
+groups are applied. Whatever of it fails ends this life of the node.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from engine.errors import Error, NotPrimary, PeerError, RedoOverloaded, StoreFailed
+from recovery.node_restart.messages import GroupPart, Slice
+from replication.node_group.carried import CopyWanted
+from replication.node_group.fetch import fetch_files
+from replication.node_group.messages import Event, LogCut
+from replication.node_group.stream import GroupStream
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+    from recovery.node_restart.messages import FromJoiner, FromLive
+    from replication.node_group.conversation import Conversation
+    from replication.node_group.home import Home, NodeStore
+
+_log = logging.getLogger("tidemark.node")
+
+PAUSE_SECONDS = 0.1
+
+
+class Stopped(Exception):
+    """The thread is to end."""
+
+
+class _Link:
+    """A conversation as the joiner's restart sees it."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+
+    def send(self, message: FromJoiner) -> None:
+        self._conversation.send(message)
+
+    def receive(self) -> FromLive:
+        message: FromLive = self._conversation.receive()
+        if isinstance(message, (GroupPart, Slice)):
+            return replace(message, words=message.words.copy())  # kernels take no array that is read-only
+        return message
+
+
+class StoreThread:
+    """Of one life of a node."""
+
+    def __init__(
+        self,
+        home: Home,
+        tell: Callable[[Event], None],
+        failed: Callable[[Error], None],
+        converse: Callable[[], Conversation],
+    ) -> None:
+        """tell: an event for the machine. failed: the store is of no use any more. converse: with the primary of the
+        newest view, raising PeerError if there is none.
+        """
+        self._home = home
+        self._tell = tell
+        self._failed = failed
+        self._converse = converse
+        self.stream = GroupStream(tell, self._take)
+        self.stream.cut = lambda epoch: self._do(lambda: self._cut(epoch))
+        self._turn = threading.Condition()
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._is_stopped = False
+        self._epochs: deque[tuple[int, int]] = deque()  # opened at the primary: epoch, its first group
+        self._copied_from = 0  # incarnation of the live node the store is a copy of
+        self._conversation: Conversation | None = None
+        self.node: NodeStore | None = None
+        self._thread = threading.Thread(target=self._run, name="tidemark-node-store", daemon=True)
+
+    # --- any thread --------------------------------------------------------------------------------
+    def open(self, can_create: bool) -> None:
+        """Open the store as its files have it, before the thread runs. Raises: what opening raises."""
+        self._use(self._home.open(can_create), False)
+
+    def start(self) -> None:
+        """Run."""
+        self._thread.start()
+
+    def lead(self, done: Callable[[], None]) -> None:
+        """Let the store take transactions, behind every group it was given; `done` is called then."""
+        self._do(lambda: self._lead(done))
+
+    def epoch_opened(self, epoch: int, sequence: int) -> None:
+        """The primary has said so; it may come before the groups it stands behind."""
+        self._do(lambda: self._note_epoch(epoch, sequence))
+
+    def close_epoch(self) -> None:
+        """At the primary: somebody at another node waits for the end of an epoch."""
+        self._do(self._close_epoch)
+
+    def stop(self) -> None:
+        """End the thread, its copy being broken off; the store stays as it is until `close`."""
+        with self._turn:
+            self._is_stopped = True
+            self._turn.notify_all()
+            conversation = self._conversation
+        if conversation is not None:
+            conversation.close()
+
+    def close(self) -> None:
+        """Behind `stop`: the thread has ended, the store is closed."""
+        if self._thread.ident is not None:
+            self._thread.join()
+        node, self.node = self.node, None
+        if node is not None:
+            node.close()
+
+    # --- the thread --------------------------------------------------------------------------------
+    def _do(self, task: Callable[[], None]) -> None:
+        with self._turn:
+            self._tasks.append(task)
+            self._turn.notify_all()
+
+    def _take(self, first: int, groups: tuple[Words, ...]) -> None:
+        self._do(lambda: self._apply(first, groups))
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._turn:
+                    self._turn.wait_for(lambda: self._is_stopped or self._tasks)
+                    if self._is_stopped:
+                        return
+                    task = self._tasks.popleft()
+                task()
+        except Stopped:
+            pass
+        except Error as error:
+            self._failed(error)
+
+    def _use(self, node: NodeStore, is_joined: bool) -> None:
+        self.node = node
+        self.stream.begin(node.store, node.files, node.identity[0], is_joined)
+
+    def _pause(self) -> None:
+        with self._turn:
+            if self._turn.wait_for(lambda: self._is_stopped, PAUSE_SECONDS):
+                raise Stopped
+
+    # --- groups ------------------------------------------------------------------------------------
+    def _apply(self, first: int, groups: tuple[Words, ...]) -> None:
+        """Apply and sync groups. Raises: StoreFailed, and whatever keeps a member from taking a group."""
+        node, stream = self.node, self.stream
+        assert node is not None and stream.sent is not None
+        store = node.store
+        for sequence, words in enumerate(groups, first):
+            self._close_epochs(sequence)
+            lsn = self._apply_one(node, words)
+            stream.sent.add(sequence, lsn, store.epochs.current, words)
+        last = first + len(groups) - 1
+        store.log.wait(last)
+        self._close_epochs(last + 1)
+        stream.applied_through(last)
+
+    def _apply_one(self, node: NodeStore, words: Words) -> int:
+        """Apply one group; where it lies in the log here. For room in the log, and for files, it waits as long as it
+        takes: who is too slow is left out by the others.
+        """
+        while True:
+            lsn = node.store.log.head_lsn
+            try:
+                fetch_files(node.files, words, self._converse)
+                node.applier.apply(words.copy())  # which is written into
+                return lsn
+            except (RedoOverloaded, PeerError) as error:
+                _log.warning("group %d of the primary waits: %s", node.store.log.sequence, error.message)
+                self._pause()
+
+    def _note_epoch(self, epoch: int, sequence: int) -> None:
+        self._epochs.append((epoch, sequence))
+        if self.node is not None:
+            self._close_epochs(self.stream.applied + 1)
+
+    def _close_epochs(self, sequence: int) -> None:
+        """Epochs that were opened at a group up to this one, which is the next."""
+        assert self.node is not None
+        while self._epochs and self._epochs[0][1] <= sequence:
+            self.node.applier.close_epoch(*self._epochs.popleft())
+
+    def _lead(self, done: Callable[[], None]) -> None:
+        node = self.node
+        assert node is not None
+        self._epochs.clear()
+        node.store.log.flush()
+        with node.store.latch:
+            node.store.log.partner = self.stream
+        node.lead()
+        done()
+
+    def _close_epoch(self) -> None:
+        assert self.node is not None
+        with self.node.store.latch:
+            self.node.store.epochs.close()
+
+    # --- coming back -------------------------------------------------------------------------------
+    def _cut(self, epoch: int) -> None:
+        """Back to X, and from there up to the primary of the newest view: as it is, if it is a copy of that one."""
+        while True:
+            try:
+                self._come_back(epoch)
+                break
+            except (PeerError, NotPrimary) as error:
+                _log.warning("not copied yet: %s", error.message)
+                self._pause()
+        self._tell(LogCut())
+
+    def _come_back(self, epoch: int) -> None:
+        conversation = self._converse()
+        with self._turn:
+            if self._is_stopped:
+                conversation.close()
+                raise Stopped
+            self._conversation = conversation
+        try:
+            conversation.send(CopyWanted())
+            welcome = conversation.receive()
+            if self.node is not None and welcome.incarnation == self._copied_from:
+                return
+            node, self.node = self.node, None
+            if node is not None:
+                node.close()
+            self._epochs.clear()
+            self._copied_from = 0
+            self._use(self._home.bring_back(welcome, _Link(conversation), epoch), True)
+            self._copied_from = welcome.incarnation
+        finally:
+            self._conversation = None
+            conversation.close()
+
+    @property
+    def failure(self) -> StoreFailed | None:
+        """What the open store has failed of, if it has."""
+        node = self.node
+        return None if node is None else node.store.failure.error

@@ -1,0 +1,182 @@
+"""The log of a node as its view machine asks it, and the commit partner of its store (docs/node-group.md, 1 and 8).
+
+At the primary a group comes from `send`, before it is written here; at a member from the machine, and the thread of the
+store applies it. Commits wait in `wait` until the machine says that every member has their group.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.errors import StoreClosed, StoreFailed
+from replication.node_group.messages import EpochClosed, Event, LogGrew
+from replication.node_group.sent_groups import SentGroups
+
+if TYPE_CHECKING:
+    from engine.file_protocol import Files
+    from engine.log.redo import Group
+    from engine.memory.arena import Words
+    from engine.store import Store
+
+FEED_BYTES_MAX = 256 << 20
+
+
+class Feed:
+    """Groups on their way to one node that is being copied, in their order."""
+
+    def __init__(self) -> None:
+        self.groups: deque[Words] = deque()
+        self.size_bytes = 0
+        self.is_over = False  # it took too little for too long, or there is no stream any more
+
+    def take(self) -> list[Words]:
+        """What has come."""
+        found: list[Words] = []
+        while self.groups:
+            words = self.groups.popleft()
+            self.size_bytes -= words.nbytes
+            found.append(words)
+        return found
+
+
+class GroupStream:
+    """Of one life of a node: from the opening of its store to the end of it."""
+
+    def __init__(self, tell: Callable[[Event], None], work: Callable[[int, tuple[Words, ...]], None]) -> None:
+        """tell: an event for the machine. work: groups of the primary for the thread of the store, which says
+        `applied_through` behind them.
+        """
+        self._tell = tell
+        self._work = work
+        self._changed = threading.Condition()
+        self.last = 0
+        self.applied = 0
+        self.sent: SentGroups | None = None
+        self._acknowledged = 0
+        self._ended: StoreFailed | None = None
+        self._feeds: list[Feed] = []
+        self._closings: deque[tuple[int, int]] = deque()
+        self._complete: deque[tuple[int, int]] = deque()
+        self._epoch_told = 0
+        self.cut: Callable[[int], None] = lambda epoch: None
+
+    # --- the store -------------------------------------------------------------------------------
+    def begin(self, store: Store, files: Files, uuid: bytes, is_joined: bool) -> None:
+        """An open store, which nobody writes to. is_joined: the groups before are in none of its files."""
+        sent = SentGroups(store.log, files, uuid)
+        if not is_joined:
+            sent.look_through()
+        with self._changed:
+            if self.sent is not None:
+                self.sent.close()
+            self.sent = sent
+            self.last = self.applied = store.log.sequence - 1
+
+    def end(self, error: StoreFailed) -> None:
+        """No group will be acknowledged any more."""
+        with self._changed:
+            self._ended = self._ended or error
+            for feed in self._feeds:
+                feed.is_over = True
+            self._changed.notify_all()
+        if self.sent is not None:
+            self.sent.close()
+
+    # --- the log, as the machine asks it -----------------------------------------------------------
+    def groups(self, first: int, last: int) -> tuple[Words, ...]:
+        """Groups from `first` on, as many as may be sent at once; none if the log begins behind it."""
+        return () if self.sent is None else self.sent.from_on(first, last)
+
+    def take(self, first: int, groups: tuple[Words, ...]) -> None:
+        """Groups of the primary, to be applied and synced by the thread of the store."""
+        self.last = first + len(groups) - 1
+        self._work(first, groups)
+
+    def cut_behind(self, epoch: int) -> None:
+        """The thread of the store brings it back to the end of an epoch, and then up to the primary."""
+        self.cut(epoch)
+
+    def applied_through(self, sequence: int) -> None:
+        """Groups are synced and applied here, up to this one."""
+        self.applied = sequence
+        self._tell(LogGrew())
+
+    # --- commit partner ----------------------------------------------------------------------------
+    def offer(self, txid: int, names: tuple[str, ...]) -> None:
+        """Nothing: who lacks files that a group names asks for them, before it applies the group."""
+
+    def send(self, group: Group) -> None:
+        """A sealed group: for the members, for whoever is being copied, and for those who ask again."""
+        words = group.words[: group.written_words].copy()
+        with self._changed:
+            if group.sequence <= self.last:
+                return  # the write was interrupted, and is made again
+            assert self.sent is not None
+            if self.sent.last_epoch < group.epoch:
+                self._completed(self.sent.last_epoch, self.last)
+            self.sent.add(group.sequence, group.lsn, group.epoch, words)
+            self.last = group.sequence
+            for feed in self._feeds:
+                feed.groups.append(words)
+                feed.size_bytes += words.nbytes
+                if feed.size_bytes > FEED_BYTES_MAX:
+                    feed.is_over = True
+            self._feeds = [feed for feed in self._feeds if not feed.is_over]
+        self._tell(LogGrew())
+
+    def wait(self, sequence: int) -> None:
+        """Return when every member of the view has the group. Raises: StoreFailed if the group goes on without us."""
+        if sequence > self.applied:
+            self.applied_through(sequence)
+        with self._changed:
+            self._changed.wait_for(lambda: self._acknowledged >= sequence or self._ended is not None)
+            if self._acknowledged < sequence:
+                raise self._ended or StoreClosed("the node was closed")
+
+    def epoch_closed(self, epoch: int, sequence: int) -> None:
+        """Noted; `closings` tells it when the groups before it are on their way."""
+        self._closings.append((epoch, sequence))
+        self._tell(LogGrew())
+
+    # --- for the node ------------------------------------------------------------------------------
+    def acknowledge(self, sequence: int) -> None:
+        """Commits up to this group may be told to who waits."""
+        with self._changed:
+            self._acknowledged = max(self._acknowledged, sequence)
+            self._changed.notify_all()
+
+    def closings(self) -> tuple[list[tuple[int, int]], list[EpochClosed]]:
+        """Epochs that were opened, each with the sequence it begins with, whose groups before have all been sent; and
+        closed ones that have groups, each with its last.
+        """
+        opened: list[tuple[int, int]] = []
+        with self._changed:
+            while self._closings and self._closings[0][1] <= self.last + 1:
+                epoch, sequence = self._closings.popleft()
+                opened.append((epoch, sequence))
+                if sequence == self.last + 1 and self.sent is not None and self.sent.last_epoch < epoch:
+                    self._completed(self.sent.last_epoch, self.last)
+            closed = [EpochClosed(*each) for each in self._complete]
+            self._complete.clear()
+        return opened, closed
+
+    def _completed(self, epoch: int, sequence: int) -> None:
+        if epoch > self._epoch_told:
+            self._epoch_told = epoch
+            self._complete.append((epoch, sequence))
+
+    def feed(self) -> Feed:
+        """Groups that are sent from now on, for one who is being copied."""
+        made = Feed()
+        with self._changed:
+            made.is_over = self._ended is not None
+            self._feeds.append(made)
+        return made
+
+    def drop(self, feed: Feed) -> None:
+        """Nobody takes it any more."""
+        with self._changed:
+            self._feeds = [each for each in self._feeds if each is not feed]

@@ -1,0 +1,316 @@
+"""`tm.NodeGroup`: one node of a group of synchronous replicas, in this process (docs/node-group.md)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Unpack
+
+from engine.clock import SystemClock
+from engine.errors import FileMissing, NotPrimary, PeerTimeout
+from engine.files import PosixFiles
+from engine.group_apply import GroupApplier
+from recovery.node_restart.finish import make_recoverable
+from recovery.node_restart.restart import bring_back
+from recovery.sysfile import read_sysfile
+from replication.calls.conversation import Abandoned, CallServer
+from replication.node_group.carrier import Secrets
+from replication.node_group.configuration import GroupConfiguration
+from replication.node_group.node import GroupNode
+from replication.protocol.handshake import check_secret
+from replication.settings.options import OpenKeywords, divided
+from replication.wire import parse_address
+from tidemark.database import Database
+from tidemark.remote.database import TIMEOUT_MS, RemoteDatabase, connect
+from tidemark.remote.executor import Executor
+
+if TYPE_CHECKING:
+    from engine.errors import Error
+    from engine.file_protocol import Files
+    from engine.options import Options
+    from engine.store import Store
+    from recovery.node_restart.joiner import Link
+    from recovery.node_restart.messages import Welcome
+    from recovery.system_restart.restart import Opened
+    from replication.wire import TlsContext
+
+POLL_SECONDS = 0.01
+FOLDER = "node"  # of a store's directory: what the node of a group must not forget, and its lock
+
+
+class _NodeStore:
+    """A `Database` as the node drives it."""
+
+    def __init__(self, db: Database, files: PosixFiles, applier: GroupApplier, lowest_epoch: int) -> None:
+        """lowest_epoch: the first one that may be opened here if this node leads."""
+        self.db = db
+        self.files: Files = files
+        self.applier = applier
+        self.store: Store = db._store
+        self.identity = db._opened.identity
+        self._lowest_epoch = lowest_epoch
+
+    def lead(self) -> None:
+        """See `NodeStore`."""
+        store, keeper = self.store, self.db._opened.keeper
+        with store.latch:
+            if store.epochs.current < self._lowest_epoch:
+                store.epochs.follow(self._lowest_epoch)
+        self.applier.lead(lambda incarnation: keeper.write(incarnation=incarnation))
+
+    def close(self) -> None:
+        """See `NodeStore`."""
+        self.applier.end_stream()
+        self.db.close()
+
+
+class _Home:
+    """The store's directory, and the options it is opened with."""
+
+    def __init__(
+        self, directory: str, options: Options, replication: Mapping[str, Any], want_epoch: Callable[[], None]
+    ) -> None:
+        self._directory = directory
+        self._options = options
+        self._replication = replication
+        self._want_epoch = want_epoch
+
+    def open(self, can_create: bool) -> _NodeStore:
+        """See `Home`."""
+        files = PosixFiles(self._directory)
+        if not can_create and read_sysfile(files) is None:
+            files.close_all()
+            raise FileMissing("the store of this node is gone; it is copied from the others")
+        made: list[_NodeStore] = []
+
+        def follow(db: Database) -> None:
+            store, opened = db._store, db._opened
+            lowest_epoch = store.epochs.current
+            node = self._followed(db, files, lowest_epoch)
+            if opened.keeper.content.closed_epoch:
+                # The primary may still be in the epoch of the last group here.
+                node.applier.start_at(opened.keeper.content.closed_epoch)
+            made.append(node)
+
+        self._database(files, None, follow)
+        return made[0]
+
+    def bring_back(self, welcome: Welcome, link: Link, through: int) -> _NodeStore:
+        """See `Home`."""
+        files = PosixFiles(self._directory)
+        made: list[_NodeStore] = []
+        next_epoch: list[int] = []
+
+        def restart() -> Opened:
+            opened, caught_up = bring_back(files, self._options, SystemClock(), welcome, link, through)
+            next_epoch.append(caught_up.next_epoch)
+            return opened
+
+        def follow(db: Database) -> None:
+            make_recoverable(db._lcp)
+            node = self._followed(db, files, next_epoch[0])
+            node.applier.start_at(next_epoch[0])
+            made.append(node)
+
+        self._database(files, restart, follow)
+        return made[0]
+
+    def _followed(self, db: Database, files: PosixFiles, lowest_epoch: int) -> _NodeStore:
+        node = _NodeStore(db, files, GroupApplier(db._store), lowest_epoch)
+        db._store.epochs.on_wanted = self._want_epoch
+        return node
+
+    def _database(
+        self, files: PosixFiles, restart: Callable[[], Opened] | None, follow: Callable[[Database], None]
+    ) -> Database:
+        return Database(
+            files,
+            self._options,
+            SystemClock(),
+            files.directory,
+            replication=self._replication,
+            restart=restart,
+            prepare=follow,
+        )
+
+
+class _Gate:
+    """What a node may do for clients now (`tidemark/remote/executor.py`)."""
+
+    def __init__(self, node: GroupNode) -> None:
+        self._node = node
+
+    def database(self) -> Database:
+        """See `Gate`."""
+        store = self._node.store
+        if store is None:
+            raise NotPrimary("this node is being brought up to its group; ask another")
+        assert isinstance(store, _NodeStore)
+        return store.db
+
+    def reading(self) -> int:
+        """See `Gate`."""
+        return self._node.living().reading()
+
+    def shown(self, token: int) -> None:
+        """See `Gate`."""
+        self._node.living().shown(token)
+
+    def writing(self) -> None:
+        """See `Gate`."""
+        self._node.living().writing()
+
+    def where(self) -> dict[str, Any]:
+        """See `Gate`. This node is the first of the members, if it is one."""
+        view, is_open = self._node.living().view()
+        at = {member.number: parse_address(member.address) for member in view.members}
+        numbers = sorted(at, key=lambda number: (number != self._node.number, number))
+        primary = at[view.primary] if is_open else None
+        return {"view": view.number, "primary": primary, "members": [at[number] for number in numbers]}
+
+    def failed(self, error: Error) -> None:
+        """See `Gate`: whatever the store here has come to, the group goes on."""
+        raise Abandoned(error.message)
+
+
+class NodeGroup:
+    """One node of a group, in this process. Use it with `with`, or close it.
+
+    `connect()` gives the group as its clients see it: transactions run at the primary, wherever that is, reads at this
+    node. `reading()` gives the store of this node itself, for reads that are to cost no call.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        node: int,
+        group: str | GroupConfiguration,
+        secret: bytes,
+        calls: str | tuple[str, int] = "127.0.0.1:0",
+        *,
+        listen: str | tuple[str, int] | None = None,
+        found: bool = False,
+        tls: tuple[TlsContext, TlsContext] | None = None,
+        **options: Unpack[OpenKeywords],
+    ) -> None:
+        """Begin, in threads of this process; `wait_member` waits until the node counts.
+
+        path: directory of its store; made if it is missing. node: its number, 1 to 255. group: addresses at which the
+        nodes meet, "1=host:port,2=host:port,arbitrator=host:port"; the same at all nodes. secret: 16 bytes or more,
+        which all nodes and clients know. calls: where clients are served, in a form in which they can reach it.
+        listen: another address that leads to this node's in the group. found:
+        make the group if this node knows of none: one node of a group is given this, once; its store, if there is one,
+        becomes the group's. tls: contexts of who is called and of who calls. options: as `tidemark.open`.
+
+        Raises: Locked if another process has the directory, PeerError if an address is taken, SchemaInvalid.
+        """
+        check_secret(secret)
+        configuration = GroupConfiguration.parse(group) if isinstance(group, str) else group
+        place = configuration.address_of(node) if listen is None else parse_address(listen)
+        parsed, replication = divided(options)
+        self._calls = parse_address(calls)
+        self._secret = secret
+        self._tls = tls or (None, None)
+        self._server: CallServer | None = None
+        directory = os.fspath(path)
+        PosixFiles(directory, create=True).close_all()
+        self._files = PosixFiles(os.path.join(directory, FOLDER), create=True)
+        try:
+            self._files.lock()
+            home = _Home(directory, parsed, replication, self._want_epoch)
+            secrets = Secrets(secret, *self._tls)
+            self._node = GroupNode(
+                home, self._files, node, configuration, place, secrets, SystemClock(), found, self._serve_calls
+            )
+        except BaseException:
+            self._files.close_all()
+            self._files.unlock()
+            raise
+        self._node.start()
+
+    def _serve_calls(self, store: bytes) -> str:
+        """Take calls of clients from now on; where."""
+        if self._server is None:
+            gate = _Gate(self._node)
+            self._server = CallServer(
+                self._calls,
+                store.hex(),
+                self._secret,
+                self._tls[0],
+                SystemClock(),
+                lambda: Executor(gate),
+                lambda name: gate.database()[name].definition,
+            )
+        return "{}:{}".format(*self._server.address)
+
+    def _want_epoch(self) -> None:
+        life = self._node.life
+        if life is not None:
+            life.want_epoch()
+
+    def __enter__(self) -> NodeGroup:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self, leave: bool = True) -> None:
+        """End it. leave: in order, so that the others go on at once, another one as primary if this was it; else they
+        notice that it is gone. What is committed is durable here too. Again does nothing.
+        """
+        self._node.stop(leave)
+        if self._server is not None:
+            self._server.close()
+        self._files.close_all()
+        self._files.unlock()
+
+    @property
+    def address(self) -> str:
+        """Where clients reach this node, "" until it has heard of its group."""
+        return "" if self._server is None else "{}:{}".format(*self._server.address)
+
+    def status(self) -> dict[str, Any]:
+        """Who is who, as this node knows: node, view, members, primary, is_member, is_leading; links; copies under way.
+
+        Raises: what has ended the node.
+        """
+        self._check()
+        return self._node.status()
+
+    def _check(self) -> None:
+        if self._node.error is not None:
+            raise self._node.error
+
+    def wait_member(self, timeout_ms: int = TIMEOUT_MS) -> None:
+        """Return when this node is a member of a view that is open. Raises: PeerTimeout; what has ended the node."""
+        clock = SystemClock()
+        deadline = clock.monotonic() + timeout_ms / 1_000
+        while not self._node.serves():
+            self._check()
+            if clock.monotonic() >= deadline:
+                raise PeerTimeout(
+                    f"node {self._node.number} is in no open view after {timeout_ms} ms; see whether the others run"
+                )
+            clock.sleep(POLL_SECONDS)
+
+    def connect(self, timeout_ms: int = TIMEOUT_MS) -> RemoteDatabase:
+        """The group as a client sees it, this node asked first. Close it. Raises: PeerTimeout, PeerError."""
+        self._check()
+        if self._server is None:
+            self.wait_member(timeout_ms)
+        assert self._server is not None
+        return connect([self._server.address], self._secret, self._tls[1], timeout_ms)
+
+    @contextmanager
+    def reading(self) -> Iterator[Database]:
+        """The store of this node, for reads within the block: they show everything that was acknowledged before it.
+
+        What was read may be used behind the block only. Raises: NotPrimary (Retryable) at the beginning if this node
+        serves no reads, at the end if what was read may be older than it must.
+        """
+        self._check()
+        gate = _Gate(self._node)
+        token = gate.reading()
+        yield gate.database()
+        gate.shown(token)

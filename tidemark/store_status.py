@@ -1,0 +1,44 @@
+"""The counters of an open store, nested by room: what `Database.status` has of them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from tidemark.handles import index_counters
+
+if TYPE_CHECKING:
+    from recovery.local_checkpoint.writer import LocalCheckpoint
+    from recovery.system_restart.restart import Opened
+
+PAGE_BYTES = 32_768
+
+
+def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
+    """Counters of the engine and of local checkpoints, as plain values."""
+    store = opened.store
+    return {
+        "store": {
+            "state": "open" if store.failure.first is None else "failed",
+            "uuid": opened.identity[0].hex(),
+            "incarnation": opened.identity[1],
+            "pid": os.getpid(),
+        },
+        "epoch": {"current": store.epochs.current, "newest_closed": store.epochs.newest_closed},
+        "log": store.log.counters(),
+        "lcp": {"completed": lcp.completed, "abandoned": lcp.abandoned, "next_id": lcp.next_id},
+        "disk": store.disk.counters(),
+        "locks": store.locks.counters(),
+        "memory": {
+            "data_memory_bytes": store.options.data_memory_bytes,
+            "used_bytes": store.arena.used_pages() * PAGE_BYTES,
+        },
+        "snapshots": store.snapshots.counters(),
+        "tables": {
+            table.name: {"id": table.table_id, "rows": table.count(), **index_counters(table)}
+            for table in list(store.tables.values())
+        },
+        "tablespaces": store.space.counters(),
+        "transactions": {"open": len(store.locks.by_slot)},
+        "spool": store.spools.counters(),
+    }
