@@ -230,7 +230,8 @@ class RedoLog:
         """Nothing before `lsn` is needed any more (L5), but by those who hold it: then the tail stays until the next
         time. The latch is held, the control file that allows it durable.
         """
-        if lsn > self.tail_lsn and lsn <= min(self._held.values(), default=lsn):
+        # Of a copied store the log may begin at its first byte with a later group than the first.
+        if (lsn, sequence) > (self.tail_lsn, self.tail_sequence) and lsn <= min(self._held.values(), default=lsn):
             self._files.mark("cut", lsn=lsn)
             self.tail_lsn = lsn
             self.tail_sequence = sequence

@@ -73,7 +73,7 @@ class Arbitrator:
         if isinstance(message, ViewIs):
             return voter.adopt(message.view, now) if message.view.number > view.number else []
         if isinstance(message, Prepare):
-            return self._vote(voter, sender, message.base, now, lambda: voter.promise(sender, message, 0, now))
+            return self._vote(voter, sender, message.base, now, lambda: voter.promise(sender, message, 0, now, ""))
         if isinstance(message, Accept):
             if message.view.number != message.base.number + 1:
                 return [Send(sender, Refused("views follow each other by one"))]

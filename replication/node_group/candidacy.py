@@ -53,7 +53,9 @@ class Candidacy:
             return best.accepted
         base = self.base
         gone = given_up | ({own.number} if self.is_leaving else set())
-        there = [member for member in base.members if member.number in self.promises] if base.members else [own]
+        there = [
+            Member(number, self.promises[number].address) for number in sorted(base.numbers & self.promises.keys())
+        ] or [own]
         # Who leaves stays as long as nobody else is there: the last one cannot leave.
         members = [member for member in there if member.number not in gone] or there
         primary = max(members, key=lambda each: (self._last(each), each.number == base.primary, -each.number))

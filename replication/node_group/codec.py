@@ -318,7 +318,7 @@ _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
     (group.Pong, (NUMBER, NUMBER, FLAG, NUMBER)),
     (group.ViewIs, (VIEW,)),
     (group.Prepare, (VIEW, BALLOT, FLAG)),
-    (group.Promise, (NUMBER, BALLOT, NUMBER, BALLOT, VIEW_OR_NONE)),
+    (group.Promise, (NUMBER, BALLOT, NUMBER, BALLOT, VIEW_OR_NONE, TEXT)),
     (group.Outbid, (NUMBER, BALLOT)),
     (group.Accept, (VIEW, BALLOT, VIEW)),
     (group.Accepted, (NUMBER, BALLOT)),

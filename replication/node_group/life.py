@@ -210,6 +210,11 @@ class Life:
         assert self._ending is not None
         return self._ending
 
+    def discard(self) -> None:
+        """Instead of `run`: let go of what was taken."""
+        self.carrier.close()
+        self.close_store()
+
     def leave(self) -> None:
         """Ask the group to go on without this node; `ended` is set when it does."""
         self._events.put(Leave())

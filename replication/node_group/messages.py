@@ -48,13 +48,16 @@ class Prepare(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """The answer: no group of `base` is taken any more; end of the log; what was voted for in the highest ballot."""
+    """The answer: no group of `base` is taken any more; end of the log; what was voted for in the highest ballot; where
+    the sender is met now, for its process may have begun anew elsewhere.
+    """
 
     base: int
     ballot: Ballot
     last: int
     accepted_ballot: Ballot
     accepted: View | None
+    address: str
 
 
 class Outbid(NamedTuple):

@@ -121,7 +121,7 @@ class GroupNode:
             life = self._life(view_file)
             with self._turn:
                 if self._stop.is_set():
-                    life.close_store()
+                    life.discard()
                     return Ending.STOPPED
                 self.life = life
             try:
@@ -147,9 +147,11 @@ class GroupNode:
             try:
                 life.open_store(False)
                 return life
-            except Damaged as error:
+            except Error as error:
+                life.discard()
+                if not isinstance(error, Damaged):
+                    raise
                 _log.warning("the rows here do not count any more, all is copied: %s", error.message)
-                life.close_store()
                 life.forget_rows()
                 counts = False
 

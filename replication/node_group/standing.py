@@ -87,13 +87,13 @@ class Standing(Machine):
             if asked.ballot >= self.voter.promised:
                 self.candidacy = None
         actions = self._shut(now) if asked.ballot >= self.voter.promised else []
-        return actions + self.voter.promise(sender, asked, self.log.last, now)
+        return actions + self.voter.promise(sender, asked, self.log.last, now, self.own.address)
 
     def _promise_outside(self, sender: int, asked: Prepare) -> list[Action]:
         """A node that joins has no vote, but must be there, and say how far it is, to be taken in."""
         if not self.is_ready or sender != self.view.primary:
             return []
-        told = Promise(asked.base.number, asked.ballot, self.log.applied, NO_BALLOT, None)
+        told = Promise(asked.base.number, asked.ballot, self.log.applied, NO_BALLOT, None, self.own.address)
         return self.journal.behind(Send(sender, told))
 
     def _answer_rival(self, sender: int, asked: Prepare, now: float) -> list[Action]:

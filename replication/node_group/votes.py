@@ -84,14 +84,14 @@ class Voter:
             now, view=view, promised=NO_BALLOT, accepted_ballot=NO_BALLOT, accepted=None, **changes
         )
 
-    def promise(self, sender: int, asked: Prepare, last: int, now: float) -> list[Action]:
+    def promise(self, sender: int, asked: Prepare, last: int, now: float, address: str) -> list[Action]:
         """Answer a candidate for the successor of the view of the record."""
         journal, ballot = self.journal, asked.ballot
         if ballot < self.promised:
             return [Send(sender, Outbid(asked.base.number, self.promised))]
         actions = journal.change(now, promised=ballot) if ballot > self.promised else []
         record = journal.record
-        told = Promise(asked.base.number, ballot, last, record.accepted_ballot, record.accepted)
+        told = Promise(asked.base.number, ballot, last, record.accepted_ballot, record.accepted, address)
         return actions + journal.behind(Send(sender, told))
 
     def accept(self, sender: int, asked: Accept, now: float) -> list[Action]:

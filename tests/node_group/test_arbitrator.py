@@ -43,10 +43,10 @@ def knowing(view: View) -> Arbitrator:
 
 def test_one_successor_whoever_asks_and_however_often():
     machine = knowing(BOTH)
-    assert told(machine, 1, Prepare(BOTH, Ballot(1, 1))) == ([Promise(4, Ballot(1, 1), 0, NO_BALLOT, None)], 1)
+    assert told(machine, 1, Prepare(BOTH, Ballot(1, 1))) == ([Promise(4, Ballot(1, 1), 0, NO_BALLOT, None, "")], 1)
     assert told(machine, 1, Accept(BOTH, Ballot(1, 1), ONLY_A)) == ([Accepted(4, Ballot(1, 1))], 1)
     assert told(machine, 1, Accept(BOTH, Ballot(1, 1), ONLY_A)) == ([Accepted(4, Ballot(1, 1))], 0), "repeated"
-    promised = Promise(4, Ballot(1, 2), 0, Ballot(1, 1), ONLY_A)
+    promised = Promise(4, Ballot(1, 2), 0, Ballot(1, 1), ONLY_A, "")
     assert told(machine, 2, Prepare(BOTH, Ballot(1, 2))) == ([promised], 1), "the other one hears of the vote"
     assert told(machine, 1, Prepare(BOTH, Ballot(1, 1))) == ([Outbid(4, Ballot(1, 2))], 0)
     assert told(machine, 1, Accept(BOTH, Ballot(1, 1), ONLY_B)) == ([Outbid(4, Ballot(1, 2))], 0)
@@ -58,9 +58,9 @@ def test_vote_outlives_a_crash_only_if_it_was_told():
     actions = machine.step(Received(1, STORE, Accept(BOTH, Ballot(1, 1), ONLY_A)), 0.0)
     assert [type(each) for each in actions] == [Write]
     again = Arbitrator(STORE, before)
-    assert told(again, 2, Prepare(BOTH, Ballot(1, 2)))[0] == [Promise(4, Ballot(1, 2), 0, NO_BALLOT, None)]
+    assert told(again, 2, Prepare(BOTH, Ballot(1, 2)))[0] == [Promise(4, Ballot(1, 2), 0, NO_BALLOT, None, "")]
     kept = Arbitrator(STORE, actions[0].record)
-    assert told(kept, 2, Prepare(BOTH, Ballot(1, 2)))[0] == [Promise(4, Ballot(1, 2), 0, Ballot(1, 1), ONLY_A)]
+    assert told(kept, 2, Prepare(BOTH, Ballot(1, 2)))[0] == [Promise(4, Ballot(1, 2), 0, Ballot(1, 1), ONLY_A, "")]
 
 
 def test_requests_of_old_views_strangers_and_other_stores_get_no_vote():
@@ -84,7 +84,7 @@ def test_requests_of_old_views_strangers_and_other_stores_get_no_vote():
 def test_views_it_has_no_vote_on_pass_it_by():
     machine = knowing(BOTH)
     later = View(11, (B, C), 2, "arbitrator")
-    assert told(machine, 2, Prepare(later, Ballot(3, 2)))[0] == [Promise(11, Ballot(3, 2), 0, NO_BALLOT, None)]
+    assert told(machine, 2, Prepare(later, Ballot(3, 2)))[0] == [Promise(11, Ballot(3, 2), 0, NO_BALLOT, None, "")]
     assert machine.record.view == later
     assert told(machine, 1, Prepare(BOTH, Ballot(8, 1)))[0] == [ViewIs(later)]
 
@@ -95,5 +95,5 @@ def test_without_a_record_it_refuses_until_an_operator_has_spoken():
     assert machine.step(Tick(), 0.0) == [] and machine.record is None
     (write,) = machine.begin(BOTH, 0.0)
     machine.step(Written(write.version), 0.0)
-    assert told(machine, 1, Prepare(BOTH, Ballot(1, 1)))[0] == [Promise(4, Ballot(1, 1), 0, NO_BALLOT, None)]
+    assert told(machine, 1, Prepare(BOTH, Ballot(1, 1)))[0] == [Promise(4, Ballot(1, 1), 0, NO_BALLOT, None, "")]
     assert machine.begin(first_view("arbitrator"), 0.0) == []

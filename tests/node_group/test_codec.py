@@ -98,7 +98,7 @@ messages = st.one_of(
     st.builds(Pong, numbers, numbers, flags, numbers),
     st.builds(ViewIs, views()),
     st.builds(Prepare, views(), ballots, flags),
-    st.builds(Promise, numbers, ballots, numbers, ballots, st.none() | views()),
+    st.builds(Promise, numbers, ballots, numbers, ballots, st.none() | views(), st.just("") | addresses),
     st.builds(Outbid, numbers, ballots),
     st.builds(Accept, views(), ballots, views()),
     st.builds(Accepted, numbers, ballots),

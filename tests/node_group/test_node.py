@@ -1,0 +1,221 @@
+"""Nodes put together: a group that is made, grows, loses nodes, gets them back, and is whole at the end."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from tests.node_group.pair import same_slots
+from tests.node_group.site import OPTIONS, SECRET, Site, free_ports, site_of
+from tests.waiting import wait_until
+
+COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("note", tm.Text, nullable=True)]
+
+
+def equal(site: Site) -> None:
+    """All nodes have the same slots, and each is sound."""
+    first, *others = sorted(site.nodes)
+    for number in others:
+        same_slots(site.db(first), site.db(number), f"nodes {first} and {number}")
+    for number in site.nodes:
+        assert site.db(number).check()["problems"] == [], f"node {number}"
+
+
+def ids_at(site: Site, number: int, name: str = "t") -> list[int]:
+    """Keys a node shows."""
+    with site.nodes[number].reading() as db:
+        return sorted(db[name].scan(["id"]).to_arrow()["id"].to_pylist())
+
+
+def test_what_was_acknowledged_shows_at_every_node_and_outlives_the_primary(tmp_path: Path) -> None:
+    with site_of(tmp_path, 3) as site:
+        assert site.primary() == 1
+        with site.nodes[2].connect() as db:
+            db.create_table("t", COLUMNS, "id")
+            for number in range(20):
+                db["t"].insert((number, number, "x" * number))
+                reader = 1 + number % 3
+                with site.nodes[reader].reading() as there:
+                    assert there["t"].get(number) == (number, number, "x" * number), f"node {reader}"
+            equal(site)
+            site.drop(1)
+            db["t"].insert((100, 1, None))
+            site.wait_view(2, 3)
+            assert ids_at(site, 2) == ids_at(site, 3) == [*range(20), 100]
+            site.close(site.primary())
+            db["t"].insert((101, 1, None))
+        site.start(1)
+        (other,) = {2, 3} - site.nodes.keys()
+        site.start(other)
+        site.wait_view(1, 2, 3)
+        assert all(ids_at(site, number) == [*range(20), 100, 101] for number in (1, 2, 3))
+        equal(site)
+
+
+def test_a_node_of_two_goes_on_with_the_arbitrator(tmp_path: Path) -> None:
+    with site_of(tmp_path, 2, with_arbitrator=True) as site:
+        with site.nodes[1].connect() as db:
+            db.create_table("t", COLUMNS, "id")
+            db["t"].insert_many([(number, 0, None) for number in range(500)])
+        site.drop(1)
+        site.wait_view(2)
+        with site.nodes[2].connect() as db:
+            db["t"].delete(7)
+        site.start(1)
+        assert ids_at(site, 1) == [each for each in range(500) if each != 7]
+        equal(site)
+
+
+def test_whole_site_comes_back_from_its_files(tmp_path: Path) -> None:
+    site = Site(tmp_path, 3)
+    try:
+        for number in (1, 2, 3):
+            site.start(number)
+        with site.nodes[1].connect() as db:
+            db.create_table("t", COLUMNS, "id")
+            for number in range(10):
+                db["t"].insert((number, number, None))
+        for number in (1, 2, 3):
+            site.drop(number)
+        for number in (3, 1, 2):
+            site.begin(number)
+        for node in site.nodes.values():
+            node.wait_member(60_000)
+        site.wait_view(1, 2, 3)
+        with site.nodes[3].connect() as db:
+            db["t"].insert((10, 10, None))
+        assert all(ids_at(site, number) == list(range(11)) for number in (1, 2, 3))
+        equal(site)
+    finally:
+        site.end()
+
+
+def test_schema_large_transactions_and_disk_columns_arrive(tmp_path: Path) -> None:
+    """Files that groups name are fetched by each member before it applies the group."""
+    far = tm.Column("far", tm.VarChar(200), nullable=True, storage="disk")
+    with site_of(tmp_path, 2, transaction_memory="256 KiB") as site:
+        with site.nodes[2].connect() as db:
+            db.create_tablespace("main", "4 MiB")
+            db.create_table("t", [*COLUMNS, far], "id", tablespace="main")
+            db.create_index("t", "by_n", "n")
+            with db.transaction() as txn:
+                txn.insert_many("t", [(number, number % 7, "y" * 50, f"far {number}") for number in range(12_000)])
+            assert site.db(1).status()["spool"]["committed"] == 1, "the transaction was too small for a file"
+            db.add_column("t", tm.Column("more", tm.Int32, nullable=True))
+            db.rename_column("t", "note", "words")
+        with site.nodes[2].reading() as there:
+            assert there["t"].get(11_999) == (11_999, 11_999 % 7, "y" * 50, "far 11999", None)
+            assert there["t"].scan(where=tm.col("n") == 3).count() == len(range(3, 12_000, 7))
+        equal(site)
+        site.drop(2)
+        site.nodes[1].connect().close()
+        site.start(2)
+        equal(site)
+
+
+def test_writers_go_on_while_nodes_come_and_go(tmp_path: Path) -> None:
+    rng = random.Random(11)
+    with site_of(tmp_path, 3) as site:
+        is_over = threading.Event()
+        failures: list[BaseException] = []
+        acknowledged: list[int] = []
+        clients = [site.nodes[number].connect() for number in (2, 3)]
+        clients[0].create_table("t", COLUMNS, "id")
+
+        def write(part: int, db: Any) -> None:
+            number = part
+            try:
+                while not is_over.is_set():
+                    number += 2
+                    db.run(lambda txn, key=number: txn.write("t", (key, part, "z" * (key % 90))), retries=20)
+                    acknowledged.append(number)
+            except tm.Error as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=write, args=(part, db)) for part, db in enumerate(clients)]
+        for thread in threads:
+            thread.start()
+        for _ in range(3):
+            victim = rng.choice([2, 3])
+            before = len(acknowledged)
+            site.drop(victim)
+            wait_until(lambda before=before: len(acknowledged) > before + 20 or bool(failures))
+            site.start(victim)
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        for db in clients:
+            db.close()
+        assert not failures
+        site.wait_view(1, 2, 3)
+        assert set(acknowledged) <= set(ids_at(site, 3))
+        equal(site)
+
+
+def test_member_whose_rows_differ_is_copied_whole(tmp_path: Path) -> None:
+    """A copied store whose log began with group 4, and not 1, at its first byte was found damaged by `check`."""
+    with site_of(tmp_path, 3) as site:
+        with site.nodes[1].connect() as db:
+            db.create_table("t", COLUMNS, "id")
+            db["t"].insert_many([(number, 0, None) for number in range(50)])
+            life = site.nodes[2]._node.life
+            life.node.store.fail(tm.InvariantBroken("group 9 does not fit; copy the store from the primary"))
+            wait_until(lambda: site.nodes[2]._node.life not in (life, None))
+            db["t"].delete(3)
+        site.wait_view(1, 2, 3)
+        equal(site)
+
+
+def test_directory_of_another_group_or_node_is_refused(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "2", **OPTIONS) as db:
+        db.create_table("mine", COLUMNS, "id")
+    site = Site(tmp_path, 2)
+    try:
+        site.start(1)
+        stranger = site.begin(2)
+        wait_until(lambda: stranger._node.error is not None)
+        with pytest.raises(tm.ForeignFile, match="another store"):
+            stranger.wait_member(10)
+        site.close(2)
+        with tm.open(tmp_path / "2", **OPTIONS) as db:
+            assert "test.mine" in db.tables() or "mine" in str(db.tables()), "nothing of it is lost"
+        site.close(1)
+        wrong = site.begin(1)
+        site.nodes.pop(1)
+        wrong.close()
+        again = tm.NodeGroup(tmp_path / "1", 2, site.text, SECRET, **OPTIONS)
+        wait_until(lambda: again._node.error is not None)
+        with pytest.raises(tm.Rejected, match="is of node 1"):
+            again.status()
+        again.close()
+    finally:
+        site.end()
+
+
+def test_second_process_and_taken_addresses_are_refused(tmp_path: Path) -> None:
+    with site_of(tmp_path, 1) as site:
+        with pytest.raises(tm.Locked):
+            tm.NodeGroup(tmp_path / "1", 1, site.text, SECRET, **OPTIONS)
+        with pytest.raises(tm.Locked):
+            tm.open(tmp_path / "1", **OPTIONS)
+        with pytest.raises(tm.SchemaInvalid, match="no node 9"):
+            tm.NodeGroup(tmp_path / "9", 9, site.text, SECRET, **OPTIONS)
+        with pytest.raises(tm.SchemaInvalid):
+            tm.NodeGroup(tmp_path / "8", 1, site.text, b"short", **OPTIONS)
+
+
+def test_node_that_hears_of_no_group_waits_and_can_be_closed(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    node = tm.NodeGroup(tmp_path / "2", 2, f"1=127.0.0.1:{port},2=127.0.0.1:{free_ports(1)[0]}", SECRET, **OPTIONS)
+    with pytest.raises(tm.PeerTimeout, match="in no open view"):
+        node.wait_member(300)
+    with pytest.raises(tm.NotPrimary), node.reading():
+        pass
+    assert node.status()["state"] == "joining"
+    node.close()
+    node.close()
