@@ -122,9 +122,7 @@ class Wire:
         try:
             self.connection.sendall(data)
         except TimeoutError:
-            raise PeerTimeout(
-                f"the other side has taken nothing for {SEND_SECONDS:.0f} s; it may connect again"
-            ) from None
+            raise PeerTimeout("the other side has taken nothing for too long; it may connect again") from None
         except OSError as error:
             raise PeerError(f"the link broke ({error}); connect again") from error
 

@@ -198,7 +198,9 @@ class Process:
 
 
 @pytest.fixture
-def process() -> Iterator[tuple[Site, End, Process]]:
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Site, End, Process]]:
+    # TCP gives a link up that takes nothing: it shall not be what saves those who wait here.
+    monkeypatch.setattr(wire.Wire, "wait_long", lambda self, untaken_ms=0: self.connection.settimeout(None))
     site = Site((1, 2, 3))
     one = site.end(1)
     made = Process(site, 2)
@@ -221,11 +223,7 @@ def test_process_that_is_killed_is_gone_and_nobody_else_is_held_up(process: tupl
     wait_until(lambda: third.messages() == [Opened(5)])
 
 
-def test_process_that_is_stopped_holds_nobody_up_and_goes_on_where_it_was(
-    process: tuple[Site, End, Process], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # TCP, which gives such a link up, is not what saves those who wait.
-    monkeypatch.setattr(wire.Wire, "wait_long", lambda self, untaken_ms=0: self.connection.settimeout(None))
+def test_process_that_is_stopped_holds_nobody_up_and_goes_on_where_it_was(process: tuple[Site, End, Process]) -> None:
     site, one, stopped = process
     third = site.end(3)
     one.wait_for(2, 3)

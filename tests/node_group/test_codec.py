@@ -312,6 +312,13 @@ def test_damaged_messages_are_refused_or_are_others_that_can_be() -> None:
     assert refused > 3_000
 
 
+@pytest.mark.parametrize("more", [b"x", bytes(8), bytes(16), b"x" * 8])
+def test_bytes_behind_a_message_are_refused(more: bytes) -> None:
+    for good in GOOD:
+        with pytest.raises(FrameRejected):
+            decode(good + more)
+
+
 def bomb(head: bytes) -> bytes:
     return struct.pack("<I", len(head)) + head + bytes(-(4 + len(head)) % 8)
 
@@ -321,7 +328,8 @@ def bomb(head: bytes) -> bytes:
     [
         bomb(b"\xdd\xff\xff\xff\xff"),  # a list of 2^32 items
         bomb(b"\x91" * 60_000),  # lists in lists
-        bomb(b"\xdc\x01\x00" * 20_000),  # lists of 256 items in each other
+        bomb(b"\xdc\xe0\x00" * 20_000),  # lists of 57,344 items in each other
+        bomb(b"\x9f" + (b"\xdc\x01\x00" + (b"\xdc\x01\x00" + b"\x90" * 256) * 256) * 15),  # a million empty ones
         bomb(b"\x92\x00\xdb\xff\xff\xff\xff"),  # a text of 2^32 bytes
         bomb(b"\xdf\xff\xff\xff\xff"),  # a map
         bomb(b"\xc9\xff\xff\xff\xff\x00"),  # a type of its own
@@ -330,7 +338,7 @@ def bomb(head: bytes) -> bytes:
         bomb(msgpack.packb([9, 1, 1, 8])) + struct.pack("<q", 1 << 62),  # a group that is not there
         bomb(msgpack.packb([9, 1, 1, 8])) + struct.pack("<q", -8),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_lengths_that_lie_allocate_nothing(data: bytes) -> None:
     import tracemalloc
