@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,7 @@ _LANES = {Groups: GROUPS}
 class Secrets:
     """What links inside a site need: the shared secret, and TLS for both directions or for none."""
 
-    secret: bytes
+    secret: bytes = field(repr=False)
     server_tls: TlsContext | None = None
     client_tls: TlsContext | None = None
 

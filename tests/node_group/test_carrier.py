@@ -285,6 +285,25 @@ def test_node_of_another_store_and_one_without_are_carried_with_their_stores(sit
     assert one.came[-1] == (2, bytes.fromhex(STORE), Opened(5))
 
 
+def test_node_that_gets_its_store_while_it_connects_says_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its link would tell for ever that it has none, and the machines would refuse every message."""
+    one = site.end(1)
+    ends: list[End] = []
+
+    def late(*given: Any) -> Any:
+        met = call(*given)
+        if given[1].store == NO_STORE:
+            wait_until(lambda: bool(ends))
+            ends[0].carrier.become(STORE, 2)
+        return met
+
+    monkeypatch.setattr(carrier, "call", late)
+    ends.append(site.end(2, store=NO_STORE))
+    ends[0].wait_for(1)
+    assert ends[0].carrier.send(1, Opened(5))
+    wait_until(lambda: one.came == [(2, bytes.fromhex(STORE), Opened(5))])
+
+
 def test_of_two_processes_with_one_number_only_one_is_heard(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     """A copied directory, started beside the first one, must not have its votes counted as those of that one."""
     one = site.end(1)

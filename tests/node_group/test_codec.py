@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tidemark as tm
 from engine.disk.tablespaces import TablespaceDefinition
 from engine.errors import FrameRejected
+from engine.kernels.checksums import xxh3_signed
 from engine.load_files import LoadFile
 from engine.schema import TableDefinition
 from engine.spool_files import spool_name
@@ -160,21 +161,19 @@ def test_every_message_there_is_has_a_form() -> None:
     assert RESTART_MESSAGES == {Welcome, *get_args(FromLive), *get_args(FromJoiner)} | rest
 
 
-def test_words_are_copied_neither_out_nor_in_and_may_not_be_written() -> None:
+def test_words_are_copied_neither_out_nor_in_and_are_such_as_kernels_take() -> None:
+    """Kernels are compiled for arrays that are aligned and may be written, and take no others."""
     group = np.arange(1_000, dtype=np.int64)
     group.flags.writeable = False
-    parts = encode(Groups(1, 2, (group, group[:8])))
+    parts = encode(Groups(1, 2, (group, group[:40])))
     assert any(np.shares_memory(np.frombuffer(part, dtype=np.uint8), group) for part in parts)
-    data = b"".join(parts)
-    back = decode(data).groups
+    data = bytearray(b"".join(parts))
     whole = np.frombuffer(data, dtype=np.uint8)
-    for each, sent in zip(back, (group, group[:8]), strict=True):
-        assert each.tolist() == sent.tolist() and each.flags.aligned and not each.flags.writeable
-        assert np.shares_memory(each, whole)
-    moved = decode(memoryview(b"x" + data)[1:]).groups
-    assert all(each.flags.aligned for each in moved), "kernels take no others"
-    writable = decode(bytearray(data)).groups
-    assert not any(each.flags.writeable for each in writable)
+    assert all(np.shares_memory(each, whole) for each in decode(data).groups)
+    for came in (data, bytes(data), memoryview(bytearray(b"x" + data))[1:], memoryview(b"x" + data)[1:]):
+        for each, sent in zip(decode(came).groups, (group, group[:40]), strict=True):
+            assert each.tolist() == sent.tolist() and each.flags.behaved
+            assert xxh3_signed(each, 1, each.size - 1) == xxh3_signed(sent.copy(), 1, sent.size - 1)
 
 
 def test_part_of_a_group_takes_its_own_words_along_and_no_others() -> None:
