@@ -166,7 +166,13 @@ class Carrier:
             raise PeerError("this node closes")
         met = self._call(node, CONVERSATION)
         wake = Wake()
-        return self._registered(Conversation(met, wake, self._clock, partial(self._ended, wake=wake)))
+        try:
+            conversation = Conversation(met, wake, self._clock, partial(self._ended, wake=wake))
+        except PeerError:  # it was over at once
+            met.wire.close()
+            wake.close()
+            raise
+        return self._registered(conversation)
 
     def _call(self, node: int, purpose: str) -> Met:
         own = replace(self._own, purpose=purpose, others=frozenset({node}))
