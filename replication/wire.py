@@ -122,9 +122,7 @@ class Wire:
         try:
             self.connection.sendall(data)
         except TimeoutError:
-            raise PeerTimeout(
-                f"the other side has taken nothing for {SEND_SECONDS:.0f} s; it may connect again"
-            ) from None
+            raise PeerTimeout("the other side has taken nothing for too long; it may connect again") from None
         except OSError as error:
             raise PeerError(f"the link broke ({error}); connect again") from error
 
@@ -155,6 +153,28 @@ class Wire:
         if not data:
             raise PeerError("the other side shut the link; connect again")
         return data
+
+    def send_and_take(self, data: bytes, take: Callable[[], bool], wants: Callable[[], bool]) -> None:
+        """Send all of it; while there is no room, take what comes: the other side may be doing the same, and then each
+        would wait for the other. take: calls `receive_ready`, and says whether anything had come. wants: whether more
+        may be taken. Raises: PeerError.
+        """
+        rest = memoryview(data)
+        before = self.connection.gettimeout()
+        self.connection.settimeout(0.0)
+        try:
+            while len(rest):
+                try:
+                    rest = rest[self.connection.send(rest) :]
+                except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    if not (wants() and take()):
+                        poll = select.poll()
+                        poll.register(self.connection, select.POLLOUT | (select.POLLIN if wants() else 0))
+                        poll.poll()
+        except OSError as error:
+            raise PeerError(f"the link broke ({error}); connect again") from error
+        finally:
+            self.connection.settimeout(before)
 
     def send_at_once(self) -> None:
         """From now on small frames do not wait for each other, and few bytes lie before one that is urgent."""

@@ -166,7 +166,7 @@ class CallServer:
         finally:
             executor.close()
 
-    def _answered(self, executor: Executor, message: bytes | bytearray) -> bytes:
+    def _answered(self, executor: Executor, message: bytearray) -> bytes:
         try:
             answer = pack([True, executor.answer(unpack(message, self._definitions))])
             if len(answer) > MESSAGE_BYTES_MAX:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,7 @@ _LANES = {Groups: GROUPS}
 class Secrets:
     """What links inside a site need: the shared secret, and TLS for both directions or for none."""
 
-    secret: bytes
+    secret: bytes = field(repr=False)
     server_tls: TlsContext | None = None
     client_tls: TlsContext | None = None
 
@@ -166,7 +166,13 @@ class Carrier:
             raise PeerError("this node closes")
         met = self._call(node, CONVERSATION)
         wake = Wake()
-        return self._registered(Conversation(met, wake, self._clock, partial(self._ended, wake=wake)))
+        try:
+            conversation = Conversation(met, wake, self._clock, partial(self._ended, wake=wake))
+        except PeerError:  # it was over at once
+            met.wire.close()
+            wake.close()
+            raise
+        return self._registered(conversation)
 
     def _call(self, node: int, purpose: str) -> Met:
         own = replace(self._own, purpose=purpose, others=frozenset({node}))

@@ -1,8 +1,9 @@
 """Messages of a node group and of a node restart as bytes, and back.
 
 A message is a head, MessagePack with the number of its kind and its fields, and behind it *sections*: what is long, as
-it stands in memory, each at a multiple of eight bytes. So words are not copied here, neither on their way out nor in:
-what comes in are read-only views of the bytes that came. The head tells how long each section is.
+it stands in memory, each at a multiple of eight bytes. The head tells how long each section is. Words are not copied on
+their way out; on their way in they are views of the bytes that came if those may be written, for kernels take no arrays
+that are read-only, and else copied once.
 
 What cannot be is `FrameRejected`, before more than the bytes that came is allocated (F108).
 """
@@ -145,10 +146,7 @@ def _as_words(data: Buffer) -> Words:
     if len(data) % 8:
         raise _wrong("words are cut")
     found: Words = np.frombuffer(data, dtype=np.int64) if len(data) else np.zeros(0, dtype=np.int64)
-    if not found.flags.aligned:
-        found = found.copy()
-    found.flags.writeable = False
-    return found
+    return found if found.flags.behaved else found.copy()  # aligned and writable
 
 
 def _number(value: Any) -> int:
@@ -408,7 +406,8 @@ _CANNOT_BE = (
 
 
 def decode(data: bytes | bytearray | memoryview, kinds: frozenset[type] = GROUP_MESSAGES | RESTART_MESSAGES) -> Any:
-    """The message `encode` was given, if it is one of these kinds. Its words are read-only views of `data`.
+    """The message `encode` was given, if it is one of these kinds. Its words may be views of `data` if that is mutable:
+    it is the message's from now on.
 
     Raises: FrameRejected, whatever came.
     """

@@ -64,13 +64,16 @@ class Conversation:
             raise LimitExceeded(f"a {type(message).__name__} is longer than {MESSAGE_BYTES_MAX >> 20} MiB")
         with self._use:
             for frame in frames_of(self._wire.writer, FRAME_NODE_PIECE, parts, PIECE_BYTES):
-                # Both sides may send at one time: who only sent would wait for who only sends.
-                while self._early_bytes < EARLY_BYTES_MAX and self._pull():
-                    pass
                 self._check()
                 if self._end is not None:
                     return
-                self._wire.send(frame)
+                try:
+                    self._wire.send_and_take(frame, self._pull, self._wants)
+                except PeerError as error:
+                    while self._pull():
+                        pass
+                    self._end = self._end or error
+            self._check()
 
     def receive(self) -> Any:
         """The next message, waiting for it as long as the other side is there. Raises: PeerError, FrameRejected."""
@@ -137,6 +140,9 @@ class Conversation:
         if not self._take(b"") and wait_readable(self._wire, self._wake, seconds):
             self._pull()
         self._check()
+
+    def _wants(self) -> bool:
+        return self._end is None and self._early_bytes < EARLY_BYTES_MAX
 
     def _pull(self) -> bool:
         """Take what has come by now; whether anything had. The end is noted: what came before it counts."""

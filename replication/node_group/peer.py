@@ -116,6 +116,7 @@ class Sender:
         self._wire: Wire | None = None
         self._is_closed = False
         self._owes_gone = False
+        self._renewals = 0
         self._told = ""
         self._thread = threading.Thread(target=self._run, name=f"tidemark-to-node-{node}", daemon=True)
 
@@ -137,6 +138,10 @@ class Sender:
 
     def renew(self) -> None:
         """Connect anew: this node says something else of itself."""
+        self._renewals += 1
+        self._cut()
+
+    def _cut(self) -> None:
         wire = self._wire
         if wire is not None:
             wire.cut()
@@ -152,7 +157,7 @@ class Sender:
             self._wake.close()
             return
         self._thread.join(CLOSE_SECONDS)
-        self.renew()
+        self._cut()
         self._thread.join()
         self._wake.close()
 
@@ -162,10 +167,11 @@ class Sender:
         while not self._is_closed:
             if pause_s:
                 self._wake.wait(pause_s)
+            renewals = self._renewals
             met = None if self._is_closed else self._connect()
             if met is not None:
                 began = self._clock.monotonic()
-                self._serve(met)
+                self._serve(met, renewals)
                 self._owes_gone = True
                 if self._clock.monotonic() - began > STEADY_SECONDS:
                     pause_s = 0.0
@@ -195,9 +201,11 @@ class Sender:
             self._told = error.message
             _log.warning("no link to node %d: %s", self._node, error.message)
 
-    def _serve(self, met: Met) -> None:
+    def _serve(self, met: Met, renewals: int) -> None:
         wire = self._wire = met.wire
         try:
+            if renewals != self._renewals:
+                raise PeerError("this node says something else of itself since it called")
             wire.send_at_once()
             wire.wait_long()
             self.outbox.open()

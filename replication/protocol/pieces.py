@@ -19,15 +19,13 @@ class Pieces:
         self._most_bytes = most_bytes
         self._held = bytearray()
 
-    def take(self, frame: Frame) -> bytes | bytearray | None:
-        """The message this frame ends, if it does. Raises: FrameRejected."""
+    def take(self, frame: Frame) -> bytearray | None:
+        """The message this frame ends, if it does: a buffer of the caller's own. Raises: FrameRejected."""
         mark = frame.payload[:1]
         if frame.kind != self._kind or mark not in (_MORE, _LAST):
             raise FrameRejected(f"a frame of kind {frame.kind} has no place here", kind=frame.kind)
         if len(self._held) + len(frame.payload) - 1 > self._most_bytes:
             raise FrameRejected(f"a message is longer than {self._most_bytes >> 20} MiB; divide it")
-        if mark == _LAST and not self._held:
-            return frame.payload[1:]
         with memoryview(frame.payload) as payload:
             self._held += payload[1:]
         if mark == _MORE:

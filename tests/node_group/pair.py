@@ -9,6 +9,8 @@ from engine.file_doubles.memory import MemoryFiles
 from engine.group_apply import GroupApplier
 from engine.layout import arena as a
 from engine.log.redo import Group
+from replication.node_group.codec import decode, encode
+from replication.node_group.messages import Groups
 from tests.store.history import ROOM, World
 from tests.store.support import open_memory
 
@@ -41,7 +43,8 @@ class Stream:
 
     def wait(self, sequence: int) -> None:
         for number in sorted(self.groups):
-            words = self.groups.pop(number)
+            sent = encode(Groups(1, number, (self.groups.pop(number),)))  # as between processes
+            (words,) = decode(bytearray(b"".join(sent))).groups
             self.words.append(words.copy())
             self.tell(number)
             self.before(words)

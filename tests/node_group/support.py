@@ -21,6 +21,7 @@ from recovery.node_restart.messages import Plan, Ready, Taken
 from recovery.node_restart.source import Source
 from recovery.node_restart.verify import different_slots
 from recovery.system_restart.restart import Opened, Restart
+from replication.node_group.codec import RESTART_MESSAGES, decode, encode
 from tests.store.support import SMALL, open_memory, rows_of
 
 WORK_MAX = 150  # times that writers work while a node joins
@@ -62,6 +63,11 @@ class Stream:
         return found
 
 
+def carried(message: Any) -> Any:
+    """A message as it comes out at another process."""
+    return decode(bytearray(b"".join(encode(message))), RESTART_MESSAGES)
+
+
 class SourceGone(Exception):
     """The live node died."""
 
@@ -93,6 +99,7 @@ class Wire:
 
     def send(self, message: Any) -> None:
         """From the joiner."""
+        message = carried(message)
         if isinstance(message, Ready):
             self._queue.extend(self.source.begin(message))
         elif isinstance(message, Plan):
@@ -109,7 +116,7 @@ class Wire:
             self._turn()
         if self._rng.random() < 0.5:
             self._turn()
-        message = self._queue.popleft()
+        message = carried(self._queue.popleft())
         self.log.append(message)
         if self._most is not None and len(self.log) > self._most:
             raise SourceGone

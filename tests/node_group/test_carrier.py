@@ -198,7 +198,9 @@ class Process:
 
 
 @pytest.fixture
-def process() -> Iterator[tuple[Site, End, Process]]:
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Site, End, Process]]:
+    # TCP gives a link up that takes nothing: it shall not be what saves those who wait here.
+    monkeypatch.setattr(wire.Wire, "wait_long", lambda self, untaken_ms=0: self.connection.settimeout(None))
     site = Site((1, 2, 3))
     one = site.end(1)
     made = Process(site, 2)
@@ -221,11 +223,7 @@ def test_process_that_is_killed_is_gone_and_nobody_else_is_held_up(process: tupl
     wait_until(lambda: third.messages() == [Opened(5)])
 
 
-def test_process_that_is_stopped_holds_nobody_up_and_goes_on_where_it_was(
-    process: tuple[Site, End, Process], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # TCP, which gives such a link up, is not what saves those who wait.
-    monkeypatch.setattr(wire.Wire, "wait_long", lambda self, untaken_ms=0: self.connection.settimeout(None))
+def test_process_that_is_stopped_holds_nobody_up_and_goes_on_where_it_was(process: tuple[Site, End, Process]) -> None:
     site, one, stopped = process
     third = site.end(3)
     one.wait_for(2, 3)
@@ -285,6 +283,25 @@ def test_node_of_another_store_and_one_without_are_carried_with_their_stores(sit
     empty.carrier.become(STORE, 8)
     wait_until(lambda: empty.carrier.send(1, Opened(5)) and len(one.came) > 2 and one.came[-1][1] != bytes(16))
     assert one.came[-1] == (2, bytes.fromhex(STORE), Opened(5))
+
+
+def test_node_that_gets_its_store_while_it_connects_says_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its link would tell for ever that it has none, and the machines would refuse every message."""
+    one = site.end(1)
+    ends: list[End] = []
+
+    def late(*given: Any) -> Any:
+        met = call(*given)
+        if given[1].store == NO_STORE:
+            wait_until(lambda: bool(ends))
+            ends[0].carrier.become(STORE, 2)
+        return met
+
+    monkeypatch.setattr(carrier, "call", late)
+    ends.append(site.end(2, store=NO_STORE))
+    ends[0].wait_for(1)
+    assert ends[0].carrier.send(1, Opened(5))
+    wait_until(lambda: one.came == [(2, bytes.fromhex(STORE), Opened(5))])
 
 
 def test_of_two_processes_with_one_number_only_one_is_heard(site: Site, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tidemark as tm
 from engine.disk.tablespaces import TablespaceDefinition
 from engine.errors import FrameRejected
+from engine.kernels.checksums import xxh3_signed
 from engine.load_files import LoadFile
 from engine.schema import TableDefinition
 from engine.spool_files import spool_name
@@ -160,21 +161,19 @@ def test_every_message_there_is_has_a_form() -> None:
     assert RESTART_MESSAGES == {Welcome, *get_args(FromLive), *get_args(FromJoiner)} | rest
 
 
-def test_words_are_copied_neither_out_nor_in_and_may_not_be_written() -> None:
+def test_words_are_copied_neither_out_nor_in_and_are_such_as_kernels_take() -> None:
+    """Kernels are compiled for arrays that are aligned and may be written, and take no others."""
     group = np.arange(1_000, dtype=np.int64)
     group.flags.writeable = False
-    parts = encode(Groups(1, 2, (group, group[:8])))
+    parts = encode(Groups(1, 2, (group, group[:40])))
     assert any(np.shares_memory(np.frombuffer(part, dtype=np.uint8), group) for part in parts)
-    data = b"".join(parts)
-    back = decode(data).groups
+    data = bytearray(b"".join(parts))
     whole = np.frombuffer(data, dtype=np.uint8)
-    for each, sent in zip(back, (group, group[:8]), strict=True):
-        assert each.tolist() == sent.tolist() and each.flags.aligned and not each.flags.writeable
-        assert np.shares_memory(each, whole)
-    moved = decode(memoryview(b"x" + data)[1:]).groups
-    assert all(each.flags.aligned for each in moved), "kernels take no others"
-    writable = decode(bytearray(data)).groups
-    assert not any(each.flags.writeable for each in writable)
+    assert all(np.shares_memory(each, whole) for each in decode(data).groups)
+    for came in (data, bytes(data), memoryview(bytearray(b"x" + data))[1:], memoryview(b"x" + data)[1:]):
+        for each, sent in zip(decode(came).groups, (group, group[:40]), strict=True):
+            assert each.tolist() == sent.tolist() and each.flags.behaved
+            assert xxh3_signed(each, 1, each.size - 1) == xxh3_signed(sent.copy(), 1, sent.size - 1)
 
 
 def test_part_of_a_group_takes_its_own_words_along_and_no_others() -> None:
@@ -312,6 +311,13 @@ def test_damaged_messages_are_refused_or_are_others_that_can_be() -> None:
     assert refused > 3_000
 
 
+@pytest.mark.parametrize("more", [b"x", bytes(8), bytes(16), b"x" * 8])
+def test_bytes_behind_a_message_are_refused(more: bytes) -> None:
+    for good in GOOD:
+        with pytest.raises(FrameRejected):
+            decode(good + more)
+
+
 def bomb(head: bytes) -> bytes:
     return struct.pack("<I", len(head)) + head + bytes(-(4 + len(head)) % 8)
 
@@ -321,7 +327,8 @@ def bomb(head: bytes) -> bytes:
     [
         bomb(b"\xdd\xff\xff\xff\xff"),  # a list of 2^32 items
         bomb(b"\x91" * 60_000),  # lists in lists
-        bomb(b"\xdc\x01\x00" * 20_000),  # lists of 256 items in each other
+        bomb(b"\xdc\xe0\x00" * 20_000),  # lists of 57,344 items in each other
+        bomb(b"\x9f" + (b"\xdc\x01\x00" + (b"\xdc\x01\x00" + b"\x90" * 256) * 256) * 15),  # a million empty ones
         bomb(b"\x92\x00\xdb\xff\xff\xff\xff"),  # a text of 2^32 bytes
         bomb(b"\xdf\xff\xff\xff\xff"),  # a map
         bomb(b"\xc9\xff\xff\xff\xff\x00"),  # a type of its own
@@ -330,7 +337,7 @@ def bomb(head: bytes) -> bytes:
         bomb(msgpack.packb([9, 1, 1, 8])) + struct.pack("<q", 1 << 62),  # a group that is not there
         bomb(msgpack.packb([9, 1, 1, 8])) + struct.pack("<q", -8),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_lengths_that_lie_allocate_nothing(data: bytes) -> None:
     import tracemalloc

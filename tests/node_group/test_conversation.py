@@ -95,8 +95,12 @@ def test_both_sides_may_send_at_once_without_waiting_for_each_other(site: Site) 
     assert done.is_set()
 
 
-def test_two_large_messages_that_meet_pass_each_other(site: Site) -> None:
-    """Each is longer than all buffers between: who did not take while it sends would wait for ever."""
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_two_large_messages_that_meet_pass_each_other(with_tls: bool, request: pytest.FixtureRequest) -> None:
+    """Each is longer than all buffers between. Who took nothing while a piece goes out waited for ever, now and then:
+    when both sides had filled the other's buffers since they had last looked.
+    """
+    site = Site((1, 2), request.getfixturevalue("tls")) if with_tls else Site()
     one, other = site.end(1), site.end(2)
     big = np.arange(4_000_000, dtype=np.int64)
     came: list[Slice] = []
@@ -111,6 +115,7 @@ def test_two_large_messages_that_meet_pass_each_other(site: Site) -> None:
         came.append(link.receive())
         wait_until(lambda: len(came) == 2)
     assert {each.start for each in came} == {1, 2} and all(np.array_equal(each.words, big) for each in came)
+    site.close()
 
 
 def test_what_was_sent_arrives_though_the_sender_ends_at_once_with_answers_unread(site: Site) -> None:
