@@ -10,11 +10,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.errors import Error, NotPrimary, PeerError, RedoOverloaded, StoreFailed
-from recovery.node_restart.messages import GroupPart, Slice
 from replication.node_group.carried import CopyWanted
 from replication.node_group.fetch import fetch_files
 from replication.node_group.messages import Event, LogCut
@@ -46,8 +44,6 @@ class _Link:
 
     def receive(self) -> FromLive:
         message: FromLive = self._conversation.receive()
-        if isinstance(message, (GroupPart, Slice)):
-            return replace(message, words=message.words.copy())  # kernels take no array that is read-only
         return message
 
 
