@@ -379,6 +379,13 @@ class Server:
         for wake in wakes:
             wake()
 
+    def cut(self) -> None:
+        """End all links that are served now; who calls again is served again."""
+        with self._mutex:
+            wires = list(self._served)
+        for wire in wires:
+            wire.cut()
+
     def close(self) -> None:
         """Let all who serve come to an end, and stop listening."""
         with self._mutex:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.errors import InvariantBroken, NotPrimary, StorageFull, StoreFailed, TooManyFiles
+from engine.errors import InvariantBroken, NotPrimary, OutcomeUnknown, StorageFull, StoreFailed, TooManyFiles
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
@@ -141,7 +141,7 @@ class Clockwork:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except StoreFailed as error:
+        except (StoreFailed, OutcomeUnknown) as error:
             _log.error("background work stopped: %s", error)
         except Exception as error:
             self._store.fail(InvariantBroken(f"background work failed: {error!r}; reopen the store"))

@@ -221,7 +221,16 @@ class NodeGroup:
             home = _Home(directory, parsed, replication, self._want_epoch)
             secrets = Secrets(secret, *self._tls)
             self._node = GroupNode(
-                home, self._files, node, configuration, place, secrets, SystemClock(), found, self._serve_calls
+                home,
+                self._files,
+                node,
+                configuration,
+                place,
+                secrets,
+                SystemClock(),
+                found,
+                self._serve_calls,
+                self._cut_links,
             )
         except BaseException:
             self._files.close_all()
@@ -243,6 +252,10 @@ class NodeGroup:
                 lambda name: gate.database()[name].definition,
             )
         return "{}:{}".format(*self._server.address)
+
+    def _cut_links(self) -> None:
+        if self._server is not None:
+            self._server.cut()
 
     def _want_epoch(self) -> None:
         life = self._node.life

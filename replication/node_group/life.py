@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tidemark.node")
 
+STUCK_SECONDS = 2.0
 LOG_HELD_SECONDS = 10.0  # behind the last word of a node that joins
 
 
@@ -75,8 +76,11 @@ class Life:
         incarnation: int,
         peers: frozenset[int],
         carrier: Callable[[Life], Carrier],
+        stuck: Callable[[], None],
     ) -> None:
-        """carrier: makes one whose calls come here; it is started and closed here. The record is that of the file."""
+        """carrier: makes one whose calls come here; it is started and closed here. The record is that of the file.
+        stuck: this node led, and its commits have waited for so long for a view that clients had better ask others.
+        """
         assert view_file.record is not None
         self._clock = clock
         self._view_file = view_file
@@ -87,6 +91,8 @@ class Life:
         self.ended = threading.Event()
         self.is_leading = False
         self._has_log_grown = False
+        self._stuck = stuck
+        self._is_stuck_at = clock.monotonic() + STUCK_SECONDS
         self._thread = StoreThread(home, self._tell, self._failed, self._converse)
         self._stream = self._thread.stream
         self.copies = CopyServer(self._stream, self._leading)
@@ -271,6 +277,15 @@ class Life:
         self._do(actions)
         if self.is_leading:
             self._tell_epochs()
+            self._look_at_view(now)
+
+    def _look_at_view(self, now: float) -> None:
+        """A node that led and cannot go on may be on the wrong side of a partition: its clients hear of it nowhere."""
+        if self.machine.may_commit():
+            self._is_stuck_at = now + STUCK_SECONDS
+        elif now > self._is_stuck_at:
+            self._is_stuck_at = now + STUCK_SECONDS
+            self._stuck()
 
     def _do(self, actions: list[Action]) -> None:
         for action in actions:

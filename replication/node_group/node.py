@@ -52,9 +52,10 @@ class GroupNode:
         clock: Clock,
         is_founder: bool,
         met_at: Callable[[bytes], str],
+        stuck: Callable[[], None],
     ) -> None:
         """files: the node's own directory, where its record is. met_at: where clients reach this node, asked when the
-        UUID of its store is known.
+        UUID of its store is known. stuck: see `Life`.
         """
         self._home = home
         self._files = files
@@ -65,6 +66,7 @@ class GroupNode:
         self._clock = clock
         self._is_founder = is_founder
         self._met_at = met_at
+        self._stuck = stuck
         self._incarnation = 0
         self._stop = threading.Event()
         self._turn = threading.Lock()
@@ -170,6 +172,7 @@ class GroupNode:
             self._incarnation,
             peers,
             lambda life: self._carrier(record.store, life.received, life.gone, life.copies.serve),
+            self._stuck,
         )
 
     def _eighths(self) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 import tidemark as tm
 from tests.node_group.pair import same_slots
-from tests.node_group.site import OPTIONS, SECRET, Site, free_ports, site_of
+from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, free_ports, site_of
 from tests.waiting import wait_until
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("note", tm.Text, nullable=True)]
@@ -219,3 +219,26 @@ def test_node_that_hears_of_no_group_waits_and_can_be_closed(tmp_path: Path) -> 
     assert node.status()["state"] == "joining"
     node.close()
     node.close()
+
+
+def test_client_of_a_primary_that_is_cut_off_finds_out_elsewhere(tmp_path: Path) -> None:
+    """Its commit would wait for ever where it is: the machine answers, and nobody there hears of the next view."""
+    with site_of(tmp_path, 3) as site:
+        assert site.primary() == 1
+        with site.nodes[1].connect(PATIENCE_MS) as db:
+            db.create_table("t", COLUMNS, "id")
+            db["t"].insert((1, 1, None))
+            txn = db.transaction()
+            txn.insert("t", (2, 2, None))
+            site.nodes[1]._node.life.carrier.close()
+            with pytest.raises(tm.PrimaryLost):
+                txn.commit()
+            with pytest.raises(tm.NotPrimary), site.nodes[1].reading():
+                pass
+            db["t"].insert((3, 3, None))
+            site.wait_view(2, 3)
+            assert ids_at(site, 2) == ids_at(site, 3) == [1, 3]
+        site.nodes[1].close(leave=False)
+        site.start(1)
+        assert ids_at(site, 1) == [1, 3]
+        equal(site)
