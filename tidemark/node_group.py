@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
 from engine.clock import SystemClock
-from engine.errors import FileMissing, NotPrimary, PeerTimeout
+from engine.errors import FileMissing, NotPrimary, PeerTimeout, SchemaInvalid
 from engine.files import PosixFiles
 from engine.group_apply import GroupApplier
 from recovery.node_restart.finish import make_recoverable
+from recovery.node_restart.messages import ROWID_SYNC, VARIANTS
 from recovery.node_restart.restart import bring_back
 from recovery.sysfile import read_sysfile
 from replication.calls.conversation import Abandoned, CallServer
@@ -69,11 +70,17 @@ class _Home:
     """The store's directory, and the options it is opened with."""
 
     def __init__(
-        self, directory: str, options: Options, replication: Mapping[str, Any], want_epoch: Callable[[], None]
+        self,
+        directory: str,
+        options: Options,
+        replication: Mapping[str, Any],
+        variant: str,
+        want_epoch: Callable[[], None],
     ) -> None:
         self._directory = directory
         self._options = options
         self._replication = replication
+        self._variant = variant
         self._want_epoch = want_epoch
 
     def open(self, can_create: bool) -> _NodeStore:
@@ -103,7 +110,7 @@ class _Home:
         next_epoch: list[int] = []
 
         def restart() -> Opened:
-            opened, caught_up = bring_back(files, self._options, SystemClock(), welcome, link, through)
+            opened, caught_up = bring_back(files, self._options, SystemClock(), welcome, link, through, self._variant)
             next_epoch.append(caught_up.next_epoch)
             return opened
 
@@ -192,6 +199,7 @@ class NodeGroup:
         listen: str | tuple[str, int] | None = None,
         found: bool = False,
         tls: tuple[TlsContext, TlsContext] | None = None,
+        variant: str = ROWID_SYNC,
         **options: Unpack[OpenKeywords],
     ) -> None:
         """Begin, in threads of this process; `wait_member` waits until the node counts.
@@ -201,7 +209,9 @@ class NodeGroup:
         which all nodes and clients know. calls: where clients are served, in a form in which they can reach it.
         listen: another address that leads to this node's in the group. found:
         make the group if this node knows of none: one node of a group is given this, once; its store, if there is one,
-        becomes the group's. tls: contexts of who is called and of who calls. options: as `tidemark.open`.
+        becomes the group's. tls: contexts of who is called and of who calls. variant: how this node wishes to be
+        brought up when it comes back, "rowid_sync", "replay_log" or "delete_log" (docs/node-group.md, 4). options: as
+        `tidemark.open`; memory, logs and tablespaces must hold what the other nodes' do.
 
         Raises: Locked if another process has the directory, PeerError if an address is taken, SchemaInvalid.
         """
@@ -209,6 +219,8 @@ class NodeGroup:
         configuration = GroupConfiguration.parse(group) if isinstance(group, str) else group
         place = configuration.address_of(node) if listen is None else parse_address(listen)
         parsed, replication = divided(options)
+        if variant not in VARIANTS:
+            raise SchemaInvalid(f"a node comes back by one of {', '.join(VARIANTS)}, got {variant!r}")
         self._calls = parse_address(calls)
         self._secret = secret
         self._tls = tls or (None, None)
@@ -218,7 +230,7 @@ class NodeGroup:
         self._files = PosixFiles(os.path.join(directory, FOLDER), create=True)
         try:
             self._files.lock()
-            home = _Home(directory, parsed, replication, self._want_epoch)
+            home = _Home(directory, parsed, replication, variant, self._want_epoch)
             secrets = Secrets(secret, *self._tls)
             self._node = GroupNode(
                 home,

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from recovery.node_restart.messages import ROWID_SYNC, VARIANTS
 from replication.node_group.view import NODE_NUMBER_MAX
 from replication.settings.options import OF_STORE, parse_text
 from tidemark.arbitrator import Arbitrator
@@ -82,6 +83,9 @@ def _option(text: str) -> tuple[str, Any]:
 @click.option("--calls", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Where it serves clients.")
 @click.option("--found", is_flag=True, help="Make the group, if this node knows of none: one of its nodes, once.")
 @click.option(
+    "--variant", type=click.Choice(VARIANTS), default=ROWID_SYNC, show_default=True, help="How it wishes to come back."
+)
+@click.option(
     "--stay", is_flag=True, help="When told to end, do not leave the group first: it is to come back at once."
 )
 @click.option("-o", "--option", "given", multiple=True, metavar="NAME=VALUE", help="An option of the store.")
@@ -99,6 +103,7 @@ def node(
     tls_ca: Path | None,
     calls: str,
     found: bool,
+    variant: str,
     stay: bool,
     given: tuple[str, ...],
     data_memory: str,
@@ -120,6 +125,7 @@ def node(
         listen=listen,
         found=found,
         tls=tls,
+        variant=variant,
         data_memory=data_memory,
         **options,
     )
