@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -241,4 +242,23 @@ def test_client_of_a_primary_that_is_cut_off_finds_out_elsewhere(tmp_path: Path)
         site.nodes[1].close(leave=False)
         site.start(1)
         assert ids_at(site, 1) == [1, 3]
+        equal(site)
+
+
+def test_operator_lets_a_node_go_on_alone_whose_other_disk_is_lost(tmp_path: Path) -> None:
+    """As docs/node-group.md, 11 says: two nodes without arbitrator, one of them gone for ever."""
+    with site_of(tmp_path, 2) as site:
+        with site.nodes[1].connect() as db:
+            db.create_table("t", COLUMNS, "id")
+            db["t"].insert((1, 1, None))
+        site.drop(2)
+        shutil.rmtree(tmp_path / "2")
+        wait_until(lambda: site.nodes[1].status()["state"] != "open")
+        site.nodes.pop(1).close()
+        shutil.rmtree(tmp_path / "1" / "node")
+        site.start(1)
+        with site.nodes[1].connect() as db:
+            db["t"].insert((2, 2, None))
+        site.start(2)
+        assert ids_at(site, 2) == [1, 2]
         equal(site)
