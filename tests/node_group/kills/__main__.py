@@ -11,6 +11,7 @@ from pathlib import Path
 
 from recovery.crash_harness.program import Violation
 from tests.node_group.kills.loop import Loop
+from tests.node_group.kills.points import POINTS
 
 
 def main() -> int:
@@ -38,6 +39,8 @@ def main() -> int:
         f" reads {sum(r.reads for r in readers)} (refused {sum(r.refused for r in readers)}),"
         f" longest wait {max(t.longest_s for t in tellers):.2f} s, errors {[dict(t.errors) for t in tellers]}"
     )
+    missed = sorted(set(POINTS) - set(loop.reached))
+    print(f"  points reached {dict(sorted(loop.reached.items()))}; not yet: {', '.join(missed) or 'none'}")
     print(f"  {said}")
     return 0 if said.startswith("no") else 1
 

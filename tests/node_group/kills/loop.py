@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,15 @@ from engine.clock import SystemClock
 from recovery.crash_harness.program import Violation
 from tests.node_group.kills.bank import Reader, Teller, contents, judge, make_tables
 from tests.node_group.kills.node import SECRET
-from tests.node_group.kills.points import POINTS
+from tests.node_group.kills.points import OF_PRIMARY, POINTS
 
 CLOCK = SystemClock()
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_SECONDS = 90.0
 POLL_SECONDS = 0.02
 ATTEMPTS = 10
+POINT_SHARE, PAUSE_SHARE = 0.4, 0.06  # of all kills
+POINT_SECONDS = 2.0
 ARBITRATOR = 0
 
 
@@ -151,8 +153,12 @@ class Site:
 
     def wait_whole(self) -> None:
         """Until all nodes are members of one open view. Raises: Violation if that never comes."""
+        self.wait_whole_or(lambda: False)
+
+    def wait_whole_or(self, is_enough: Callable[[], bool]) -> None:
+        """`wait_whole`, or until something else has happened; then nobody is started any more."""
         deadline = CLOCK.monotonic() + PATIENCE_SECONDS
-        while True:
+        while not is_enough():
             for process in self.processes:
                 if not process.is_alive:
                     process.start()
@@ -197,6 +203,8 @@ class Loop:
         self._rng = random.Random(seed)
         self.seed = seed
         self.kills: Counter[str] = Counter()
+        self.reached: Counter[str] = Counter()  # points
+        self._points: list[str] = []
         self.tellers = [Teller(self.site.connect, number, seed + number) for number in range(tellers)]
         numbers = self.site.nodes
         self.readers = [
@@ -235,7 +243,7 @@ class Loop:
                 raise Violation(f"{thread.name}: {thread.failure!r}") from thread.failure
 
     def _kill(self) -> None:
-        """One kill: of somebody who lives now, or at a point that comes."""
+        """One kill, or several that belong together: of somebody who lives now, or at a point that comes."""
         rng, site = self._rng, self.site
         roles = {role: found for role, found in site.roles().items() if found}
         if not roles:
@@ -243,30 +251,48 @@ class Loop:
             return
         role = rng.choice(sorted(roles))
         victim = rng.choice(roles[role])
-        if role != "arbitrator" and rng.random() < 0.4:
-            point = f"{rng.choice(sorted(POINTS))}:{rng.choice((1, 1, 2, 5, 20))}"
-            victim.kill()
-            self.kills[role] += 1
-            victim.start(point)
-            deadline = CLOCK.monotonic() + rng.choice((1.0, 3.0, 6.0))
-            while victim.is_alive and CLOCK.monotonic() < deadline:
-                CLOCK.sleep(POLL_SECONDS)
-            if not victim.is_alive:
-                self.kills[point.partition(":")[0]] += 1
-        elif rng.random() < 0.1:
+        chance = rng.random()
+        if role != "arbitrator" and chance < POINT_SHARE:
+            self._kill_at_point(role, victim)
+        elif chance > 1 - PAUSE_SHARE:
             victim.pause(True)
             CLOCK.sleep(rng.choice((0.2, 0.6, 1.5)))
             victim.pause(False)
             self.kills["pause"] += 1
         else:
-            victim.kill()
-            self.kills[role] += 1
+            self._kill_now(role, victim)
         CLOCK.sleep(rng.choice((0.0, 0.1, 0.5, 1.5)))
         for process in site.processes:
             if not process.is_alive and rng.random() < 0.7:
                 process.start()
         if rng.random() < 0.3:
             site.wait_whole()
+
+    def _kill_now(self, role: str, victim: Process) -> None:
+        victim.kill()
+        self.kills[role] += 1
+
+    def _kill_at_point(self, role: str, victim: Process) -> None:
+        """Have a node die at the next point in turn; where only a primary comes by, let it lead, and copy another."""
+        rng, site = self._rng, self.site
+        if not self._points:
+            self._points = rng.sample(sorted(POINTS), len(POINTS))
+        point = self._points.pop()
+        self._kill_now(role, victim)
+        victim.start(f"{point}:{rng.choice((1, 1, 2, 5))}")
+        for _ in range(3 if point in OF_PRIMARY else 1):
+            site.wait_whole_or(lambda: not victim.is_alive)
+            for primary in site.roles()["primary"] if point in OF_PRIMARY and victim.is_alive else ():
+                if primary is not victim or point.endswith("-at-source"):
+                    other = primary if primary is not victim else rng.choice(site.roles()["backup"] or [primary])
+                    if other is not victim:
+                        self._kill_now("primary" if other is primary else "backup", other)
+                        other.start()
+        deadline = CLOCK.monotonic() + POINT_SECONDS
+        while victim.is_alive and CLOCK.monotonic() < deadline:
+            CLOCK.sleep(POLL_SECONDS)
+        self.reached[point] += not victim.is_alive
+        self.kills["at a point"] += not victim.is_alive
 
     def judge(self) -> None:
         """All nodes whole and equal, and what was acknowledged is there. Raises: Violation."""

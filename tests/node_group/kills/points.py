@@ -47,6 +47,15 @@ POINTS: dict[str, tuple[Any, str, str]] = {
     "brought-back": (node_group._Home, "bring_back", BEHIND),
 }
 
+# Only a node that leads comes by these; those at a source only while another one is copied.
+OF_PRIMARY = frozenset(
+    name
+    for name in POINTS
+    if name.endswith("-at-source")
+    or name
+    in ("group-sealed", "group-sent", "group-synced", "commit-acknowledged", "epoch-closed", "lead-begins", "leads")
+)
+
 
 def arm(text: str) -> None:
     """Have this process die at a point: "name:count", at the count-th time it comes by."""
