@@ -52,12 +52,13 @@ class _NodeStore:
         self.identity = db._opened.identity
         self._lowest_epoch = lowest_epoch
 
-    def lead(self) -> None:
+    def lead(self, epoch: int) -> None:
         """See `NodeStore`."""
         store, keeper = self.store, self.db._opened.keeper
+        lowest = max(epoch, self._lowest_epoch)
         with store.latch:
-            if store.epochs.current < self._lowest_epoch:
-                store.epochs.follow(self._lowest_epoch)
+            if store.epochs.current < lowest:
+                store.epochs.follow(lowest)
         self.applier.lead(lambda incarnation: keeper.write(incarnation=incarnation))
 
     def close(self) -> None:

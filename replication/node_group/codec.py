@@ -320,7 +320,7 @@ _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
     (group.Outbid, (NUMBER, BALLOT)),
     (group.Accept, (VIEW, BALLOT, VIEW)),
     (group.Accepted, (NUMBER, BALLOT)),
-    (group.Adopted, (NUMBER, NUMBER, GRANTS)),
+    (group.Adopted, (NUMBER, NUMBER, NUMBER, GRANTS)),
     (group.Groups, (NUMBER, NUMBER, GROUPS)),
     (group.Applied, (NUMBER, NUMBER)),
     (group.Opened, (NUMBER,)),

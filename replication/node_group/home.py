@@ -20,9 +20,9 @@ class NodeStore(Protocol):
     identity: tuple[bytes, int]  # UUID and incarnation
     applier: GroupApplier
 
-    def lead(self) -> None:
-        """Take transactions from now on. Durable on return: the incarnation their ids belong to. Raises: StoreFailed,
-        StorageFull.
+    def lead(self, epoch: int) -> None:
+        """Take transactions from now on, in a GCI behind that of an epoch others have open. Durable on return: the
+        incarnation their ids belong to. Raises: StoreFailed, StorageFull.
         """
         ...
 

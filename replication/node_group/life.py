@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tidemark.node")
 
+VIEW_SECONDS = 2.0
+POLL_SECONDS = 0.005
 STUCK_SECONDS = 2.0
 LOG_HELD_SECONDS = 10.0  # behind the last word of a node that joins
 
@@ -154,6 +156,7 @@ class Life:
 
     def reading(self) -> int:
         """The view a read begins in, to be given to `shown` behind it. Raises: NotPrimary if none may begin here."""
+        self._await_view()
         with self._mutex:
             view = self.machine.reads_in()
             may_show = self.machine.may_show(view, self._clock.monotonic())
@@ -163,17 +166,31 @@ class Life:
 
     def shown(self, view: int) -> None:
         """Whether what was read in a view may be shown. Raises: NotPrimary if it may be older than it must."""
+        self._await_view()
         with self._mutex:
-            may_show = self.machine.may_show(view, self._clock.monotonic())
+            # Who led in all views since has the newest rows in each of them.
+            asked = self.machine.reads_in() if self.is_leading else view
+            may_show = self.machine.may_show(asked, self._clock.monotonic())
         if not may_show:
             raise NotPrimary("the group may have gone on without this node while it read; ask another")
 
     def writing(self) -> None:
         """Raises: NotPrimary if transactions do not run here now."""
+        self._await_view()
         with self._mutex:
             may_commit = self.machine.may_commit() and self.is_leading
         if not may_commit:
             raise NotPrimary("this node does not lead its group now; ask the primary")
+
+    def _await_view(self) -> None:
+        """At a node that leads, wait a little for its next view: transactions go on when another member has died."""
+        deadline = self._clock.monotonic() + VIEW_SECONDS
+        while self.is_leading and not self.ended.is_set():
+            with self._mutex:
+                now = self._clock.monotonic()
+                if self.machine.may_show(self.machine.reads_in(), now) or now >= deadline:
+                    return
+            self._clock.sleep(POLL_SECONDS)
 
     def serves(self) -> bool:
         """Whether reads are served here, and transactions if it is the primary."""
@@ -306,7 +323,8 @@ class Life:
     def _open(self, view: View) -> None:
         _log.info("view %d is open: nodes %s, primary %d", view.number, sorted(view.numbers), view.primary)
         if view.primary == self.machine.number and not self.is_leading:
-            self._thread.lead(self._led)
+            primacy = self.machine.primacy
+            self._thread.lead(0 if primacy is None else primacy.epoch, self._led)
         node = self._leading()
         if node is not None:
             self.copies.release(node, view.numbers, 0.0)

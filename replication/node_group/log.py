@@ -20,6 +20,11 @@ class Log(Protocol):
         """Sequence up to which groups are durable and applied."""
         ...
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that is open here: a primary that was told of a later one leads behind that."""
+        ...
+
     def groups(self, first: int, last: int) -> tuple[Group, ...]:
         """Groups from `first` on, as many as may be sent at once; none if the log begins behind it."""
         ...

@@ -83,10 +83,13 @@ class Accepted(NamedTuple):
 
 
 class Adopted(NamedTuple):
-    """The view is on disk here; end of the log; for each node, how long ago this one has last agreed to its reads."""
+    """The view is on disk here; end of the log, and the epoch that is open here; for each node, how long ago this one
+    has last agreed to its reads.
+    """
 
     view: int
     last: int
+    epoch: int
     grants_ms: tuple[tuple[int, int], ...]
 
 

@@ -23,6 +23,7 @@ class Primacy:
     settles_at: float
     is_open: bool = False
     acknowledged: int = 0
+    epoch: int = 0  # the highest one that is open at a member
     told: set[int] = field(default_factory=set)
     applied: dict[int, int] = field(default_factory=dict)
     sent: dict[int, int] = field(default_factory=dict)  # last group sent, to members and to nodes that join
@@ -39,6 +40,7 @@ class Primacy:
         self.told.add(member)
         self.applied.setdefault(member, 0)
         self.sent.setdefault(member, told.last)
+        self.epoch = max(self.epoch, told.epoch)
         return told.last <= log.last
 
     def take_applied(self, member: int, sequence: int) -> None:

@@ -84,9 +84,11 @@ class StoreThread:
         """Run."""
         self._thread.start()
 
-    def lead(self, done: Callable[[], None]) -> None:
-        """Let the store take transactions, behind every group it was given; `done` is called then."""
-        self._do(lambda: self._lead(done))
+    def lead(self, epoch: int, done: Callable[[], None]) -> None:
+        """Let the store take transactions, behind every group it was given and every epoch that was open at a member;
+        `done` is called then.
+        """
+        self._do(lambda: self._lead(epoch, done))
 
     def epoch_opened(self, epoch: int, sequence: int) -> None:
         """The primary has said so; it may come before the groups it stands behind."""
@@ -185,14 +187,14 @@ class StoreThread:
         while self._epochs and self._epochs[0][1] <= sequence:
             self.node.applier.close_epoch(*self._epochs.popleft())
 
-    def _lead(self, done: Callable[[], None]) -> None:
+    def _lead(self, epoch: int, done: Callable[[], None]) -> None:
         node = self.node
         assert node is not None
         self._epochs.clear()
         node.store.log.flush()
         with node.store.latch:
             node.store.log.partner = self.stream
-        node.lead()
+        node.lead(epoch)
         done()
 
     def _close_epoch(self) -> None:

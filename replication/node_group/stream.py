@@ -55,6 +55,7 @@ class GroupStream:
         self.last = 0
         self.applied = 0
         self.sent: SentGroups | None = None
+        self._store: Store | None = None
         self._acknowledged = 0
         self._ended: StoreFailed | None = None
         self._feeds: list[Feed] = []
@@ -72,7 +73,7 @@ class GroupStream:
         with self._changed:
             if self.sent is not None:
                 self.sent.close()
-            self.sent = sent
+            self.sent, self._store = sent, store
             self.last = self.applied = store.log.sequence - 1
 
     def end(self, error: StoreFailed) -> None:
@@ -86,6 +87,11 @@ class GroupStream:
             self.sent.close()
 
     # --- the log, as the machine asks it -----------------------------------------------------------
+    @property
+    def epoch(self) -> int:
+        """The epoch that is open here."""
+        return self._store.epochs.current if self._store is not None else 0
+
     def groups(self, first: int, last: int) -> tuple[Words, ...]:
         """Groups from `first` on, as many as may be sent at once; none if the log begins behind it."""
         return () if self.sent is None else self.sent.from_on(first, last)

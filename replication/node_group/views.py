@@ -248,7 +248,7 @@ class Node(Standing):
         return self._was_open and len(self._prior.numbers - self.view.numbers) <= 1
 
     def _tell_adopted(self, now: float) -> list[Action]:
-        told = Adopted(self.view.number, self.log.last, self.leases.ages_ms(self._left_out, now))
+        told = Adopted(self.view.number, self.log.last, self.log.epoch, self.leases.ages_ms(self._left_out, now))
         return [Send(self.view.primary, told)]
 
     def _progress(self, now: float) -> list[Action]:

@@ -111,14 +111,14 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
         "replication.node_group.views",
         "            self._wants_cut = True\n            if",
         "            self._wants_cut = False\n            if",
-        "views 100",
+        "views 600",
     ),
     Defect(
         "joiner-cut-at-the-wrong-epoch",
         "replication.node_group.views",
         "self.log.cut_behind(self.journal.record.epoch)",
         "self.log.cut_behind(self.journal.record.epoch + 1)",
-        "views 60",
+        "views 600",
     ),
     Defect(
         "joiner-taken-in-before-it-has-all",

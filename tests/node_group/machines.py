@@ -46,6 +46,7 @@ class ListLog:
         return len(self.entries)
 
     applied = last
+    epoch = 0
 
     def groups(self, first: int, last: int) -> tuple[Any, ...]:
         """Groups to send."""

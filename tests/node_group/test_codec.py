@@ -103,7 +103,7 @@ messages = st.one_of(
     st.builds(Outbid, numbers, ballots),
     st.builds(Accept, views(), ballots, views()),
     st.builds(Accepted, numbers, ballots),
-    st.builds(Adopted, numbers, numbers, st.lists(places, max_size=4).map(tuple)),
+    st.builds(Adopted, numbers, numbers, numbers, st.lists(places, max_size=4).map(tuple)),
     st.builds(Groups, numbers, numbers, st.lists(words.filter(len), max_size=5).map(tuple)),
     st.builds(Applied, numbers, numbers),
     st.builds(Opened, numbers),

@@ -72,7 +72,7 @@ def test_every_lease_shares_a_node_with_every_quorum(count, arbitrator, wanted):
 
 
 class NoLog:
-    last = applied = 0
+    last = applied = epoch = 0
 
     def groups(self, first, last):
         return ()
@@ -96,7 +96,7 @@ def seconds_to_open(is_open: bool, left_out: set[int], now: float) -> float:
     actions = machine.step(Received(2, STORE, ViewIs(View(3, rest, 1, "a"))), now)
     machine.step(Written(next(each for each in actions if isinstance(each, Write)).version), now)
     for member in rest[1:]:
-        told = Adopted(3, 0, tuple((each, 200) for each in left_out))
+        told = Adopted(3, 0, 0, tuple((each, 200) for each in left_out))
         if any(isinstance(each, Open) for each in machine.step(Received(member.number, STORE, told), now)):
             return 0.0
     at = now

@@ -262,3 +262,22 @@ def test_operator_lets_a_node_go_on_alone_whose_other_disk_is_lost(tmp_path: Pat
         site.start(2)
         assert ids_at(site, 2) == [1, 2]
         equal(site)
+
+
+def test_new_primary_leads_behind_every_epoch_that_any_member_has_heard_of(tmp_path: Path) -> None:
+    """Two closings of empty epochs had reached one member and not the other: the other one led in an epoch that was
+    closed at the first, whose copy then counted for damaged.
+    """
+    with site_of(tmp_path, 3) as site:
+        with site.nodes[2].connect() as db:
+            db.create_table("t", COLUMNS, "id")
+            store = site.db(3)._store
+            life = site.nodes[3]._node.life
+            with store.latch:
+                store.epochs.advance(store.epochs.current + (40 << 32))
+            site.drop(1)
+            db["t"].insert((1, 1, None))
+            site.wait_view(2, 3)
+            assert ids_at(site, 3) == [1] and site.primary() == 2
+            assert site.nodes[3]._node.life is life, "it was copied anew"
+        equal(site)

@@ -42,6 +42,11 @@ class SimulatedLog:
         """Sequence of the last group."""
         return len(self.entries)
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of its last group."""
+        return self.at(self.last).epoch
+
     def at(self, sequence: int) -> Entry:
         """The group of a sequence; before the first one, an empty one."""
         return self.entries[sequence - 1] if sequence else EMPTY

@@ -39,7 +39,7 @@ def main() -> int:
         f" reads {sum(r.reads for r in readers)} (refused {sum(r.refused for r in readers)}),"
         f" longest wait {max(t.longest_s for t in tellers):.2f} s, errors {[dict(t.errors) for t in tellers]}"
     )
-    missed = sorted(set(POINTS) - set(loop.reached))
+    missed = sorted(point for point in POINTS if not loop.reached[point])
     print(f"  points reached {dict(sorted(loop.reached.items()))}; not yet: {', '.join(missed) or 'none'}")
     print(f"  {said}")
     return 0 if said.startswith("no") else 1

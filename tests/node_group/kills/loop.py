@@ -21,7 +21,7 @@ from engine.clock import SystemClock
 from recovery.crash_harness.program import Violation
 from tests.node_group.kills.bank import Reader, Teller, contents, judge, make_tables
 from tests.node_group.kills.node import SECRET
-from tests.node_group.kills.points import OF_PRIMARY, POINTS
+from tests.node_group.kills.points import OF_PRIMARY, POINTS, RECURRING
 
 CLOCK = SystemClock()
 ROOT = Path(__file__).resolve().parents[3]
@@ -279,7 +279,7 @@ class Loop:
             self._points = rng.sample(sorted(POINTS), len(POINTS))
         point = self._points.pop()
         self._kill_now(role, victim)
-        victim.start(f"{point}:{rng.choice((1, 1, 2, 5))}")
+        victim.start(f"{point}:{rng.choice((1, 1, 2, 5)) if point in RECURRING else 1}")
         for _ in range(3 if point in OF_PRIMARY else 1):
             site.wait_whole_or(lambda: not victim.is_alive)
             for primary in site.roles()["primary"] if point in OF_PRIMARY and victim.is_alive else ():

@@ -56,6 +56,9 @@ OF_PRIMARY = frozenset(
     in ("group-sealed", "group-sent", "group-synced", "commit-acknowledged", "epoch-closed", "lead-begins", "leads")
 )
 
+# A life comes by these again and again.
+RECURRING = frozenset(name for name in POINTS if name.startswith(("group", "commit", "epoch", "record", "slice")))
+
 
 def arm(text: str) -> None:
     """Have this process die at a point: "name:count", at the count-th time it comes by."""
