@@ -84,7 +84,8 @@ def make_plan(
         plan.reach = max(plan.reach, plan.later.reach)
         plan.notes += plan.later.notes
     if until.epoch is not None and until.epoch > plan.reach:
-        has = "backup and archive have" if later is None else "backup, archive and binlog have"
+        # A binlog has the epochs with changes that are logged.
+        has = "backup and archive have" if later is None else "backup, archive and binlog have a change of"
         raise ValueOutOfRange(
             f"epoch {until.epoch} is behind {plan.reach}, the last one that {has}; "
             f"{plan.notes[-1] if plan.notes else 'restore to that or an earlier one'}",

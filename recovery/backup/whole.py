@@ -90,8 +90,12 @@ class WholeStore:
             self.store.epochs.pass_over(epoch)
 
     def close(self) -> dict[tuple[str, int], int]:
-        """Make everything durable and close all; rows of each fragment, by table and number."""
+        """Make everything durable and close all; rows of each fragment, by table and number.
+
+        A local checkpoint has all of it: whoever compares the store writes no pages, so there is nothing to replay.
+        """
         store = self.store
+        self._lcp.run()
         with store.latch:
             closed, lsn, sequence = store.epochs.close(next_gci=True)
             gci = store.epochs.current >> 32

@@ -30,7 +30,7 @@ from replication.applier.stops import corrupt_event
 from replication.binlog.errors import Origin
 from replication.binlog.index_table import made_table
 from replication.conflict.functions import Kind
-from replication.schema_events import schema_row, write_schema_row
+from replication.schema_events import SchemaOperation, schema_row, write_schema_row
 from replication.schema_statements import apply_statement, said_of
 from replication.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA
 
@@ -69,6 +69,7 @@ class EpochReplay:
         """
         source_id = transaction.source_id
         epoch, items = self._read(transaction)
+        self._make_room(False)
         self._open(epoch)
         for each in said:
             self._execute(each, epoch, source_id)
@@ -112,14 +113,15 @@ class EpochReplay:
     def _execute(self, statement: Statement, epoch: int, source_id: int) -> None:
         """A change of the schema, and its row of `ndb_schema` where the store keeps them."""
         store, author = self._store, statement.source_id
-        self._make_room(False)
+        dropped = said_of(store, statement.database, statement.text)  # with numbers that are gone behind it
         try:
             changes = apply_statement(store, statement.database, statement.text, 0 if author == source_id else author)
         except Rejected as error:
             raise located(error, Origin(*statement.start)) from error
         if changes and NDB_SCHEMA in store.tables:
-            for each in said_of(store, statement.database, statement.text):
-                write_schema_row(store, schema_row(each, epoch, author))
+            for before, said in zip(dropped, said_of(store, statement.database, statement.text), strict=True):
+                is_drop = said.operation is SchemaOperation.DROP_TABLE
+                write_schema_row(store, schema_row(before if is_drop else said, epoch, author))
 
     # --- rows --------------------------------------------------------------------------------------
     def _apply(self, items: Iterator[Item], authors: _Authors) -> None:
@@ -142,8 +144,9 @@ class EpochReplay:
             raise
 
     def _begin(self, taken: int, author: int) -> _Run:
-        self._commit(taken)
-        self._make_room(False)
+        if self._run is not None:
+            self._commit(taken)
+            self._make_room(False)
         self._run = _Run(self._store, author)
         return self._run
 
