@@ -14,7 +14,7 @@ from replication.any_value import FLAG_REFLECT
 from replication.applier.intake import located
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
-from replication.binlog.reader import BinlogReader, StatementMaps, present
+from replication.binlog.reader import STATUS_TABLE, BinlogReader, StatementMaps, present
 from replication.binlog.row_plan import BodyReader
 from replication.settings.match import find_row, row_of
 from replication.sql import statements as s
@@ -34,14 +34,14 @@ _NOT_LOGGED = 1  # as a binlog_type
 
 class ImageCheck:
     """One look at a part of a binlog. `rows_events`: events with rows of users; `has_replicated`: some of them tell of
-    changes of other sites.
+    changes of other sites; `has_positions`: so does `ndb_apply_status`.
     """
 
     def __init__(self, log: LogFolder, standing: Standing | None) -> None:
         """standing: None if nothing is known of tables."""
         self._log = log
         self.rows_events = 0
-        self.has_replicated = False
+        self.has_replicated = self.has_positions = False
         self._tables: dict[str, TableDefinition | None] | None = None  # None of one that was altered
         self._tablespaces = {DEFAULT_TABLESPACE}
         if standing is not None and standing.is_schema_known:
@@ -57,12 +57,12 @@ class ImageCheck:
         """
         reader = BinlogReader(self._log.files, self._log.folder, self._log.base, start)
         maps = StatementMaps()
-        own_id = 0
+        own_id = positions = 0
         try:
             for read in reader.events(end):
                 maps.step(read.event)
                 if isinstance(read.event, e.Gtid):
-                    own_id = read.header.server_id
+                    own_id, positions = read.header.server_id, 0
                 elif isinstance(read.event, e.Query) and read.is_boundary:
                     self._follow(read.event, Origin(*read.at))
                 elif isinstance(read.event, e.Rows) and read.event.body:
@@ -73,6 +73,11 @@ class ImageCheck:
                         is_other = read.header.server_id != own_id or bool(read.event.conflict_flags & FLAG_REFLECT)
                         self.has_replicated |= is_other
                         self._look(table, read.event, origin)
+                    elif table.name == STATUS_TABLE:
+                        positions += sum(
+                            chunk.count for chunk in maps.reader(read.event, origin).chunks(read.event.body, origin)
+                        )
+                        self.has_positions |= positions > 1  # the first one is its own
         finally:
             reader.close()
 
@@ -174,4 +179,9 @@ def notes_of(standing: Standing, check: ImageCheck) -> list[str]:
     if others and not check.has_replicated:
         shown = ", ".join(map(str, sorted(others)))
         notes.append(f"the store was a replica of {shown}, and the binlog has nothing of them: see log_replica_updates")
+    if check.has_replicated and not check.has_positions:
+        notes.append(
+            "how far other sites were applied is not in the binlog (log_apply_status was off): ndb_apply_status stays"
+            f" as at epoch {standing.epoch}"
+        )
     return notes

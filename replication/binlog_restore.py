@@ -9,7 +9,6 @@ kept from purging.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.errors import (
@@ -90,21 +89,12 @@ class RestoreBinlog:
     @staticmethod
     def at(place: str | os.PathLike[str]) -> RestoreBinlog:
         """The binlog in a directory, or in the folder `binlog` of a store's. Raises: as the constructor."""
-        directory = Path(place).absolute()
-        files = PosixFiles(directory)
-        try:
-            if not bases(files, "") and bases(files, FOLDER):
-                return RestoreBinlog(files, FOLDER, _store_in(files))
-        except BaseException:
-            files.close_all()
-            raise
+        files = PosixFiles(place)
+        if not bases(files, "") and bases(files, FOLDER):
+            return _opened(files, FOLDER)
         files.close_all()
-        files = PosixFiles(directory.parent)
-        try:
-            return RestoreBinlog(files, directory.name, _store_in(files))
-        except BaseException:
-            files.close_all()
-            raise
+        above, _, folder = files.directory.rpartition("/")
+        return _opened(PosixFiles(above or "/"), folder)
 
     def close(self) -> None:
         """Close the files; harmless twice."""
@@ -342,6 +332,15 @@ class RestoreBinlog:
         if report.epochs != plan.epochs:
             raise BinlogDamaged(f"{plan.epochs} epochs were planned, and the binlog has {report.epochs}; restore again")
         return report
+
+
+def _opened(files: PosixFiles, folder: str) -> RestoreBinlog:
+    """The binlog in a folder of these files, which are closed if there is none."""
+    try:
+        return RestoreBinlog(files, folder, _store_in(files))
+    except BaseException:
+        files.close_all()
+        raise
 
 
 def _store_in(files: Files) -> bytes | None:

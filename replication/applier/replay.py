@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     Item = ChangeBatch | StatusRows
 
-ATTEMPTS = 3
+ATTEMPTS = 3  # of one transaction
 NOBODY = -1  # no server has this id: events of all of them are taken
 HELD_BYTES_MIN = 1 << 20
 
@@ -75,16 +75,19 @@ class EpochReplay:
             self._execute(each, epoch, source_id)
         authors = _Authors(source_id, self._store)
         self._done = 0
-        for attempt in range(ATTEMPTS):
+        failures = 0
+        while True:
+            done = self._done
             try:
-                self._apply(islice(items, self._done, None), authors)
+                self._apply(islice(items, done, None), authors)
                 break
             except Retryable as error:
                 if isinstance(error, MemoryExhausted):
                     raise MemoryExhausted(
                         "what the binlog makes of the backup does not fit into data_memory; restore with a larger one"
                     ) from error
-                if attempt + 1 == ATTEMPTS:
+                failures = failures + 1 if self._done == done else 1
+                if failures == ATTEMPTS:
                     raise
                 self._make_room(True)
                 _, items = self._read(transaction)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import tidemark as tm
@@ -36,13 +35,14 @@ def backed_up(db: Any, place: Any, incremental: bool = False) -> dict[str, Any]:
     """A backup that knows whose it is."""
     opened = db._opened
     db.sync()
-    db.binlog.write_closed_epochs()  # and with them rows of ndb_schema
+    if db.binlog is not None:
+        db.binlog.write_closed_epochs()  # and with them rows of ndb_schema
     writer = BackupWriter(db._store, place, opened.identity, opened.keeper.content.timeline, db._server_id)
     return writer.run(incremental).to_dict()
 
 
 def noted(db: Any, history: dict[int, Tables]) -> int:
-    """Close the epoch, and keep what the store has at its end; of one without logged changes under the last that had."""
+    """Close the epoch, and keep what the store has at its end; of one without logged changes under the last one."""
     db.sync()
     db.binlog.write_closed_epochs()
     epoch = int(db.binlog.newest_epoch)
@@ -66,13 +66,13 @@ def planned(place: Any, source: Any, until: int | None = None, wall_us: int | No
     return make_plan(place, Until(epoch=until, wall_us=wall_us), None, log_of(source))
 
 
-def run(files: Any, place: Any, source: Any, how: How = How(), **where: Any) -> dict[str, Any]:
+def run(files: Any, place: Any, source: Any, **where: Any) -> dict[str, Any]:
     """Restore into some files; the report. where: `until`, `wall_us`, and options."""
     ends = {name: where.pop(name) for name in ("until", "wall_us") if name in where}
     log = log_of(source)
     plan = make_plan(place, Until(epoch=ends.get("until"), wall_us=ends.get("wall_us")), None, log)
     options = Options.from_keywords({**SMALL, **ROOM, **where})
-    restoring = Restore(place, plan, files, options, ManualClock(), replace(how, later=log))
+    restoring = Restore(place, plan, files, options, ManualClock(), How(later=log))
     return restoring.run().to_dict()
 
 
