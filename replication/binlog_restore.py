@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from engine.errors import (
     BinlogDamaged,
     EpochGap,
@@ -39,6 +41,8 @@ from replication.system_tables import NDB_BINLOG_INDEX
 if TYPE_CHECKING:
     import os
     from types import TracebackType
+
+    import pyarrow as pa
 
     from engine.file_protocol import Files
     from recovery.backup.later_changes import Applying, Standing
@@ -189,15 +193,12 @@ class RestoreBinlog:
 
         Raises: ForeignFile.
         """
-        names = self._beside.index().names
-        newest: tuple[int, str, int] | None = None
+        newest = (0, "", 0)
         for batch in standing.rows(NDB_BINLOG_INDEX, ["epoch", "File", "Position"]):
-            epochs, files, positions = (column.to_pylist() for column in batch.columns)
-            known = [each for each in zip(epochs, files, positions, strict=True) if each[1] in names]
-            newest = max([*known, *([] if newest is None else [newest])], default=None)
-        if newest is None:
-            return
+            newest = max(newest, _newest_place(batch, self._beside.index().names))
         epoch, name, position = newest
+        if not epoch:
+            return
         try:
             there = next((each.epoch for _, each in self._beside.boundaries(Position(name, position)) if each.epoch), 0)
         except (BinlogDamaged, LimitExceeded) as error:
@@ -332,6 +333,21 @@ class RestoreBinlog:
         if report.epochs != plan.epochs:
             raise BinlogDamaged(f"{plan.epochs} epochs were planned, and the binlog has {report.epochs}; restore again")
         return report
+
+
+def _newest_place(batch: pa.RecordBatch, names: list[str]) -> tuple[int, str, int]:
+    """(epoch, file, position) of the newest epoch of some rows of `ndb_binlog_index` that stands in one of the files;
+    (0, "", 0) without one.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = batch.filter(pc.is_in(batch.column(1), value_set=pa.array(names, batch.column(1).type)))
+    if not known.num_rows:
+        return 0, "", 0
+    row = int(np.argmax(known.column(0).to_numpy(zero_copy_only=False)))
+    epoch, file, position = (column[row].as_py() for column in known.columns)
+    return epoch, file, position
 
 
 def _opened(files: PosixFiles, folder: str) -> RestoreBinlog:

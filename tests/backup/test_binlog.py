@@ -203,6 +203,9 @@ def test_what_other_sites_changed_keeps_its_author_and_positions() -> None:
         tag(txn, REFLECT, 2)
         txn.update("test.t", 2, {"n": 77})
     noted(db, history)
+    with db.transaction(log_exclusive_reads=True) as txn:
+        txn.get("test.t", 0, lock="exclusive")
+    noted(db, history)
     authors = {row[3] for rows in history.values() for row in rows["test.t"]}
     assert authors == {0, 2}
     for epoch, want in history.items():
