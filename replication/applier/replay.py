@@ -4,8 +4,8 @@ Nothing is judged: what happened is done again, strictly. An update or a delete 
 binlog and store do not belong together, or that changes between them were not logged. Each epoch is applied in an own
 epoch of its number, if that is not over yet; rows get the author the binlog tells.
 
-An epoch is one transaction of the store, or, as operations of one have one author, some of them; they are not made
-durable one by one, for a restore that is broken off begins anew.
+An epoch is as many transactions of the store as it has runs of one author, which all operations of a transaction share,
+and as keep each of them in memory; they are not made durable one by one, for a restore that is broken off begins anew.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,9 +44,11 @@ if TYPE_CHECKING:
 
     Item = ChangeBatch | StatusRows
 
-ATTEMPTS = 3  # of one transaction
+# Rows of a transaction, by how often one has found no room: first a local checkpoint is to make some.
+ROWS_MAX = (1 << 40, 1 << 40, 512, 32)
 NOBODY = -1  # no server has this id: events of all of them are taken
-HELD_BYTES_MIN = 1 << 20
+MEMORY_BYTES_MIN = 1 << 20
+ROW_BYTES = 64  # that a change takes beside its values
 
 
 class EpochReplay:
@@ -58,7 +60,7 @@ class EpochReplay:
         self._make_room = make_room
         self._intake = Intake(store.table, _key_of, IntakeOptions(NOBODY, with_places=True))
         self._run: _Run | None = None
-        self._done = 0  # items of the epoch under way whose transactions have committed
+        self._done = 0  # rows of the epoch under way whose transactions have committed
         self.rows = 0
 
     def apply(self, transaction: EpochTransaction, said: Sequence[Statement] = ()) -> int:
@@ -79,7 +81,7 @@ class EpochReplay:
         while True:
             done = self._done
             try:
-                self._apply(islice(items, done, None), authors)
+                self._apply(items, authors, ROWS_MAX[failures])
                 break
             except Retryable as error:
                 if isinstance(error, MemoryExhausted):
@@ -87,7 +89,7 @@ class EpochReplay:
                         "what the binlog makes of the backup does not fit into data_memory; restore with a larger one"
                     ) from error
                 failures = failures + 1 if self._done == done else 1
-                if failures == ATTEMPTS:
+                if failures == len(ROWS_MAX):
                     raise
                 self._make_room(True)
                 _, items = self._read(transaction)
@@ -127,18 +129,24 @@ class EpochReplay:
                 write_schema_row(store, schema_row(before if is_drop else said, epoch, author))
 
     # --- rows --------------------------------------------------------------------------------------
-    def _apply(self, items: Iterator[Item], authors: _Authors) -> None:
-        taken = self._done
+    def _apply(self, items: Iterator[Item], authors: _Authors, rows_max: int) -> None:
+        at, done, taken = 0, self._done, self._done
         try:
             for item in items:
+                rows = len(item.rows) if isinstance(item, StatusRows) else item.rows
+                start, at = max(0, done - at), at + rows
                 if isinstance(item, StatusRows):
-                    if item.rows:
+                    if start < rows:
                         (self._run or self._begin(taken, 0)).positions(item)
-                else:
-                    author = authors.of(item)
-                    run = self._run
-                    (run if run is not None and run.author == author else self._begin(taken, author)).change(item)
-                taken += 1
+                        taken += rows
+                    continue
+                for first in range(start, rows, rows_max):
+                    author, run = authors.of(item), self._run
+                    if run is None or run.author != author or run.is_large(rows_max):
+                        run = self._begin(taken, author)
+                    some = item.slice(first, min(first + rows_max, rows))
+                    run.change(some)
+                    taken += some.rows
             self._commit(taken)
         except BaseException:
             if self._run is not None:
@@ -147,9 +155,7 @@ class EpochReplay:
             raise
 
     def _begin(self, taken: int, author: int) -> _Run:
-        if self._run is not None:
-            self._commit(taken)
-            self._make_room(False)
+        self._commit(taken)
         self._run = _Run(self._store, author)
         return self._run
 
@@ -194,7 +200,14 @@ class _Run:
         self.rows = 0
         self._store = store
         self.txn: Transaction = store.begin()
-        self.held = HeldRows(self.txn, author, max(store.options.transaction_memory_bytes, HELD_BYTES_MIN) // 4)
+        memory_bytes = max(store.options.transaction_memory_bytes, MEMORY_BYTES_MIN)
+        self.held = HeldRows(self.txn, author, memory_bytes // 4)
+        self._left_bytes = memory_bytes // 4
+        self._has_held = False
+
+    def is_large(self, rows_max: int) -> bool:
+        """Whether what follows should be another transaction: not while rows wait for keys that follow."""
+        return (self._left_bytes < 0 or self.rows >= rows_max) and not self._has_held
 
     def positions(self, rows: StatusRows) -> None:
         """How far the site had come with others."""
@@ -207,11 +220,12 @@ class _Run:
     def change(self, batch: ChangeBatch) -> None:
         """Do again what a batch says. Raises: BinlogDamaged, and what the changes raise."""
         self.rows += batch.rows
+        self._left_bytes -= batch.rows * ROW_BYTES + sum(array.nbytes for array in (batch.after or {}).values())
         free = batch
         if batch.table.uniques:
             waiting = self.held.holds(batch)
             if waiting.any():
-                self.held.hold(batch.take(np.flatnonzero(waiting)))
+                self._hold(batch.take(np.flatnonzero(waiting)))
                 free = batch.take(np.flatnonzero(~waiting))
         if not free.rows:
             return
@@ -225,7 +239,11 @@ class _Run:
             raise _missing(free.slice(row, row + 1))
         exists = np.flatnonzero(outcomes == applied_rows.EXISTS)
         if exists.size:  # a key of a unique index, which another change of the epoch gives up
-            self.held.hold(free.take(exists))
+            self._hold(free.take(exists))
+
+    def _hold(self, batch: ChangeBatch) -> None:
+        self._has_held = True
+        self.held.hold(batch)
 
 
 def _change(txn: Transaction, batch: ChangeBatch) -> Words:
