@@ -266,6 +266,8 @@ def test_restored_store_goes_on_behind_every_epoch_of_the_binlog() -> None:
     for key in range(3):
         db["test.t"].insert((key,))
         noted(db, history)
+        for _ in range(5):
+            db._clockwork.advance_gci()
     first, *_, last = sorted(history)
     copy = open_memory(restored(place, db, until=first), **ROOM)
     copy["test.t"].insert((9,))
