@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+import tidemark.spark
 from recovery.backup.tasks import restore_fragment
+from recovery.spark import jobs
 from tests.backup.binlog_support import ROOM, Tables, content, noted
 from tests.cli.support import document, run
 from tidemark.backup import backups, plan, restore
@@ -54,15 +56,19 @@ def test_plan_and_list_show_the_reach_of_the_binlog(tmp_path: Path) -> None:
     db.close()
 
 
-def test_store_that_is_open_elsewhere_is_restored_by_tasks_elsewhere(tmp_path: Path) -> None:
-    """What `tidemark.spark.restore` does: the tasks are carried out anywhere, the binlog here."""
+def test_tasks_are_carried_out_elsewhere_and_the_binlog_is_applied_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by Spark, of a store that is open."""
+    monkeypatch.setattr(jobs, "restorer", lambda spark: lambda tasks: map(restore_fragment, tasks))
+    monkeypatch.setattr(jobs, "cores", lambda spark: 2)
+    no_spark: Any = None
     db, history = worked(tmp_path / "store", tmp_path / "place")
     told: list[tuple[int, int, str]] = []
-    report = tm.restore(
+    report = tidemark.spark.restore(
+        no_spark,
         tmp_path / "place",
         tmp_path / "copy",
-        runner=lambda tasks: map(restore_fragment, tasks),
-        processes=4,
         binlog=tmp_path / "store",
         apply_status=True,
         progress=lambda *said: told.append(said),
