@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Unpack
@@ -21,6 +22,7 @@ from recovery.backup.verify import verify as verify_files
 from recovery.backup.workers import Workers
 from recovery.system_restart.load import PARTS
 from replication.binlog.index_table import made_table
+from replication.binlog_restore import RestoreBinlog
 from replication.settings.options import OpenKeywords, divided
 from replication.system_tables import NDB_APPLY_STATUS, NDB_BINLOG_INDEX
 from tidemark.database import check_store
@@ -37,17 +39,22 @@ PROCESSES_MAX = 256
 _EPOCH_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def backups(place: Place) -> dict[str, Any]:
+def backups(place: Place, *, binlog: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """What a place holds: `backups`, newest first, each with epoch, rows and bytes; numbers of `unfinished` ones;
-    `damaged` manifests and what is wrong with each. Raises: FileMissing, Incompatible.
+    `damaged` manifests and what is wrong with each. With a `binlog` also that: first and last epoch, when they were
+    closed, files, `gaps`, `damage`. Raises: FileMissing, Incompatible, BinlogDamaged for the binlog's index.
     """
     with at_place(place) as files:
         found = find_backups(files)
-    return {
+    listed: dict[str, Any] = {
         "backups": [each.summary() for each in found.manifests],
         "unfinished": found.unfinished,
         "damaged": found.damaged,
     }
+    if binlog is not None:
+        with RestoreBinlog.at(binlog) as log:
+            listed["binlog"] = log.to_dict()
+    return listed
 
 
 def until_of(value: int | datetime | None) -> Until:
@@ -58,17 +65,27 @@ def until_of(value: int | datetime | None) -> Until:
 
 
 def plan(
-    place: Place, until: int | datetime | None = None, number: int | None = None, *, processes: int = 1
+    place: Place,
+    until: int | datetime | None = None,
+    number: int | None = None,
+    *,
+    processes: int = 1,
+    binlog: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """Which files `restore` with the same arguments would read, in which tasks, and the epoch it would reach; nothing
     is written.
 
-    Raises: FileMissing, BackupDamaged, ForeignFile, ValueOutOfRange if `until` cannot be reached.
+    Raises: FileMissing, BackupDamaged, ForeignFile, ValueOutOfRange if `until` cannot be reached; with a binlog as
+    `restore`.
     """
     _check_processes(processes)
-    with at_place(place) as files:
-        planned = make_plan(files, until_of(until), number)
+    with at_place(place) as files, _opened(binlog) as log:
+        planned = make_plan(files, until_of(until), number, log)
     return {**planned.to_dict(), "tasks": planned_tasks(planned, processes)}
+
+
+def _opened(binlog: str | os.PathLike[str] | None) -> AbstractContextManager[RestoreBinlog | None]:
+    return nullcontext() if binlog is None else RestoreBinlog.at(binlog)
 
 
 def restore(
@@ -81,38 +98,45 @@ def restore(
     verify: bool = True,
     processes: int = 1,
     runner: Runner | None = None,
+    binlog: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **options: Unpack[OpenKeywords],
 ) -> dict[str, Any]:
-    """Make a store, in a directory that is missing or empty, of a backup and the archived log behind it.
+    """Make a store, in a directory that is missing or empty, of a backup and the archived log behind it, or the binlog.
 
     until: the state at the end of this epoch, or as it was at a time; None for the latest there is. number: the backup
     to begin from, None for the newest that serves. apply_status: write the row of `mysql.ndb_apply_status` that lets a
     replica go on behind the epoch; the store that was backed up must have had a server id. verify: bring the store back
     in memory as an opening does and count. processes: how many work on fragments and archived log side by side; 1 is
     this one, by two threads; more need a place that is a path or a URI. runner: carries out the tasks instead, of which
-    `processes` may be under way at a time (`recovery/backup/tasks.py`). options: as of `open`; sizes of the logs are
-    those of the new store. Returns a report with `epoch` and `server_id`.
+    `processes` may be under way at a time (`recovery/backup/tasks.py`). binlog: the folder with the binlog of the store
+    that was backed up, or its directory: what it has behind the archive is applied, epoch after epoch; what it cannot
+    have is listed in docs/backup.md, 6. options: as of `open`; sizes of the logs are those of the new store. Returns a
+    report with `epoch`, `server_id` and `notes`.
 
     Durable on return: the store; open it as any other. Raises: Rejected if the directory is not empty, FileMissing,
-    BackupDamaged, ForeignFile, ValueOutOfRange, MemoryExhausted, StorageFull; and the directory is empty again, but
-    for folders.
+    BackupDamaged, ForeignFile, ValueOutOfRange, MemoryExhausted, StorageFull; with a binlog PositionLost if it begins
+    too late, EpochGap for an incident in it, BinlogDamaged, and others for what of it cannot be applied; and the
+    directory is empty again, but for folders.
     """
     parsed = divided(options)[0]
     _check_processes(processes)
     if processes > 1 and runner is None and isinstance(place, tuple):
         raise Rejected("worker processes need a place that is a path or a URI; restore with processes=1")
-    with at_place(place) as source:
-        planned = make_plan(source, until_of(until), number)
+    with at_place(place) as source, _opened(binlog) as log:
+        planned = make_plan(source, until_of(until), number, log)
+        if log is not None and planned.later is not None:
+            log.keep(planned.later)
         if apply_status and not planned.manifest.server_id:
             raise Rejected("the store that was backed up had no server_id: it is no source of a replica")
         files = PosixFiles(path, create=True)
-        finish = _position_writer(planned.manifest.server_id, planned.epoch) if apply_status else None
+        finish = _position_writer(planned.manifest.server_id, planned.end_epoch) if apply_status else None
         how = How(
             is_verified=verify,
             empty=frozenset([NDB_BINLOG_INDEX]),  # its files are those of the other store
             native=frozenset([NDB_APPLY_STATUS] if apply_status else []),
             finish=finish,
+            later=log,
             runner=runner,
             where=(source.directory if isinstance(source, PosixFiles) else place, files.directory),
             parallel=PARTS if processes == 1 and runner is None else processes,

@@ -224,17 +224,20 @@ def restore(
     number: int | None = None,
     apply_status: bool = False,
     verify: bool = True,
+    binlog: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **options: Unpack[OpenKeywords],
 ) -> dict[str, Any]:
     """`tidemark.backup.restore` on executors: fragments, and the archived log, are read and written there in parallel;
-    what binds them together is done here. Arguments, report and errors are those.
+    what binds them together is done here, and so is what a binlog has behind them. Arguments, report and errors are
+    those.
 
     place and path: as all executors see them. Progress comes at the end of each of the two jobs.
     """
     tasks = min(PROCESSES_MAX, jobs.cores(spark) * jobs.TASKS_PER_CORE)
-    how: dict[str, Any] = {"number": number, "apply_status": apply_status, "verify": verify, "progress": progress}
-    return restore_natively(place, path, until, runner=jobs.restorer(spark), processes=tasks, **how, **options)
+    how: dict[str, Any] = {"number": number, "apply_status": apply_status, "verify": verify, "binlog": binlog}
+    runner = jobs.restorer(spark)
+    return restore_natively(place, path, until, runner=runner, processes=tasks, progress=progress, **how, **options)
 
 
 def diff(

@@ -44,11 +44,17 @@ class FollowPoint:
 class EpochChanges:
     """One closed epoch; `parts` gives what it changed, once, in the order of the log but for the order of tables."""
 
-    def __init__(self, epoch: int, wall_us: int, parts: Callable[[], Iterator[Change]]) -> None:
-        """wall_us: when its first group was sealed, microseconds since 1970."""
+    def __init__(self, epoch: int, reading: _Reading) -> None:
         self.epoch = epoch
-        self.wall_us = wall_us
-        self.parts = parts
+        self.parts: Callable[[], Iterator[Change]] = reading.parts
+        self._reading = reading
+
+    @property
+    def wall_us(self) -> int:
+        """When the last of its groups that was read yet was sealed, microseconds since 1970: when `parts` has come to
+        its end the whole epoch was.
+        """
+        return self._reading.wall_us
 
 
 class LogFollower:
@@ -83,7 +89,7 @@ class LogFollower:
                 self._lsn, self._sequence = first.end_lsn, first.sequence + 1
                 continue
             reading = _Reading(self, first, durable_lsn, self._changes)
-            yield EpochChanges(first.epoch, first.wall_us, reading.parts)
+            yield EpochChanges(first.epoch, reading)
             if reading.end is None:
                 return  # the parts were not taken to the end: they come again
             self._lsn, self._sequence = reading.end
@@ -120,6 +126,7 @@ class _Reading:
         self._before = before
         self.changes = before
         self.end: tuple[int, int] | None = None
+        self.wall_us = first.wall_us
 
     def parts(self) -> Iterator[Change]:
         """What the epoch changed."""
@@ -129,6 +136,7 @@ class _Reading:
         gathered: list[Words] = []
         held = 0
         while group is not None and group.epoch == self._first.epoch:
+            self.wall_us = group.wall_us
             what = referred(group)
             records = group.words[GROUP_WORDS : GROUP_WORDS + group.records_words]
             if what is not None or held + len(records) > _GATHERED_WORDS:

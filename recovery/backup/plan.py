@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import BackupDamaged, Damaged, FileMissing, ForeignFile, Rejected, ValueOutOfRange
+from recovery.backup.archive import SEGMENT_BYTES
+from recovery.backup.later_changes import Standing
 from recovery.backup.manifest import find_backups
 from recovery.backup.segments import groups_of, read_segment, segment_names
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
+    from recovery.backup.later_changes import LaterChanges, LaterPlan
     from recovery.backup.manifest import Manifest
     from recovery.backup.segments import Segment
 
@@ -35,15 +38,17 @@ class Plan:
 
     manifest: Manifest
     segments: list[Segment] = field(default_factory=list)
-    epoch: int = 0  # the state is that at the end of this epoch
+    epoch: int = 0  # where backup and archive end
     reach: int = 0  # epoch up to which what is there could be restored
     notes: list[str] = field(default_factory=list)
+    later: LaterPlan | None = None  # what another log than the archive has behind all that
+    end_epoch: int = 0  # the state is that at the end of this epoch
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values: every file with its bytes and rows."""
         return {
             "backup": self.manifest.summary(),
-            "epoch": self.epoch,
+            "epoch": self.end_epoch,
             "reach": self.reach,
             "files": [
                 {"file": level.place.name, "rows": level.sizes.entries, "bytes": level.sizes.size_bytes}
@@ -53,16 +58,45 @@ class Plan:
                 {"file": each.name, "groups": each.groups, "bytes": each.size_bytes, "last_epoch": each.last_epoch}
                 for each in self.segments
             ],
-            "bytes": self.manifest.size_bytes + sum(each.size_bytes for each in self.segments),
+            "binlog": None if self.later is None else self.later.to_dict(),
+            "bytes": self.manifest.size_bytes
+            + sum(each.size_bytes for each in self.segments)
+            + (0 if self.later is None else self.later.size_bytes),
             "notes": list(self.notes),
         }
 
 
-def make_plan(files: Files, until: Until = Until(), number: int | None = None) -> Plan:
+def make_plan(
+    files: Files, until: Until = Until(), number: int | None = None, later: LaterChanges | None = None
+) -> Plan:
     """The plan of a restore from a place of backups. number: the backup to take; the newest that serves, if None.
+    later: what goes on where the archive ends.
 
-    Raises: FileMissing if there is no backup, BackupDamaged, ForeignFile, ValueOutOfRange if `until` cannot be reached.
+    Raises: FileMissing if there is no backup, BackupDamaged, ForeignFile, ValueOutOfRange if `until` cannot be reached;
+    what `later` refuses.
     """
+    plan = _of_backup(files, until, number)
+    _add_segments(files, plan, until, later is None)
+    is_over = until.epoch is not None and until.epoch <= plan.epoch
+    # Where the archive goes on behind the end it needs no other log.
+    if later is not None and not is_over and plan.reach == plan.epoch:
+        plan.later = later.plan(Standing(plan.manifest, files, plan.epoch, not plan.segments), until)
+        plan.reach = max(plan.reach, plan.later.reach)
+        plan.notes += plan.later.notes
+    if until.epoch is not None and until.epoch > plan.reach:
+        # A binlog has the epochs with changes that are logged.
+        has = "backup and archive have" if later is None else "backup, archive and binlog have a change of"
+        raise ValueOutOfRange(
+            f"epoch {until.epoch} is behind {plan.reach}, the last one that {has}; "
+            f"{plan.notes[-1] if plan.notes else 'restore to that or an earlier one'}",
+            newest=plan.reach,
+        )
+    plan.end_epoch = plan.epoch if plan.later is None else max(plan.epoch, plan.later.epoch, until.epoch or 0)
+    return plan
+
+
+def _of_backup(files: Files, until: Until, number: int | None) -> Plan:
+    """The backup that serves, and nothing behind it yet."""
     found = find_backups(files)
     if number is not None and number in found.damaged:
         raise BackupDamaged(found.damaged[number])
@@ -91,18 +125,12 @@ def make_plan(files: Files, until: Until = Until(), number: int | None = None) -
     plan = Plan(fitting[0], epoch=fitting[0].epoch, reach=fitting[0].epoch)
     for other, why in found.damaged.items():
         plan.notes.append(f"backup {other} is damaged and was left out: {why}")
-    _add_segments(files, plan, until)
-    if until.epoch is not None and until.epoch > plan.reach:
-        raise ValueOutOfRange(
-            f"epoch {until.epoch} is behind {plan.reach}, the last one that backup and archive have; "
-            f"{plan.notes[-1] if plan.notes else 'restore to that or an earlier one'}",
-            newest=plan.reach,
-        )
     return plan
 
 
-def _add_segments(files: Files, plan: Plan, until: Until) -> None:
-    """The segments that go on from the backup, one behind the other, as far as they are needed.
+def _add_segments(files: Files, plan: Plan, until: Until, is_last: bool) -> None:
+    """The segments that go on from the backup, one behind the other, as far as they are needed. is_last: nothing else
+    goes on where they end.
 
     Where a damaged one ends cannot be told. It is of no interest if a sound one behind it begins before the place that
     is looked for; otherwise the archive ends there, which only a caller who wants less may pass over.
@@ -137,10 +165,21 @@ def _add_segments(files: Files, plan: Plan, until: Until) -> None:
         plan.segments.append(segment)
         plan.epoch = max(plan.epoch, _last_epoch(files, segment, until))
         at = segment.next
+    if not is_last:
+        _end_whole(plan)
     if doubt is not None:
-        if until == Until():
+        if until == Until() and is_last:
             raise doubt
         plan.notes.append(f"the archive ends at LSN {at[0]}: {doubt.message}")
+
+
+def _end_whole(plan: Plan) -> None:
+    """End where an epoch is whole for certain: what goes on begins behind it. Segments are cut in the middle of one
+    where they reach their size, and whoever wrote the next one may not have come to it.
+    """
+    last = plan.segments[-1] if plan.segments else None
+    if last is not None and plan.epoch == last.last_epoch and last.end_lsn - last.start_lsn >= SEGMENT_BYTES // 2:
+        plan.epoch = plan.reach = max(plan.manifest.epoch, last.last_epoch - 1)
 
 
 def _last_epoch(files: Files, segment: Segment, until: Until) -> int:

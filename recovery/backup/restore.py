@@ -2,8 +2,9 @@
 
 Order of writes: the mark `restoring`, durable; an empty store with a new identity; the archived log split by fragment;
 tables with disk columns, as in a restart; a data file for each other fragment, each by a task that may run anywhere;
-the local checkpoint that names all of them; what a restart makes of it compared; the mark away. Until then an opening
-refuses the directory (`RestoreUnfinished`), so a crash leaves nothing that could be taken for a store.
+the local checkpoint that names all of them; what another log has behind the archive, applied by transactions of the
+store opened whole; what a restart makes of it compared; the mark away. Until then an opening refuses the directory
+(`RestoreUnfinished`), so a crash leaves nothing that could be taken for a store.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.disk.tablespaces import DEFAULT_BYTES, TablespaceDefinition
 from engine.errors import BackupDamaged, Damaged, Error, InvariantBroken, MemoryExhausted, Rejected
 from engine.files import LOCK_NAME
 from engine.ids import gci_of, make_epoch
-from engine.layout.arena import F_ROWS, F_SLOTS
+from engine.layout.arena import F_SLOTS
 from recovery.backup.native import NativeTables
 from recovery.backup.planner import Sections, fragment_tasks, parts_of, split_tasks
 from recovery.backup.tasks import FRAGMENTS, RestoreTask, TaskReport, run_task
+from recovery.backup.whole import WholeStore, fragment_rows
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.data_file import FOLDER, data_name
 from recovery.local_checkpoint.writer import LocalCheckpoint
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from engine.options import Options
     from engine.store import Store
     from engine.table import Table
+    from recovery.backup.later_changes import LaterChanges
     from recovery.backup.plan import Plan
     from recovery.backup.tasks import Runner
     from recovery.local_checkpoint.data_file import DataFileWriter
@@ -65,11 +68,14 @@ class RestoreReport:
     rows: int = 0
     groups: int = 0
     operations: int = 0  # of the archived log, of tables restored
+    later_epochs: int = 0  # applied from another log than the archive
+    later_rows: int = 0  # changed by these
     tasks: int = 0
     indexes: int = 0  # entries of them, as counted by the verification
     size_bytes: int = 0
     seconds: float = 0.0
     is_verified: bool = False
+    notes: list[str] = field(default_factory=list)  # of the plan
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values."""
@@ -135,15 +141,16 @@ class How:
     """How a restore is carried out, apart from what it restores.
 
     empty: tables that are made without rows. native: tables that `finish` writes to. finish: called with the store when
-    the rows of those are there. runner: carries out the tasks; None: threads of the process that restores.
-    where: place of the backups and directory of the new store as others find them. parallel: how many tasks may be
-    under way at a time.
+    the rows of those are there, behind what `later` has applied. later: applies what is planned of another log. runner:
+    carries out the tasks; None: threads of the process that restores. where: place of the backups and directory of the
+    new store as others find them. parallel: how many tasks may be under way at a time.
     """
 
     is_verified: bool = True
     empty: frozenset[str] = frozenset()
     native: frozenset[str] = frozenset()
     finish: Callable[[Store], None] | None = None
+    later: LaterChanges | None = None
     runner: Runner | None = None
     where: tuple[Any, str | None] = (None, None)
     parallel: int = 1
@@ -193,8 +200,10 @@ class Restore:
         self._is_under_way = True
         files.close(files.create(RESTORING))
         files.sync_directory("")
-        report = RestoreReport(self._plan.epoch, manifest.server_id, manifest.number)
+        report = RestoreReport(self._plan.end_epoch, manifest.server_id, manifest.number, notes=list(self._plan.notes))
         rows = self._build(report)
+        if self._goes_on:
+            rows = self._go_on(report)
         if self._how.is_verified:
             report.indexes = self._compare(rows)
             report.is_verified = True
@@ -243,11 +252,8 @@ class Restore:
         report.size_bytes = lcp.run().size_bytes
         lcp.forget_older()
         opened.keeper.write(gci=int(gci_of(store.epochs.current)) + 1, next_table_id=store.next_table_id)
-        rows = {
-            (table.name, number): (lcp.adopted.get((table.table_id, number)) or (int(store.mem[fragment + F_ROWS]),))[0]
-            for table in store.tables.values()
-            for number, fragment in table.by_number.items()
-        }
+        made = {(store.by_id[table_id].name, number): sizes[0] for (table_id, number), sizes in lcp.adopted.items()}
+        rows = {**fragment_rows(store), **made}
         store.log.flush()
         store.disk.close()
         self._disk.close()
@@ -255,8 +261,12 @@ class Restore:
         return rows
 
     def _set_clock(self, opened: Opened) -> None:
-        """The new store's epochs come behind all that its rows have."""
+        """The new store's epochs come behind all that its rows have; what is applied later keeps its own."""
         store = opened.store
+        if self._goes_on:
+            with store.latch:
+                store.epochs.resume(max(self._plan.epoch, store.epochs.current))
+            return
         highest = max(self._plan.epoch, self._plan.reach, self._plan.manifest.epoch)
         with store.latch:
             store.epochs.current = int(make_epoch(int(gci_of(highest)) + 1, 0))
@@ -377,7 +387,7 @@ class Restore:
             build_indexes(store)
         except PartsOutOfMemory as error:
             raise self._no_memory() from error
-        if self._how.finish is not None:
+        if self._how.finish is not None and not self._goes_on:
             self._how.finish(store)
         self._relieve()
 
@@ -423,26 +433,55 @@ class Restore:
                 kept.append((at, change))
         apply_schema(self._store, OnePool(self._store), kept, epoch)
 
+    # --- another log -----------------------------------------------------------------------------
+    @property
+    def _goes_on(self) -> bool:
+        """Whether another log than the archive has anything to be applied."""
+        return self._plan.later is not None and self._plan.later.epochs > 0
+
+    def _go_on(self, report: RestoreReport) -> dict[tuple[str, int], int]:
+        """Apply what another log has to the store opened whole; rows of each fragment then. Durable: all of it."""
+        plan, how = self._plan.later, self._how
+        assert plan is not None and how.later is not None
+        self._let_go()
+        restart = _RestoringRestart(self._files, self._options, self._clock)
+        whole = WholeStore(restart.run(), restart.disk, self._files)
+        done = 0
+
+        def advance(epochs: int) -> None:
+            nonlocal done
+            done += epochs
+            if self._progress is not None:
+                self._progress(done, plan.epochs, "epochs")
+
+        applied = whole.apply(how.later, plan, advance)
+        report.later_epochs, report.later_rows = applied.epochs, applied.rows
+        whole.pass_over(self._plan.reach)
+        if how.finish is not None:
+            how.finish(whole.store)
+        return whole.close()
+
+    def _let_go(self) -> None:
+        """Forget the store in memory: two of them would be one too many."""
+        if hasattr(self, "_store"):
+            del self._store
+        self._lcp = self._disk = None
+        gc.collect()
+
     # --- verification ----------------------------------------------------------------------------
     def _compare(self, rows: dict[tuple[str, int], int]) -> int:
         """Bring the store back from its files as an opening does, in memory; entries of its indexes.
 
         Raises: BackupDamaged, MemoryExhausted.
         """
-        del self._store
-        self._lcp = self._disk = None
-        gc.collect()  # two stores in memory would be one too many
+        self._let_go()
         try:
             store = _RestoringRestart(self._files, self._options, self._clock).rehearse()
         except Damaged as error:
             raise BackupDamaged(
                 f"what was restored is no sound store ({error.message}); restore again, or another backup"
             ) from error
-        found = {
-            (table.name, number): int(store.mem[fragment + F_ROWS])
-            for table in store.tables.values()
-            for number, fragment in table.by_number.items()
-        }
+        found = fragment_rows(store)
         entries = sum(
             index.tree.counters()["entries"] for table in store.tables.values() for index in table.indexes.values()
         ) + sum(index.tree.counters()["entries"] for table in store.tables.values() for index in table.uniques.values())

@@ -37,6 +37,7 @@ KINDS: Final = {e.WRITE: Kind.WRITE, e.UPDATE: Kind.UPDATE, e.DELETE: Kind.DELET
 # Tables of the source's own that no transaction here follows.
 NOT_APPLIED: Final = frozenset({NDB_SCHEMA, NDB_BINLOG_INDEX})
 BODY_BYTES = 1 << 20
+_PLACE_COLUMNS = (2, 3, 4)  # of `ndb_apply_status`: log, start, end
 _READERS_MAX = 1_024
 _WORD = 1 << 64
 _SIGN = 1 << 63
@@ -45,24 +46,26 @@ _SIGN = 1 << 63
 @dataclass(frozen=True)
 class StatusRows:
     """Rows of `ndb_apply_status` an event brings: (server id, epoch) each; `server_id` is the server named as their
-    logger.
+    logger; `places` (log, start, end) of each, if they were asked for and the event has them.
     """
 
     server_id: int
     rows: tuple[tuple[int, int], ...]
     origin: Origin
+    places: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class IntakeOptions:
     """Who takes in, whose events are skipped (beside the own ones), and how much at once: `batch_bytes` of row bodies,
-    `batch_rows` rows.
+    `batch_rows` rows. `with_places`: positions come with their places in a log.
     """
 
     own_id: int
     ignored: Collection[int] = ()
     batch_bytes: int = 2 << 20
     batch_rows: int = 1 << 40
+    with_places: bool = False
 
 
 @dataclass
@@ -264,7 +267,8 @@ class Intake:
         key = (run.map, run.first.before, run.first.after)
         if self._status is None or self._status[0] != key:
             types = [column.type for column in run.map.columns]
-            self._status = key, BodyReader(types, *present(run.first), wanted=frozenset((0, 1)))
+            wanted = frozenset(range(len(types)) if self.options.with_places else (0, 1))
+            self._status = key, BodyReader(types, *present(run.first), wanted=wanted)
         for chunk in self._status[1].chunks(run.body, run.origin):
             if not {0, 1} <= set(chunk.after):
                 raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} lack their first columns")
@@ -272,7 +276,10 @@ class Intake:
             rows = tuple(zip(servers, epochs, strict=True))
             if any(not isinstance(value, int) for row in rows for value in row):
                 raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} hold what is no number")
-            yield StatusRows(run.server_id, rows, run.origin)
+            places: tuple[tuple[str, int, int], ...] = ()
+            if self.options.with_places and set(_PLACE_COLUMNS) <= set(chunk.after):
+                places = tuple(zip(*(chunk.after[column].to_pylist() for column in _PLACE_COLUMNS), strict=True))
+            yield StatusRows(run.server_id, rows, run.origin, places)
 
 
 def _named(fit: _Fit, columns: dict[int, object]) -> Columns:

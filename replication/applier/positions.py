@@ -33,20 +33,21 @@ def applied_epoch(store: Store, server_id: int) -> int:
     return int(entry[ENTRY_WORDS:].view(np.uint64)[place.offset // 8])
 
 
-def _write(txn: Transaction, server_id: int, epoch: int, name: str, start: int, end: int) -> None:
+def write_row(txn: Transaction, server_id: int, epoch: int, name: str, start: int, end: int) -> None:
+    """A row as it is given."""
     row = {"server_id": server_id, "epoch": epoch, "log_name": name, "start_pos": start, "end_pos": end}
     write(txn, txn.store.table(NDB_APPLY_STATUS), row)
 
 
 def write_at(txn: Transaction, server_id: int, epoch: int) -> None:
     """That a server's epochs are here up to this one, whatever log they came from."""
-    _write(txn, server_id, epoch, "", 0, 0)
+    write_row(txn, server_id, epoch, "", 0, 0)
 
 
 def write_position(txn: Transaction, server_id: int, epoch: int, logger_id: int) -> None:
     """What another site says of a server's epoch; it goes on under the id of who logged it."""
     tag_position(txn, logger_id)
-    _write(txn, server_id, epoch, "", 0, 0)
+    write_row(txn, server_id, epoch, "", 0, 0)
 
 
 def write_own_position(txn: Transaction, epoch: int, transaction: EpochTransaction) -> None:
@@ -56,7 +57,7 @@ def write_own_position(txn: Transaction, epoch: int, transaction: EpochTransacti
     tag_position(txn, 0)
     following = transaction.finish()
     start = transaction.start
-    _write(txn, transaction.source_id, epoch, start.file, start.position, following.position)
+    write_row(txn, transaction.source_id, epoch, start.file, start.position, following.position)
 
 
 def committed_in(store: Store, server_id: int) -> int:

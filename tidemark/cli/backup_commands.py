@@ -54,6 +54,10 @@ def _epoch(epoch: int) -> str:
     return f"{epoch} ({int(gci_of(epoch))}/{int(micro_of(epoch))})"
 
 
+def _time(wall_us: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=wall_us)).isoformat(timespec="seconds")
+
+
 @click.group("backup", cls=_Group, short_help="Back a store up; list, verify, prune and try backups.")
 def backup() -> None:
     """Back a store up beside its writers: tidemark backup STORE PLACE. PLACE is a path or a URI that pyarrow knows."""
@@ -104,7 +108,7 @@ def _list_lines(found: dict[str, Any]) -> Iterator[str]:
             each["number"],
             each["kind"],
             each["parent"] or None,
-            (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=each["wall_us"])).isoformat(timespec="seconds"),
+            _time(each["wall_us"]),
             _epoch(each["epoch"]),
             each["rows"],
             each["own_bytes"],
@@ -225,6 +229,11 @@ def archive(store: Path, place: str, data_memory: str, as_json: bool) -> None:
 @_number
 @click.option("--list", "is_list", is_flag=True, help="List the backups, and end.")
 @click.option("--plan", "is_plan", is_flag=True, help="Print what would be read and reached, and end.")
+@click.option(
+    "--binlog",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="The store's binlog, its folder or the store: what it has behind backup and archive is applied.",
+)
 @click.option("--apply-status", is_flag=True, help="Write the row of ndb_apply_status a replica goes on from.")
 @click.option("--no-verify", is_flag=True, help="Do not bring the store back in memory to compare it.")
 @_processes
@@ -238,20 +247,23 @@ def restore(
     number: int | None,
     is_list: bool,
     is_plan: bool,
+    binlog: Path | None,
     apply_status: bool,
     no_verify: bool,
     processes: int,
     data_memory: str,
     as_json: bool,
 ) -> None:
-    """Make a store in PATH, a directory that is missing or empty, of the backups and the archived log in PLACE."""
+    """Make a store in PATH, a directory that is missing or empty, of the backups and the archived log in PLACE, and
+    with --binlog of what the store's binlog has behind them.
+    """
     from tidemark import backup as face
 
     if is_list:
-        found = face.backups(place)
-        say(found, as_json, lambda: _list_lines(found))
+        found = face.backups(place, binlog=binlog)
+        say(found, as_json, lambda: [*_list_lines(found), *_binlog_lines(found.get("binlog"))])
         return
-    planned = face.plan(place, until_of(until), number, processes=processes)
+    planned = face.plan(place, until_of(until), number, processes=processes, binlog=binlog)
     if is_plan:
         say(planned, as_json, lambda: _plan_lines(planned))
         return
@@ -269,10 +281,29 @@ def restore(
             apply_status=apply_status,
             verify=not no_verify,
             processes=processes,
+            binlog=binlog,
             progress=progress,
             data_memory=data_memory,
         )
     say(report, as_json, lambda: tree_lines(report))
+
+
+def _binlog_lines(found: dict[str, Any] | None) -> Iterator[str]:
+    """The reach of a binlog."""
+    if found is None:
+        return
+    sizes = sum(each["bytes"] for each in found["files"])
+    names = _some([each["file"] for each in found["files"]])
+    reach = "no epoch"
+    if found["epochs"]:
+        first, last = (
+            f"{_epoch(found[f'{end}_epoch'])}, {_time(found[f'{end}_wall_us'])}" for end in ("first", "last")
+        )
+        reach = f"{found['epochs']:,} epochs, from {first}, to {last}"
+    yield f"binlog {names}, {sizes:,} bytes: {reach}"
+    yield from (f"gap: {each}" for each in found.get("gaps", ()))
+    if found.get("damage"):
+        yield f"damaged: {found['damage']}"
 
 
 def _some(names: list[str]) -> str:
@@ -287,6 +318,7 @@ def _plan_lines(planned: dict[str, Any]) -> Iterator[str]:
     if planned["segments"]:
         shown = [list(each.values()) for each in planned["segments"]]
         yield from table_lines(shown, ("segment", "groups", "bytes", "last epoch"))
+    yield from _binlog_lines(planned["binlog"])
     tasks = [(each["task"], _some(each["of"]), each["rows"], each["bytes"]) for each in planned["tasks"]]
     yield from table_lines(tasks, ("task", "of", "rows", "bytes"))
     yield from (f"note: {note}" for note in planned["notes"])

@@ -1,0 +1,121 @@
+"""Changes behind a backup that another log than the archive has: what a restore asks of whoever reads that log.
+
+A binlog is read two floors above; its reader is passed in. It plans first, and everything that can be refused is
+refused then; it applies by ordinary transactions of the store as restored so far, which is open whole, behind the mark
+`restoring` still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from engine.batch_operations import decode_entries
+from engine.row_format import RowFormat
+from recovery.digest.files import BackupFragment
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from engine.file_protocol import Files
+    from engine.schema import TableDefinition
+    from engine.store import Store
+    from recovery.backup.manifest import Manifest
+    from recovery.backup.plan import Until
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where backup and archive end: the state at the end of `epoch`. `is_schema_known`: its tables are the backup's."""
+
+    manifest: Manifest
+    place: Files
+    epoch: int
+    is_schema_known: bool
+
+    def rows(self, name: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Columns of a table of memory columns as it was backed up; nothing if there is no such table.
+
+        Raises: BackupDamaged and the like.
+        """
+        for table in self.manifest.tables:
+            if table.name == name:
+                yield from self._rows(table, columns)
+
+    def _rows(self, table: TableDefinition, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        row_format = RowFormat(table)
+        for (table_id, _), levels in self.manifest.levels.items():
+            if table_id == table.table_id:
+                for batch in BackupFragment(self.place, self.manifest.store, table, levels).batches():
+                    yield decode_entries(row_format, batch.entries, batch.offsets, batch.count, columns)
+
+
+@dataclass(frozen=True)
+class LaterPlan:
+    """What is to be applied: so many `epochs`, from `first_epoch` to `epoch`, 0 for both if it is none; `reach` is the
+    last one that could be. `wall_us`: when those two were closed; `files`: names and bytes that are read of each;
+    `where`: what the reader finds them by.
+    """
+
+    reach: int
+    epochs: int = 0
+    first_epoch: int = 0
+    epoch: int = 0
+    wall_us: tuple[int, int] = (0, 0)
+    files: tuple[tuple[str, int], ...] = ()
+    notes: tuple[str, ...] = ()
+    where: Any = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that are read."""
+        return sum(size_bytes for _, size_bytes in self.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "first_epoch": self.first_epoch,
+            "first_wall_us": self.wall_us[0],
+            "last_epoch": self.epoch,
+            "last_wall_us": self.wall_us[1],
+            "epochs": self.epochs,
+            "files": [{"file": name, "bytes": size_bytes} for name, size_bytes in self.files],
+        }
+
+
+@dataclass
+class LaterReport:
+    """What was applied."""
+
+    epochs: int = 0
+    rows: int = 0
+    statements: int = 0
+
+
+@dataclass(frozen=True)
+class Applying:
+    """The store as restored so far, and what whoever applies calls: `make_room`, between transactions and True if there
+    was none, and `advance` with epochs as they are done.
+    """
+
+    store: Store
+    make_room: Callable[[bool], None]
+    advance: Callable[[int], None] = field(default=lambda epochs: None)
+
+
+class LaterChanges(Protocol):
+    """A log of changes that goes on behind a backup."""
+
+    def plan(self, standing: Standing, until: Until) -> LaterPlan:
+        """What lies behind `standing`, up to `until`.
+
+        Raises: whatever of it cannot be applied; nothing has been written.
+        """
+        ...
+
+    def apply(self, plan: LaterPlan, applying: Applying) -> LaterReport:
+        """Apply it, epoch after epoch, each in an epoch of its number, if that is not over yet. Raises: what does not
+        fit the store, and what its transactions raise; the restore is given up then.
+        """
+        ...

@@ -1,0 +1,116 @@
+"""The store as restored so far, open whole behind the mark `restoring`, so that what another log has can be applied by
+its own transactions.
+
+Nobody else has it, and no thread serves it: epochs are closed, the log is made durable and local checkpoints are made
+between its transactions. A crash on the way leaves the mark, as everywhere in a restore.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.layout.arena import F_ROWS
+from recovery.backup.later_changes import Applying
+from recovery.local_checkpoint.copies import CopySink
+from recovery.local_checkpoint.writer import LocalCheckpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.file_protocol import Files
+    from engine.store import Store
+    from recovery.backup.later_changes import LaterChanges, LaterPlan, LaterReport
+    from recovery.system_restart.disk import DiskRestart
+    from recovery.system_restart.restart import Opened
+
+FLUSH_BYTES = 1 << 20  # of the log that may wait in memory: nobody is told that it is durable
+UNDO_SHARE = 6  # a local checkpoint is made when this part of the UNDO log has been written since the last one
+
+
+def fragment_rows(store: Store) -> dict[tuple[str, int], int]:
+    """Rows of each fragment in memory, by table and number."""
+    return {
+        (table.name, number): int(store.mem[fragment + F_ROWS])
+        for table in store.tables.values()
+        for number, fragment in table.by_number.items()
+    }
+
+
+class WholeStore:
+    """One store, from the opening to the end of a restore."""
+
+    def __init__(self, opened: Opened, disk: DiskRestart, files: Files) -> None:
+        """The store stands in the epoch behind its local checkpoint again: nothing was committed behind that."""
+        self.store = opened.store
+        self._keeper = opened.keeper
+        self._disk = disk
+        sink = CopySink(self.store.latch)
+        self.store.sink = sink
+        self._lcp = LocalCheckpoint(self.store, files, opened.identity, sink, opened.sysfile.next_lcp_id)
+        self._lcp.last_start_lsn = opened.controls[0].start_lsn
+        self._flushed_lsn = self._lcp.last_start_lsn
+        self._undo_bytes = 0
+        with self.store.latch:
+            # Restart goes on one GCI behind, where a crash may have left commits; the changes have epochs before that.
+            self.store.epochs.resume(opened.controls[0].epoch + 1)
+
+    def apply(self, later: LaterChanges, plan: LaterPlan, advance: Callable[[int], None]) -> LaterReport:
+        """Apply what is planned. Raises: see `LaterChanges.apply`."""
+        return later.apply(plan, Applying(self.store, self.make_room, advance))
+
+    def make_room(self, is_full: bool) -> None:
+        """Between transactions: what the log has is written, and a local checkpoint made, where enough has come
+        together. is_full: a transaction found no room in the one log or the other.
+        """
+        store, log = self.store, self.store.log
+        if log.head_lsn - self._flushed_lsn >= FLUSH_BYTES:
+            log.flush()
+            self._flushed_lsn = log.head_lsn
+        grown = log.head_lsn - self._lcp.last_start_lsn
+        undo_written = self._undo_written()
+        undo_bytes = store.disk.undo.geometry.capacity_bytes if store.disk.is_started else 0
+        if (
+            is_full
+            or grown >= store.options.checkpoint_log_share * log.geometry.capacity_bytes
+            or (undo_written - self._undo_bytes) * UNDO_SHARE > undo_bytes
+        ):
+            self._lcp.run()
+            if is_full:
+                self._lcp.run()  # tails of the logs move to the older one
+            self._undo_bytes = undo_written
+
+    def _undo_written(self) -> int:
+        return self.store.disk.undo.bytes_written if self.store.disk.is_started else 0
+
+    def pass_over(self, epoch: int) -> None:
+        """Go on behind an epoch whose number somebody may have heard of."""
+        with self.store.latch:
+            if self.store.epochs.has_commits:
+                self.store.epochs.close()
+            self.store.epochs.pass_over(epoch)
+
+    def close(self) -> dict[tuple[str, int], int]:
+        """Make everything durable and close all; rows of each fragment, by table and number.
+
+        A local checkpoint has all of it: whoever compares the store writes no pages, so there is nothing to replay.
+        """
+        store = self.store
+        self._lcp.run()
+        with store.latch:
+            closed, lsn, sequence = store.epochs.close(next_gci=True)
+            gci = store.epochs.current >> 32
+        store.log.flush()
+        store.log.wait(sequence - 1)
+        self._keeper.write(
+            gci=gci,
+            closed_epoch=closed,
+            durable_lsn=lsn,
+            durable_sequence=sequence - 1,
+            next_table_id=store.next_table_id,
+            next_lcp_id=self._lcp.next_id,
+        )
+        rows = fragment_rows(store)
+        store.disk.close()
+        self._disk.close()
+        store.log.close()
+        return rows

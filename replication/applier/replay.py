@@ -1,0 +1,275 @@
+"""Epoch transactions of a store's own binlog applied to that store as it was before: what a restore does.
+
+Nothing is judged: what happened is done again, strictly. An update or a delete of a row that is not there says that
+binlog and store do not belong together, or that changes between them were not logged. Each epoch is applied in an own
+epoch of its number, if that is not over yet; rows get the author the binlog tells.
+
+An epoch is as many transactions of the store as it has runs of one author, which all operations of a transaction share,
+and as keep each of them in memory; they are not made durable one by one, for a restore that is broken off begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine import applied_rows
+from engine.errors import BinlogDamaged, MemoryExhausted, Rejected, Retryable
+from engine.layout.redo import AUTHOR_MASK
+from engine.noted_rows import tag
+from replication.any_value import FLAG_READ, RESERVED
+from replication.applier.held_rows import HeldRows
+from replication.applier.intake import Intake, IntakeOptions, StatusRows, located
+from replication.applier.positions import applied_epochs, write_row
+from replication.applier.stops import corrupt_event
+from replication.binlog.errors import Origin
+from replication.binlog.index_table import made_table
+from replication.conflict.functions import Kind
+from replication.schema_events import SchemaOperation, schema_row, write_schema_row
+from replication.schema_statements import apply_statement, said_of
+from replication.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA
+
+if TYPE_CHECKING:
+    from engine.store import Store
+    from engine.table import Table
+    from engine.transaction import Transaction
+    from replication.applier.batch import ChangeBatch
+    from replication.applier.key_set import Words
+    from replication.applier.transactions import EpochTransaction, Statement
+
+    Item = ChangeBatch | StatusRows
+
+# Rows of a transaction, by how often one has found no room: first a local checkpoint is to make some.
+ROWS_MAX = (1 << 40, 1 << 40, 512, 32)
+NOBODY = -1  # no server has this id: events of all of them are taken
+MEMORY_BYTES_MIN = 1 << 20
+ROW_BYTES = 64  # that a change takes beside its values
+
+
+class EpochReplay:
+    """Applies epoch transactions to a store nobody else uses. One thread. `rows`: changed so far."""
+
+    def __init__(self, store: Store, make_room: Callable[[bool], None]) -> None:
+        """make_room: called between transactions, with True where one found no room in a log."""
+        self._store = store
+        self._make_room = make_room
+        self._intake = Intake(store.table, _key_of, IntakeOptions(NOBODY, with_places=True))
+        self._run: _Run | None = None
+        self._done = 0  # rows of the epoch under way whose transactions have committed
+        self.rows = 0
+
+    def apply(self, transaction: EpochTransaction, said: Sequence[Statement] = ()) -> int:
+        """Apply an epoch, and the statements in front of it; its number. Visible on return, not durable yet.
+
+        Raises: BinlogDamaged for changes of rows that are not there, PeerError, NoSuchTable and the errors of values
+        with `file` and `position`, MemoryExhausted, StorageFull.
+        """
+        source_id = transaction.source_id
+        epoch, items = self._read(transaction)
+        self._make_room(False)
+        self._open(epoch)
+        for each in said:
+            self._execute(each, epoch, source_id)
+        authors = _Authors(source_id, self._store)
+        self._done = 0
+        failures = 0
+        while True:
+            done = self._done
+            try:
+                self._apply(items, authors, ROWS_MAX[failures])
+                break
+            except Retryable as error:
+                if isinstance(error, MemoryExhausted):
+                    raise MemoryExhausted(
+                        "what the binlog makes of the backup does not fit into data_memory; restore with a larger one"
+                    ) from error
+                failures = failures + 1 if self._done == done else 1
+                if failures == len(ROWS_MAX):
+                    raise
+                self._make_room(True)
+                _, items = self._read(transaction)
+        transaction.finish()
+        return epoch
+
+    def _read(self, transaction: EpochTransaction) -> tuple[int, Iterator[Item]]:
+        """(the epoch, what follows the row that names it). Raises: PeerError."""
+        items = self._intake.batches(transaction)
+        first = next(items, None)
+        if not isinstance(first, StatusRows) or not first.rows or first.rows[0][0] != transaction.source_id:
+            text = f"an epoch transaction does not begin with the epoch of its server {transaction.source_id}"
+            raise corrupt_event(Origin(*transaction.start), text)
+        rest = replace(first, rows=first.rows[1:], places=first.places[1:])
+        return first.rows[0][1], chain([rest], items)
+
+    def _open(self, epoch: int) -> None:
+        """Stand in the epoch of this number, or in a later one where local checkpoints have closed it."""
+        epochs = self._store.epochs
+        with self._store.latch:
+            if epochs.has_commits:
+                epochs.close()
+            if epoch > epochs.current:
+                epochs.resume(epoch)
+
+    def _execute(self, statement: Statement, epoch: int, source_id: int) -> None:
+        """A change of the schema, and its row of `ndb_schema` where the store keeps them."""
+        store, author = self._store, statement.source_id
+        dropped = said_of(store, statement.database, statement.text)  # with numbers that are gone behind it
+        try:
+            changes = apply_statement(store, statement.database, statement.text, 0 if author == source_id else author)
+        except Rejected as error:
+            raise located(error, Origin(*statement.start)) from error
+        if changes and NDB_SCHEMA in store.tables:
+            for before, said in zip(dropped, said_of(store, statement.database, statement.text), strict=True):
+                is_drop = said.operation is SchemaOperation.DROP_TABLE
+                write_schema_row(store, schema_row(before if is_drop else said, epoch, author))
+
+    # --- rows --------------------------------------------------------------------------------------
+    def _apply(self, items: Iterator[Item], authors: _Authors, rows_max: int) -> None:
+        at, done, taken = 0, self._done, self._done
+        try:
+            for item in items:
+                rows = len(item.rows) if isinstance(item, StatusRows) else item.rows
+                start, at = max(0, done - at), at + rows
+                if isinstance(item, StatusRows):
+                    if start < rows:
+                        (self._run or self._begin(taken, 0)).positions(item)
+                        taken += rows
+                    continue
+                for first in range(start, rows, rows_max):
+                    author, run = authors.of(item), self._run
+                    if run is None or run.author != author or run.is_large(rows_max):
+                        run = self._begin(taken, author)
+                    some = item.slice(first, min(first + rows_max, rows))
+                    run.change(some)
+                    taken += some.rows
+            self._commit(taken)
+        except BaseException:
+            if self._run is not None:
+                self._run.txn.rollback()
+                self._run = None
+            raise
+
+    def _begin(self, taken: int, author: int) -> _Run:
+        self._commit(taken)
+        self._run = _Run(self._store, author)
+        return self._run
+
+    def _commit(self, taken: int) -> None:
+        run = self._run
+        if run is not None:
+            run.held.settle()
+            run.txn.commit(False)
+            self.rows += run.rows
+            self._run = None
+        self._done = taken
+
+
+class _Authors:
+    """Whose a row is, as far as the binlog tells: it has the id of who changed it first."""
+
+    def __init__(self, own_id: int, store: Store) -> None:
+        self._own_id = own_id
+        self._store = store
+
+    def of(self, batch: ChangeBatch) -> int:
+        """The author of a batch's rows, 0 for the site itself."""
+        if batch.is_refresh or batch.flags & FLAG_READ:
+            return 0
+        if batch.is_reflected:
+            return self._other
+        return 0 if batch.server_id == self._own_id else min(batch.server_id, AUTHOR_MASK)
+
+    @cached_property
+    def _other(self) -> int:
+        """What a primary sends back has its own id: where one other site alone was applied there, it is that one's."""
+        known = applied_epochs(self._store) if NDB_APPLY_STATUS in self._store.tables else {}
+        others = [server_id for server_id in known if server_id != self._own_id]
+        return min(others[0], AUTHOR_MASK) if len(others) == 1 else AUTHOR_MASK
+
+
+class _Run:
+    """One transaction of the store, whose changes have one author."""
+
+    def __init__(self, store: Store, author: int) -> None:
+        self.author = author
+        self.rows = 0
+        self._store = store
+        self.txn: Transaction = store.begin()
+        memory_bytes = max(store.options.transaction_memory_bytes, MEMORY_BYTES_MIN)
+        self.held = HeldRows(self.txn, author, memory_bytes // 4)
+        self._left_bytes = memory_bytes // 4
+        self._has_held = False
+
+    def is_large(self, rows_max: int) -> bool:
+        """Whether what follows should be another transaction: not while rows wait for keys that follow."""
+        return (self._left_bytes < 0 or self.rows >= rows_max) and not self._has_held
+
+    def positions(self, rows: StatusRows) -> None:
+        """How far the site had come with others."""
+        made_table(self._store, NDB_APPLY_STATUS)
+        tag(self.txn, 0, 0)
+        places = rows.places or ((("", 0, 0),) * len(rows.rows))
+        for (server_id, epoch), place in zip(rows.rows, places, strict=True):
+            write_row(self.txn, server_id, epoch, *place)
+
+    def change(self, batch: ChangeBatch) -> None:
+        """Do again what a batch says. Raises: BinlogDamaged, and what the changes raise."""
+        self.rows += batch.rows
+        self._left_bytes -= batch.rows * ROW_BYTES + sum(array.nbytes for array in (batch.after or {}).values())
+        free = batch
+        if batch.table.uniques:
+            waiting = self.held.holds(batch)
+            if waiting.any():
+                self._hold(batch.take(np.flatnonzero(waiting)))
+                free = batch.take(np.flatnonzero(~waiting))
+        if not free.rows:
+            return
+        tag(self.txn, batch.server_id & ~RESERVED, self.author)
+        try:
+            outcomes = _change(self.txn, free)
+        except Rejected as error:
+            raise located(error, batch.origin) from error
+        if not (batch.is_refresh and batch.event is Kind.DELETE) and (outcomes == applied_rows.MISSING).any():
+            row = int(np.argmax(outcomes == applied_rows.MISSING))
+            raise _missing(free.slice(row, row + 1))
+        exists = np.flatnonzero(outcomes == applied_rows.EXISTS)
+        if exists.size:  # a key of a unique index, which another change of the epoch gives up
+            self._hold(free.take(exists))
+
+    def _hold(self, batch: ChangeBatch) -> None:
+        self._has_held = True
+        self.held.hold(batch)
+
+
+def _change(txn: Transaction, batch: ChangeBatch) -> Words:
+    """Make a batch's changes; outcomes as of `engine.applied_rows`. Shape: (rows,)."""
+    rows = batch.changes(with_values=batch.event is not Kind.DELETE and batch.kind is not Kind.READ)
+    if batch.event is Kind.DELETE:
+        return applied_rows.apply_deletes(txn, batch.table, rows, keys=batch.keys)
+    # A write without all columns is an update that was logged as one.
+    is_whole = len(rows.schema.names) == len(batch.table.definition.columns)
+    if batch.event is Kind.WRITE and is_whole and not batch.is_refresh:
+        return applied_rows.apply_upserts(txn, batch.table, rows, keys=batch.keys)
+    return applied_rows.apply_updates(txn, batch.table, rows, keys=batch.keys)
+
+
+def _missing(row: ChangeBatch) -> BinlogDamaged:
+    (key,) = row.changes(with_values=False).to_pylist()
+    shown = next(iter(key.values())) if len(key) == 1 else tuple(key.values())
+    return BinlogDamaged(
+        f"{row.origin.shown}: a {row.event.value} of {row.table.name}, key {shown!r}, finds no row: the binlog is not"
+        " this store's, or changes before it were not logged; restore to an earlier epoch, or from the archive",
+        file=row.origin.file,
+        position=row.origin.position,
+        table=row.table.name,
+    )
+
+
+def _key_of(table: Table) -> frozenset[str]:
+    """Of images before only the key is looked at."""
+    return frozenset(table.definition.primary_key)

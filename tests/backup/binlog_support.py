@@ -1,0 +1,112 @@
+"""Stores with a binlog, backed up, and stores made of the backup and the binlog."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tidemark as tm
+from engine.clock import ManualClock
+from engine.file_doubles.memory import MemoryFiles
+from engine.options import Options
+from recovery.backup.plan import Plan, Until, make_plan
+from recovery.backup.restore import How, Restore
+from recovery.backup.writer import BackupWriter
+from replication.binlog_restore import RestoreBinlog
+from tests.replication.site import open_site
+from tests.store.support import SMALL, open_memory
+
+HIDDEN = [tm.EPOCH, tm.AUTHOR, tm.FRAGMENT]
+SYSTEM = ("mysql.ndb_apply_status", "mysql.ndb_schema")
+ROOM: dict[str, Any] = {
+    "data_memory": "32 MiB",
+    "redo_log": "8 MiB",
+    "undo_log": "8 MiB",
+    "page_buffer": "512 KiB",
+}
+Tables = dict[str, list[tuple[Any, ...]]]
+
+
+def new_site(files: Any = None, **options: Any) -> Any:
+    """A store with a binlog that says of every change what it did."""
+    return open_site(files, **{**ROOM, "log_empty_update": True, **options})
+
+
+def backed_up(db: Any, place: Any, incremental: bool = False) -> dict[str, Any]:
+    """A backup that knows whose it is."""
+    opened = db._opened
+    db.sync()
+    if db.binlog is not None:
+        db.binlog.write_closed_epochs()  # and with them rows of ndb_schema
+    writer = BackupWriter(db._store, place, opened.identity, opened.keeper.content.timeline, db._server_id)
+    return writer.run(incremental).to_dict()
+
+
+def noted(db: Any, history: dict[int, Tables]) -> int:
+    """Close the epoch, and keep what the store has at its end; of one without logged changes under the last one."""
+    db.sync()
+    db.binlog.write_closed_epochs()
+    epoch = int(db.binlog.newest_epoch)
+    history[epoch] = content(db)
+    return epoch
+
+
+def files_of(db: Any) -> MemoryFiles:
+    """Files of an open store as they are now."""
+    db.binlog.write_closed_epochs()
+    return MemoryFiles.from_snapshot(db._files.snapshot())
+
+
+def log_of(source: Any) -> RestoreBinlog:
+    """The binlog of an open store, or in files."""
+    return RestoreBinlog(source if isinstance(source, MemoryFiles) else files_of(source), "binlog")
+
+
+def planned(place: Any, source: Any, until: int | None = None, wall_us: int | None = None) -> Plan:
+    """The plan of a restore with the binlog of a store."""
+    return make_plan(place, Until(epoch=until, wall_us=wall_us), None, log_of(source))
+
+
+def run(files: Any, place: Any, source: Any, **where: Any) -> dict[str, Any]:
+    """Restore into some files; the report. where: `until`, `wall_us`, and options."""
+    ends = {name: where.pop(name) for name in ("until", "wall_us") if name in where}
+    log = log_of(source)
+    plan = make_plan(place, Until(epoch=ends.get("until"), wall_us=ends.get("wall_us")), None, log)
+    options = Options.from_keywords({**SMALL, **ROOM, **where})
+    restoring = Restore(place, plan, files, options, ManualClock(), How(later=log))
+    return restoring.run().to_dict()
+
+
+def restored(place: Any, source: Any, **where: Any) -> MemoryFiles:
+    """The files of a store restored, nobody having it open."""
+    files = MemoryFiles()
+    run(files, place, source, **where)
+    return MemoryFiles.from_snapshot(files.snapshot())
+
+
+def content(source: Any) -> Tables:
+    """Every row of every table of a store with epoch, author and fragment, and the values of tables of the system."""
+    found: Tables = {}
+    for name in [*source.tables(), *SYSTEM]:
+        hidden = [] if name in SYSTEM else HIDDEN
+        columns = [*(column.name for column in source[name].definition.columns), *hidden]
+        found[name] = sorted((tuple(row) for row in source[name].scan(columns=columns)), key=repr)
+    return found
+
+
+def definitions(source: Any) -> dict[str, Any]:
+    """What tables are, but for their numbers and versions."""
+    return {
+        name: (table.definition.columns, table.definition.primary_key, table.definition.indexes)
+        for name, table in source._store.tables.items()
+        if not name.startswith("mysql.")
+    }
+
+
+def content_of(files: MemoryFiles, **options: Any) -> Tables:
+    """What a store that is opened by a normal restart has, and that a check finds it sound."""
+    db = open_memory(MemoryFiles.from_snapshot(files.snapshot()), **{**ROOM, **options})
+    try:
+        assert db.check()["problems"] == []
+        return content(db)
+    finally:
+        db.close()
