@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Processes that run tests, each one file at a time: what a file makes once, a server for one, is made by one of them.
+# tests/conftest.py says in which order.
 WORKERS ?= 2
 SOURCES := engine recovery replication tidemark pyspark_tidemark.py tests $(wildcard bench)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -24,7 +25,7 @@ run: setup
 	$(BIN)/tidemark demo
 
 test: setup
-	$(BIN)/python -m pytest -m "not soak" -n $(WORKERS) --dist loadfile --max-worker-restart 0 -p no:benchmark
+	$(BIN)/python -m pytest -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -p no:benchmark
 
 soak: setup
 	$(BIN)/python -m pytest -m soak --timeout=0

@@ -1,15 +1,16 @@
 """P14: TPC-H `lineitem` into a table, out of a backup, verified and restored by Spark, beside Spark's own Parquet.
 
-`python -m bench.spark [SCALE] [CORES] [ROUNDS]` (1, 2, 3). Rows and fragments are the same everywhere; what we write is
-synced, what Spark writes is not. Every figure is the median of the rounds, one round of all after the other, after one
-that is not counted. Needs Spark and Java (docs/spark.md).
+`python -m bench.spark [--scale 1] [--cores 2] [--rounds 3] [--storage memory|disk|both]`. Rows and fragments are the
+same everywhere; what we write is synced, what Spark writes is not. Storage "disk" has the comment of each row on disk
+pages, as `make run` and `bench.load` do. Every figure is the median of the rounds, one round of all after the other,
+after one that is not counted. Needs Spark and Java (docs/spark.md).
 """
 
 from __future__ import annotations
 
-import json
+import argparse
+import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,11 +22,14 @@ from typing import Any
 import tidemark as tm
 import tidemark.backup
 import tidemark.spark as ts
+from bench.report import OURS, Line, keep
 from recovery.spark.load import write_load
 from tidemark.demo.data import LINEITEM, generate
 
 FRAGMENTS = 16
 KEY = ["l_orderkey", "l_linenumber"]
+COMMENT = "l_comment"
+STORAGES = {"memory": ("memory",), "disk": ("disk",), "both": ("memory", "disk")}
 OPTIONS: dict[str, Any] = {
     "data_memory": "6 GiB",
     "redo_log": "256 MiB",
@@ -33,21 +37,27 @@ OPTIONS: dict[str, Any] = {
     "background": False,
     "durability": "epoch",
 }
+PAGE_BUFFER = "64 MiB"  # of disk columns, as in `bench.load`
+UNDO_LOG_MIB = 1024  # for each unit of scale: a load is one transaction, whose room in the UNDO log is promised
 
 
 class Bench:
     """One store after the other, in a scratch directory."""
 
-    def __init__(self, spark: Any, root: Path, source: Path) -> None:
+    def __init__(self, spark: Any, root: Path, source: Path, scale: float) -> None:
         self.spark = spark
+        self.scale = scale
         self.root = root
         self.source = str(source)
         self.rows = spark.read.parquet(self.source).count()
+        self.storage = "memory"
         self.seconds: dict[str, list[float]] = {}
         self._numbers = 0
 
     def timed(self, name: str, work: Callable[[], Any]) -> Any:
         """Do it, and keep how long it took."""
+        if self.storage == "disk":
+            name = f"disk columns, {name}"
         began = time.perf_counter()
         result = work()
         self.seconds.setdefault(name, []).append(time.perf_counter() - began)
@@ -58,11 +68,18 @@ class Bench:
         self._numbers += 1
         return self.root / f"d{self._numbers}"
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of a store with tables of this storage."""
+        if self.storage == "memory":
+            return OPTIONS
+        return {**OPTIONS, "undo_log": f"{max(64, int(UNDO_LOG_MIB * self.scale))} MiB", "page_buffer": PAGE_BUFFER}
+
     def opened(self) -> tuple[tm.Database, Path]:
         """A new store with the table."""
         path = self.fresh()
-        db = tm.open(path, **OPTIONS)
-        columns = [replace(column, storage="memory") for column in LINEITEM]
+        db = tm.open(path, **self.options)
+        columns = [replace(column, storage=self.storage if column.name == COMMENT else "memory") for column in LINEITEM]
         db.create_table("lineitem", columns, KEY, partition=tm.HashPartition(FRAGMENTS))
         return db, path
 
@@ -103,19 +120,21 @@ class Bench:
         place = self.fresh()
         self.timed("native backup", lambda: db.backup(place, verify=False))
         frame = ts.read(self.spark, place, "lineitem")
+        assert frame.count() == self.rows
         self.timed("backup: read", lambda: frame.write.format("noop").mode("overwrite").save())
         self.timed("backup: aggregate", lambda: frame.agg(*AGGREGATES).collect())
         columns = ["l_quantity", "l_extendedprice", "l_shipdate"]
         some = ts.read(self.spark, place, "lineitem", columns=columns)
         self.timed("backup: aggregate, columns named", lambda: some.agg(*AGGREGATES).collect())
-        self.timed("backup: verify", lambda: ts.verify(self.spark, place))
-        self.timed("native verify", lambda: tidemark.backup.verify(place))
+        assert self.timed("backup: verify", lambda: ts.verify(self.spark, place))["is_sound"]
+        assert self.timed("native verify", lambda: tidemark.backup.verify(place))["is_sound"]
         for name, work in [
-            ("backup: restore", lambda target: ts.restore(self.spark, place, target, verify=False, **OPTIONS)),
-            ("native restore", lambda target: tidemark.backup.restore(place, target, verify=False, **OPTIONS)),
+            ("backup: restore", lambda target: ts.restore(self.spark, place, target, verify=False, **self.options)),
+            ("native restore", lambda target: tidemark.backup.restore(place, target, verify=False, **self.options)),
         ]:
             target = self.fresh()
-            self.timed(name, lambda work=work, target=target: work(target))
+            report = self.timed(name, lambda work=work, target=target: work(target))
+            assert report["rows"] == self.rows
             shutil.rmtree(target)
         shutil.rmtree(place)
 
@@ -133,36 +152,46 @@ def parquet_batches(path: str) -> Any:
     return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches(65_536))
 
 
-def main(scale: float, cores: int, rounds: int) -> None:
+def main() -> None:
     """Print a table and keep it as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="of TPC-H; 1 is 6,001,215 rows")
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--storage", choices=STORAGES, default="both", help="of the comment")
+    asked = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="tidemark-bench-"))
+    began = os.getloadavg()
     try:
         data = root / "data"
         data.mkdir()
-        source = generate(data, scale)[1]
+        source = generate(data, asked.scale)[1]
         settings = {"spark.driver.memory": "3g", "spark.log.level": "ERROR", "spark.local.dir": str(root / "local")}
-        spark = ts.session(f"local[{cores}]", "bench", settings)
+        spark = ts.session(f"local[{asked.cores}]", "bench", settings)
         from pyspark.sql import functions as f
 
         AGGREGATES[:] = [f.sum("l_quantity"), f.sum("l_extendedprice"), f.max("l_shipdate")]
-        bench = Bench(spark, root, source)
-        for turn in range(rounds + 1):
+        bench = Bench(spark, root, source, asked.scale)
+        for turn in range(asked.rounds + 1):
             if turn == 1:
                 bench.seconds.clear()
+            bench.storage = "memory"
             bench.parquet()
-            bench.loads()
-        medians = {name: median(found) for name, found in bench.seconds.items()}
-        for name, seconds in medians.items():
-            print(f"{name:36} {seconds:8.2f} s {bench.rows / seconds / 1e6:8.2f} M rows/s")
-        folder = Path(__file__).parent / "results"
-        folder.mkdir(exist_ok=True)
-        made = {"rows": bench.rows, "cores": cores, "rounds": rounds, "seconds": medians}
-        (folder / f"spark-{cores}.json").write_text(json.dumps(made, indent=1) + "\n")
+            for bench.storage in STORAGES[asked.storage]:
+                bench.loads()
+        lines = [
+            Line("P14", name, "s", {OURS: median(found)}, rounds={OURS: found}) for name, found in bench.seconds.items()
+        ]
+        for line in lines:
+            seconds = line.figures[OURS]
+            print(f"{line.what:50} {seconds:8.2f} s {bench.rows / seconds / 1e6:8.2f} M rows/s")
+        told = {**vars(asked), "rows": bench.rows, "load_average": [began, os.getloadavg()]}
+        name = f"spark-{asked.cores}-core{'s' * (asked.cores > 1)}-scale-{asked.scale:g}"
+        print(keep(lines, told, name=name).name)
         spark.stop()
     finally:
         shutil.rmtree(root)
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    main(float(given[0]) if given else 1.0, int(given[1]) if given[1:] else 2, int(given[2]) if given[2:] else 3)
+    main()

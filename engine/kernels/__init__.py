@@ -50,6 +50,7 @@ CACHE_FOLDER = _cache_folder()
 _is_first_run = not os.path.isdir(CACHE_FOLDER)
 REGISTRY: dict[str, Any] = {}
 _announced = False
+_unkept_announced = False
 _compiling = threading.Lock()
 
 
@@ -130,6 +131,16 @@ class _CodeCache(caching.FunctionCache):  # type: ignore[misc]
             _log.warning("compiled code of %s cannot be used (%s); compiling it again", self._name, error)
             self._cache_file.flush()
             return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the compiled version. On a disk that takes nothing more the next process compiles it again."""
+        global _unkept_announced
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            if not _unkept_announced:
+                _unkept_announced = True
+                _log.warning("compiled code cannot be kept in %s (%s); each start compiles again", CACHE_FOLDER, error)
 
 
 def _announce() -> None:

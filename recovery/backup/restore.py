@@ -19,13 +19,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.disk.tablespaces import DEFAULT_BYTES, TablespaceDefinition
-from engine.errors import BackupDamaged, Damaged, Error, InvariantBroken, MemoryExhausted, Rejected
+from engine.errors import BackupDamaged, Damaged, Error, FileMissing, InvariantBroken, MemoryExhausted, Rejected
 from engine.files import LOCK_NAME
 from engine.ids import gci_of, make_epoch
 from engine.layout.arena import F_SLOTS
 from recovery.backup.native import NativeTables
 from recovery.backup.planner import Sections, fragment_tasks, parts_of, split_tasks
-from recovery.backup.tasks import FRAGMENTS, RestoreTask, TaskReport, run_task
+from recovery.backup.tasks import FRAGMENTS, RestoreTask, TaskReport, is_of_attempt, run_task
 from recovery.backup.whole import WholeStore, fragment_rows
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.data_file import FOLDER, data_name
@@ -90,19 +90,22 @@ def names_of(files: Files, folder: str = "") -> Iterator[str]:
             continue
         try:
             yield from names_of(files, name)
+        except FileMissing:
+            continue  # a task has taken it back
         except Rejected:
             yield name  # no folder
 
 
-def holds_files(files: Files) -> bool:
-    """Whether there is anything but empty folders. Raises: InvalidName for names no store gives."""
-    return any(True for _ in names_of(files))
+def remove(files: Files, names: Iterable[str]) -> None:
+    """Remove files; a task that has outlived its restore, or its executor, may be taking its own back meanwhile."""
+    for name in names:
+        with contextlib.suppress(FileMissing):
+            files.unlink(name)
 
 
 def clear(files: Files) -> None:
     """Remove all files of a directory that was restored into; folders stay, empty."""
-    for name in list(names_of(files)):
-        files.unlink(name)
+    remove(files, list(names_of(files)))
 
 
 class _RestoringRestart(Restart):
@@ -195,8 +198,10 @@ class Restore:
         began = self._clock.monotonic()
         files, manifest = self._files, self._plan.manifest
         files.lock()
-        if holds_files(files):
+        left = list(names_of(files))
+        if not all(map(is_of_attempt, left)):
             raise Rejected("the directory is not empty; a restore goes into a new one, never over anything")
+        remove(files, left)  # of tasks that were killed when their restore had been given up
         self._is_under_way = True
         files.close(files.create(RESTORING))
         files.sync_directory("")
@@ -211,6 +216,7 @@ class Restore:
         self._is_under_way = False
         files.unlink(RESTORING)
         files.sync_directory("")
+        self._remove_attempts()  # of tasks that ended since; those that end now find the mark gone
         report.tables, report.rows = len({table for table, _ in rows}), sum(rows.values())
         report.seconds = self._clock.monotonic() - began
         return report
@@ -224,8 +230,7 @@ class Restore:
             return
         with contextlib.suppress(Error):
             names = [name for name in names_of(files) if name != RESTORING]
-            for name in names:
-                files.unlink(name)
+            remove(files, names)
             # A name that comes back behind a crash must not find the mark gone.
             for folder in {name.rpartition("/")[0] for name in names}:
                 files.sync_directory(folder)
@@ -415,12 +420,13 @@ class Restore:
                 adopted[table_id, number] = (sizes[0], sizes[1], sizes[2])
         if adopted.keys() != {(part["table_id"], part["fragment"]) for part in parts}:
             raise InvariantBroken("tasks of a restore have not written what they were to write; restore again")
-        named = {data_name(lcp.next_id, *place).rpartition("/")[2] for place in adopted}
-        for leaf in files.list(FOLDER):
-            # Split files, and what attempts left that were given up.
-            if leaf.endswith(".data") and leaf.split("-")[0] in ("0", str(lcp.next_id)) and leaf not in named:
-                files.unlink(f"{FOLDER}/{leaf}")
+        self._remove_attempts()
         return adopted
+
+    def _remove_attempts(self) -> None:
+        """Split files, and those of attempts that no report named, or whose report came too late."""
+        names = [f"{FOLDER}/{leaf}" for leaf in self._files.list(FOLDER)]
+        remove(self._files, filter(is_of_attempt, names))
 
     def _apply_schema(self, changes: list[tuple[int, dict[str, Any]]], epoch: int) -> None:
         """Tablespaces get numbers of the new store; their data files grow as they are needed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from engine.files import PosixFiles
 from recovery.backup.fragment import attempt_name, write_fragment
 from recovery.backup.split import split_name, split_segments
 from recovery.backup.storage import at_place, full_disk_named
+from recovery.local_checkpoint.data_file import FOLDER
 from recovery.sysfile import RESTORING, read_sysfile
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 SPLIT = "split"
 FRAGMENTS = "fragments"
 Advance = Callable[[int], None]
+ATTEMPT_BYTES = 6
+# As `split_name` and `attempt_name` give them; no file of a store has such a name.
+_OF_ATTEMPT = re.compile(rf"{FOLDER}/\d+-(?:split-\d+|\d+-\d+)-[0-9a-f]{{{2 * ATTEMPT_BYTES}}}\.data")
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ def run_task(
     task: RestoreTask, place: Files, target: Files, clock: Clock, advance: Advance | None = None
 ) -> TaskReport:
     """`restore_fragment` with files that are open."""
-    attempt = clock.random_bytes(6).hex()
+    attempt = clock.random_bytes(ATTEMPT_BYTES).hex()
     _check_under_way(task, target)
     try:
         report = _carried_out(task, place, target, attempt, advance)
@@ -126,6 +131,11 @@ def _check_under_way(task: RestoreTask, target: Files) -> None:
     sysfile = read_sysfile(target, True) if target.exists(RESTORING) else None
     if sysfile is None or sysfile.store.hex() != task.store:
         raise Rejected("the restore this task is of is not under way in that directory: it is over or was given up")
+
+
+def is_of_attempt(name: str) -> bool:
+    """Whether a file, by its name, is that of one attempt at a task."""
+    return _OF_ATTEMPT.fullmatch(name) is not None
 
 
 def _take_back(task: RestoreTask, target: Files, attempt: str) -> None:

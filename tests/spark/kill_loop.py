@@ -1,19 +1,23 @@
 """`python -m tests.spark.kill_loop DIRECTORY`: SIGKILL of processes that load and restore, by seed and count.
 
 Kinds of rounds: `load` (Spark's Python tasks write a load), `restore` (they restore a backup), `processes` (worker
-processes of a native restore). Each round kills some of them at random moments, often more than the job survives. Then
-either everything is there, or nothing is and no file is left. Exit code 1 at the first broken promise, with its round.
+processes of a native restore), and with `-executors` the same of Spark's Java executors, whose Python tasks are held at
+times until after the job, and of verification. Each round kills some of them at random moments, often more than the job
+survives. Then either everything is there, or nothing is and no file is left; and a job that was given up is done again,
+in peace, and comes to its end. Exit code 1 at the first broken promise, with its round.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import random
 import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +26,13 @@ from pyspark.errors import PySparkException
 
 import tidemark as tm
 import tidemark.spark
+from engine.files import PosixFiles
+from engine.load_files import SUFFIX
 from recovery.crash_harness.program import Violation
-from tests.spark.killer import Killer, is_restore_worker, is_spark_task
+from recovery.digest.tasks import diff_files
+from recovery.load.commit import sweep
+from recovery.load.directory import NEW, Directory
+from tests.spark.killer import ExecutorKiller, Killer, is_restore_worker, is_spark_task
 
 ROOM: dict[str, Any] = {"data_memory": "256 MiB", "redo_log": "32 MiB", "undo_log": "2 MiB", "background": False}
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20)), tm.Column("k", tm.UInt64, nullable=True)]
@@ -31,7 +40,22 @@ FRAGMENTS = 4
 ROWS = 60_000
 ROWS_MAX = 600_000  # then the store begins anew
 FAILED = (tm.Error, PySparkException, Py4JError)  # what a job ends with whose tasks were killed
-KILLS_MAX = 7  # of one round; a task of Spark is tried four times, one of a native restore three times
+KINDS = ("load", "restore", "processes")
+EXECUTOR = "-executors"
+EXECUTOR_KINDS = ("load-executors", "restore-executors", "verify-executors")
+KILLS_MAX = {False: 7, True: 5}  # of one round; of executors fewer, since Java takes seconds to come back
+WAITS_S = {False: (0.05, 0.3, 0.8), True: (0.1, 0.5, 2.0)}
+VERIFY_TURNS = 3  # else a round is over before the first kill
+ATTEMPTS_NATIVE = 3  # of a task of a native restore
+# Two executors of one core, as processes of their own; a task is tried twice.
+CLUSTER = "local-cluster[2,1,1024]"
+CLUSTER_ATTEMPTS = 2
+CLUSTER_SETTINGS = {
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.task.maxFailures": CLUSTER_ATTEMPTS,
+    "spark.deploy.maxExecutorRetries": -1,  # else the tenth executor that ends so takes the session with it
+}
 
 
 @dataclass
@@ -42,9 +66,11 @@ class KillReport:
     seed: int
     rounds: int = 0
     kills: int = 0
+    held: int = 0  # Python tasks that outlived their executor
     whole: int = 0
-    given_up: int = 0
+    given_up: int = 0  # and done again in peace
     refused: int = 0  # loads with a bad row
+    swept: int = 0  # files of tasks that ended between a decision and their look at it
     seconds: float = 0.0
 
 
@@ -58,21 +84,57 @@ class Loop:
 
     def __init__(self, directory: Path, seed: int, spark: Callable[[], Any]) -> None:
         self._directory = directory
+        self._seed = seed
         self._rng = random.Random(seed)
         self._spark = spark
         self._keys: list[range] = []
         self._source: Path | None = None
+        self._expected: list[Any] = []
 
     def round(self, kind: str, report: KillReport) -> None:
         """One round. Raises: Violation."""
         began = time.monotonic()
-        (self._load if kind == "load" else self._restore)(kind, report)
+        # What one round draws, killers included, is of no influence on the next.
+        self._rng = random.Random(f"{self._seed} {kind} {report.rounds}")
+        work = {"load": self._load, "verify": self._verify}.get(kind.removesuffix(EXECUTOR), self._restore)
+        work(kind, report)
         report.rounds += 1
         report.seconds += time.monotonic() - began
 
     def _killer(self, kind: str) -> Killer:
-        victim = is_restore_worker if kind == "processes" else is_spark_task
-        return Killer(self._rng.randrange(KILLS_MAX + 1), victim, self._rng, self._rng.choice((0.05, 0.3, 0.8)))
+        is_of_executors = kind.endswith(EXECUTOR)
+        most = self._rng.randint(int(is_of_executors), KILLS_MAX[is_of_executors])
+        wait_s_max = self._rng.choice(WAITS_S[is_of_executors])
+        if is_of_executors:
+            return ExecutorKiller(most, self._rng, wait_s_max)
+        return Killer(most, is_restore_worker if kind == "processes" else is_spark_task, self._rng, wait_s_max)
+
+    def _under_kills(self, kind: str, report: KillReport, work: Callable[[], Any]) -> tuple[Any, Exception | None]:
+        """What the work gives beside a killer, and what it ended with if kills explain that."""
+        killer = self._killer(kind)
+        result = failed = None
+        try:
+            with killer:
+                result = work()
+        except tm.LoadRefused:
+            raise
+        except FAILED as error:
+            least = ATTEMPTS_NATIVE if kind == "processes" else self._attempts()
+            if killer.killed < least:
+                raise Violation(f"{killer.killed} kills ended a job: {type(error).__name__}: {error}") from error
+            failed = error
+        finally:
+            report.kills += killer.killed
+            report.held += killer.held
+        report.whole += failed is None
+        report.given_up += failed is not None
+        return result, failed
+
+    def _attempts(self) -> int:
+        """How often Spark tries a task."""
+        context = self._spark().sparkContext
+        in_master = context.master.rpartition(",")[2].rstrip("]") if context.master.startswith("local[") else "4"
+        return int(context.getConf().get("spark.task.maxFailures", in_master))
 
     # --- loads -----------------------------------------------------------------------------------
     def _load(self, kind: str, report: KillReport) -> None:
@@ -80,36 +142,10 @@ class Loop:
         if sum(map(len, self._keys)) >= ROWS_MAX:
             shutil.rmtree(path)
             self._keys = []
-        rng = self._rng
-        begin = max((keys.stop for keys in self._keys), default=0)
-        keys = range(begin, begin + ROWS)
-        bad = begin + rng.randrange(ROWS) if rng.random() < 0.1 else -1
-        elsewhere = rng.choice((None, self._directory / "loads"))
         with tm.open(path, **ROOM) as db:
             if "test.numbers" not in db:
                 db.create_table("test.numbers", COLUMNS, "id", partition=tm.HashPartition(FRAGMENTS))
-            frame = self._spark().range(keys.start, keys.stop, 1, rng.choice((2, 6)))
-            frame = frame.selectExpr("id", f"if(id = {bad}, null, concat('n', id)) n", "cast(id as decimal(20,0)) k")
-            killer = self._killer(kind)
-            try:
-                with killer:
-                    tidemark.spark.load(db, frame, "test.numbers", directory=elsewhere, by_fragment=rng.random() < 0.3)
-                if bad >= 0:
-                    raise Violation(f"a row without a value of n was loaded ({bad})")
-                self._keys.append(keys)
-                report.whole += 1
-            except tm.LoadRefused:
-                if bad < 0:
-                    raise
-                report.refused += 1
-            except FAILED as error:
-                self._is_of_kills(error, killer)
-                report.given_up += 1
-            report.kills += killer.killed
-            self._proved(db)
-        left = files_below(self._directory / "loads")
-        if left:
-            raise Violation(f"the directory of loads holds {left[:3]}")
+            self._load_some(db, kind, report)
         with tm.open(path, create=False, **ROOM) as db:  # from the log and its load files
             self._proved(db)
             if db.check()["problems"]:
@@ -120,17 +156,58 @@ class Loop:
             if left:
                 raise Violation(f"the store's folder of loads holds {left[:3]}")
 
+    def _load_some(self, db: tm.Database, kind: str, report: KillReport) -> None:
+        rng = self._rng
+        begin = max((keys.stop for keys in self._keys), default=0)
+        keys = range(begin, begin + ROWS * rng.choice((1, 3)))
+        bad = rng.choice(keys) if rng.random() < 0.1 else -1
+        elsewhere = rng.choice((None, self._directory / "loads"))
+        by_fragment = rng.random() < 0.3
+        frame = self._spark().range(keys.start, keys.stop, 1, rng.choice((2, 6)))
+        frame = frame.selectExpr("id", f"if(id = {bad}, null, concat('n', id)) n", "cast(id as decimal(20,0)) k")
+
+        def load() -> None:
+            tidemark.spark.load(db, frame, "test.numbers", directory=elsewhere, by_fragment=by_fragment)
+            if bad >= 0:
+                raise Violation(f"a row without a value of n was loaded ({bad})")
+            self._keys.append(keys)
+
+        failed: Exception | None = None
+        try:
+            failed = self._under_kills(kind, report, load)[1]
+            self._proved(db)
+            self._swept(kind, report)
+            if failed is not None:
+                load()
+        except tm.LoadRefused:
+            if bad < 0:
+                raise
+            report.refused += failed is None  # of one given up the second try is
+        self._proved(db)
+        self._swept(kind, report)
+
     def _proved(self, db: tm.Database) -> None:
         want = sum(map(len, self._keys)), sum(map(sum, self._keys))
         found = len(db["test.numbers"]), int(db["test.numbers"].scan().sum("k") or 0)
         if found != want:
             raise Violation(f"the table has {found} as count and sum, not {want}")
 
-    @staticmethod
-    def _is_of_kills(error: Exception, killer: Killer) -> None:
-        """Only a job whose tasks were killed too often may end with an error."""
-        if killer.killed < 3:
-            raise Violation(f"{killer.killed} kills ended a job: {type(error).__name__}: {error}") from error
+    def _swept(self, kind: str, report: KillReport) -> None:
+        """No file is left in the directory of loads; of tasks that outlived their executor, and were ended behind the
+        job's end, only what a sweep of the job removes (docs/load.md, section 3).
+        """
+        loads = self._directory / "loads"
+        left = files_below(loads)
+        is_of_tasks = all(leaf.removesuffix(NEW).endswith(SUFFIX) for leaf in left)
+        if left and kind.endswith(EXECUTOR) and is_of_tasks:
+            files = PosixFiles(loads)
+            try:
+                report.swept += sum(sweep(name, Directory(files)) for name in {leaf[:16] for leaf in left})
+            finally:
+                files.close_all()
+            left = files_below(loads)
+        if left:
+            raise Violation(f"the directory of loads holds {left[:3]}")
 
     # --- restores --------------------------------------------------------------------------------
     def _made_source(self) -> Path:
@@ -152,32 +229,47 @@ class Loop:
 
     def _restore(self, kind: str, report: KillReport) -> None:
         source, copy = self._made_source(), self._directory / "copy"
-        killer = self._killer(kind)
-        try:
-            with killer:
-                if kind == "restore":
-                    tidemark.spark.restore(self._spark(), self._directory / "place", copy, **ROOM)
-                else:
-                    tm.restore(self._directory / "place", copy, processes=2, **ROOM)
-            report.whole += 1
-        except FAILED as error:
-            self._is_of_kills(error, killer)
-            report.given_up += 1
+
+        def restore() -> None:
+            if kind == "processes":
+                tm.restore(self._directory / "place", copy, processes=2, **ROOM)
+            else:
+                tidemark.spark.restore(self._spark(), self._directory / "place", copy, **ROOM)
+
+        failed = self._under_kills(kind, report, restore)[1]
+        if failed is not None:
             left = files_below(copy)
             if left:
-                raise Violation(f"a restore that was given up left {left[:3]}") from error
-            copy = None
-        report.kills += killer.killed
-        if copy is None:
-            return
+                raise Violation(f"a restore that was given up left {left[:3]}") from failed
+            restore()
+        if any(name.count("-") > 2 for name in files_below(copy)):
+            raise Violation(f"files of attempts are left: {files_below(copy)}")
         with tm.open(copy, create=False, **ROOM) as db:
             if db.check()["problems"]:
                 raise Violation(f"the check of the restored store: {db.check()['problems'][0]}")
         if not tm.diff(source, copy)["is_equal"]:
             raise Violation("the restored store differs from its source")
-        if any(name.count("-") > 2 for name in files_below(copy)):
-            raise Violation(f"files of attempts are left: {files_below(copy)}")
         shutil.rmtree(copy)
+
+    # --- verification and reading ----------------------------------------------------------------
+    def _verify(self, kind: str, report: KillReport) -> None:
+        """Verification, comparison and reading on executors, against the same by this process."""
+        source, place, spark = self._made_source(), self._directory / "place", self._spark()
+
+        def work() -> list[Any]:
+            frame = tidemark.spark.read(spark, place, "test.numbers", options={"tasks": FRAGMENTS})
+            read = tuple(frame.selectExpr("count(*)", "sum(id)").collect()[0])
+            return [tidemark.spark.verify(spark, place), tidemark.spark.diff(spark, source, place), read]
+
+        if not self._expected:
+            kept = set(range(2 * ROWS)) - set(range(0, ROWS, 3))
+            self._expected = [tm.backup.verify(place), diff_files(source, place), (len(kept), sum(kept))]
+
+        found, failed = self._under_kills(kind, report, lambda: [work() for _ in range(VERIFY_TURNS)])
+        for each in found if failed is None else [work()]:
+            for told, expected in zip(each, self._expected, strict=True):
+                if told != expected:
+                    raise Violation(f"executors found {str(told)[:300]}, not {str(expected)[:300]}")
 
 
 def kill_loop(
@@ -200,48 +292,58 @@ def kill_loop(
                 return reports
             try:
                 loop.round(report.kind, report)
-            except (Violation, tm.Error) as error:
+            except (Violation, *FAILED) as error:
                 raise Violation(f"kill loop, seed {seed}, round {number + 1} ({report.kind}): {error}") from error
             say(str(report))
     return reports
 
 
-KINDS = ("load", "restore", "processes")
+def own_spark_home(directory: Path) -> Path:
+    """A directory that Spark takes for its installation: workers of `local-cluster` write below it."""
+    import pyspark
+
+    home = directory / "spark-home"
+    home.mkdir(parents=True)
+    for each in Path(pyspark.__file__).parent.iterdir():
+        (home / each.name).symlink_to(each)
+    return home
+
+
+def cluster_session(directory: Path) -> Any:
+    """Spark with executors that are processes of their own. directory: what they write goes there."""
+    from tests.spark.conftest import SETTINGS
+
+    os.environ["SPARK_HOME"] = str(own_spark_home(directory))
+    settings = {**SETTINGS, **CLUSTER_SETTINGS, "spark.local.dir": str(directory / "spark-local")}
+    return tidemark.spark.session(CLUSTER, "kill loop", settings)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.kill_loop", description=__doc__)
     parser.add_argument("directory", type=Path, help="where stores are made; it must be missing or empty")
-    parser.add_argument("--kind", choices=KINDS, action="append", help="this one; may be repeated")
+    known = (*KINDS, *EXECUTOR_KINDS)
+    parser.add_argument("--kind", choices=known, action="append", help="this one; may be repeated")
     parser.add_argument("--rounds", type=int, default=1 << 60, help="of each kind")
-    parser.add_argument("--seconds", type=float, default=100)
+    parser.add_argument("--seconds", type=float, default=100, help="behind the start of Spark")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args(arguments)
     if asked.directory.exists() and any(asked.directory.iterdir()):
         parser.error(f"{asked.directory} is not empty")
-    made: list[Any] = []
 
     def say(line: str) -> None:
         sys.stderr.write(line + "\n")
 
-    def spark() -> Any:
-        if not made:
-            from tests.spark.conftest import SETTINGS
-
-            made.append(tidemark.spark.session("local[2,4]", "kill loop", SETTINGS))
-        return made[0]
-
+    spark = cluster_session(asked.directory.absolute())
     try:
-        kinds = asked.kind or KINDS
-        reports = kill_loop(asked.directory, kinds, asked.seed, spark, asked.seconds, asked.rounds, say)
+        kinds = asked.kind or known
+        reports = kill_loop(asked.directory, kinds, asked.seed, lambda: spark, asked.seconds, asked.rounds, say)
     except Violation as violation:
         sys.stderr.write(f"{violation}\n")
         return 1
     finally:
-        for session in made:
-            session.stop()
+        spark.stop()
     for report in reports:
-        sys.stdout.write(f"{report}\n")
+        sys.stdout.write(json.dumps(asdict(report)) + "\n")
     return 0
 
 

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 import psutil
 
+ORPHANS_TIMEOUT_S = 60
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
 
 def is_spark_task(process: psutil.Process) -> bool:
     """Whether it is a Python process of Spark's tasks: forked from the daemon of tasks. Planners and committers have
@@ -16,6 +19,11 @@ def is_spark_task(process: psutil.Process) -> bool:
     command = process.cmdline()
     parent = process.parent()
     return command[-1:] == ["pyspark.worker"] and parent is not None and parent.cmdline() == command
+
+
+def is_executor(process: psutil.Process) -> bool:
+    """Whether it is the Java process of an executor, which `local[…]` has not, that has had a task."""
+    return EXECUTOR in process.cmdline() and bool(process.children())
 
 
 def is_restore_worker(process: psutil.Process) -> bool:
@@ -43,6 +51,7 @@ class Killer:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="killer")
         self.killed = 0
+        self.held = 0  # Python processes of tasks that outlived their executor
 
     def _run(self) -> None:
         while self.killed < self._most and not self._over.wait(self._rng.uniform(0, self._wait_s_max)):
@@ -70,3 +79,55 @@ class Killer:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
+
+
+class ExecutorKiller(Killer):
+    """Kills Java processes of executors. The Python processes of their tasks are no children of Java's death: their
+    daemon ends them when it finds its input closed. Half the time they are stopped before, and go on when others do
+    their work already, or have done it: stragglers, as those of an executor that is cut off from the network.
+    """
+
+    def __init__(self, most: int, rng: random.Random, wait_s_max: float) -> None:
+        super().__init__(most, is_executor, rng, wait_s_max)
+        self._orphans: list[psutil.Process] = []
+        self._held: list[psutil.Process] = []
+
+    def _kill(self, process: psutil.Process) -> None:
+        try:
+            below = process.children(recursive=True)  # the daemon first
+        except psutil.Error:
+            return
+        if self._rng.random() < 0.5:
+            self._let_go()
+            self._held = [each for each in below if _told(each.suspend)]
+            self.held += max(0, len(self._held) - 1)
+        super()._kill(process)
+        self._orphans += below
+
+    def _let_go(self) -> None:
+        """Workers go on; their daemon, which ends them, a drawn moment later."""
+        wait_s = self._rng.choice((0.0, 0.02, 0.3))
+        for each in self._held[1:]:
+            _told(each.resume)
+        self._over.wait(wait_s) if not self._over.is_set() else threading.Event().wait(wait_s)
+        for each in self._held[:1]:
+            _told(each.resume)
+        self._held = []
+
+    def __exit__(self, *_: object) -> None:
+        """Behind it none of the processes of killed executors is left."""
+        super().__exit__()
+        self._let_go()
+        alive = psutil.wait_procs(self._orphans, ORPHANS_TIMEOUT_S)[1]
+        for each in alive:
+            _told(each.kill)
+        assert not alive, f"{[each.cmdline() for each in alive if each.is_running()]} outlived their executors"
+
+
+def _told(signal: Callable[[], object]) -> bool:
+    """Send a signal to a process that may have ended."""
+    try:
+        signal()
+    except psutil.Error:
+        return False
+    return True

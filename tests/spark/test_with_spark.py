@@ -1,6 +1,6 @@
 """What needs a running Spark: the data source by its name, types through its Java, tasks that are killed.
 
-All tests that start Spark stand here: files are given to processes, and each process would start a Java of its own.
+All tests of one Spark stand here: files are given to processes, and each process would start a Java of its own.
 """
 
 from __future__ import annotations
@@ -42,15 +42,13 @@ def sorted_rows(frame: Any) -> list[tuple[Any, ...]]:
     return sorted((tuple(row.values()) for row in frame.toArrow().to_pylist()), key=lambda row: row[0])
 
 
-def test_rows_of_every_type_reach_spark_as_they_are(spark: Any, db: tm.Database, tmp_path: Path) -> None:
-    db.create_table("every", every_column(), "id", partition=tm.HashPartition(3))
-    db["every"].insert_many(every_row(100))
-    db.backup(tmp_path / "place")
-    frame = tidemark.spark.read(spark, tmp_path / "place", options={"tasks": 2})
+def test_rows_of_every_type_reach_spark_as_they_are(spark: Any, every: tuple[Path, list[tuple[Any, ...]]]) -> None:
+    frame = tidemark.spark.read(spark, every[0], options={"tasks": 2})
     assert dict(frame.dtypes)["uint64"] == "decimal(20,0)" and dict(frame.dtypes)["uint32"] == "bigint"
-    assert sorted_rows(frame) == rows_of(db, "every")
-    assert frame.where("uint64 = 18446744073709551615").count() == sum(row[8] == 2**64 - 1 for row in every_row(100))
-    assert frame.selectExpr("sum(int8)", "max(date)", "min(time)").collect()[0][1] == EVERY["date"][1][1]
+    assert sorted_rows(frame) == every[1]
+    greatest = "count_if(uint64 = 18446744073709551615)"
+    found = frame.selectExpr(greatest, "max(date)", "min(time)", "sum(int8)").collect()[0]
+    assert found[0] == sum(row[8] == 2**64 - 1 for row in every[1]) and found[1] == EVERY["date"][1][1]
 
 
 def test_local_checkpoint_is_read_beside_its_owner_and_pinned(spark: Any, db: tm.Database, tmp_path: Path) -> None:
@@ -120,22 +118,18 @@ def loaded(db: tm.Database, job: Any) -> list[tuple[Any, ...]]:
     return rows_of(db, job.table)
 
 
-@pytest.mark.parametrize("by_fragment", [False, True])
 def test_rows_of_every_type_are_loaded_as_they_are(
-    spark: Any, db: tm.Database, tmp_path: Path, by_fragment: bool
+    spark: Any, every: tuple[Path, list[tuple[Any, ...]]], tmp_path: Path
 ) -> None:
     """Out of one store through Spark into another: equal in the end."""
-    db.create_table("every", every_column(), "id", partition=tm.HashPartition(3))
-    db["every"].insert_many(every_row(100))
-    db.backup(tmp_path / "place")
-    frame = tidemark.spark.read(spark, tmp_path / "place", options={"tasks": 2})
+    frame = tidemark.spark.read(spark, every[0], options={"tasks": 2})
     with tm.open(tmp_path / "other", **SMALL) as other:
         other.create_tablespace("main", size="1 MiB", page_size="32 KiB")
-        columns = every_column("disk" if by_fragment else "memory")
-        other.create_table("copy", columns, "id", partition=tm.HashPartition(5))
-        report = tidemark.spark.load(other, frame, "copy", by_fragment=by_fragment)
-        assert report.rows == 100
-        assert rows_of(other, "copy") == rows_of(db, "every")
+        for storage, by_fragment in (("memory", False), ("disk", True)):
+            other.create_table(storage, every_column(storage), "id", partition=tm.HashPartition(5))
+            report = tidemark.spark.load(other, frame, storage, by_fragment=by_fragment)
+            assert report.rows == 100
+            assert rows_of(other, storage) == every[1]
         assert other.check()["problems"] == []
 
 
@@ -175,7 +169,7 @@ def test_tasks_killed_in_the_middle_of_a_load_leave_no_row_twice_and_no_file(
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(4))
     job = db.plan_load("numbers", tmp_path / "load")
     frame = spark.range(0, 400_000, 1, 6).selectExpr("id", "concat('n', id) n", "cast(id as decimal(20,0)) k")
-    with working_killed(3) as killer:
+    with working_killed(2) as killer:
         frame.write.format("tidemark").mode("append").option("job", job.to_json()).save()
     assert killer.killed
     manifest = read_manifest(job)

@@ -1,0 +1,51 @@
+"""Java processes of executors that are killed, on a cluster of two on this machine.
+
+A process of its own has that Spark: one process has one. It stands in a file of its own for the same reason.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from recovery.spark.java import java_variables
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def kills_of(tmp_path: Path, seed: int, rounds: int, *kinds: str) -> dict[str, dict[str, Any]]:
+    """What the rounds of each kind saw."""
+    try:
+        java_variables()
+    except tm.Unsupported as error:
+        pytest.skip(str(error))
+    command = [sys.executable, "-m", "tests.spark.kill_loop", str(tmp_path / "kills"), "--seconds", "1e9"]
+    command += ["--seed", str(seed), "--rounds", str(rounds)]
+    command += [word for kind in kinds for word in ("--kind", kind)]
+    print(*command)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-5_000:]
+    reports = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {report["kind"]: report for report in reports}
+
+
+@pytest.mark.timeout(900)  # on a busy machine Java takes half a minute to come back
+def test_executor_killed_in_the_middle_of_a_load_and_of_a_restore_leaves_everything_or_nothing(tmp_path: Path) -> None:
+    reports = kills_of(tmp_path, 2797, 1, "load-executors", "restore-executors")
+    assert all(each["rounds"] == each["whole"] + each["given_up"] == 1 for each in reports.values())
+    assert sum(each["kills"] for each in reports.values()) >= 1
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_000)
+def test_many_kills_of_executors_leave_everything_or_nothing(tmp_path: Path) -> None:
+    reports = kills_of(tmp_path, 20261122, 25, "load-executors", "restore-executors", "verify-executors")
+    assert all(each["kills"] and each["whole"] and each["given_up"] for each in reports.values())
+    assert sum(each["held"] for each in reports.values())
