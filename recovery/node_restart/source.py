@@ -123,7 +123,10 @@ class Source:
     @property
     def awaited_sequence(self) -> int:
         """The group that must go out before what waits, 0 if nothing does: see that it gets written."""
-        return _order(self._queue[0])[0] if self._queue else 0
+        if self._queue:
+            return _order(self._queue[0])[0]
+        # Replay of the log ends with the group the joiner was registered at, which is read from its files too.
+        return self._registered or 0 if self._tail is not None else 0
 
     # --- what the joiner says --------------------------------------------------------------------
     def begin(self, ready: Ready) -> list[FromLive]:
