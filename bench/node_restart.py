@@ -27,7 +27,19 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from bench.node_restart_live import BATCH, COLUMNS, FRAGMENTS, NAME, ROW_BYTES, SEED, Setting, main, options_of, rows_of
+from bench.node_restart_live import (
+    BATCH,
+    COLUMNS,
+    FRAGMENTS,
+    FULL,
+    NAME,
+    ROW_BYTES,
+    SEED,
+    Setting,
+    main,
+    options_of,
+    rows_of,
+)
 from bench.report import RESULTS, keep
 from engine.clock import SystemClock
 from engine.files import PosixFiles
@@ -37,20 +49,21 @@ from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint
 from recovery.node_restart.finish import make_recoverable
 from recovery.node_restart.joiner import Join
-from recovery.node_restart.messages import ROWID_SYNC, VARIANTS, End
+from recovery.node_restart.messages import DELETE_LOG, VARIANTS, End
 from recovery.system_restart.restart import Restart
 from replication.node_group.codec import decode, encode
 
-FULL = "full_copy"
 ROWS = 125_000
 FACTORS = (1, 4, 16)
 SHARES = (0.001, 0.01, 0.1, 1.0)
 RATE = 2_000
+TIMES = 8  # that rows change in one series: the log has each change, and a scan the last one
+TIMES_FACTOR, TIMES_SHARE = 4, 0.1
 NAMES = {
     "rowid_sync": "ROWID synchronisation",
     "replay_log": "replay log",
     "delete_log": "delete log",
-    FULL: "full copy",
+    FULL: "delete log too short: full copy",
 }
 # So that what is measured is the work and not the disk.
 FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path()
@@ -92,12 +105,9 @@ def join(folder: Path, setting: Setting, through: int, welcome: Any, pipe: Conne
     files = PosixFiles(folder)
     files.lock()
     link = PipeLink(pipe)
-    variant = ROWID_SYNC if setting.variant == FULL else setting.variant
-    through = 0 if setting.variant == FULL else through
+    variant = DELETE_LOG if setting.variant == FULL else setting.variant
     options = Options.from_keywords(options_of(setting.rows))
-    opened = Restart(
-        files, options, SystemClock(), through or None, catch_up=Join(welcome, link, through, variant)
-    ).run()
+    opened = Restart(files, options, SystemClock(), through, catch_up=Join(welcome, link, through, variant)).run()
     phases: dict[str, float] = {}
     for phase in opened.report.phases:
         phases[phase.name] = phases.get(phase.name, 0.0) + phase.ms / 1e3
@@ -137,10 +147,7 @@ def run_cell(live_node: LiveNode, base: Path, setting: Setting, through: int) ->
     with tempfile.TemporaryDirectory(dir=base.parent, prefix="cell-") as place:
         live, node = Path(place) / "live", Path(place) / "node"
         shutil.copytree(base, live)
-        if setting.variant == FULL:
-            node.mkdir()
-        else:
-            shutil.copytree(base, node)
+        shutil.copytree(base, node)
         control = live_node.control
         control.send((str(live), setting, through))
         phases = join(node, setting, through, control.recv(), live_node.pipe)
@@ -157,7 +164,11 @@ def settings_of(is_quick: bool, rows: int, rate: int) -> list[Setting]:
     for factor in factors:
         for share in shares:
             cells += [Setting(factor, rows * factor, share, variant, rate) for variant in VARIANTS]
-        cells.append(Setting(factor, rows * factor, 1.0, FULL, rate))
+        cells.append(Setting(factor, rows * factor, shares[0], FULL, rate))
+    if not is_quick:
+        times = [Setting(TIMES_FACTOR, rows * TIMES_FACTOR, TIMES_SHARE, each, rate, TIMES) for each in VARIANTS]
+        place = 1 + max(number for number, each in enumerate(cells) if each.factor == TIMES_FACTOR)
+        cells[place:place] = times  # side by side with those of the size
     return cells
 
 
@@ -196,7 +207,7 @@ def shown(cell: dict[str, Any]) -> str:
     setting = cell["setting"]
     return (
         f"{setting['factor']}×, {setting['share']:.1%}, {setting['variant']}"
-        f"{'' if cell['variant'] in (setting['variant'], 'rowid_sync') else ' → ' + cell['variant']}:"
+        f"{', ' + str(setting['times']) + ' times' if setting['times'] > 1 else ''}:"
         f" {cell['seconds']:.3f} s, {sent_bytes(cell):,} bytes of {cell['changed_bytes']:,} changed,"
         f" stream {cell['bytes']['stream']:,}, {cell['slots']:,} slots, writers {cell['writers']['per_second']:,.0f}/s"
         f" (alone {cell['alone']['per_second']:,.0f}), longest pause {cell['writers']['pause_ms']:.1f} ms"
@@ -222,11 +233,12 @@ def table_of(cells: list[dict[str, Any]]) -> str:
     for cell in medians(cells):
         setting = cell["setting"]
         sent = sent_bytes(cell)
-        changed = f"{sent / cell['changed_bytes']:.2f}" if setting["variant"] != FULL else "–"
+        changed = f"{sent / cell['changed_bytes']:.2f}"
+        times = f", {setting['times']} times" if setting["times"] > 1 else ""
         out.append(
-            f"| {setting['rows']:,} | {setting['share']:.1%} | {NAMES[setting['variant']]} | {cell['seconds']:.3f}"
-            f" | {sent / 1e6:.2f} | {changed} | {cell['slots']:,} | {cell['rows']:,}, {cell['items']:,}"
-            f" | {cell['bytes']['stream'] / 1e6:.2f}"
+            f"| {setting['rows']:,} | {setting['share']:.1%}{times} | {NAMES[setting['variant']]}"
+            f" | {cell['seconds']:.3f} | {sent / 1e6:.2f} | {changed} | {cell['slots']:,}"
+            f" | {cell['rows']:,}, {cell['items']:,} | {cell['bytes']['stream'] / 1e6:.2f}"
             f" | {cell['writers']['per_second']:,.0f} ({cell['alone']['per_second']:,.0f})"
             f" | {cell['writers']['pause_ms']:.1f} ({cell['alone']['pause_ms']:.1f}) |"
         )
@@ -238,9 +250,10 @@ def extrapolated(cells: list[dict[str, Any]]) -> list[str]:
     changed, bytes where all has.
     """
     factor = max(cell["setting"]["factor"] for cell in cells)
+    cells = [each for each in cells if each["setting"]["factor"] == factor and each["setting"]["times"] == 1]
     rates: dict[str, tuple[float, float]] = {}
     for variant in VARIANTS:
-        line = [each for each in cells if (each["setting"]["factor"], each["setting"]["variant"]) == (factor, variant)]
+        line = [each for each in cells if each["setting"]["variant"] == variant]
         few, all_ = (
             min(line, key=lambda each: each["setting"]["share"]),
             max(line, key=lambda each: each["setting"]["share"]),
@@ -270,7 +283,7 @@ def draw_picture(cells: list[dict[str, Any]], target: Path) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "node-restart"
     from matplotlib import pyplot
 
-    cells = medians(cells)
+    cells = [each for each in medians(cells) if each["setting"]["times"] == 1]
     factors = sorted({each["setting"]["factor"] for each in cells})
     figure, axes = pyplot.subplots(2, len(factors), figsize=(13, 7), sharex=True, sharey="row", squeeze=False)
     for column, factor in enumerate(factors):

@@ -28,6 +28,7 @@ from replication.node_group.codec import decode, encode
 
 SEED = 20_261
 NAME = "test.t"
+FULL = "full_copy"  # the delete log is wished for, and there is none that reaches
 TEXT_BYTES = 150
 COLUMNS = [
     tm.Column("id", tm.Int64),
@@ -36,7 +37,7 @@ COLUMNS = [
     tm.Column("text", tm.VarChar(160)),
 ]
 FRAGMENTS = 4
-ROW_BYTES = 232  # as it goes over the wire, header included
+ROW_BYTES = 216  # of a row in a slice
 BATCH = 5_000
 DELETED_SHARE = 0.1  # of the rows that change: as many are deleted, and made anew under other keys
 EPOCH_SECONDS = 0.1
@@ -47,13 +48,14 @@ LATE_OPERATIONS = 50  # a writer deletes what it made so many inserts ago
 
 @dataclass(frozen=True)
 class Setting:
-    """One cell. variant: as of a join, or "full_copy"; rate: transactions a second."""
+    """One cell. variant: as of a join, or FULL; rate: transactions a second; times: that each row was updated."""
 
     factor: int
     rows: int
     share: float
     variant: str
     rate: int
+    times: int = 1
 
 
 @dataclass
@@ -77,14 +79,14 @@ class Served:
     alone: dict[str, float] = field(default_factory=dict)
 
 
-def options_of(rows: int) -> dict[str, Any]:
+def options_of(rows: int, variant: str = "") -> dict[str, Any]:
     """Options of both nodes: no local checkpoint comes in between, and the log has room for all there is."""
     size = rows * ROW_BYTES
     return {
         "data_memory": (64 << 20) + 3 * size,
-        "redo_log": (64 << 20) + 2 * size,
+        "redo_log": (64 << 20) + 3 * size,
         "snapshot_memory": 1 << 20,
-        "delete_log": "64 MiB",
+        "delete_log": 0 if variant == FULL else "64 MiB",
         "durability": "epoch",
         "background": False,
         "lock_timeout_ms": 1_000,
@@ -190,8 +192,9 @@ def change(db: Any, setting: Setting) -> tuple[Any, int]:
     table = db[NAME]
     for first in range(0, deleted, BATCH):
         table.delete_many(keys[first : min(first + BATCH, deleted)].tolist())
-    for first in range(deleted, changed, BATCH):
-        table.update_many(rows_of(keys[first : min(first + BATCH, changed)], "u"))
+    for time_ in range(setting.times):
+        for first in range(deleted, changed, BATCH):
+            table.update_many(rows_of(keys[first : min(first + BATCH, changed)], str(time_ % 10)))
     for first in range(0, deleted, BATCH):
         table.insert_many(rows_of(np.arange(first, min(first + BATCH, deleted)) + 2 * setting.rows, "n"))
     db.sync()
@@ -294,7 +297,7 @@ def serve(folder: str, setting: Setting, through: int, pipe: Connection, control
     writers work on rows that have changed in any case, so that the share is what it says.
     """
     served = Served()
-    with tm.open(Path(folder), **options_of(setting.rows)) as db:
+    with tm.open(Path(folder), **options_of(setting.rows, setting.variant)) as db:
         keys, served.deleted_rows = change(db, setting)
         feed = Feed()
         db._store.log.flush()

@@ -20,7 +20,6 @@ from engine.layout.delete_log import (
     DELETE_ENTRY_WORDS,
     DL_CAPACITY,
     DL_CUT,
-    DL_DELETES,
     DL_HEAD,
     DL_WORDS,
 )
@@ -100,8 +99,8 @@ class DeleteLog:
     def counters(self) -> dict[str, Any]:
         """For `status()`."""
         return {
-            "deletes": int(self._mem[self._log + DL_DELETES]),
             "entries": self.head - self.tail,
+            "entries_ever": self.head,
             "size_bytes": self.capacity * DELETE_ENTRY_WORDS * WORD_BYTES,
             "cut_epoch": self.cut_epoch,
         }

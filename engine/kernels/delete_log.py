@@ -26,7 +26,6 @@ from engine.layout.delete_log import (
     DELETE_ENTRY_WORDS,
     DL_CAPACITY,
     DL_CUT,
-    DL_DELETES,
     DL_END,
     DL_HEAD,
     DL_LAST,
@@ -56,7 +55,6 @@ def append_delete(mem, log, place, rowid, epoch):
     """Note that the row of a place (DE_PLACE) at a ROWID was deleted; a run of such rows is one entry."""
     last = mem[log + DL_LAST]
     rows = mem[last + DE_ROWS]
-    mem[log + DL_DELETES] += 1
     if mem[last + DE_PLACE] == place and mem[last + DE_EPOCH] == epoch:
         if (rows & ROWID_MASK) + (rows >> COUNT_SHIFT) == rowid and rows >> COUNT_SHIFT < RUN_MAX:
             mem[last + DE_ROWS] = rows + (1 << COUNT_SHIFT)

@@ -14,7 +14,6 @@ DL_NEXT = 2  # address of the next entry
 DL_LAST = 3  # address of the newest entry
 DL_END = 4  # address behind the ring
 DL_CUT = 5  # deletes of this epoch and of older ones may be missing
-DL_DELETES = 6  # rows ever noted
 DL_WORDS = 8
 
 # --- entry: rows at consecutive slots of one page, deleted in one epoch --------------------------
