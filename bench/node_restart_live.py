@@ -142,21 +142,21 @@ class Writer(threading.Thread):
         self.made: deque[int] = deque()
         self.done: list[float] = []
         self.late: list[float] = []
-        self.is_over = False
+        self.over = threading.Event()
 
     def run(self) -> None:
-        """Until `is_over`."""
+        """Until `over` is set."""
         rng = np.random.default_rng(SEED)
         table, text = self.db[NAME], "w" * TEXT_BYTES
         due = time.perf_counter()
-        while not self.is_over:
+        while not self.over.is_set():
             keys = self.keys[rng.integers(0, len(self.keys), 1_000)].tolist()
             kinds = rng.random(1_000).tolist()
             for key, kind in zip(keys, kinds, strict=True):
                 due += 1 / self.rate
                 wait = due - time.perf_counter()
                 if wait > 0:
-                    time.sleep(wait)
+                    self.over.wait(wait)
                 if kind < 0.8:
                     table.update(key, {"b": kind})
                 elif kind < 0.9 or len(self.made) < LATE_OPERATIONS:
@@ -168,7 +168,7 @@ class Writer(threading.Thread):
                 now = time.perf_counter()
                 self.done.append(now)
                 self.late.append(now - due)
-                if self.is_over:
+                if self.over.is_set():
                     return
 
     def between(self, begin: float, end: float) -> dict[str, float]:
@@ -303,12 +303,11 @@ def serve(folder: str, setting: Setting, through: int, pipe: Connection, control
         db._store.log.flush()
         db._store.log.partner = feed
         service = Service(db, through, pipe, feed, served)
-        is_over = threading.Event()
-        ticker = threading.Thread(target=tick, args=(db, is_over), daemon=True)
         writer = Writer(db, setting.rows, keys, setting.rate)
+        ticker = threading.Thread(target=tick, args=(db, writer.over), daemon=True)
         ticker.start()
         writer.start()
-        time.sleep(WARM_SECONDS)
+        writer.over.wait(WARM_SECONDS)
         control.send(service.source.welcome())
         service.run()
         end = time.perf_counter()
@@ -318,10 +317,9 @@ def serve(folder: str, setting: Setting, through: int, pipe: Connection, control
         while pipe.poll(0):
             pipe.recv_bytes()
         begin_alone = time.perf_counter()
-        time.sleep(ALONE_SECONDS)
+        writer.over.wait(ALONE_SECONDS)
         end_alone = time.perf_counter()
-        writer.is_over = True
-        is_over.set()
+        writer.over.set()
         writer.join()
         ticker.join()
         served.writers = writer.between(service.began, end)

@@ -135,7 +135,8 @@ class Options:
         self._set_size("transaction_limit", _TRANSACTION_MEMORY_BYTES_MIN)
         self._set_size("undo_log", limits.UNDO_LOG_BYTES_MIN)
         self._set_size("snapshot_memory", limits.SNAPSHOT_MEMORY_BYTES_MIN)
-        self._set_size("delete_log", limits.DELETE_LOG_BYTES_MIN if self.delete_log not in (0, "0 B") else 0)
+        has_delete_log = parse_size("delete_log", self.delete_log) != 0
+        self._set_size("delete_log", limits.DELETE_LOG_BYTES_MIN if has_delete_log else 0)
         for name in ("create", "background", "undo_filter"):
             value = getattr(self, name)
             if not isinstance(value, bool):

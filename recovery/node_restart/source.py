@@ -126,7 +126,8 @@ class Source:
         if self._queue:
             return _order(self._queue[0])[0]
         # Replay of the log ends with the group the joiner was registered at, which is read from its files too.
-        return self._registered or 0 if self._tail is not None else 0
+        is_written = self._registered is None or self._registered <= self._store.log.durable_sequence
+        return 0 if self._tail is None or is_written else self._registered or 0
 
     # --- what the joiner says --------------------------------------------------------------------
     def begin(self, ready: Ready) -> list[FromLive]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,7 @@ def test_store_without_the_option_keeps_none() -> None:
 def test_option_is_a_size_or_nothing() -> None:
     assert Options().delete_log_bytes == Options(delete_log="0 B").delete_log_bytes == 0
     assert Options(delete_log="16 MiB").delete_log_bytes == 16 << 20
+    assert replace(Options(), redo_log="8 MiB").delete_log_bytes == 0
     for wrong in (1, "1 KiB", -1, None, "much", False):
         with pytest.raises(SchemaInvalid, match="option delete_log"):
             Options(delete_log=wrong)  # type: ignore[arg-type]
