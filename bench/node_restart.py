@@ -84,7 +84,7 @@ class PipeLink:
 
     def receive(self) -> Any:
         """From it."""
-        message = decode(self._pipe.recv_bytes())
+        message = decode(bytearray(self._pipe.recv_bytes()))
         if isinstance(message, End):
             self.ended = time.perf_counter()
         return message

@@ -236,7 +236,7 @@ class Service:
         while not source.progress.is_done or source.awaited_sequence:
             sent = self._served.messages
             while self._pipe.poll(0):
-                self._take(decode(self._pipe.recv_bytes()))
+                self._take(decode(bytearray(self._pipe.recv_bytes())))
             source.read()
             self._send(source.step())
             if source.awaited_sequence > self._log.durable_sequence:

@@ -10,7 +10,6 @@ Nothing is logged and nothing is durable: the node's own files stay those of its
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -135,9 +134,6 @@ class Joiner:
         """Handle a message; what to answer. through: epoch whose end the rows are at. Raises: as `Join.run`."""
         if isinstance(message, Begin):
             return self._begin(message, through)
-        if not isinstance(message, End) and not message.words.flags.writeable:
-            # Kernels take none that are read-only, as views of bytes that came are.
-            message = replace(message, words=message.words.copy())
         if isinstance(message, Slice):
             self._slice(message)
             return [Taken(message.size_words)]

@@ -14,9 +14,8 @@ import tidemark as tm
 from engine.delete_log import DeleteLog
 from engine.errors import Error
 from engine.file_doubles.memory import MemoryFiles
-from recovery.node_restart.messages import VARIANTS, Begin, Deletes, End, GroupPart, Slice
+from recovery.node_restart.messages import Begin, Deletes, End, GroupPart, Slice
 from recovery.node_restart.verify import rows_by_rowid
-from replication.node_group.codec import decode, encode
 from tests.node_group.support import Wire, away, finish, joined_and_reopened, open_node, restarted
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
@@ -128,26 +127,6 @@ def test_deletes_of_what_is_dropped_meanwhile_are_passed_over(monkeypatch: Any) 
     assert "test.gone" not in db._store.tables and GroupPart in kinds
     assert kinds.index(GroupPart) < len(kinds) - 1 - kinds[::-1].index(Deletes), "dropped in the midst of the deletes"
     joined_and_reopened(db, node, opened)
-    db.close()
-
-
-class EncodedWire(Wire):
-    """Messages go as bytes, as between processes."""
-
-    def send(self, message: Any) -> None:
-        super().send(decode(b"".join(encode(message))))
-
-    def receive(self) -> Any:
-        return decode(b"".join(encode(super().receive())))
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_messages_may_go_as_bytes(variant: str) -> None:
-    db, files, writers, node, through, rng = away(5, rows=200, steps=10, has_disk=True)
-    wire = EncodedWire(db, files, rng, writers.step)
-    opened = restarted(node, wire, through, variant)
-    assert wire.source.progress.variant == variant
-    joined_and_reopened(db, node, opened, variant)
     db.close()
 
 
