@@ -247,9 +247,11 @@ def table_of(cells: list[dict[str, Any]]) -> str:
 
 def extrapolated(cells: list[dict[str, Any]]) -> list[str]:
     """Seconds at 100 GB and 1 TB of such rows, by the rates of the largest size: a scan where next to nothing has
-    changed, bytes where all has.
+    changed, bytes where all has. Nothing of a quick run, whose joins are over in milliseconds.
     """
     factor = max(cell["setting"]["factor"] for cell in cells)
+    if factor < FACTORS[-1]:
+        return []
     cells = [each for each in cells if each["setting"]["factor"] == factor and each["setting"]["times"] == 1]
     rates: dict[str, tuple[float, float]] = {}
     for variant in VARIANTS:
