@@ -59,6 +59,7 @@ REDO_LOG_BYTES_MIN = 1 << 20
 UNDO_LOG_BYTES_MIN = 1 << 20
 PAGE_BUFFER_BYTES_MIN = 64 << 10
 SNAPSHOT_MEMORY_BYTES_MIN = 64 << 10
+DELETE_LOG_BYTES_MIN = 4 << 10
 
 # Disk part of a row, Text and Blob not counted: a page less its header, one slot word and the word that leads a piece.
 _DISK_PAGE_RESERVED_WORDS = PAGE_HEADER_WORDS + 1 + PIECE_HEADER_WORDS

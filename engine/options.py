@@ -57,6 +57,7 @@ class OptionKeywords(TypedDict, total=False):
     undo_log: Size
     undo_filter: bool
     snapshot_memory: Size
+    delete_log: Size
     archive: ArchivePlace
     archive_interval_ms: int
 
@@ -84,6 +85,7 @@ class Options:
     undo_filter: leave out of the UNDO log what no restart can need, because the REDO log has it; without it a restart
         through an epoch may go back as far as the local checkpoints kept.
     snapshot_memory: bound on old rows kept for open snapshots; past it the oldest is given up (SnapshotTooOld).
+    delete_log: memory in which deletes are noted for nodes that join by it; past it the oldest are cut; 0 keeps none.
 
     Units: sizes are bytes or text such as "64 MiB" (B, KiB, MiB, GiB, TiB); intervals are milliseconds.
     Raises: SchemaInvalid for a value of the wrong type or out of range.
@@ -107,6 +109,7 @@ class Options:
     undo_log: Size = "128 MiB"
     undo_filter: bool = True
     snapshot_memory: Size = "64 MiB"
+    delete_log: Size = 0
     archive: ArchivePlace = None
     archive_interval_ms: int = 5_000
 
@@ -119,6 +122,7 @@ class Options:
     transaction_limit_bytes: int = field(init=False, repr=False)
     undo_log_bytes: int = field(init=False, repr=False)
     snapshot_memory_bytes: int = field(init=False, repr=False)
+    delete_log_bytes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check every value and work out the sizes in bytes."""
@@ -131,6 +135,8 @@ class Options:
         self._set_size("transaction_limit", _TRANSACTION_MEMORY_BYTES_MIN)
         self._set_size("undo_log", limits.UNDO_LOG_BYTES_MIN)
         self._set_size("snapshot_memory", limits.SNAPSHOT_MEMORY_BYTES_MIN)
+        has_delete_log = parse_size("delete_log", self.delete_log) != 0
+        self._set_size("delete_log", limits.DELETE_LOG_BYTES_MIN if has_delete_log else 0)
         for name in ("create", "background", "undo_filter"):
             value = getattr(self, name)
             if not isinstance(value, bool):

@@ -31,6 +31,7 @@ from engine.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
 
 if TYPE_CHECKING:
     from engine.clock import Clock
+    from engine.delete_log import DeleteLog
     from engine.disk.columns import DiskColumns
     from engine.disk.space import Space
     from engine.epoch import EpochClock
@@ -84,6 +85,7 @@ class Transactions:
     epochs: EpochClock
     disk: DiskColumns = None  # type: ignore[assignment]  # None for ever in a view of a local checkpoint
     snapshots: Snapshots = None  # type: ignore[assignment]  # likewise
+    deletes: DeleteLog | None = None
     spools: SpoolFiles = None  # type: ignore[assignment]  # as `log`
 
     def __init__(self, arena: Arena, options: Options, clock: Clock, failure: Failure, seed: int) -> None:

@@ -34,6 +34,7 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
             "used_bytes": store.arena.used_pages() * PAGE_BYTES,
         },
         "snapshots": store.snapshots.counters(),
+        "delete_log": None if store.deletes is None else store.deletes.counters(),
         "tables": {
             table.name: {"id": table.table_id, "rows": table.count(), **index_counters(table)}
             for table in list(store.tables.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.changes import drop_operation, restore_delete, set_lock
+from engine.kernels.delete_log import note_delete
 from engine.kernels.index_changes import return_promises
 from engine.kernels.own_images import is_away, newest_operation
 from engine.kernels.primary import index_remove, row_tag
@@ -242,6 +243,7 @@ def apply_delete(mem, txn, operation, epoch, author, copies):
     release_row(mem, txn, row, operation)
     stamp(mem, txn, row, FREE, epoch, author)
     give_slot(mem, fragment, rowid, row)
+    note_delete(mem, fragment, rowid, epoch)
     mem[fragment + F_ROWS] -= 1
     return OK
 

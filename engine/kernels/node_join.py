@@ -40,7 +40,7 @@ from engine.layout.arena import (
     T_FRAGMENTS,
 )
 from engine.layout.lcp import ENTRY_AUTHOR_MASK, entry_fragment, entry_table
-from engine.layout.node_copy import F_UNCOPIED, RANGE_WORDS, ROWID_END
+from engine.layout.node_copy import DELETED_WORDS, F_UNCOPIED, RANGE_WORDS, ROWID_END
 from engine.layout.redo import (
     AUTHOR_SHIFT,
     FRAGMENT_MASK,
@@ -224,7 +224,7 @@ def set_uncopied(mem, fragment, position):
     return OK
 
 
-# --- the joiner: groups of the stream -------------------------------------------------------------
+# --- the joiner: groups of the stream, and the delete log -----------------------------------------
 @helper
 def uncopied_of(mem, fragment):
     """First ROWID of a fragment that is still to be copied."""
@@ -360,6 +360,31 @@ def find_stale(mem, tables, words, start, stop, out, state):
                 if status != OK:
                     return status
         at += size
+    state[N_NEXT] = stop
+    return OK
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1])", nogil=True)
+def find_deleted(mem, tables, words, stop, out, state):
+    """The rows that are there, at slots not copied yet, of those the live node has deleted: words[:stop] are pairs of
+    table and fragment (as in word 1 of a record) and first ROWID with a count (as in word 2). As pairs, like
+    `find_stale`.
+
+    tables: as there. OK; ST_SPACE if out is too small; ST_INVARIANT at state[N_NEXT].
+    """
+    for at in range(0, stop, DELETED_WORDS):
+        state[N_NEXT] = at
+        fragment = record_fragment(mem, tables, words[at]) if at + DELETED_WORDS <= stop else -1
+        if fragment < 0:
+            return ST_INVARIANT
+        if fragment > 0:
+            first = words[at + 1] & ROWID_MASK
+            behind = first + (words[at + 1] >> COUNT_SHIFT)
+            if behind <= first or (behind - 1) >> 16 != first >> 16:
+                return ST_INVARIANT
+            for rowid in range(max(first, uncopied_of(mem, fragment)), behind):
+                if live_row(mem, fragment, rowid) != 0 and note_stale(out, state, words[at], rowid) != OK:
+                    return ST_SPACE - 2
     state[N_NEXT] = stop
     return OK
 

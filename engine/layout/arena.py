@@ -36,6 +36,7 @@ S_VERSION_MASK = 24  # buckets of one kind - 1
 S_SNAPSHOTS_GIVEN_UP = 25  # ever, for lack of room
 S_VERSIONS_KEPT = 26  # old rows kept, ever
 S_CAPTURE_WAITS = 27  # times in a row that commits waited for chunks of an old disk part
+S_DELETE_LOG = 28  # address of the delete log's descriptor; 0: none is kept
 S_POOL = 64  # the shared pool descriptor
 S_POOL_TOP = 96  # restart: a second pool that takes pages from the arena's end downwards
 

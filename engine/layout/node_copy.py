@@ -11,6 +11,7 @@ from engine.layout.arena import F_CAPTURE, F_VAR_LISTS, ROWID_MASK
 
 F_UNCOPIED = 56  # first ROWID whose slot is still to be copied from a live node, plus 1; 0: none is
 RANGE_WORDS = 2
+DELETED_WORDS = 2  # of an item of the delete log on its way: DE_PLACE and DE_ROWS
 ROWID_END = ROWID_MASK + 1  # behind every ROWID
 
 assert F_CAPTURE < F_UNCOPIED < F_VAR_LISTS

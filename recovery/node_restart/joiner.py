@@ -19,6 +19,7 @@ from engine.kernels.lcp import finish_load
 from engine.kernels.node_copy import N_NEXT, N_POSITION, N_USED, NODE_COPY_STATE_WORDS
 from engine.kernels.node_join import (
     executed_records,
+    find_deleted,
     find_in_the_way,
     find_schema_change,
     find_stale,
@@ -28,7 +29,7 @@ from engine.kernels.node_join import (
 )
 from engine.kernels.replay import replay_group
 from engine.layout.arena import COUNT_SHIFT, F_REPLAY_EPOCH, OK, ST_MEMORY, ST_SPACE
-from engine.layout.node_copy import F_UNCOPIED, ROWID_END
+from engine.layout.node_copy import DELETED_WORDS, F_UNCOPIED, ROWID_END
 from engine.layout.redo import (
     KIND_DELETE,
     OPERATION_WORDS,
@@ -38,7 +39,18 @@ from engine.layout.redo import (
     pack_kind,
 )
 from engine.log.reader import GroupRead
-from recovery.node_restart.messages import REPLAY_LOG, ROWID_SYNC, Begin, End, GroupPart, Plan, Ready, Slice, Taken
+from recovery.node_restart.messages import (
+    REPLAY_LOG,
+    ROWID_SYNC,
+    Begin,
+    Deletes,
+    End,
+    GroupPart,
+    Plan,
+    Ready,
+    Slice,
+    Taken,
+)
 from recovery.node_restart.progress import Progress
 from recovery.system_restart.catch_up import CaughtUp
 from recovery.system_restart.disk import disk_directory
@@ -124,6 +136,9 @@ class Joiner:
             return self._begin(message, through)
         if isinstance(message, Slice):
             self._slice(message)
+            return [Taken(message.size_words)]
+        if isinstance(message, Deletes):
+            self._deletes(message)
             return [Taken(message.size_words)]
         if isinstance(message, GroupPart):
             self._group(message)
@@ -214,7 +229,16 @@ class Joiner:
         self._pool.adopt(store.install_table(definition))
         return set()
 
-    # --- slices ----------------------------------------------------------------------------------
+    # --- the delete log, slices ------------------------------------------------------------------
+    def _deletes(self, message: Deletes) -> None:
+        """Nothing was copied yet, so the rows are those of the joiner's epoch, or fewer: the order does not matter."""
+        words, stop = message.words, message.words.size
+        self._delete_found(
+            lambda out, state: find_deleted(self._mem, self._all, words, stop, out, state), message.epoch
+        )
+        self.progress.deletes += stop // DELETED_WORDS
+        self.progress.bytes += words.nbytes
+
     def _slice(self, message: Slice) -> None:
         table = self._store.by_id.get(message.place[0])
         fragment = 0 if table is None else table.by_number.get(message.place[1], 0)
@@ -277,17 +301,19 @@ class Joiner:
         if start == stop:
             return
         place = (self._mem, self._all, words, start, stop)
-        stale = self._find(2, lambda out, state: find_stale(*place, out, state))
-        if stale.size:
-            pairs = stale.reshape(-1, 2)
-            self._replay_deletes(
-                [(int(each), np.unique(pairs[pairs[:, 0] == each, 1])) for each in np.unique(pairs[:, 0])], epoch
-            )
+        self._delete_found(lambda out, state: find_stale(*place, out, state), epoch)
         state = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
         records: Words = np.empty(stop - start, dtype=np.int64)
         if executed_records(*place, records, state) != OK:
             raise self._differ(f"a group has an impossible record at word {int(state[N_NEXT])}")
         self._replay(records, 0, int(state[N_USED]), epoch)
+
+    def _delete_found(self, find: Callable[[Words, Words], int], epoch: int) -> None:
+        """Delete the rows that `find` notes as pairs of word 1 of a record and ROWID, some perhaps twice."""
+        pairs = self._find(2, find).reshape(-1, 2)
+        self._replay_deletes(
+            [(int(each), np.unique(pairs[pairs[:, 0] == each, 1])) for each in np.unique(pairs[:, 0])], epoch
+        )
 
     def _change_schema(self, part: GroupPart, at: int) -> None:
         """Tables and partitions made now are copied whole already: the stream has all that ever happened to them."""
@@ -309,6 +335,8 @@ class Joiner:
             if any(int(self._mem[fragment + F_UNCOPIED]) for fragment in table.fragments):
                 raise self._differ(f"{table.name} was not copied to its end")
         self.progress.is_done = True
+        if self._store.deletes is not None:
+            self._store.deletes.begin_behind(end.epoch)  # what the copy has deleted is in no log of this node
         self.caught_up = CaughtUp(end.sequence + 1, end.epoch, end.next_epoch)
 
     # --- replay ----------------------------------------------------------------------------------

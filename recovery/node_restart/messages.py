@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 ROWID_SYNC = "rowid_sync"
 REPLAY_LOG = "replay_log"
-VARIANTS = (ROWID_SYNC, REPLAY_LOG)
+DELETE_LOG = "delete_log"
+VARIANTS = (ROWID_SYNC, REPLAY_LOG, DELETE_LOG)
 
 FragmentPlace = tuple[int, int]  # table and fragment number
 
@@ -50,7 +51,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Taken:
-    """A slice is in its place: so many words of it need no answer any more."""
+    """A slice is in its place, or deletes are done: so many words need no answer any more."""
 
     words: int
 
@@ -121,6 +122,23 @@ class Slice:
 
 
 @dataclass(frozen=True)
+class Deletes:
+    """Rows deleted behind the joiner's epoch, out of the delete log; before the first slice.
+
+    epoch, sequence: as of a slice. words: items of DELETED_WORDS (`engine/layout/node_copy.py`).
+    """
+
+    epoch: int
+    sequence: int
+    words: Words
+
+    @property
+    def size_words(self) -> int:
+        """What flow control counts."""
+        return int(self.words.size) + 16
+
+
+@dataclass(frozen=True)
 class End:
     """The joiner has what the live node has behind group `sequence`, the last one of this epoch; which is open next."""
 
@@ -129,5 +147,5 @@ class End:
     next_epoch: int
 
 
-FromLive = Begin | GroupPart | Slice | End
+FromLive = Begin | GroupPart | Deletes | Slice | End
 FromJoiner = Ready | Plan | Taken

@@ -21,6 +21,8 @@ class Progress:
     fragments_done: int = 0
     pages: int = 0
     pages_done: int = 0
+    slots: int = 0  # looked at by the live node's scan
+    deletes: int = 0  # items of the delete log
     rows: int = 0
     bytes: int = 0
     groups: int = 0

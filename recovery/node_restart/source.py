@@ -17,19 +17,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.errors import InvariantBroken, SnapshotTooOld
-from engine.kernels.node_copy import N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
+from engine.kernels.node_copy import N_LOOKED, N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
 from engine.kernels.node_join import find_schema_change
 from engine.layout.arena import F_PAGES, OK, ST_MORE, ST_SPACE
-from engine.layout.node_copy import ROWID_END
+from engine.layout.node_copy import DELETED_WORDS, ROWID_END
 from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS, WORDS_SHIFT
 from engine.log.spool_reader import SpoolReader, referred
 from engine.snapshot import Snapshot
+from recovery.node_restart.delete_tail import DeleteTail, why_not
 from recovery.node_restart.disk_slice import items_of, with_disk_parts
 from recovery.node_restart.log_tail import LogTail
 from recovery.node_restart.messages import (
+    DELETE_LOG,
     REPLAY_LOG,
     ROWID_SYNC,
     Begin,
+    Deletes,
     End,
     GroupPart,
     Slice,
@@ -95,6 +98,8 @@ class Source:
         self._queue: list[FromLive] = []  # in the order in which it goes out
         self._through = 0
         self._to_copy: deque[tuple[FragmentPlace, int]] | None = None
+        self._deletes: DeleteTail | None = None
+        self._is_full = False  # everything is copied, though the joiner has rows
         self._tail: LogTail | None = None
         self._sought: Ready | None = None  # whether the log reaches back to this joiner is to be looked for
         self._why: str | None = None  # it was: "" if it does
@@ -118,7 +123,11 @@ class Source:
     @property
     def awaited_sequence(self) -> int:
         """The group that must go out before what waits, 0 if nothing does: see that it gets written."""
-        return _order(self._queue[0])[0] if self._queue else 0
+        if self._queue:
+            return _order(self._queue[0])[0]
+        # Replay of the log ends with the group the joiner was registered at, which is read from its files too.
+        is_written = self._registered is None or self._registered <= self._store.log.durable_sequence
+        return 0 if self._tail is None or is_written else self._registered or 0
 
     # --- what the joiner says --------------------------------------------------------------------
     def begin(self, ready: Ready) -> list[FromLive]:
@@ -129,7 +138,7 @@ class Source:
             self._sought = ready
             self.wants_read = True
             return []
-        return self._begin_copy(ready.why)
+        return self._begin_copy(ready.why, DELETE_LOG if ready.through and ready.variant == DELETE_LOG else ROWID_SYNC)
 
     def _begin_replay(self, ready: Ready, why: str) -> list[FromLive]:
         """The log was looked through for the first group the joiner lacks."""
@@ -141,14 +150,20 @@ class Source:
         self.progress.variant = REPLAY_LOG
         return [Begin(REPLAY_LOG, "", self._sent)]
 
-    def _begin_copy(self, why: str) -> list[FromLive]:
+    def _begin_copy(self, why: str, variant: str = ROWID_SYNC) -> list[FromLive]:
         store = self._store
         with store.latch:
             store.epochs.settle()
             sequence = store.log.divide()
+            if variant == DELETE_LOG:
+                missing = why_not(store.deletes, self._through)
+                if missing:
+                    variant, why = ROWID_SYNC, self._full(missing)
+                elif store.deletes is not None:
+                    self._deletes = DeleteTail(store.deletes, self._through, store.epochs.current)
             space = store.space
             message = Begin(
-                ROWID_SYNC,
+                variant,
                 why,
                 sequence,
                 tuple(table.definition for table in store.by_id.values()),
@@ -161,9 +176,17 @@ class Source:
         self.progress.variant, self.progress.why = message.variant, why
         return [message]
 
+    def _full(self, why: str) -> str:
+        """Everything is to be copied, whatever the joiner has."""
+        self._is_full = True
+        return f"full copy: {why}"
+
     def plan(self, plan: Plan) -> None:
         """What the joiner wants copied."""
-        self._to_copy = deque(sorted(plan.since.items()))
+        since = dict.fromkeys(plan.since, 0) if self._is_full else plan.since
+        self._to_copy = deque(sorted(since.items()))
+        if self._deletes is not None:
+            self._deletes.keep(place for place, epoch in since.items() if epoch)
         self._state[N_POSITION] = 0
         self.progress.fragments = len(self._to_copy)
         self.progress.pages = sum(self._pages(self._fragment(place)) for place in plan.since)
@@ -236,6 +259,8 @@ class Source:
                 return self._replay_step()
         elif self._to_copy is not None and not self._has_ended:
             if self._unanswered_words < UNANSWERED_WORDS:
+                if self._deletes is not None:
+                    return self._delete_step()
                 message = self._next_slice() if self._to_copy else self._end()
         if message is not None:
             insort_right(self._queue, message, key=_order)
@@ -261,6 +286,26 @@ class Source:
             insort_right(self._queue, self._end(), key=_order)
         else:
             self.wants_read = True
+        return list(self._released())
+
+    def _delete_step(self) -> list[FromLive]:
+        """What the delete log has. The order of deletes does not matter, so they go out at once: no slot was copied."""
+        assert self._deletes is not None and self._registered is not None
+        with self._store.latch:
+            is_cut = self._deletes.is_cut
+            words = self._store.no_words if is_cut else self._deletes.next()
+        if is_cut:
+            self._deletes = self._to_copy = None
+            self._queue.clear()
+            return self._begin_copy(self._full("the delete log was cut before the joiner had read it"))
+        message = Deletes(self._deletes.epoch, self._registered, words)
+        if not self._deletes.left:
+            self._deletes = None
+        if words.size:
+            self._unanswered_words += message.size_words
+            self.progress.deletes += words.size // DELETED_WORDS
+            self.progress.bytes += words.nbytes
+            insort_right(self._queue, message, key=_order)
         return list(self._released())
 
     def _fragment(self, place: FragmentPlace) -> int:
@@ -300,7 +345,9 @@ class Source:
         state = self._state
         start = int(state[N_POSITION])
         state[N_USED] = state[N_ROWS] = 0
-        status = int(scan_changed(self._store.mem, fragment, since, 1, slots, self._out, state))
+        with_empty = int(self.progress.variant != DELETE_LOG)  # which slots are empty the delete log has told
+        status = int(scan_changed(self._store.mem, fragment, since, with_empty, slots, self._out, state))
+        self.progress.slots += int(state[N_LOOKED])
         if status <= ST_SPACE and int(state[N_POSITION]) == start:
             self._out = np.empty(ST_SPACE - status, dtype=np.int64)
             return None

@@ -26,6 +26,7 @@ from recovery.system_restart.load import PartsOutOfMemory, run_parts
 from recovery.system_restart.spool import does_not_fit
 
 if TYPE_CHECKING:
+    from engine.delete_log import DeleteLog
     from engine.log.reader import GroupRead
     from engine.memory.arena import Words
     from engine.store import Store
@@ -177,3 +178,13 @@ def replay(store: Store, groups: list[GroupRead], spooled: Spooled, parts: int, 
 
     run_parts(parts, work)
     return sum(counts)
+
+
+def note_deletes(deletes: DeleteLog | None, groups: list[GroupRead], spooled: Spooled, behind: int) -> None:
+    """Begin the delete log, which is in memory only, with what was replayed: every delete behind epoch `behind`."""
+    if deletes is None:
+        return
+    deletes.begin_behind(behind)
+    for group in groups:
+        for some in spooled.records(group):
+            deletes.note_records(some.words, some.start, some.stop, group.epoch)

@@ -19,6 +19,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from engine.delete_log import DeleteLog, delete_log_words
 from engine.disk.columns import region_words
 from engine.epoch import EpochClock
 from engine.errors import (
@@ -62,7 +63,7 @@ from recovery.system_restart.load import (
     Progress,
     out_of_memory,
 )
-from recovery.system_restart.replay import apply_schema, replay, schema_changes
+from recovery.system_restart.replay import apply_schema, note_deletes, replay, schema_changes
 from recovery.system_restart.report import Phase, RestartReport
 from recovery.system_restart.spool import Spooled, sweep_unreferred
 
@@ -263,10 +264,11 @@ class Restart:
     ) -> tuple[Store, Loader, list[GroupRead], LogReader]:
         """One attempt. Disk pages are the only thing it writes, and that in a way that can be done again (D8)."""
         options = self._options
-        region = region_words(options, sysfile.undo_geometry) + version_words(options)
+        region = region_words(options, sysfile.undo_geometry) + version_words(options) + delete_log_words(options)
         arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes, region)
         store = Store(arena, options, self._clock, self._files.failure, sysfile.hash_seed)
         store.snapshots = Snapshots(store)
+        store.deletes = DeleteLog(arena, options) if options.delete_log_bytes else None
         store.next_table_id = sysfile.next_table_id
         if self._disk is not None:
             self._disk.close()
@@ -292,6 +294,7 @@ class Restart:
             if len(spooled):
                 self._phase("read spool files", len(spooled), spooled.size_bytes)
             operations = self._replay(store, loader, groups, spooled, disk)
+            note_deletes(store.deletes, groups, spooled, self._start_epoch)
         except BaseException:
             reader.close()
             raise
@@ -334,11 +337,11 @@ class Restart:
             )
 
     def _read_log(self, sysfile: Sysfile, controls: list[Control], loader: Loader) -> tuple[list[GroupRead], LogReader]:
-        start_lsn, start_sequence = 0, 1
+        start_lsn, start_sequence, self._start_epoch = 0, 1, 0
         used = list(loader.chosen.values())
         if controls and None not in used:
             oldest = min((each for each in used if each is not None), key=lambda each: each.epoch, default=controls[0])
-            start_lsn, start_sequence = oldest.start_lsn, oldest.start_sequence
+            start_lsn, start_sequence, self._start_epoch = oldest.start_lsn, oldest.start_sequence, oldest.epoch
         handles = open_files(self._files, sysfile.geometry, True)
         reader = LogReader(self._files, sysfile.geometry, sysfile.store, handles)
         self._start = (start_lsn, start_sequence)

@@ -340,6 +340,7 @@ _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
     (restart.GroupPart, (NUMBER, NUMBER, WORDS, NUMBER, NUMBER, FLAG, SHAPES)),
     (restart.Slice, (PLACE, NUMBER, NUMBER, NUMBER, NUMBER, NUMBER, WORDS, NUMBER)),
     (restart.End, (NUMBER, NUMBER, NUMBER)),
+    (restart.Deletes, (NUMBER, NUMBER, WORDS)),
 )
 _NUMBERS = {kind: number for number, (kind, _) in enumerate(_KINDS)}
 GROUP_MESSAGES = frozenset(kind for kind, _ in _KINDS if kind.__module__ == group.__name__) | {

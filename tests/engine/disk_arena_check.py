@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from engine.delete_log import delete_log_words
 from engine.layout import arena as a
+from engine.layout import delete_log as dl
 from engine.layout import disk_arena as d
 from engine.layout import redo
 from engine.layout.disk import PIECE_HEADER_WORDS, PIECE_LINK_WORDS
@@ -74,6 +76,11 @@ class DiskArenaCheck:
             promised = sum(self.word(txn.desc + a.X_UNDO_WORDS) for txn in self.check.store.locks.by_slot.values())
             assert self.word(undo + d.U_PROMISED) == promised, "UNDO log is promised to nobody"
         self.versions()
+        log = self.word(a.S_DELETE_LOG)
+        if log:
+            entries = self.word(log + dl.DL_CAPACITY) * dl.DELETE_ENTRY_WORDS
+            self.check.claim(log, delete_log_words(self.check.store.options), "delete log")
+            assert self.word(log + dl.DL_END) == log + dl.DL_WORDS + entries
         for cache in self.caches():
             self.cache(cache)
         taken = arena._region

@@ -72,10 +72,13 @@ def parse(mem: Any, fragment: int, words: Any) -> Items:
     return found
 
 
-def check_scan(slots: Slots, items: Items, since: int, start: int, stop: int) -> None:
-    """Every changed row is there, every changed empty slot in a range, and no row in one."""
+def check_scan(slots: Slots, items: Items, since: int, start: int, stop: int, with_empty: bool) -> None:
+    """Every changed row is there, every changed empty slot in a range if they are asked for, and no row in one."""
     changed = [(at, *row) for at, row in sorted(slots.rows.items()) if start <= at < stop and is_changed(row[0], since)]
     assert items.rows == changed
+    if not with_empty:
+        assert not items.ranges
+        return
 
     def covered(rowid: int) -> bool:
         return any(first <= rowid < last for first, last in items.ranges)

@@ -91,15 +91,18 @@ LOADS_REFUSED = "tests.load.test_adopt:test_duplicates_are_counted_and_shown_and
 
 JOINED_NODE = "tests.node_group.test_node_restart_kernels:test_kernels_of_random_joins_equal_twins_at_every_call"
 
+DELETE_RING = "tests.node_group.test_delete_log:test_full_log_loses_its_oldest_and_says_from_which_epoch_on"
 BODIES = "tests.replication.test_row_bodies"
 GROUPS = "tests.node_group.test_twin:test_random_groups_leave_the_rows_that_the_twin_has"
 
 TWINS = {
     "group_apply.apply_records": GROUPS,
+    "delete_log.note_deletes_of": DELETE_RING,
+    "delete_log.setup_delete_log": DELETE_RING,
     **dict.fromkeys(
         [
             *(f"node_copy.{name}" for name in ("list_items", "scan_changed")),
-            *(f"node_join.find_{name}" for name in ("in_the_way", "schema_change", "stale")),
+            *(f"node_join.find_{name}" for name in ("deleted", "in_the_way", "schema_change", "stale")),
             *(f"node_join.{name}" for name in ("executed_records", "records_of_slice", "set_uncopied", "stamp_slice")),
         ],
         JOINED_NODE,

@@ -17,15 +17,16 @@ from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint
 from recovery.node_restart.finish import make_recoverable
 from recovery.node_restart.joiner import Join
-from recovery.node_restart.messages import Plan, Ready, Taken
+from recovery.node_restart.messages import DELETE_LOG, ROWID_SYNC, Plan, Ready, Taken
 from recovery.node_restart.source import Source
 from recovery.node_restart.verify import different_slots
 from recovery.system_restart.restart import Opened, Restart
 from replication.node_group.codec import RESTART_MESSAGES, decode, encode
 from tests.store.support import SMALL, open_memory, rows_of
 
+COPYING = (ROWID_SYNC, DELETE_LOG)  # the variants that copy rows
 WORK_MAX = 150  # times that writers work while a node joins
-OPTIONS: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "8 MiB", "undo_log": "8 MiB"}
+OPTIONS: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "8 MiB", "undo_log": "8 MiB", "delete_log": "1 MiB"}
 
 
 def settings() -> Options:

@@ -22,6 +22,7 @@ from engine.spool_files import spool_name
 from recovery.node_restart.messages import (
     ROWID_SYNC,
     Begin,
+    Deletes,
     End,
     FromJoiner,
     FromLive,
@@ -128,6 +129,7 @@ messages = st.one_of(
         words,
         flags,
     ),
+    st.builds(Deletes, numbers, numbers, words),
     st.builds(Slice, places, numbers, numbers, numbers, numbers, numbers, words, numbers),
     st.builds(End, numbers, numbers, numbers),
 )
@@ -237,7 +239,7 @@ A, B = Member(1, "a:1"), Member(2, "b:1")
         Ping(1, 1, 1, False, False),
         Refused(b"x"),
         Welcome(b"short", 1),
-        Ready(1, 1, "delete_log", ""),
+        Ready(1, 1, "guesswork", ""),
         Groups(1, 1, (np.zeros(0, dtype=np.int64),)),
     ],
     ids=repr,
@@ -284,6 +286,7 @@ GOOD = [
     packed(Accept(View(4, (A, B), 1, "c:1"), Ballot(5, 1), View(5, (A,), 1, "c:1"))),
     packed(Begin(ROWID_SYNC, "why", 8, (TABLE,), SHAPES, 3, 4, 5)),
     packed(Slice((1, 2), 3, 4, 5, 6, 7, np.arange(9, dtype=np.int64), 8)),
+    packed(Deletes(8, 9, np.arange(6, dtype=np.int64))),
     packed(Plan({(1, 2): 3, (4, 5): 6})),
     packed(FilePart(spool_name(9), 0, 3, b"abc", True)),
 ]

@@ -13,7 +13,7 @@ import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
 from recovery.node_restart.messages import GroupPart, Slice
 from recovery.node_restart.verify import rows_by_rowid
-from tests.node_group.support import Wire, joined_and_reopened, open_node, restarted
+from tests.node_group.support import COPYING, Wire, joined_and_reopened, open_node, restarted
 
 Work = Callable[[Any], None]
 TABLE = "test.slots"
@@ -89,9 +89,10 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("variant", COPYING)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("slots", [1, 1_000])
-def test_case(name: str, slots: int) -> None:
+def test_case(name: str, slots: int, variant: str) -> None:
     before, after = CASES[name]
     db, files, node, through = node_and_live(changes(before), changes(after))
     was = open_node(MemoryFiles.from_snapshot(node.snapshot()))
@@ -99,7 +100,8 @@ def test_case(name: str, slots: int) -> None:
     assert int(name[0]) in met, f"the history meets {met}"
     was.close()
     wire = Wire(db, files, random.Random(1), slice_slots=slots)
-    joined_and_reopened(db, node, restarted(node, wire, through), name)
+    joined_and_reopened(db, node, restarted(node, wire, through, variant), name)
+    assert wire.source.progress.variant == variant
     db.close()
 
 
@@ -168,13 +170,14 @@ RULES = {
 }
 
 
+@pytest.mark.parametrize("variant", COPYING)
 @pytest.mark.parametrize("name", RULES)
-def test_rule(name: str) -> None:
+def test_rule(name: str, variant: str) -> None:
     before, after, during = RULES[name]
     db, files, node, through = node_and_live(changes(before), changes(after))
     wire = Halfway(db, files, changes(during))
     wire.source._store_face = db  # type: ignore[attr-defined]
-    opened = restarted(node, wire, through)
+    opened = restarted(node, wire, through, variant)
     kinds = [type(message) for message in wire.log if isinstance(message, (Slice, GroupPart))]
     assert kinds.index(GroupPart) > kinds.index(Slice) and kinds[::-1].index(Slice) == 0, "groups came in the middle"
     joined_and_reopened(db, node, opened, name)

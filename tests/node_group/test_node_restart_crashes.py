@@ -13,8 +13,9 @@ import recovery.node_restart.source as source_module
 from engine.errors import Error, LcpDamaged
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout.node_copy import ROWID_END
-from recovery.node_restart.messages import GroupPart
+from recovery.node_restart.messages import VARIANTS, GroupPart
 from tests.node_group.support import (
+    COPYING,
     SourceGone,
     Wire,
     assert_equal,
@@ -34,7 +35,7 @@ def test_source_that_dies_leaves_the_node_where_it_was_and_the_next_one_serves_i
     db, files, writers, node, through, rng = away(seed, has_disk=seed % 2 == 0, rows=300, steps=10)
     expected = None
     for most in (2, 9, 40):
-        variant = rng.choice(["rowid_sync", "replay_log"])
+        variant = rng.choice(VARIANTS)
         wire = Wire(db, files, rng, writers.step, most=most, slice_slots=50)
         try:
             restarted(node, wire, through, variant)
@@ -52,8 +53,9 @@ def test_source_that_dies_leaves_the_node_where_it_was_and_the_next_one_serves_i
     db.close()
 
 
+@pytest.mark.parametrize("variant", COPYING)
 @pytest.mark.parametrize("seed", [5, *fresh_seeds(1)])
-def test_joiner_that_loses_power_anywhere_joins_again(seed: int) -> None:
+def test_joiner_that_loses_power_anywhere_joins_again(seed: int, variant: str) -> None:
     db, files, writers, node, through, rng = away(seed, rows=150, steps=6, has_disk=True)
     contents = node.snapshot()
     writers.step()
@@ -61,7 +63,7 @@ def test_joiner_that_loses_power_anywhere_joins_again(seed: int) -> None:
     def join(some: Any) -> None:
         wire = Wire(db, files, random.Random(seed), slice_slots=500)
         try:
-            finish(some, restarted(some, wire, through))
+            finish(some, restarted(some, wire, through, variant))
         finally:
             wire.source.close()
 
@@ -76,7 +78,7 @@ def test_joiner_that_loses_power_anywhere_joins_again(seed: int) -> None:
         alone = open_node(lone)  # what it is without the others: as before, or a whole copy
         alone.close()
         wire = Wire(db, files, rng)
-        opened = restarted(after, wire, through)
+        opened = restarted(after, wire, through, variant)
         assert_equal(db, opened.store, f"seed {seed}, write {nth}")
         wire.source.close()
     assert count > 10
@@ -131,7 +133,7 @@ def test_spooled_transactions_reach_the_joiner() -> None:
             with db.transaction() as txn:
                 txn.write_many("test.wide", [(key, rounds, "s" * 1_500, None) for key in range(1_200)])
 
-    for variant in ("rowid_sync", "replay_log"):
+    for variant in VARIANTS:
         rounds = 0
         again = MemoryFiles.from_snapshot(node.snapshot())
         wire = Wire(db, files, rng, spool, slice_slots=20)
@@ -169,20 +171,21 @@ def test_slices_never_show_half_of_a_large_commit() -> None:
 
 
 # --- defects that are planted ---------------------------------------------------------------------
-def is_found(seeds: range = range(8)) -> bool:
+def is_found(variant: str = "rowid_sync", seeds: range = range(8)) -> bool:
     """Whether some history shows that something is wrong."""
     for seed in seeds:
         db, files, writers, node, through, rng = away(seed + 70, rows=400, steps=10)
         wire = Wire(db, files, rng, writers.step, slice_slots=9, work_max=40)
         try:
-            joined_and_reopened(db, node, restarted(node, wire, through))
+            joined_and_reopened(db, node, restarted(node, wire, through, variant))
         except (Error, AssertionError):
             return True
     return False
 
 
-def test_without_defects_the_same_histories_are_right() -> None:
-    assert not is_found()
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_without_defects_the_same_histories_are_right(variant: str) -> None:
+    assert not is_found(variant)
 
 
 def test_slices_that_overtake_groups_are_found(monkeypatch: Any) -> None:

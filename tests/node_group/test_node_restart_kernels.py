@@ -17,7 +17,7 @@ from engine.kernels import node_join
 from engine.layout import arena as a
 from engine.layout import redo as r
 from tests.naive import node_copy as naive
-from tests.node_group.support import Wire, away, open_node, restarted
+from tests.node_group.support import COPYING, Wire, away, open_node, restarted
 from tests.seeds import fresh_seeds
 
 
@@ -36,6 +36,7 @@ class Checked:
                     "records_of_slice",
                     "stamp_slice",
                     "find_stale",
+                    "find_deleted",
                     "executed_records",
                     "set_uncopied",
                     "find_schema_change",
@@ -60,7 +61,7 @@ class Checked:
         status = int(real(mem, fragment, since, empty, limit, out, state))
         if slots is not None:
             items = naive.parse(mem, fragment, out[: int(state[k.N_USED])])
-            naive.check_scan(slots, items, since, start, int(state[k.N_POSITION]))
+            naive.check_scan(slots, items, since, start, int(state[k.N_POSITION]), bool(empty))
         return status
 
     def list_items(self, real: Any, words: Any, stop: int, *rest: Any) -> int:
@@ -152,6 +153,19 @@ class Checked:
         assert found == expected
         return status
 
+    def find_deleted(self, real: Any, mem: Any, tables: Any, words: Any, stop: int, out: Any, state: Any) -> int:
+        status = int(real(mem, tables, words, stop, out, state))
+        if status == a.OK:
+            expected = set()
+            for place, rows in words[:stop].reshape(-1, 2).tolist():
+                fragment = self._fragment(mem, tables, place)
+                here = set(naive.slots_of(mem, fragment).rows) if fragment else set()
+                first, position = rows & a.ROWID_MASK, naive.position_of(mem, fragment) if fragment else 0
+                gone = range(max(first, position), first + (rows >> a.COUNT_SHIFT))
+                expected |= {(place, rowid) for rowid in gone if rowid in here}
+            assert {(int(one), int(two)) for one, two in out[: int(state[k.N_USED])].reshape(-1, 2)} == expected
+        return status
+
     def executed_records(
         self, real: Any, mem: Any, tables: Any, words: Any, start: int, stop: int, out: Any, state: Any
     ) -> int:
@@ -166,12 +180,14 @@ class Checked:
         return status
 
 
+@pytest.mark.parametrize("variant", COPYING)
 @pytest.mark.parametrize("seed", [1, 2, *fresh_seeds(1)])
-def test_kernels_of_random_joins_equal_twins_at_every_call(seed: int, monkeypatch: Any) -> None:
+def test_kernels_of_random_joins_equal_twins_at_every_call(seed: int, variant: str, monkeypatch: Any) -> None:
     checked = Checked(monkeypatch)
     db, files, writers, node, through, rng = away(seed, rows=150, steps=10, has_disk=seed == 2)
     wire = Wire(db, files, rng, writers.step, slice_slots=rng.choice([4, 40]), slice_words=200, work_max=40)
-    restarted(node, wire, through)
+    restarted(node, wire, through, variant)
+    assert (checked.calls.get("find_deleted", 0) > 0) == (variant == "delete_log")
     assert min(checked.calls.get(name, 0) for name in ("scan_changed", "find_in_the_way", "find_stale")) > 5
     assert seed != 2 or checked.calls["list_items"] > 5
     db.close()
@@ -202,6 +218,8 @@ def test_words_that_are_no_slice_are_refused_and_change_nothing(seed: int) -> No
         state[:] = 0
         node_join.executed_records(store.mem, tables, words, 0, words.size, np.zeros(words.size, dtype=np.int64), state)
         node_join.find_schema_change(words, 0, words.size)
+        state[:] = 0
+        statuses.add(int(node_join.find_deleted(store.mem, tables, words, words.size, out, state)))
     assert a.ST_INVARIANT in statuses
     assert np.array_equal(store.mem, before)
     db.close()

@@ -12,12 +12,13 @@ from engine.file_doubles.memory import MemoryFiles
 from engine.transaction import Transaction
 from recovery.node_restart.messages import Plan, Ready
 from recovery.node_restart.source import Source
-from tests.node_group.support import Wire, assert_equal, away, finish, restarted
+from tests.node_group.support import COPYING, Wire, assert_equal, away, finish, restarted
 from tests.seeds import fresh_seeds
 
 
+@pytest.mark.parametrize("variant", COPYING)
 @pytest.mark.parametrize("seed", [1, 2, *fresh_seeds(1)])
-def test_node_that_has_joined_serves_the_next_one(seed: int) -> None:
+def test_node_that_has_joined_serves_the_next_one(seed: int, variant: str) -> None:
     """Empty slots of a copy must have epochs at least as high as those of the live node, or stale rows would stay."""
     db, files, writers, node, through, rng = away(seed, rows=300, steps=15, stray=0)
     # Rows that the third has and the second never had: on the second their slots were empty before and behind.
@@ -26,7 +27,7 @@ def test_node_that_has_joined_serves_the_next_one(seed: int) -> None:
     third = MemoryFiles.from_snapshot(files.snapshot())
     for key in range(9_000, 9_300):
         db["test.wide"].delete(key)
-    opened = restarted(node, Wire(db, files, rng), through)
+    opened = restarted(node, Wire(db, files, rng), through, variant)
     finish(node, opened)
     face = SimpleNamespace(_store=opened.store, _opened=opened)
     last = restarted(third, Wire(face, node, rng), later)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from recovery.node_restart.messages import VARIANTS
 from tests.node_group.support import Wire, away, joined_and_reopened, restarted
 from tests.seeds import fresh_seeds
 
@@ -108,7 +109,7 @@ class SchemaWriters:
             self.db.rename(self.rng.choice(self._made()), f"test.made{self.number}x")
 
 
-@pytest.mark.parametrize("variant", ["rowid_sync", "replay_log"])
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("seed", [1, 2, *fresh_seeds(1)])
 def test_schema_changes_before_and_during_a_join(seed: int, variant: str) -> None:
     db, files, writers, node, through, rng = away(seed, rows=200, steps=3)
@@ -123,7 +124,7 @@ def test_schema_changes_before_and_during_a_join(seed: int, variant: str) -> Non
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("variant", ["rowid_sync", "replay_log"])
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("seed", range(20))
 def test_many_schema_changes(seed: int, variant: str) -> None:
     test_schema_changes_before_and_during_a_join(seed + 500, variant)

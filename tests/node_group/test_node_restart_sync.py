@@ -1,4 +1,4 @@
-"""A node comes back by ROWID synchronisation while the others keep writing."""
+"""A node comes back while the others keep writing."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from recovery.node_restart.messages import Begin, End, Slice
 from recovery.node_restart.restart import bring_back
 from recovery.node_restart.verify import rows_by_rowid
 from recovery.system_restart.restart import Restart
-from tests.node_group.support import OPTIONS, Wire, away, joined_and_reopened, open_node, restarted, settings
+from tests.node_group.support import COPYING, OPTIONS, Wire, away, joined_and_reopened, open_node, restarted, settings
 from tests.seeds import fresh_seeds
 from tests.store.support import SMALL, rows_of
 from tidemark.database import Database
 
 
+@pytest.mark.parametrize("variant", COPYING)
 @pytest.mark.parametrize("seed", [1, 2, 3, *fresh_seeds(2)])
-def test_node_that_was_away_equals_the_live_one_whatever_was_written_meanwhile(seed: int) -> None:
+def test_node_that_was_away_equals_the_live_one_whatever_was_written_meanwhile(seed: int, variant: str) -> None:
     db, files, writers, node, through, rng = away(seed)
     wire = Wire(
         db, files, rng, writers.step, slice_slots=rng.choice([1, 7, 100, 5_000]), slice_words=rng.choice([40, 4_000])
     )
-    opened = restarted(node, wire, through)
+    opened = restarted(node, wire, through, variant)
+    assert (wire.source.progress.variant, wire.source.progress.why) == (variant, "")
     joined_and_reopened(db, node, opened, f"seed {seed}")
     db.close()
 
@@ -44,11 +46,12 @@ def test_empty_directory_becomes_a_copy(seed: int) -> None:
     db.close()
 
 
+@pytest.mark.parametrize("variant", COPYING)
 @pytest.mark.parametrize("seed", [21, 22, *fresh_seeds(1)])
-def test_disk_columns_come_with_their_rows(seed: int) -> None:
+def test_disk_columns_come_with_their_rows(seed: int, variant: str) -> None:
     db, files, writers, node, through, rng = away(seed, rows=400, steps=15, has_disk=True)
     wire = Wire(db, files, rng, writers.step, slice_slots=rng.choice([50, 5_000]))
-    opened = restarted(node, wire, through)
+    opened = restarted(node, wire, through, variant)
     joined_and_reopened(db, node, opened, f"seed {seed}")
     db.close()
 
@@ -108,13 +111,15 @@ def test_log_is_given_up_for_transactions_that_need_its_room_and_rows_go_on_from
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("variant", COPYING)
 @pytest.mark.parametrize("seed", range(40))
-def test_many_histories(seed: int) -> None:
-    test_node_that_was_away_equals_the_live_one_whatever_was_written_meanwhile(seed + 1_000)
+def test_many_histories(seed: int, variant: str) -> None:
+    test_node_that_was_away_equals_the_live_one_whatever_was_written_meanwhile(seed + 1_000, variant)
 
 
+@pytest.mark.parametrize("variant", COPYING)
 @pytest.mark.parametrize("share", [1, 10])
-def test_bytes_sent_are_those_of_the_changed_rows_and_little_more(share: int) -> None:
+def test_bytes_sent_are_those_of_the_changed_rows_and_little_more(share: int, variant: str) -> None:
     db, files, writers, _, _, rng = away(50, rows=3_000, steps=0, stray=0)
     through = db.sync()
     node = MemoryFiles.from_snapshot(files.snapshot())
@@ -126,7 +131,7 @@ def test_bytes_sent_are_those_of_the_changed_rows_and_little_more(share: int) ->
     epochs = [(int.from_bytes(row[:8], "little"), len(row)) for each in rows for row in each.values()]
     changed = sum(size for epoch, size in epochs if epoch > through)
     wire = Wire(db, files, rng)
-    opened = restarted(node, wire, through)
+    opened = restarted(node, wire, through, variant)
     assert 0 < changed <= wire.copied_bytes <= 1.2 * changed
     joined_and_reopened(db, node, opened)
     db.close()
@@ -135,7 +140,7 @@ def test_bytes_sent_are_those_of_the_changed_rows_and_little_more(share: int) ->
 @pytest.mark.parametrize("seed", [61, *fresh_seeds(1)])
 def test_node_that_goes_away_again_and_again_comes_back_each_time(seed: int) -> None:
     db, files, writers, node, through, rng = away(seed, rows=300, steps=5, has_disk=seed % 2 == 0)
-    for variant in ("rowid_sync", "replay_log", "rowid_sync", "replay_log"):
+    for variant in ("rowid_sync", "replay_log", "delete_log", "rowid_sync", "delete_log", "replay_log"):
         wire = Wire(db, files, rng, writers.step, work_max=20)
         opened = restarted(node, wire, through, variant)
         assert wire.source.progress.why == "", "the log and X of a node that has joined are as good as any"

@@ -1,0 +1,67 @@
+"""The delete log of a live node, read for a joiner up to where the stream begins for it (docs/node-group.md, 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.layout.delete_log import DE_PLACE, DE_ROWS
+from engine.layout.redo import FRAGMENT_SHIFT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from engine.delete_log import DeleteLog
+    from engine.memory.arena import Words
+    from recovery.node_restart.messages import FragmentPlace
+
+ENTRIES = 8_192  # of one message: 192 KiB are copied under the latch
+
+
+def why_not(log: DeleteLog | None, through: int) -> str:
+    """Why the log does not tell all that was deleted behind an epoch, or "". With the latch held."""
+    if log is None:
+        return "the live node keeps no delete log (option delete_log)"
+    if through < log.cut_epoch:
+        return f"the delete log reaches back to epoch {log.cut_epoch}, the joiner is at {through}"
+    return ""
+
+
+class DeleteTail:
+    """Reads the delete log for one joiner; it is not held for it. Every method is called with the latch held."""
+
+    def __init__(self, log: DeleteLog, through: int, epoch: int) -> None:
+        """The log must reach back to the end of epoch `through`. epoch: the open one."""
+        self._log = log
+        self._at = log.behind(through)
+        self._stop = log.head
+        self._places: Words = np.zeros(0, dtype=np.int64)
+        self.epoch = epoch
+
+    def keep(self, places: Iterable[FragmentPlace]) -> None:
+        """Of these fragments the joiner has rows."""
+        packed = [table | fragment << FRAGMENT_SHIFT for table, fragment in places]
+        self._places = np.array(packed, dtype=np.int64)
+
+    @property
+    def left(self) -> int:
+        """Entries still to be read."""
+        return self._stop - self._at
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether transactions have cut what is still to be read."""
+        return self.left > 0 and self._at < self._log.tail
+
+    def next(self) -> Words:
+        """The next entries, each once, as items of a `Deletes`; perhaps none."""
+        stop = min(self._stop, self._at + ENTRIES)
+        entries = self._log.entries(self._at, stop)
+        self._at = stop
+        pairs = entries[np.isin(entries[:, DE_PLACE], self._places)][:, [DE_PLACE, DE_ROWS]]
+        order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+        pairs = pairs[order]
+        is_new = np.ones(len(pairs), dtype=bool)
+        is_new[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
+        return np.ascontiguousarray(pairs[is_new]).reshape(-1)
