@@ -24,11 +24,14 @@ $(STAMP): pyproject.toml
 run: setup
 	$(BIN)/tidemark demo
 
+# Kernels first, by all cores: else each process that runs tests compiles what it meets, and tests of nodes that must
+# answer in time do so while others compile.
 test: setup
-	$(BIN)/python -m pytest -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -p no:benchmark
+	$(BIN)/python -m engine.kernels
+	$(BIN)/python -m pytest -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations 25 -p no:benchmark
 
 soak: setup
-	$(BIN)/python -m pytest -m soak --timeout=0
+	$(BIN)/python -m pytest -m soak --timeout=0 -o faulthandler_timeout=0
 
 check: setup
 	$(BIN)/python -m ruff format --check $(SOURCES)

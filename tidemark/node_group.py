@@ -11,6 +11,7 @@ from engine.clock import SystemClock
 from engine.errors import FileMissing, NotPrimary, PeerTimeout, SchemaInvalid
 from engine.files import PosixFiles
 from engine.group_apply import GroupApplier
+from engine.kernels import compile_declared
 from recovery.node_restart.finish import make_recoverable
 from recovery.node_restart.messages import ROWID_SYNC, VARIANTS
 from recovery.node_restart.restart import bring_back
@@ -217,6 +218,7 @@ class NodeGroup:
         Raises: Locked if another process has the directory, PeerError if an address is taken, SchemaInvalid.
         """
         check_secret(secret)
+        compile_declared()  # a node that compiles falls silent, and is left out
         configuration = GroupConfiguration.parse(group) if isinstance(group, str) else group
         place = configuration.address_of(node) if listen is None else parse_address(listen)
         parsed, replication = divided(options)

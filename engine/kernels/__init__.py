@@ -49,6 +49,7 @@ CACHE_FOLDER = _cache_folder()
 # Asked before the first declaration, because numba makes the folder then.
 _is_first_run = not os.path.isdir(CACHE_FOLDER)
 REGISTRY: dict[str, Any] = {}
+_COMPILERS: list[Callable[[], Any]] = []
 _announced = False
 _unkept_announced = False
 _compiling = threading.Lock()
@@ -152,6 +153,17 @@ def _announce() -> None:
             _log.warning("compiling kernels for the first run; kept in %s", CACHE_FOLDER)
 
 
+def declared() -> tuple[Callable[[], Any], ...]:
+    """For each kernel that is declared by now what has its code, compiled or out of the cache."""
+    return tuple(_COMPILERS)
+
+
+def compile_declared() -> None:
+    """Have the code of all of them: for a process that must not stand still for seconds at a first call later on."""
+    for compile_once in declared():
+        compile_once()
+
+
 def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
     """Declare a kernel called from Python, with its one signature, compiled at its first call."""
 
@@ -180,6 +192,7 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
 
         # numba asks this attribute when no compiled version fits; a second kind of arguments is a TypeError then.
         dispatcher._compile_for_args = compile_once
+        _COMPILERS.append(compile_once)
         return dispatcher  # type: ignore[no-any-return]
 
     return declare

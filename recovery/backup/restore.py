@@ -26,7 +26,7 @@ from engine.layout.arena import F_SLOTS
 from recovery.backup.native import NativeTables
 from recovery.backup.planner import Sections, fragment_tasks, parts_of, split_tasks
 from recovery.backup.tasks import FRAGMENTS, RestoreTask, TaskReport, is_of_attempt, run_task
-from recovery.backup.whole import WholeStore, fragment_rows
+from recovery.backup.whole import WholeStore, fragment_rows, index_entries
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.data_file import FOLDER, data_name
 from recovery.local_checkpoint.writer import LocalCheckpoint
@@ -487,10 +487,7 @@ class Restore:
             raise BackupDamaged(
                 f"what was restored is no sound store ({error.message}); restore again, or another backup"
             ) from error
-        found = fragment_rows(store)
-        entries = sum(
-            index.tree.counters()["entries"] for table in store.tables.values() for index in table.indexes.values()
-        ) + sum(index.tree.counters()["entries"] for table in store.tables.values() for index in table.uniques.values())
+        found, entries = fragment_rows(store), index_entries(store)
         store.disk.close()
         if found != rows:
             wrong = next(place for place in rows.keys() | found.keys() if rows.get(place) != found.get(place))

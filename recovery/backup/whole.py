@@ -27,6 +27,12 @@ FLUSH_BYTES = 1 << 20  # of the log that may wait in memory: nobody is told that
 UNDO_SHARE = 6  # a local checkpoint is made when this part of the UNDO log has been written since the last one
 
 
+def index_entries(store: Store) -> int:
+    """Entries of all indexes."""
+    indexes = [index for table in store.tables.values() for index in (*table.indexes.values(), *table.uniques.values())]
+    return sum(index.tree.counters()["entries"] for index in indexes)
+
+
 def fragment_rows(store: Store) -> dict[tuple[str, int], int]:
     """Rows of each fragment in memory, by table and number."""
     return {

@@ -36,7 +36,7 @@ def kills_of(tmp_path: Path, seed: int, rounds: int, *kinds: str) -> dict[str, d
     return {report["kind"]: report for report in reports}
 
 
-@pytest.mark.timeout(900)  # on a busy machine Java takes half a minute to come back
+@pytest.mark.soak  # two minutes: on a busy machine Java takes half a minute to come back
 def test_executor_killed_in_the_middle_of_a_load_and_of_a_restore_leaves_everything_or_nothing(tmp_path: Path) -> None:
     reports = kills_of(tmp_path, 2797, 1, "load-executors", "restore-executors")
     assert all(each["rounds"] == each["whole"] + each["given_up"] == 1 for each in reports.values())
