@@ -29,9 +29,9 @@ UNDO_SHARE = 6  # a local checkpoint is made when this part of the UNDO log has 
 
 def index_entries(store: Store) -> int:
     """Entries of all indexes."""
-    trees = [index.tree for table in store.tables.values() for index in table.indexes.values()]
-    trees += [index.tree for table in store.tables.values() for index in table.uniques.values()]
-    return sum(tree.counters()["entries"] for tree in trees)
+    tables = store.tables.values()
+    ordered = sum(index.tree.counters()["entries"] for table in tables for index in table.indexes.values())
+    return ordered + sum(index.tree.counters()["entries"] for table in tables for index in table.uniques.values())
 
 
 def fragment_rows(store: Store) -> dict[tuple[str, int], int]:
