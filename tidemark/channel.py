@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
-from engine.errors import PeerRefused, Rejected, SchemaInvalid
+from engine.errors import EpochGap, PeerRefused, Rejected, SchemaInvalid
 from engine.options import parse_size
 from replication.applier.applier import ApplierOptions
 from replication.channel import DEFAULT_NAME, ChannelOptions, ReplicaChannel, check_name
@@ -153,7 +153,8 @@ class Channel:
         made = Failover(own, self.name, [self._link, *links], after_ms, origin, self._move)
 
         def is_at_work() -> bool:
-            return self.is_applying and (self.is_receiving or self._receiving.error is not None)
+            is_applied = self.is_applying or self._is_at_gap
+            return is_applied and (self.is_receiving or self._receiving.error is not None)
 
         self._watching = Worker(f"tidemark-failover-{self.name}", made.watch(self.check_failover, is_at_work))
         return made
@@ -295,14 +296,16 @@ class Channel:
         if self._failover is None or not self._turn.acquire(blocking=False):
             return False
         try:
-            return not self._is_closed and self._failover.check(self.replica.lag()["epochs"] > 0)
+            has_queue = self.replica.lag()["epochs"] > 0 and not self._is_at_gap
+            return not self._is_closed and self._failover.check(has_queue)
         finally:
             self._turn.release()
 
     def _move(self, link: Link) -> None:
         """Go on with another source: the relay log is thrown away, or not, when it is known who that is."""
         self._check(link)
-        is_received, is_applied = self.is_receiving or self._receiving.error is not None, self.is_applying
+        is_received = self.is_receiving or self._receiving.error is not None
+        is_applied = self.is_applying or self._is_at_gap
         self._stop(True, True)
         self._let_go()
         self._link = link
@@ -311,6 +314,12 @@ class Channel:
             self._receiving.start()
         if is_applied:
             self._applying.start()
+
+    @property
+    def _is_at_gap(self) -> bool:
+        """Whether the applier has ended because this source lacks something, and not what all sources lack: a load."""
+        error = self._applying.error
+        return isinstance(error, EpochGap) and "load" not in error.evidence
 
     @property
     def is_receiving(self) -> bool:

@@ -113,6 +113,10 @@ class TableRules:
         self._rules[definition.table_id] = made
         return made
 
+    def capture_of(self, definition: TableDefinition) -> int:
+        """A table is made or opened: what its operations leave in the log."""
+        return self.set_up(definition).capture
+
     def _made(self, name: str) -> TableRule:
         database, _, table = name.partition(".")
         values = list(self._rows())
