@@ -349,7 +349,7 @@ class Endpoint:
         except SchemaInvalid as error:
             raise PeerRefused(error.message) from error
         with self.kept_binlog():
-            yield from pieces_of(copy_of(self.store, wanted))
+            yield from pieces_of(copy_of(self.store, wanted, self.log().reach))
 
     @contextmanager
     def kept_binlog(self) -> Iterator[None]:

@@ -205,7 +205,8 @@ class Channel:
             take = begin(link.store.site)
             if take is not None:
                 with link.store.kept_binlog():
-                    copy_within(link.store.store, wanted_of(options.replicate_do, options.replicate_ignore), take)
+                    wanted = wanted_of(options.replicate_do, options.replicate_ignore)
+                    copy_within(link.store.store, wanted, link.store.log().reach, take)
             return
         assert link.address is not None
         caller = Caller(link.address, LinkOptions(own.site, link.secret, link.tls), own.clock)

@@ -17,9 +17,8 @@ from recovery.node_restart.finish import make_recoverable
 from recovery.node_restart.messages import ROWID_SYNC, VARIANTS
 from recovery.node_restart.restart import bring_back
 from recovery.sysfile import read_sysfile
-from replication.binlog.attached import capture
 from replication.binlog.mark import FOLDER as BINLOG_FOLDER
-from replication.binlog.table_rules import TableRules, replication_rows
+from replication.binlog.table_rules import TableRules, capture, replication_rows
 from replication.calls.conversation import Abandoned, CallServer
 from replication.node_group.carrier import Secrets
 from replication.node_group.configuration import GroupConfiguration
@@ -255,7 +254,10 @@ class NodeGroup:
         make the group if this node knows of none: one node of a group is given this, once; its store, if there is one,
         becomes the group's. tls: contexts of who is called and of who calls. variant: how this node wishes to be
         brought up when it comes back, "rowid_sync", "replay_log" or "delete_log" (docs/node-group.md, 4). options: as
-        `tidemark.open`; memory, logs and tablespaces must hold what the other nodes' do.
+        `tidemark.open`; memory, logs and tablespaces must hold what the other nodes' do, and server_id is that of the
+        site, the same at all nodes, as are the options of the binlog. log_bin: the node's own binlog, whose name gets
+        its number. replicas: where replica sites are served from that (as `tm.serve`), with the same secret;
+        heartbeat_row_ms: see there; the primary writes the row.
 
         Raises: Locked if another process has the directory, PeerError if an address is taken, SchemaInvalid.
         """

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import LimitExceeded, NotPrimary, PeerError, Rejected, StorageFull, TooManyFiles
 from engine.ids import gci_of
-from engine.kernels.before_images import set_capture
 from engine.layout import binlog as b
 from engine.limits import GCI_MAX
 from engine.options import parse_size
@@ -33,7 +32,6 @@ from engine.owner import call_owner
 from engine.row_format import RowFormat
 from replication.binlog.errors import Origin
 from replication.binlog.found_epochs import Tail, epochs_between, last_epoch
-from replication.binlog.images import BinlogOptions
 from replication.binlog.index import Position
 from replication.binlog.index_table import IndexTable, made_table
 from replication.binlog.injector import Injector, InjectorOptions, WrittenEpoch
@@ -41,7 +39,7 @@ from replication.binlog.mark import FOLDER, STOPPED, leave_mark
 from replication.binlog.owed_rows import OwedRows
 from replication.binlog.purge import expired, oversized
 from replication.binlog.row_plan import TablePlans
-from replication.binlog.table_rules import TableRules, replication_rows
+from replication.binlog.table_rules import TableRules, capture, replication_rows
 from replication.binlog.writer import BinlogWriter, WriterOptions
 from replication.settings.options import BY_NAME, OF_BINLOG, Effect, settings
 from replication.system_tables import NDB_APPLY_STATUS, NDB_APPLY_STATUS_TABLE, NDB_SCHEMA
@@ -96,18 +94,18 @@ class AttachedBinlog:
         self._written = self._handled = self._latest_rows = 0
         self._wanted = 0  # the epoch a local checkpoint waits for, or was abandoned for
         self._completed = completed
-        self._status: TablePlans | None = None
         self._has_gap = False  # which is to be told of with the next epoch
         self._is_given_up = False
         self._idle = 0  # epochs up to here that are not in the binlog have no groups
-        is_apart = self._prepare(is_new and not seam_epoch, bool(seam_epoch))
+        is_apart = self._prepare(is_new, bool(seam_epoch))
         if completed is None:
             made_table(store, NDB_APPLY_STATUS)
             made_table(store, NDB_SCHEMA)
-        index = IndexTable(store) if self._values["log_binlog_index"] and completed is None else None
+        self.has_index = completed is None and self._values["log_binlog_index"]  # rows of `ndb_binlog_index`
+        index = IndexTable(store) if self.has_index else None
         self.rules = TableRules(self._values, lambda: replication_rows(store))
-        self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], self._writer_options())
-        self._injector = Injector(self.writer, self._injector_options(), self.rules, self._status_plans)
+        self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], WriterOptions.of(self._values))
+        self._injector = Injector(self.writer, self._injector_options(), self.rules, call_owner(self._status_plans))
         self._rows = OwedRows(store, index, files, FOLDER, self.writer, self._values)
         self._epoch_file = self.writer.end.file
         if completed is None:
@@ -126,18 +124,15 @@ class AttachedBinlog:
     def _status_plans(self) -> TablePlans:
         """Of `ndb_apply_status`, which the primary of a group makes when it begins to lead."""
         table = self._store.tables.get(NDB_APPLY_STATUS)
-        definition = NDB_APPLY_STATUS_TABLE if table is None else table.definition
-        if self._status is None or self._status.definition is not definition:
-            self._status = TablePlans(RowFormat(definition))
-        return self._status
+        return self.rules.plans(RowFormat(NDB_APPLY_STATUS_TABLE) if table is None else table.format)
 
     def _prepare(self, is_new: bool, is_copied: bool) -> bool:
         """Make the folder; whether the store has changed, or may have, without its binlog. Durable: the mark."""
         files = self._files
         if is_copied:
-            leave_mark(files)
+            leave_mark(files)  # for the opening behind the local checkpoint of the copy, which sees no seam
         if not files.exists(FOLDER):
-            if is_new:
+            if is_new and not is_copied:
                 return False
             files.make_directory(FOLDER)
             files.sync_directory("")
@@ -184,23 +179,24 @@ class AttachedBinlog:
         self._written = self._handled = newest
 
     def _find_gap(self, is_apart: bool, seam_epoch: int) -> None:
-        """`_catch_up` at a node of a group: what is missing is told with the next epoch that all members have, for
-        the newest one here may still be taken back, and its number given again. The mark stays as long.
+        """`_catch_up` in a group: what is missing is told with the next epoch that all members have, for the newest one
+        here may be taken back, and its number given again. The mark stays as long.
         """
         tail = self._find_tail()[0]
         newest = seam_epoch or self._store_epoch
         if tail.epoch > (seam_epoch or self._store.epochs.current - 1):
-            # Of a history the group has not: places in it are told to nobody any more.
-            self.writer.rotate()
+            self.writer.rotate()  # behind a history the group has not: it goes
             self.writer.index.purge_to(self.writer.end.file)
             self._epoch_file = self.writer.end.file
             leave_mark(self._files)
             is_apart, tail = True, Tail(0, None, ())
-        self._has_gap = is_apart
-        if not is_apart:
-            self.newest_epoch = tail.epoch
-            self._injector.passed_over = deque(tail.statements)
-        self._written = self._handled = newest if is_apart else tail.epoch
+        self._has_gap = is_apart and newest > 0
+        if self._has_gap:
+            self._written = self._handled = newest
+            return
+        self._remove_mark()
+        self._written = self._handled = self.newest_epoch = tail.epoch
+        self._injector.passed_over = deque(tail.statements)
 
     def _close_gap(self) -> None:
         """Durable: that something is missing, and from where on the binlog is whole, before the mark goes."""
@@ -246,22 +242,6 @@ class AttachedBinlog:
         return tail, lost_epoch
 
     # --- options ----------------------------------------------------------------------------------
-    def _writer_options(self) -> WriterOptions:
-        values = self._values
-        return WriterOptions(
-            server_id=values["server_id"],
-            sync_binlog=values["sync_binlog"],
-            file_bytes=parse_size("max_binlog_size", values["max_binlog_size"]),
-            images=BinlogOptions(
-                updated_only=values["log_updated_only"],
-                update_as_write=values["log_update_as_write"],
-                update_minimal=values["log_update_as_minimal"],
-                empty_update=values["log_empty_update"],
-                transaction_id=values["log_transaction_id"],
-                v1_row_events=values["log_bin_use_v1_row_events"],
-            ),
-        )
-
     def _injector_options(self) -> InjectorOptions:
         return InjectorOptions.of(self._values, parse_size("binlog_cache_size", self._values["binlog_cache_size"]))
 
@@ -281,12 +261,12 @@ class AttachedBinlog:
             if values["log_bin_use_v1_row_events"] != self._values["log_bin_use_v1_row_events"]:
                 self.writer.rotate()
             self._values.update(values)
-            self.writer.options = self._writer_options()
+            self.writer.options = WriterOptions.of(self._values)
             self._injector.options = self._injector_options()
             status = self._store.tables.get(NDB_APPLY_STATUS)
             if name in ("log_apply_status", "log_orig") and status is not None:
                 # These say how that one table is logged, and count from the next epoch.
-                set_capture(self._store.mem, status.address, self.rules.capture_of(status.definition))
+                capture(self._store, self.rules, [status])
 
     @property
     def tracks_reads(self) -> bool:
@@ -306,8 +286,8 @@ class AttachedBinlog:
         return self._handled
 
     def reach(self, epoch: int) -> None:
-        """Return when the binlog holds durably what is to be logged up to an epoch: a local checkpoint of it is about
-        to be published. Nothing is written to the store, which may have no room until that is done. Raises:
+        """Return when the binlog holds durably what is to be logged up to an epoch: a local checkpoint of it, say, is to
+        be published. Nothing is written to the store, which may have no room until that is done. Raises:
         StorageFull, StoreFailed.
         """
         self._wanted = max(self._wanted, epoch)
@@ -411,11 +391,6 @@ class AttachedBinlog:
     def base(self) -> str:
         """The base name of its files."""
         return self.writer.index.base
-
-    @property
-    def has_index(self) -> bool:
-        """Whether its epochs have rows of `ndb_binlog_index`."""
-        return self._rows.index is not None
 
     @property
     def handled_epoch(self) -> int:
@@ -523,11 +498,3 @@ class AttachedBinlog:
             "holds_log": self._holds_log(),
             "has_gap": self._has_gap,
         }
-
-
-def capture(store: Store, rules: TableRules) -> None:
-    """From now on the log of a store says of every table what binlogs by these rules need. The caller keeps them."""
-    store.follows_log = True
-    store.capture_of = call_owner(rules.capture_of)
-    for table in list(store.tables.values()):
-        set_capture(store.mem, table.address, rules.capture_of(table.definition))
