@@ -73,8 +73,8 @@ class SchemaStatement:
 
 @dataclass(frozen=True)
 class SchemaRow:
-    """A row of `mysql.ndb_schema`. A bit of `slock` is a participant that has not acknowledged the change. All are zero:
-    the row is written behind the change, when the store has it, and of a group every member.
+    """A row of `mysql.ndb_schema`. A bit of `slock` is a participant that has not acknowledged the change. All are
+    zero: the row is written behind the change, when the store has it, and of a group every member.
     """
 
     db: bytes

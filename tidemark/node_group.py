@@ -170,15 +170,19 @@ class _Home:
             prepare=follow,
             completed=self._completed,
         )
-        self._opened(db)
+        try:
+            self._opened(db)
+        except BaseException:
+            db.close()
+            raise
         return db
 
 
-def _binlog_name(directory: str, name: str | None, node: int) -> str | None:
+def _binlog_name(files: Files, name: str | None, node: int) -> str | None:
     """The base name of a node's binlog, by which a replica tells it from those of the other nodes. A store that had one
     before it founded the group goes on with it.
     """
-    if name is None or os.path.exists(os.path.join(directory, BINLOG_FOLDER, f"{name}.index")):
+    if name is None or files.exists(f"{BINLOG_FOLDER}/{name}.index"):
         return name
     return f"{name}-{node}"
 
@@ -279,11 +283,12 @@ class NodeGroup:
             raise SchemaInvalid(f"heartbeat_row_ms is {heartbeat_row_ms}; give 0 to {HEARTBEAT_MS_MAX:,}")
         self._server: CallServer | None = None
         directory = os.fspath(path)
-        PosixFiles(directory, create=True).close_all()
+        files = PosixFiles(directory, create=True)
+        replication = {**replication, "log_bin": _binlog_name(files, replication["log_bin"], node)}
+        files.close_all()
         self._files = PosixFiles(os.path.join(directory, FOLDER), create=True)
         try:
             self._files.lock()
-            replication = {**replication, "log_bin": _binlog_name(directory, replication["log_bin"], node)}
             home = _Home(
                 directory, parsed, replication, variant, self._want_epoch, self._completed_epoch, self._serve_replicas
             )

@@ -286,8 +286,8 @@ class AttachedBinlog:
         return self._handled
 
     def reach(self, epoch: int) -> None:
-        """Return when the binlog holds durably what is to be logged up to an epoch: a local checkpoint of it, say, is to
-        be published. Nothing is written to the store, which may have no room until that is done. Raises:
+        """Return when the binlog holds durably what is to be logged up to an epoch: a local checkpoint of it is to be
+        published, for one. Nothing is written to the store, which may have no room until that is done. Raises:
         StorageFull, StoreFailed.
         """
         self._wanted = max(self._wanted, epoch)
