@@ -333,12 +333,13 @@ class Channel:
         return self._applying.is_running
 
     def check_running(self) -> None:
-        """Raises: what the receiver's or the applier's thread has ended with, if one has; where there are other sources
-        only the applier's: the receiver goes on with the next.
+        """Raises: what the receiver's or the applier's thread has ended with, if one has, but for what another source
+        may help with, if there is one.
         """
-        for worker in (self._applying, *((self._receiving,) if self._failover is None else ())):
-            if worker.error is not None:
-                raise worker.error
+        if self._applying.error is not None and (self._failover is None or not self._is_at_gap):
+            raise self._applying.error
+        if self._receiving.error is not None and self._failover is None:
+            raise self._receiving.error
 
     @property
     def has_caught_up(self) -> bool:

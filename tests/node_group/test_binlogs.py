@@ -221,6 +221,7 @@ def test_replica_stops_at_the_gap_of_one_node_and_goes_on_with_another(tmp_path:
                 others: Any = {"other_sources": [site.db(1)], "failover_after_ms": 40, "heartbeat_from": 1}
                 with tm.Channel(site.db(2), replica, skip_start=False, **others) as channel:
                     wait_until(lambda: rows(replica) == rows(site.db(1)))
+                    channel.check_running()
                     assert channel.status()["failover"]["moves"]
                 do(db, "insert", (3, 3, None))
                 wait_logged(site, 1, 2)
