@@ -151,12 +151,8 @@ class Channel:
         alien: tuple[bytes | None, TlsContext | None] = (secret, tls)
         links = [link_to(own, each, *(alien if not isinstance(each, Database) else (None, None))) for each in sources]
         made = Failover(own, self.name, [self._link, *links], after_ms, origin, self._move)
-
-        def is_at_work() -> bool:
-            is_applied = self.is_applying or self._is_at_gap
-            return is_applied and (self.is_receiving or self._receiving.error is not None)
-
-        self._watching = Worker(f"tidemark-failover-{self.name}", made.watch(self.check_failover, is_at_work))
+        watch = made.watch(self.check_failover, lambda: (self.is_applying or self._is_at_gap) and self._is_received)
+        self._watching = Worker(f"tidemark-failover-{self.name}", watch)
         return made
 
     def _build(self) -> None:
@@ -297,7 +293,7 @@ class Channel:
         if self._failover is None or not self._turn.acquire(blocking=False):
             return False
         try:
-            has_queue = self.replica.lag()["epochs"] > 0 and not self._is_at_gap
+            has_queue = not self._is_at_gap and self.replica.lag()["epochs"] > 0
             return not self._is_closed and self._failover.check(has_queue)
         finally:
             self._turn.release()
@@ -305,8 +301,7 @@ class Channel:
     def _move(self, link: Link) -> None:
         """Go on with another source: the relay log is thrown away, or not, when it is known who that is."""
         self._check(link)
-        is_received = self.is_receiving or self._receiving.error is not None
-        is_applied = self.is_applying or self._is_at_gap
+        is_received, is_applied = self._is_received, self.is_applying or self._is_at_gap
         self._stop(True, True)
         self._let_go()
         self._link = link
@@ -315,6 +310,10 @@ class Channel:
             self._receiving.start()
         if is_applied:
             self._applying.start()
+
+    @property
+    def _is_received(self) -> bool:
+        return self.is_receiving or self._receiving.error is not None
 
     @property
     def _is_at_gap(self) -> bool:

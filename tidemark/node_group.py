@@ -187,6 +187,19 @@ def _binlog_name(files: Files, name: str | None, node: int) -> str | None:
     return f"{name}-{node}"
 
 
+def _replicas_at(
+    address: str | tuple[str, int] | None, heartbeat_row_ms: int, replication: Mapping[str, Any]
+) -> tuple[str, int] | None:
+    """Where replicas are served. Raises: SchemaInvalid."""
+    if address is not None and replication["log_bin"] is None:
+        raise SchemaInvalid("replicas are served from a binlog; give log_bin and server_id")
+    if heartbeat_row_ms and address is None:
+        raise SchemaInvalid("heartbeat_row_ms is for nodes that serve replicas; give replicas")
+    if not 0 <= heartbeat_row_ms <= HEARTBEAT_MS_MAX:
+        raise SchemaInvalid(f"heartbeat_row_ms is {heartbeat_row_ms}; give 0 to {HEARTBEAT_MS_MAX:,}")
+    return None if address is None else parse_address(address)
+
+
 class _Gate:
     """What a node may do for clients now (`tidemark/remote/executor.py`)."""
 
@@ -275,12 +288,8 @@ class NodeGroup:
         self._calls = parse_address(calls)
         self._secret = secret
         self._tls = tls or (None, None)
-        self._replicas = None if replicas is None else parse_address(replicas)
+        self._replicas = _replicas_at(replicas, heartbeat_row_ms, replication)
         self._heartbeat_row_ms = heartbeat_row_ms
-        if replicas is not None and replication["log_bin"] is None:
-            raise SchemaInvalid("replicas are served from a binlog; give log_bin and server_id")
-        if not 0 <= heartbeat_row_ms <= HEARTBEAT_MS_MAX:
-            raise SchemaInvalid(f"heartbeat_row_ms is {heartbeat_row_ms}; give 0 to {HEARTBEAT_MS_MAX:,}")
         self._server: CallServer | None = None
         directory = os.fspath(path)
         files = PosixFiles(directory, create=True)

@@ -5,6 +5,7 @@ from one to the other.
 from __future__ import annotations
 
 import itertools
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -333,3 +334,39 @@ def test_member_has_a_binlog_though_its_primary_has_none(tmp_path: Path) -> None
         assert site.db(1).binlog is None
     finally:
         site.end()
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"replicas": "127.0.0.1:0", "log_bin": None}, "give log_bin"),
+        ({"heartbeat_row_ms": 100}, "give replicas"),
+        ({"replicas": "127.0.0.1:0", "heartbeat_row_ms": -1}, "give 0 to"),
+    ],
+)
+def test_options_of_serving_that_do_not_go_together_are_refused(tmp_path: Path, given: Any, text: str) -> None:
+    with pytest.raises(tm.SchemaInvalid, match=text):
+        Site(tmp_path, 1, **LOGGED).begin(1, **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_binlog_of_epochs_the_group_never_had_is_begun_anew(tmp_path: Path) -> None:
+    """A folder of another history beside the store: its places would lead replicas into nowhere."""
+    with tm.open(tmp_path / "1", **{**OPTIONS, **LOGGED}) as db:
+        db.create_table("t", COLUMNS, "id")
+        db["t"].insert((1, 1, None))
+        db.sync()
+        shutil.copytree(tmp_path / "1", tmp_path / "older", ignore=shutil.ignore_patterns("binlog", "*.sock", "lock"))
+        for _ in range(3):
+            db.advance_gci()
+        db["t"].insert((2, 2, None))
+    shutil.copytree(tmp_path / "1" / "binlog", tmp_path / "older" / "binlog")
+    shutil.rmtree(tmp_path / "1")
+    (tmp_path / "older").rename(tmp_path / "1")
+    with site_of(tmp_path, 1, **LOGGED) as site:
+        with site.nodes[1].connect() as client:
+            assert rows(site.db(1)) == [(1, 1, None)]
+            do(client, "insert", (3, 3, None))
+        wait_logged(site, 1)
+        told = said(site, 1)
+        assert told[0].incident and keys(told) == [3]
