@@ -27,7 +27,7 @@ from replication.binlog.load_mark import load_mark
 from replication.filters import Filter
 from replication.protocol.handshake import Site, check_peer
 from replication.protocol.messages import Events, Heartbeat, Position, Settings, Start
-from replication.relay_log import FILE_BYTES, RelayLog, is_behind, remove_relay_log
+from replication.relay_log import FILE_BYTES, RelayLog, base_of, is_behind, remove_relay_log
 from replication.relay_reader import RelayReader, RelayTransaction
 
 DEFAULT_NAME = "main"
@@ -149,6 +149,11 @@ class ReplicaChannel:
         except Rejected as error:
             raise PeerRefused(error.message, server_id=source.server_id) from None
         relay.cut()
+        begin = relay.begin
+        if begin is not None and source.binlog not in ("", base_of(begin.file)):
+            # Another node of the same site: the same epochs in other files. What is not applied comes again.
+            relay.reset()
+            relay.expect(source.server_id)
         self.progress.heard = None
         row = self._row_of(source.server_id)
         if self._reader is None and row is not None:
@@ -267,7 +272,7 @@ class ReplicaChannel:
                 return None
             row = self._row_of(relay.source_id)
             self.progress.applied_epoch = 0 if row is None else row.epoch
-            self._applied_at = self._row_at = None if row is None else row.end
+            self._applied_at = self._row_at = None if row is None else self._place_in(relay, row)
             if not self._may_go_on(relay):
                 return None
             start = None if self._applied_at is None else Place(self._applied_at.file, self._applied_at.position)
@@ -275,6 +280,11 @@ class ReplicaChannel:
             self._applier.start()
             self._reader = RelayReader(self._files, relay, start, self._filter)
         return self._reader.next()
+
+    def _place_in(self, relay: RelayLog, row: StatusRow) -> Position | None:
+        """Where what is applied ends in this binlog; None if that came out of another node's."""
+        begin, end = relay.begin, row.end
+        return end if begin is None or end is None or base_of(end.file) == base_of(begin.file) else None
 
     def _may_go_on(self, relay: RelayLog) -> bool:
         """Whether the relay log has what follows; False if it ends before what is applied: the receiver begins anew.

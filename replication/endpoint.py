@@ -292,7 +292,7 @@ class Endpoint:
         if not server_id:
             raise Rejected("server_id 0 does not replicate; open the store with another one", option="server_id")
         uuid, incarnation = self.opened.identity
-        return Site(server_id, uuid.hex(), incarnation)
+        return Site(server_id, uuid.hex(), incarnation, "" if self.binlog is None else self.binlog.base)
 
     @property
     def settings(self) -> SiteSettings:
@@ -318,6 +318,7 @@ class Endpoint:
         holder = object()
 
         def end() -> BinlogEnd:
+            binlog.check_servable()
             epoch = binlog.handled_epoch  # first: what is written meanwhile lies behind it
             return BinlogEnd(epoch, binlog.durable_end())
 
@@ -333,7 +334,7 @@ class Endpoint:
             end,
             FOLDER,
             binlog.base,
-            _IndexRows(self.store) if self.opened.values["log_binlog_index"] else None,
+            _IndexRows(self.store) if binlog.has_index else None,
             lambda: self.store.epochs.newest_closed,
             keep,
             self._own_functions,
@@ -348,7 +349,7 @@ class Endpoint:
         except SchemaInvalid as error:
             raise PeerRefused(error.message) from error
         with self.kept_binlog():
-            yield from pieces_of(copy_of(self.store, wanted))
+            yield from pieces_of(copy_of(self.store, wanted, self.log().reach))
 
     @contextmanager
     def kept_binlog(self) -> Iterator[None]:

@@ -74,8 +74,9 @@ Copied = CopiedTable | CopiedRows | CopiedEnd
 
 
 # --- at the source --------------------------------------------------------------------------------
-def copy_of(store: Store, wanted: Filter) -> Generator[Copied]:
-    """Everything a first copy consists of. Writers go on meanwhile; the snapshot ends with the iterator.
+def copy_of(store: Store, wanted: Filter, reach: Callable[[int], None]) -> Generator[Copied]:
+    """Everything a first copy consists of. Writers go on meanwhile; the snapshot ends with the iterator. reach: returns
+    when the binlog has an epoch, before which the copy is not whole.
 
     Raises: SnapshotTooOld where writers have changed more than `snapshot_memory` holds, LimitExceeded, StoreFailed.
     """
@@ -94,6 +95,7 @@ def copy_of(store: Store, wanted: Filter) -> Generator[Copied]:
                 yield CopiedRows(table.name, rows_of_batch)
         whole = [replace(as_new(each.definition), indexes=each.definition.indexes) for each in tables]
         statements = tuple((each.name, emit(s.CreateTable(each))) for each in whole if each.indexes)
+        reach(snapshot.epoch)
         yield CopiedEnd(statements, snapshot.epoch, _positions(snapshot))
     finally:
         snapshot.close()
@@ -249,9 +251,9 @@ class CopyTarget:
             raise
 
 
-def copy_within(store: Store, wanted: Filter, take: Callable[[Copied], None]) -> None:
+def copy_within(store: Store, wanted: Filter, reach: Callable[[int], None], take: Callable[[Copied], None]) -> None:
     """A copy from a store of the same process. Raises: as both sides do."""
-    items = copy_of(store, wanted)
+    items = copy_of(store, wanted, reach)
     try:
         for item in items:
             take(item)

@@ -94,7 +94,7 @@ class Reach:
                 # What is not logged needs not arrive.
                 wanted = min(epoch, binlog.newest_epoch)
                 lacking = [each for each in sites if self._applied.get(each, 0) < wanted]
-                if binlog.handled_epoch >= epoch and not lacking:
+                if binlog.has_through(epoch) and not lacking:
                     return
                 rest_s = deadline - self._clock.monotonic()
                 if rest_s <= 0:

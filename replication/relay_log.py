@@ -58,9 +58,14 @@ def number_of(file: str) -> int:
     return int(number) if number.isascii() and number.isdigit() else 0
 
 
+def base_of(file: str) -> str:
+    """The base name of the binlog a file belongs to."""
+    return file.rpartition(".")[0]
+
+
 def is_behind(later: Position, earlier: Position) -> bool:
     """Whether a place of a source's binlog lies at another one or behind it; False if they are of two binlogs."""
-    if later.file.rpartition(".")[0] != earlier.file.rpartition(".")[0]:
+    if base_of(later.file) != base_of(earlier.file):
         return False
     return (number_of(later.file), later.position) >= (number_of(earlier.file), earlier.position)
 

@@ -73,7 +73,9 @@ class SchemaStatement:
 
 @dataclass(frozen=True)
 class SchemaRow:
-    """A row of `mysql.ndb_schema`; `slock` is zero because a site has one participant, which wrote it."""
+    """A row of `mysql.ndb_schema`. A bit of `slock` is a participant that has not acknowledged the change. All are
+    zero: the row is written behind the change, when the store has it, and of a group every member.
+    """
 
     db: bytes
     name: bytes

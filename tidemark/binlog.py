@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from replication.endpoint import Endpoint
 
 
-def attach(files: Files, opened: Opened, values: Mapping[str, Any]) -> AttachedBinlog | None:
+def attach(
+    files: Files, opened: Opened, values: Mapping[str, Any], completed: Callable[[], int] | None = None
+) -> AttachedBinlog | None:
     """Bring the binlog of a restarted store up to its log, None without `log_bin`. Nothing has been committed yet.
+    completed: of a node of a group, the newest epoch that all its members have.
 
     Durable on return: the epochs the binlog lacked, or the mark that the store goes on without it. Raises: Rejected,
     BinlogDamaged, FileMissing, StorageFull.
@@ -28,14 +31,22 @@ def attach(files: Files, opened: Opened, values: Mapping[str, Any]) -> AttachedB
         return None
     from replication.binlog.attached import AttachedBinlog  # most stores have none, and it is a tenth of the start
 
-    point, epoch, newest_epoch = FollowPoint(), 0, opened.sysfile.closed_epoch
-    if opened.controls:
+    store, sysfile = opened.store, opened.sysfile
+    point, epoch, newest_epoch, seam_epoch = FollowPoint(), 0, sysfile.closed_epoch, 0
+    start_lsn = opened.controls[0].start_lsn if opened.controls else 0
+    is_copy = store.log.head_lsn == 0 and store.log.sequence > 1  # whole: the log begins with a later group
+    if start_lsn < sysfile.seam_lsn or is_copy:
+        # Rows came without groups, through the epoch that is open until the local checkpoint of the copy.
+        tables = tuple(table.definition for table in list(store.tables.values()))
+        point, seam_epoch = FollowPoint(store.log.head_lsn, store.log.sequence, tables), store.epochs.current
+    elif opened.controls:
         newest = opened.controls[0]
         point = FollowPoint(newest.start_lsn, newest.start_sequence, tuple(newest.tables))
         epoch = newest.epoch
         newest_epoch = max(epoch, newest_epoch)
-    follower = LogFollower(files, opened.sysfile.geometry, opened.sysfile.store, point)
-    return AttachedBinlog(opened.store, files, values, follower, epoch, newest_epoch, opened.report.is_new)
+    follower = LogFollower(files, sysfile.geometry, sysfile.store, point)
+    place = (follower, epoch, newest_epoch, opened.report.is_new)
+    return AttachedBinlog(store, files, values, *place, completed, seam_epoch)
 
 
 def check_binlog(endpoint: Endpoint, progress: Callable[[int, int, str], None] | None = None) -> dict[str, Any]:

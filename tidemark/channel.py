@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
-from engine.errors import PeerRefused, Rejected, SchemaInvalid
+from engine.errors import EpochGap, PeerRefused, Rejected, SchemaInvalid
 from engine.options import parse_size
 from replication.applier.applier import ApplierOptions
 from replication.channel import DEFAULT_NAME, ChannelOptions, ReplicaChannel, check_name
@@ -151,11 +151,8 @@ class Channel:
         alien: tuple[bytes | None, TlsContext | None] = (secret, tls)
         links = [link_to(own, each, *(alien if not isinstance(each, Database) else (None, None))) for each in sources]
         made = Failover(own, self.name, [self._link, *links], after_ms, origin, self._move)
-
-        def is_at_work() -> bool:
-            return self.is_applying and (self.is_receiving or self._receiving.error is not None)
-
-        self._watching = Worker(f"tidemark-failover-{self.name}", made.watch(self.check_failover, is_at_work))
+        watch = made.watch(self.check_failover, lambda: (self.is_applying or self._is_at_gap) and self._is_received)
+        self._watching = Worker(f"tidemark-failover-{self.name}", watch)
         return made
 
     def _build(self) -> None:
@@ -204,7 +201,8 @@ class Channel:
             take = begin(link.store.site)
             if take is not None:
                 with link.store.kept_binlog():
-                    copy_within(link.store.store, wanted_of(options.replicate_do, options.replicate_ignore), take)
+                    wanted = wanted_of(options.replicate_do, options.replicate_ignore)
+                    copy_within(link.store.store, wanted, link.store.log().reach, take)
             return
         assert link.address is not None
         caller = Caller(link.address, LinkOptions(own.site, link.secret, link.tls), own.clock)
@@ -295,14 +293,15 @@ class Channel:
         if self._failover is None or not self._turn.acquire(blocking=False):
             return False
         try:
-            return not self._is_closed and self._failover.check(self.replica.lag()["epochs"] > 0)
+            has_queue = not self._is_at_gap and self.replica.lag()["epochs"] > 0
+            return not self._is_closed and self._failover.check(has_queue)
         finally:
             self._turn.release()
 
     def _move(self, link: Link) -> None:
         """Go on with another source: the relay log is thrown away, or not, when it is known who that is."""
         self._check(link)
-        is_received, is_applied = self.is_receiving or self._receiving.error is not None, self.is_applying
+        is_received, is_applied = self._is_received, self.is_applying or self._is_at_gap
         self._stop(True, True)
         self._let_go()
         self._link = link
@@ -311,6 +310,16 @@ class Channel:
             self._receiving.start()
         if is_applied:
             self._applying.start()
+
+    @property
+    def _is_received(self) -> bool:
+        return self.is_receiving or self._receiving.error is not None
+
+    @property
+    def _is_at_gap(self) -> bool:
+        """Whether the applier has ended because this source lacks something, and not what all sources lack: a load."""
+        error = self._applying.error
+        return isinstance(error, EpochGap) and "load" not in error.evidence
 
     @property
     def is_receiving(self) -> bool:
@@ -323,12 +332,13 @@ class Channel:
         return self._applying.is_running
 
     def check_running(self) -> None:
-        """Raises: what the receiver's or the applier's thread has ended with, if one has; where there are other sources
-        only the applier's: the receiver goes on with the next.
+        """Raises: what the receiver's or the applier's thread has ended with, if one has, but for what another source
+        may help with, if there is one.
         """
-        for worker in (self._applying, *((self._receiving,) if self._failover is None else ())):
-            if worker.error is not None:
-                raise worker.error
+        if self._applying.error is not None and (self._failover is None or not self._is_at_gap):
+            raise self._applying.error
+        if self._receiving.error is not None and self._failover is None:
+            raise self._receiving.error
 
     @property
     def has_caught_up(self) -> bool:

@@ -76,9 +76,10 @@ class Database(SchemaCalls, LoadCalls):
         replication: Mapping[str, Any] | None = None,
         restart: Callable[[], Opened] | None = None,
         prepare: Callable[[Database], None] | None = None,
+        completed: Callable[[], int] | None = None,
     ) -> None:
         """The lock is taken here. restart: brings the store back, if not from its own files as they are. prepare: what
-        is to be done before anything else happens to the open store.
+        is to be done before anything else happens to the open store. completed: see `attach`.
         """
         self._files = files
         self._options = options
@@ -94,7 +95,7 @@ class Database(SchemaCalls, LoadCalls):
             self._opened = (restart or Restart(files, options, clock, through, progress).run)()
             self._store = self._opened.store
             self._values = settings({}) if replication is None else replication
-            self._binlog = attach(files, self._opened, self._values)
+            self._binlog = attach(files, self._opened, self._values, completed)
             self._server_id: int = self._values["server_id"] or 0
             self._store.make_named = call_owner(self._make_named)
             self._replication = self._replication_status()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
 from engine.clock import SystemClock
-from engine.errors import FileMissing, NotPrimary, PeerTimeout, SchemaInvalid
+from engine.errors import FileMissing, NotPrimary, PeerTimeout, Retryable, SchemaInvalid
 from engine.files import PosixFiles
 from engine.group_apply import GroupApplier
 from engine.kernels import compile_declared
@@ -16,16 +17,21 @@ from recovery.node_restart.finish import make_recoverable
 from recovery.node_restart.messages import ROWID_SYNC, VARIANTS
 from recovery.node_restart.restart import bring_back
 from recovery.sysfile import read_sysfile
+from replication.binlog.mark import FOLDER as BINLOG_FOLDER
+from replication.binlog.table_rules import TableRules, capture, replication_rows
 from replication.calls.conversation import Abandoned, CallServer
 from replication.node_group.carrier import Secrets
 from replication.node_group.configuration import GroupConfiguration
 from replication.node_group.node import GroupNode
 from replication.protocol.handshake import check_secret
+from replication.protocol.messages import HEARTBEAT_MS_MAX
 from replication.settings.options import OpenKeywords, divided
+from replication.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, make
 from replication.wire import parse_address
 from tidemark.database import Database
 from tidemark.remote.database import TIMEOUT_MS, RemoteDatabase, connect
 from tidemark.remote.executor import Executor
+from tidemark.serving import serve
 
 if TYPE_CHECKING:
     from engine.errors import Error
@@ -36,6 +42,8 @@ if TYPE_CHECKING:
     from recovery.node_restart.messages import Welcome
     from recovery.system_restart.restart import Opened
     from replication.wire import TlsContext
+
+_log = logging.getLogger("tidemark.node")
 
 POLL_SECONDS = 0.01
 FOLDER = "node"  # of a store's directory: what the node of a group must not forget, and its lock
@@ -52,6 +60,12 @@ class _NodeStore:
         self.store: Store = db._store
         self.identity = db._opened.identity
         self._lowest_epoch = lowest_epoch
+        self._rules: TableRules | None = None
+        values = db._values
+        if db.binlog is None and values["server_id"]:
+            # Members may have binlogs, and their logs say what this one's does.
+            self._rules = TableRules(values, lambda: replication_rows(db._store))
+            capture(db._store, self._rules)
 
     def lead(self, epoch: int) -> None:
         """See `NodeStore`."""
@@ -61,10 +75,18 @@ class _NodeStore:
             if store.epochs.current < lowest:
                 store.epochs.follow(lowest)
         self.applier.lead(lambda incarnation: keeper.write(incarnation=incarnation))
+        if self.db._values["server_id"]:
+            try:
+                make(store, NDB_APPLY_STATUS)
+                make(store, NDB_SCHEMA)
+            except Retryable as error:  # who names one makes it
+                _log.warning("tables of replication are not made yet: %s", error.message)
 
     def close(self) -> None:
         """See `NodeStore`."""
         self.applier.end_stream()
+        if self.db.binlog is not None:
+            self.db.binlog.give_up()
         self.db.close()
 
 
@@ -78,7 +100,12 @@ class _Home:
         replication: Mapping[str, Any],
         variant: str,
         want_epoch: Callable[[], None],
+        completed: Callable[[], int],
+        opened: Callable[[Database], None],
     ) -> None:
+        """completed: the newest epoch that all members have. opened: called with a store that is open now."""
+        self._completed = completed
+        self._opened = opened
         self._directory = directory
         self._options = options
         self._replication = replication
@@ -133,7 +160,7 @@ class _Home:
     def _database(
         self, files: PosixFiles, restart: Callable[[], Opened] | None, follow: Callable[[Database], None]
     ) -> Database:
-        return Database(
+        db = Database(
             files,
             self._options,
             SystemClock(),
@@ -141,7 +168,36 @@ class _Home:
             replication=self._replication,
             restart=restart,
             prepare=follow,
+            completed=self._completed,
         )
+        try:
+            self._opened(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+def _binlog_name(files: Files, name: str | None, node: int) -> str | None:
+    """The base name of a node's binlog, by which a replica tells it from those of the other nodes. A store that had one
+    before it founded the group goes on with it.
+    """
+    if name is None or files.exists(f"{BINLOG_FOLDER}/{name}.index"):
+        return name
+    return f"{name}-{node}"
+
+
+def _replicas_at(
+    address: str | tuple[str, int] | None, heartbeat_row_ms: int, replication: Mapping[str, Any]
+) -> tuple[str, int] | None:
+    """Where replicas are served. Raises: SchemaInvalid."""
+    if address is not None and replication["log_bin"] is None:
+        raise SchemaInvalid("replicas are served from a binlog; give log_bin and server_id")
+    if heartbeat_row_ms and address is None:
+        raise SchemaInvalid("heartbeat_row_ms is for nodes that serve replicas; give replicas")
+    if not 0 <= heartbeat_row_ms <= HEARTBEAT_MS_MAX:
+        raise SchemaInvalid(f"heartbeat_row_ms is {heartbeat_row_ms}; give 0 to {HEARTBEAT_MS_MAX:,}")
+    return None if address is None else parse_address(address)
 
 
 class _Gate:
@@ -202,6 +258,8 @@ class NodeGroup:
         found: bool = False,
         tls: tuple[TlsContext, TlsContext] | None = None,
         variant: str = ROWID_SYNC,
+        replicas: str | tuple[str, int] | None = None,
+        heartbeat_row_ms: int = 0,
         **options: Unpack[OpenKeywords],
     ) -> None:
         """Begin, in threads of this process; `wait_member` waits until the node counts.
@@ -213,7 +271,10 @@ class NodeGroup:
         make the group if this node knows of none: one node of a group is given this, once; its store, if there is one,
         becomes the group's. tls: contexts of who is called and of who calls. variant: how this node wishes to be
         brought up when it comes back, "rowid_sync", "replay_log" or "delete_log" (docs/node-group.md, 4). options: as
-        `tidemark.open`; memory, logs and tablespaces must hold what the other nodes' do.
+        `tidemark.open`; memory, logs and tablespaces must hold what the other nodes' do, and server_id is that of the
+        site, the same at all nodes, as are the options of the binlog. log_bin: the node's own binlog, whose name gets
+        its number. replicas: where replica sites are served from that (as `tm.serve`), with the same secret;
+        heartbeat_row_ms: see there; the primary writes the row.
 
         Raises: Locked if another process has the directory, PeerError if an address is taken, SchemaInvalid.
         """
@@ -227,13 +288,19 @@ class NodeGroup:
         self._calls = parse_address(calls)
         self._secret = secret
         self._tls = tls or (None, None)
+        self._replicas = _replicas_at(replicas, heartbeat_row_ms, replication)
+        self._heartbeat_row_ms = heartbeat_row_ms
         self._server: CallServer | None = None
         directory = os.fspath(path)
-        PosixFiles(directory, create=True).close_all()
+        files = PosixFiles(directory, create=True)
+        replication = {**replication, "log_bin": _binlog_name(files, replication["log_bin"], node)}
+        files.close_all()
         self._files = PosixFiles(os.path.join(directory, FOLDER), create=True)
         try:
             self._files.lock()
-            home = _Home(directory, parsed, replication, variant, self._want_epoch)
+            home = _Home(
+                directory, parsed, replication, variant, self._want_epoch, self._completed_epoch, self._serve_replicas
+            )
             secrets = Secrets(secret, *self._tls)
             self._node = GroupNode(
                 home,
@@ -271,6 +338,13 @@ class NodeGroup:
     def _cut_links(self) -> None:
         if self._server is not None:
             self._server.cut()
+
+    def _completed_epoch(self) -> int:
+        return self._node.completed_epoch
+
+    def _serve_replicas(self, db: Database) -> None:
+        if self._replicas is not None:
+            serve(db, self._replicas, self._secret, self._tls[0], self._heartbeat_row_ms)
 
     def _want_epoch(self) -> None:
         life = self._node.life

@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import Any
 
-from engine.errors import Retryable, SchemaInvalid
+from engine.errors import NotPrimary, Retryable, SchemaInvalid
 from replication.link import LinkOptions, Listener
 from replication.protocol.handshake import check_secret
 from replication.protocol.messages import HEARTBEAT_MS_MAX
@@ -44,6 +44,8 @@ class Serving:
         while not stopped.is_set():
             try:
                 self._endpoint.beat()
+            except NotPrimary:
+                pass  # the primary of the group writes it
             except Retryable as error:
                 _log.warning("no heartbeat row: %s", error.message)
             stopped.wait(self._pause_s)

@@ -95,6 +95,11 @@ class LogFollower:
             self._lsn, self._sequence = reading.end
             self._changes = reading.changes
 
+    def next_epoch(self, durable_lsn: int) -> int | None:
+        """The epoch of the group that comes next, None if there is none yet. Raises: RedoDamaged."""
+        group = self.group(self._lsn, self._sequence, durable_lsn)
+        return None if group is None else group.epoch
+
     def group(self, lsn: int, sequence: int, durable_lsn: int) -> GroupRead | None:
         """A durable group, None if there is none yet. Raises: RedoDamaged."""
         if lsn >= durable_lsn:

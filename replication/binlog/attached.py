@@ -9,7 +9,9 @@ Invariants: (I1) The binlog has every epoch that is to be logged, once, in order
 its files is where the log is gone on with. (I2) A store that is opened without its binlog, or goes
 back to an earlier epoch, leaves the mark `stopped` before anything commits. With the mark what is between is not there
 to be had: an incident says so, and an epoch transaction without rows from where on the binlog is whole again. It is
-durable before the mark goes. (I3) The file with the last epoch is never purged.
+durable before the mark goes. (I3) The file with the last epoch is never purged. (I4) At a node of a group the binlog
+has nothing that the group has not completed, and what says where it is whole again is written with the first epoch
+behind it that the group has completed (ADR 0015).
 """
 
 from __future__ import annotations
@@ -21,9 +23,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import LimitExceeded, Rejected, StorageFull, TooManyFiles
+from engine.errors import LimitExceeded, NotPrimary, PeerError, Rejected, StorageFull, TooManyFiles
 from engine.ids import gci_of
-from engine.kernels.before_images import set_capture
 from engine.layout import binlog as b
 from engine.limits import GCI_MAX
 from engine.options import parse_size
@@ -31,7 +32,6 @@ from engine.owner import call_owner
 from engine.row_format import RowFormat
 from replication.binlog.errors import Origin
 from replication.binlog.found_epochs import Tail, epochs_between, last_epoch
-from replication.binlog.images import BinlogOptions
 from replication.binlog.index import Position
 from replication.binlog.index_table import IndexTable, made_table
 from replication.binlog.injector import Injector, InjectorOptions, WrittenEpoch
@@ -39,21 +39,22 @@ from replication.binlog.mark import FOLDER, STOPPED, leave_mark
 from replication.binlog.owed_rows import OwedRows
 from replication.binlog.purge import expired, oversized
 from replication.binlog.row_plan import TablePlans
-from replication.binlog.table_rules import TableRules, replication_rows
+from replication.binlog.table_rules import TableRules, capture, replication_rows
 from replication.binlog.writer import BinlogWriter, WriterOptions
 from replication.settings.options import BY_NAME, OF_BINLOG, Effect, settings
-from replication.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA
+from replication.system_tables import NDB_APPLY_STATUS, NDB_APPLY_STATUS_TABLE, NDB_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from engine.file_protocol import Files
     from engine.log.follower import EpochChanges, LogFollower
-    from engine.schema import TableDefinition
     from engine.store import Store
     from replication.status_report import ReplicationStatus
 
 _log = logging.getLogger("tidemark.binlog")
+
+COMPLETION_POLL_SECONDS = 0.02
 
 
 class AttachedBinlog:
@@ -68,10 +69,14 @@ class AttachedBinlog:
         lcp_epoch: int = 0,
         newest_epoch: int = 0,
         is_new: bool = False,
+        completed: Callable[[], int] | None = None,
+        seam_epoch: int = 0,
     ) -> None:
         """`values` are those of `options.settings` with a `log_bin`; `lcp_epoch` is that of the newest local
         checkpoint, `newest_epoch` the last one of which the store has a change, `is_new` whether it was made just now.
-        The log and the epochs are those of a store that is about to open.
+        The log and the epochs are those of a store that is about to open. Of a node of a group: `completed` is the
+        newest epoch that all its members have, `seam_epoch` the one through which rows were copied, without groups of
+        the log, 0 if none were.
 
         Durable: the epochs the binlog lacked, on return. Raises: Rejected, BinlogDamaged, FileMissing, StorageFull.
         """
@@ -88,33 +93,46 @@ class AttachedBinlog:
         self._counters = dict.fromkeys(("epochs", "incidents", "load_marks", "statements", "rows"), 0)
         self._written = self._handled = self._latest_rows = 0
         self._wanted = 0  # the epoch a local checkpoint waits for, or was abandoned for
-        is_apart = self._prepare(is_new)
-        status = made_table(store, NDB_APPLY_STATUS)
-        made_table(store, NDB_SCHEMA)
-        index = IndexTable(store) if self._values["log_binlog_index"] else None
+        self._completed = completed
+        self._has_gap = False  # which is to be told of with the next epoch
+        self._is_given_up = False
+        self._idle = 0  # epochs up to here that are not in the binlog have no groups
+        is_apart = self._prepare(is_new, bool(seam_epoch))
+        if completed is None:
+            made_table(store, NDB_APPLY_STATUS)
+            made_table(store, NDB_SCHEMA)
+        self.has_index = completed is None and self._values["log_binlog_index"]  # rows of `ndb_binlog_index`
+        index = IndexTable(store) if self.has_index else None
         self.rules = TableRules(self._values, lambda: replication_rows(store))
-        self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], self._writer_options())
-        plans = TablePlans(RowFormat(status.definition))
-        self._injector = Injector(self.writer, self._injector_options(), self.rules, plans)
+        self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], WriterOptions.of(self._values))
+        self._injector = Injector(self.writer, self._injector_options(), self.rules, call_owner(self._status_plans))
         self._rows = OwedRows(store, index, files, FOLDER, self.writer, self._values)
         self._epoch_file = self.writer.end.file
-        self._catch_up(is_apart)
+        if completed is None:
+            self._catch_up(is_apart)
+        else:
+            self._find_gap(is_apart, seam_epoch)
         self._follower = follower
-        store.follows_log = True
-        store.capture_of = call_owner(self._capture_of)
-        for table in list(store.tables.values()):
-            set_capture(store.mem, table.address, self._capture_of(table.definition))
+        capture(store, self.rules)
         store.on_publish = call_owner(self.reach)
         store.follower_holds_log = call_owner(self._holds_log)
-        self._write_epochs(store.epochs.current - 1, store.log.durable_lsn)
+        # The primary of a group may still be in the epoch of the last group here.
+        self._write_epochs(store.epochs.current - 1 if completed is None else newest_epoch, store.log.durable_lsn)
         self._rows.write()
 
     # --- opening ----------------------------------------------------------------------------------
-    def _prepare(self, is_new: bool) -> bool:
+    def _status_plans(self) -> TablePlans:
+        """Of `ndb_apply_status`, which the primary of a group makes when it begins to lead."""
+        table = self._store.tables.get(NDB_APPLY_STATUS)
+        return self.rules.plans(RowFormat(NDB_APPLY_STATUS_TABLE) if table is None else table.format)
+
+    def _prepare(self, is_new: bool, is_copied: bool) -> bool:
         """Make the folder; whether the store has changed, or may have, without its binlog. Durable: the mark."""
         files = self._files
+        if is_copied:
+            leave_mark(files)  # for the opening behind the local checkpoint of the copy, which sees no seam
         if not files.exists(FOLDER):
-            if is_new:
+            if is_new and not is_copied:
                 return False
             files.make_directory(FOLDER)
             files.sync_directory("")
@@ -157,10 +175,48 @@ class AttachedBinlog:
         self.writer.sync()
         self._note(written)
         self._rows.write()
+        self._remove_mark()
+        self._written = self._handled = newest
+
+    def _find_gap(self, is_apart: bool, seam_epoch: int) -> None:
+        """`_catch_up` in a group: what is missing is told with the next epoch that all members have, for the newest one
+        here may be taken back, and its number given again. The mark stays as long.
+        """
+        tail = self._find_tail()[0]
+        newest = seam_epoch or self._store_epoch
+        if tail.epoch > (seam_epoch or self._store.epochs.current - 1):
+            self.writer.rotate()  # behind a history the group has not: it goes
+            self.writer.index.purge_to(self.writer.end.file)
+            self._epoch_file = self.writer.end.file
+            leave_mark(self._files)
+            is_apart, tail = True, Tail(0, None, ())
+        self._has_gap = is_apart and newest > 0
+        if self._has_gap:
+            self._written = self._handled = newest
+            return
+        self._remove_mark()
+        self._written = self._handled = self.newest_epoch = tail.epoch
+        self._injector.passed_over = deque(tail.statements)
+
+    def _close_gap(self) -> None:
+        """Durable: that something is missing, and from where on the binlog is whole, before the mark goes."""
+        epoch = self._written
+        self.incident(f"the binlog of this node lacks changes up to epoch {epoch}; go on with another node's")
+        written = self._injector.write_empty(epoch)
+        self.writer.sync()
+        self._note(written)
+        self._remove_mark()
+        self._has_gap = False
+
+    def _remove_mark(self) -> None:
         if self._files.exists(STOPPED):
             self._files.unlink(STOPPED)
             self._files.sync_directory(FOLDER)
-        self._written = self._handled = newest
+
+    def check_servable(self) -> None:
+        """Raises: PeerError while a gap at the end of the binlog is not told of in it."""
+        if self._has_gap:
+            raise PeerError("the binlog of this node begins anew with the next epoch; try again, or another node's")
 
     def _find_tail(self) -> tuple[Tail, int]:
         """(end of the binlog as found, last epoch of the index table if the files have lost it, else 0). Rows of the
@@ -186,22 +242,6 @@ class AttachedBinlog:
         return tail, lost_epoch
 
     # --- options ----------------------------------------------------------------------------------
-    def _writer_options(self) -> WriterOptions:
-        values = self._values
-        return WriterOptions(
-            server_id=values["server_id"],
-            sync_binlog=values["sync_binlog"],
-            file_bytes=parse_size("max_binlog_size", values["max_binlog_size"]),
-            images=BinlogOptions(
-                updated_only=values["log_updated_only"],
-                update_as_write=values["log_update_as_write"],
-                update_minimal=values["log_update_as_minimal"],
-                empty_update=values["log_empty_update"],
-                transaction_id=values["log_transaction_id"],
-                v1_row_events=values["log_bin_use_v1_row_events"],
-            ),
-        )
-
     def _injector_options(self) -> InjectorOptions:
         return InjectorOptions.of(self._values, parse_size("binlog_cache_size", self._values["binlog_cache_size"]))
 
@@ -221,21 +261,17 @@ class AttachedBinlog:
             if values["log_bin_use_v1_row_events"] != self._values["log_bin_use_v1_row_events"]:
                 self.writer.rotate()
             self._values.update(values)
-            self.writer.options = self._writer_options()
+            self.writer.options = WriterOptions.of(self._values)
             self._injector.options = self._injector_options()
-            if name in ("log_apply_status", "log_orig"):
+            status = self._store.tables.get(NDB_APPLY_STATUS)
+            if name in ("log_apply_status", "log_orig") and status is not None:
                 # These say how that one table is logged, and count from the next epoch.
-                status = made_table(self._store, NDB_APPLY_STATUS)
-                set_capture(self._store.mem, status.address, self._capture_of(status.definition))
+                capture(self._store, self.rules, [status])
 
     @property
     def tracks_reads(self) -> bool:
         """Whether transactions that do not say otherwise have their exclusive reads logged."""
         return bool(self._values["log_exclusive_reads"])
-
-    def _capture_of(self, definition: TableDefinition) -> int:
-        """A table is made or opened: what its operations leave in the log."""
-        return self.rules.set_up(definition).capture
 
     # --- epochs -----------------------------------------------------------------------------------
     def write_closed_epochs(self) -> int:
@@ -250,19 +286,38 @@ class AttachedBinlog:
         return self._handled
 
     def reach(self, epoch: int) -> None:
-        """Return when the binlog holds durably what is to be logged up to an epoch: a local checkpoint of it is about
-        to be published. Nothing is written to the store, which may have no room until that is done. Raises:
+        """Return when the binlog holds durably what is to be logged up to an epoch: a local checkpoint of it is to be
+        published, for one. Nothing is written to the store, which may have no room until that is done. Raises:
         StorageFull, StoreFailed.
         """
         self._wanted = max(self._wanted, epoch)
-        if self._handled < epoch:
+        while not self.has_through(epoch):
             with self._turn:
                 self._follow()
+            if self._completed is None:
+                break
+            if not self.has_through(epoch):
+                self._await_completion()
         self.writer.sync()
+
+    def _await_completion(self) -> None:
+        store = self._store
+        store.failure.check()
+        if self._is_given_up:
+            raise NotPrimary("the node has left its group before all members had an epoch; try again later")
+        store.clock.sleep(COMPLETION_POLL_SECONDS)
+
+    def give_up(self) -> None:
+        """The node is outside its group: who waits for an epoch that all members have does not get it."""
+        self._is_given_up = True
+
+    def has_through(self, epoch: int) -> bool:
+        """Whether the binlog is done with everything that was changed up to an epoch."""
+        return epoch <= max(self._handled, self._idle)
 
     def _holds_log(self) -> bool:
         """Whether the log cannot be cut because the binlog lacks epochs of it."""
-        return self._wanted > self._handled
+        return not self.has_through(self._wanted)
 
     def _follow(self) -> None:
         store = self._store
@@ -273,7 +328,11 @@ class AttachedBinlog:
             self._write_epochs(closed, store.log.durable_lsn)
 
     def _write_epochs(self, closed: int, durable_lsn: int) -> None:
-        newest_file = self.writer.end.file
+        newest_file, newest_closed = self.writer.end.file, closed
+        if self._completed is not None:
+            closed = min(closed, self._completed())
+            if self._has_gap and closed > self._written:
+                self._close_gap()
         for changes in self._follower.epochs(closed, durable_lsn, self._written):
             written = self._write(changes)
             self._written = self._handled = changes.epoch
@@ -282,6 +341,8 @@ class AttachedBinlog:
         if self._values["log_empty_epochs"] and closed > self._written:
             self._note(self._injector.write_empty(closed))
         self._written = self._handled = max(closed, self._written)
+        following = None if self._completed is None else self._follower.next_epoch(durable_lsn)
+        self._idle = newest_closed if following is None or following > newest_closed else following - 1
         if self.writer.end.file != newest_file:
             if self._values["extra_logging"]:
                 _log.info("binlog file %s was begun", self.writer.end.file)
@@ -400,7 +461,10 @@ class AttachedBinlog:
         """Write what is closed and end the file. Durable: everything, or the next opening catches up."""
         with self._turn:
             try:
-                self.write_closed_epochs()
+                if self._is_given_up:
+                    self._follow()  # rows of tables are another node's to write
+                else:
+                    self.write_closed_epochs()
             except (StorageFull, TooManyFiles) as error:
                 _log.warning("the binlog lacks epochs, the next opening writes them: %s", error)
             self.writer.close()
@@ -432,4 +496,5 @@ class AttachedBinlog:
             "latest_handled_binlog_epoch": self._handled,
             "index_lags": self._rows.lags,
             "holds_log": self._holds_log(),
+            "has_gap": self._has_gap,
         }

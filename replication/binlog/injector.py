@@ -13,7 +13,7 @@ section 3).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -143,9 +143,9 @@ class Injector:
         writer: BinlogWriter,
         options: InjectorOptions,
         rules: TableRules,
-        status: TablePlans,
+        status: Callable[[], TablePlans],
     ) -> None:
-        """`status` are the plans of `ndb_apply_status`."""
+        """`status` gives the plans of `ndb_apply_status`."""
         self._writer = writer
         self.options = options
         self._rules = rules
@@ -186,9 +186,10 @@ class Injector:
 
     def _status_row(self, number: int) -> RowBatch:
         """The own row of `ndb_apply_status`, which begins every epoch transaction."""
-        words = self._status.row_format.encode_row((self.options.server_id, number, "", 0, 0))
+        plans = self._status()
+        words = plans.row_format.encode_row((self.options.server_id, number, "", 0, 0))
         rows = RowImages(words, None, np.zeros(1, np.int64))
-        return RowBatch(self._status, image_rule(3, self._writer.options.images), WRITE, rows, as_called=True)
+        return RowBatch(plans, image_rule(3, self._writer.options.images), WRITE, rows, as_called=True)
 
     # --- statements -------------------------------------------------------------------------------
     def _write_statements(self, epoch: _Epoch, part: SchemaChange) -> None:

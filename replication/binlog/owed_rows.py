@@ -3,6 +3,9 @@
 They are written behind their epoch, by transactions that may have to wait for room in the log, and so for a local
 checkpoint, and so for the binlog: whoever writes them holds nothing that writing epochs needs. What the store refuses
 is written by the next call; if there is too much of it, rows of the index are made from the files.
+
+In a group the primary writes those of `ndb_schema`, once, behind an epoch that all members have; another one that
+takes over owes what it may not have written.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import Damaged, Retryable
 from engine.layout import binlog as b
+from replication.applier.setups import rows_of
 from replication.binlog.found_epochs import epochs_between
 from replication.binlog.index import Position
 from replication.schema_events import SchemaRow, schema_row, write_schema_row
+from replication.system_tables import NDB_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +60,7 @@ class OwedRows:
         self._guard = threading.Lock()  # for what follows
         self._pending: list[WrittenEpoch] = []  # epochs without rows in the index
         self._schema: dict[str, SchemaRow] = {}  # by table
+        self._has_followed = False
         self.lags = False  # whether there are more epochs without rows in the files
         self._indexed = self._noted = writer.end  # epochs that end up to here have rows, were noted
         self.files_have_gone = False
@@ -162,7 +168,12 @@ class OwedRows:
             _log.warning("rows of purged files stay in ndb_binlog_index: %s", error)
 
     def _write_schema(self) -> None:
+        if self._store.refusal is not None:
+            self._has_followed = True
+            return
         try:
+            if self._has_followed and self._schema:
+                self._drop_written()
             while self._schema:
                 with self._guard:
                     name, row = next(iter(self._schema.items()))
@@ -172,3 +183,12 @@ class OwedRows:
                         del self._schema[name]
         except Retryable as error:
             _log.warning("ndb_schema falls behind: %s", error)
+
+    def _drop_written(self) -> None:
+        """Forget what the primary before has written."""
+        written = {(row["db"], row["name"]): row["epoch"] for row in rows_of(self._store.table(NDB_SCHEMA))}
+        with self._guard:
+            for name, row in list(self._schema.items()):
+                if written.get((row.db, row.name), 0) >= row.epoch:
+                    del self._schema[name]
+        self._has_followed = False

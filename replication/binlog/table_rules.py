@@ -15,9 +15,11 @@ import numpy as np
 
 from engine.batch_operations import scan
 from engine.column_output import decode_rows
+from engine.kernels.before_images import set_capture
 from engine.kernels.operations import hash_images
 from engine.layout.arena import CAPTURE_CHANGED, CAPTURE_NONE, CAPTURE_WHOLE, TAG_BITS
 from engine.layout.partitions import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
+from engine.owner import call_owner
 from engine.row_format import RowFormat, Words
 from engine.schema import SYSTEM_DATABASE, TableDefinition
 from replication.binlog.images import BinlogOptions, ImageRule, Present, image_rule
@@ -28,6 +30,7 @@ from replication.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION, verify
 
 if TYPE_CHECKING:
     from engine.store import Store
+    from engine.table import Table
 
 _log = logging.getLogger("tidemark.binlog")
 
@@ -113,6 +116,10 @@ class TableRules:
         self._rules[definition.table_id] = made
         return made
 
+    def capture_of(self, definition: TableDefinition) -> int:
+        """A table is made or opened: what its operations leave in the log."""
+        return self.set_up(definition).capture
+
     def _made(self, name: str) -> TableRule:
         database, _, table = name.partition(".")
         values = list(self._rows())
@@ -180,3 +187,13 @@ def replication_rows(store: Store) -> list[Mapping[str, Any]]:
     for batch in scan(table, None):
         rows += decode_rows(table.format, batch.entries, batch.offsets, batch.count).to_pylist()
     return rows
+
+
+def capture(store: Store, rules: TableRules, tables: Iterable[Table] | None = None) -> None:
+    """From now on the log of a store says of every table, or of these, what binlogs by these rules need. The caller
+    keeps the rules.
+    """
+    store.follows_log = True
+    store.capture_of = call_owner(rules.capture_of)
+    for table in list(store.tables.values()) if tables is None else tables:
+        set_capture(store.mem, table.address, rules.capture_of(table.definition))

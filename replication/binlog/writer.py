@@ -16,14 +16,15 @@ from __future__ import annotations
 import logging
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine.clock import Clock
 from engine.errors import InvariantBroken, StorageFull
 from engine.file_protocol import File, Files
 from engine.layout import binlog as b
+from engine.options import parse_size
 from replication.binlog import events as e
 from replication.binlog.file_end import end_use
 from replication.binlog.images import BinlogOptions, RowBatch, Run, plans_of, runs
@@ -51,6 +52,23 @@ class WriterOptions:
     sync_binlog: int = 1
     file_bytes: int = FILE_BYTES
     images: BinlogOptions = BinlogOptions()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> WriterOptions:
+        """By the values of `options.settings`."""
+        return cls(
+            server_id=values["server_id"],
+            sync_binlog=values["sync_binlog"],
+            file_bytes=parse_size("max_binlog_size", values["max_binlog_size"]),
+            images=BinlogOptions(
+                updated_only=values["log_updated_only"],
+                update_as_write=values["log_update_as_write"],
+                update_minimal=values["log_update_as_minimal"],
+                empty_update=values["log_empty_update"],
+                transaction_id=values["log_transaction_id"],
+                v1_row_events=values["log_bin_use_v1_row_events"],
+            ),
+        )
 
 
 class Written(NamedTuple):

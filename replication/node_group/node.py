@@ -71,6 +71,7 @@ class GroupNode:
         self._stop = threading.Event()
         self._turn = threading.Lock()
         self.life: Life | None = None
+        self._newest: Life | None = None  # also one that has not begun to run
         self.error: Error | None = None
         self.ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidemark-node", daemon=True)
@@ -163,7 +164,7 @@ class GroupNode:
         configuration = self._configuration
         self._incarnation = max(self._incarnation + 1, self._eighths())
         peers = frozenset(configuration.members)
-        return Life(
+        self._newest = Life(
             self._home,
             view_file,
             Member(self._number, self._met_at(record.store)),
@@ -174,6 +175,7 @@ class GroupNode:
             lambda life: self._carrier(record.store, life.received, life.gone, life.copies.serve),
             self._stuck,
         )
+        return self._newest
 
     def _eighths(self) -> int:
         """Eighths of a second since 2026: higher at each start, and 32 bits hold them for 17 years."""
@@ -240,6 +242,12 @@ class GroupNode:
         """The open store, None while there is none."""
         life = self.life
         return None if life is None else life.node
+
+    @property
+    def completed_epoch(self) -> int:
+        """The newest epoch that all members have, as far as is known here: no other node will ever take it back."""
+        life = self._newest
+        return 0 if life is None else life.machine.journal.record.epoch
 
     def living(self) -> Life:
         """The life it lives. Raises: NotPrimary between two."""

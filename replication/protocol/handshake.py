@@ -46,13 +46,16 @@ class Party(Protocol):
 
 @dataclass(frozen=True)
 class Site:
-    """Who a site is: its server id, its store's UUID in hex, and the incarnation the store is in."""
+    """Who a site is: its server id, its store's UUID in hex, the incarnation the store is in, and the base name of its
+    binlog, "" without one: the nodes of a group are one site, and each has its own.
+    """
 
     server_id: int
     store: str
     incarnation: int
+    binlog: str = ""
 
-    fields: ClassVar[dict[str, type]] = {"server_id": int, "store": str, "incarnation": int}
+    fields: ClassVar[dict[str, type]] = {"server_id": int, "store": str, "incarnation": int, "binlog": str}
     caller: ClassVar[str] = "replica"
     called: ClassVar[str] = "source"
 
@@ -63,8 +66,11 @@ class Site:
 
     def meet(self, content: dict[str, Any]) -> Self:
         """See `Party`."""
-        peer = type(self)(content["server_id"], content["store"], content["incarnation"])
-        if not 0 <= peer.server_id <= SERVER_ID_MAX or not is_store_id(peer.store) or peer.incarnation < 0:
+        peer = type(self)(content["server_id"], content["store"], content["incarnation"], content["binlog"])
+        is_named = len(peer.binlog) <= TEXT_MAX and peer.binlog.isprintable()
+        if not (
+            0 <= peer.server_id <= SERVER_ID_MAX and is_store_id(peer.store) and peer.incarnation >= 0 and is_named
+        ):
             raise FrameRejected("a site of the handshake cannot be")
         check_peer(self, peer)
         return peer

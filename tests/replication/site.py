@@ -60,9 +60,9 @@ class Epoch:
     incident: str | None = None
 
 
-def transactions_in(files: Any, start: Any = None, end: Any = None) -> list[Epoch]:
+def transactions_in(files: Any, start: Any = None, end: Any = None, base: str = "binlog") -> list[Epoch]:
     """Everything a binlog says, in order."""
-    reader = BinlogReader(files, start=start)
+    reader = BinlogReader(files, base=base, start=start)
     maps = StatementMaps()
     found: list[Epoch] = []
     current = Epoch()

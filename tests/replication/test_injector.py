@@ -84,8 +84,8 @@ class Stage:
         rules = TableRules(values, lambda: rows)
         images = replace(rules.options, empty_update=values["log_empty_update"])
         self.writer = BinlogWriter(self.files, ManualClock(), options=WriterOptions(OWN, images=images))
-        chosen = InjectorOptions.of(values, cache_bytes)
-        self.injector = Injector(self.writer, chosen, rules, TablePlans(STATUS))
+        chosen, plans = InjectorOptions.of(values, cache_bytes), TablePlans(STATUS)
+        self.injector = Injector(self.writer, chosen, rules, lambda: plans)
 
     def write(self, epoch, *parts):
         return self.injector.write(Changes(epoch, *parts))

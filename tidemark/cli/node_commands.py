@@ -88,6 +88,10 @@ def _option(text: str) -> tuple[str, Any]:
 @click.option(
     "--stay", is_flag=True, help="When told to end, do not leave the group first: it is to come back at once."
 )
+@click.option("--replicas", metavar="HOST:PORT", help="Serve this node's binlog to replica sites there.")
+@click.option(
+    "--heartbeat-row-ms", type=click.IntRange(0, 3_600_000), default=0, help="Write a row so often; 0: never."
+)
 @click.option("-o", "--option", "given", multiple=True, metavar="NAME=VALUE", help="An option of the store.")
 @memory_option
 @json_option
@@ -105,6 +109,8 @@ def node(
     found: bool,
     variant: str,
     stay: bool,
+    replicas: str | None,
+    heartbeat_row_ms: int,
     given: tuple[str, ...],
     data_memory: str,
     as_json: bool,
@@ -126,6 +132,8 @@ def node(
         found=found,
         tls=tls,
         variant=variant,
+        replicas=replicas,
+        heartbeat_row_ms=heartbeat_row_ms,
         data_memory=data_memory,
         **options,
     )
