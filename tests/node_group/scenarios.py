@@ -1,4 +1,4 @@
-"""What the scenarios of NDB's test programs share: a group whose rows are known, that is stopped, crashed and judged."""
+"""What the scenarios of NDB's test programs share: a group whose rows are known, stopped, crashed and judged."""
 
 from __future__ import annotations
 

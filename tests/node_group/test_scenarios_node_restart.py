@@ -1,4 +1,6 @@
-"""NDB's testNodeRestart on a group of synchronous replicas, each test by its cases' names (docs/node-group-scenarios.md)."""
+"""NDB's testNodeRestart on a group of synchronous replicas, each test by its cases' names
+(docs/node-group-scenarios.md).
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,9 @@ def die(group: Group, number: int, stop: Any) -> None:
 
 @pytest.mark.parametrize("seed", [1, *fresh_seeds(1)])
 def test_restart_random_node(tmp_path: Path, seed: int) -> None:
-    """RestartRandomNode, RestartRandomNodeError, RestartRandomNodeInitial, ForceStopAndRestart under PkRead, PkReadPkUpdate,
-    ReadUpdateScan and MixedPkRead: any node, the primary too, stops, dies or loses its disk while others write and read.
+    """RestartRandomNode, RestartRandomNodeError, RestartRandomNodeInitial, ForceStopAndRestart under PkRead,
+    PkReadPkUpdate, ReadUpdateScan and MixedPkRead: any node, the primary too, stops, dies or loses its disk while
+    others write and read.
     """
     with group_of(tmp_path, 3, seed) as group:
         group.load(range(300))
@@ -93,8 +96,9 @@ def test_restart_nf_during_nr(tmp_path: Path, monkeypatch: Any) -> None:
     ],
 )
 def test_copy_crashes_at_each_step(tmp_path: Path, monkeypatch: Any, owner: Any, name: str) -> None:
-    """Bug 20185 and the crashes NDB has hooks for: the joiner at the first row (5002, 5042), when the copy begins (5026,
-    5045), when the stream has reached it, and at its end; the live node before the scan (5045) and behind it (5043).
+    """Bug 20185 and the crashes NDB has hooks for: the joiner at the first row (5002, 5042), when the copy begins
+    (5026, 5045), when the stream has reached it, and at its end; the live node before the scan (5045) and behind it
+    (5043).
     """
     with group_of(tmp_path, 2, with_arbitrator=True) as group:
         group.load(range(400))
@@ -172,8 +176,8 @@ def test_restart_all_nodes(tmp_path: Path) -> None:
 
 
 def test_restart_node_during_lcp(tmp_path: Path, monkeypatch: Any) -> None:
-    """RestartNodeDuringLCP, MasterFailSlowLCP, LCPTakeOver, NodeFailLcpStall, Bug 36199, 43888: a member dies in the midst of
-    its local checkpoint, then the primary in the midst of its own; the next one makes one at once.
+    """RestartNodeDuringLCP, MasterFailSlowLCP, LCPTakeOver, NodeFailLcpStall, Bug 36199, 43888: a member dies in the
+    midst of its local checkpoint, then the primary in the midst of its own; the next one makes one at once.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(300))
@@ -203,8 +207,8 @@ def test_restart_node_during_lcp(tmp_path: Path, monkeypatch: Any) -> None:
 
 
 def test_lcp_fs_err(tmp_path: Path, monkeypatch: Any) -> None:
-    """TestLCPFSErr, Bug 16961443: the disk refuses a file of a member's local checkpoint. The node ends with an error and is
-    not missed; it comes back by the local checkpoint before.
+    """TestLCPFSErr, Bug 16961443: the disk refuses a file of a member's local checkpoint. The node ends with an error
+    and is not missed; it comes back by the local checkpoint before.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(300))
@@ -221,12 +225,7 @@ def test_lcp_fs_err(tmp_path: Path, monkeypatch: Any) -> None:
         monkeypatch.setattr(files, "pwrite", refused)
         with pytest.raises(tm.Error):
             group.db_of(2).checkpoint()
-        node = group.nodes[2]._node
-        if node.error is None and group.db_of(2)._store.failure.error is None:
-            group.drop(2)
-        else:
-            wait_until(lambda: node.error is not None)
-            group.nodes.pop(2).close(leave=False)
+        group.drop(2)
         group.load(range(100, 400), 5)
         group.wait_view(1, 3)
         monkeypatch.undo()
@@ -253,14 +252,14 @@ def test_full_db(tmp_path: Path) -> None:
         group.verify()
         group.crash_all()
         group.start_all()
-        group.delete(range(0, 1_000))
+        group.delete(range(1_000))
         group.load(range(200_000, 200_500), 3)
         group.verify()
 
 
 def test_late_commit(tmp_path: Path, monkeypatch: Any) -> None:
-    """LateCommit, GCP, Bug 34216, 36245: a transaction whose operations are done when a member dies, which stays open while
-    that node is copied and beyond, and then commits; another one commits between two slices; one gives up.
+    """LateCommit, GCP, Bug 34216, 36245: a transaction whose operations are done when a member dies, which stays open
+    while that node is copied and beyond, and then commits; another one commits between two slices; one gives up.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(600))
@@ -323,9 +322,9 @@ def test_commit_ack(tmp_path: Path, monkeypatch: Any) -> None:
 
 
 def test_mix_read_unlock_restart(tmp_path: Path) -> None:
-    """MixReadUnlockRestart, multiTCtakeover, CommittedRead, Bug 24717, 25364: many transactions hold shared and exclusive
-    locks and changes when the primary dies. All are lost and say so; the next primary has none of their locks, no reader
-    ever sees what they did.
+    """MixReadUnlockRestart, multiTCtakeover, CommittedRead, Bug 24717, 25364: many transactions hold shared and
+    exclusive locks and changes when the primary dies. All are lost and say so; the next primary has none of their
+    locks, no reader ever sees what they did.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(100))
@@ -346,8 +345,8 @@ def test_mix_read_unlock_restart(tmp_path: Path) -> None:
 
 
 def test_pnr_big_table_with_hot_delete_insert(tmp_path: Path) -> None:
-    """pnr, pnr_lcp, Bug 40312, 18044717: a large table is copied, with local checkpoints at the source, while a few rows are
-    deleted and inserted all the time.
+    """pnr, pnr_lcp, Bug 40312, 18044717: a large table is copied, with local checkpoints at the source, while a few
+    rows are deleted and inserted all the time.
     """
     with group_of(tmp_path, 2, with_arbitrator=True, redo_log="16 MiB") as group:
         group.load(range(6_000))
@@ -389,8 +388,8 @@ def test_node_fail_gcp_open(tmp_path: Path, monkeypatch: Any) -> None:
 
 
 def test_delete_restart(tmp_path: Path) -> None:
-    """DeleteRestart: load much, delete all of it, restart a node, again and again. Memory and extents come back each time,
-    at the node that came back and at the one that stayed.
+    """DeleteRestart: load much, delete all of it, restart a node, again and again. Memory and extents come back each
+    time, at the node that came back and at the one that stayed.
     """
     with group_of(tmp_path, 2, with_arbitrator=True, data_memory="16 MiB", redo_log="16 MiB") as group:
         group.load(range(10))
@@ -410,8 +409,8 @@ def test_delete_restart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", ["PLCP_R1", "PLCP_RW1", "PLCP_IW1"])
 def test_plcp_node_restart_while_rows_are_deleted(tmp_path: Path, case: str) -> None:
-    """PLCP_R1, RW1, IW1, I1, I2: rows of whole pages are deleted while a node restarts (R) or comes from nothing (I), the
-    deleter waiting (W) until the node is there or not; single rows per page come back.
+    """PLCP_R1, RW1, IW1, I1, I2: rows of whole pages are deleted while a node restarts (R) or comes from nothing (I),
+    the deleter waiting (W) until the node is there or not; single rows per page come back.
     """
     with group_of(tmp_path, 2, with_arbitrator=True, redo_log="16 MiB") as group:
         group.load(range(3_000))
@@ -436,17 +435,17 @@ def test_plcp_node_restart_while_rows_are_deleted(tmp_path: Path, case: str) -> 
 
 
 def test_nr_disk_data_undo_log_local_lcp(tmp_path: Path) -> None:
-    """NR_Disk_data_undo_log_local_lcp: far more disk rows change while a node is away than its UNDO log can hold the images
-    of. A copy makes no local checkpoint, so the node ends with the error that names the log; emptied, it comes back.
+    """NR_Disk_data_undo_log_local_lcp: far more disk rows change while a node is away than its UNDO log can hold the
+    images of. No local checkpoint is made in a copy: the node ends with the error that names the log, and comes back
+    when it is emptied; or it is copied whole at once, which needs no images.
     """
     with group_of(tmp_path, 2, with_arbitrator=True, undo_log="1 MiB", redo_log="16 MiB") as group:
-        group.load(range(4_000), 1)
+        group.load(range(6_000), 1)
         group.client.checkpoint()
-        group.db_of(2).checkpoint()
         group.drop(2)
-        for mark in (2, 3):
-            for first in range(0, 4_000, 500):
-                group.load(range(first, first + 500), mark)
+        for first in range(0, 6_000, 100):
+            group.load(range(first, first + 100), 2)
+            if first % 400 == 0:
                 group.client.checkpoint()
         node = group.begin(2)
         wait_until(lambda: node._node.error is not None or node._node.serves())
@@ -460,8 +459,9 @@ def test_nr_disk_data_undo_log_local_lcp(tmp_path: Path) -> None:
 
 
 def test_long_keys_of_many_bytes_are_copied_in_case_1(tmp_path: Path) -> None:
-    """Bug 16895311: a key of long UTF-8 that compares equal but has other bytes kept the old bytes when it was copied onto
-    its own slot. Here 0.0 and -0.0 are such keys; texts of four bytes a character are equal only if their bytes are.
+    """Bug 16895311: a key of long UTF-8 that compares equal but has other bytes kept the old bytes when it was copied
+    onto its own slot. Here 0.0 and -0.0 are such keys; texts of four bytes a character are equal only if their bytes
+    are.
     """
     with group_of(tmp_path, 2, with_arbitrator=True) as group:
         db = group.client
@@ -485,7 +485,7 @@ def test_long_keys_of_many_bytes_are_copied_in_case_1(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", fresh_seeds(1))
 def test_nf_hammer(tmp_path: Path, seed: int) -> None:
-    """NF_Hammer, Terror, NR_Mix: nodes fail and come back, in any number and order that leaves a quorum, under writers."""
+    """NF_Hammer, Terror, NR_Mix: nodes fail and come back, one or two at once, under writers."""
     with group_of(tmp_path, 4, seed, with_arbitrator=True) as group:
         with Writers(group, *WRITERS, "write") as writers:
             for _ in range(12):

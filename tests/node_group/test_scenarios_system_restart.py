@@ -1,4 +1,6 @@
-"""NDB's testSystemRestart on a group of synchronous replicas, each test by its cases' names (docs/node-group-scenarios.md)."""
+"""NDB's testSystemRestart on a group of synchronous replicas, each test by its cases' names
+(docs/node-group-scenarios.md).
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from tests.waiting import wait_until
 
 @pytest.mark.parametrize("case", ["SR1", "SR2"])
 def test_sr1(tmp_path: Path, case: str) -> None:
-    """SR1, SR2 (short local checkpoints), basic: load; restart; verify; update; restart; verify; scan update; delete half;
-    restart; verify. The first restart is in order, the others are crashes.
+    """SR1, SR2 (short local checkpoints), basic: load; restart; verify; update; restart; verify; scan update; delete
+    half; restart; verify. The first restart is in order, the others are crashes.
     """
     options = {"checkpoint_interval_ms": 200} if case == "SR2" else {}
     with group_of(tmp_path, 2, with_arbitrator=True, **options) as group:
@@ -39,8 +41,8 @@ def test_sr1(tmp_path: Path, case: str) -> None:
 
 
 def test_sr3_stop_one_node_before_each_phase(tmp_path: Path) -> None:
-    """SR3, Bug 25984: one node stops before each of load, update and delete, so that each has missed other things when all
-    are restarted at once; the node that missed nothing leads.
+    """SR3, Bug 25984: one node stops before each of load, update and delete, so that each has missed other things when
+    all are restarted at once; the node that missed nothing leads.
     """
     with group_of(tmp_path, 4, with_arbitrator=True) as group:
         group.close(4)
@@ -58,8 +60,8 @@ def test_sr3_stop_one_node_before_each_phase(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("parts", [1, 4])
 def test_sr4_one_node_away_while_rows_change_by_parts(tmp_path: Path, parts: int) -> None:
-    """SR4, SR5 (a crash), SR10, SR11 to SR15, "to": local checkpoints as often as can be, one node stops, rows change by
-    parts, the group dies; it is restarted and looked at behind inserts and behind deletes.
+    """SR4, SR5 (a crash), SR10, SR11 to SR15, "to": local checkpoints as often as can be, one node stops, rows change
+    by parts, the group dies; it is restarted and looked at behind inserts and behind deletes.
     """
     with group_of(tmp_path, 3, checkpoint_interval_ms=100) as group:
         group.load(range(400))
@@ -79,8 +81,8 @@ def test_sr4_one_node_away_while_rows_change_by_parts(tmp_path: Path, parts: int
 
 
 def test_sr6_nodes_lose_their_file_system(tmp_path: Path) -> None:
-    """SR6, MixedModeRestart, MixedModeRestart4Node, Bug 28770: of four that are restarted one has lost its disk, one the first
-    copies of sysfile and view, one was away before, one is whole.
+    """SR6, MixedModeRestart, MixedModeRestart4Node, Bug 28770: of four that are restarted one has lost its disk, one
+    the first copies of sysfile and view, one was away before, one is whole.
     """
     with group_of(tmp_path, 4, with_arbitrator=True) as group:
         group.load(range(300))
@@ -126,7 +128,9 @@ def test_sr8_last_node_starts_while_the_others_restart(tmp_path: Path, monkeypat
 
 
 def test_sr9_transaction_prepared_before_a_local_checkpoint_and_committed_behind_it(tmp_path: Path) -> None:
-    """SR9: ten inserts and ten updates are done, local checkpoints are made at all nodes, then it commits; crash of all."""
+    """SR9: ten inserts and ten updates are done, local checkpoints are made at all nodes, then it commits; crash of
+    all.
+    """
     with group_of(tmp_path, 2, with_arbitrator=True) as group:
         group.load(range(100))
         txn = group.client.transaction()
@@ -144,8 +148,8 @@ def test_sr9_transaction_prepared_before_a_local_checkpoint_and_committed_behind
 @pytest.mark.parametrize("seed", [1, *fresh_seeds(1)])
 @pytest.mark.parametrize("case", ["SR_DD_1b", "SR_DD_2b", "SR_DD_3b"])
 def test_sr_dd_one_node_crashes(tmp_path: Path, case: str, seed: int) -> None:
-    """SR_DD_1b, 2b, 3b and their _LCP: one node crashes while disk rows are loaded upward, loaded and cleared, or deleted,
-    updated and inserted again; it comes back; then the other one crashes, and this one alone has the rows.
+    """SR_DD_1b, 2b, 3b and their _LCP: one node crashes while disk rows are loaded upward, loaded and cleared, or
+    deleted, updated and inserted again; it comes back; then the other one crashes, and this one alone has the rows.
     """
     interval = 100 if seed % 2 else 60_000
     with group_of(tmp_path, 2, seed, with_arbitrator=True, checkpoint_interval_ms=interval) as group:
@@ -175,8 +179,9 @@ def test_sr_dd_one_node_crashes(tmp_path: Path, case: str, seed: int) -> None:
 
 
 def test_one_node_with_clean_filesystem(tmp_path: Path) -> None:
-    """OneNodeWithCleanFilesystem: the node with the newest rows has lost its disk; what the others have is older than it. They
-    do not go on without what was acknowledged, in whatever order they start; behind another one that has it they do.
+    """OneNodeWithCleanFilesystem: the node with the newest rows has lost its disk; what the others have is older than
+    it. They do not go on without what was acknowledged, in whatever order they start; behind another one that has it
+    they do.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(100))
@@ -207,8 +212,8 @@ def test_one_node_with_clean_filesystem_and_another_that_has_the_rows(tmp_path: 
 
 
 def test_stale_node_takeover_during_sr(tmp_path: Path) -> None:
-    """StaleNodeTakeoverDuringSR, Bug 18385, Bug 21536, Bug 27434: a node that the group went on without starts first and alone. It
-    serves nothing and leads nothing until the others are there; then it gets what it missed.
+    """StaleNodeTakeoverDuringSR, Bug 18385, Bug 21536, Bug 27434: a node that the group went on without starts first
+    and alone. It serves nothing and leads nothing until the others are there; then it gets what it missed.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(100))
@@ -228,8 +233,8 @@ def test_stale_node_takeover_during_sr(tmp_path: Path) -> None:
 
 
 def test_bug_21536_commit_that_nobody_acknowledged_is_cut(tmp_path: Path) -> None:
-    """Bug 21536, 18385: a node with a *newer* log than the one that leads. The primary has logged a commit the others never
-    got; they went on without it, and then everything dies. Its commit is gone, whoever starts first.
+    """Bug 21536, 18385: a node with a *newer* log than the one that leads. The primary has logged a commit the others
+    never got; they went on without it, and then everything dies. Its commit is gone, whoever starts first.
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(100))
@@ -250,7 +255,9 @@ def test_bug_21536_commit_that_nobody_acknowledged_is_cut(tmp_path: Path) -> Non
 
 
 def test_kill_master_nodes(tmp_path: Path) -> None:
-    """KillMasterNodes, RestartOneNode, Bug 36246, 36247: each primary in its turn dies under writers; all are restarted."""
+    """KillMasterNodes, RestartOneNode, Bug 36246, 36247: each primary in its turn dies under writers; all are
+    restarted.
+    """
     with group_of(tmp_path, 3) as group:
         with Writers(group, "write", "mixed") as writers:
             for _ in range(4):
@@ -265,8 +272,9 @@ def test_kill_master_nodes(tmp_path: Path) -> None:
 
 
 def test_bug_29167_nodes_die_as_what_they_synced_is_not_acknowledged(tmp_path: Path, monkeypatch: Any) -> None:
-    """Bug 29167: nodes died between the save of a checkpoint and the copies of the sysfile. Here every node dies when a commit
-    is synced at some and acknowledged by none: it is there everywhere or nowhere, by what the client was told.
+    """Bug 29167: nodes died between the save of a checkpoint and the copies of the sysfile. Here every node dies when a
+    commit is synced at some and acknowledged by none: it is there everywhere or nowhere, by what the client was
+    told.
     """
     from replication.node_group.stream import GroupStream
 
@@ -308,8 +316,9 @@ def test_bug_29167_nodes_die_as_what_they_synced_is_not_acknowledged(tmp_path: P
 
 
 def test_bug_45154_table_made_again_with_fewer_fragments_while_a_node_was_away(tmp_path: Path) -> None:
-    """Bug 45154: disk table with many fragments, load, two local checkpoints, drop, made again with half the fragments, load,
-    three scan updates, crash of all; one node has missed the drop, and comes back with the extents of the old table.
+    """Bug 45154: disk table with many fragments, load, two local checkpoints, drop, made again with half the fragments,
+    load, three scan updates, crash of all; one node has missed the drop, and comes back with the extents of the old
+    table.
     """
     with group_of(tmp_path, 2, with_arbitrator=True) as group:
         group.load(range(300))
@@ -331,8 +340,8 @@ def test_bug_45154_table_made_again_with_fewer_fragments_while_a_node_was_away(t
 
 
 def test_bug_46651_column_added_while_a_node_was_away_then_crash(tmp_path: Path) -> None:
-    """Bug 46651, MTR_AddNodesAndRestart1, 2: a column is added, rows are written with it, one node has never run yet, one was
-    away; a crash; the local checkpoint has the old definition, the log the new one.
+    """Bug 46651, MTR_AddNodesAndRestart1, 2: a column is added, rows are written with it, one node has never run yet,
+    one was away; a crash; the local checkpoint has the old definition, the log the new one.
     """
     with group_of(tmp_path, 3, started=2, with_arbitrator=True) as group:
         group.load(range(200))
@@ -351,8 +360,9 @@ def test_bug_46651_column_added_while_a_node_was_away_then_crash(tmp_path: Path)
 
 @pytest.mark.parametrize("disk_is_lost", [False, True])
 def test_initial_node_restart_does_not_change_epochs(tmp_path: Path, disk_is_lost: bool) -> None:
-    """InsertRestartGci, InitialNodeRestartUpdate, Bug 56770: rows of many epochs, the epoch of each remembered; it is the same
-    after a restart of the group from the log, from a local checkpoint, and after a copy, with and without an own disk.
+    """InsertRestartGci, InitialNodeRestartUpdate, Bug 56770: rows of many epochs, the epoch of each remembered; it is
+    the same after a restart of the group from the log, from a local checkpoint, and after a copy, with and without
+    an own disk.
     """
     with group_of(tmp_path, 2, with_arbitrator=True) as group:
         for first in range(0, 300, 30):
@@ -381,7 +391,9 @@ def test_initial_node_restart_does_not_change_epochs(tmp_path: Path, disk_is_los
 
 
 def events(group: Any, count: int) -> None:
-    """Bug 48436's: local checkpoint, crash during a restart, crash again, whole restart, primary stopped in a checkpoint."""
+    """Bug 48436's: local checkpoint, crash during a restart, crash again, whole restart, primary stopped in a
+    checkpoint.
+    """
     for turn in range(count):
         what = group.rng.choice(["checkpoint", "crash in restart", "crash", "whole restart", "primary in checkpoint"])
         group.load(range(turn * 40, turn * 40 + 80), turn)
