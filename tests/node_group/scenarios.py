@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import tidemark as tm
 from recovery.node_restart.verify import different_slots
 from tests.node_group.pair import contents, slots_of
@@ -31,6 +33,11 @@ DEATH = "this process is to die"
 def row(key: int, mark: int) -> tuple[Any, ...]:
     """A row whose parts in memory and on disk change their lengths with its mark."""
     return (key, mark, "n" * ((key * 7 + mark * 13) % 120), f"far {mark} " + "f" * ((key + mark * 31) % 200))
+
+
+def soaked(*values: Any) -> list[Any]:
+    """Parameters that are tried by `make soak` only."""
+    return [pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=pytest.mark.soak) for each in values]
 
 
 class Group(Site):

@@ -15,7 +15,7 @@ from recovery.local_checkpoint.writer import LocalCheckpoint
 from recovery.node_restart.joiner import Joiner
 from recovery.node_restart.source import Source
 from replication.node_group.stream import GroupStream
-from tests.node_group.scenarios import DEATH, NAME, Group, Writers, group_of, row, stopped_at
+from tests.node_group.scenarios import DEATH, NAME, Group, Writers, group_of, row, soaked, stopped_at
 from tests.node_group.site import PATIENCE_MS
 from tests.seeds import fresh_seeds
 from tests.waiting import wait_until
@@ -31,7 +31,7 @@ def die(group: Group, number: int, stop: Any) -> None:
     node.close(leave=False)
 
 
-@pytest.mark.parametrize("seed", [1, *fresh_seeds(1)])
+@pytest.mark.parametrize("seed", [1, *soaked(*fresh_seeds(2))])
 def test_restart_random_node(tmp_path: Path, seed: int) -> None:
     """RestartRandomNode, RestartRandomNodeError, RestartRandomNodeInitial, ForceStopAndRestart under PkRead,
     PkReadPkUpdate, ReadUpdateScan and MixedPkRead: any node, the primary too, stops, dies or loses its disk while
@@ -87,12 +87,9 @@ def test_restart_nf_during_nr(tmp_path: Path, monkeypatch: Any) -> None:
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (Joiner, "_begin"),
         (Joiner, "_slice"),
-        (Joiner, "_group"),
-        (Joiner, "_end"),
-        (Source, "_begin_copy"),
         (Source, "_end"),
+        *soaked((Joiner, "_begin"), (Joiner, "_group"), (Joiner, "_end"), (Source, "_begin_copy")),
     ],
 )
 def test_copy_crashes_at_each_step(tmp_path: Path, monkeypatch: Any, owner: Any, name: str) -> None:
@@ -141,6 +138,7 @@ def test_two_master_node_failure(tmp_path: Path) -> None:
         group.verify()
 
 
+@pytest.mark.soak
 def test_fifty_percent_stop_and_wait(tmp_path: Path) -> None:
     """FiftyPercentStopAndWait, StopOnError: half of four stop in order; the others go on for long; both come back."""
     with group_of(tmp_path, 4, with_arbitrator=True, redo_log="4 MiB") as group:
@@ -155,6 +153,7 @@ def test_fifty_percent_stop_and_wait(tmp_path: Path) -> None:
         group.verify()
 
 
+@pytest.mark.soak
 def test_restart_all_nodes(tmp_path: Path) -> None:
     """RestartAllNodes, RestartAllNodesAbort, RestartAllNodesError9999: one after the other, then all at once in order,
     then all at once without a word.
@@ -238,11 +237,12 @@ def test_full_db(tmp_path: Path) -> None:
     find room in as much memory for what was there; then rows are deleted and others take their room.
     """
     with group_of(tmp_path, 2, data_memory="4 MiB", redo_log="16 MiB", with_arbitrator=True) as group:
-        key = 0
+        made: list[Any] = []
         with pytest.raises(tm.MemoryExhausted):
             while True:
-                group.load(range(key, key + 500))
-                key += 500
+                group.rows.update({each[0]: each for each in made})
+                made = [row(key, 0) for key in range(len(group.rows), len(group.rows) + 500)]
+                group.client[NAME].insert_many(made)
         group.drop(2)
         group.start(2)
         group.verify()
@@ -364,6 +364,7 @@ def test_pnr_big_table_with_hot_delete_insert(tmp_path: Path) -> None:
         group.verify()
 
 
+@pytest.mark.soak
 def test_node_fail_gcp_open(tmp_path: Path, monkeypatch: Any) -> None:
     """NodeFailGCPOpen, Bug 36276, 29364: a node dies when an epoch is open that has groups, as its closing goes round;
     first a member, then the primary. The epoch ends at the others with the same groups.
@@ -387,6 +388,7 @@ def test_node_fail_gcp_open(tmp_path: Path, monkeypatch: Any) -> None:
             group.verify()
 
 
+@pytest.mark.soak
 def test_delete_restart(tmp_path: Path) -> None:
     """DeleteRestart: load much, delete all of it, restart a node, again and again. Memory and extents come back each
     time, at the node that came back and at the one that stayed.
@@ -407,7 +409,7 @@ def test_delete_restart(tmp_path: Path) -> None:
         group.verify()
 
 
-@pytest.mark.parametrize("case", ["PLCP_R1", "PLCP_RW1", "PLCP_IW1"])
+@pytest.mark.parametrize("case", ["PLCP_R1", *soaked("PLCP_RW1", "PLCP_IW1")])
 def test_plcp_node_restart_while_rows_are_deleted(tmp_path: Path, case: str) -> None:
     """PLCP_R1, RW1, IW1, I1, I2: rows of whole pages are deleted while a node restarts (R) or comes from nothing (I),
     the deleter waiting (W) until the node is there or not; single rows per page come back.
