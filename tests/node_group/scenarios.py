@@ -48,7 +48,7 @@ class Group(Site):
         self.numbers = list(range(1, count + 1))
         self.calls = dict(zip(self.numbers, free_ports(count), strict=True))
         self.rows: dict[int, tuple[Any, ...]] = {}
-        self.db = None
+        self._client: Any = None
         self.is_made = False
         self.seed = 0
         self.rng = random.Random(0)
@@ -66,14 +66,14 @@ class Group(Site):
     @property
     def client(self) -> Any:
         """One client of the whole group, over everything that happens to it."""
-        if self.db is None:
-            self.db = self.connect()
-        return self.db
+        if self._client is None:
+            self._client = self.connect()
+        return self._client
 
     def end(self) -> None:
         """See `Site`."""
-        if self.db is not None:
-            self.db.close()
+        if self._client is not None:
+            self._client.close()
         super().end()
 
     # --- nodes ----------------------------------------------------------------------------------------
@@ -122,14 +122,16 @@ class Group(Site):
         """Insert rows, or replace them, some hundred a transaction."""
         made = [row(key, mark) for key in keys]
         for first in range(0, len(made), BATCH_ROWS):
-            self.run(lambda txn, some=made[first : first + BATCH_ROWS]: txn.write_many(NAME, some))
+            some = made[first : first + BATCH_ROWS]
+            self.run(lambda txn, some=some: txn.write_many(NAME, some))
         self.rows.update({each[0]: each for each in made})
 
     def delete(self, keys: Iterable[int]) -> None:
         """Rows that are there, some hundred a transaction."""
         gone = list(keys)
         for first in range(0, len(gone), BATCH_ROWS):
-            self.run(lambda txn, some=gone[first : first + BATCH_ROWS]: txn.delete_many(NAME, some))
+            some = gone[first : first + BATCH_ROWS]
+            self.run(lambda txn, some=some: txn.delete_many(NAME, some))
         for key in gone:
             del self.rows[key]
 
@@ -161,7 +163,7 @@ class Group(Site):
         """All nodes have the same slots, and each is sound."""
         first, *others = sorted(self.nodes)
         for number in others:
-            one, other = self.db_of(first), self.db_of(number)
+            one, other = self.db(first), self.db(number)
             said = f"seed {self.seed}, nodes {first} and {number}"
             # Empty slots are not compared: those of a copy have the epoch of their slice, which may be higher.
             assert not different_slots(one._store, other._store), said
@@ -169,15 +171,11 @@ class Group(Site):
                 contents(other, name) for name in other.tables()
             ], said
         for number in self.nodes:
-            assert self.db_of(number).check()["problems"] == [], f"seed {self.seed}, node {number}"
-
-    def db_of(self, number: int) -> Any:
-        """The `Database` of a node."""
-        return self.nodes[number]._node.store.db
+            assert self.db(number).check()["problems"] == [], f"seed {self.seed}, node {number}"
 
     def epochs(self, number: int) -> dict[Any, int]:
         """The epoch of each row of a node, by table, fragment and ROWID."""
-        rows, _ = slots_of(self.db_of(number))
+        rows, _ = slots_of(self.db(number))
         return {place: each[0] for place, each in rows.items()}
 
 
@@ -242,7 +240,7 @@ class Writers:
                 while not self._is_over.is_set():
                     getattr(self, f"_{kind}")(db, rng, first)
                     self.done[number] += 1
-        except BaseException as error:
+        except (tm.Error, AssertionError) as error:
             self.failures.append(error)
 
     def _write(self, db: Any, rng: random.Random, first: int) -> None:

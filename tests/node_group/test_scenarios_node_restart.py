@@ -181,11 +181,11 @@ def test_restart_node_during_lcp(tmp_path: Path, monkeypatch: Any) -> None:
     with group_of(tmp_path, 3) as group:
         group.load(range(300))
         for number in (2, 1):
-            lcp = group.db_of(number)._lcp
+            lcp = group.db(number)._lcp
 
             def checkpoint(number: int = number) -> None:
                 with pytest.raises(tm.Error):
-                    group.db_of(number).checkpoint()
+                    group.db(number).checkpoint()
 
             with stopped_at(
                 monkeypatch, LocalCheckpoint, "_write_fragment", 2, lambda each, lcp=lcp: each is lcp
@@ -194,7 +194,7 @@ def test_restart_node_during_lcp(tmp_path: Path, monkeypatch: Any) -> None:
                 thread.start()
                 stop.wait()
                 group.scan_update()
-                group.db_of(number)._store.fail(tm.StoreFailed(DEATH))
+                group.db(number)._store.fail(tm.StoreFailed(DEATH))
                 stop.go()
                 thread.join()
                 group.nodes.pop(number).close(leave=False)
@@ -211,9 +211,9 @@ def test_lcp_fs_err(tmp_path: Path, monkeypatch: Any) -> None:
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(300))
-        group.db_of(2).checkpoint()
+        group.db(2).checkpoint()
         group.scan_update()
-        files = group.db_of(2)._files
+        files = group.db(2)._files
         real = files.pwrite
 
         def refused(file: Any, *arguments: Any) -> Any:
@@ -223,7 +223,7 @@ def test_lcp_fs_err(tmp_path: Path, monkeypatch: Any) -> None:
 
         monkeypatch.setattr(files, "pwrite", refused)
         with pytest.raises(tm.Error):
-            group.db_of(2).checkpoint()
+            group.db(2).checkpoint()
         group.drop(2)
         group.load(range(100, 400), 5)
         group.wait_view(1, 3)
@@ -404,7 +404,7 @@ def test_delete_restart(tmp_path: Path) -> None:
             group.delete(range(4_000, 4_500))
             group.start(2)
             for number, found in used.items():
-                found.append(group.db_of(number).status()["memory"]["used_bytes"])
+                found.append(group.db(number).status()["memory"]["used_bytes"])
         assert used[2][1] >= used[2][2] and used[1][1] >= used[1][2], used
         group.verify()
 

@@ -138,7 +138,7 @@ def test_sr9_transaction_prepared_before_a_local_checkpoint_and_committed_behind
         made = [row(key, 9) for key in [*range(1_000, 1_010), *range(10)]]
         txn.write_many(NAME, made)
         for number in group.nodes:
-            group.db_of(number).checkpoint()
+            group.db(number).checkpoint()
         txn.commit()
         group.rows.update({each[0]: each for each in made})
         group.crash_all()
@@ -324,7 +324,7 @@ def test_bug_45154_table_made_again_with_fewer_fragments_while_a_node_was_away(t
     with group_of(tmp_path, 2, with_arbitrator=True) as group:
         group.load(range(300))
         for number in (1, 2):
-            group.db_of(number).checkpoint()
+            group.db(number).checkpoint()
         group.drop(2)
         columns = list(group.client[NAME].definition.columns)
         group.client.drop_table(NAME)
@@ -399,7 +399,7 @@ def events(group: Any, count: int) -> None:
         what = group.rng.choice(["checkpoint", "crash in restart", "crash", "whole restart", "primary in checkpoint"])
         group.load(range(turn * 40, turn * 40 + 80), turn)
         if what == "checkpoint":
-            group.db_of(group.rng.choice(group.numbers)).checkpoint()
+            group.db(group.rng.choice(group.numbers)).checkpoint()
         elif what == "crash":
             victim = group.rng.choice(group.numbers)
             group.drop(victim)
@@ -417,7 +417,7 @@ def events(group: Any, count: int) -> None:
             group.start_all()
         else:
             victim = group.primary()
-            thread = threading.Thread(target=checkpoint, args=(group.db_of(victim),))
+            thread = threading.Thread(target=checkpoint, args=(group.db(victim),))
             thread.start()
             group.drop(victim)
             thread.join(PATIENCE_MS / 1_000)
