@@ -245,6 +245,27 @@ def test_client_of_a_primary_that_is_cut_off_finds_out_elsewhere(tmp_path: Path)
         equal(site)
 
 
+def test_client_whose_first_node_is_between_two_lives_asks_the_next(tmp_path: Path, monkeypatch: Any) -> None:
+    """A node that opens its store can tell no view. A client that knew it first asked nobody else until it could, and
+    lost a link with every question.
+    """
+
+    def living() -> Any:
+        raise tm.NotPrimary("this node is joining its group; ask another")
+
+    with site_of(tmp_path, 2, with_arbitrator=True) as site:
+        with site.nodes[1].connect() as db:
+            db.create_table("t", COLUMNS, "id")
+        with monkeypatch.context() as patch:
+            patch.setattr(site.nodes[2]._node, "living", living)
+            with tm.connect([site.nodes[2].address, site.nodes[1].address], SECRET, timeout_ms=5_000) as db:
+                db["t"].insert((1, 1, None))
+                assert db["t"].get(1) == (1, 1, None)
+            with pytest.raises(tm.PeerTimeout, match="is joining"):
+                tm.connect([site.nodes[2].address], SECRET, timeout_ms=300)
+        equal(site)
+
+
 def test_operator_lets_a_node_go_on_alone_whose_other_disk_is_lost(tmp_path: Path) -> None:
     """As docs/node-group.md, 11 says: two nodes without arbitrator, one of them gone for ever."""
     with site_of(tmp_path, 2) as site:

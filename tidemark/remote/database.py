@@ -35,7 +35,11 @@ class RemoteDatabase:
         self.links = Links(seeds, secret, tls, clock, timeout_ms)
         self._clock = clock
         self._is_closed = False
-        self.links.read(["where"])
+        try:
+            self.links.read(["where"])
+        except BaseException:
+            self.links.close()
+            raise
 
     def close(self) -> None:
         """Close the links; transactions under way are rolled back. Closing again does nothing."""

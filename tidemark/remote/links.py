@@ -89,14 +89,13 @@ class Links:
         return self._primary
 
     def _learn(self) -> None:
-        """Ask all for the view; the newest answer counts. Raises: PeerError if nobody answers."""
-        newest, last = -1, PeerError("no address is known")
+        """Ask all for the view; the newest answer counts. Raises: PeerError, NotPrimary if nobody knows one."""
+        newest = -1
+        last: PeerError | NotPrimary = PeerError("no address is known")
         for address in dict.fromkeys([*self._members, *self._seeds]):
             try:
-                link = self.take(address)
-                told = link.ask(["where"])
-                self.give(address, link)
-            except PeerError as error:
+                told = self._where(address)
+            except (PeerError, NotPrimary) as error:  # NotPrimary: a node that opens its store knows no view yet
                 last = error
                 continue
             if told["view"] > newest:
@@ -105,6 +104,13 @@ class Links:
                 self._members = list(told["members"])
         if newest < 0:
             raise last
+
+    def _where(self, address: Address) -> dict[str, Any]:
+        link = self.take(address)
+        try:
+            return dict(link.ask(["where"]))
+        finally:
+            self.give(address, link)
 
     def forget(self, address: Address) -> None:
         """A node is gone, or is not what it was: its links are closed, and who is who is asked again."""
