@@ -54,8 +54,8 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "statements-a-crash-cut-off-forgotten",
         _ATTACHED,
-        "self._injector.passed_over = deque(tail.statements)",
-        "pass",
+        "            self._injector.passed_over = deque(tail.statements)",
+        "            pass",
         "binlog-power",
     ),
     Defect(
@@ -90,8 +90,8 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "binlog-not-synced-before-a-local-checkpoint",
         _ATTACHED,
-        "                self._follow()\n        self.writer.sync()",
-        "                self._follow()",
+        "                self._await_completion()\n        self.writer.sync()",
+        "                self._await_completion()",
         "binlog-power-lazy",
     ),
     Defect(

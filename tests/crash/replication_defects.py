@@ -66,8 +66,8 @@ REPLICATION_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "epochs-logged-again-after-a-restart",
         "replication.binlog.attached",
-        "self._written = self._handled = self.newest_epoch = tail.epoch\n",
-        "self._written = self._handled = self.newest_epoch = 0\n",
+        "            self._written = self._handled = self.newest_epoch = tail.epoch\n",
+        "            self._written = self._handled = self.newest_epoch = 0\n",
         "simulation NONE NDB$OLD",
     ),
     Defect(
