@@ -27,7 +27,8 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
     handles = open_files(files, store.log.geometry, False)
     reader = LogReader(files, store.log.geometry, identity, handles)
     lsn, sequence = store.log.tail_lsn, store.log.tail_sequence
-    is_covered = lsn == 0
+    # Of a copied store the log may begin at its first byte with a later group than the first.
+    is_covered = sequence == 1
     try:
         while (group := reader.group_at(lsn, sequence)) is not None:
             if _holds(group.words, group.records_words, txid):

@@ -226,9 +226,10 @@ class Executor:
             return None
         if method in OF_PRIMARY:
             self._gate.writing()
-        elif method in OF_ROWS:
+        if method in OF_ROWS | OF_PRIMARY:
+            # Of an outcome too: one that was primary would call aborted what the next one has committed.
             return self._read(lambda: getattr(self._db, method)(*arguments, **named))
-        elif method not in OF_STORE:
+        if method not in OF_STORE:
             raise FrameRejected(f"a store has no call {method!r}")
         return getattr(self._db, method)(*arguments, **named)
 
