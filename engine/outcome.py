@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
-    """ "committed", "aborted" or "unknown" (older than the kept log, or still open).
+    """ "committed", "aborted" or "unknown" (older than the kept log, or still open; or not seen yet, at a member of a
+    node group that does not lead).
 
     A group says which ids had not been given when it was sealed; so a transaction that began behind the oldest kept
     group and is in none of them was never committed.
@@ -22,7 +23,7 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
     if any(txn.txid == txid and not txn.is_ended for txn in list(store.locks.by_slot.values())):
         return "unknown"
     if txid >= store.txid_limit():
-        return "aborted"
+        return "aborted" if store.refusal is None else "unknown"
     store.log.flush()
     handles = open_files(files, store.log.geometry, False)
     reader = LogReader(files, store.log.geometry, identity, handles)
@@ -38,7 +39,7 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
             lsn, sequence = group.end_lsn, sequence + 1
     finally:
         reader.close()
-    return "aborted" if is_covered else "unknown"
+    return "aborted" if is_covered and store.refusal is None else "unknown"
 
 
 def _holds(words: object, records_words: int, txid: int) -> bool:

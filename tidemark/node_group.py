@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
 from engine.clock import SystemClock
-from engine.errors import FileMissing, NotPrimary, PeerTimeout, Retryable, SchemaInvalid
+from engine.errors import Error, FileMissing, NotPrimary, PeerTimeout, Retryable, SchemaInvalid
 from engine.files import PosixFiles
 from engine.group_apply import GroupApplier
 from engine.kernels import compile_declared
@@ -34,7 +34,6 @@ from tidemark.remote.executor import Executor
 from tidemark.serving import serve
 
 if TYPE_CHECKING:
-    from engine.errors import Error
     from engine.file_protocol import Files
     from engine.options import Options
     from engine.store import Store
@@ -115,9 +114,12 @@ class _Home:
     def open(self, can_create: bool) -> _NodeStore:
         """See `Home`."""
         files = PosixFiles(self._directory)
-        if not can_create and read_sysfile(files) is None:
+        try:
+            if not can_create and read_sysfile(files) is None:
+                raise FileMissing("the store of this node is gone; it is copied from the others")
+        except Error:
             files.close_all()
-            raise FileMissing("the store of this node is gone; it is copied from the others")
+            raise
         made: list[_NodeStore] = []
 
         def follow(db: Database) -> None:
@@ -267,19 +269,17 @@ class NodeGroup:
         path: directory of its store; made if it is missing. node: its number, 1 to 255. group: addresses at which the
         nodes meet, "1=host:port,2=host:port,arbitrator=host:port"; the same at all nodes. secret: 16 bytes or more,
         which all nodes and clients know. calls: where clients are served, in a form in which they can reach it.
-        listen: another address that leads to this node's in the group. found:
-        make the group if this node knows of none: one node of a group is given this, once; its store, if there is one,
-        becomes the group's. tls: contexts of who is called and of who calls. variant: how this node wishes to be
-        brought up when it comes back, "rowid_sync", "replay_log" or "delete_log" (docs/node-group.md, 4). options: as
-        `tidemark.open`; memory, logs and tablespaces must hold what the other nodes' do, and server_id is that of the
-        site, the same at all nodes, as are the options of the binlog. log_bin: the node's own binlog, whose name gets
-        its number. replicas: where replica sites are served from that (as `tm.serve`), with the same secret;
-        heartbeat_row_ms: see there; the primary writes the row.
+        listen: another address that leads to this node's in the group. found: make the group if this node knows of
+        none: one node of a group is given this, once; its store, if there is one, becomes the group's. tls: contexts of
+        who is called and of who calls. variant: how this node wishes to be brought up when it comes back, "rowid_sync",
+        "replay_log" or "delete_log" (docs/node-group.md, 4). options: as `tidemark.open`; memory, logs and tablespaces
+        must hold what the other nodes' do, and server_id is that of the site, the same at all nodes, as are the options
+        of the binlog. log_bin: the node's own binlog, whose name gets its number. replicas: where replica sites are
+        served from that (as `tm.serve`), with the same secret; heartbeat_row_ms: see there; the primary writes the row.
 
         Raises: Locked if another process has the directory, PeerError if an address is taken, SchemaInvalid.
         """
         check_secret(secret)
-        compile_declared()  # a node that compiles falls silent, and is left out
         configuration = GroupConfiguration.parse(group) if isinstance(group, str) else group
         place = configuration.address_of(node) if listen is None else parse_address(listen)
         parsed, replication = divided(options)
@@ -291,6 +291,7 @@ class NodeGroup:
         self._replicas = _replicas_at(replicas, heartbeat_row_ms, replication)
         self._heartbeat_row_ms = heartbeat_row_ms
         self._server: CallServer | None = None
+        compile_declared()  # a node that compiles falls silent, and is left out
         directory = os.fspath(path)
         files = PosixFiles(directory, create=True)
         replication = {**replication, "log_bin": _binlog_name(files, replication["log_bin"], node)}

@@ -10,9 +10,16 @@ from engine.log.reader import LogReader
 if TYPE_CHECKING:
     from engine.file_protocol import Files
     from engine.log.reader import GroupRead
+    from engine.log.redo import RedoLog
     from engine.store import Store
 
 HELD_SHARE = 4  # the log is held for a joiner until no more than 1 / HELD_SHARE of it is left
+
+
+def is_full(log: RedoLog) -> bool:
+    """Whether transactions need the room in a log more than whoever it is held for."""
+    free = log.geometry.capacity_bytes - log.used_bytes()
+    return free * HELD_SHARE < log.geometry.capacity_bytes
 
 
 class LogTail:
@@ -61,8 +68,7 @@ class LogTail:
     @property
     def is_full(self) -> bool:
         """Whether transactions need the room more than the joiner does."""
-        free = self._log.geometry.capacity_bytes - self._log.used_bytes()
-        return free * HELD_SHARE < self._log.geometry.capacity_bytes
+        return is_full(self._log)
 
     def close(self) -> None:
         """Let the log be cut."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.errors import Error, NotPrimary, PeerError
+from engine.errors import Error, NotPrimary, PeerError, PeerRefused
 from engine.log.reader import described
+from recovery.node_restart.log_tail import is_full
 from recovery.node_restart.messages import End, Plan, Ready, Taken
 from recovery.node_restart.source import Source
 from replication.node_group.carried import CopyWanted, FileWanted
@@ -33,7 +33,6 @@ class CopyServer:
         """leading: the store while this node leads."""
         self._stream = stream
         self._leading = leading
-        self._mutex = threading.Lock()
         self._holders: dict[int, tuple[object, float]] = {}  # by node that was copied: keeps the log it lacks
         self.copies: dict[int, Progress] = {}  # by node, under way
 
@@ -54,6 +53,7 @@ class CopyServer:
                     raise PeerError(f"a conversation does not begin with {type(wanted).__name__}")
         except Error as error:
             _log.info("conversation with node %d: %s", conversation.peer.node, error.message)
+            conversation.close(error if isinstance(error, PeerError) else PeerRefused(error.message))
         finally:
             conversation.close()
 
@@ -72,21 +72,25 @@ class CopyServer:
 
     # --- the log that who was copied still lacks -----------------------------------------------------
     def hold(self, node: NodeStore, number: int, sequence: int, now: float) -> None:
-        """Keep the log from behind this group on: the node has everything up to it, and no view it is in keeps it."""
+        """Keep the log from behind this group on: the node has everything up to it, and no view it is in keeps it.
+
+        Not when transactions need the room: a node that meets a log which begins behind it is copied again.
+        """
         lsn = None if self._stream.sent is None else self._stream.sent.lsn_of(sequence + 1)
         log = node.store.log
         with node.store.latch:
             holder = self._holders.get(number, (object(), now))[0]
-            log.hold_tail(holder, log.head_lsn if lsn is None else lsn)
+            log.hold_tail(holder, None if is_full(log) else log.head_lsn if lsn is None else lsn)
             self._holders[number] = (holder, now)
 
     def release(self, node: NodeStore, members: frozenset[int], since: float) -> None:
         """Let the log be cut again: for who is a member, or has not been heard of since."""
-        for number, (holder, at) in list(self._holders.items()):
-            if number in members or at < since:
-                with node.store.latch:
-                    node.store.log.hold_tail(holder, None)
-                del self._holders[number]
+        gone = [number for number, (_, at) in list(self._holders.items()) if number in members or at < since]
+        if not gone:
+            return
+        with node.store.latch:
+            for number in gone:
+                node.store.log.hold_tail(self._holders.pop(number)[0], None)
 
 
 class _Copy:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.errors import FileMissing, PeerError
+from engine.errors import PeerError, PositionLost
 from engine.log.reader import described
 from engine.log.spool_reader import is_name, referred
 from replication.node_group.carried import FilePart, FileWanted
@@ -64,9 +64,9 @@ def _write(files: Files, name: str, conversation: Conversation) -> None:
 
 
 def send_file(files: Files, name: str, conversation: Conversation) -> None:
-    """Give a file out. Raises: PeerError; FileMissing if no group names it any more."""
+    """Give a file out. Raises: PeerError; PositionLost if no group of the kept log names it any more."""
     if not is_name(name) or not files.exists(name):
-        raise FileMissing(f"no group of the log names {name[:80]!r}; let the node join anew", file=name[:80])
+        raise PositionLost(f"no group of the kept log names {name[:80]!r}; let the node join anew", file=name[:80])
     file = files.open(name)
     try:
         size_bytes, at = files.size(file), 0

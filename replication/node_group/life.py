@@ -15,7 +15,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Error, InvariantBroken, NotPrimary, PeerError, StoreClosed, StoreFailed
+from engine.errors import Error, InvariantBroken, NotPrimary, PeerError, StoreClosed
 from replication.node_group.carried import EpochIs, EpochWanted
 from replication.node_group.copy_server import CopyServer
 from replication.node_group.messages import (
@@ -53,6 +53,7 @@ _log = logging.getLogger("tidemark.node")
 VIEW_SECONDS = 2.0
 POLL_SECONDS = 0.005
 STUCK_SECONDS = 2.0
+JOIN_SECONDS = 5.0
 LOG_HELD_SECONDS = 10.0  # behind the last word of a node that joins
 
 
@@ -95,6 +96,7 @@ class Life:
         self._has_log_grown = False
         self._stuck = stuck
         self._is_stuck_at = clock.monotonic() + STUCK_SECONDS
+        self._joined_to, self._joined_at = 0, clock.monotonic()
         self._thread = StoreThread(home, self._tell, self._failed, self._converse)
         self._stream = self._thread.stream
         self.copies = CopyServer(self._stream, self._leading)
@@ -357,8 +359,20 @@ class Life:
         if error is not None:
             self._give_up(error)
         node = self._leading()
+        now = self._clock.monotonic()
         if node is not None:
-            self.copies.release(node, frozenset(), self._clock.monotonic() - LOG_HELD_SECONDS)
+            self.copies.release(node, frozenset(), now - LOG_HELD_SECONDS)
+        self._look_at_joining(now)
+
+    def _look_at_joining(self, now: float) -> None:
+        """A node that joins and gets none of the groups it lacks: the primary's log begins behind them by now."""
+        machine, applied = self.machine, self._stream.applied
+        is_waiting = machine.is_joining and self._thread.is_idle and not machine.has_caught_up()
+        if not is_waiting or applied != self._joined_to:
+            self._joined_to, self._joined_at = applied, now
+        elif now - self._joined_at > JOIN_SECONDS and self._ending is None:
+            _log.warning("no group behind %d comes; the node is copied again", applied)
+            self._ending = Ending.LOST
 
     def _give_up(self, error: Error) -> None:
         """The store is of no use. Rows that are not the primary's are copied anew; else somebody has to look."""
@@ -377,7 +391,7 @@ class Life:
         while (write := self._records.get()) is not None:
             try:
                 self._view_file.write(write.record)
-            except StoreFailed as error:
+            except Error as error:
                 self._failed(error)
                 return
             self._events.put(Written(write.version))

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Damaged, Error, NotPrimary, PeerError, Rejected, StoreClosed
+from engine.errors import Damaged, Error, InvariantBroken, NotPrimary, PeerError, Rejected, StoreClosed
 from replication.node_group.carrier import Carrier, Secrets
 from replication.node_group.configuration import GroupConfiguration
 from replication.node_group.life import Ending, Life
@@ -103,12 +103,13 @@ class GroupNode:
             while not self._stop.is_set():
                 if self._live() is Ending.LEFT:
                     return
-        except StoreClosed:
-            if not self._stop.is_set():
-                raise
         except Error as error:
-            _log.error("the node cannot go on: %s", error.message)
-            self.error = error
+            if not (isinstance(error, StoreClosed) and self._stop.is_set()):
+                _log.error("the node cannot go on: %s", error.message)
+                self.error = error
+        except Exception as error:
+            self.error = InvariantBroken(f"the node failed: {error!r}; report this")
+            raise
         finally:
             self.ended.set()
 

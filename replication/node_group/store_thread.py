@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.errors import Error, NotPrimary, PeerError, RedoOverloaded, StoreFailed
+from engine.errors import Error, InvariantBroken, NotPrimary, PeerError, PositionLost, RedoOverloaded, StoreFailed
 from replication.node_group.carried import CopyWanted
 from replication.node_group.fetch import fetch_files
 from replication.node_group.messages import Event, LogCut
@@ -69,6 +69,7 @@ class StoreThread:
         self._turn = threading.Condition()
         self._tasks: deque[Callable[[], None]] = deque()
         self._is_stopped = False
+        self.is_idle = True  # nothing is to be done
         self._epochs: deque[tuple[int, int]] = deque()  # opened at the primary: epoch, its first group
         self._copied_from = 0  # incarnation of the live node the store is a copy of
         self._conversation: Conversation | None = None
@@ -132,11 +133,16 @@ class StoreThread:
                     if self._is_stopped:
                         return
                     task = self._tasks.popleft()
+                    self.is_idle = False
                 task()
+                self.is_idle = not self._tasks
         except Stopped:
             pass
         except Error as error:
             self._failed(error)
+        except Exception as error:
+            self._failed(InvariantBroken(f"the thread of the store failed: {error!r}; report this"))
+            raise
 
     def _use(self, node: NodeStore, is_joined: bool) -> None:
         self.node = node
@@ -172,6 +178,9 @@ class StoreThread:
                 fetch_files(node.files, words, self._converse)
                 node.applier.apply(words.copy())  # which is written into
                 return lsn
+            except PositionLost as error:
+                # Nothing will bring them: a node that waited on would be silent for ever.
+                raise node.store.fail(InvariantBroken(f"{error.message}; the store is copied anew")) from error
             except (RedoOverloaded, PeerError) as error:
                 _log.warning("group %d of the primary waits: %s", node.store.log.sequence, error.message)
                 self._pause()

@@ -29,15 +29,22 @@ class Feed:
 
     def __init__(self) -> None:
         self.groups: deque[Words] = deque()
-        self.size_bytes = 0
+        self._come_bytes = self._taken_bytes = 0  # each counted by one thread
         self.is_over = False  # it took too little for too long, or there is no stream any more
+
+    def put(self, words: Words) -> None:
+        """The next one; too much that is not taken ends it."""
+        self.groups.append(words)
+        self._come_bytes += words.nbytes
+        if self._come_bytes - self._taken_bytes > FEED_BYTES_MAX:
+            self.is_over = True
 
     def take(self) -> list[Words]:
         """What has come."""
         found: list[Words] = []
         while self.groups:
             words = self.groups.popleft()
-            self.size_bytes -= words.nbytes
+            self._taken_bytes += words.nbytes
             found.append(words)
         return found
 
@@ -126,10 +133,7 @@ class GroupStream:
             self.sent.add(group.sequence, group.lsn, group.epoch, words)
             self.last = group.sequence
             for feed in self._feeds:
-                feed.groups.append(words)
-                feed.size_bytes += words.nbytes
-                if feed.size_bytes > FEED_BYTES_MAX:
-                    feed.is_over = True
+                feed.put(words)
             self._feeds = [feed for feed in self._feeds if not feed.is_over]
         self._tell(LogGrew())
 

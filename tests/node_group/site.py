@@ -92,9 +92,9 @@ class Site:
 
 
 @contextmanager
-def site_of(root: Path, count: int, **options: Any) -> Iterator[Site]:
-    """A group whose first `count` nodes are members; all are closed at the end."""
-    site = Site(root, count, **options)
+def site_of(root: Path, count: int, of: int = 0, **options: Any) -> Iterator[Site]:
+    """A group whose first `count` nodes are members, of as many as that or more; all are closed at the end."""
+    site = Site(root, of or count, **options)
     try:
         for number in range(1, count + 1):
             site.start(number)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from replication.node_group import fetch
 from tests.node_group.pair import same_slots
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, free_ports, site_of
 from tests.waiting import wait_until
@@ -302,3 +303,103 @@ def test_new_primary_leads_behind_every_epoch_that_any_member_has_heard_of(tmp_p
             assert ids_at(site, 3) == [1] and site.primary() == 2
             assert site.nodes[3]._node.life is life, "it was copied anew"
         equal(site)
+
+
+def test_copied_node_does_not_call_aborted_what_its_log_is_too_young_to_know(tmp_path: Path) -> None:
+    """A log that begins at its first byte was taken for one that has everything: a client whose answer was lost would
+    have been told by the next primary, a copy, that its commit came to nothing, and have made it again.
+    """
+    with site_of(tmp_path, 1, of=2) as site:
+        with site.nodes[1].connect() as db:
+            db.create_table("t", COLUMNS, "id")
+            with db.transaction() as txn:
+                txn.insert("t", (1, 1, None))
+                txid = txn.txid
+            assert db.outcome(txid) == "committed"
+        site.start(2)
+        assert site.db(2).outcome(txid) == "unknown"
+        site.close(1)
+        site.wait_view(2)
+        with site.nodes[2].connect() as db:
+            assert db.outcome(txid) == "unknown"
+            with db.transaction() as txn:
+                txn.insert("t", (2, 2, None))
+                later = txn.txid
+            assert db.outcome(later) == "committed"
+
+
+def test_node_that_joins_and_gets_no_groups_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The primary's log was cut behind the groups it lacked: it asked for them for ever."""
+    monkeypatch.setattr("replication.node_group.life.JOIN_SECONDS", 0.5)
+    with site_of(tmp_path, 1, of=2) as site:
+        with site.nodes[1].connect() as db:
+            db.create_table("t", COLUMNS, "id")
+            stream = site.nodes[1]._node.life._stream
+            real, lives = stream.groups, set()
+            monkeypatch.setattr(stream, "groups", lambda first, last: () if len(lives) < 2 else real(first, last))
+            node = site.begin(2)
+
+            def is_in() -> bool:
+                life = node._node.life
+                if life is not None and life.machine.is_joining:
+                    lives.add(id(life))
+                    db["t"].write((len(lives), 0, None))
+                return bool(node.status()["state"] == "open")
+
+            wait_until(is_in)
+            assert len(lives) >= 2
+        site.wait_view(1, 2)
+        equal(site)
+
+
+def test_member_whose_file_is_not_to_be_had_any_more_is_copied_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with site_of(tmp_path, 3, transaction_memory="256 KiB") as site:
+        lives = {number: site.nodes[number]._node.life for number in (2, 3)}
+        real, refused = fetch.is_name, []
+        monkeypatch.setattr(fetch, "is_name", lambda name: bool(refused) and real(name) or refused.append(name))
+        with site.nodes[1].connect(PATIENCE_MS) as db:
+            db.create_table("t", COLUMNS, "id")
+            db.run(lambda txn: txn.insert_many("t", [(number, 0, "y" * 50) for number in range(12_000)]), retries=20)
+        assert refused
+        site.wait_view(1, 2, 3)
+        assert sum(site.nodes[number]._node.life is not life for number, life in lives.items()) == 1
+        assert ids_at(site, 2) == ids_at(site, 3) == list(range(12_000))
+        equal(site)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_thread_of_a_store_that_dies_of_a_bug_ends_the_life_of_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be a member that answers heartbeats and applies nothing: no commit of the group would ever end."""
+    with site_of(tmp_path, 3) as site:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
+            db.create_table("t", COLUMNS, "id")
+            life = site.nodes[2]._node.life
+
+            def broken(*_: Any) -> int:
+                raise ZeroDivisionError
+
+            monkeypatch.setattr(life._thread, "_apply_one", broken)
+            db["t"].insert((1, 1, None))
+        site.wait_view(1, 2, 3)
+        assert site.nodes[2]._node.life is not life
+        equal(site)
+
+
+def test_log_is_held_for_a_node_that_joins_until_transactions_need_it(tmp_path: Path) -> None:
+    with site_of(tmp_path, 1, redo_log="4 MiB", checkpoint_interval_ms=0) as site:
+        node, copies = site.nodes[1]._node.store, site.nodes[1]._node.life.copies
+        with site.nodes[1].connect() as db:
+            db.create_table("t", COLUMNS, "id")
+            copies.hold(node, 2, node.store.log.sequence - 1, 1e18)
+            held = node.store.log._held.copy()
+            assert len(held) == 1
+            for number in range(40):
+                db.run(lambda txn, n=number: txn.write_many("t", [(k, n, "z" * 300) for k in range(300)]), retries=50)
+                copies.hold(node, 2, 1, 1e18)
+            assert node.store.log.tail_lsn > next(iter(held.values())), "it was never cut"
+            copies.release(node, frozenset({2}), 0.0)
+            assert not node.store.log._held

@@ -57,6 +57,8 @@ class Process:
 
     def start(self, point: str = "") -> None:
         """Start it. point: where it is to die by itself."""
+        if self._process is not None:
+            self._forget(self._process)
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         if point:
             environment["TIDEMARK_KILL_AT"] = point
@@ -77,16 +79,23 @@ class Process:
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            if process is self._process and line.startswith("{"):
-                self.state = json.loads(line)
+        with process.stdout as said:
+            for line in said:
+                if process is self._process and line.startswith("{"):
+                    self.state = json.loads(line)
 
     def kill(self) -> None:
         """SIGKILL, if it lives."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._forget(self._process)
             self.state = {"state": "dead"}
+
+    def _forget(self, process: subprocess.Popen[str], seconds: float | None = None) -> None:
+        """Its end is waited for, our end of its input closed."""
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(seconds)
 
     def pause(self, is_paused: bool) -> None:
         """Stand still, or go on."""
@@ -95,10 +104,10 @@ class Process:
 
     def end(self) -> None:
         """In order."""
-        if self._process is not None and self.is_alive:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            self._process.wait(PATIENCE_SECONDS)
+        if self._process is not None:
+            if self.number == ARBITRATOR:
+                self._process.terminate()  # it reads nothing
+            self._forget(self._process, PATIENCE_SECONDS)
 
 
 class Site:
