@@ -20,8 +20,8 @@ import tidemark as tm
 from engine.kernels import warm
 from engine.kernels.node_copy import N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
 from engine.layout.arena import OK
+from engine.log.group import Group
 from engine.log.reader import described
-from engine.log.redo import Group
 from recovery.node_restart.messages import Deletes, GroupPart, Plan, Ready, Slice, Taken
 from recovery.node_restart.source import Source
 from replication.node_group.codec import decode, encode

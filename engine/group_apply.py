@@ -53,8 +53,8 @@ from engine.layout.group_apply import (
 from engine.layout.log import GROUP_ALIGN_WORDS
 from engine.layout.redo import GROUP_WORDS, KIND_MASK, TABLE_MASK, WORDS_SHIFT
 from engine.layout.sealed import KIND_GROUP, check_version, is_sealed, store_of
+from engine.log.group import Group
 from engine.log.reader import GroupRead, described
-from engine.log.redo import Group
 from engine.log.spool_reader import SpoolReader, referred
 from engine.row_operations import settle_disk
 from engine.spool_commit import wait_for_copies

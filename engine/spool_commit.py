@@ -17,7 +17,7 @@ from engine.kernels.commit import end_run
 from engine.kernels.spool import begin_spool, commit_spooled
 from engine.layout.arena import X_CHANGES, X_SPOOLED, X_USED
 from engine.layout.log import GROUP_ALIGN_WORDS
-from engine.log.redo import Group
+from engine.log.group import Group
 from engine.spool import Spool
 from engine.spool_files import Kept
 

@@ -61,7 +61,7 @@ from engine.layout.arena import (
     X_USED,
     X_WOKEN,
 )
-from engine.log.redo import Group
+from engine.log.group import Group
 from engine.spool_commit import (
     abandon_places,
     commit_by_reference,
@@ -189,8 +189,8 @@ class Transaction:
 
         Order: records into the filling REDO group and changes into the rows (one atomic step), then the wait for that
         group's write and sync. A crash before the sync ends leaves the transaction whole or absent; it is acknowledged
-        only after. Durable: everything, if `wait`; else with its epoch. Raises: CommitOnFailedStore and
-        CommitInterrupted, which tell the `txid`, if the outcome is unknown.
+        only after. Durable: everything, if `wait`; else with its epoch, but in a node group it is in the memory of all
+        members. Raises: CommitOnFailedStore and CommitInterrupted, which tell the `txid`, if the outcome is unknown.
         """
         self.check()
         store = self.store
@@ -223,9 +223,12 @@ class Transaction:
         elif status < 0:
             raise store.fail(InvariantBroken(f"commit met a broken invariant (status {status}); reopen the store"))
         self.ended(status & COMMIT_WOKEN)  # visible, locks free; a crash here loses it whole, and nobody was told
-        if wait and status & COMMIT_LOGGED:
+        if status & COMMIT_LOGGED and (wait or log.partner is not None):
             try:
-                log.wait(ticket)  # after this line the group is durable, and so is the transaction
+                if wait:
+                    log.wait(ticket)  # after this line the group is durable, and so is the transaction
+                else:
+                    log.share(ticket)
             except KeyboardInterrupt as error:
                 raise self.interrupted() from error
             except CommitOnFailedStore as error:

@@ -21,10 +21,10 @@ GROUP = np.dtype(
         ("wall_us", "<u8"),  # when it was sealed; for restoring to a time, never for order
         ("next_txid", "<u8"),  # transactions numbered from here on are not in this or an earlier group
         ("records_words", "<u8"),  # words of records behind the header; the rest is padding
+        ("unsynced", "<u8"),  # groups directly before it that may not have been durable when it was written
         ("reserved_1", "<u8"),
         ("reserved_2", "<u8"),
         ("reserved_3", "<u8"),
-        ("reserved_4", "<u8"),
     ]
 )
 

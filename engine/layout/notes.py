@@ -43,10 +43,10 @@ NOTES: dict[str, dict[str, str]] = {
         "wall_us": "when it was sealed, µs since 1970 UTC; never decides an order",
         "next_txid": "transactions from this id on lie in later groups",
         "records_words": "words of records behind this header; the rest up to 4 KiB is zero",
+        "unsynced": "groups directly before it, of one write with it: not known to be durable when it was written",
         "reserved_1": "0",
         "reserved_2": "0",
         "reserved_3": "0",
-        "reserved_4": "0",
     },
     "sysfile": {
         "generation": "the newer intact copy wins",

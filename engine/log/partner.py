@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from engine.log.redo import Group
+    from engine.log.group import Group
 
 
 class CommitPartner(Protocol):
@@ -24,13 +24,17 @@ class CommitPartner(Protocol):
         ...
 
     def send(self, group: Group) -> None:
-        """The next group, sealed and not written yet; `files` are the names it was offered with. Its words stay as they
-        are until `wait` has returned for it. Sent again, of one sequence, it counts once.
+        """The next group, sealed and not written yet; `files` are the names it was offered with. Its words are to be
+        copied: the header is sealed again when it is written. Sent again, of one sequence, it counts once.
         """
         ...
 
     def wait(self, sequence: int) -> None:
         """Return when every live member has the group. It is synced here, and published as durable behind this."""
+        ...
+
+    def share(self, sequence: int) -> None:
+        """Return when every live member has the group in memory, applied; nobody need have synced it."""
         ...
 
     def epoch_closed(self, epoch: int, sequence: int) -> None:

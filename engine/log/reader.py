@@ -1,7 +1,8 @@
 """Reading the log at restart: which groups are there, where it ends, and whether that end is a tail or damage.
 
-Group n + 1 is never written before group n is durable. So a bad group with a valid successor anywhere is damage, and a
-bad last group is the tail a crash left. A successor can lie anywhere before the reach of the log (ADR 0007).
+Groups are written in batches, and no batch before the one before it is durable; each group says how many of its own lie
+before it. So a bad group is damage if a valid one of a later batch lies anywhere behind it, and otherwise begins the
+tail a crash left, valid groups behind it included (ADR 0016). One can lie anywhere before the log's reach (ADR 0007).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class GroupRead:
     transactions: int
     records_words: int
     words: Words
+    unsynced: int = 0  # groups directly before it that may not have been durable when it was written
 
     @property
     def end_lsn(self) -> int:
@@ -56,6 +58,7 @@ class LogReader:
         self.end_lsn = 0
         self.next_sequence = 1
         self.last: GroupRead | None = None
+        self._has_remnants = False  # behind the end, of the batch that a crash left in part
         self._strange: tuple[int, int] | None = None  # file and offset of what looks like a group of another store
 
     def groups(self, lsn: int, sequence: int, floor_lsn: int = 0, reach_lsn: int = 0) -> Iterator[GroupRead]:
@@ -114,7 +117,7 @@ class LogReader:
             raise RedoDamaged(f"{name} cannot be read: {error.message}", file=name, offset=offset) from error
 
     def _check_tail(self, reach_lsn: int) -> None:
-        """Raise RedoDamaged if an intact group with a later sequence lies before the reach, or anywhere if it is not
+        """Raise RedoDamaged if an intact group of a later batch lies before the reach, or anywhere if that is not
         known.
         """
         size = self._geometry.capacity_bytes
@@ -123,8 +126,14 @@ class LogReader:
             start = self.end_lsn
             size = min(size, reach_lsn - start)
         for lsn, sequence in self.candidates(start, size):
-            if sequence >= self.next_sequence and lsn >= self.end_lsn and self.group_at(lsn, sequence) is not None:
+            if sequence < self.next_sequence or lsn < self.end_lsn:
+                continue
+            group = self.group_at(lsn, sequence)
+            if group is None:
+                continue
+            if not sequence - group.unsynced <= self.next_sequence < sequence:
                 raise self.damage(f"is damaged but group {sequence} behind it is intact")
+            self._has_remnants = True
         if self._strange is not None and self._is_foreign(*self._strange):
             raise self._foreign(*self._strange)
 
@@ -206,8 +215,11 @@ class LogReader:
         """Make the end of the log firm before anything new is promised.
 
         The last group is rewritten with identical bytes and synced, because after a failed sync the page cache may show
-        what the disk lacks (F39); the sector behind it is zeroed. Durable on return.
+        what the disk lacks (F39); the sector behind it is zeroed. What is left of a batch behind it goes first, or a
+        new group that ends where one of those begins would bring it back. Durable on return.
         """
+        if self._has_remnants:
+            self.cut()
         if self.last is not None:
             self._write(self.last.lsn, self.last.words[: (self.last.end_lsn - self.last.lsn) // 8])
         self._write(self.end_lsn, np.zeros(GROUP_ALIGN_WORDS, dtype=np.int64))
@@ -240,6 +252,7 @@ def described(words: Words) -> GroupRead:
         int(header["transactions"]),
         int(header["records_words"]),
         words,
+        int(header["unsynced"]),
     )
 
 

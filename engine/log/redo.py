@@ -1,12 +1,14 @@
 """The REDO log: one stream of sealed groups, written by a leader among those who wait (D5).
 
-Under the store's commit latch: `fill`, `room`, `sequence`, `adopt`, `close_epoch`. Outside it: `wait`, `flush`. The
-filling group takes records until somebody waits for it or its epoch closes; then it is numbered, placed and queued. The
-leader writes the queue in order.
+Under the store's commit latch: `fill`, `room`, `sequence`, `adopt`, `close_epoch`. Outside it: `wait`, `share`,
+`flush`. The filling group takes records until somebody waits for it or its epoch closes; then it is numbered, placed
+and queued. The leader writes the queue in order, what has come together at once.
 
 A commit partner, if there is one, has a group before it is written here, and is asked before it counts as durable.
+Who does not wait for the disk then waits until every member has the group in memory: `share`.
 
-Invariants: (L1) a group is not written before the one before it is durable; (L2) bytes of a durable group are rewritten
+Invariants: (L1) a batch of groups is not written before the one before it is durable, and each group says how many of
+its own batch lie before it (ADR 0016); (L2) bytes of a durable group are rewritten
 only identically; (L3) a transaction lies in one group; (L4) head - tail never exceeds the capacity; (L5) the tail moves
 only by `set_tail`; (L6) no group is written that ends behind the durable reach (ADR 0007).
 """
@@ -21,71 +23,30 @@ import numpy as np
 
 from engine.errors import CommitOnFailedStore, InvariantBroken, IoFailed, StorageFull, StoreFailed
 from engine.layout.arena import S_REDO_FREE
-from engine.layout.log import GROUP, GROUP_ALIGN_WORDS
+from engine.layout.log import GROUP_ALIGN_WORDS
 from engine.layout.redo import GROUP_WORDS
-from engine.layout.sealed import FORMAT_VERSION, KIND_GROUP, packer_of, seal, store_halves
+from engine.layout.sealed import store_halves
 from engine.log.geometry import Geometry, open_files
+from engine.log.group import Group, content_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.clock import Clock
     from engine.file_protocol import Files
+    from engine.log.group import Position
     from engine.log.partner import CommitPartner
     from engine.log.reader import GroupRead
     from engine.memory.arena import Words
 
 FILL_WORDS = 1 << 17  # 1 MiB
 SPARE_BUFFERS = 8
+# Groups of one write: as many as are sure to be worth one sync, and few enough that who waits for the first can wait.
+BATCH_BYTES = 1 << 20
 # Kept back from transactions: restart, schema records and the padding of groups in flight must always fit.
 PRIVATE_BYTES = 64 << 10
 # A follower looks for itself this often whether somebody leads: a second signal may cut the leader's handing over.
 FOLLOWER_POLL_SECONDS = 0.1
-
-pack_header = packer_of(GROUP).pack_into
-RESERVED_FIELDS = (0, 0, 0, 0)
-
-
-class Group:
-    """A sealed group on its way to the disk."""
-
-    __slots__ = (
-        "epoch",
-        "files",
-        "is_sealed",
-        "lsn",
-        "sequence",
-        "stamp",
-        "transactions",
-        "used",
-        "words",
-        "written_words",
-    )
-
-    def __init__(self, words: Words, used: int, transactions: int, files: tuple[str, ...] = ()) -> None:
-        """files: names of those it refers to."""
-        self.words = words
-        self.used = used
-        self.written_words = -(-used // GROUP_ALIGN_WORDS) * GROUP_ALIGN_WORDS
-        self.transactions = transactions
-        self.files = files
-        self.stamp: tuple[int, int] | None = None  # time and next transaction id, if another node's log gave them
-        self.sequence = 0
-        self.lsn = 0
-        self.epoch = 0
-        self.is_sealed = False
-
-
-class Position:
-    """Where the log goes on: the next group's sequence and LSN, and the LSN it is still needed from."""
-
-    __slots__ = ("lsn", "sequence", "tail_lsn", "tail_sequence")
-
-    def __init__(self, sequence: int = 1, lsn: int = 0, tail_lsn: int = 0, tail_sequence: int = 1) -> None:
-        self.sequence = sequence
-        self.lsn = lsn
-        self.tail_lsn = tail_lsn
-        self.tail_sequence = tail_sequence
 
 
 class RedoLog:
@@ -122,6 +83,9 @@ class RedoLog:
         self._spares = [np.zeros(FILL_WORDS, dtype=np.int64) for _ in range(2)]
         self.fill = self._fresh()
         self._guard = threading.Lock()
+        self._sending = threading.Lock()  # before the latch, if both
+        self._sent_sequence = position.sequence - 1  # the partner has it
+        self.writing_sequence = position.sequence - 1  # the disk was asked to keep it
         self._held: dict[object, int] = {}  # by holder: LSN from which the log stays, whatever the tail may be
         self._leader: object | None = None
         self._followers: deque[tuple[int, threading.Lock]] = deque()
@@ -287,22 +251,42 @@ class RedoLog:
             last = self.sequence - 1
         self.wait(last)
 
+    def share(self, sequence: int) -> None:
+        """Return when every member of the node group has the group in memory; at once if there is no group of nodes.
+
+        Raises: CommitOnFailedStore if the log or the group of nodes failed first.
+        """
+        partner = self.partner
+        if partner is None:
+            return
+        try:
+            with self._sending:
+                with self._latch:
+                    if self.sequence <= sequence:
+                        self._seal_fill()
+                    unsent = [group for group in self._pending if group.sequence > self._sent_sequence]
+                for group in unsent:
+                    self._send(group)
+            self._agree(partner.share, sequence)
+        except StoreFailed as error:
+            raise CommitOnFailedStore(
+                "the store failed before all nodes had the commit; open it again and ask outcome(txid)"
+            ) from error
+
     def _lead(self, sequence: int) -> None:
         interrupt: KeyboardInterrupt | None = None
         while self.durable_sequence < sequence:
-            with self._latch:
-                if not self._pending:
-                    self._seal_fill()
-                group = self._pending[0] if self._pending else None
-            if group is None:
+            batch = self._batch()
+            if not batch:
                 return
+            last = batch[-1]
             while True:
                 try:
-                    if self.durable_sequence < group.sequence:  # else its buffer may hold other records already
-                        self._write(group)
+                    if self.durable_sequence < last.sequence:  # else its buffer may hold other records already
+                        self._write(batch)
                         if self.partner is not None:
-                            self._agree(self.partner.wait, group.sequence)
-                    self._publish(group)
+                            self._agree(self.partner.wait, last.sequence)
+                    self._publish(last)
                     break
                 except KeyboardInterrupt as error:
                     # Only the main thread gets here. The same bytes go to the same place again; a failed write or sync
@@ -311,6 +295,18 @@ class RedoLog:
                     interrupt = error
         if interrupt is not None:
             raise interrupt
+
+    def _batch(self) -> list[Group]:
+        """The next groups to be written: all that have come, up to some size; the filling one if there is none."""
+        with self._latch:
+            if not self._pending:
+                self._seal_fill()
+            found: list[Group] = []
+            for group in self._pending:
+                if found and group.end_lsn - found[0].lsn > BATCH_BYTES:
+                    break
+                found.append(group)
+            return found
 
     def _agree(self, step: Callable[[Any], None], argument: Any) -> None:
         """A call of the partner. It has the group of all or of none, and only a restart may find out which."""
@@ -325,48 +321,36 @@ class RedoLog:
             raise broken from error
 
     def _seal(self, group: Group) -> None:
-        words = group.words
-        wall_us, next_txid = group.stamp or (self._clock.wall_us(), self._next_txid())
-        words[group.used : group.written_words] = 0
-        pack_header(
-            words.data.cast("B"),
-            0,
-            0,
-            KIND_GROUP,
-            FORMAT_VERSION,
-            group.written_words,
-            *self._store,
-            self._incarnation,
-            group.sequence,
-            group.lsn,
-            self.geometry.lap(group.lsn),
-            group.transactions,
-            group.epoch,
-            wall_us,
-            next_txid,
-            group.used - GROUP_WORDS,
-            *RESERVED_FIELDS,
-        )
-        seal(words, group.written_words)
-        group.is_sealed = True
+        lap, stamp = self.geometry.lap(group.lsn), (self._clock.wall_us(), self._next_txid())
+        group.seal(self._store, self._incarnation, lap, stamp, group.sequence - 1 - self.durable_sequence)
 
-    def _write(self, group: Group) -> None:
-        if not group.is_sealed:  # sealed once only: written again after a signal, the bytes must be the same
-            self._seal(group)
-        words = group.words
-        view = words.data.cast("B")
-        numbers = []
-        end = group.lsn + group.written_words * 8
-        if end - self.tail_lsn > self.geometry.capacity_bytes:  # L4: promises failed, and what is needed must stay
+    def _send(self, group: Group) -> None:
+        """The next group for the partner, before it is written: a round trip and the sync here go side by side."""
+        if self.partner is not None and group.sequence > self._sent_sequence:
+            if not group.is_sealed:
+                self._seal(group)
+            self._agree(self.partner.send, group)
+            self._sent_sequence = group.sequence
+
+    def _write(self, batch: list[Group]) -> None:
+        start_lsn, end_lsn = batch[0].lsn, batch[-1].end_lsn
+        if end_lsn - self.tail_lsn > self.geometry.capacity_bytes:  # L4: promises failed, and what is needed must stay
             broken = InvariantBroken("the REDO log would go over groups that are needed; open the store again")
             self._files.failure.latch(broken)
             raise broken
-        if self.partner is not None:
-            self._agree(self.partner.send, group)  # a round trip and the sync here go side by side
+        self.writing_sequence = batch[-1].sequence
+        with self._sending:  # who shares writes into headers of what was not sent
+            for group in batch:
+                if not group.is_sealed:  # once only: written again after a signal, the bytes must be the same
+                    self._seal(group)
+                    group.is_sealed = True
+                self._send(group)
+        view = content_of(batch).data.cast("B")
+        numbers = []
         try:
-            if end > self.reach_lsn and self.extend_reach is not None:
-                self.reach_lsn = self.extend_reach(end)
-            for number, offset, start, length in self.geometry.pieces(group.lsn, group.written_words * 8):
+            if end_lsn > self.reach_lsn and self.extend_reach is not None:
+                self.reach_lsn = self.extend_reach(end_lsn)
+            for number, offset, start, length in self.geometry.pieces(start_lsn, end_lsn - start_lsn):
                 self._files.pwrite(self._handles[number], offset, view[start : start + length])
                 numbers.append(number)
         except StorageFull as error:
@@ -378,19 +362,21 @@ class RedoLog:
         for number in numbers:
             self._files.fdatasync(self._handles[number])
 
-    def _publish(self, group: Group) -> None:
-        """The group is durable: forget it, let its followers go."""
-        self._files.mark("ack", sequence=group.sequence)
+    def _publish(self, last: Group) -> None:
+        """Groups are durable up to this one: forget them, let their followers go."""
+        self._files.mark("ack", sequence=last.sequence)
+        end_lsn = last.end_lsn
         with self._latch:
-            if self._pending and self._pending[0] is group:
-                # Before the first call, hence together: a signal in the midst must not have the group written again.
-                self.durable_sequence = group.sequence
-                self.durable_lsn = group.lsn + group.written_words * 8
-                self.groups_written += 1
-                self.bytes_written += group.written_words * 8
-                self._pending.popleft()
-                if group.words.size == FILL_WORDS and len(self._spares) < SPARE_BUFFERS:
-                    self._spares.append(group.words)
+            written, bytes_ = last.sequence - self.durable_sequence, end_lsn - self.durable_lsn
+            # Without a call in between, hence together: a signal in the midst must not have them written again.
+            self.durable_sequence = last.sequence
+            self.durable_lsn = end_lsn
+            self.groups_written += written
+            self.bytes_written += bytes_
+            while self._pending and self._pending[0].sequence <= last.sequence:
+                words = self._pending.popleft().words
+                if words.size == FILL_WORDS and len(self._spares) < SPARE_BUFFERS:
+                    self._spares.append(words)
         with self._guard:
             for _ in range(len(self._followers)):
                 wanted, gate = self._followers.popleft()

@@ -34,8 +34,9 @@ from engine.errors import (
 from engine.ids import gci_of
 from engine.log.geometry import FOLDER as REDO_FOLDER
 from engine.log.geometry import Geometry, create_files, is_log_name, open_files
+from engine.log.group import Position
 from engine.log.reader import GroupRead, LogReader, holds_groups
-from engine.log.redo import Position, RedoLog
+from engine.log.redo import RedoLog
 from engine.memory.arena import Arena
 from engine.owner import call_owner
 from engine.snapshot import Snapshots, version_words

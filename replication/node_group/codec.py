@@ -322,7 +322,7 @@ _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
     (group.Accepted, (NUMBER, BALLOT)),
     (group.Adopted, (NUMBER, NUMBER, NUMBER, GRANTS)),
     (group.Groups, (NUMBER, NUMBER, GROUPS)),
-    (group.Applied, (NUMBER, NUMBER)),
+    (group.Applied, (NUMBER, NUMBER, NUMBER)),
     (group.Opened, (NUMBER,)),
     (group.Completed, (NUMBER, NUMBER)),
     (group.AskJoin, (NUMBER, MEMBER, NUMBER, FLAG)),

@@ -33,6 +33,7 @@ from replication.node_group.messages import (
     Ready,
     Received,
     Send,
+    Shared,
     Tick,
     Write,
     Written,
@@ -312,6 +313,8 @@ class Life:
                 self.carrier.send(action.to, action.message)
             elif isinstance(action, Acknowledge):
                 self._stream.acknowledge(action.sequence)
+            elif isinstance(action, Shared):
+                self._stream.shared(action.sequence)
             elif isinstance(action, Write):
                 self._records.put(action)
             elif isinstance(action, Open):
@@ -352,7 +355,7 @@ class Life:
         """The log stays for a node that joins, as long as it is heard of and there is room."""
         node = self._leading()
         if node is not None and asked.view == self.machine.view.number:
-            self.copies.hold(node, sender, asked.applied, self._clock.monotonic())
+            self.copies.hold(node, sender, asked.synced, self._clock.monotonic())
 
     def _look_at_store(self) -> None:
         error = self._error or self._thread.failure
@@ -366,12 +369,12 @@ class Life:
 
     def _look_at_joining(self, now: float) -> None:
         """A node that joins and gets none of the groups it lacks: the primary's log begins behind them by now."""
-        machine, applied = self.machine, self._stream.applied
+        machine, synced = self.machine, self._stream.synced
         is_waiting = machine.is_joining and self._thread.is_idle and not machine.has_caught_up()
-        if not is_waiting or applied != self._joined_to:
-            self._joined_to, self._joined_at = applied, now
+        if not is_waiting or synced != self._joined_to:
+            self._joined_to, self._joined_at = synced, now
         elif now - self._joined_at > JOIN_SECONDS and self._ending is None:
-            _log.warning("no group behind %d comes; the node is copied again", applied)
+            _log.warning("no group behind %d comes; the node is copied again", synced)
             self._ending = Ending.LOST
 
     def _give_up(self, error: Error) -> None:

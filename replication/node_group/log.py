@@ -17,7 +17,17 @@ class Log(Protocol):
 
     @property
     def applied(self) -> int:
-        """Sequence up to which groups are durable and applied."""
+        """Sequence up to which groups are applied, in memory."""
+        ...
+
+    @property
+    def synced(self) -> int:
+        """Sequence up to which groups are applied and durable."""
+        ...
+
+    @property
+    def due(self) -> int:
+        """Sequence up to which the disk was asked to keep groups: who has not synced them for long has a bad disk."""
         ...
 
     @property
@@ -30,7 +40,7 @@ class Log(Protocol):
         ...
 
     def take(self, first: int, groups: tuple[Group, ...]) -> None:
-        """Append groups of the primary behind `last`, sync and apply them; `LogGrew` tells that it is done."""
+        """Append groups of the primary behind `last`, apply and sync them; `LogGrew` tells that it is done."""
         ...
 
     def cut_behind(self, epoch: int) -> None:

@@ -23,7 +23,7 @@ class Joiner:
     """A node outside the view that takes its groups."""
 
     member: Member
-    applied: int
+    synced: int
     is_ready: bool
     asked_at: float
 
@@ -64,7 +64,7 @@ class Machine(ABC):
         self._frozen_at = now
         self._decided_at = now
         self._log_owed_since: float | None = None
-        self._applied_seen = log.applied
+        self._synced_seen = log.synced
         self._round = record.promised.round
         self._is_first = False
         self._is_leaving = False
@@ -121,7 +121,7 @@ class Machine(ABC):
 
     def has_caught_up(self) -> bool:
         """Whether this node, which joins, has every group its primary was last known to have."""
-        return self.is_joining and self.log.applied >= self._primary_last != UNHEARD
+        return self.is_joining and self.log.synced >= self._primary_last != UNHEARD
 
     def is_stalled(self, now: float) -> bool:
         """Whether the disk owes an answer for too long: such a node falls silent, and is taken for dead."""
@@ -163,7 +163,7 @@ class Machine(ABC):
         return member in self._lacking or self.detector.suspects(member, now)
 
     def _joining(self) -> dict[int, Member]:
-        """Nodes that may be taken in: ready, and with everything that was acknowledged."""
+        """Nodes that join and are ready, with everything on disk that members have there: worth the next view."""
         primacy = self.primacy
         if primacy is None or not primacy.is_open:
             return {}
@@ -171,8 +171,14 @@ class Machine(ABC):
         return {
             number: each.member
             for number, each in self.joiners.items()
-            if each.is_ready and each.applied >= primacy.acknowledged and each.asked_at > since
+            if each.is_ready and each.synced >= primacy.acknowledged and each.asked_at > since
         }
+
+    def _joined(self) -> dict[int, Member]:
+        """Those of them that may be taken in: they have on disk what is acknowledged for being in memory, too."""
+        primacy = self.primacy
+        shared = 0 if primacy is None else primacy.shared
+        return {number: member for number, member in self._joining().items() if self.joiners[number].synced >= shared}
 
     def _freeze(self, now: float) -> None:
         """Take no groups of this view any more, agree to no read and serve none; there is no way back into it."""

@@ -102,10 +102,11 @@ class Groups(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """Every group up to this sequence is synced and applied at the sender."""
+    """Every group up to this sequence is applied at the sender, in memory; those up to `synced` are durable too."""
 
     view: int
     sequence: int
+    synced: int
 
 
 class Opened(NamedTuple):
@@ -126,7 +127,7 @@ class AskJoin(NamedTuple):
 
     view: int
     member: Member
-    applied: int
+    synced: int
     is_ready: bool
 
 
@@ -228,7 +229,13 @@ class Write(NamedTuple):
 
 
 class Acknowledge(NamedTuple):
-    """Commits up to this sequence may be told to who waits for them."""
+    """Every member has groups up to this sequence on disk: commits may be told to who waits for that."""
+
+    sequence: int
+
+
+class Shared(NamedTuple):
+    """Every member has groups up to this sequence in memory: commits may be told to who waits for that alone."""
 
     sequence: int
 
@@ -261,4 +268,4 @@ class Fail(NamedTuple):
     reason: str
 
 
-Action = Send | Write | Acknowledge | Open | Shut | Lost | Left | Fail
+Action = Send | Write | Acknowledge | Shared | Open | Shut | Lost | Left | Fail

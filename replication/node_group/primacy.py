@@ -23,9 +23,11 @@ class Primacy:
     settles_at: float
     is_open: bool = False
     acknowledged: int = 0
+    shared: int = 0
     epoch: int = 0  # the highest one that is open at a member
     told: set[int] = field(default_factory=set)
     applied: dict[int, int] = field(default_factory=dict)
+    synced: dict[int, int] = field(default_factory=dict)
     sent: dict[int, int] = field(default_factory=dict)  # last group sent, to members and to nodes that join
     epochs: list[tuple[int, int]] = field(default_factory=list)  # closed, not yet complete: epoch, its last group
     _before: dict[int, int] = field(default_factory=dict)  # how far each was at the heartbeat before
@@ -39,13 +41,15 @@ class Primacy:
         """A member has the view; False if its log goes further than the primary's."""
         self.told.add(member)
         self.applied.setdefault(member, 0)
+        self.synced.setdefault(member, 0)
         self.sent.setdefault(member, told.last)
         self.epoch = max(self.epoch, told.epoch)
         return told.last <= log.last
 
-    def take_applied(self, member: int, sequence: int) -> None:
-        """A member has everything up to there."""
+    def take_applied(self, member: int, sequence: int, synced: int) -> None:
+        """A member has everything up to there, in memory and on disk."""
         self.applied[member] = max(sequence, self.applied.get(member, 0))
+        self.synced[member] = max(synced, self.synced.get(member, 0))
 
     def send_new(self, log: Log, joiners: Iterable[int]) -> list[Action]:
         """Groups that were not sent yet, to every member that has adopted the view and every node that joins."""
@@ -73,11 +77,8 @@ class Primacy:
         return [Send(node, Groups(self.view.number, first, groups))]
 
     def through(self, log: Log) -> int:
-        """The last group that every member has, synced and applied (N1)."""
-        through = log.applied
-        for member in self.others:
-            through = min(through, self.applied.get(member, 0))
-        return through
+        """The last group that every member has, applied and synced (N1)."""
+        return min([log.synced, *(self.synced.get(member, 0) for member in self.others)])
 
     def is_equal(self, log: Log) -> bool:
         """Whether every member is in the view and its log ends where the primary's does."""
@@ -90,6 +91,14 @@ class Primacy:
             return None
         self.acknowledged = through
         return through
+
+    def share(self, log: Log) -> int | None:
+        """How far groups are in the memory of every member now, if further than before."""
+        shared = min([log.applied, *(self.applied.get(member, 0) for member in self.others)])
+        if shared <= self.shared:
+            return None
+        self.shared = shared
+        return shared
 
     def complete_epoch(self) -> int | None:
         """The newest epoch that has become complete: all its groups are acknowledged."""

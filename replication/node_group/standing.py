@@ -42,9 +42,11 @@ class Standing(Machine):
         awaited = set(candidacy.base.numbers) | {number for number, each in self.joiners.items() if each.is_ready}
         if self.is_adopted:
             awaited -= self.detector.suspected(now) | self._lacking
-        if candidacy.waits_for(awaited, now):
+        # Nothing is acknowledged any more, so who joins and is a little behind soon has everything.
+        is_coming = now < candidacy.deadline and self._joining().keys() != self._joined().keys()
+        if is_coming or candidacy.waits_for(awaited, now):
             return []
-        candidacy.propose(self._joining(), self._given_up, self.own)
+        candidacy.propose(self._joined(), self._given_up, self.own)
         return candidacy.ask(())
 
     def _promise(self, sender: int, told: Promise, now: float) -> list[Action]:
@@ -93,7 +95,7 @@ class Standing(Machine):
         """A node that joins has no vote, but must be there, and say how far it is, to be taken in."""
         if not self.is_ready or sender != self.view.primary:
             return []
-        told = Promise(asked.base.number, asked.ballot, self.log.applied, NO_BALLOT, None, self.own.address)
+        told = Promise(asked.base.number, asked.ballot, self.log.synced, NO_BALLOT, None, self.own.address)
         return self.journal.behind(Send(sender, told))
 
     def _answer_rival(self, sender: int, asked: Prepare, now: float) -> list[Action]:

@@ -17,6 +17,7 @@ from replication.node_group.carried import CopyWanted
 from replication.node_group.fetch import fetch_files
 from replication.node_group.messages import Event, LogCut
 from replication.node_group.stream import GroupStream
+from replication.node_group.syncer import Syncer
 
 if TYPE_CHECKING:
     from engine.memory.arena import Words
@@ -75,6 +76,7 @@ class StoreThread:
         self._conversation: Conversation | None = None
         self.node: NodeStore | None = None
         self._thread = threading.Thread(target=self._run, name="tidemark-node-store", daemon=True)
+        self._syncer = Syncer(self.stream, failed)
 
     # --- any thread --------------------------------------------------------------------------------
     def open(self, can_create: bool) -> None:
@@ -84,6 +86,7 @@ class StoreThread:
     def start(self) -> None:
         """Run."""
         self._thread.start()
+        self._syncer.start()
 
     def lead(self, epoch: int, done: Callable[[], None]) -> None:
         """Let the store take transactions, behind every group it was given and every epoch that was open at a member;
@@ -112,6 +115,7 @@ class StoreThread:
         """Behind `stop`: the thread has ended, the store is closed."""
         if self._thread.ident is not None:
             self._thread.join()
+        self._syncer.stop()
         node, self.node = self.node, None
         if node is not None:
             node.close()
@@ -155,7 +159,10 @@ class StoreThread:
 
     # --- groups ------------------------------------------------------------------------------------
     def _apply(self, first: int, groups: tuple[Words, ...]) -> None:
-        """Apply and sync groups. Raises: StoreFailed, and whatever keeps a member from taking a group."""
+        """Apply groups, and have them synced; where commits do not wait for disks the next ones do not either.
+
+        Raises: StoreFailed, and whatever keeps a member from taking a group.
+        """
         node, stream = self.node, self.stream
         assert node is not None and stream.sent is not None
         store = node.store
@@ -164,9 +171,14 @@ class StoreThread:
             lsn = self._apply_one(node, words)
             stream.sent.add(sequence, lsn, store.epochs.current, words)
         last = first + len(groups) - 1
-        store.log.wait(last)
-        self._close_epochs(last + 1)
-        stream.applied_through(last)
+        if store.waits_for_disk:
+            store.log.wait(last)
+            self._close_epochs(last + 1)
+            stream.synced_through(last)
+        else:
+            self._close_epochs(last + 1)
+            stream.applied_through(last)
+            self._syncer.sync(store, last)
 
     def _apply_one(self, node: NodeStore, words: Words) -> int:
         """Apply one group; where it lies in the log here. For room in the log, and for files, it waits as long as it
@@ -201,6 +213,7 @@ class StoreThread:
         assert node is not None
         self._epochs.clear()
         node.store.log.flush()
+        self.stream.synced_through(self.stream.last)
         with node.store.latch:
             node.store.log.partner = self.stream
         node.lead(epoch)
@@ -237,7 +250,8 @@ class StoreThread:
                 return
             node, self.node = self.node, None
             if node is not None:
-                node.close()
+                with self._syncer.paused():
+                    node.close()
             self._epochs.clear()
             self._copied_from = 0
             self._use(self._home.bring_back(welcome, _Link(conversation), epoch), True)

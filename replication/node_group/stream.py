@@ -1,7 +1,8 @@
 """The log of a node as its view machine asks it, and the commit partner of its store (docs/node-group.md, 1 and 11).
 
 At the primary a group comes from `send`, before it is written here; at a member from the machine, and the thread of the
-store applies it. Commits wait in `wait` until the machine says that every member has their group.
+store applies it. Commits wait until the machine says that every member has their group, on disk (`wait`) or in memory
+(`share`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from replication.node_group.sent_groups import SentGroups
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
-    from engine.log.redo import Group
+    from engine.log.group import Group
     from engine.memory.arena import Words
     from engine.store import Store
 
@@ -60,10 +61,12 @@ class GroupStream:
         self._work = work
         self._changed = threading.Condition()
         self.last = 0
-        self.applied = 0
+        self.applied = 0  # in memory
+        self.synced = 0  # and on disk
         self.sent: SentGroups | None = None
         self._store: Store | None = None
         self._acknowledged = 0
+        self._shared = 0
         self._ended: StoreFailed | None = None
         self._feeds: list[Feed] = []
         self._closings: deque[tuple[int, int]] = deque()
@@ -81,7 +84,7 @@ class GroupStream:
             if self.sent is not None:
                 self.sent.close()
             self.sent, self._store = sent, store
-            self.last = self.applied = store.log.sequence - 1
+            self.last = self.applied = self.synced = store.log.sequence - 1
 
     def end(self, error: StoreFailed) -> None:
         """No group will be acknowledged any more."""
@@ -99,6 +102,12 @@ class GroupStream:
         """The epoch that is open here."""
         return self._store.epochs.current if self._store is not None else 0
 
+    @property
+    def due(self) -> int:
+        """The last group the disk was asked to keep: at a member each one that came, for it syncs as it can."""
+        log = None if self._store is None else self._store.log
+        return self.last if log is None or log.partner is not self else log.writing_sequence
+
     def groups(self, first: int, last: int) -> tuple[Words, ...]:
         """Groups from `first` on, as many as may be sent at once; none if the log begins behind it."""
         return () if self.sent is None else self.sent.from_on(first, last)
@@ -113,8 +122,14 @@ class GroupStream:
         self.cut(epoch)
 
     def applied_through(self, sequence: int) -> None:
-        """Groups are synced and applied here, up to this one."""
+        """Groups are applied here, up to this one."""
         self.applied = sequence
+        self._tell(LogGrew())
+
+    def synced_through(self, sequence: int) -> None:
+        """Groups are applied and synced here, up to this one."""
+        self.applied = max(self.applied, sequence)
+        self.synced = max(self.synced, sequence)
         self._tell(LogGrew())
 
     # --- commit partner ----------------------------------------------------------------------------
@@ -123,27 +138,36 @@ class GroupStream:
 
     def send(self, group: Group) -> None:
         """A sealed group: for the members, for whoever is being copied, and for those who ask again."""
+        if group.sequence <= self.last:
+            return  # the write was interrupted, and is made again
         words = group.words[: group.written_words].copy()
         with self._changed:
-            if group.sequence <= self.last:
-                return  # the write was interrupted, and is made again
             assert self.sent is not None
             if self.sent.last_epoch < group.epoch:
                 self._completed(self.sent.last_epoch, self.last)
             self.sent.add(group.sequence, group.lsn, group.epoch, words)
-            self.last = group.sequence
+            self.last = self.applied = group.sequence
             for feed in self._feeds:
                 feed.put(words)
             self._feeds = [feed for feed in self._feeds if not feed.is_over]
         self._tell(LogGrew())
 
     def wait(self, sequence: int) -> None:
-        """Return when every member of the view has the group. Raises: StoreFailed if the group goes on without us."""
-        if sequence > self.applied:
-            self.applied_through(sequence)
+        """Return when every member of the view has the group on disk. Raises: StoreFailed if the group of nodes goes on
+        without us.
+        """
+        if sequence > self.synced:
+            self.synced_through(sequence)
+        self._wait_for(lambda: self._acknowledged >= sequence)
+
+    def share(self, sequence: int) -> None:
+        """Return when every member of the view has the group in memory. Raises: StoreFailed, as `wait`."""
+        self._wait_for(lambda: self._shared >= sequence)
+
+    def _wait_for(self, is_enough: Callable[[], bool]) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._acknowledged >= sequence or self._ended is not None)
-            if self._acknowledged < sequence:
+            self._changed.wait_for(lambda: is_enough() or self._ended is not None)
+            if not is_enough():
                 raise self._ended or StoreClosed("the node was closed")
 
     def epoch_closed(self, epoch: int, sequence: int) -> None:
@@ -153,9 +177,15 @@ class GroupStream:
 
     # --- for the node ------------------------------------------------------------------------------
     def acknowledge(self, sequence: int) -> None:
-        """Commits up to this group may be told to who waits."""
+        """Every member has groups up to this one on disk."""
         with self._changed:
             self._acknowledged = max(self._acknowledged, sequence)
+            self._changed.notify_all()
+
+    def shared(self, sequence: int) -> None:
+        """Every member has groups up to this one in memory."""
+        with self._changed:
+            self._shared = max(self._shared, sequence)
             self._changed.notify_all()
 
     def closings(self) -> tuple[list[tuple[int, int]], list[EpochClosed]]:

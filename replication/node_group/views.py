@@ -40,6 +40,7 @@ from replication.node_group.messages import (
     Received,
     Refused,
     Send,
+    Shared,
     Shut,
     Tick,
     ViewIs,
@@ -111,10 +112,10 @@ class Node(Standing):
 
     def _log_grew(self, _event: LogGrew, now: float) -> list[Action]:
         log = self.log
-        if log.applied > self._applied_seen or log.applied >= log.last:
+        if log.synced > self._synced_seen or log.synced >= log.due:
             self._log_owed_since = None
-        self._applied_seen = log.applied
-        if log.applied < log.last and self._log_owed_since is None:
+        self._synced_seen = log.synced
+        if log.synced < log.due and self._log_owed_since is None:
             self._log_owed_since = now
         if self.primacy is not None:
             return self._send_groups() + self._progress(now)
@@ -123,7 +124,7 @@ class Node(Standing):
     def _log_cut(self, _event: LogCut, now: float) -> list[Action]:
         self._cuts -= 1
         self._log_owed_since = None
-        self._applied_seen = self.log.applied
+        self._synced_seen = self.log.synced
         return self._begin_joining()
 
     def _epoch_closed(self, event: EpochClosed, now: float) -> list[Action]:
@@ -161,7 +162,7 @@ class Node(Standing):
         if self.primacy is not None:
             return actions + self._send_lacking()
         if self.is_joining and self.journal.is_written and self.view.primary != self.number:
-            asked = AskJoin(self.view.number, self.own, self.log.applied, self.is_ready)
+            asked = AskJoin(self.view.number, self.own, self.log.synced, self.is_ready)
             actions.append(Send(self.view.primary, asked))
         if self.is_adopted and not self.is_frozen:
             actions += ([] if self.is_open else self._tell_adopted(now)) + self._tell_applied()
@@ -265,6 +266,9 @@ class Node(Standing):
         through = primacy.acknowledge(self.log)
         if through is not None:
             actions.append(Acknowledge(through))
+        shared = primacy.share(self.log)
+        if shared is not None:
+            actions.append(Shared(shared))
         epoch = primacy.complete_epoch()
         if epoch is not None and epoch > self.journal.record.epoch:
             actions += self.journal.change(now, epoch=epoch)
@@ -283,7 +287,7 @@ class Node(Standing):
         """Send again to those that have not come further since the last heartbeat; and that the view is open."""
         primacy = self.primacy
         assert primacy is not None
-        actions = primacy.send_again(self.log, {number: each.applied for number, each in self.joiners.items()})
+        actions = primacy.send_again(self.log, {number: each.synced for number, each in self.joiners.items()})
         if self.is_frozen:
             return [each for each in actions if isinstance(each, Send) and each.to in self.joiners]
         if primacy.is_open:
@@ -294,7 +298,7 @@ class Node(Standing):
     def _tell_applied(self) -> list[Action]:
         if not self.is_taking or self.primacy is not None or self.view.primary == self.number:
             return []
-        return [Send(self.view.primary, Applied(self.view.number, self.log.applied))]
+        return [Send(self.view.primary, Applied(self.view.number, self.log.applied, self.log.synced))]
 
     # --- joining --------------------------------------------------------------------------------
     def _begin_joining(self) -> list[Action]:
@@ -373,10 +377,10 @@ class Node(Standing):
         if told.view != self.view.number or self.primacy is None:
             return []
         if sender in self.view.numbers:
-            self.primacy.take_applied(sender, told.sequence)
+            self.primacy.take_applied(sender, told.sequence, told.synced)
             return self._progress(now)
         if sender in self.joiners:
-            self.joiners[sender].applied = told.sequence
+            self.joiners[sender].synced = told.synced
             return self._watch(now)
         return []
 
@@ -400,10 +404,10 @@ class Node(Standing):
         if sender in self.view.numbers:
             return []  # its heartbeat has said that it lost its disk: the next view is without it
         known = self.joiners.get(sender)
-        self.joiners[sender] = Joiner(told.member, told.applied, told.is_ready, now)
+        self.joiners[sender] = Joiner(told.member, told.synced, told.is_ready, now)
         actions: list[Action] = []
         if known is None and not self.is_frozen:
-            primacy.sent[sender] = told.applied
+            primacy.sent[sender] = told.synced
             actions = primacy.send_new(self.log, self.joiners)
         return actions + self._watch(now)
 

@@ -64,12 +64,18 @@ DEFECTS: tuple[Defect, ...] = (
         "            pass",
         "states",
     ),
-    Defect("commit-does-not-wait", "engine.transaction", "            log.wait(ticket)", "            pass", "states"),
+    Defect(
+        "commit-does-not-wait",
+        "engine.transaction",
+        "                    log.wait(ticket)",
+        "                    pass",
+        "states",
+    ),
     Defect(
         "next-group-counts-as-durable",
         "engine.log.redo",
-        "self.durable_sequence = group.sequence\n                self.durable_lsn",
-        "self.durable_sequence = group.sequence + 1\n                self.durable_lsn",
+        "self.durable_sequence = last.sequence\n",
+        "self.durable_sequence = last.sequence + 1\n",
         "states",
     ),
     Defect(

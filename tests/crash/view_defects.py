@@ -88,8 +88,8 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "acknowledged-before-a-member-has-it",
         "replication.node_group.primacy",
-        "            through = min(through, self.applied.get(member, 0))",
-        "            through = min(through, self.applied.get(member, 0) + 1)",
+        "*(self.synced.get(member, 0) for member in self.others)",
+        "*(self.synced.get(member, 0) + 1 for member in self.others)",
         "views 10",
     ),
     Defect(
@@ -123,8 +123,22 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "joiner-taken-in-before-it-has-all",
         "replication.node_group.machine",
-        "if each.is_ready and each.applied >= primacy.acknowledged and",
-        "if each.is_ready and",
+        "if self.joiners[number].synced >= shared}",
+        "if shared >= 0}",
+        "views 300",
+    ),
+    Defect(
+        "joiner-taken-in-before-it-has-what-is-shared",
+        "replication.node_group.standing",
+        "candidacy.propose(self._joined(),",
+        "candidacy.propose(self._joining(),",
+        "views 300",
+    ),
+    Defect(
+        "shared-before-a-member-has-it",
+        "replication.node_group.primacy",
+        "*(self.applied.get(member, 0) for member in self.others)",
+        "*(self.applied.get(member, 0) + 1 for member in self.others)",
         "views 30",
     ),
     Defect(

@@ -12,8 +12,9 @@ from engine.clock import ManualClock
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout.redo import GROUP_WORDS
 from engine.log.geometry import Geometry, create_files, open_files
+from engine.log.group import Position
 from engine.log.reader import GroupRead, LogReader
-from engine.log.redo import Position, RedoLog
+from engine.log.redo import RedoLog
 
 STORE = b"0123456789abcdef"
 
@@ -21,17 +22,33 @@ STORE = b"0123456789abcdef"
 class Log:
     """A log that takes bare words for records."""
 
-    def __init__(self, files: Any = None, file_bytes: int = 1 << 20, file_count: int = 3) -> None:
-        self.memory = MemoryFiles()
+    def __init__(
+        self,
+        files: Any = None,
+        file_bytes: int = 1 << 20,
+        file_count: int = 3,
+        memory: MemoryFiles | None = None,
+        position: Position | None = None,
+    ) -> None:
+        """memory, position: a disk that has the files already, and where the log goes on."""
+        self.memory = memory or MemoryFiles()
         self.geometry = Geometry(file_bytes, file_count)
-        create_files(self.memory, self.geometry)
+        if memory is None:
+            create_files(self.memory, self.geometry)
         self.files = self.memory if files is None else files(self.memory)
         self.latch = threading.Lock()
         mem = np.zeros(4_096, dtype=np.int64)
         counter = itertools.count(1)
         identity = (STORE, 1)
         self.redo = RedoLog(
-            self.files, self.geometry, mem, self.latch, ManualClock(), identity, Position(), lambda: next(counter)
+            self.files,
+            self.geometry,
+            mem,
+            self.latch,
+            ManualClock(),
+            identity,
+            position or Position(),
+            lambda: next(counter),
         )
 
     def put(self, *values: int, words: int = 0) -> int:
@@ -60,9 +77,9 @@ class Log:
         return self.memory.image(lambda piece: False)
 
 
-def reader(files: MemoryFiles, geometry: Geometry, store: bytes = STORE) -> LogReader:
+def reader(files: MemoryFiles, geometry: Geometry, store: bytes = STORE, is_writing: bool = False) -> LogReader:
     files.read_errors_latch = False
-    return LogReader(files, geometry, store, open_files(files, geometry, False))
+    return LogReader(files, geometry, store, open_files(files, geometry, is_writing))
 
 
 def read(files: MemoryFiles, geometry: Geometry, lsn: int = 0, sequence: int = 1) -> list[GroupRead]:

@@ -45,7 +45,7 @@ class ListLog:
         """Sequence of the last group."""
         return len(self.entries)
 
-    applied = last
+    applied = synced = due = last
     epoch = 0
 
     def groups(self, first: int, last: int) -> tuple[Any, ...]:

@@ -8,7 +8,8 @@ from typing import Any
 from engine.file_doubles.memory import MemoryFiles
 from engine.group_apply import GroupApplier
 from engine.layout import arena as a
-from engine.log.redo import Group
+from engine.layout.sealed import KIND_GROUP, is_sealed
+from engine.log.group import Group
 from replication.node_group.codec import decode, encode
 from replication.node_group.messages import Groups
 from tests.store.history import ROOM, World
@@ -38,7 +39,8 @@ class Stream:
 
     def send(self, group: Group) -> None:
         if group.sequence not in self.groups:
-            assert group.is_sealed and set(group.files) <= {name for names in self.offered for name in names}
+            assert is_sealed(group.words, KIND_GROUP, group.written_words)
+            assert set(group.files) <= {name for names in self.offered for name in names}
             self.groups[group.sequence] = group.words[: group.written_words].copy()
 
     def wait(self, sequence: int) -> None:
@@ -51,6 +53,10 @@ class Stream:
             assert self.applier.apply(words) == number
             self.applier._store.log.flush()
             self.after(number)
+
+    def share(self, sequence: int) -> None:
+        if sequence in self.groups:
+            self.wait(sequence)
 
     def epoch_closed(self, epoch: int, sequence: int) -> None:
         self.closings.append((epoch, sequence))

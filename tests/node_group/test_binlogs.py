@@ -102,7 +102,7 @@ def test_nothing_is_in_a_binlog_before_every_member_has_it(tmp_path: Path) -> No
             last = log.sequence
 
             def without_answer(to: int, message: Any) -> None:
-                if isinstance(message, Applied) and message.sequence >= last:
+                if isinstance(message, Applied) and message.synced >= last:
                     held.set()
                 else:
                     send(to, message)

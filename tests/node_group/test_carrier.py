@@ -60,7 +60,7 @@ def test_messages_of_each_kind_come_in_their_order_whoever_sends_them(two: tuple
     groups = [Groups(1, first, (WORDS[: 1 + first * 997 % 90_000],)) for first in range(60)]
     threads = [
         threading.Thread(target=sent_all, args=(one, 2, groups)),
-        threading.Thread(target=sent_all, args=(one, 2, [Applied(1, at) for at in range(500)])),
+        threading.Thread(target=sent_all, args=(one, 2, [Applied(1, at, at) for at in range(500)])),
     ]
     for each in threads:
         each.start()

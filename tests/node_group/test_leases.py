@@ -72,7 +72,7 @@ def test_every_lease_shares_a_node_with_every_quorum(count, arbitrator, wanted):
 
 
 class NoLog:
-    last = applied = epoch = 0
+    last = applied = synced = due = epoch = 0
 
     def groups(self, first, last):
         return ()

@@ -9,8 +9,10 @@ import pytest
 
 import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
-from engine.log.redo import Group
+from engine.layout.sealed import KIND_GROUP, is_sealed
+from engine.log.group import Group
 from tests.store.support import ACCOUNT, open_memory
+from tests.waiting import wait_until
 
 NAME = "test.account"
 
@@ -35,11 +37,14 @@ class Notes:
         self._note("offer", names)
 
     def send(self, group: Group) -> None:
-        assert group.is_sealed
+        assert is_sealed(group.words, KIND_GROUP, group.written_words)
         self._note("send", group.sequence, group.words[: group.written_words].tobytes())
 
     def wait(self, sequence: int) -> None:
         self._note("wait", sequence)
+
+    def share(self, sequence: int) -> None:
+        self._note("share", sequence)
 
     def epoch_closed(self, epoch: int, sequence: int) -> None:
         self._note("epoch_closed", epoch, sequence)
@@ -70,6 +75,68 @@ def test_each_group_is_sent_then_waited_for_and_closings_come_where_they_fall() 
     closings = [each for each in notes.told if each[0] == "epoch_closed"]
     assert [each[2] for each in closings] == [first + 1, first + 2]
     assert [each[1] for each in closings] == [1 << 32 | 1, 2 << 32]
+    db.close()
+
+
+def test_who_does_not_wait_for_the_disk_waits_for_the_memory_of_others() -> None:
+    """With durability="epoch" a commit of a node group returned before any other node had it."""
+    db, notes, files = stage(durability="epoch")
+    first = db._store.log.sequence
+    for key in (1, 2):
+        db[NAME].insert(row(key))
+    assert [each[:2] for each in notes.told] == [
+        ("send", first),
+        ("share", first),
+        ("send", first + 1),
+        ("share", first + 1),
+    ]
+    assert db._store.log.durable_sequence == first - 1, "no disk was waited for"
+    sent = [each[2] for each in notes.told if each[0] == "send"]
+    db.sync()
+    behind = [each[:2] for each in notes.told[4:] if each[0] != "epoch_closed"]
+    assert behind == [("wait", first + 1)], "both by one write, none sent again"
+    assert len(open_memory(files.kill())[NAME]) == 2
+    assert sent[0] != sent[1] and db._store.log.durable_sequence == first + 1
+    db.close()
+
+
+def test_commits_that_came_together_are_shared_as_one_group() -> None:
+    db, notes, _ = stage(durability="epoch")
+    log, first = db._store.log, db._store.log.sequence
+    log._sending.acquire()  # somebody sends
+    threads = [threading.Thread(target=db[NAME].insert, args=(row(key),)) for key in range(8)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: int(log.fill[1]) == 8)
+    log._sending.release()
+    for thread in threads:
+        thread.join()
+    assert [each[1] for each in notes.told if each[0] == "send"] == [first]
+    assert [each[1] for each in notes.told if each[0] == "share"] == [first] * 8
+    db.close()
+
+
+def test_partner_that_fails_to_share_ends_the_store_and_the_outcome_is_unknown() -> None:
+    db, notes, _ = stage(durability="epoch")
+    notes.raises["share"] = [tm.IoFailed("the link is gone; lost its group")]
+    with pytest.raises(tm.CommitOnFailedStore) as caught:
+        db[NAME].insert(row(2))
+    assert caught.value.evidence["txid"] > 0
+    with pytest.raises(tm.IoFailed, match="lost its group"):
+        db[NAME].insert(row(3))
+
+
+def test_interrupt_while_sharing_tells_the_txid_and_the_group_is_shared_once_more() -> None:
+    db, notes, files = stage(durability="epoch")
+    notes.raises["send"] = [KeyboardInterrupt()]
+    with pytest.raises(tm.CommitInterrupted) as caught:
+        db[NAME].insert(row(1))
+    assert caught.value.evidence["txid"] > 0
+    db[NAME].insert(row(2))
+    sends = [each[1:] for each in notes.told if each[0] == "send"]
+    assert [each[0] for each in sends] == [sends[0][0], sends[0][0], sends[0][0] + 1]
+    db.sync()
+    assert len(open_memory(files.kill())[NAME]) == 2
     db.close()
 
 
@@ -121,13 +188,13 @@ def test_partner_that_fails_to_take_files_leaves_a_transaction_that_can_be_rolle
 
 
 @pytest.mark.parametrize("call", ["send", "wait"])
-def test_interrupt_in_the_partner_has_the_same_group_sent_again(call: str) -> None:
+def test_interrupt_in_the_partner_has_it_asked_again_and_the_same_group_sent(call: str) -> None:
     db, notes, files = stage()
     notes.raises[call] = [KeyboardInterrupt(), KeyboardInterrupt()]
     with pytest.raises(tm.CommitInterrupted):
         db[NAME].insert(row(1))
-    sent = [each for each in notes.told if each[0] == "send"]
-    assert len(sent) == 3 and len(set(sent)) == 1
+    told = [each for each in notes.told if each[0] == call]
+    assert len(told) == 3 and len(set(told)) == 1
     db[NAME].insert(row(2))
     assert len(open_memory(files.kill())[NAME]) == 2
     db.close()

@@ -297,7 +297,7 @@ def test_commit_ack(tmp_path: Path, monkeypatch: Any) -> None:
             group.load([77], 7)
             ended.append(77)
 
-        with stopped_at(monkeypatch, GroupStream, "applied_through", 1, lambda each: each is stream) as stop:
+        with stopped_at(monkeypatch, GroupStream, "synced_through", 1, lambda each: each is stream) as stop:
             thread = threading.Thread(target=commit)
             thread.start()
             stop.wait()

@@ -294,7 +294,7 @@ def test_bug_29167_nodes_die_as_what_they_synced_is_not_acknowledged(tmp_path: P
             except (tm.Error, OSError) as error:
                 told.append(error)
 
-        with stopped_at(monkeypatch, GroupStream, "applied_through", 1, lambda each: each is stream) as stop:
+        with stopped_at(monkeypatch, GroupStream, "synced_through", 1, lambda each: each is stream) as stop:
             thread = threading.Thread(target=commit)
             thread.start()
             stop.wait()

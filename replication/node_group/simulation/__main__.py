@@ -17,7 +17,7 @@ from replication.node_group.simulation.world import BrokenPromise, Report, run_s
 
 BATCH_SEEDS = 500
 TRACE_LINES = 80
-TOLD = ("open", "reads", "crash", "split", "flap", "stall", "pause", "Lost", "Left", "disk lost")
+TOLD = ("open", "reads", "crash", "split", "flap", "stall", "pause", "Lost", "Left", "disk lost", "shared lost")
 
 
 def _seeds(text: str) -> range:

@@ -28,12 +28,14 @@ EMPTY = Entry(0, 0)
 
 
 class SimulatedLog:
-    """The log of one process. A group is applied when it is durable; one sync at a time takes all there is."""
+    """The log of one process. One sync at a time takes all there is; where commits wait for disks a group is applied
+    with that, else at once.
+    """
 
     def __init__(self, owner: SimulatedNode, entries: list[Entry]) -> None:
         self._owner = owner
         self.entries = entries
-        self.applied = len(entries)
+        self.synced = len(entries)
         self._life = 0
         self._is_syncing = False
 
@@ -41,6 +43,16 @@ class SimulatedLog:
     def last(self) -> int:
         """Sequence of the last group."""
         return len(self.entries)
+
+    @property
+    def applied(self) -> int:
+        """Sequence up to which groups are applied."""
+        return self.last if self._owner.world.plan.is_sharing else self.synced
+
+    @property
+    def due(self) -> int:
+        """The disk is asked at once."""
+        return self.last
 
     @property
     def epoch(self) -> int:
@@ -65,6 +77,8 @@ class SimulatedLog:
         assert first == self.last + 1
         self.entries += groups
         self._sync()
+        if self._owner.world.plan.is_sharing:
+            self._owner.later(LogGrew())
 
     def _sync(self) -> None:
         if self._is_syncing:
@@ -77,7 +91,7 @@ class SimulatedLog:
         if life != self._life:
             return
         self._is_syncing = False
-        self.applied = end
+        self.synced = end
         if end < self.last:
             self._sync()
         self._owner.step(LogGrew())
@@ -93,7 +107,7 @@ class SimulatedLog:
         self._is_syncing = False
         kept = sum(entry.epoch <= epoch for entry in self.entries)
         del self.entries[kept:]
-        self.applied = kept
+        self.synced = kept
         self._owner.step(LogCut())
 
 
@@ -167,7 +181,8 @@ class SimulatedNode:
             self.keep(self._writing)
         self._writing = None
         if self.number != ARBITRATOR:
-            self.durable = self.log.entries[: r.randint(self.log.applied, self.log.last)]
+            self.durable = self.log.entries[: r.randint(self.log.synced, self.log.last)]
+            self.world.promises.forgotten(self)
         self.machine = None
         self.world.note("crash", self.number)
 
@@ -188,7 +203,7 @@ class SimulatedNode:
 
     def entries(self) -> list[Entry]:
         """Groups that a crash now would leave for certain."""
-        return self.durable if self.machine is None else self.log.entries[: self.log.applied]
+        return self.durable if self.machine is None else self.log.entries[: self.log.synced]
 
     # --- its disk ---------------------------------------------------------------------------------
     def synced(self, call: Callable[[], None]) -> None:
@@ -205,6 +220,11 @@ class SimulatedNode:
                 call()
 
         world.timeline.after(wait, done)
+
+    def later(self, event: Event) -> None:
+        """Tell the machine, behind the step it is in."""
+        life = self.incarnation
+        self.world.timeline.after(0.0, lambda: self.step(event) if self.incarnation == life else None)
 
     def _write(self, action: Write) -> None:
         self._writing = action.record

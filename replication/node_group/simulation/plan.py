@@ -43,6 +43,7 @@ class Plan:
     epoch_every: float
     rates: tuple[float, float]
     stall_ms: int
+    is_sharing: bool  # commits wait for the memory of all members, not for their disks
     firsts: int  # nodes that were told to make the group: more than one is an operator's mistake
 
 
@@ -87,5 +88,6 @@ def plan_of(seed: int, **changed: Any) -> Plan:
         rates=(1 - error, 1 + error),
         stall_ms=r.choice((600, 5_000)),
         firsts=2 if has_arbitrator and r.random() < 0.2 else 1,
+        is_sharing=r.random() < 0.4,
     )
     return replace(plan, **changed)

@@ -23,6 +23,7 @@ from replication.node_group.messages import (
     Ready,
     Received,
     Send,
+    Shared,
 )
 from replication.node_group.simulation.node import STORE, SimulatedNode
 from replication.node_group.simulation.plan import Faults, Plan, plan_of
@@ -160,6 +161,9 @@ class World:
             self._send(node.number, action.to, action.message)  # type: ignore[union-attr]
         elif kind is Acknowledge:
             self.promises.check_acknowledged(node, action.sequence)  # type: ignore[union-attr]
+        elif kind is Shared:
+            if self.plan.is_sharing:
+                self.promises.check_shared(node, action.sequence)  # type: ignore[union-attr]
         elif isinstance(action, Open):
             self._opened(node, action.view)
         elif isinstance(action, (Lost, Left)):

@@ -1,0 +1,100 @@
+"""A group of the REDO log on its way to the disk, and where a log goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.layout.log import GROUP, GROUP_ALIGN_WORDS
+from engine.layout.redo import GROUP_WORDS
+from engine.layout.sealed import FORMAT_VERSION, KIND_GROUP, packer_of, seal
+
+if TYPE_CHECKING:
+    from engine.memory.arena import Words
+
+pack_header = packer_of(GROUP).pack_into
+RESERVED_FIELDS = (0, 0, 0)
+
+
+class Group:
+    """Numbered and placed when it is queued; sealed when it is sent to other nodes, and again when it is written."""
+
+    __slots__ = (
+        "epoch",
+        "files",
+        "is_sealed",
+        "lsn",
+        "sequence",
+        "stamp",
+        "transactions",
+        "used",
+        "words",
+        "written_words",
+    )
+
+    def __init__(self, words: Words, used: int, transactions: int, files: tuple[str, ...] = ()) -> None:
+        """files: names of those it refers to."""
+        self.words = words
+        self.used = used
+        self.written_words = -(-used // GROUP_ALIGN_WORDS) * GROUP_ALIGN_WORDS
+        self.transactions = transactions
+        self.files = files
+        self.stamp: tuple[int, int] | None = None  # time and next transaction id, of its first seal, on any node
+        self.sequence = 0
+        self.lsn = 0
+        self.epoch = 0
+        self.is_sealed = False  # as it is to be written
+
+    @property
+    def end_lsn(self) -> int:
+        """Where the next group starts."""
+        return self.lsn + self.written_words * 8
+
+    def seal(self, store: tuple[int, int], incarnation: int, lap: int, stamp: tuple[int, int], unsynced: int) -> None:
+        """Write header and padding. stamp: if it has none yet. unsynced: groups directly before it that may not be
+        durable when it is written.
+        """
+        words = self.words
+        self.stamp = wall_us, next_txid = self.stamp or stamp
+        words[self.used : self.written_words] = 0
+        pack_header(
+            words.data.cast("B"),
+            0,
+            0,
+            KIND_GROUP,
+            FORMAT_VERSION,
+            self.written_words,
+            *store,
+            incarnation,
+            self.sequence,
+            self.lsn,
+            lap,
+            self.transactions,
+            self.epoch,
+            wall_us,
+            next_txid,
+            self.used - GROUP_WORDS,
+            unsynced,
+            *RESERVED_FIELDS,
+        )
+        seal(words, self.written_words)
+
+
+def content_of(batch: list[Group]) -> Words:
+    """The words of groups that follow each other, as they are to stand in the log."""
+    if len(batch) == 1:
+        return batch[0].words[: batch[0].written_words]
+    return np.concatenate([group.words[: group.written_words] for group in batch])
+
+
+class Position:
+    """Where the log goes on: the next group's sequence and LSN, and the LSN it is still needed from."""
+
+    __slots__ = ("lsn", "sequence", "tail_lsn", "tail_sequence")
+
+    def __init__(self, sequence: int = 1, lsn: int = 0, tail_lsn: int = 0, tail_sequence: int = 1) -> None:
+        self.sequence = sequence
+        self.lsn = lsn
+        self.tail_lsn = tail_lsn
+        self.tail_sequence = tail_sequence

@@ -1,0 +1,82 @@
+"""Syncs the log of a member behind the thread that applies groups, where commits do not wait for disks.
+
+A commit is then acknowledged when every member has it in memory (`RedoLog.share`): the next groups are applied while
+the ones before are on their way to the disk, and all that has come meanwhile goes there by one sync (ADR 0016).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from engine.errors import Error, InvariantBroken
+
+if TYPE_CHECKING:
+    from engine.store import Store
+    from replication.node_group.stream import GroupStream
+
+
+class Syncer:
+    """Of one life of a node."""
+
+    def __init__(self, stream: GroupStream, failed: Callable[[Error], None]) -> None:
+        """failed: the log cannot be written any more."""
+        self._stream = stream
+        self._failed = failed
+        self._turn = threading.Condition()
+        self._syncing = threading.Lock()  # held while a store is used
+        self._wanted: tuple[Store, int] | None = None
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, name="tidemark-node-sync", daemon=True)
+
+    def start(self) -> None:
+        """Run."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread behind the sync that is under way; more is not begun."""
+        with self._turn:
+            self._is_stopped = True
+            self._turn.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def sync(self, store: Store, sequence: int) -> None:
+        """Have groups up to this one, which are applied, synced; the stream is told of it."""
+        with self._turn:
+            self._wanted = store, sequence
+            self._turn.notify_all()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No store is used within, nor the one that was to be synced behind it."""
+        with self._syncing:
+            with self._turn:
+                self._wanted = None
+            yield
+
+    def _run(self) -> None:
+        try:
+            while self._next():
+                pass
+        except Error as error:
+            self._failed(error)
+        except Exception as error:
+            self._failed(InvariantBroken(f"the thread that syncs the log failed: {error!r}; report this"))
+            raise
+
+    def _next(self) -> bool:
+        with self._turn:
+            self._turn.wait_for(lambda: self._is_stopped or self._wanted is not None)
+            if self._is_stopped:
+                return False
+        with self._syncing:
+            with self._turn:
+                wanted, self._wanted = self._wanted, None
+            if wanted is not None:
+                store, sequence = wanted
+                store.log.wait(sequence)
+                self._stream.synced_through(sequence)
+        return True
