@@ -10,6 +10,7 @@ the next epoch is applied before he has let the latch go.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 # Who waits for a large commit looks this often whether the store has failed: a thread that died tells nobody.
 HOLDERS_POLL_SECONDS = 0.1
+WANTED_POLLS = 20
 
 
 class EpochClock:
@@ -143,12 +145,15 @@ class EpochClock:
         thread = threading.get_ident()
         self._wanting.add(thread)
         try:
-            self._settled.release()
-            try:
-                self.on_wanted()
-            finally:
-                self._settled.acquire()
-            while not self._is_boundary and self.is_following:
+            for poll in itertools.count():
+                if poll % WANTED_POLLS == 0:  # again and again: a primary that begins to lead does not hear it
+                    self._settled.release()
+                    try:
+                        self.on_wanted()
+                    finally:
+                        self._settled.acquire()
+                if self._is_boundary or not self.is_following:
+                    break
                 if thread not in self._wanting:
                     raise NotPrimary("the stream of the primary has ended, so no epoch is closed here; try again later")
                 self._failure.check()

@@ -225,10 +225,7 @@ class Transaction:
         self.ended(status & COMMIT_WOKEN)  # visible, locks free; a crash here loses it whole, and nobody was told
         if status & COMMIT_LOGGED and (wait or log.partner is not None):
             try:
-                if wait:
-                    log.wait(ticket)  # after this line the group is durable, and so is the transaction
-                else:
-                    log.share(ticket)
+                (log.wait if wait else log.share)(ticket)  # behind `wait` the group is durable, and so is this
             except KeyboardInterrupt as error:
                 raise self.interrupted() from error
             except CommitOnFailedStore as error:

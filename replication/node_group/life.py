@@ -246,15 +246,28 @@ class Life:
         self._events.put(Leave())
 
     def close_store(self) -> None:
-        """Close the store while this life still acknowledges what closing writes; of a node that is not alone in its
-        group nothing is written any more.
+        """Close the store while this life still acknowledges what closing writes. A member writes what it has applied;
+        a primary that is not alone in its group writes nothing any more, for nobody would acknowledge it.
         """
-        with self._mutex:
-            is_alone = self.machine.view.numbers <= {self.machine.number} and self.machine.may_commit()
-        if not is_alone:
-            self._stream.end(StoreClosed("the node was closed"))
+        if not self._is_alone():
+            error = StoreClosed("the node was closed")
+            self._stream.end(error)
+            node = self._leading()
+            if node is not None:
+                node.store.fail(error)
         self._thread.stop()
         self._thread.close()
+
+    def _is_alone(self) -> bool:
+        """Whether this node is its whole group, and leads: if all others have just left, its view opens soon."""
+        deadline = self._clock.monotonic() + VIEW_SECONDS
+        while True:
+            with self._mutex:
+                is_alone = self.machine.view.numbers <= {self.machine.number}
+                may_commit = self.machine.may_commit() and self.is_leading
+            if not is_alone or may_commit or self._clock.monotonic() >= deadline:
+                return is_alone and may_commit
+            self._clock.sleep(POLL_SECONDS)
 
     def end(self) -> None:
         """Come to an end."""

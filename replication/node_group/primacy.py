@@ -80,9 +80,13 @@ class Primacy:
         """The last group that every member has, applied and synced (N1)."""
         return min([log.synced, *(self.synced.get(member, 0) for member in self.others)])
 
+    def in_memory(self, log: Log) -> int:
+        """The last group that every member has applied."""
+        return min([log.applied, *(self.applied.get(member, 0) for member in self.others)])
+
     def is_equal(self, log: Log) -> bool:
         """Whether every member is in the view and its log ends where the primary's does."""
-        return self.told.issuperset(self.others) and self.through(log) >= log.last
+        return self.told.issuperset(self.others) and self.in_memory(log) >= log.last
 
     def acknowledge(self, log: Log) -> int | None:
         """How far commits may be acknowledged now, if further than before."""
@@ -94,7 +98,7 @@ class Primacy:
 
     def share(self, log: Log) -> int | None:
         """How far groups are in the memory of every member now, if further than before."""
-        shared = min([log.applied, *(self.applied.get(member, 0) for member in self.others)])
+        shared = self.in_memory(log)
         if shared <= self.shared:
             return None
         self.shared = shared

@@ -64,13 +64,7 @@ DEFECTS: tuple[Defect, ...] = (
         "            pass",
         "states",
     ),
-    Defect(
-        "commit-does-not-wait",
-        "engine.transaction",
-        "                    log.wait(ticket)",
-        "                    pass",
-        "states",
-    ),
+    Defect("commit-does-not-wait", "engine.transaction", "(log.wait if wait else log.share)(ticket)", "pass", "states"),
     Defect(
         "next-group-counts-as-durable",
         "engine.log.redo",
@@ -109,7 +103,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "log-outruns-its-reach",
         "engine.log.redo",
-        "            if end > self.reach_lsn and self.extend_reach is not None:",
+        "            if end_lsn > self.reach_lsn and self.extend_reach is not None:",
         "            if False:",
         "laps",
     ),

@@ -93,7 +93,7 @@ class Promises:
             if other.node is None or other is node:
                 continue
             if other.number in view.numbers and not other.is_blank():
-                if not holds(other.entries(), log.last, log.at(log.last).chain):
+                if not holds(other.log.entries[: other.log.applied], log.last, log.at(log.last).chain):
                     world.break_promise(f"N3: {view} opens, and the log of node {other.number} is another one")
             if other.node.view.number < view.number and other.node.may_show(other.node.view.number, other.now):
                 world.break_promise(f"{view} opens while node {other.number} serves reads in {other.node.view}")
