@@ -28,6 +28,7 @@ from engine.layout.redo import GROUP_WORDS
 from engine.layout.sealed import store_halves
 from engine.log.geometry import Geometry, open_files
 from engine.log.group import Group, content_of
+from engine.log.leaders import Leaders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,8 +46,6 @@ SPARE_BUFFERS = 8
 BATCH_BYTES = 1 << 20
 # Kept back from transactions: restart, schema records and the padding of groups in flight must always fit.
 PRIVATE_BYTES = 64 << 10
-# A follower looks for itself this often whether somebody leads: a second signal may cut the leader's handing over.
-FOLLOWER_POLL_SECONDS = 0.1
 
 
 class RedoLog:
@@ -82,13 +81,13 @@ class RedoLog:
         self._pending: deque[Group] = deque()
         self._spares = [np.zeros(FILL_WORDS, dtype=np.int64) for _ in range(2)]
         self.fill = self._fresh()
-        self._guard = threading.Lock()
+        self._writing = Leaders(files.failure)
+        self._sharing = Leaders(files.failure)
         self._sending = threading.Lock()  # before the latch, if both
         self._sent_sequence = position.sequence - 1  # the partner has it
+        self._shared_sequence = position.sequence - 1
         self.writing_sequence = position.sequence - 1  # the disk was asked to keep it
         self._held: dict[object, int] = {}  # by holder: LSN from which the log stays, whatever the tail may be
-        self._leader: object | None = None
-        self._followers: deque[tuple[int, threading.Lock]] = deque()
         self.on_pressure: Callable[[], None] | None = None
         # Declares durably that the log will reach at least this LSN; returns how far it may go. A bare log has none.
         self.extend_reach: Callable[[int], int] | None = None
@@ -215,34 +214,12 @@ class RedoLog:
 
         Raises: CommitOnFailedStore if the log failed first: the outcome is unknown until the store is opened again.
         """
-        while self.durable_sequence < sequence:
-            token = object()
-            gate: threading.Lock | None = None
-            try:
-                with self._guard:
-                    if self._leader is None:
-                        self._leader = token
-                    elif self.durable_sequence < sequence:
-                        gate = threading.Lock()
-                        gate.acquire()
-                        self._followers.append((sequence, gate))
-                if gate is None:
-                    if self._leader is token:
-                        self._lead(sequence)
-                else:
-                    gate.acquire(timeout=FOLLOWER_POLL_SECONDS)
-                    if self.durable_sequence < sequence and self._files.failure.first is not None:
-                        self._files.failure.check()
-            except StoreFailed as error:
-                raise CommitOnFailedStore(
-                    "the store failed before the commit was durable; open it again and ask outcome(txid)"
-                ) from error
-            finally:
-                if self._leader is token:
-                    self._leader = None  # no call before it, so no signal can leave the log with a leader who has gone
-                    self._hand_over()
-                elif gate is not None:
-                    self._leave(sequence, gate)
+        try:
+            self._writing.wait(sequence, lambda: self.durable_sequence, self._lead)
+        except StoreFailed as error:
+            raise CommitOnFailedStore(
+                "the store failed before the commit was durable; open it again and ask outcome(txid)"
+            ) from error
 
     def flush(self) -> None:
         """Return when everything committed so far is durable."""
@@ -256,22 +233,27 @@ class RedoLog:
 
         Raises: CommitOnFailedStore if the log or the group of nodes failed first.
         """
-        partner = self.partner
-        if partner is None:
-            return
         try:
-            with self._sending:
-                with self._latch:
-                    if self.sequence <= sequence:
-                        self._seal_fill()
-                    unsent = [group for group in self._pending if group.sequence > self._sent_sequence]
-                for group in unsent:
-                    self._send(group)
-            self._agree(partner.share, sequence)
+            if self.partner is not None:
+                self._sharing.wait(sequence, lambda: self._shared_sequence, self._share)
         except StoreFailed as error:
             raise CommitOnFailedStore(
                 "the store failed before all nodes had the commit; open it again and ask outcome(txid)"
             ) from error
+
+    def _share(self, _sequence: int) -> None:
+        """Have the partner take everything committed so far, and wait for its word; what comes meanwhile goes next."""
+        with self._sending:
+            with self._latch:
+                self._seal_fill()
+                last = self.sequence - 1
+                unsent = [group for group in self._pending if group.sequence > self._sent_sequence]
+            for group in unsent:
+                self._send(group)
+        if self.partner is not None:
+            self._agree(self.partner.share, last)
+        self._shared_sequence = last
+        self._sharing.let_go(last)
 
     def _lead(self, sequence: int) -> None:
         interrupt: KeyboardInterrupt | None = None
@@ -377,30 +359,7 @@ class RedoLog:
                 words = self._pending.popleft().words
                 if words.size == FILL_WORDS and len(self._spares) < SPARE_BUFFERS:
                     self._spares.append(words)
-        with self._guard:
-            for _ in range(len(self._followers)):
-                wanted, gate = self._followers.popleft()
-                if wanted <= self.durable_sequence:
-                    gate.release()
-                else:
-                    self._followers.append((wanted, gate))
-
-    def _hand_over(self) -> None:
-        """The leader has gone; the first who still waits takes over, or on failure all go and see it."""
-        with self._guard:
-            if self._files.failure.first is not None:
-                while self._followers:
-                    self._followers.popleft()[1].release()
-            elif self._followers:
-                self._followers.popleft()[1].release()
-
-    def _leave(self, sequence: int, gate: threading.Lock) -> None:
-        """A follower goes on or gives up: if it was called to lead and will not, somebody else must be."""
-        with self._guard:
-            if (sequence, gate) in self._followers:
-                self._followers.remove((sequence, gate))
-            elif self._leader is None and self._followers:
-                self._followers.popleft()[1].release()
+        self._writing.let_go(last.sequence)
 
     def close(self) -> None:
         """Close the files; what was not flushed is lost, as in a crash."""

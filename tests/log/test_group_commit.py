@@ -84,7 +84,7 @@ def test_leader_interrupted_at_a_file_call_leaves_nobody_behind(operation: str, 
         for number in (20, 21, 22):
             followers.append(threading.Thread(target=log.write, args=(number,)))
             followers[-1].start()
-        while len(log.redo._followers) < 3:
+        while len(log.redo._writing.followers) < 3:
             pass
         raise KeyboardInterrupt
 
@@ -157,7 +157,7 @@ def test_failure_at_the_disk_tells_all_who_wait_that_the_outcome_is_unknown(
         for number in range(2, 6):
             followers.append(threading.Thread(target=commit, args=(number,)))
             followers[-1].start()
-        while len(log.redo._followers) < 4:
+        while len(log.redo._writing.followers) < 4:
             pass
 
     def faulty(memory: MemoryFiles) -> FaultFiles:

@@ -103,16 +103,25 @@ def test_who_does_not_wait_for_the_disk_waits_for_the_memory_of_others() -> None
 def test_commits_that_came_together_are_shared_as_one_group() -> None:
     db, notes, _ = stage(durability="epoch")
     log, first = db._store.log, db._store.log.sequence
-    log._sending.acquire()  # somebody sends
-    threads = [threading.Thread(target=db[NAME].insert, args=(row(key),)) for key in range(8)]
-    for thread in threads:
+    gate, real = threading.Event(), notes.share
+
+    def slow(sequence: int) -> None:
+        assert gate.wait(20)
+        real(sequence)
+
+    notes.share = slow  # type: ignore[method-assign]
+    threads = [threading.Thread(target=db[NAME].insert, args=(row(100),))]
+    threads[0].start()
+    wait_until(lambda: log.sequence == first + 1)
+    threads += [threading.Thread(target=db[NAME].insert, args=(row(key),)) for key in range(8)]
+    for thread in threads[1:]:
         thread.start()
     wait_until(lambda: int(log.fill[1]) == 8)
-    log._sending.release()
+    gate.set()
     for thread in threads:
         thread.join()
-    assert [each[1] for each in notes.told if each[0] == "send"] == [first]
-    assert [each[1] for each in notes.told if each[0] == "share"] == [first] * 8
+    assert [each[1] for each in notes.told if each[0] == "send"] == [first, first + 1]
+    assert [each[1] for each in notes.told if each[0] == "share"] == [first, first + 1]
     db.close()
 
 
