@@ -108,7 +108,11 @@ def is_sealed(words: Words, kind: int, available: int) -> bool:
 
 def check_version(words: Words, name: str) -> None:
     """An intact unit must be of a format this program reads. Raises: VersionTooNew, VersionTooOld."""
-    version = int(words[1]) >> 16 & 0xFFFF
+    check_format(int(words[1]) >> 16 & 0xFFFF, name)
+
+
+def check_format(version: int, name: str) -> None:
+    """Raises: VersionTooNew, VersionTooOld for what this program does not read."""
     if version > FORMAT_VERSION:
         raise VersionTooNew(
             f"{name} has format {version}, this program reads up to {FORMAT_VERSION}; use a newer Tidemark",

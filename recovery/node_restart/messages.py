@@ -29,6 +29,7 @@ class Welcome:
 
     store: bytes  # UUID
     incarnation: int
+    format_version: int  # of what it writes: the joiner is to read it
 
 
 # --- joiner to live node --------------------------------------------------------------------------

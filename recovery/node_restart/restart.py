@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from engine.disk.data_file import FOLDER as SPACE_FOLDER
 from engine.disk.double_write import FILE_NAME as DOUBLE_WRITE_NAME
 from engine.errors import Damaged, ForeignFile, ValueOutOfRange
+from engine.layout.sealed import check_format
 from engine.load_files import FOLDER as LOAD_FOLDER
 from engine.log.geometry import FOLDER as REDO_FOLDER
 from engine.log.undo_ring import FOLDER as UNDO_FOLDER
@@ -47,8 +48,9 @@ def bring_back(
     through: as `Join` has it. If the node's own files do not lead there, because they are damaged or begin later, they
     are removed and everything is copied: `Begin.why` tells. The lock is held by the caller. Durable on return: nothing
     that was copied. Raises: ForeignFile, and what ends a join: then the files are as they were, but for what a restart
-    does.
+    does; VersionTooNew, VersionTooOld before anything is done, if this program does not read what the live node writes.
     """
+    check_format(welcome.format_version, "what the primary writes")
     if through and any(files.exists(name) for name in NAMES):
         join = Join(welcome, link, through, variant)
         try:

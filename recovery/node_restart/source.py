@@ -22,6 +22,7 @@ from engine.kernels.node_join import find_schema_change
 from engine.layout.arena import F_PAGES, OK, ST_MORE, ST_SPACE
 from engine.layout.node_copy import DELETED_WORDS, ROWID_END
 from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS, WORDS_SHIFT
+from engine.layout.sealed import FORMAT_VERSION
 from engine.log.spool_reader import SpoolReader, referred
 from engine.snapshot import Snapshot
 from recovery.node_restart.delete_tail import DeleteTail, why_not
@@ -112,7 +113,7 @@ class Source:
 
     def welcome(self) -> Welcome:
         """What a joiner must know before it restarts."""
-        return Welcome(*self._identity)
+        return Welcome(*self._identity, FORMAT_VERSION)
 
     def close(self) -> None:
         """Nobody is served any more: the log may be cut."""

@@ -332,7 +332,7 @@ _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
     (carried.CopyWanted, ()),
     (carried.FileWanted, (FILE_NAME,)),
     (carried.FilePart, (FILE_NAME, NUMBER, NUMBER, DATA, FLAG)),
-    (restart.Welcome, (STORE, NUMBER)),
+    (restart.Welcome, (STORE, NUMBER, NUMBER)),
     (restart.Ready, (NUMBER, NUMBER, TEXT, TEXT)),
     (restart.Plan, (SINCE,)),
     (restart.Taken, (NUMBER,)),

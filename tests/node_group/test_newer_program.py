@@ -1,0 +1,66 @@
+"""Nodes of a group are restarted with a newer program, one after the other (docs/node-group.md, section 11)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import tidemark as tm
+from tests.node_group.site import PATIENCE_MS, SECRET, Site, free_ports
+from tests.node_group.test_node import COLUMNS
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def newer(site: Site, number: int, calls: str) -> Iterator[None]:
+    """A node as a process of a newer program, a member when this is entered; it leaves in order."""
+    command = [sys.executable, "-m", "tests.node_group.newer_program", str(site.root / str(number)), str(number)]
+    process = subprocess.Popen(
+        [*command, site.text, calls], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdin is not None and process.stdout is not None
+    with process:
+        assert process.stdout.readline() == "member\n"
+        yield
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+def rows(calls: str) -> list[int]:
+    with tm.connect([calls], SECRET, timeout_ms=PATIENCE_MS) as db:
+        return sorted(db["t"].scan(["id"]).to_arrow()["id"].to_pylist())
+
+
+def test_group_goes_over_to_a_newer_program_node_by_node(tmp_path: Path) -> None:
+    places = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    site = Site(tmp_path, 2, with_arbitrator=True)
+    site.start(1)
+    site.start(2)
+    with site.nodes[1].connect(PATIENCE_MS) as db:
+        db.create_table("t", COLUMNS, "id")
+        db["t"].insert((1, 0, None))
+        site.close(2)
+        db["t"].insert((2, 0, None))
+        with newer(site, 2, places[1]):
+            # A newer member behind an older primary.
+            db["t"].insert((3, 0, None))
+            assert rows(places[1]) == [1, 2, 3]
+            site.close(1)
+            with tm.connect([places[1]], SECRET, timeout_ms=PATIENCE_MS) as other:
+                other.run(lambda txn: txn.insert("t", (4, 0, None)), retries=20)
+            # An older member behind a newer primary says what it lacks, and nothing of its store is harmed.
+            node = site.begin(1)
+            wait_until(lambda: node._node.error is not None)
+            with pytest.raises(tm.VersionTooNew, match="use a newer Tidemark"):
+                node.status()
+            site.close(1)
+            with newer(site, 1, places[0]):
+                assert rows(places[0]) == rows(places[1]) == [1, 2, 3, 4]
+    site.end()
