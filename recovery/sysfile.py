@@ -63,6 +63,12 @@ class Sysfile:
         """
         return 0 < self.seam_lsn and (lsn, sequence) < (self.seam_lsn, self.seam_sequence)
 
+    def going_on(self, end: tuple[int, int], sequence: int) -> Sysfile:
+        """With the seam of a log that ends before this LSN and group, and goes on there with the group `sequence`."""
+        if end[1] != sequence:
+            return replace(self, seam_lsn=end[0], seam_sequence=sequence)
+        return replace(self, seam_lsn=0, seam_sequence=0) if self.is_before_seam(*end) else self
+
     def bounds(self, start_lsn: int, start_sequence: int) -> tuple[int, int]:
         """Floor and reach of the log for who reads it from a group on; both are the seam for who begins before that.
 

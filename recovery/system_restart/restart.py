@@ -417,11 +417,8 @@ class Restart:
             self._files.sync_directory(LCP_FOLDER)
             reader.cut()
         reader.seal_tail()
-        is_seam_cut = sysfile.is_before_seam(reader.end_lsn, reader.next_sequence)
-        seam = (0, 0) if is_seam_cut else (sysfile.seam_lsn, sysfile.seam_sequence)
         has_seam = caught_up.sequence != reader.next_sequence
-        if has_seam:
-            seam = (reader.end_lsn, caught_up.sequence)
+        sysfile = sysfile.going_on((reader.end_lsn, reader.next_sequence), caught_up.sequence)
         reader.next_sequence = caught_up.sequence
         closed = [group.epoch for group in groups] or [sysfile.closed_epoch]
         newest_lcp = max([*used_ids(self._files), sysfile.next_lcp_id - 1])
@@ -437,8 +434,6 @@ class Restart:
                 durable_sequence=reader.next_sequence - 1,
                 next_lcp_id=max(newest_lcp + 1, 2 if has_seam else 1),  # with the first one the log begins at 0
                 reach_lsn=reader.end_lsn + sysfile.geometry.reach_step_bytes,
-                seam_lsn=seam[0],
-                seam_sequence=seam[1],
             ),
         )
         sweep(self._files)

@@ -107,5 +107,5 @@ class Primacy:
     def complete_epoch(self) -> tuple[int, int] | None:
         """The newest epoch that has become complete, all its groups being acknowledged; and its last group."""
         done = [(epoch, last) for epoch, last in self.epochs if last <= self.acknowledged]
-        self.epochs = self.epochs[len(done) :]
+        del self.epochs[: len(done)]
         return done[-1] if done else None

@@ -128,9 +128,7 @@ class Node(Standing):
         return self._begin_joining()
 
     def _epoch_closed(self, event: EpochClosed, now: float) -> list[Action]:
-        if self.primacy is None:
-            return []
-        self.primacy.epochs.append((event.epoch, event.sequence))
+        self._closed.append((event.epoch, event.sequence))
         return self._progress(now)
 
     def _gone(self, event: Gone, now: float) -> list[Action]:
@@ -213,6 +211,8 @@ class Node(Standing):
         self.is_open = self.is_adopted = self.is_joining = False
         self.is_frozen = not is_heir
         self.candidacy, self.primacy = None, None
+        if view.primary != self.number:
+            self._closed.clear()
         self.joiners.clear()
         self._states.clear()
         self._lacking.clear()
@@ -241,7 +241,7 @@ class Node(Standing):
             own = self.leases.ages_ms(self._left_out, now)
             settles_at = max((self.leases.settled_at(age_ms, now) for _, age_ms in own), default=now)
         self._given_up.clear()
-        self.primacy = Primacy(self.view, self.number, settles_at)
+        self.primacy = Primacy(self.view, self.number, settles_at, epochs=self._closed)
         return self._progress(now)
 
     def _is_one_left_out(self) -> bool:

@@ -407,6 +407,11 @@ def test_log_is_held_for_a_node_that_joins_until_transactions_need_it(tmp_path: 
             assert not node.store.log._held
 
 
+def knows_all(machine: Any) -> bool:
+    """Whether X ends where the log does."""
+    return bool(machine.journal.record.sequence == machine.log.synced)
+
+
 def test_node_that_stood_at_the_end_of_what_is_complete_is_not_copied_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,8 +428,7 @@ def test_node_that_stood_at_the_end_of_what_is_complete_is_not_copied_whole(
             db.create_table("t", [*COLUMNS, far], "id", tablespace="main")
             db["t"].insert_many([(number, 0, None, "far") for number in range(500)])
             for turn, go in enumerate((site.close, site.drop, site.close)):
-                life = site.nodes[3]._node.life
-                wait_until(lambda life=life: life.machine.journal.record.sequence == life.machine.log.synced)
+                wait_until(lambda: knows_all(site.nodes[3]._node.life.machine))
                 for _ in range(2):
                     site.db(3).checkpoint()
                 epoch, keeper = site.db(3)._store.epochs.newest_closed, site.db(3)._opened.keeper
