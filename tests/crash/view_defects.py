@@ -26,7 +26,7 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
         "replication.node_group.candidacy",
         "if best.accepted is not None:",
         "if best.accepted is self:",
-        "views 150",
+        "views 1000",
     ),
     Defect(
         "one-vote-decides",
@@ -97,7 +97,7 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
         "replication.node_group.views",
         "if primacy is None or self.is_frozen:\n            return []\n        actions: list[Action] = []",
         "if primacy is None:\n            return []\n        actions: list[Action] = []",
-        "views 300",
+        "views 600",
     ),
     Defect(
         "restart-goes-on-in-its-view",
