@@ -51,6 +51,7 @@ from recovery.node_restart.finish import make_recoverable
 from recovery.node_restart.joiner import Join
 from recovery.node_restart.messages import DELETE_LOG, VARIANTS, End
 from recovery.system_restart.restart import Restart
+from recovery.system_restart.through import Through
 from replication.node_group.codec import decode, encode
 
 ROWS = 125_000
@@ -107,7 +108,9 @@ def join(folder: Path, setting: Setting, through: int, welcome: Any, pipe: Conne
     link = PipeLink(pipe)
     variant = DELETE_LOG if setting.variant == FULL else setting.variant
     options = Options.from_keywords(options_of(setting.rows))
-    opened = Restart(files, options, SystemClock(), through, catch_up=Join(welcome, link, through, variant)).run()
+    opened = Restart(
+        files, options, SystemClock(), Through(through), catch_up=Join(welcome, link, through, variant)
+    ).run()
     phases: dict[str, float] = {}
     for phase in opened.report.phases:
         phases[phase.name] = phases.get(phase.name, 0.0) + phase.ms / 1e3

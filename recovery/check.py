@@ -218,9 +218,10 @@ class FileCheck:
             handles = open_files(self._files, sysfile.geometry, False)
             reader = LogReader(self._files, sysfile.geometry, sysfile.store, handles)
             self._report.files += len(handles)
-            if until is None or lsn < sysfile.seam_lsn:
-                floor_lsn, reach_lsn = sysfile.bounds(lsn)
-                for group in reader.groups(lsn, sequence, 0, reach_lsn if lsn < sysfile.seam_lsn else 0):
+            is_before_seam = sysfile.is_before_seam(lsn, sequence)
+            if until is None or is_before_seam:
+                floor_lsn, reach_lsn = sysfile.bounds(lsn, sequence)
+                for group in reader.groups(lsn, sequence, 0, reach_lsn if is_before_seam else 0):
                     self._group(group)
                 if reader.end_lsn < floor_lsn:
                     raise reader.damage(f"is damaged, and the log was durable through LSN {floor_lsn}")

@@ -55,13 +55,26 @@ class Sysfile:
     undo_void: UndoVoid = UndoVoid()
     timeline: int = 0
     seam_lsn: int = 0
+    seam_sequence: int = 0
 
-    def bounds(self, start_lsn: int) -> tuple[int, int]:
-        """Floor and reach of the log for who reads it from an LSN on; both are the seam for who begins before that.
+    def is_before_seam(self, lsn: int, sequence: int) -> bool:
+        """Whether a place in the log is before the seam. At the seam itself the next group tells: no group need lie
+        between a local checkpoint and what was copied over it.
+        """
+        return 0 < self.seam_lsn and (lsn, sequence) < (self.seam_lsn, self.seam_sequence)
+
+    def going_on(self, end: tuple[int, int], sequence: int) -> Sysfile:
+        """With the seam of a log that ends before this LSN and group, and goes on there with the group `sequence`."""
+        if end[1] != sequence:
+            return replace(self, seam_lsn=end[0], seam_sequence=sequence)
+        return replace(self, seam_lsn=0, seam_sequence=0) if self.is_before_seam(*end) else self
+
+    def bounds(self, start_lsn: int, start_sequence: int) -> tuple[int, int]:
+        """Floor and reach of the log for who reads it from a group on; both are the seam for who begins before that.
 
         What lies behind the seam changes rows that were copied, which only a local checkpoint behind it has.
         """
-        if start_lsn < self.seam_lsn:
+        if self.is_before_seam(start_lsn, start_sequence):
             return min(self.durable_lsn, self.seam_lsn), self.seam_lsn
         return self.durable_lsn, self.reach_lsn
 
@@ -117,6 +130,7 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
         UndoVoid(int(header["undo_void_sequence"]), int(header["undo_void_lsn"])),
         int(header["timeline"]),
         int(header["seam_lsn"]),
+        int(header["seam_sequence"]),
     )
 
 
@@ -151,6 +165,7 @@ def write_sysfile(files: Files, copies: tuple[File, File], content: Sysfile) -> 
     header["undo_void_lsn"] = content.undo_void.lsn
     header["timeline"] = content.timeline
     header["seam_lsn"] = content.seam_lsn
+    header["seam_sequence"] = content.seam_sequence
     seal(words, words.size)
     write_copy(files, copies[content.generation % 2], words)
     return content

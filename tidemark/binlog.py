@@ -33,9 +33,9 @@ def attach(
 
     store, sysfile = opened.store, opened.sysfile
     point, epoch, newest_epoch, seam_epoch = FollowPoint(), 0, sysfile.closed_epoch, 0
-    start_lsn = opened.controls[0].start_lsn if opened.controls else 0
+    start = (opened.controls[0].start_lsn, opened.controls[0].start_sequence) if opened.controls else (0, 1)
     is_copy = store.log.head_lsn == 0 and store.log.sequence > 1  # whole: the log begins with a later group
-    if start_lsn < sysfile.seam_lsn or is_copy:
+    if sysfile.is_before_seam(*start) or is_copy:
         # Rows came without groups, through the epoch that is open until the local checkpoint of the copy.
         tables = tuple(table.definition for table in list(store.tables.values()))
         point, seam_epoch = FollowPoint(store.log.head_lsn, store.log.sequence, tables), store.epochs.current

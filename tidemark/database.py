@@ -32,6 +32,7 @@ from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint, Progress
 from recovery.sysfile import NAMES, Sysfile
 from recovery.system_restart.restart import Restart
+from recovery.system_restart.through import Through
 from replication.binlog.mark import leave_mark
 from replication.settings.options import OpenKeywords, divided, settings
 from replication.status_report import ReplicationStatus
@@ -92,7 +93,8 @@ class Database(SchemaCalls, LoadCalls):
         try:
             if through is not None:
                 leave_mark(files)  # a crash behind the cut must not find a binlog that knows more than the store
-            self._opened = (restart or Restart(files, options, clock, through, progress).run)()
+            end = None if through is None else Through(through)
+            self._opened = (restart or Restart(files, options, clock, end, progress).run)()
             self._store = self._opened.store
             self._values = settings({}) if replication is None else replication
             self._binlog = attach(files, self._opened, self._values, completed)

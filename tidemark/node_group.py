@@ -17,6 +17,7 @@ from recovery.node_restart.finish import make_recoverable
 from recovery.node_restart.messages import ROWID_SYNC, VARIANTS
 from recovery.node_restart.restart import bring_back
 from recovery.sysfile import read_sysfile
+from recovery.system_restart.through import Through
 from replication.binlog.mark import FOLDER as BINLOG_FOLDER
 from replication.binlog.table_rules import TableRules, capture, replication_rows
 from replication.calls.conversation import Abandoned, CallServer
@@ -134,9 +135,10 @@ class _Home:
         self._database(files, None, follow)
         return made[0]
 
-    def bring_back(self, welcome: Welcome, link: Link, through: int) -> _NodeStore:
+    def bring_back(self, welcome: Welcome, link: Link, epoch: int, sequence: int) -> _NodeStore:
         """See `Home`."""
         files = PosixFiles(self._directory)
+        through = Through(epoch, sequence)
         made: list[_NodeStore] = []
         next_epoch: list[int] = []
 

@@ -68,6 +68,7 @@ NOTES: dict[str, dict[str, str]] = {
         "undo_void_lsn": "a floor for the LSNs of the UNDO log too",
         "timeline": "how often a restart went back to an earlier epoch: epochs compare within one timeline only",
         "seam_lsn": "for a restart that begins before it the log ends here; 0: no rows were copied from another node",
+        "seam_sequence": "the first group behind the seam: what begins there with an earlier one is before it",
         "reserved": "0",
     },
     "spool block": {
@@ -138,6 +139,7 @@ NOTES: dict[str, dict[str, str]] = {
         "addresses": f"of the members, ASCII, {view.VIEW_ADDRESS_BYTES} bytes each, filled up with zeros",
         "accepted_addresses": "the same of that successor",
         "arbitrator": "address of the arbitrator; zeros: the group has none",
+        "sequence": "the last group of the epoch X",
         "reserved": "0",
     },
     "undo group": {

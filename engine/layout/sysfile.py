@@ -30,7 +30,8 @@ SYSFILE = np.dtype(
         ("undo_void_lsn", "<u8"),
         ("timeline", "<u8"),  # how often the store went back to an earlier epoch and on from there
         ("seam_lsn", "<u8"),  # groups from here on follow rows copied from another node; 0: there is no such place
-        ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 19 * 8) // 8,)),
+        ("seam_sequence", "<u8"),  # the first of those groups
+        ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 20 * 8) // 8,)),
     ]
 )
 

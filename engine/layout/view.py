@@ -10,7 +10,7 @@ VIEW_BYTES = 4_096
 VIEW_MEMBERS = 4
 VIEW_ADDRESS_BYTES = 64
 
-_FIXED_WORDS = 5 + 14 + 2 * (VIEW_MEMBERS + VIEW_MEMBERS * VIEW_ADDRESS_BYTES // 8) + VIEW_ADDRESS_BYTES // 8
+_FIXED_WORDS = 5 + 15 + 2 * (VIEW_MEMBERS + VIEW_MEMBERS * VIEW_ADDRESS_BYTES // 8) + VIEW_ADDRESS_BYTES // 8
 
 VIEW = np.dtype(
     [
@@ -34,6 +34,7 @@ VIEW = np.dtype(
         ("addresses", "u1", (VIEW_MEMBERS * VIEW_ADDRESS_BYTES,)),
         ("accepted_addresses", "u1", (VIEW_MEMBERS * VIEW_ADDRESS_BYTES,)),
         ("arbitrator", "u1", (VIEW_ADDRESS_BYTES,)),
+        ("sequence", "<u8"),  # of `epoch`: its last group
         ("reserved", "<u8", (VIEW_BYTES // 8 - _FIXED_WORDS,)),
     ]
 )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from recovery.node_restart.messages import Welcome
     from recovery.system_restart.catch_up import CaughtUp
     from recovery.system_restart.restart import Opened
+    from recovery.system_restart.through import Through
 
 _log = logging.getLogger("tidemark.node")
 FOLDERS = (REDO_FOLDER, LCP_FOLDER, UNDO_FOLDER, SPACE_FOLDER, SPOOL_FOLDER, LOAD_FOLDER)
@@ -39,20 +40,21 @@ def bring_back(
     clock: Clock,
     welcome: Welcome,
     link: Link,
-    through: int,
+    through: Through,
     variant: str = ROWID_SYNC,
 ) -> tuple[Opened, CaughtUp]:
     """The store of this node, equal to the live one's behind the group `End` names, and where the stream goes on;
     `make_recoverable` comes next.
 
-    through: as `Join` has it. If the node's own files do not lead there, because they are damaged or begin later, they
-    are removed and everything is copied: `Begin.why` tells. The lock is held by the caller. Durable on return: nothing
-    that was copied. Raises: ForeignFile, and what ends a join: then the files are as they were, but for what a restart
-    does; VersionTooNew, VersionTooOld before anything is done, if this program does not read what the live node writes.
+    through: the last epoch that the group completed with this node. If the node's own files do not lead there, because
+    they are damaged or begin later, they are removed and everything is copied: `Begin.why` tells. The lock is held by
+    the caller. Durable on return: nothing that was copied. Raises: ForeignFile, and what ends a join: then the files
+    are as they were, but for what a restart does; VersionTooNew, VersionTooOld before anything is done, if this program
+    does not read what the live node writes.
     """
     check_format(welcome.format_version, "what the primary writes")
-    if through and any(files.exists(name) for name in NAMES):
-        join = Join(welcome, link, through, variant)
+    if through.epoch and through.sequence != 0 and any(files.exists(name) for name in NAMES):
+        join = Join(welcome, link, through.epoch, variant)
         try:
             return _run(Restart(files, options, clock, through, catch_up=join), join)
         except ForeignFile:
@@ -60,7 +62,7 @@ def bring_back(
         except (Damaged, ValueOutOfRange) as error:
             if join.joiner is not None:
                 raise  # the live node had its say already: it is no matter of these files
-            why = f"full copy: this node's own files do not lead to epoch {through} ({error})"
+            why = f"full copy: this node's own files do not lead to epoch {through.epoch} ({error})"
             _log.warning("%s", why)
     else:
         why = "full copy: this node has no state that counts"

@@ -150,7 +150,8 @@ class DiskRestart:
         earlier: UndoGroup | None = None
         for group, newest_first in self._reader.backward():
             offsets = np.ascontiguousarray(newest_first[::-1])
-            if earlier is None and _is_restart_of(control.undo.lsn, group.words, int(offsets[0])):
+            # A group of whose records all were filtered is there for its LSNs alone.
+            if earlier is None and offsets.size and _is_restart_of(control.undo.lsn, group.words, int(offsets[0])):
                 earlier = replace(group, words=group.words[:0])
             done, is_end = self._undo_group(control, tables, group.words, offsets)
             found += done

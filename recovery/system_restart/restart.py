@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from engine.file_protocol import File, Files
     from engine.options import Options
     from recovery.system_restart.catch_up import CatchUp
+    from recovery.system_restart.through import Through
 
 _log = logging.getLogger("tidemark.restart")
 
@@ -104,12 +105,12 @@ class Restart:
         files: Files,
         options: Options,
         clock: Clock,
-        through: int | None = None,
+        through: Through | None = None,
         progress: Progress | None = None,
         catch_up: CatchUp | None = None,
     ) -> None:
-        """through: forget what came behind this epoch. progress: see `Loader`. catch_up: who then brings the rows up to
-        those of a live node.
+        """through: forget what came behind this. progress: see `Loader`. catch_up: who then brings the rows up to those
+        of a live node.
         """
         self._progress = progress
         self._catch_up = catch_up
@@ -139,6 +140,9 @@ class Restart:
                 raise ForeignFile("this directory holds another store than the live node; give an empty one")
             sysfile = replace(sysfile, incarnation=max(sysfile.incarnation, self._catch_up.incarnation))
         controls = self._controls(sysfile)
+        self._filtered_epoch = sysfile.filtered_epoch
+        if self._through is not None:
+            sysfile = self._through.sysfile(sysfile)
         self._phase("control files")
         store, loader, groups, reader = self._restore(sysfile, controls, True)
         assert self._disk is not None
@@ -249,10 +253,10 @@ class Restart:
         is_cut = any(lcp_id > 1 for lcp_id in control_ids(self._files))
         if self._through is not None and controls:
             oldest = controls[-1].epoch
-            controls = [control for control in controls if control.epoch <= self._through]
+            controls = self._through.controls(controls)
             if not controls and is_cut:
                 raise ValueOutOfRange(
-                    f"epoch {self._through} is before the oldest state that is kept, the end of epoch {oldest};"
+                    f"epoch {self._through.epoch} is before the oldest state that is kept, the end of epoch {oldest};"
                     " restart through that one or a later one",
                     oldest=oldest,
                 )
@@ -290,7 +294,8 @@ class Restart:
         groups, reader = self._read_log(sysfile, controls, loader)
         try:
             self._apply_schema(store, loader, groups, controls[0].epoch if controls else 0)
-            self._check_through(sysfile, store)
+            if self._through is not None:
+                self._through.check(store, self._filtered_epoch, self._cut_groups)
             spooled = Spooled(self._files, sysfile.store, groups)
             if len(spooled):
                 self._phase("read spool files", len(spooled), spooled.size_bytes)
@@ -326,34 +331,30 @@ class Restart:
         loader.release()
         return operations + disk.redo(groups, spooled, disk_directory(store, directory, True))
 
-    def _check_through(self, sysfile: Sysfile, store: Store) -> None:
-        """UNDO of changes up to the filtered epoch may be gone: pages cannot go back before it (U3)."""
-        through = self._through
-        has_disk = any(table.format.has_disk for table in store.tables.values())
-        if through is not None and has_disk and through < sysfile.filtered_epoch:
-            raise ValueOutOfRange(
-                f"epoch {through} is before epoch {sysfile.filtered_epoch}, up to which UNDO records of disk columns"
-                " were filtered; restart through that one or a later one, or keep stores with undo_filter=False",
-                oldest=sysfile.filtered_epoch,
-            )
-
     def _read_log(self, sysfile: Sysfile, controls: list[Control], loader: Loader) -> tuple[list[GroupRead], LogReader]:
         start_lsn, start_sequence, self._start_epoch = 0, 1, 0
         used = list(loader.chosen.values())
         if controls and None not in used:
-            oldest = min((each for each in used if each is not None), key=lambda each: each.epoch, default=controls[0])
+            oldest = min(
+                (each for each in used if each is not None), key=lambda each: each.start_sequence, default=controls[0]
+            )
             start_lsn, start_sequence, self._start_epoch = oldest.start_lsn, oldest.start_sequence, oldest.epoch
         handles = open_files(self._files, sysfile.geometry, True)
         reader = LogReader(self._files, sysfile.geometry, sysfile.store, handles)
         self._start = (start_lsn, start_sequence)
-        floor_lsn, reach_lsn = sysfile.bounds(start_lsn)
-        self._is_cut = self._through is not None or start_lsn < sysfile.seam_lsn
-        if start_lsn < sysfile.seam_lsn:
+        floor_lsn, reach_lsn = sysfile.bounds(*self._start)
+        is_before_seam = sysfile.is_before_seam(*self._start)
+        self._is_cut = self._through is not None or is_before_seam
+        if is_before_seam:
             self._check_seam(sysfile, controls, reader)
         try:
             groups = list(reader.groups(start_lsn, start_sequence, floor_lsn, reach_lsn))
             if reader.end_lsn < floor_lsn:
                 raise reader.damage(f"is damaged, and the log was durable through LSN {floor_lsn}")
+            self._report.groups = len(groups)
+            self._highest_epoch = max([group.epoch for group in groups], default=0)
+            if self._through is not None:
+                groups, self._cut_groups = self._through.groups(groups, reader, self._start)
         except RedoDamaged as error:
             reader.close()
             if self._damaged and reader.end_lsn == start_lsn:
@@ -365,14 +366,6 @@ class Restart:
         except BaseException:
             reader.close()
             raise
-        self._report.groups = len(groups)
-        self._highest_epoch = max([group.epoch for group in groups], default=0)
-        if self._through is not None:
-            groups = [group for group in groups if group.epoch <= self._through]
-            if groups:
-                reader.end_at(groups[-1])
-            else:
-                reader.end_before(start_lsn, start_sequence)
         self._report.end_lsn = reader.end_lsn
         self._phase("read log", len(groups), reader.end_lsn - start_lsn)
         return groups, reader
@@ -380,7 +373,7 @@ class Restart:
     @staticmethod
     def _check_seam(sysfile: Sysfile, controls: list[Control], reader: LogReader) -> None:
         """A local checkpoint behind the seam that cannot be used: the log leads to it from none before."""
-        lost = [control for control in controls if control.start_lsn >= sysfile.seam_lsn]
+        lost = [each for each in controls if not sysfile.is_before_seam(each.start_lsn, each.start_sequence)]
         if lost:
             reader.close()
             raise LcpDamaged(
@@ -425,7 +418,9 @@ class Restart:
             reader.cut()
         reader.seal_tail()
         has_seam = caught_up.sequence != reader.next_sequence
+        sysfile = sysfile.going_on((reader.end_lsn, reader.next_sequence), caught_up.sequence)
         reader.next_sequence = caught_up.sequence
+        closed = [group.epoch for group in groups] or [sysfile.closed_epoch]
         newest_lcp = max([*used_ids(self._files), sysfile.next_lcp_id - 1])
         written = write_sysfile(
             self._files,
@@ -434,12 +429,11 @@ class Restart:
                 sysfile,
                 incarnation=sysfile.incarnation + 1,
                 gci=max(highest + 1, int(gci_of(caught_up.epoch))),
-                closed_epoch=max([group.epoch for group in groups], default=sysfile.closed_epoch),
+                closed_epoch=max([*closed, *(control.epoch for control in controls[:1])]),
                 durable_lsn=reader.end_lsn,
                 durable_sequence=reader.next_sequence - 1,
                 next_lcp_id=max(newest_lcp + 1, 2 if has_seam else 1),  # with the first one the log begins at 0
                 reach_lsn=reader.end_lsn + sysfile.geometry.reach_step_bytes,
-                seam_lsn=reader.end_lsn if has_seam else 0 if self._is_cut else sysfile.seam_lsn,
             ),
         )
         sweep(self._files)

@@ -40,8 +40,9 @@ class Home(Protocol):
         """
         ...
 
-    def bring_back(self, welcome: Welcome, link: Link, through: int) -> NodeStore:
-        """The store, brought to where the live node is (`recovery/node_restart`), following. Durable on return: a
-        local checkpoint of that. Raises: what the link raises, and what ends a join.
+    def bring_back(self, welcome: Welcome, link: Link, epoch: int, sequence: int) -> NodeStore:
+        """The store, brought to where the live node is (`recovery/node_restart`), following. epoch, sequence: as
+        `Log.cut_behind` has them. Durable on return: a local checkpoint of that. Raises: what the link raises, and
+        what ends a join.
         """
         ...

@@ -416,4 +416,4 @@ class Life:
         """Behind the end: the rows here count no more; votes do."""
         record: Record | None = self._view_file.record
         assert record is not None
-        self._view_file.write(replace(record, is_member=False, epoch=0, joins=0))
+        self._view_file.write(replace(record, is_member=False, epoch=0, sequence=0, joins=0))

@@ -43,6 +43,8 @@ class Log(Protocol):
         """Append groups of the primary behind `last`, apply and sync them; `LogGrew` tells that it is done."""
         ...
 
-    def cut_behind(self, epoch: int) -> None:
-        """Go back to the end of an epoch that the group has completed; `LogCut` tells that it is done."""
+    def cut_behind(self, epoch: int, sequence: int) -> None:
+        """Go back to the end of an epoch that the group has completed, and whose last group is given; `LogCut` tells
+        that it is done.
+        """
         ...

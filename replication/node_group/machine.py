@@ -76,6 +76,7 @@ class Machine(ABC):
         self._left_out: frozenset[int] = frozenset()
         self._wants_cut = not record.is_member and not self.is_ready
         self._cuts = 0
+        self._closed: list[tuple[int, int]] = []  # by this node as primary, in whatever view, and not yet complete
         self._primary_last = UNHEARD
         self.detector.begin(self.view.numbers - {own.number}, now)
 

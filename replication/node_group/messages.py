@@ -110,16 +110,19 @@ class Applied(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """All logs are equal: the view takes transactions and reads."""
+    """All logs are equal: the view takes transactions and reads. epoch, sequence: as of `Completed`; 0 if none is."""
 
     view: int
+    epoch: int = 0
+    sequence: int = 0
 
 
 class Completed(NamedTuple):
-    """Every member has all groups of epochs up to this one."""
+    """Every member has all groups of epochs up to this one, whose last one is given."""
 
     view: int
     epoch: int
+    sequence: int
 
 
 class AskJoin(NamedTuple):

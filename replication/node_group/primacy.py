@@ -104,8 +104,8 @@ class Primacy:
         self.shared = shared
         return shared
 
-    def complete_epoch(self) -> int | None:
-        """The newest epoch that has become complete: all its groups are acknowledged."""
-        done = [epoch for epoch, last in self.epochs if last <= self.acknowledged]
-        self.epochs = self.epochs[len(done) :]
+    def complete_epoch(self) -> tuple[int, int] | None:
+        """The newest epoch that has become complete, all its groups being acknowledged; and its last group."""
+        done = [(epoch, last) for epoch, last in self.epochs if last <= self.acknowledged]
+        del self.epochs[: len(done)]
         return done[-1] if done else None

@@ -66,7 +66,7 @@ class StoreThread:
         self._failed = failed
         self._converse = converse
         self.stream = GroupStream(tell, self._take)
-        self.stream.cut = lambda epoch: self._do(lambda: self._cut(epoch))
+        self.stream.cut = lambda epoch, sequence: self._do(lambda: self._cut(epoch, sequence))
         self._turn = threading.Condition()
         self._tasks: deque[Callable[[], None]] = deque()
         self._is_stopped = False
@@ -225,18 +225,18 @@ class StoreThread:
             self.node.store.epochs.close()
 
     # --- coming back -------------------------------------------------------------------------------
-    def _cut(self, epoch: int) -> None:
+    def _cut(self, epoch: int, sequence: int) -> None:
         """Back to X, and from there up to the primary of the newest view: as it is, if it is a copy of that one."""
         while True:
             try:
-                self._come_back(epoch)
+                self._come_back(epoch, sequence)
                 break
             except (PeerError, NotPrimary) as error:
                 _log.warning("not copied yet: %s", error.message)
                 self._pause()
         self._tell(LogCut())
 
-    def _come_back(self, epoch: int) -> None:
+    def _come_back(self, epoch: int, sequence: int) -> None:
         conversation = self._converse()
         with self._turn:
             if self._is_stopped:
@@ -254,7 +254,7 @@ class StoreThread:
                     node.close()
             self._epochs.clear()
             self._copied_from = 0
-            self._use(self._home.bring_back(welcome, _Link(conversation), epoch), True)
+            self._use(self._home.bring_back(welcome, _Link(conversation), epoch, sequence), True)
             self._copied_from = welcome.incarnation
         finally:
             self._conversation = None

@@ -72,7 +72,7 @@ class GroupStream:
         self._closings: deque[tuple[int, int]] = deque()
         self._complete: deque[tuple[int, int]] = deque()
         self._epoch_told = 0
-        self.cut: Callable[[int], None] = lambda epoch: None
+        self.cut: Callable[[int, int], None] = lambda epoch, sequence: None
 
     # --- the store -------------------------------------------------------------------------------
     def begin(self, store: Store, files: Files, uuid: bytes, is_joined: bool) -> None:
@@ -117,9 +117,9 @@ class GroupStream:
         self.last = first + len(groups) - 1
         self._work(first, groups)
 
-    def cut_behind(self, epoch: int) -> None:
+    def cut_behind(self, epoch: int, sequence: int) -> None:
         """The thread of the store brings it back to the end of an epoch, and then up to the primary."""
-        self.cut(epoch)
+        self.cut(epoch, sequence)
 
     def applied_through(self, sequence: int) -> None:
         """Groups are applied here, up to this one."""

@@ -74,9 +74,9 @@ class Record:
     """What a node, or the arbitrator, must not forget; `view_file.py` keeps it.
 
     view: the newest it knows. is_member: the node is in it, and its log has what that asks for; a node whose number
-    stands in a view may have lost its disk since. promised, accepted: its votes for that view's successor. epoch: X,
-    the last epoch the group has completed with this node. joins: the view a node outside may be taken into, as its log
-    has all of the one before; else 0.
+    stands in a view may have lost its disk since. promised, accepted: its votes for that view's successor. epoch,
+    sequence: X, the last epoch the group has completed with this node, and its last group. joins: the view a node
+    outside may be taken into, as its log has all of the one before; else 0.
     """
 
     store: bytes
@@ -87,6 +87,7 @@ class Record:
     accepted_ballot: Ballot = NO_BALLOT
     accepted: View | None = None
     epoch: int = 0
+    sequence: int = 0
     joins: int = 0
 
 

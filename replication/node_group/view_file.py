@@ -72,6 +72,7 @@ def _record_of(words: Any) -> tuple[int, Record]:
         accepted_ballot=accepted_ballot,
         accepted=accepted,
         epoch=int(header["epoch"]),
+        sequence=int(header["sequence"]),
         joins=int(header["joins"]),
     )
     return int(header["generation"]), record
@@ -133,6 +134,7 @@ class ViewFile:
         header["primary"] = view.primary
         header["is_member"] = record.is_member
         header["epoch"] = record.epoch
+        header["sequence"] = record.sequence
         header["joins"] = record.joins
         header["promised_round"], header["promised_node"] = record.promised
         header["accepted_round"], header["accepted_node"] = record.accepted_ballot

@@ -128,9 +128,7 @@ class Node(Standing):
         return self._begin_joining()
 
     def _epoch_closed(self, event: EpochClosed, now: float) -> list[Action]:
-        if self.primacy is None:
-            return []
-        self.primacy.epochs.append((event.epoch, event.sequence))
+        self._closed.append((event.epoch, event.sequence))
         return self._progress(now)
 
     def _gone(self, event: Gone, now: float) -> list[Action]:
@@ -213,6 +211,8 @@ class Node(Standing):
         self.is_open = self.is_adopted = self.is_joining = False
         self.is_frozen = not is_heir
         self.candidacy, self.primacy = None, None
+        if view.primary != self.number:
+            self._closed.clear()
         self.joiners.clear()
         self._states.clear()
         self._lacking.clear()
@@ -241,7 +241,7 @@ class Node(Standing):
             own = self.leases.ages_ms(self._left_out, now)
             settles_at = max((self.leases.settled_at(age_ms, now) for _, age_ms in own), default=now)
         self._given_up.clear()
-        self.primacy = Primacy(self.view, self.number, settles_at)
+        self.primacy = Primacy(self.view, self.number, settles_at, epochs=self._closed)
         return self._progress(now)
 
     def _is_one_left_out(self) -> bool:
@@ -262,18 +262,23 @@ class Node(Standing):
             if now < primacy.settles_at or not primacy.is_equal(self.log):
                 return []
             primacy.is_open = self.is_open = True
-            actions = [Open(self.view), *(Send(each, Opened(self.view.number)) for each in primacy.others)]
+            actions = [Open(self.view), *(self._tell_opened(each) for each in primacy.others)]
         through = primacy.acknowledge(self.log)
         if through is not None:
             actions.append(Acknowledge(through))
         shared = primacy.share(self.log)
         if shared is not None:
             actions.append(Shared(shared))
-        epoch = primacy.complete_epoch()
-        if epoch is not None and epoch > self.journal.record.epoch:
-            actions += self.journal.change(now, epoch=epoch)
-            actions += [Send(each, Completed(self.view.number, epoch)) for each in primacy.others]
+        complete = primacy.complete_epoch()
+        if complete is not None and complete[0] > self.journal.record.epoch:
+            actions += self.journal.change(now, epoch=complete[0], sequence=complete[1])
+            actions += [Send(each, Completed(self.view.number, *complete)) for each in primacy.others]
         return actions
+
+    def _tell_opened(self, member: int) -> Action:
+        """With X, which who has joined with this view has all groups of, and was not told."""
+        record = self.journal.record
+        return Send(member, Opened(self.view.number, record.epoch, record.sequence))
 
     # --- groups ---------------------------------------------------------------------------------
     def _send_groups(self) -> list[Action]:
@@ -292,7 +297,7 @@ class Node(Standing):
             return [each for each in actions if isinstance(each, Send) and each.to in self.joiners]
         if primacy.is_open:
             late = [node for node in primacy.others if node not in self._states or not self._states[node].is_open]
-            actions += [Send(node, Opened(self.view.number)) for node in late]
+            actions += [self._tell_opened(node) for node in late]
         return actions
 
     def _tell_applied(self) -> list[Action]:
@@ -309,7 +314,7 @@ class Node(Standing):
         if self._wants_cut:
             self._wants_cut = False
             self._cuts += 1
-            self.log.cut_behind(self.journal.record.epoch)
+            self.log.cut_behind(self.journal.record.epoch, self.journal.record.sequence)
         else:
             self.is_joining = True
         return []
@@ -356,7 +361,7 @@ class Node(Standing):
         if not primacy.take_adopted(sender, told, self.log):
             return self._stand(now)  # a log that goes further: its node is the one to lead
         if primacy.is_open:
-            return [Send(sender, Opened(view.number))]
+            return [self._tell_opened(sender)]
         return primacy.send_new(self.log, ()) + self._progress(now)
 
     def _groups(self, sender: int, told: Groups, _now: float) -> list[Action]:
@@ -384,18 +389,18 @@ class Node(Standing):
             return self._watch(now)
         return []
 
-    def _opened(self, sender: int, told: Opened, _now: float) -> list[Action]:
+    def _opened(self, sender: int, told: Opened, now: float) -> list[Action]:
         is_ours = told.view == self.view.number and sender == self.view.primary
         if not is_ours or not self.is_adopted or self.is_frozen or self.is_open:
             return []
         self.is_open = True
-        return [Open(self.view)]
+        return [Open(self.view), *self._completed(sender, Completed(*told), now)]
 
     def _completed(self, sender: int, told: Completed, now: float) -> list[Action]:
         is_ours = told.view == self.view.number and sender == self.view.primary
         if not is_ours or not self.is_open or self.is_frozen or told.epoch <= self.journal.record.epoch:
             return []
-        return self.journal.change(now, epoch=told.epoch)
+        return self.journal.change(now, epoch=told.epoch, sequence=told.sequence)
 
     def _ask_join(self, sender: int, told: AskJoin, now: float) -> list[Action]:
         primacy = self.primacy

@@ -26,7 +26,7 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
         "replication.node_group.candidacy",
         "if best.accepted is not None:",
         "if best.accepted is self:",
-        "views 150",
+        "views 1000",
     ),
     Defect(
         "one-vote-decides",
@@ -97,7 +97,7 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
         "replication.node_group.views",
         "if primacy is None or self.is_frozen:\n            return []\n        actions: list[Action] = []",
         "if primacy is None:\n            return []\n        actions: list[Action] = []",
-        "views 300",
+        "views 600",
     ),
     Defect(
         "restart-goes-on-in-its-view",
@@ -116,8 +116,8 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "joiner-cut-at-the-wrong-epoch",
         "replication.node_group.views",
-        "self.log.cut_behind(self.journal.record.epoch)",
-        "self.log.cut_behind(self.journal.record.epoch + 1)",
+        "self.log.cut_behind(self.journal.record.epoch, ",
+        "self.log.cut_behind(self.journal.record.epoch + 1, ",
         "views 600",
     ),
     Defect(
@@ -154,6 +154,13 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
         "if last <= self.acknowledged]",
         "if last <= self.acknowledged + 2]",
         "views 400",
+    ),
+    Defect(
+        "complete-epoch-told-with-another-group",
+        "replication.node_group.primacy",
+        "done = [(epoch, last) for",
+        "done = [(epoch, last + 1) for",
+        "views 20",
     ),
     Defect(
         "arbitrator-votes-for-successors-of-old-views",

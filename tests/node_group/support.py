@@ -21,6 +21,7 @@ from recovery.node_restart.messages import DELETE_LOG, ROWID_SYNC, Plan, Ready, 
 from recovery.node_restart.source import Source
 from recovery.node_restart.verify import different_slots
 from recovery.system_restart.restart import Opened, Restart
+from recovery.system_restart.through import Through
 from replication.node_group.codec import RESTART_MESSAGES, decode, encode
 from tests.store.support import SMALL, open_memory, rows_of
 
@@ -141,11 +142,14 @@ class Wire:
         return int(self.source.progress.bytes)
 
 
-def restarted(files: MemoryFiles, wire: Any, through: int, variant: str = "rowid_sync") -> Opened:
-    """A node brought back from its files and the live node."""
+def restarted(
+    files: MemoryFiles, wire: Any, through: int, variant: str = "rowid_sync", sequence: int | None = None
+) -> Opened:
+    """A node brought back from its files and the live node. sequence: of the last group of the epoch `through`."""
     join = Join(wire.source.welcome(), wire, through, variant)
     options = settings()
-    restart = Restart(files, options, ManualClock(), through or None, catch_up=join)
+    end = Through(through, sequence) if through else None
+    restart = Restart(files, options, ManualClock(), end, catch_up=join)
     return restart.run()
 
 

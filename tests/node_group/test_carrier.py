@@ -216,7 +216,7 @@ def test_process_that_is_killed_is_gone_and_nobody_else_is_held_up(process: tupl
     site, one, killed = process
     third = site.end(3)
     one.wait_for(2, 3)
-    assert one.carrier.send(2, Opened(4)) and killed.line() == "1 Opened(view=4)"
+    assert one.carrier.send(2, Opened(4)) and killed.line() == "1 Opened(view=4, epoch=0, sequence=0)"
     killed.process.send_signal(signal.SIGKILL)
     wait_until(lambda: 2 in one.gone)
     assert one.carrier.send(3, Opened(5))
@@ -237,7 +237,7 @@ def test_process_that_is_stopped_holds_nobody_up_and_goes_on_where_it_was(proces
     stopped.process.send_signal(signal.SIGCONT)
     seen: list[str] = []
     wait_until(lambda: one.carrier.send(2, Opened(77)))
-    while "1 Opened(view=77)" not in seen:
+    while "1 Opened(view=77, epoch=0, sequence=0)" not in seen:
         seen.append(stopped.line())
         assert seen[-1], "it has ended"
     stopped.process.send_signal(signal.SIGSTOP)

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from recovery.node_restart.messages import Ready
+from recovery.node_restart.source import Source
 from replication.node_group import fetch
 from tests.node_group.pair import same_slots
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, free_ports, site_of
@@ -403,3 +405,39 @@ def test_log_is_held_for_a_node_that_joins_until_transactions_need_it(tmp_path: 
             assert node.store.log.tail_lsn > next(iter(held.values())), "it was never cut"
             copies.release(node, frozenset({2}), 0.0)
             assert not node.store.log._held
+
+
+def knows_all(machine: Any) -> bool:
+    """Whether X ends where the log does."""
+    return bool(machine.journal.record.sequence == machine.log.synced)
+
+
+def test_node_that_stood_at_the_end_of_what_is_complete_is_not_copied_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X has groups, and local checkpoints end epochs that have none: behind two of those nothing led back to X, and a
+    node that had left in order, or died at rest, was copied whole. And who had joined at rest was not told X.
+    """
+    begun: list[tuple[Source, Ready]] = []
+    real = Source.begin
+    monkeypatch.setattr(Source, "begin", lambda self, ready: begun.append((self, ready)) or real(self, ready))
+    far = tm.Column("far", tm.VarChar(200), nullable=True, storage="disk")
+    with site_of(tmp_path, 3, gcp_interval_ms=200) as site:
+        with site.nodes[1].connect() as db:
+            db.create_tablespace("main", "4 MiB")
+            db.create_table("t", [*COLUMNS, far], "id", tablespace="main")
+            db["t"].insert_many([(number, 0, None, "far") for number in range(500)])
+            for turn, go in enumerate((site.close, site.drop, site.close)):
+                wait_until(lambda: knows_all(site.nodes[3]._node.life.machine))
+                for _ in range(2):
+                    site.db(3).checkpoint()
+                epoch, keeper = site.db(3)._store.epochs.newest_closed, site.db(3)._opened.keeper
+                wait_until(lambda epoch=epoch, keeper=keeper: keeper.restorable_epoch > epoch)
+                go(3)
+                db["t"].insert((1_000 + turn, 1, None, "far"))
+                begun.clear()
+                site.start(3)
+                ((source, ready),) = begun
+                assert ready.through and source.progress.why == "" and source.progress.rows == 1
+                assert len(ids_at(site, 3)) == 501 + turn
+        equal(site)

@@ -16,6 +16,7 @@ from recovery.node_restart.messages import Begin, End, Slice
 from recovery.node_restart.restart import bring_back
 from recovery.node_restart.verify import rows_by_rowid
 from recovery.system_restart.restart import Restart
+from recovery.system_restart.through import Through
 from tests.node_group.support import COPYING, OPTIONS, Wire, away, joined_and_reopened, open_node, restarted, settings
 from tests.seeds import fresh_seeds
 from tests.store.support import SMALL, rows_of
@@ -155,7 +156,7 @@ def test_node_that_goes_away_again_and_again_comes_back_each_time(seed: int) -> 
 def node_brought_back(db: Any, files: Any, node: Any, through: int, rng: Any) -> Any:
     """The wire and the store of a node brought back by whatever its files allow."""
     wire = Wire(db, files, rng)
-    opened, caught_up = bring_back(node, settings(), ManualClock(), wire.source.welcome(), wire, through)
+    opened, caught_up = bring_back(node, settings(), ManualClock(), wire.source.welcome(), wire, Through(through))
     assert caught_up.sequence == opened.store.log.sequence and caught_up.next_epoch > caught_up.epoch
     return wire, opened
 
@@ -216,7 +217,7 @@ def test_node_without_enough_memory_says_so_and_stays_what_it_was() -> None:
     join = Join(wire.source.welcome(), wire, through)
     small = Options.from_keywords({**SMALL, **OPTIONS, "data_memory": "8 MiB"})
     with pytest.raises(MemoryExhausted, match="live node"):
-        Restart(node, small, ManualClock(), through, catch_up=join).run()
+        Restart(node, small, ManualClock(), Through(through), catch_up=join).run()
     alone = open_node(node.kill(), through)
     assert alone["test.wide"].get(10_000) is None
     alone.close()

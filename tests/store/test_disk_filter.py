@@ -111,3 +111,20 @@ def test_restart_through_an_epoch_broken_off_anywhere_can_be_done_again() -> Non
         again = open_memory(memory.crash(rng, "sectors"), epoch, **DISK)
         assert rows_of(again, NAME) == rows, f"call {nth}"
     assert nth > 40
+
+
+def test_undo_group_of_which_everything_was_filtered_is_stepped_over() -> None:
+    """Story: the first flush behind an opening writes a group even if the filter leaves nothing of it, for its LSNs.
+    The next restart looked for its first record, and ended in an IndexError: the store could not be opened any more.
+    """
+    store = DiskStore(undo_log="8 MiB")
+    store.load(range(ROWS))
+    store.db.checkpoint()
+    store.crash()
+    store.load(range(ROWS), 1)
+    store.db._clockwork.advance_gci()
+    store.flush()
+    counters = store.db.status()["disk"]["undo"]
+    assert counters["groups_written"] == 1 and counters["records_filtered"] == counters["records_made"] > 0
+    store.crash()
+    assert rows_of(store.db, NAME) == store.rows and store.db.check()["problems"] == []

@@ -96,16 +96,18 @@ class SimulatedLog:
             self._sync()
         self._owner.step(LogGrew())
 
-    def cut_behind(self, epoch: int) -> None:
+    def cut_behind(self, epoch: int, sequence: int) -> None:
         """Back to the end of an epoch."""
         self._life += 1
         self._is_syncing = False
-        self._owner.synced(lambda: self._cut(epoch))
+        self._owner.synced(lambda: self._cut(epoch, sequence))
 
-    def _cut(self, epoch: int) -> None:
+    def _cut(self, epoch: int, sequence: int) -> None:
         self._life += 1
         self._is_syncing = False
         kept = sum(entry.epoch <= epoch for entry in self.entries)
+        if kept != sequence:
+            self._owner.world.break_promise(f"group {sequence} ends X, epoch {epoch}, but group {kept} does here")
         del self.entries[kept:]
         self.synced = kept
         self._owner.step(LogCut())
