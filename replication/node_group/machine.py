@@ -165,21 +165,19 @@ class Machine(ABC):
 
     def _joining(self) -> dict[int, Member]:
         """Nodes that join and are ready, with everything on disk that members have there: worth the next view."""
-        primacy = self.primacy
-        if primacy is None or not primacy.is_open:
-            return {}
-        since = self._now - self.times.suspicion_ms / 1_000
-        return {
-            number: each.member
-            for number, each in self.joiners.items()
-            if each.is_ready and each.synced >= primacy.acknowledged and each.asked_at > since
-        }
+        return {} if self.primacy is None else self._ready_behind(self.primacy.acknowledged)
 
     def _joined(self) -> dict[int, Member]:
-        """Those of them that may be taken in: they have on disk what is acknowledged for being in memory, too."""
-        primacy = self.primacy
-        shared = 0 if primacy is None else primacy.shared
-        return {number: member for number, member in self._joining().items() if self.joiners[number].synced >= shared}
+        """Those that may be taken in: they have on disk also what is acknowledged for being in memory."""
+        return {} if self.primacy is None else self._ready_behind(self.primacy.shared)
+
+    def _ready_behind(self, sequence: int) -> dict[int, Member]:
+        """Nodes that join, are ready and have groups up to this one on disk."""
+        if self.primacy is None or not self.primacy.is_open:
+            return {}
+        since = self._now - self.times.suspicion_ms / 1_000
+        ready = {number: each for number, each in self.joiners.items() if each.is_ready and each.asked_at > since}
+        return {number: each.member for number, each in ready.items() if each.synced >= sequence}
 
     def _freeze(self, now: float) -> None:
         """Take no groups of this view any more, agree to no read and serve none; there is no way back into it."""

@@ -51,13 +51,6 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect("lease-of-one", "replication.node_group.view", "len(self.voters) - self.quorum + 1", "1", "views 100"),
     Defect(
-        "lease-counted-from-now",
-        "replication.node_group.leases",
-        "            self._held[member] = max(sent, self._held.get(member, sent))",
-        "            self._held[member] = max(self._sent.values())",
-        "views 500",
-    ),
-    Defect(
         "leases-not-waited-for",
         "replication.node_group.views",
         "if now < primacy.settles_at or not",
@@ -119,20 +112,6 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
         "self.log.cut_behind(self.journal.record.epoch, ",
         "self.log.cut_behind(self.journal.record.epoch + 1, ",
         "views 600",
-    ),
-    Defect(
-        "joiner-taken-in-before-it-has-all",
-        "replication.node_group.machine",
-        "if self.joiners[number].synced >= shared}",
-        "if shared >= 0}",
-        "views 300",
-    ),
-    Defect(
-        "joiner-taken-in-before-it-has-what-is-shared",
-        "replication.node_group.standing",
-        "candidacy.propose(self._joined(),",
-        "candidacy.propose(self._joining(),",
-        "views 300",
     ),
     Defect(
         "shared-before-a-member-has-it",

@@ -6,7 +6,9 @@ import pytest
 
 from engine.errors import SchemaInvalid
 from replication.node_group.leases import Leases
+from replication.node_group.machine import Joiner
 from replication.node_group.messages import Adopted, Open, Ping, Pong, Received, Send, Tick, ViewIs, Write, Written
+from replication.node_group.primacy import Primacy
 from replication.node_group.view import Member, Record, Times, View
 from replication.node_group.views import Node
 
@@ -141,3 +143,17 @@ def test_frozen_node_agrees_to_nothing():
 def test_times_that_cannot_be_are_refused(bad):
     with pytest.raises(SchemaInvalid):
         Times(**bad)
+
+
+def test_node_is_taken_in_only_with_what_is_acknowledged_for_being_in_memory():
+    """It is worth standing for a node that has what members have on disk; but what was shared must not be lost with
+    those who have it, for it has a vote as soon as it is a member.
+    """
+    view = View(3, members(1), 1)
+    node = Node(members(1)[0], Record(STORE, 1, view, is_member=True), NoLog(), TIMES, 1, frozenset({1, 2}), 0.0)
+    node.primacy = Primacy(view, 1, 0.0, is_open=True, acknowledged=3, shared=5)
+    found = []
+    for synced in range(2, 7):
+        node.joiners = {2: Joiner(members(1, 2)[1], synced, True, 0.0)}
+        found.append((sorted(node._joining()), sorted(node._joined())))
+    assert found == [([], []), ([2], []), ([2], []), ([2], [2]), ([2], [2])]
