@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.errors import SchemaInvalid
+from replication.node_group.placement import ONLY_GROUP, Placement
 from replication.node_group.view import (
     ARBITRATOR,
     MEMBERS_MAX,
@@ -76,6 +77,11 @@ class GroupConfiguration:
     def peers(self) -> dict[int, Address]:
         """Everybody's address by number, the arbitrator among them."""
         return self.members if self.arbitrator is None else {ARBITRATOR: self.arbitrator, **self.members}
+
+    @property
+    def placement(self) -> Placement:
+        """Who holds which fragments: one node group is built, of all nodes."""
+        return Placement({ONLY_GROUP: frozenset(self.members)})
 
     def address_of(self, number: int) -> Address:
         """Where a node is met, or the arbitrator. Raises: SchemaInvalid if there is none."""

@@ -269,6 +269,9 @@ class GroupNode:
             return {"node": self._number, "state": "joining", "view": 0, "members": [], "primary": 0}
         view, is_open = life.view()
         machine = life.machine
+        store = None if life.node is None else life.node.store
+        tables = [] if store is None else list(store.by_id.values())
+        fragments = [(table.table_id, number) for table in tables for number in list(table.by_number)]
         state = "open" if is_open else "member" if machine.is_member else "joining"
         return {
             "node": self._number,
@@ -278,6 +281,7 @@ class GroupNode:
             "primary": view.primary,
             "is_leading": life.is_leading,
             "refused": machine.refusal,
+            "placement": self._configuration.placement.to_dict(fragments),
             "links": life.carrier.status(),
             "copies": {node: progress.to_dict() for node, progress in dict(life.copies.copies).items()},
         }

@@ -6,6 +6,7 @@ import pytest
 
 from engine.errors import SchemaInvalid
 from replication.node_group.configuration import GroupConfiguration
+from replication.node_group.placement import Placement
 from replication.node_group.view import Member, first_view
 
 
@@ -48,3 +49,18 @@ def test_text_that_is_no_group_is_refused_in_one_line(text: str, said: str) -> N
     with pytest.raises(SchemaInvalid, match=said) as caught:
         GroupConfiguration.parse(text)
     assert "\n" not in caught.value.message
+
+
+def test_fragments_go_round_the_node_groups_and_stay_where_they_are() -> None:
+    assert GroupConfiguration.parse("1=a:1,2=b:1").placement.nodes_of(7, 3) == {1, 2}
+    placement = Placement({1: frozenset({1, 2}), 2: frozenset({3, 4}), 5: frozenset({5})})
+    for table in range(1, 7):
+        found = [placement.group_of(table, fragment) for fragment in range(9)]
+        assert sorted(found) == [1, 1, 1, 2, 2, 2, 5, 5, 5]
+        assert found[:4] == [placement.group_of(table, fragment) for fragment in range(4)], "whatever comes behind them"
+    assert {placement.group_of(table, 0) for table in (1, 2, 3)} == {1, 2, 5}
+    assert placement.to_dict([(1, 0), (1, 1), (2, 0)]) == {
+        1: {"nodes": [1, 2], "fragments": 0},
+        2: {"nodes": [3, 4], "fragments": 1},
+        5: {"nodes": [5], "fragments": 2},
+    }

@@ -41,6 +41,7 @@ def test_what_was_acknowledged_shows_at_every_node_and_outlives_the_primary(tmp_
         assert site.primary() == 1
         with site.nodes[2].connect() as db:
             db.create_table("t", COLUMNS, "id")
+            assert site.nodes[3].status()["placement"] == {1: {"nodes": [1, 2, 3], "fragments": 4}}
             for number in range(20):
                 db["t"].insert((number, number, "x" * number))
                 reader = 1 + number % 3
