@@ -91,7 +91,7 @@ def live(given: Given, connection: Connection) -> None:
         level=logging.INFO, format="%(asctime)s.%(msecs)03d %(threadName)s %(message)s", datefmt="%H:%M:%S"
     )
     pipe = Pipe(connection)
-    logging.getLogger().addHandler(_Errors(pipe))
+    logging.getLogger("tidemark.node").addHandler(_Errors(pipe))
     if given.defect:
         plant(given.defect)
     if given.point:
