@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from recovery.node_restart.joiner import Joiner
@@ -18,13 +19,13 @@ def commit_without_waiting() -> None:
 
 
 def slice_skipped() -> None:
-    """A joiner passes one slice with rows over, of each copy that has more than one message of them."""
+    """A joiner passes the first slice with rows over."""
     take = Joiner._slice
 
     def skipping(self: Any, message: Slice) -> None:
         if message.rows and not getattr(self, "has_skipped", False):
             self.has_skipped = True
-            message = message._replace(words=message.words[:0], rows=0)
+            message = replace(message, words=message.words[:0], rows=0)
         take(self, message)
 
     Joiner._slice = skipping  # type: ignore[method-assign]
