@@ -106,7 +106,7 @@ class Life:
             home, self._tell, self._failed, self._converse, lambda: self.machine.view.number, self._take_again
         )
         self._stream = self._thread.stream
-        self.copies = CopyServer(self._stream, self._leading)
+        self.copies = CopyServer(self._stream, self._leading, lambda: self._thread.node)
         self.machine = Node(own, view_file.record, self._stream, times, incarnation, peers, clock.monotonic())
         self.carrier = carrier(self)
         self._writer = threading.Thread(target=self._write_records, name="tidemark-node-votes", daemon=True)

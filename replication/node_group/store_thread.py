@@ -239,6 +239,7 @@ class StoreThread:
             if is_over and view == self._view():
                 # Nothing will bring them: with a node that waited on no commit of the group would ever end.
                 raise node.store.fail(InvariantBroken(f"{error.message}; the store is copied anew")) from error
+            self._pause()
         finally:
             self._fetching = None
             self.stream.fetched_sequence = 0

@@ -122,8 +122,9 @@ class GroupStream:
         """
         assert self._files is not None
         for at, words in enumerate(groups):
-            if missing_files(self._files, words):
-                if self.fetched_sequence != first + at:
+            is_fetched = self.fetched_sequence == first + at  # then half a file may be here
+            if is_fetched or missing_files(self._files, words):
+                if not is_fetched:
                     self.fetched_sequence = first + at
                     self.fetch(first + at, words)
                 groups = groups[:at]
