@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,7 @@ STATEMENT_SECONDS = 4.0
 KEPT = 50  # of the journal, for readers, when the rest was judged
 
 ACCOUNT, JOURNAL, STATEMENT, MARK = "bank.account", "bank.journal", "bank.statement", "bank.mark"
+NOTES, NOTES_ROWS = "bank.notes", 100
 
 
 def make_tables(db: Any) -> None:
@@ -52,13 +54,14 @@ def make_tables(db: Any) -> None:
     statement = [tm.Column("id", tm.Int32), tm.Column("batch", tm.Int64), tm.Column("mark", tm.Int64)]
     db.create_table(STATEMENT, [*statement, tm.Column("text", tm.Text)], "id")
     db.create_index(STATEMENT, "by_mark", "mark", unique=True)
+    db.create_table(NOTES, [tm.Column("id", tm.Int32), tm.Column("n", tm.Int64)], "id")
     db.create_table(MARK, [tm.Column("id", tm.Int32), tm.Column("n", tm.Int64)], "id")
     numbers = [(number, START, 10_000 - number) for number in range(ACCOUNTS)]
     db.run(lambda txn: txn.insert_many(ACCOUNT, numbers), 1_000)
     db.run(lambda txn: txn.insert(MARK, (0, 0)), 1_000)
 
 
-class Client(threading.Thread):
+class Client(threading.Thread, ABC):
     """One that writes. `outcomes`: what is known of each of its sequences; those not in it came to nothing."""
 
     pause_seconds = BREATH_SECONDS
@@ -111,9 +114,9 @@ class Client(threading.Thread):
         self.outcomes[self.sequence] = outcome
         self.total[outcome] += 1
 
+    @abstractmethod
     def work(self, db: Any) -> None:
         """One transaction."""
-        raise NotImplementedError
 
 
 class Teller(Client):
@@ -136,7 +139,9 @@ class Teller(Client):
 
 
 class Clerk(Client):
-    """Large transactions; every other one makes all rows anew, so that slots are used again."""
+    """Large transactions; every other one makes all rows anew, so that slots are used again, and removes the notes the
+    one before has made.
+    """
 
     pause_seconds = STATEMENT_SECONDS
 
@@ -149,8 +154,10 @@ class Clerk(Client):
             if batch % 2:
                 txn.delete_where(STATEMENT, tm.col("id") >= 0)
                 txn.insert_many(STATEMENT, rows)
+                txn.delete_where(NOTES, tm.col("id") >= 0)
             else:
                 txn.upsert_many(STATEMENT, rows)
+                txn.upsert_many(NOTES, [(number, batch) for number in range(NOTES_ROWS)])
 
 
 class Changer(Client):
@@ -270,9 +277,9 @@ class Ledger:
                 raise Violation(f"teller {each.number}: transfers that were refused are there: {sorted(made)[:5]}")
         if balances != expected:
             raise Violation("balances are not what the journal says")
-        self._judge_statement(rows[STATEMENT])
+        self._judge_statement(rows[STATEMENT], rows[NOTES])
 
-    def _judge_statement(self, rows: list[Row]) -> None:
+    def _judge_statement(self, rows: list[Row], notes: list[Row]) -> None:
         clerk = self._clerk
         found = {row[1] for row in rows}
         if len(found) > 1 or len(rows) not in (0, STATEMENT_ROWS):
@@ -280,6 +287,8 @@ class Ledger:
         batch = found.pop() if found else 0
         if batch < clerk.acknowledged or (batch and batch not in clerk.outcomes):
             raise Violation(f"the statement is number {batch}; {clerk.acknowledged} was acknowledged last")
+        if len(notes) != (0 if batch % 2 or not batch else NOTES_ROWS) or any(note[1] != batch for note in notes):
+            raise Violation(f"{len(notes)} notes stand beside statement {batch}")
 
     def cut(self, db: Any, rows: list[Row]) -> None:
         """Delete what was judged of the journal but the newest rows. Nobody else writes."""

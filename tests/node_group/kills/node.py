@@ -161,7 +161,7 @@ def answer(node: NodeGroup, pipe: Pipe, number: int, epoch: int, since: Any) -> 
         pipe.tell("answer", number, found)
     except (tm.Retryable, tm.StoreClosed) as error:
         pipe.tell("answer", number, {"again": error.message})
-    except Exception as error:  # whatever it was, the loop has to know
+    except (tm.Error, AssertionError, LookupError, TypeError, ValueError, OSError) as error:
         pipe.tell("answer", number, {"broken": repr(error)})
 
 

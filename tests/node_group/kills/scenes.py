@@ -16,6 +16,7 @@ CLOCK = SystemClock()
 WITHOUT_SECONDS = 20.0
 REACH_SECONDS = 15.0
 LEAD_ATTEMPTS = 6
+COMPLETED_SECONDS = 3.0
 WIPED_SHARE = 0.15
 
 
@@ -179,6 +180,7 @@ class Scenes:
         victim = self._rng.choice([node for node in self._site.nodes.values() if self._fits(point, node)])
         if point == "deletes-copied":
             wiped = False
+            CLOCK.sleep(COMPLETED_SECONDS)  # the delete log of a source begins when it has itself joined
         self._leave_out(victim, wiped=wiped)
         if point == "deletes-copied":
             before = self._clerk.acknowledged
