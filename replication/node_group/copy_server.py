@@ -29,10 +29,13 @@ POLL_SECONDS = 0.02
 class CopyServer:
     """Conversations that other nodes begin with this one. Each is in a thread of its own."""
 
-    def __init__(self, stream: GroupStream, leading: Callable[[], NodeStore | None]) -> None:
-        """leading: the store while this node leads."""
+    def __init__(
+        self, stream: GroupStream, leading: Callable[[], NodeStore | None], opened: Callable[[], NodeStore | None]
+    ) -> None:
+        """leading: the store while this node leads. opened: as long as it is open."""
         self._stream = stream
         self._leading = leading
+        self._opened = opened
         self._holders: dict[int, tuple[object, float]] = {}  # by node that was copied: keeps the log it lacks
         self.copies: dict[int, Progress] = {}  # by node, under way
 
@@ -41,7 +44,8 @@ class CopyServer:
         try:
             while True:
                 wanted = conversation.receive()
-                node = self._leading()
+                # Files are wanted of a primary before it leads: by members that lack groups the new view begins with.
+                node = self._opened() if isinstance(wanted, FileWanted) else self._leading()
                 if node is None:
                     raise NotPrimary("this node does not lead its group; ask the primary")
                 if isinstance(wanted, FileWanted):

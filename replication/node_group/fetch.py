@@ -1,7 +1,8 @@
-"""Files that a group of the log names, brought to a node before it applies the group (docs/node-group.md, 1).
+"""Files that a group of the log names, brought to a node before it takes the group (docs/node-group.md, 1).
 
-Who lacks one asks the primary for it: the groups of all others go on meanwhile. A crash leaves a file no group names,
-which is swept when the store is opened.
+Who lacks one asks the primary for it: the groups of all others go on meanwhile. The group is no part of this node's log
+before its files are: a primary that dies with the only copy would leave a log that nobody can apply to its end. A crash
+leaves a file no group names, which is swept when the store is opened.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ if TYPE_CHECKING:
 PIECE_BYTES = 256 << 10
 
 
-def fetch_files(files: Files, words: Words, converse: Callable[[], Conversation]) -> None:
-    """Have every file a sealed group names, synced under its name. Raises: PeerError, RedoDamaged, StorageFull,
-    StoreFailed.
-    """
+def missing_files(files: Files, words: Words) -> list[str]:
+    """Files that a sealed group names and that are not here. Raises: RedoDamaged."""
     what = referred(described(words))
-    missing = [] if what is None else [name for name in what.names if not files.exists(name)]
-    if not missing:
-        return
+    return [] if what is None else [name for name in what.names if not files.exists(name)]
+
+
+def fetch_files(files: Files, words: Words, converse: Callable[[], Conversation]) -> None:
+    """Have every file a sealed group names, synced under its name. Raises: PeerError, PositionLost, RedoDamaged,
+    StorageFull, StoreFailed.
+    """
+    missing = missing_files(files, words)
     conversation = converse()
     try:
         for name in missing:

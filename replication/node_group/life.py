@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
@@ -25,6 +26,7 @@ from replication.node_group.messages import (
     Event,
     Fail,
     Gone,
+    Groups,
     Leave,
     Left,
     LogGrew,
@@ -98,9 +100,13 @@ class Life:
         self._stuck = stuck
         self._is_stuck_at = clock.monotonic() + STUCK_SECONDS
         self._joined_to, self._joined_at = 0, clock.monotonic()
-        self._thread = StoreThread(home, self._tell, self._failed, self._converse)
+        self._passed_over: deque[Received] = deque()  # groups behind one whose files are being brought
+        self._passed_through = 0  # the last of them
+        self._thread = StoreThread(
+            home, self._tell, self._failed, self._converse, lambda: self.machine.view.number, self._take_again
+        )
         self._stream = self._thread.stream
-        self.copies = CopyServer(self._stream, self._leading)
+        self.copies = CopyServer(self._stream, self._leading, lambda: self._thread.node)
         self.machine = Node(own, view_file.record, self._stream, times, incarnation, peers, clock.monotonic())
         self.carrier = carrier(self)
         self._writer = threading.Thread(target=self._write_records, name="tidemark-node-votes", daemon=True)
@@ -303,14 +309,31 @@ class Life:
             now = self._clock.monotonic()
             if event is not None:
                 actions = machine.step(event, now)
+                if isinstance(event, Received) and isinstance(event.message, Groups):
+                    self._keep_passed_over(event, event.message)
             if now >= machine.due_at and type(event) is not Tick:
                 actions += machine.step(Tick(), now)
             if machine.is_joining and not machine.is_ready and machine.has_caught_up():
                 actions += machine.step(Ready(machine.view.number), now)
         self._do(actions)
+        # A node that lives no more may stand still in the midst of a file: its successor is not to wait for that.
+        self._thread.break_off_fetch(0 if machine.is_member and machine.is_frozen else machine.view.number)
         if self.is_leading:
             self._tell_epochs()
             self._look_at_view(now)
+
+    def _keep_passed_over(self, event: Received, told: Groups) -> None:
+        """Groups that were not taken, because files are being brought."""
+        last = told.first + len(told.groups) - 1
+        if self._stream.fetched_sequence and last > max(self._stream.last, self._passed_through):
+            self._passed_through = last
+            self._passed_over.append(event)
+
+    def _take_again(self) -> None:
+        """From the thread of the store. What is missed here the primary sends again."""
+        self._passed_through = 0
+        while self._passed_over:
+            self._events.put(self._passed_over.popleft())
 
     def _look_at_view(self, now: float) -> None:
         """A node that led and cannot go on may be on the wrong side of a partition: its clients hear of it nowhere."""

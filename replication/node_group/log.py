@@ -40,7 +40,9 @@ class Log(Protocol):
         ...
 
     def take(self, first: int, groups: tuple[Group, ...]) -> None:
-        """Append groups of the primary behind `last`, apply and sync them; `LogGrew` tells that it is done."""
+        """Append groups of the primary behind `last`, apply and sync them; `LogGrew` tells that it is done. Those that
+        cannot be applied yet are left out: they come again.
+        """
         ...
 
     def cut_behind(self, epoch: int, sequence: int) -> None:

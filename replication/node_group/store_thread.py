@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark.node")
 
 PAUSE_SECONDS = 0.1
+FILES_SECONDS = 5.0  # for files of a group whose primary lives, and has sent it again and again
 
 
 class Stopped(Exception):
@@ -57,16 +58,24 @@ class StoreThread:
         tell: Callable[[Event], None],
         failed: Callable[[Error], None],
         converse: Callable[[], Conversation],
+        view: Callable[[], int],
+        take_again: Callable[[], None],
     ) -> None:
         """tell: an event for the machine. failed: the store is of no use any more. converse: with the primary of the
-        newest view, raising PeerError if there is none.
+        newest view, raising PeerError if there is none. view: number of the newest one. take_again: files were brought,
+        or not: the groups that were passed over for them may be given to the stream again.
         """
         self._home = home
         self._tell = tell
         self._failed = failed
         self._converse = converse
+        self._view = view
+        self._take_again = take_again
+        self._lacked: tuple[int, int, float] = (0, 0, 0.0)  # view, group whose files do not come, since when
         self.stream = GroupStream(tell, self._take)
+        self._fetching: tuple[int, Conversation] | None = None  # files, in which view
         self.stream.cut = lambda epoch, sequence: self._do(lambda: self._cut(epoch, sequence))
+        self.stream.fetch = self._fetch
         self._turn = threading.Condition()
         self._tasks: deque[Callable[[], None]] = deque()
         self._is_stopped = False
@@ -110,6 +119,13 @@ class StoreThread:
             conversation = self._conversation
         if conversation is not None:
             conversation.close()
+        self.break_off_fetch(0)
+
+    def break_off_fetch(self, view: int) -> None:
+        """Nobody waits for files any more, but for those of a group of this view."""
+        fetching = self._fetching
+        if fetching is not None and fetching[0] != view:
+            fetching[1].close()
 
     def close(self) -> None:
         """Behind `stop`: the thread has ended, the store is closed."""
@@ -181,21 +197,53 @@ class StoreThread:
             self._syncer.sync(store, last)
 
     def _apply_one(self, node: NodeStore, words: Words) -> int:
-        """Apply one group; where it lies in the log here. For room in the log, and for files, it waits as long as it
-        takes: who is too slow is left out by the others.
+        """Apply one group; where it lies in the log here. For room in the log it waits as long as it takes: who is too
+        slow is left out by the others.
         """
         while True:
             lsn = node.store.log.head_lsn
             try:
-                fetch_files(node.files, words, self._converse)
                 node.applier.apply(words.copy())  # which is written into
                 return lsn
-            except PositionLost as error:
-                # Nothing will bring them: a node that waited on would be silent for ever.
-                raise node.store.fail(InvariantBroken(f"{error.message}; the store is copied anew")) from error
-            except (RedoOverloaded, PeerError) as error:
+            except RedoOverloaded as error:
                 _log.warning("group %d of the primary waits: %s", node.store.log.sequence, error.message)
                 self._pause()
+
+    def _fetch(self, sequence: int, words: Words) -> None:
+        """Any thread: the stream lacks files of a group of this view."""
+        view = self._view()
+        self._do(lambda: self._bring_files(view, sequence, words))
+
+    def _bring_files(self, view: int, sequence: int, words: Words) -> None:
+        """Fetch the files of a group that was not taken; one try, for the primary sends it again.
+
+        Raises: StoreFailed.
+        """
+        node = self.node
+
+        def converse() -> Conversation:
+            conversation = self._converse()
+            self._fetching = view, conversation
+            return conversation
+
+        try:
+            if node is not None and view == self._view():
+                fetch_files(node.files, words, converse)
+        except (PositionLost, PeerError) as error:
+            assert node is not None
+            now = node.store.clock.monotonic()
+            if self._lacked[:2] != (view, sequence):
+                self._lacked = (view, sequence, now)
+            _log.warning("group %d of the primary waits: %s", sequence, error.message)
+            is_over = isinstance(error, PositionLost) or now - self._lacked[2] > FILES_SECONDS
+            if is_over and view == self._view():
+                # Nothing will bring them: with a node that waited on no commit of the group would ever end.
+                raise node.store.fail(InvariantBroken(f"{error.message}; the store is copied anew")) from error
+            self._pause()
+        finally:
+            self._fetching = None
+            self.stream.fetched_sequence = 0
+        self._take_again()
 
     def _note_epoch(self, epoch: int, sequence: int) -> None:
         self._epochs.append((epoch, sequence))

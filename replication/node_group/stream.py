@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.errors import StoreClosed, StoreFailed
+from replication.node_group.fetch import missing_files
 from replication.node_group.messages import EpochClosed, Event, LogGrew
 from replication.node_group.sent_groups import SentGroups
 
@@ -73,6 +74,9 @@ class GroupStream:
         self._complete: deque[tuple[int, int]] = deque()
         self._epoch_told = 0
         self.cut: Callable[[int, int], None] = lambda epoch, sequence: None
+        self.fetch: Callable[[int, Words], None] = lambda sequence, words: None
+        self._files: Files | None = None
+        self.fetched_sequence = 0  # the group whose files are being brought, 0 if none are
 
     # --- the store -------------------------------------------------------------------------------
     def begin(self, store: Store, files: Files, uuid: bytes, is_joined: bool) -> None:
@@ -83,7 +87,7 @@ class GroupStream:
         with self._changed:
             if self.sent is not None:
                 self.sent.close()
-            self.sent, self._store = sent, store
+            self.sent, self._store, self._files = sent, store, files
             self.last = self.applied = self.synced = store.log.sequence - 1
 
     def end(self, error: StoreFailed) -> None:
@@ -113,9 +117,21 @@ class GroupStream:
         return () if self.sent is None else self.sent.from_on(first, last)
 
     def take(self, first: int, groups: tuple[Words, ...]) -> None:
-        """Groups of the primary, to be applied and synced by the thread of the store."""
-        self.last = first + len(groups) - 1
-        self._work(first, groups)
+        """Groups of the primary, to be applied and synced by the thread of the store. Those from the first one on whose
+        files are not here are passed over; the files are fetched.
+        """
+        assert self._files is not None
+        for at, words in enumerate(groups):
+            is_fetched = self.fetched_sequence == first + at  # then half a file may be here
+            if is_fetched or missing_files(self._files, words):
+                if not is_fetched:
+                    self.fetched_sequence = first + at
+                    self.fetch(first + at, words)
+                groups = groups[:at]
+                break
+        if groups:
+            self.last = first + len(groups) - 1
+            self._work(first, groups)
 
     def cut_behind(self, epoch: int, sequence: int) -> None:
         """The thread of the store brings it back to the end of an epoch, and then up to the primary."""

@@ -374,7 +374,7 @@ class Node(Standing):
         if not new:
             return self._tell_applied()
         self.log.take(last + 1, new)
-        if self._log_owed_since is None:
+        if self._log_owed_since is None and self.log.last > last:
             self._log_owed_since = self._now
         return []
 

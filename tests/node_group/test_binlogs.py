@@ -162,6 +162,32 @@ def test_node_that_was_away_says_what_its_binlog_lacks_and_goes_on(tmp_path: Pat
         assert not (tmp_path / "2" / "binlog" / "stopped").exists()
 
 
+def test_binlog_of_a_node_whose_local_checkpoint_ends_where_the_copy_begins(tmp_path: Path) -> None:
+    """Its log had no group behind the local checkpoint. What follows was copied, and the log goes on with a later
+    group; the binlog looked for the next one at that place, and the node ended: a group that was durable could not be
+    read back.
+    """
+    with site_of(tmp_path, 2, with_arbitrator=True, checkpoint_interval_ms=0, **LOGGED) as site:
+        with site.nodes[1].connect() as db:
+            db.create_table("t", COLUMNS, "id")
+            do(db, "insert", (1, 1, None))
+            wait_logged(site, 1, 2)
+            do(db, "insert", (2, 2, None))
+            epoch = site.db(2).checkpoint()["epoch"]
+            wait_until(lambda: site.nodes[2]._node.completed_epoch >= epoch)
+            site.drop(2)
+            site.wait_view(1)
+            do(db, "insert", (3, 3, None))
+            db.sync()
+            site.start(2)
+            do(db, "insert", (4, 4, None))
+        wait_logged(site, 1, 2)
+        told = said(site, 2)
+        assert 3 not in keys(told), "row 3 came with the copy"
+        assert any(each.incident for each in told)
+        equal(site)
+
+
 def served(root: Path, ports: list[int]) -> Site:
     """Two nodes, whose binlogs are served."""
     site = Site(root, 2, with_arbitrator=True, **LOGGED)

@@ -6,13 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from recovery.crash_harness.program import Violation
+from recovery.node_restart.messages import DELETE_LOG, REPLAY_LOG
+from tests.node_group.kills.judged import Binlogs, Told, different
 from tests.node_group.kills.loop import Loop
+from tests.node_group.kills.points import POINTS, points_of
+from tests.node_group.kills.site import MIXED, Mode
 from tests.seeds import fresh_seeds
 
+SEED = 20261122
 
-def run(root: Path, seed: int, kills: int, nodes: int, with_arbitrator: bool) -> Loop:
+
+def run(root: Path, seed: int, kills: int, mode: Mode) -> Loop:
     """So many kills, judged."""
-    loop = Loop(root, nodes, with_arbitrator, seed)
+    loop = Loop(root, mode, seed)
     loop.run(kills, judged_every=min(kills, 10))
     assert all(teller.acknowledged for teller in loop.tellers) and all(reader.reads for reader in loop.readers)
     return loop
@@ -21,10 +28,60 @@ def run(root: Path, seed: int, kills: int, nodes: int, with_arbitrator: bool) ->
 @pytest.mark.parametrize("seed", fresh_seeds(1))
 def test_kills_of_a_group_lose_nothing(tmp_path: Path, seed: int) -> None:
     print(f"seed {seed}")
-    run(tmp_path, seed, 3, 3, False)
+    run(tmp_path, seed, 3, Mode())
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("nodes", "with_arbitrator"), [(3, False), (2, True), (4, True)])
-def test_many_kills_of_a_group_lose_nothing(tmp_path: Path, nodes: int, with_arbitrator: bool) -> None:
-    run(tmp_path, 20261122, 250, nodes, with_arbitrator)
+@pytest.mark.parametrize(
+    "mode",
+    [
+        Mode(variant=MIXED, with_binlog=True),
+        Mode(2, True, DELETE_LOG),
+        Mode(4, True, REPLAY_LOG, with_binlog=True),
+        Mode(4, True, MIXED),
+    ],
+    ids=lambda mode: f"{mode.nodes}-{mode.variant}",
+)
+def test_many_kills_of_a_group_lose_nothing(tmp_path: Path, mode: Mode) -> None:
+    loop = run(tmp_path, SEED, 250, mode)
+    scenes = loop.scenes
+    assert not [point for point in loop.points if scenes.tried[point] > 1 and not scenes.reached[point]]
+    assert sum(scenes.reached.values()) > 50
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("defect", "kills"), [("commit-without-waiting", 10), ("slice-skipped", 40), ("lease-not-asked", 120)]
+)
+def test_loop_sees_a_defect_within_so_many_kills(tmp_path: Path, defect: str, kills: int) -> None:
+    with pytest.raises(Violation) as caught:
+        run(tmp_path, SEED, kills, Mode(defect=defect))
+    print(caught.value)
+
+
+def test_points_are_where_they_were() -> None:
+    """A name that is gone from the program would be found when it is armed, in one run of many."""
+    for point in POINTS.values():
+        assert callable(getattr(point.owner, point.attribute))
+    assert len(points_of({MIXED}, True, True)) == len(POINTS) - 1  # the delete log is a variant by name
+
+
+def test_rows_and_binlogs_that_differ_are_seen() -> None:
+    one = {"t": ("t(a)", [(0, 1, 5, 0, "x")])}
+    assert different(one, one) == ""
+    assert "definition of t" in different(one, {"t": ("t(b)", one["t"][1])})
+    assert "(0, 1, 6, 0, 'x')" in different(one, {"t": ("t(a)", [(0, 1, 6, 0, "x")])})
+    assert "tables" in different(one, {})
+    a, b, gap = Told(1, "a", False), Told(2, "b", False), Told(2, "", True)
+    binlogs = Binlogs()
+    binlogs.take({1: ([a, b], None), 2: ([gap], None)})
+    binlogs.take({1: ([Told(3, "c", False)], None), 2: ([Told(3, "c", False)], None)})
+    for said, text in [
+        ({1: ([Told(4, "d", False)], None), 2: ([], None)}, "node 2 lacks epoch 4"),
+        ({1: ([Told(3, "c", False)], None)}, "says epoch 3 behind 3"),
+        ({1: ([Told(6, "e", False)], None), 2: ([Told(6, "f", False)], None)}, "something else of epoch 6"),
+    ]:
+        fresh = Binlogs()
+        fresh.take({1: ([a, b, Told(3, "c", False)], None), 2: ([gap, Told(3, "c", False)], None)})
+        with pytest.raises(Violation, match=text):
+            fresh.take(said)

@@ -1,13 +1,15 @@
 """Transfers between accounts through a node group, what was acknowledged of them, and whether it is there.
 
 A teller moves money between two accounts and writes a row of the journal under (teller, sequence), in one transaction.
-So sums stay; and of each (teller, sequence) it is known whether it must be there, must not, or may.
+So sums stay; and of each (teller, sequence) it is known whether it must be there, must not, or may. The clerk writes
+all rows of the statement anew, in one transaction that is too large for memory: they say one number, always.
 """
 
 from __future__ import annotations
 
 import random
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -22,17 +24,22 @@ START = 1_000
 ACKNOWLEDGED, UNKNOWN = "acknowledged", "unknown"
 PAUSE_SECONDS = 0.02
 BREATH_SECONDS = 0.001  # who waits for the turn gets it
+STATEMENT_ROWS = 3_000
+STATEMENT_SECONDS = 4.0
+KEPT = 50  # of the journal, for readers, when the rest was judged
 
-
-COLUMNS = {"bank.account": ["id", "balance"], "bank.journal": ["teller", "sequence", "source", "target", "amount"]}
+ACCOUNT, JOURNAL, STATEMENT, MARK = "bank.account", "bank.journal", "bank.statement", "bank.mark"
+NOTES, NOTES_ROWS = "bank.notes", 100
 
 
 def make_tables(db: Any) -> None:
-    """The accounts and the journal; amounts lie on disk."""
+    """Accounts, whose numbers are unique; the journal, amounts on disk, by source; the statement; a mark."""
     db.create_tablespace("far", "8 MiB")
-    db.create_table("bank.account", [tm.Column("id", tm.Int32), tm.Column("balance", tm.Int64)], "id")
+    columns = [tm.Column("id", tm.Int32), tm.Column("balance", tm.Int64), tm.Column("number", tm.Int64)]
+    db.create_table(ACCOUNT, columns, "id")
+    db.create_index(ACCOUNT, "by_number", "number", unique=True)
     db.create_table(
-        "bank.journal",
+        JOURNAL,
         [
             tm.Column("teller", tm.Int32),
             tm.Column("sequence", tm.Int64),
@@ -43,60 +50,154 @@ def make_tables(db: Any) -> None:
         ("teller", "sequence"),
         tablespace="far",
     )
-    db.create_index("bank.journal", "by_source", "source")
-    db.run(lambda txn: txn.insert_many("bank.account", [(number, START) for number in range(ACCOUNTS)]), 1_000)
+    db.create_index(JOURNAL, "by_source", "source")
+    statement = [tm.Column("id", tm.Int32), tm.Column("batch", tm.Int64), tm.Column("mark", tm.Int64)]
+    db.create_table(STATEMENT, [*statement, tm.Column("text", tm.Text)], "id")
+    db.create_index(STATEMENT, "by_mark", "mark", unique=True)
+    db.create_table(NOTES, [tm.Column("id", tm.Int32), tm.Column("n", tm.Int64)], "id")
+    db.create_table(MARK, [tm.Column("id", tm.Int32), tm.Column("n", tm.Int64)], "id")
+    numbers = [(number, START, 10_000 - number) for number in range(ACCOUNTS)]
+    db.run(lambda txn: txn.insert_many(ACCOUNT, numbers), 1_000)
+    db.run(lambda txn: txn.insert(MARK, (0, 0)), 1_000)
 
 
-class Teller(threading.Thread):
-    """One client that writes. `outcomes`: what is known of each of its sequences; those not in it came to nothing."""
+class Client(threading.Thread, ABC):
+    """One that writes. `outcomes`: what is known of each of its sequences; those not in it came to nothing."""
 
-    def __init__(self, connect: Callable[[], Any], number: int, seed: int) -> None:
-        super().__init__(name=f"teller-{number}", daemon=True)
+    pause_seconds = BREATH_SECONDS
+
+    def __init__(self, connect: Callable[[], Any], name: str, seed: int) -> None:
+        super().__init__(name=name, daemon=True)
         self._connect = connect
-        self._rng = random.Random(seed)
-        self.number = number
+        self.rng = random.Random(seed)
         self.sequence = 0
         self.acknowledged = 0  # the newest
         self.outcomes: dict[int, str] = {}
-        self.turn = threading.Lock()  # held for a transfer: who holds it sees none under way
+        self.total: Counter[str] = Counter()  # of outcomes, those that were judged and forgotten too
+        self.turn = threading.Lock()  # held for a transaction: who holds it sees none under way
         self.is_over = threading.Event()
+        self.wanted = threading.Event()  # the next one at once
         self.failure: BaseException | None = None
         self.longest_s = 0.0
         self.errors: Counter[str] = Counter()
 
     def run(self) -> None:
-        """Transfer until told to end."""
+        """One transaction behind the other until told to end."""
         try:
             db = self._connect()
             while not self.is_over.is_set():
                 with self.turn:
-                    self._transfer(db)
-                CLOCK.sleep(BREATH_SECONDS)
+                    self._one(db)
+                self.wanted.wait(self.pause_seconds)
+                self.wanted.clear()
             db.close()
         except (tm.Error, Violation) as error:
             self.failure = error
 
-    def _transfer(self, db: Any) -> None:
+    def _one(self, db: Any) -> None:
         self.sequence += 1
-        source, target = self._rng.sample(range(ACCOUNTS), 2)
-        amount = self._rng.randrange(1, 50)
         began = CLOCK.monotonic()
         try:
-            with db.transaction() as txn:
-                for account, change in sorted([(source, -amount), (target, amount)]):
-                    balance = txn.get("bank.account", account, lock="exclusive").balance
-                    txn.update("bank.account", account, {"balance": balance + change})
-                txn.insert("bank.journal", (self.number, self.sequence, source, target, amount))
+            self.work(db)
         except tm.OutcomeUnknown as error:
-            self.outcomes[self.sequence] = UNKNOWN
+            self._note(UNKNOWN)
             self.errors[type(error).__name__] += 1
         except (tm.Retryable, tm.PeerError) as error:
             self.errors[type(error).__name__] += 1
             CLOCK.sleep(PAUSE_SECONDS)
         else:
-            self.outcomes[self.sequence] = ACKNOWLEDGED
+            self._note(ACKNOWLEDGED)
             self.acknowledged = self.sequence
         self.longest_s = max(self.longest_s, CLOCK.monotonic() - began)
+
+    def _note(self, outcome: str) -> None:
+        self.outcomes[self.sequence] = outcome
+        self.total[outcome] += 1
+
+    @abstractmethod
+    def work(self, db: Any) -> None:
+        """One transaction."""
+
+
+class Teller(Client):
+    """Transfers."""
+
+    def __init__(self, connect: Callable[[], Any], number: int, seed: int) -> None:
+        super().__init__(connect, f"teller-{number}", seed)
+        self.number = number
+        self.judged = 0  # up to here the journal may have been cut
+
+    def work(self, db: Any) -> None:
+        """See `Client`."""
+        source, target = self.rng.sample(range(ACCOUNTS), 2)
+        amount = self.rng.randrange(1, 50)
+        with db.transaction() as txn:
+            for account, change in sorted([(source, -amount), (target, amount)]):
+                balance = txn.get(ACCOUNT, account, lock="exclusive").balance
+                txn.update(ACCOUNT, account, {"balance": balance + change})
+            txn.insert(JOURNAL, (self.number, self.sequence, source, target, amount))
+
+
+class Clerk(Client):
+    """Large transactions; every other one makes all rows anew, so that slots are used again, and removes the notes the
+    one before has made.
+    """
+
+    pause_seconds = STATEMENT_SECONDS
+
+    def work(self, db: Any) -> None:
+        """See `Client`."""
+        batch = self.sequence
+        text = self.rng.choice("abcdefgh") * self.rng.randrange(100, 130)
+        rows = [(number, batch, batch * STATEMENT_ROWS + number, text) for number in range(STATEMENT_ROWS)]
+        with db.transaction() as txn:
+            if batch % 2:
+                txn.delete_where(STATEMENT, tm.col("id") >= 0)
+                txn.insert_many(STATEMENT, rows)
+                txn.delete_where(NOTES, tm.col("id") >= 0)
+            else:
+                txn.upsert_many(STATEMENT, rows)
+                txn.upsert_many(NOTES, [(number, batch) for number in range(NOTES_ROWS)])
+
+
+class Changer(Client):
+    """Schema changes of a table of its own, one at a time; what became of one that broke off it sees by looking."""
+
+    pause_seconds = 1.5
+    table = "bank.passing"
+
+    def work(self, db: Any) -> None:
+        """See `Client`."""
+        if self.table not in db:
+            db.create_table(self.table, [tm.Column("id", tm.Int32), tm.Column("n", tm.Int64)], "id")
+            return
+        table = db[self.table]
+        names = [column.name for column in table.definition.columns]
+        indexes = [index.name for index in table.definition.indexes]
+        choice = self.rng.random()
+        if choice < 0.2:
+            db.drop_table(self.table)
+        elif choice < 0.4 and len(names) < 6:
+            column = tm.Column(f"c{self.sequence}", tm.Int64, nullable=True)
+            db.add_column(self.table, column)
+        elif choice < 0.5 and len(names) > 2 and not indexes:
+            db.drop_column(self.table, names[-1])
+        elif choice < 0.6 and not indexes:
+            db.create_index(self.table, "by_n", "n", unique=self.rng.random() < 0.5)
+        elif choice < 0.7 and indexes:
+            db.drop_index(self.table, indexes[0])
+        else:
+            rows = [{"id": number, "n": number + self.sequence * 1_000} for number in range(200)]
+            with db.transaction() as txn:
+                txn.delete_where(self.table, tm.col("id") >= 0)
+                txn.insert_many(self.table, rows)
+
+    def _one(self, db: Any) -> None:
+        try:
+            super()._one(db)
+        except (tm.StoreFailed, tm.StoreClosed, tm.SchemaInvalid, tm.Rejected) as error:
+            # A change is made once: if its primary dies it is done or not, and the next look tells.
+            self.errors[type(error).__name__] += 1
 
 
 class Reader(threading.Thread):
@@ -119,7 +220,7 @@ class Reader(threading.Thread):
             try:
                 if db is None:
                     db = self._connect()
-                self._read(db)
+                self.read(db)
             except tm.Error:
                 self.refused += 1
                 if db is not None:
@@ -132,45 +233,82 @@ class Reader(threading.Thread):
         if db is not None:
             db.close()
 
-    def _read(self, db: Any) -> None:
+    def read(self, db: Any) -> None:
+        """One row that must be there. Raises: Violation."""
         teller = self._rng.choice(self._tellers)
         sequence = teller.acknowledged
         if sequence == 0:
             CLOCK.sleep(PAUSE_SECONDS)
             return
-        if db["bank.journal"].get((teller.number, sequence)) is None:
+        if db[JOURNAL].get((teller.number, sequence)) is None and sequence > teller.judged:
             raise Violation(f"teller {teller.number}, {sequence} was acknowledged, and a read behind that misses it")
         self.reads += 1
 
 
-def contents(db: Any) -> dict[str, list[Any]]:
-    """Every row of both tables with its place, epoch and author, as one node shows them."""
-    found = {}
-    for name, columns in COLUMNS.items():
-        places = [tm.FRAGMENT, tm.ROWID, tm.EPOCH, tm.AUTHOR]
-        table = db[name].scan([*places, *columns]).to_arrow()
-        found[name] = sorted(tuple(row.values()) for row in table.to_pylist())
-    return found
+Row = tuple[Any, ...]
 
 
-def judge(rows: dict[str, list[Any]], tellers: list[Teller]) -> None:
-    """What must be so of one node's rows. Raises: Violation."""
-    balances = {row[4]: row[5] for row in rows["bank.account"]}
-    expected = dict.fromkeys(range(ACCOUNTS), START)
-    there: dict[int, set[int]] = {teller.number: set() for teller in tellers}
-    for row in rows["bank.journal"]:
-        teller, sequence, source, target, amount = row[4:]
-        there[teller].add(sequence)
-        expected[source] -= amount
-        expected[target] += amount
-    if sum(balances.values()) != ACCOUNTS * START:
-        raise Violation(f"the sum is {sum(balances.values())}, not {ACCOUNTS * START}")
-    if balances != expected:
-        raise Violation("balances are not what the journal says")
-    for teller in tellers:
-        outcomes = dict(teller.outcomes)
-        acknowledged = {each for each, outcome in outcomes.items() if outcome == ACKNOWLEDGED}
-        if lost := acknowledged - there[teller.number]:
-            raise Violation(f"teller {teller.number}: {len(lost)} acknowledged transfers are lost: {sorted(lost)[:5]}")
-        if made := there[teller.number] - outcomes.keys():
-            raise Violation(f"teller {teller.number}: transfers that were refused are there: {sorted(made)[:5]}")
+class Ledger:
+    """Balances as the journal says, of which what was judged is cut off."""
+
+    def __init__(self, tellers: list[Teller], clerk: Clerk) -> None:
+        self._tellers = tellers
+        self._clerk = clerk
+        self._base = dict.fromkeys(range(ACCOUNTS), START)
+
+    def judge(self, rows: dict[str, list[Row]]) -> None:
+        """What must be so of one node's rows, which are without places. Raises: Violation."""
+        balances = {row[0]: row[1] for row in rows[ACCOUNT]}
+        expected = dict(self._base)
+        there: dict[int, set[int]] = {teller.number: set() for teller in self._tellers}
+        for teller, sequence, source, target, amount in rows[JOURNAL]:
+            there[teller].add(sequence)
+            expected[source] -= amount
+            expected[target] += amount
+        if sum(balances.values()) != ACCOUNTS * START:
+            raise Violation(f"the sum is {sum(balances.values())}, not {ACCOUNTS * START}")
+        for each in self._tellers:
+            acknowledged = {place for place, outcome in each.outcomes.items() if outcome == ACKNOWLEDGED}
+            if lost := acknowledged - there[each.number]:
+                raise Violation(
+                    f"teller {each.number}: {len(lost)} acknowledged transfers are lost: {sorted(lost)[:5]}"
+                )
+            if made := there[each.number] - each.outcomes.keys():
+                raise Violation(f"teller {each.number}: transfers that were refused are there: {sorted(made)[:5]}")
+        if balances != expected:
+            raise Violation("balances are not what the journal says")
+        self._judge_statement(rows[STATEMENT], rows[NOTES])
+
+    def _judge_statement(self, rows: list[Row], notes: list[Row]) -> None:
+        clerk = self._clerk
+        found = {row[1] for row in rows}
+        if len(found) > 1 or len(rows) not in (0, STATEMENT_ROWS):
+            raise Violation(f"the statement has {len(rows)} rows of {sorted(found)}: half a transaction")
+        batch = found.pop() if found else 0
+        if batch < clerk.acknowledged or (batch and batch not in clerk.outcomes):
+            raise Violation(f"the statement is number {batch}; {clerk.acknowledged} was acknowledged last")
+        if len(notes) != (0 if batch % 2 or not batch else NOTES_ROWS) or any(note[1] != batch for note in notes):
+            raise Violation(f"{len(notes)} notes stand beside statement {batch}")
+
+    def cut(self, db: Any, rows: list[Row]) -> None:
+        """Delete what was judged of the journal but the newest rows. Nobody else writes."""
+        for teller in self._tellers:
+            teller.judged = max(teller.judged, teller.acknowledged - KEPT)
+        gone = [row for row in rows if row[1] <= self._tellers[row[0]].judged]
+        for teller, sequence, source, target, amount in gone:
+            self._base[source] -= amount
+            self._base[target] += amount
+            self._tellers[teller].outcomes.pop(sequence)
+        for each in self._tellers:
+            old = (tm.col("teller") == each.number) & (tm.col("sequence") <= each.judged)
+            surely(db, lambda txn, old=old: txn.delete_where(JOURNAL, old))
+
+
+def surely(db: Any, work: Callable[[Any], Any]) -> None:
+    """Have work done that may be done twice, whoever dies meanwhile."""
+    while True:
+        try:
+            db.run(work, 50)
+            return
+        except (tm.Retryable, tm.PeerError, tm.OutcomeUnknown):
+            CLOCK.sleep(PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""Named places at which a process of a node group can be told to die."""
+"""Named places at which a process of a node group can be told to die, and how it is brought there."""
 
 from __future__ import annotations
 
@@ -6,79 +6,168 @@ import functools
 import os
 import signal
 from collections.abc import Callable
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple
 
+from engine import group_apply
+from recovery.local_checkpoint import writer as checkpoint
+from recovery.node_restart import restart as node_restart
 from recovery.node_restart.joiner import Joiner
 from recovery.node_restart.source import Source
+from recovery.system_restart.restart import Restart
+from replication.binlog.attached import AttachedBinlog
+from replication.node_group import copy_server, fetch
+from replication.node_group.candidacy import Candidacy
+from replication.node_group.carried import FilePart
+from replication.node_group.conversation import Conversation
 from replication.node_group.life import Life
+from replication.node_group.primacy import Primacy
 from replication.node_group.store_thread import StoreThread
 from replication.node_group.stream import GroupStream
 from replication.node_group.view_file import ViewFile
+from replication.node_group.views import Node
 from tidemark import node_group
 
 BEFORE, BEHIND = "before", "behind"
 
-# Name: whose call, and whether the process dies before or behind it.
-POINTS: dict[str, tuple[Any, str, str]] = {
-    "group-sealed": (GroupStream, "send", BEFORE),
-    "group-sent": (GroupStream, "send", BEHIND),
-    "group-synced": (GroupStream, "wait", BEFORE),
-    "commit-acknowledged": (GroupStream, "acknowledge", BEHIND),
-    "epoch-closed": (GroupStream, "epoch_closed", BEHIND),
-    "groups-taken": (GroupStream, "take", BEHIND),
-    "group-applied": (StoreThread, "_apply_one", BEHIND),
-    "groups-synced": (GroupStream, "applied_through", BEFORE),
-    "groups-told": (GroupStream, "applied_through", BEHIND),
-    "record-unwritten": (ViewFile, "write", BEFORE),
-    "record-written": (ViewFile, "write", BEHIND),
-    "view-opens": (Life, "_open", BEFORE),
-    "view-opened": (Life, "_open", BEHIND),
-    "lead-begins": (node_group._NodeStore, "lead", BEFORE),
-    "leads": (node_group._NodeStore, "lead", BEHIND),
-    "copy-begun-at-source": (Source, "begin", BEHIND),
-    "slice-at-source": (Source, "step", BEHIND),
-    "end-at-source": (Source, "_end", BEHIND),
-    "copy-begun": (Joiner, "_begin", BEHIND),
-    "slice-copied": (Joiner, "_slice", BEHIND),
-    "group-copied": (Joiner, "_group", BEHIND),
-    "copy-ended": (Joiner, "_end", BEHIND),
-    "joined-uncheckpointed": (node_group, "make_recoverable", BEFORE),
-    "joined-checkpointed": (node_group, "make_recoverable", BEHIND),
-    "brought-back": (node_group._Home, "bring_back", BEHIND),
+
+class Scene(Enum):
+    """Who comes by a point, and what must happen for it."""
+
+    BACKUP = "a member that takes groups"
+    PRIMARY = "the primary, as transactions commit"
+    ANY = "every member now and then"
+    VIEW = "a member, as another one dies and the view changes"
+    CANDIDATE = "the primary, as another member dies"
+    LEAD = "a member that takes over from the primary"
+    SOURCE = "the primary, while a node is copied"
+    JOINER = "a node that was left out and comes back"
+    WIPED = "a node that comes back without its disk"
+    FILES = "a member that fetches the file of a large transaction"
+    FILES_SOURCE = "the primary that gives the file out"
+    SCHEMA = "a member, as a table is changed"
+    ARBITRATOR = "the arbitrator, asked for a vote"
+
+
+class Point(NamedTuple):
+    """Whose call; whether the process dies before or behind it; of messages of one kind only, those that are given or
+    come back; at which time it comes by at the latest.
+    """
+
+    scene: Scene
+    owner: Any
+    attribute: str
+    when: str
+    most: int = 1
+    message: type | None = None
+
+
+_Home = node_group._Home
+_Lcp = checkpoint.LocalCheckpoint
+S = Scene
+POINTS: dict[str, Point] = {
+    # --- a commit -------------------------------------------------------------------------------------
+    "group-sealed": Point(S.PRIMARY, GroupStream, "send", BEFORE, 5),
+    "group-sent": Point(S.PRIMARY, GroupStream, "send", BEHIND, 5),
+    "group-synced": Point(S.PRIMARY, GroupStream, "wait", BEFORE, 5),
+    "commit-acknowledged": Point(S.PRIMARY, GroupStream, "acknowledge", BEHIND, 5),
+    "epoch-closed": Point(S.PRIMARY, GroupStream, "epoch_closed", BEHIND, 3),
+    "groups-taken": Point(S.BACKUP, GroupStream, "take", BEHIND, 5),
+    "group-applied": Point(S.BACKUP, StoreThread, "_apply_one", BEHIND, 5),
+    "groups-synced": Point(S.BACKUP, GroupStream, "synced_through", BEFORE, 5),
+    "groups-told": Point(S.BACKUP, GroupStream, "synced_through", BEHIND, 5),
+    "file-part-come": Point(S.FILES, Conversation, "receive", BEHIND, 2, FilePart),
+    "file-fetched": Point(S.FILES, fetch, "_write", BEHIND),
+    "file-part-sent": Point(S.FILES_SOURCE, Conversation, "send", BEHIND, 2, FilePart),
+    "file-given": Point(S.FILES_SOURCE, copy_server, "send_file", BEHIND),
+    "schema-unapplied": Point(S.SCHEMA, group_apply, "apply_change", BEFORE),
+    "schema-applied": Point(S.SCHEMA, group_apply, "apply_change", BEHIND),
+    # --- views ----------------------------------------------------------------------------------------
+    "record-unwritten": Point(S.VIEW, ViewFile, "write", BEFORE, 3),
+    "record-written": Point(S.VIEW, ViewFile, "write", BEHIND, 3),
+    "view-proposed": Point(S.CANDIDATE, Candidacy, "propose", BEHIND),
+    "view-decided": Point(S.VIEW, Node, "_learn", BEFORE),
+    "view-on-disk": Point(S.VIEW, Node, "_adopt", BEFORE),
+    "adopted-told": Point(S.VIEW, Node, "_adopt", BEHIND),
+    "adopted-taken": Point(S.CANDIDATE, Primacy, "take_adopted", BEHIND),
+    "view-opens": Point(S.VIEW, Life, "_open", BEFORE),
+    "view-opened": Point(S.VIEW, Life, "_open", BEHIND),
+    "lead-begins": Point(S.LEAD, node_group._NodeStore, "lead", BEFORE),
+    "leads": Point(S.LEAD, node_group._NodeStore, "lead", BEHIND),
+    "vote-unwritten": Point(S.ARBITRATOR, ViewFile, "write", BEFORE),
+    "vote-written": Point(S.ARBITRATOR, ViewFile, "write", BEHIND),
+    # --- a copy ---------------------------------------------------------------------------------------
+    "copy-asked-at-source": Point(S.SOURCE, copy_server.CopyServer, "_copy", BEFORE),
+    "copy-begun-at-source": Point(S.SOURCE, Source, "begin", BEHIND),
+    "slice-at-source": Point(S.SOURCE, Source, "step", BEHIND, 5),
+    "end-at-source": Point(S.SOURCE, Source, "_end", BEHIND),
+    "end-told-at-source": Point(S.SOURCE, copy_server._Copy, "run", BEHIND),
+    "join-asked-at-source": Point(S.SOURCE, Life, "_keep_log", BEHIND, 3),
+    "rows-removed": Point(S.WIPED, node_restart, "forget", BEHIND),
+    "copied-whole": Point(S.WIPED, Joiner, "_end", BEHIND),
+    "copy-begun": Point(S.JOINER, Joiner, "_begin", BEHIND),
+    "deletes-copied": Point(S.JOINER, Joiner, "_deletes", BEHIND),
+    "slice-copied": Point(S.JOINER, Joiner, "_slice", BEHIND, 3),
+    "group-copied": Point(S.JOINER, Joiner, "_group", BEHIND, 2),
+    "copy-ended": Point(S.JOINER, Joiner, "_end", BEHIND),
+    "seam-unwritten": Point(S.JOINER, Restart, "_firm_up", BEFORE),
+    "seam-written": Point(S.JOINER, Restart, "_firm_up", BEHIND),
+    "joined-uncheckpointed": Point(S.JOINER, node_group, "make_recoverable", BEFORE),
+    "checkpoint-of-joiner-begun": Point(S.JOINER, _Lcp, "_start", BEHIND),
+    "older-checkpoints-stand": Point(S.JOINER, _Lcp, "stand_on_newest", BEFORE),
+    "joined-checkpointed": Point(S.JOINER, node_group, "make_recoverable", BEHIND),
+    "brought-back": Point(S.JOINER, _Home, "bring_back", BEHIND),
+    "copy-followed": Point(S.JOINER, StoreThread, "_come_back", BEHIND),
+    # --- local checkpoints, binlogs ---------------------------------------------------------------------
+    "checkpoint-begun": Point(S.ANY, _Lcp, "_start", BEHIND),
+    "checkpoint-fragment": Point(S.ANY, _Lcp, "_write_fragment", BEHIND, 5),
+    "checkpoint-unpublished": Point(S.ANY, checkpoint, "write_control", BEFORE),
+    "checkpoint-published": Point(S.ANY, checkpoint, "write_control", BEHIND),
+    "binlog-epoch-unwritten": Point(S.ANY, AttachedBinlog, "_write", BEFORE, 3),
+    "binlog-epoch-written": Point(S.ANY, AttachedBinlog, "_write", BEHIND, 3),
+    "binlog-gap-untold": Point(S.JOINER, AttachedBinlog, "_close_gap", BEFORE),
+    "binlog-gap-told": Point(S.JOINER, AttachedBinlog, "_close_gap", BEHIND),
 }
 
-# Only a node that leads comes by these; those at a source only while another one is copied.
-OF_PRIMARY = frozenset(
-    name
-    for name in POINTS
-    if name.endswith("-at-source")
-    or name
-    in ("group-sealed", "group-sent", "group-synced", "commit-acknowledged", "epoch-closed", "lead-begins", "leads")
-)
 
-# A life comes by these again and again.
-RECURRING = frozenset(name for name in POINTS if name.startswith(("group", "commit", "epoch", "record", "slice")))
+def points_of(variants: set[str], with_arbitrator: bool, with_binlog: bool) -> list[str]:
+    """The points that can be come by: others need what a site has not."""
+    found = []
+    for name, point in POINTS.items():
+        if point.scene is Scene.ARBITRATOR and not with_arbitrator:
+            continue
+        if name.startswith("binlog") and not with_binlog:
+            continue
+        if name == "deletes-copied" and "delete_log" not in variants:
+            continue
+        if name == "slice-copied" and variants == {"replay_log"}:
+            continue
+        found.append(name)
+    return found
 
 
 def arm(text: str) -> None:
-    """Have this process die at a point: "name:count", at the count-th time it comes by."""
+    """Have this process die at a point: "name:count", at the count-th time it comes by from now on."""
     name, _, count = text.partition(":")
-    owner, attribute, when = POINTS[name]
+    point = POINTS[name]
+    owner, attribute = point.owner, point.attribute
     real: Callable[..., Any] = getattr(owner, attribute)
     left = [int(count or 1)]
 
-    def die() -> None:
+    def die(*messages: Any) -> None:
+        if point.message is not None and not any(isinstance(each, point.message) for each in messages):
+            return
         left[0] -= 1
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     @functools.wraps(real)
     def armed(*arguments: Any, **named: Any) -> Any:
-        if when == BEFORE:
-            die()
+        if point.when == BEFORE:
+            die(*arguments)
         found = real(*arguments, **named)
-        if when == BEHIND:
-            die()
+        if point.when == BEHIND:
+            die(found, *arguments)
         return found
 
     setattr(owner, attribute, armed)
