@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
 from engine.clock import SystemClock
-from engine.errors import Error, FileMissing, NotPrimary, PeerTimeout, Retryable, SchemaInvalid
+from engine.errors import Error, FileMissing, NotPrimary, PeerTimeout, Rejected, Retryable, SchemaInvalid
 from engine.files import PosixFiles
 from engine.group_apply import GroupApplier
 from engine.kernels import compile_declared
@@ -30,6 +30,7 @@ from replication.settings.options import OpenKeywords, divided
 from replication.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, make
 from replication.wire import parse_address
 from tidemark.database import Database
+from tidemark.node_channel import NodeChannel, NodeChannelKeywords
 from tidemark.remote.database import TIMEOUT_MS, RemoteDatabase, connect
 from tidemark.remote.executor import Executor
 from tidemark.serving import serve
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from recovery.node_restart.messages import Welcome
     from recovery.system_restart.restart import Opened
     from replication.wire import TlsContext
+    from tidemark.channel import Channel
 
 _log = logging.getLogger("tidemark.node")
 
@@ -264,6 +266,7 @@ class NodeGroup:
         variant: str = ROWID_SYNC,
         replicas: str | tuple[str, int] | None = None,
         heartbeat_row_ms: int = 0,
+        channel: NodeChannelKeywords | None = None,
         **options: Unpack[OpenKeywords],
     ) -> None:
         """Begin, in threads of this process; `wait_member` waits until the node counts.
@@ -278,6 +281,9 @@ class NodeGroup:
         must hold what the other nodes' do, and server_id is that of the site, the same at all nodes, as are the options
         of the binlog. log_bin: the node's own binlog, whose name gets its number. replicas: where replica sites are
         served from that (as `tm.serve`), with the same secret; heartbeat_row_ms: see there; the primary writes the row.
+        channel: makes the group a replica site: `source` and other arguments of `tm.Channel`, the same at all nodes;
+        the node that leads runs it, on from what `mysql.ndb_apply_status` says is applied. Its secret is the group's if
+        none is given.
 
         Raises: Locked if another process has the directory, PeerError if an address is taken, SchemaInvalid.
         """
@@ -293,6 +299,7 @@ class NodeGroup:
         self._replicas = _replicas_at(replicas, heartbeat_row_ms, replication)
         self._heartbeat_row_ms = heartbeat_row_ms
         self._server: CallServer | None = None
+        self._channel = self._channel_of(channel, replication["server_id"])
         compile_declared()  # a node that compiles falls silent, and is left out
         directory = os.fspath(path)
         files = PosixFiles(directory, create=True)
@@ -301,17 +308,14 @@ class NodeGroup:
         self._files = PosixFiles(os.path.join(directory, FOLDER), create=True)
         try:
             self._files.lock()
-            home = _Home(
-                directory, parsed, replication, variant, self._want_epoch, self._completed_epoch, self._serve_replicas
-            )
-            secrets = Secrets(secret, *self._tls)
+            calls_back = self._want_epoch, self._completed_epoch, self._serve_replicas
             self._node = GroupNode(
-                home,
+                _Home(directory, parsed, replication, variant, *calls_back),
                 self._files,
                 node,
                 configuration,
                 place,
-                secrets,
+                Secrets(secret, *self._tls),
                 SystemClock(),
                 found,
                 self._serve_calls,
@@ -322,6 +326,20 @@ class NodeGroup:
             self._files.unlock()
             raise
         self._node.start()
+        if self._channel is not None:
+            self._channel.start()
+
+    def _channel_of(self, given: NodeChannelKeywords | None, server_id: int) -> NodeChannel | None:
+        """What runs the group's channel here. Raises: SchemaInvalid, InvalidName, Rejected."""
+        if given is None:
+            return None
+        return NodeChannel(given, self._secret, server_id, self._leading_database, SystemClock())
+
+    def _leading_database(self) -> Database | None:
+        """The store of this node, if it leads."""
+        life = self._node.life
+        store = None if life is None or not life.is_leading else life.node
+        return store.db if isinstance(store, _NodeStore) else None
 
     def _serve_calls(self, store: bytes) -> str:
         """Take calls of clients from now on; where."""
@@ -365,6 +383,8 @@ class NodeGroup:
         notice that it is gone. What is committed is durable here too. Again does nothing.
         """
         self._node.stop(leave)
+        if self._channel is not None:
+            self._channel.close()
         if self._server is not None:
             self._server.close()
         self._files.close_all()
@@ -376,12 +396,28 @@ class NodeGroup:
         return "" if self._server is None else "{}:{}".format(*self._server.address)
 
     def status(self) -> dict[str, Any]:
-        """Who is who, as this node knows: node, view, members, primary, is_member, is_leading; links; copies under way.
+        """Who is who, as this node knows: node, state, view, members, primary, is_leading; links; copies under way; and
+        the group's `channel`, None if it has none: `is_here`, `error`, and `Channel.status` where it runs.
 
-        Raises: what has ended the node.
+        Raises: what has ended the node. What has ended the channel is told, and ends nothing else.
         """
         self._check()
-        return self._node.status()
+        return {**self._node.status(), "channel": None if self._channel is None else self._channel.status()}
+
+    @property
+    def channel(self) -> Channel | None:
+        """The group's channel while it is at this node: to be looked at, stopped, or taken past an incident. It is
+        closed when this node ceases to lead.
+        """
+        return None if self._channel is None else self._channel.channel
+
+    def start_channel(self) -> None:
+        """Have the group's channel go on behind an error that was seen to, if this node leads; elsewhere nothing is
+        done. Raises: Rejected for a group without one, and what starting a channel raises.
+        """
+        if self._channel is None:
+            raise Rejected("the group was given no channel; give its nodes channel=")
+        self._channel.again()
 
     def _check(self) -> None:
         if self._node.error is not None:
