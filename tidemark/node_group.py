@@ -24,9 +24,10 @@ from replication.calls.conversation import Abandoned, CallServer
 from replication.node_group.carrier import Secrets
 from replication.node_group.configuration import GroupConfiguration
 from replication.node_group.node import GroupNode
+from replication.node_group.party import OptionValue
 from replication.protocol.handshake import check_secret
 from replication.protocol.messages import HEARTBEAT_MS_MAX
-from replication.settings.options import OpenKeywords, divided
+from replication.settings.options import OF_SITE, OpenKeywords, divided
 from replication.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, make
 from replication.wire import parse_address
 from tidemark.database import Database
@@ -206,6 +207,12 @@ def _replicas_at(
     return None if address is None else parse_address(address)
 
 
+def _of_site(replication: Mapping[str, Any]) -> dict[str, OptionValue]:
+    """The options that must be alike at all nodes, by name."""
+    values = {name: replication[name] for name in OF_SITE}
+    return {**values, "conflict_role": values["conflict_role"].name}
+
+
 class _Gate:
     """What a node may do for clients now (`tidemark/remote/executor.py`)."""
 
@@ -320,6 +327,7 @@ class NodeGroup:
                 found,
                 self._serve_calls,
                 self._cut_links,
+                _of_site(replication),
             )
         except BaseException:
             self._files.close_all()
@@ -424,12 +432,16 @@ class NodeGroup:
             raise self._node.error
 
     def wait_member(self, timeout_ms: int = TIMEOUT_MS) -> None:
-        """Return when this node is a member of a view that is open. Raises: PeerTimeout; what has ended the node."""
+        """Return when this node is a member of a view that is open. Raises: PeerTimeout, or PeerRefused if the others
+        refuse this node till then: an option that must be alike is not, for one; what has ended the node.
+        """
         clock = SystemClock()
         deadline = clock.monotonic() + timeout_ms / 1_000
         while not self._node.serves():
             self._check()
             if clock.monotonic() >= deadline:
+                if self._node.refusal is not None:
+                    raise self._node.refusal
                 raise PeerTimeout(
                     f"node {self._node.number} is in no open view after {timeout_ms} ms; see whether the others run"
                 )
