@@ -87,7 +87,15 @@ class NodeProcess:
 class Group:
     """Nodes 1, 2, … of one group, each with a directory of its own. `own`: numbers that run in no process of these."""
 
-    def __init__(self, folder: Path, nodes: int, has_arbitrator: bool = False, own: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int,
+        has_arbitrator: bool = False,
+        own: Sequence[int] = (),
+        options: Sequence[str] = (),
+    ) -> None:
+        """options: of the stores, NAME=VALUE."""
         ports = free_ports(2 * nodes + 1)
         numbers = range(1, nodes + 1)
         places = [f"{number}={HOST}:{ports[number]}" for number in numbers]
@@ -104,6 +112,7 @@ class Group:
         for number in set(numbers) - set(own):
             command = ["node", str(folder / str(number)), "--node", str(number), "--calls", self.calls[number], *shared]
             command += ["--data-memory", MEMORY, *(["--found"] if number == 1 else [])]
+            command += [part for option in options for part in ("-o", option)]
             self.nodes[number] = NodeProcess(command)
         self._others: list[NodeProcess] = []
         if has_arbitrator:

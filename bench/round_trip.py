@@ -1,4 +1,5 @@
-"""A commit's round trip: one-row updates, each durable, in groups of one, two and three nodes beside one store.
+"""A commit's round trip: one-row updates in groups of one, two and three nodes beside one store, each durable, or, with
+`durability="epoch"`, on no disk yet but in the memory of every member.
 
 All stores lie in one folder and the primaries in this process, members in processes of their own; each round runs
 every one of them once. Of a group's commit two parts are counted apart: its own write and sync, and how much longer it
@@ -21,14 +22,17 @@ from bench.goals.p06_durable_update import RAW, raw_file
 from bench.node_processes import HOST, MEMORY, SECRET, Group, free_ports, running
 from bench.rounds import Work, interleave, timed
 from bench.rows import COLUMNS, make_table
+from engine.log.group import Group as LogGroup
 from engine.log.partner import CommitPartner
-from engine.log.redo import Group as LogGroup
+from engine.options import Durability
 from tidemark.node_group import NodeGroup
 
 NAME = "test.t"
 ROWS = 16_000
 THREADS = 16
 SIZES = (1, 2, 3)
+DURABLE: Durability = "commit"
+SHARED: Durability = "epoch"
 ALONE = "one store, no group"
 
 
@@ -38,6 +42,7 @@ class TimedPartner:
     def __init__(self, partner: CommitPartner) -> None:
         self._partner = partner
         self.offer = partner.offer
+        self.share = partner.share
         self.epoch_closed = partner.epoch_closed
         self._sent = 0.0
         self.own_s: list[float] = []
@@ -56,26 +61,25 @@ class TimedPartner:
         self.members_s.append(time.perf_counter() - synced)
 
     def parts_us(self) -> tuple[float, float]:
-        """Medians of both parts; what was kept is gone."""
-        found = statistics.median(self.own_s) * 1e6, statistics.median(self.members_s) * 1e6
-        self.own_s, self.members_s = [], []
-        return found
+        """Medians of both parts so far."""
+        return statistics.median(self.own_s) * 1e6, statistics.median(self.members_s) * 1e6
 
 
 def _name(size: int) -> str:
     return f"group of {size} node{'s' if size > 1 else ''}"
 
 
-def _single(folder: Path, stack: ExitStack) -> Any:
-    return stack.enter_context(tm.open(folder / "alone", data_memory=MEMORY))
+def _single(folder: Path, stack: ExitStack, durability: Durability) -> Any:
+    return stack.enter_context(tm.open(folder / "alone", data_memory=MEMORY, durability=durability))
 
 
-def _leading(folder: Path, size: int, stack: ExitStack) -> Any:
+def _leading(folder: Path, size: int, stack: ExitStack, durability: Durability) -> Any:
     """The store of a primary in this process, all its members there."""
-    group = Group(folder / f"group-{size}", size, own=(1,))
+    group = Group(folder / f"group-{size}", size, own=(1,), options=(f"durability={durability}",))
     stack.enter_context(running(group))
     place = f"{HOST}:{free_ports(1)[0]}"
-    own = NodeGroup(group.folder / "1", 1, group.text, SECRET, place, found=True, data_memory=MEMORY)
+    options: Any = {"found": True, "data_memory": MEMORY, "durability": durability}
+    own = NodeGroup(group.folder / "1", 1, group.text, SECRET, place, **options)
     stack.callback(own.close)
     own.wait_member()
     if group.nodes:
@@ -97,27 +101,27 @@ def _many(update: Callable[[int, dict[str, float]], Any], each: int, values: Ite
     return together(THREADS, lambda number: _updates(update, number * each, each, values))
 
 
-def measure(folder: Path, count: int, rounds: int) -> dict[str, dict[str, float | None]]:
+def measure(folder: Path, count: int, rounds: int, durability: Durability) -> dict[str, dict[str, float | None]]:
     """By name: µs of a commit with one thread, its two parts in a group, and commits a second with many threads."""
     folder.mkdir()
     values = map(float, itertools.count(1))
     found: dict[str, dict[str, float | None]] = {}
     with ExitStack() as stack:
-        stores = {ALONE: _single(folder, stack)}
-        stores |= {_name(size): _leading(folder, size, stack) for size in SIZES}
+        stores = {ALONE: _single(folder, stack, durability)}
+        stores |= {_name(size): _leading(folder, size, stack, durability) for size in SIZES}
         parts: dict[str, TimedPartner] = {}
         for name, db in stores.items():
             _fill(db)
             log = db._store.log
             log.flush()
-            if log.partner is not None:
+            if log.partner is not None and durability == DURABLE:
                 log.partner = parts[name] = TimedPartner(log.partner)
         write = stack.enter_context(raw_file(folder))
+        works = [Work(RAW, timed(lambda: [write() for _ in range(count)]))] if durability == DURABLE else []
 
         def one_of(db: Any) -> Callable[[], float]:
             return timed(lambda: _updates(db[NAME].update, 0, count, values))
 
-        works = [Work(RAW, timed(lambda: [write() for _ in range(count)]))]
         works += [Work(name, one_of(db)) for name, db in stores.items()]
         one = interleave(works, count, rounds)
         for name, timing in one.items():

@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.node_processes import CLOCK, SECRET, Group, NodeProcess, running, wait_until
 from bench.report import RESULTS, git_commit, keep, put_table
-from bench.round_trip import THREADS, through_clients
+from bench.round_trip import DURABLE, SHARED, THREADS, through_clients
 from bench.round_trip import measure as measure_commits
 from bench.rows import COLUMNS, make_table, to_tuples
 from bench.takeover_figures import NAMES, Kill, draw_picture, judged, shown, table_of
@@ -179,7 +179,8 @@ def run() -> None:
     warm()
     with tempfile.TemporaryDirectory(dir=arguments.folder, prefix=".takeover-") as place:
         folder = Path(place)
-        round_trips = measure_commits(folder / "commits", commits, rounds)
+        round_trips = measure_commits(folder / DURABLE, commits, rounds, DURABLE)
+        shared = measure_commits(folder / SHARED, 10 * commits, rounds, SHARED)
         takeovers = measure_takeovers(folder, kills, commits)
     settings = {
         "is_quick": arguments.quick,
@@ -190,6 +191,7 @@ def run() -> None:
         "commits": commits,
         "rounds": rounds,
         "round_trips": round_trips,
+        "shared": shared,
         "takeovers": takeovers,
     }
     target = keep([], settings, arguments.out, "takeover" + ("-quick" if arguments.quick else ""))

@@ -107,7 +107,14 @@ def _commits(settings: Mapping[str, Any]) -> list[str]:
         out.append(f"| {name} | {each['one_us']:,.0f} | {' | '.join(parts)} | {many} |")
     out += [
         "",
-        f"| `tm.connect`, another process | µs a commit, 1 thread | commits/s, {settings['threads']} threads |",
+        f'| the same, `durability="epoch"` | µs a commit, 1 thread | commits/s, {settings["threads"]} threads |',
+        "|---|---:|---:|",
+    ]
+    for name, each in settings["shared"].items():
+        out.append(f"| {name} | {each['one_us']:,.1f} | {each['many_per_second']:,.0f} |")
+    out += [
+        "",
+        f"| durable, by `tm.connect` | µs a commit, 1 thread | commits/s, {settings['threads']} threads |",
         "|---|---:|---:|",
     ]
     for kind, found in settings["takeovers"].items():

@@ -207,10 +207,10 @@ def _replicas_at(
     return None if address is None else parse_address(address)
 
 
-def _of_site(replication: Mapping[str, Any]) -> dict[str, OptionValue]:
-    """The options that must be alike at all nodes, by name."""
+def _of_site(options: Options, replication: Mapping[str, Any]) -> dict[str, OptionValue]:
+    """The options that must be alike at all nodes, by name: what a commit waits for must not hang on who leads."""
     values = {name: replication[name] for name in OF_SITE}
-    return {**values, "conflict_role": values["conflict_role"].name}
+    return {**values, "conflict_role": values["conflict_role"].name, "durability": options.durability}
 
 
 class _Gate:
@@ -327,7 +327,7 @@ class NodeGroup:
                 found,
                 self._serve_calls,
                 self._cut_links,
-                _of_site(replication),
+                _of_site(parsed, replication),
             )
         except BaseException:
             self._files.close_all()

@@ -70,7 +70,7 @@ def test_options_of_a_site_are_those_that_make_its_events() -> None:
 def test_node_with_another_option_stays_out_of_its_group_until_it_has_the_same(tmp_path: Path) -> None:
     """A next primary with another server id, or other images, would have gone on with another site's binlog."""
     with site_of(tmp_path, 1, of=2, server_id=1) as site:
-        for options in ({"server_id": 2}, {"log_replica_updates": True}):
+        for options in ({"server_id": 2}, {"log_replica_updates": True}, {"durability": "epoch"}):
             (name, value), *_ = options.items()
             node = site.begin(2, **options)
             with pytest.raises(tm.PeerRefused, match=f"{name} is .* at node .* and .* at node") as refused:

@@ -44,12 +44,14 @@ def test_tables_replace_those_of_the_last_run_and_nothing_else(tmp_path: Path) -
     settings: dict[str, Any] = {
         "threads": 16,
         "round_trips": {"one durable write": trip, "a group": {**trip, "own_us": 80.0, "members_us": 40.0}},
+        "shared": {"one store": {**trip, "many_per_second": 90_000.0}},
         "takeovers": {"three": {"clients": clients, "kills": kills}},
     }
     table = table_of(settings)
     assert "| three nodes | 3 | 600 | 900 | 600 | 900 | 300 | 300 |" in table
     assert "3 were lost" in table
     assert "| a group | 150 | 80 | 40 | – |" in table
+    assert "| one store | 150.0 | 90,000 |" in table
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- table of bench.takeover -->\nold\n<!-- end of the table -->\nbehind\n", "utf-8")
     put_table(page, "bench.takeover", table, "figures.json")
