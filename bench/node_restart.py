@@ -40,7 +40,7 @@ from bench.node_restart_live import (
     options_of,
     rows_of,
 )
-from bench.report import RESULTS, keep
+from bench.report import RESULTS, keep, put_table
 from engine.clock import SystemClock
 from engine.files import PosixFiles
 from engine.kernels import warm
@@ -68,8 +68,6 @@ NAMES = {
 }
 # So that what is measured is the work and not the disk.
 FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path()
-START = "<!-- table of bench.node_restart -->"
-FINISH = "<!-- end of the table -->"
 
 
 class PipeLink:
@@ -322,16 +320,6 @@ def cells_rows(cells: list[dict[str, Any]], factor: int) -> int:
     return int(next(each["setting"]["rows"] for each in cells if each["setting"]["factor"] == factor))
 
 
-def put_table(page: Path, table: str, source: str) -> None:
-    """Replace what stands between the two marks of the page."""
-    text = page.read_text(encoding="utf-8")
-    head, rest = text.split(START, 1)
-    tail = rest.split(FINISH, 1)[1]
-    page.write_text(
-        f"{head}{START}\n\nFigures in `bench/results/{source}`.\n\n{table}\n\n{FINISH}{tail}", encoding="utf-8"
-    )
-
-
 def run() -> None:
     """Measure, print, keep, draw, and put the table into its page."""
     parser = argparse.ArgumentParser(prog="python -m bench.node_restart", description=__doc__)
@@ -351,7 +339,7 @@ def run() -> None:
     if arguments.picture:
         draw_picture(cells, arguments.picture)
     if arguments.page:
-        put_table(arguments.page, table_of(cells), target.name)
+        put_table(arguments.page, "bench.node_restart", table_of(cells), target.name)
     else:
         print(table_of(cells))
 

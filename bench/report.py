@@ -148,3 +148,13 @@ def keep(lines: list[Line], settings: Mapping[str, Any], folder: Path = RESULTS,
     target = folder / f"{date}-{commit.rstrip('+')}-{name}.json"
     target.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return target
+
+
+def put_table(page: Path, bench: str, table: str, source: str) -> None:
+    """Replace what stands between the two marks of a page: `<!-- table of BENCH -->`, `<!-- end of the table -->`."""
+    start, finish = f"<!-- table of {bench} -->", "<!-- end of the table -->"
+    head, rest = page.read_text(encoding="utf-8").split(start, 1)
+    tail = rest.split(finish, 1)[1]
+    page.write_text(
+        f"{head}{start}\n\nFigures in `bench/results/{source}`.\n\n{table}\n\n{finish}{tail}", encoding="utf-8"
+    )

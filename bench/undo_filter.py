@@ -24,7 +24,7 @@ import pyarrow as pa
 
 import tidemark as tm
 from bench.disk_child import DISK_COLUMNS, NOTE_BYTES, PAGE_BYTES, PIECE_ROWS, ROWS_PER_PAGE, rows_with_notes
-from bench.report import RESULTS, keep
+from bench.report import RESULTS, keep, put_table
 from engine.kernels.undo import FILTER_DROPPED, FILTER_KEPT
 
 SEED = 20_261
@@ -43,8 +43,6 @@ UNDO_LOG = "512 MiB"  # no cell fills it: without local checkpoints nothing of i
 # Counts do not depend on the disk, so the stores lie in memory where there is such a file system.
 FOLDER = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path()
 REASONS = ("page", "buffer", "checkpoint")
-START = "<!-- table of bench.undo_filter -->"
-END = "<!-- end of the table -->"
 
 
 @dataclass(frozen=True)
@@ -286,16 +284,6 @@ def draw_picture(cells: list[dict[str, Any]], target: Path) -> None:
     figure.savefig(target, metadata={"Date": None})
 
 
-def put_table(page: Path, table: str, source: str) -> None:
-    """Replace what stands between the two marks of the page."""
-    text = page.read_text(encoding="utf-8")
-    head, rest = text.split(START, 1)
-    tail = rest.split(END, 1)[1]
-    page.write_text(
-        f"{head}{START}\n\nFigures in `bench/results/{source}`.\n\n{table}\n\n{END}{tail}", encoding="utf-8"
-    )
-
-
 def main() -> None:
     """Measure, print, keep, draw, and put the table into its page."""
     parser = argparse.ArgumentParser(prog="python -m bench.undo_filter", description=__doc__)
@@ -314,7 +302,7 @@ def main() -> None:
     if arguments.picture:
         draw_picture(cells, arguments.picture)
     if arguments.page:
-        put_table(arguments.page, table_of(cells), target.name)
+        put_table(arguments.page, "bench.undo_filter", table_of(cells), target.name)
     else:
         print(table_of(cells))
 

@@ -8,7 +8,6 @@ frame.
 from __future__ import annotations
 
 import functools
-import select
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from replication.protocol.frames import Frame
 from replication.protocol.handshake import Site
 from replication.protocol.messages import Start
 from replication.protocol.sessions import Binlog, Relay, ReplicaSession, SourceSession, Step
-from replication.wire import Met, Server, TlsContext, Wake, Wire, call, is_readable, tell
+from replication.wire import Met, Server, TlsContext, Wake, Wire, call, is_readable, tell, wait_readable
 
 
 @dataclass(frozen=True)
@@ -59,11 +58,7 @@ def _converse(
         if not all(_take(wire, session, frame, clock) for frame in early):
             return
         while pump():
-            wait_s = 0.0 if wire.has_more() else max(0.0, session.due_at - clock.monotonic())
-            ready, _, _ = select.select([wire.connection, wake.receiver], [], [], wait_s)
-            if wake.receiver in ready:
-                wake.clear()
-            if wire.connection in ready or wire.has_more():
+            if wait_readable(wire, wake, session.due_at - clock.monotonic()):
                 for frame in wire.reader.feed(wire.receive()):
                     if not _take(wire, session, frame, clock):
                         return

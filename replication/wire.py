@@ -7,6 +7,7 @@ peer sends or leaves unsent can make the store fail or its commits wait (F97).
 from __future__ import annotations
 
 import logging
+import math
 import select
 import socket
 import ssl
@@ -72,8 +73,19 @@ def parse_address(text: str | tuple[str, int]) -> tuple[str, int]:
     return host, number
 
 
+def _readable(seconds: float | None, *sockets: socket.socket) -> set[int]:
+    """Descriptors of those that have something, or have come to an end, waiting so long for the first; None: for ever.
+
+    A poll, for `select` knows no descriptor above 1,023.
+    """
+    poll = select.poll()
+    for each in sockets:
+        poll.register(each, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(None if seconds is None else max(0, math.ceil(1_000 * seconds)))}
+
+
 class Wake:
-    """Wakes a loop that waits in `select`, from any thread; any number of calls wake it once."""
+    """Wakes a loop that waits in a poll, from any thread; any number of calls wake it once."""
 
     def __init__(self) -> None:
         self.receiver, self._sender = socket.socketpair()
@@ -97,9 +109,7 @@ class Wake:
 
     def wait(self, seconds: float) -> None:
         """Wait to be woken, or so long."""
-        poll = select.poll()
-        poll.register(self.receiver, select.POLLIN)
-        if poll.poll(round(1_000 * seconds)):
+        if _readable(seconds, self.receiver):
             self.clear()
 
     def close(self) -> None:
@@ -269,7 +279,7 @@ def tell(wire: Wire, data: bytes) -> None:
 
 def is_readable(wire: Wire) -> bool:
     """Whether the other side has said something: it is heard before more is sent."""
-    return wire.has_more() or bool(select.select([wire.connection], [], [], 0)[0])
+    return wire.has_more() or bool(_readable(0, wire.connection))
 
 
 class Met:
@@ -282,17 +292,10 @@ class Met:
 
 
 def wait_readable(wire: Wire, wake: Wake, seconds: float | None = None) -> bool:
-    """Wait until the other side has said something, or somebody wakes this one, or so long; whether the former is so.
-
-    A poll, for `select` knows no descriptor above 1,023.
-    """
+    """Wait until the other side has said something, or somebody wakes this one, or so long: whether it has."""
     if wire.has_more():
         return True
-    poll = select.poll()
-    poll.register(wire.connection, select.POLLIN)
-    poll.register(wake.receiver, select.POLLIN)
-    found = poll.poll(None if seconds is None else max(0, round(1_000 * seconds)))
-    ready = {descriptor for descriptor, _ in found}
+    ready = _readable(seconds, wire.connection, wake.receiver)
     if wake.receiver.fileno() in ready:
         wake.clear()
     return wire.connection.fileno() in ready

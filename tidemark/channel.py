@@ -11,39 +11,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from engine.errors import EpochGap, PeerRefused, Rejected, SchemaInvalid
-from engine.options import parse_size
 from replication.applier.applier import ApplierOptions
-from replication.channel import DEFAULT_NAME, ChannelOptions, ReplicaChannel, check_name
+from replication.channel import DEFAULT_NAME, ReplicaChannel
 from replication.conflict.roles import Role
 from replication.endpoint import rows_of_settings
 from replication.first_copy import Copied, CopyTarget, copy_within, is_broken_off, wanted_of
 from replication.link import Caller, LinkOptions
 from replication.protocol.copying import pack_request
 from replication.protocol.handshake import Site
-from replication.protocol.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN, Settings
+from replication.protocol.messages import Settings
 from replication.receiver import LocalReceiver, NetworkReceiver, Receiver, Worker, applying
-from replication.settings.options import settings, validated
+from replication.settings.options import validated
 from replication.wire import TlsContext
-from tidemark.channel_links import Link, Source, link_to
+from tidemark.channel_links import ChannelKeywords, Link, Source, channel_options, link_to
 from tidemark.database import Database
 from tidemark.failover import Failover, check_failover_options
-
-if TYPE_CHECKING:
-    from engine.options import Size
-
-
-class ChannelKeywords(TypedDict, total=False):
-    """Options of `replication/settings/options.py` that belong to a channel."""
-
-    replica_allow_batching: bool
-    replica_batch_size: Size
-    replica_transaction_retries: int
-    max_relay_log_size: Size
-    clear_apply_status: bool
-    allow_skip_epoch: bool
 
 
 class Applied(NamedTuple):
@@ -105,25 +90,20 @@ class Channel:
         """
         replica.check_usable()
         own = replica.endpoint
-        self.name = check_name(name)
+        self._values, self._options = channel_options(
+            name,
+            ignore_server_ids,
+            replicate_do,
+            replicate_ignore,
+            failed_source,
+            heartbeat_ms,
+            heartbeat_from,
+            options,
+        )
+        self.name = self._options.name
         self._own = own
         self._turn = threading.RLock()  # of calls that change what the channel is
         self._is_closed = False
-        if not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:
-            raise SchemaInvalid(f"heartbeat_ms is {heartbeat_ms}; give {HEARTBEAT_MS_MIN} to {HEARTBEAT_MS_MAX:,}")
-        ignored = validated("ignore_server_ids", tuple(ignore_server_ids))
-        self._values = settings({**options, "ignore_server_ids": ignored})
-        self._options = ChannelOptions(
-            name=self.name,
-            ignore_server_ids=ignored,
-            replicate_do=tuple((replicate_do,) if isinstance(replicate_do, str) else replicate_do),
-            replicate_ignore=tuple((replicate_ignore,) if isinstance(replicate_ignore, str) else replicate_ignore),
-            clear_apply_status=self._values["clear_apply_status"],
-            relay_file_bytes=parse_size("max_relay_log_size", self._values["max_relay_log_size"]),
-            heartbeat_ms=heartbeat_ms,
-            failed_source=failed_source,
-            heartbeat_from=heartbeat_from,
-        )
         self._link = link_to(own, source, secret, tls)
         self._failover = self._failover_of(tuple(other_sources), failover_after_ms, secret, tls)
         self.replica: ReplicaChannel

@@ -1,16 +1,36 @@
-"""What a channel is given as its source: an open store, or an address with what it takes to be let in."""
+"""What a channel is given: its source, an open store or an address with what it takes to be let in, and its options."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from engine.errors import SchemaInvalid
+from engine.options import parse_size
+from replication.channel import ChannelOptions, check_name
 from replication.endpoint import Endpoint, check_source
 from replication.protocol.handshake import check_secret
+from replication.protocol.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
+from replication.settings.options import settings, validated
 from replication.wire import TlsContext, parse_address
 from tidemark.database import Database
 
+if TYPE_CHECKING:
+    from engine.options import Size
+
 Source = Database | str | tuple[str, int]
+
+
+class ChannelKeywords(TypedDict, total=False):
+    """Options of `replication/settings/options.py` that belong to a channel."""
+
+    replica_allow_batching: bool
+    replica_batch_size: Size
+    replica_transaction_retries: int
+    max_relay_log_size: Size
+    clear_apply_status: bool
+    allow_skip_epoch: bool
 
 
 @dataclass(frozen=True)
@@ -42,3 +62,34 @@ def link_to(own: Endpoint, source: Source, secret: bytes | None, tls: TlsContext
         raise SchemaInvalid("a source at an address needs the secret it is served with; give secret=")
     check_secret(secret)
     return Link(None, parse_address(source), secret, tls)
+
+
+def channel_options(
+    name: str,
+    ignore_server_ids: Iterable[int],
+    replicate_do: Iterable[str],
+    replicate_ignore: Iterable[str],
+    failed_source: int,
+    heartbeat_ms: int,
+    heartbeat_from: int,
+    options: ChannelKeywords,
+) -> tuple[dict[str, Any], ChannelOptions]:
+    """Every option of replication with its value, and those of the channel; see `tm.Channel`. Raises: SchemaInvalid,
+    InvalidName.
+    """
+    name = check_name(name)
+    if not HEARTBEAT_MS_MIN <= heartbeat_ms <= HEARTBEAT_MS_MAX:
+        raise SchemaInvalid(f"heartbeat_ms is {heartbeat_ms}; give {HEARTBEAT_MS_MIN} to {HEARTBEAT_MS_MAX:,}")
+    ignored = validated("ignore_server_ids", tuple(ignore_server_ids))
+    values = settings({**options, "ignore_server_ids": ignored})
+    return values, ChannelOptions(
+        name=name,
+        ignore_server_ids=ignored,
+        replicate_do=tuple((replicate_do,) if isinstance(replicate_do, str) else replicate_do),
+        replicate_ignore=tuple((replicate_ignore,) if isinstance(replicate_ignore, str) else replicate_ignore),
+        clear_apply_status=values["clear_apply_status"],
+        relay_file_bytes=parse_size("max_relay_log_size", values["max_relay_log_size"]),
+        heartbeat_ms=heartbeat_ms,
+        failed_source=failed_source,
+        heartbeat_from=heartbeat_from,
+    )

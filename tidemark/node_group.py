@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
 from engine.clock import SystemClock
-from engine.errors import Error, FileMissing, NotPrimary, PeerTimeout, Retryable, SchemaInvalid
+from engine.errors import Error, FileMissing, NotPrimary, PeerTimeout, Rejected, Retryable, SchemaInvalid
 from engine.files import PosixFiles
 from engine.group_apply import GroupApplier
 from engine.kernels import compile_declared
@@ -24,12 +24,14 @@ from replication.calls.conversation import Abandoned, CallServer
 from replication.node_group.carrier import Secrets
 from replication.node_group.configuration import GroupConfiguration
 from replication.node_group.node import GroupNode
+from replication.node_group.party import OptionValue
 from replication.protocol.handshake import check_secret
 from replication.protocol.messages import HEARTBEAT_MS_MAX
-from replication.settings.options import OpenKeywords, divided
+from replication.settings.options import OF_SITE, OpenKeywords, divided
 from replication.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, make
 from replication.wire import parse_address
 from tidemark.database import Database
+from tidemark.node_channel import NodeChannel, NodeChannelKeywords
 from tidemark.remote.database import TIMEOUT_MS, RemoteDatabase, connect
 from tidemark.remote.executor import Executor
 from tidemark.serving import serve
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from recovery.node_restart.messages import Welcome
     from recovery.system_restart.restart import Opened
     from replication.wire import TlsContext
+    from tidemark.channel import Channel
 
 _log = logging.getLogger("tidemark.node")
 
@@ -204,6 +207,12 @@ def _replicas_at(
     return None if address is None else parse_address(address)
 
 
+def _of_site(options: Options, replication: Mapping[str, Any]) -> dict[str, OptionValue]:
+    """The options that must be alike at all nodes, by name: what a commit waits for must not hang on who leads."""
+    values = {name: replication[name] for name in OF_SITE}
+    return {**values, "conflict_role": values["conflict_role"].name, "durability": options.durability}
+
+
 class _Gate:
     """What a node may do for clients now (`tidemark/remote/executor.py`)."""
 
@@ -264,6 +273,7 @@ class NodeGroup:
         variant: str = ROWID_SYNC,
         replicas: str | tuple[str, int] | None = None,
         heartbeat_row_ms: int = 0,
+        channel: NodeChannelKeywords | None = None,
         **options: Unpack[OpenKeywords],
     ) -> None:
         """Begin, in threads of this process; `wait_member` waits until the node counts.
@@ -278,6 +288,9 @@ class NodeGroup:
         must hold what the other nodes' do, and server_id is that of the site, the same at all nodes, as are the options
         of the binlog. log_bin: the node's own binlog, whose name gets its number. replicas: where replica sites are
         served from that (as `tm.serve`), with the same secret; heartbeat_row_ms: see there; the primary writes the row.
+        channel: makes the group a replica site: `source` and other arguments of `tm.Channel`, the same at all nodes;
+        the node that leads runs it, on from what `mysql.ndb_apply_status` says is applied. Its secret is the group's if
+        none is given.
 
         Raises: Locked if another process has the directory, PeerError if an address is taken, SchemaInvalid.
         """
@@ -293,6 +306,7 @@ class NodeGroup:
         self._replicas = _replicas_at(replicas, heartbeat_row_ms, replication)
         self._heartbeat_row_ms = heartbeat_row_ms
         self._server: CallServer | None = None
+        self._channel = self._channel_of(channel, replication["server_id"])
         compile_declared()  # a node that compiles falls silent, and is left out
         directory = os.fspath(path)
         files = PosixFiles(directory, create=True)
@@ -301,27 +315,39 @@ class NodeGroup:
         self._files = PosixFiles(os.path.join(directory, FOLDER), create=True)
         try:
             self._files.lock()
-            home = _Home(
-                directory, parsed, replication, variant, self._want_epoch, self._completed_epoch, self._serve_replicas
-            )
-            secrets = Secrets(secret, *self._tls)
+            calls_back = self._want_epoch, self._completed_epoch, self._serve_replicas
             self._node = GroupNode(
-                home,
+                _Home(directory, parsed, replication, variant, *calls_back),
                 self._files,
                 node,
                 configuration,
                 place,
-                secrets,
+                Secrets(secret, *self._tls),
                 SystemClock(),
                 found,
                 self._serve_calls,
                 self._cut_links,
+                _of_site(parsed, replication),
             )
         except BaseException:
             self._files.close_all()
             self._files.unlock()
             raise
         self._node.start()
+        if self._channel is not None:
+            self._channel.start()
+
+    def _channel_of(self, given: NodeChannelKeywords | None, server_id: int) -> NodeChannel | None:
+        """What runs the group's channel here. Raises: SchemaInvalid, InvalidName, Rejected."""
+        if given is None:
+            return None
+        return NodeChannel(given, self._secret, server_id, self._leading_database, SystemClock())
+
+    def _leading_database(self) -> Database | None:
+        """The store of this node, if it leads."""
+        life = self._node.life
+        store = None if life is None or not life.is_leading else life.node
+        return store.db if isinstance(store, _NodeStore) else None
 
     def _serve_calls(self, store: bytes) -> str:
         """Take calls of clients from now on; where."""
@@ -365,6 +391,8 @@ class NodeGroup:
         notice that it is gone. What is committed is durable here too. Again does nothing.
         """
         self._node.stop(leave)
+        if self._channel is not None:
+            self._channel.close()
         if self._server is not None:
             self._server.close()
         self._files.close_all()
@@ -376,24 +404,44 @@ class NodeGroup:
         return "" if self._server is None else "{}:{}".format(*self._server.address)
 
     def status(self) -> dict[str, Any]:
-        """Who is who, as this node knows: node, view, members, primary, is_member, is_leading; links; copies under way.
+        """Who is who, as this node knows: node, state, view, members, primary, is_leading; links; copies under way; and
+        the group's `channel`, None if it has none: `is_here`, `error`, and `Channel.status` where it runs.
 
-        Raises: what has ended the node.
+        Raises: what has ended the node. What has ended the channel is told, and ends nothing else.
         """
         self._check()
-        return self._node.status()
+        return {**self._node.status(), "channel": None if self._channel is None else self._channel.status()}
+
+    @property
+    def channel(self) -> Channel | None:
+        """The group's channel while it is at this node: to be looked at, stopped, or taken past an incident. It is
+        closed when this node ceases to lead.
+        """
+        return None if self._channel is None else self._channel.channel
+
+    def start_channel(self) -> None:
+        """Have the group's channel go on behind an error that was seen to, if this node leads; elsewhere nothing is
+        done. Raises: Rejected for a group without one, and what starting a channel raises.
+        """
+        if self._channel is None:
+            raise Rejected("the group was given no channel; give its nodes channel=")
+        self._channel.again()
 
     def _check(self) -> None:
         if self._node.error is not None:
             raise self._node.error
 
     def wait_member(self, timeout_ms: int = TIMEOUT_MS) -> None:
-        """Return when this node is a member of a view that is open. Raises: PeerTimeout; what has ended the node."""
+        """Return when this node is a member of a view that is open. Raises: PeerTimeout, or PeerRefused if the others
+        refuse this node till then: an option that must be alike is not, for one; what has ended the node.
+        """
         clock = SystemClock()
         deadline = clock.monotonic() + timeout_ms / 1_000
         while not self._node.serves():
             self._check()
             if clock.monotonic() >= deadline:
+                if self._node.refusal is not None:
+                    raise self._node.refusal
                 raise PeerTimeout(
                     f"node {self._node.number} is in no open view after {timeout_ms} ms; see whether the others run"
                 )

@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from bench import peers
@@ -124,9 +125,9 @@ class Stores:
 
 
 @contextmanager
-def raw_file(context: Context) -> Iterator[Callable[[], None]]:
+def raw_file(folder: Path) -> Iterator[Callable[[], None]]:
     """A file whose every byte has been written; gives a function that makes the next 4 KiB durable."""
-    path = context.folder / "raw"
+    path = folder / "raw"
     with path.open("wb") as file:
         for _ in range(RAW_BYTES >> 20):
             file.write(bytes(1 << 20))
@@ -214,7 +215,7 @@ def measure(context: Context) -> list[Line]:
     count = context.scale.durable_points
     with ExitStack() as stack:
         stores = Stores(context, stack)
-        write = stack.enter_context(raw_file(context))
+        write = stack.enter_context(raw_file(context.folder))
         single = line_of("P6", "one-row update, durability=commit, 1 thread", _single(stores, write, count, False))
         at_most(single, "durable writes per update", single.figures[OURS] / single.figures[RAW], 1.15)
         busy = line_of("P6", "the same beside one busy Python thread", _single(stores, write, count // 8, True))

@@ -8,7 +8,6 @@ it is kept; (C2) a call whose answer did not come is not sent again by anything 
 from __future__ import annotations
 
 import logging
-import select
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
@@ -19,7 +18,7 @@ from engine.layout.frame import FRAME_ANSWER, FRAME_BYE, FRAME_CALL
 from replication.calls.values import Definitions, pack, unpack
 from replication.protocol.handshake import is_store_id
 from replication.protocol.pieces import Pieces, frames_of
-from replication.wire import Met, Server, TlsContext, Wake, call, tell
+from replication.wire import Met, Server, TlsContext, Wake, call, tell, wait_readable
 
 _log = logging.getLogger("tidemark.calls")
 
@@ -158,13 +157,7 @@ class CallServer:
                         answer = self._answered(executor, message)
                         for data in frames_of(wire.writer, FRAME_ANSWER, [answer], PIECE_BYTES):
                             wire.send(data)
-                if not wire.has_more():
-                    ready, _, _ = select.select([wire.connection, wake.receiver], [], [])
-                    if wire.connection not in ready:
-                        wake.clear()
-                        frames = iter(())
-                        continue
-                frames = wire.reader.feed(wire.receive())
+                frames = wire.reader.feed(wire.receive()) if wait_readable(wire, wake) else iter(())
         except Abandoned as reason:
             _log.info("link of a client ended: %s", reason)
         finally:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from engine.clock import Clock
-from engine.errors import LimitExceeded, PeerError
+from engine.errors import LimitExceeded, PeerError, PeerRefused
 from engine.layout.frame import FRAME_ERROR, FRAME_NODE_MESSAGE, FRAME_NODE_PIECE
 from replication.node_group.codec import GROUP_MESSAGES, MESSAGE_BYTES_MAX, decode, encode
 from replication.node_group.conversation import Conversation
@@ -23,6 +23,7 @@ from replication.node_group.messages import Groups
 from replication.node_group.outbox import GROUPS, SMALL, SMALL_BYTES_MAX
 from replication.node_group.party import CONVERSATION, LISTENS, MESSAGES, PROCESS_BYTES, NodeParty
 from replication.node_group.peer import IN, Claim, Sender
+from replication.node_group.view import ARBITRATOR
 from replication.protocol.handshake import check_secret, error_payload
 from replication.protocol.pieces import Pieces
 from replication.wire import Met, Server, TlsContext, Wake, call, tell, wait_readable
@@ -142,15 +143,25 @@ class Carrier:
         return self._senders[node].outbox.waiting_bytes
 
     def status(self) -> dict[int, dict[str, Any]]:
-        """For each other node: whether it is connected, bytes that wait, messages dropped since the start."""
+        """For each other node: whether it is connected, why it is refused, if it is, or refuses this one; bytes that
+        wait, messages dropped since the start.
+        """
         return {
             node: {
                 "connected": sender.is_connected,
+                "refused": None if sender.refused is None else sender.refused.message,
                 "waiting_bytes": sender.outbox.waiting_bytes,
                 "dropped": sender.outbox.dropped,
             }
             for node, sender in sorted(self._senders.items())
         }
+
+    def refusal(self) -> PeerRefused | None:
+        """Why no other node is connected, if one refuses this one, or is refused."""
+        senders = [sender for node, sender in self._senders.items() if node != ARBITRATOR]
+        if any(each.is_connected for each in senders):
+            return None
+        return next((each.refused for each in senders if each.refused is not None), None)
 
     def become(self, store: str, incarnation: int) -> None:
         """This node has a store now, or another incarnation of it: said on links that are made anew for it."""

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Damaged, Error, InvariantBroken, NotPrimary, PeerError, Rejected, StoreClosed
+from engine.errors import Damaged, Error, InvariantBroken, NotPrimary, PeerError, PeerRefused, Rejected, StoreClosed
 from replication.node_group.carrier import Carrier, Secrets
 from replication.node_group.configuration import GroupConfiguration
 from replication.node_group.life import Ending, Life
-from replication.node_group.party import NodeParty
+from replication.node_group.party import NodeParty, OptionValue
 from replication.node_group.view import Member, Record
 from replication.node_group.view_file import ViewFile, read_record
 
@@ -53,9 +53,10 @@ class GroupNode:
         is_founder: bool,
         met_at: Callable[[bytes], str],
         stuck: Callable[[], None],
+        options: Mapping[str, OptionValue] | None = None,
     ) -> None:
         """files: the node's own directory, where its record is. met_at: where clients reach this node, asked when the
-        UUID of its store is known. stuck: see `Life`.
+        UUID of its store is known. stuck: see `Life`. options: those that all nodes of the group must have alike.
         """
         self._home = home
         self._files = files
@@ -67,6 +68,8 @@ class GroupNode:
         self._is_founder = is_founder
         self._met_at = met_at
         self._stuck = stuck
+        self._options = dict(options or {})
+        self._asked_refusal: PeerRefused | None = None  # of who asks whose copy it is to be
         self._incarnation = 0
         self._stop = threading.Event()
         self._turn = threading.Lock()
@@ -211,6 +214,7 @@ class GroupNode:
                     try:
                         conversation = carrier.converse(number)
                     except PeerError as error:
+                        self._asked_refusal = error if isinstance(error, PeerRefused) else None
                         _log.debug("node %d: %s", number, error.message)
                         continue
                     conversation.close()
@@ -229,7 +233,7 @@ class GroupNode:
         serve: Callable[[Conversation], None],
     ) -> Carrier:
         configuration, number = self._configuration, self._number
-        own = NodeParty(store.hex(), number, self._incarnation)
+        own = NodeParty(store.hex(), number, self._incarnation, options=self._options)
         return Carrier(own, self._listen, configuration.peers, self._secrets, self._clock, received, gone, serve)
 
     # --- what others ask -----------------------------------------------------------------------------
@@ -262,13 +266,22 @@ class GroupNode:
         life = self.life
         return life is not None and life.serves()
 
+    @property
+    def refusal(self) -> PeerRefused | None:
+        """Why no other node speaks with this one, if that is so."""
+        life = self.life
+        return self._asked_refusal if life is None else life.carrier.refusal()
+
     def status(self) -> dict[str, Any]:
         """Who is who, as this node knows, and how its links are."""
         life = self.life
         if life is None:
-            return {"node": self._number, "state": "joining", "view": 0, "members": [], "primary": 0}
+            refusal = self.refusal
+            refused = "" if refusal is None else refusal.message
+            nobody = {"view": 0, "members": [], "primary": 0, "is_leading": False}
+            return {"node": self._number, "state": "joining", **nobody, "refused": refused, "links": {}, "copies": {}}
         view, is_open = life.view()
-        machine = life.machine
+        machine, refusal = life.machine, self.refusal
         store = None if life.node is None else life.node.store
         tables = [] if store is None else list(store.by_id.values())
         fragments = [(table.table_id, number) for table in tables for number in list(table.by_number)]
@@ -280,7 +293,7 @@ class GroupNode:
             "members": sorted(view.numbers),
             "primary": view.primary,
             "is_leading": life.is_leading,
-            "refused": machine.refusal,
+            "refused": machine.refusal or ("" if refusal is None else refusal.message),
             "placement": self._configuration.placement.to_dict(fragments),
             "links": life.carrier.status(),
             "copies": {node: progress.to_dict() for node, progress in dict(life.copies.copies).items()},

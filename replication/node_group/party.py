@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from engine.errors import FrameRejected, PeerRefused, SchemaInvalid
@@ -15,6 +16,8 @@ NO_PROCESS = "0" * 2 * PROCESS_BYTES
 INCARNATION_MAX = (1 << 63) - 1
 # What a link is for: who is called has no purpose of its own.
 LISTENS, MESSAGES, CONVERSATION = "", "messages", "conversation"
+OPTIONS_MAX, OPTION_TEXT_MAX = 40, 60  # of one frame of the handshake they leave the most free
+OptionValue = str | int | bool
 PURPOSES = (LISTENS, MESSAGES, CONVERSATION)
 
 
@@ -24,7 +27,8 @@ class NodeParty:
 
     store: its UUID in hex, zeros if it has none yet; that it is another one is for the view machines to say, with every
     message. node: its number, 0 for the arbitrator. incarnation: of two processes that claim one number the higher one
-    counts. process: random digits, so that they are told apart. others: whom it speaks with; not told.
+    counts. process: random digits, so that they are told apart. options: those that are the same at all nodes of a
+    group, by name; none of the arbitrator. others: whom it speaks with; not told.
     """
 
     store: str
@@ -32,9 +36,17 @@ class NodeParty:
     incarnation: int
     purpose: str = LISTENS
     process: str = NO_PROCESS
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
     others: frozenset[int] = frozenset()
 
-    fields: ClassVar[dict[str, type]] = {"store": str, "node": int, "incarnation": int, "purpose": str, "process": str}
+    fields: ClassVar[dict[str, type]] = {
+        "store": str,
+        "node": int,
+        "incarnation": int,
+        "purpose": str,
+        "process": str,
+        "options": dict,
+    }
     caller: ClassVar[str] = "calling node"
     called: ClassVar[str] = "node called"
 
@@ -44,6 +56,8 @@ class NodeParty:
             raise SchemaInvalid(f"numbers of nodes are {ARBITRATOR} to {NODE_NUMBER_MAX}, got {self.node}")
         if not is_store_id(self.store) or self.purpose not in PURPOSES or not _is_process(self.process):
             raise SchemaInvalid("a node is named by the 32 digits of its store's UUID and 16 of its process")
+        if len(self.options) > OPTIONS_MAX or not all(map(_is_option, self.options.items())):
+            raise SchemaInvalid("options of a node have short names and short values")
 
     def meet(self, content: dict[str, Any]) -> Self:
         """The other side. Raises: FrameRejected; PeerRefused for a node this one does not speak with."""
@@ -56,7 +70,27 @@ class NodeParty:
             raise PeerRefused("a node calls one that listens, and says what for")
         if peer.node not in self.others:
             raise PeerRefused(f"node {peer.node} has no place here; compare the groups both sides are given")
+        if self.options and peer.options:
+            self._compare(peer)
         return peer
+
+    def _compare(self, peer: NodeParty) -> None:
+        """Raises: PeerRefused, naming the first option that differs and what it is at either side."""
+        for name in sorted(self.options.keys() | peer.options.keys()):
+            own, other = self.options.get(name), peer.options.get(name)
+            if own != other:
+                raise PeerRefused(
+                    f"{name} is {other!r} at node {peer.node} and {own!r} at node {self.node}; open all nodes of a"
+                    " group with the same",
+                    option=name,
+                )
+
+
+def _is_option(option: tuple[str, object]) -> bool:
+    name, value = option
+    return (
+        name.isidentifier() and max(len(name), len(repr(value))) <= OPTION_TEXT_MAX and type(value) in (str, int, bool)
+    )
 
 
 def _is_process(text: str) -> bool:

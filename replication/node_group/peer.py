@@ -107,6 +107,7 @@ class Sender:
         """call: connects to it. gone: told once when a link broke and the machine refuses another."""
         self.outbox = Outbox()
         self.is_connected = False
+        self.refused: PeerRefused | None = None  # by the node, or of it, the last time it was called
         self._node = node
         self._claim = claim
         self._clock = clock
@@ -197,6 +198,7 @@ class Sender:
 
     def _tell(self, error: PeerError) -> None:
         """Log why there is no link, once."""
+        self.refused = error if isinstance(error, PeerRefused) else None
         if error.message != self._told:
             self._told = error.message
             _log.warning("no link to node %d: %s", self._node, error.message)
@@ -210,6 +212,7 @@ class Sender:
             wire.wait_long()
             self.outbox.open()
             self.is_connected = True
+            self.refused = None
             self._told = ""
             self._judge(met.early)
             self._send_all(wire)

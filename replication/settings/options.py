@@ -98,6 +98,17 @@ BY_NAME: Final = {option.name: option for option in OPTIONS}
 OF_STORE: Final = tuple(option.name for option in OPTIONS if option.scope is not Scope.CHANNEL)
 OF_BINLOG: Final = OF_STORE[OF_STORE.index("log_bin") : OF_STORE.index("extra_logging") + 1]
 
+# What makes an event, and how a conflict is decided: the nodes of a group must not differ in it (node-group.md, 6).
+OF_SITE: Final = (
+    "server_id",
+    "conflict_role",
+    *(
+        name
+        for name in OF_BINLOG
+        if name.startswith(("log_", "row_slice")) and name not in ("log_bin", "log_binlog_index")
+    ),
+)
+
 
 class OpenKeywords(OptionKeywords, total=False):
     """Every option of a store as a keyword, those of the engine and those of replication."""

@@ -334,7 +334,7 @@ def test_of_two_processes_with_one_number_only_one_is_heard(site: Site, caplog: 
 
 def raw_link(site: Site, end: End, purpose: str = MESSAGES) -> tuple[socket.socket, FrameWriter]:
     """A link of node 2 whose bytes the test says."""
-    party = NodeParty(STORE, 2, 1, purpose, "ab" * 8, frozenset({1}))
+    party = NodeParty(STORE, 2, 1, purpose, "ab" * 8, others=frozenset({1}))
     met = call(end.carrier.address, party, SECRET, None, CLOCK)
     return met.wire.connection, met.wire.writer
 

@@ -205,30 +205,30 @@ def test_restart_node_during_lcp(tmp_path: Path, monkeypatch: Any) -> None:
             group.verify()
 
 
-def test_lcp_fs_err(tmp_path: Path, monkeypatch: Any) -> None:
-    """TestLCPFSErr, Bug 16961443: the disk refuses a file of a member's local checkpoint. The node ends with an error
-    and is not missed; it comes back by the local checkpoint before.
-    """
+def test_lcp_fs_err(tmp_path: Path) -> None:
+    """TestLCPFSErr, Bug 16961443: the disk refuses a file of a local checkpoint. The node ends with that error."""
     with group_of(tmp_path, 3) as group:
         group.load(range(300))
-        group.db(2).checkpoint()
+        kept = group.db(2).checkpoint()["lcp_id"]
         group.scan_update()
-        files = group.db(2)._files
-        real = files.pwrite
+        files, node = group.db(2)._files, group.nodes.pop(2)
+        real = files._raw_pwrite
 
         def refused(file: Any, *arguments: Any) -> Any:
-            if str(getattr(file, "name", file)).startswith("lcp/"):
-                raise tm.IoFailed("lcp: input/output error; look at the disk")
-            return real(file, *arguments)
+            if not file.name.startswith("lcp/"):
+                return real(file, *arguments)
+            raise OSError(5, "input/output error")
 
-        monkeypatch.setattr(files, "pwrite", refused)
-        with pytest.raises(tm.Error):
-            group.db(2).checkpoint()
-        group.drop(2)
-        group.load(range(100, 400), 5)
+        files._raw_pwrite = refused
+        for work in (node._node.store.db.checkpoint, node.status):
+            with pytest.raises(tm.IoFailed, match="lcp/"):
+                work()
+            wait_until(node._node.ended.is_set)
         group.wait_view(1, 3)
-        monkeypatch.undo()
+        group.load(range(100, 400), 5)
+        node.close(leave=False)
         group.start(2)
+        assert group.db(2).restart_report["lcp_id"] == kept, "not by the local checkpoint before"
         group.verify()
 
 

@@ -13,12 +13,11 @@ import click
 import tidemark as tm
 from engine.files import PosixFiles
 from recovery.sysfile import NAMES
-from replication.failover import FAILOVER_MS_MAX
 from replication.ingest.ingest import COPY
 from replication.settings.options import OF_STORE, SERVER_ID_MAX, parse_text
 from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
 from tidemark.cli.output import bar, json_option, memory_option, one_line, reported, say, to_json, tree_lines
-from tidemark.cli.running import file_path, secret_of, secret_option, tls_context, until_told
+from tidemark.cli.running import file_path, other_sources, secret_of, secret_option, tls_context, until_told
 
 if TYPE_CHECKING:
     from tidemark.channel import Channel
@@ -136,9 +135,7 @@ def serve(
 @click.argument("store", type=click.Path(path_type=Path, file_okay=False))
 @mysql_options
 @secret_option
-@click.option("--other-source", "others", multiple=True, metavar="HOST:PORT", help="Goes on here when SOURCE is late.")
-@click.option("--failover-after-ms", type=click.IntRange(0, FAILOVER_MS_MAX), default=0, help="How late; 0: never.")
-@click.option("--heartbeat-from", type=click.IntRange(0, SERVER_ID_MAX), default=0, help="Server whose row tells.")
+@other_sources
 @_given
 @memory_option
 @json_option

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from recovery.node_restart.messages import ROWID_SYNC, VARIANTS
 from replication.node_group.view import NODE_NUMBER_MAX
-from replication.settings.options import OF_STORE, parse_text
+from replication.settings.options import BY_NAME, OF_STORE, parse_text
 from tidemark.arbitrator import Arbitrator
 from tidemark.cli.output import json_option, memory_option, one_line, say, to_json
-from tidemark.cli.running import group_of, node_options, node_tls, secret_of, until_told
+from tidemark.cli.running import (
+    Command,
+    file_path,
+    group_of,
+    node_options,
+    node_tls,
+    other_sources,
+    secret_of,
+    tls_context,
+    until_told,
+    with_options,
+)
 from tidemark.node_group import NodeGroup
+
+if TYPE_CHECKING:
+    from tidemark.node_channel import NodeChannelKeywords
 
 POLL_SECONDS = 0.2
 
@@ -66,14 +80,65 @@ def arbitrator(
     say(found, as_json, lambda: [f"stopped in view {found['view']}"])
 
 
-def _option(text: str) -> tuple[str, Any]:
-    """An option of the store, as `tm.open` takes it. Raises: click.UsageError, SchemaInvalid."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise click.UsageError(f"--option is NAME=VALUE, got {text!r}")
-    if name in OF_STORE:
-        return name, parse_text(name, value)
-    return name, int(value) if value.isascii() and value.isdigit() else value
+def _options(given: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(those of the store, as `tm.open` takes them, those of the channel). Raises: click.UsageError, SchemaInvalid."""
+    store: dict[str, Any] = {}
+    channel: dict[str, Any] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise click.UsageError(f"--option is NAME=VALUE, got {each!r}")
+        if name in BY_NAME:
+            (store if name in OF_STORE else channel)[name] = parse_text(name, value)
+        else:
+            store[name] = int(value) if value.isascii() and value.isdigit() else value
+    return store, channel
+
+
+_CHANNEL_OPTIONS = (
+    click.option("--source", metavar="HOST:PORT", help="The group is a replica site of what is served there."),
+    click.option("--source-secret-file", type=file_path, help="The secret there, if it is another one."),
+    click.option("--source-tls-ca", type=file_path, help="Who vouches for the source's certificate (PEM): with TLS."),
+    click.option("--channel", "name", metavar="NAME", help="Name of the channel."),
+    click.option("--copy", is_flag=True, help="The first time: copy all wanted tables, then follow."),
+    click.option("--table", "tables", multiple=True, metavar="DB.TABLE", help="Only these; wildcards are % and _."),
+    click.option("--ignore-table", "ignored", multiple=True, metavar="DB.TABLE", help="None of these."),
+    other_sources,
+)
+
+
+def _channel_options(command: Command) -> Command:
+    return with_options(_CHANNEL_OPTIONS, command)
+
+
+def _channel(
+    options: dict[str, Any], given: dict[str, Any], certificate: Path | None, key: Path | None
+) -> NodeChannelKeywords | None:
+    """The channel that is asked for. options: those of --option. Raises: click.UsageError."""
+    if given["source"] is None:
+        if options or any(given.values()):
+            raise click.UsageError("options of the group's channel need --source")
+        return None
+    found: dict[str, Any] = {
+        "source": given["source"],
+        "copy": given["copy"],
+        "replicate_do": given["tables"],
+        "replicate_ignore": given["ignored"],
+        "other_sources": given["others"],
+        "failover_after_ms": given["failover_after_ms"],
+        "heartbeat_from": given["heartbeat_from"],
+        **options,
+    }
+    if given["name"] is not None:
+        found["name"] = given["name"]
+    if given["source_secret_file"] is not None:
+        found["secret"] = secret_of(given["source_secret_file"])
+    if given["source_tls_ca"] is not None:
+        from replication.wire import client_tls
+
+        own = [None if each is None else str(each) for each in (certificate, key)]
+        found["tls"] = tls_context(lambda: client_tls(str(given["source_tls_ca"]), *own))
+    return cast("NodeChannelKeywords", found)
 
 
 @click.command(short_help="Run a node of a group of synchronous replicas.")
@@ -92,7 +157,8 @@ def _option(text: str) -> tuple[str, Any]:
 @click.option(
     "--heartbeat-row-ms", type=click.IntRange(0, 3_600_000), default=0, help="Write a row so often; 0: never."
 )
-@click.option("-o", "--option", "given", multiple=True, metavar="NAME=VALUE", help="An option of the store.")
+@_channel_options
+@click.option("-o", "--option", "given", multiple=True, metavar="NAME=VALUE", help="Of the store, or of the channel.")
 @memory_option
 @json_option
 @one_line
@@ -114,13 +180,19 @@ def node(
     given: tuple[str, ...],
     data_memory: str,
     as_json: bool,
+    **of_channel: Any,
 ) -> None:
     """Run a node until SIGTERM or SIGINT; DIRECTORY holds its store. It joins the group by itself, and again after
     whatever has happened to it.
 
-    A line is printed when it begins to serve, and whenever that changes: its state, the view, and where clients call.
+    With --source the group is a replica site: whichever node leads follows that source, or with --other-source,
+    --failover-after-ms and --heartbeat-from the next one, as `replicate` does. The same at all nodes.
+
+    A line is printed when it begins to serve, and whenever that changes: its state, the view, where clients call, and
+    whether the channel is here, or what it has ended with.
     """
-    options = dict(map(_option, given))
+    options, own = _options(given)
+    channel = _channel(own, of_channel, tls_cert, tls_key)
     secret, tls = secret_of(secret_file), node_tls(tls_cert, tls_key, tls_ca)
     running = NodeGroup(
         directory,
@@ -134,6 +206,7 @@ def node(
         variant=variant,
         replicas=replicas,
         heartbeat_row_ms=heartbeat_row_ms,
+        channel=channel,
         data_memory=data_memory,
         **options,
     )
@@ -143,6 +216,8 @@ def node(
             while not told.wait(POLL_SECONDS):
                 status = running.status()
                 shown = {name: status[name] for name in ("node", "state", "view", "members", "primary")}
+                if status["channel"] is not None:
+                    shown["channel"] = {name: status["channel"][name] for name in ("is_here", "error")}
                 if shown != before:
                     before = shown
                     click.echo(to_json({**shown, "calls": running.address}) if as_json else _line(shown, running))
@@ -155,5 +230,13 @@ def _line(shown: dict[str, Any], running: NodeGroup) -> str:
     members = ", ".join(map(str, shown["members"])) or "none"
     return (
         f"node {shown['node']} {shown['state']}: view {shown['view']}, members {members}, primary {shown['primary']},"
-        f" calls at {running.address or 'no address yet'}"
+        f" calls at {running.address or 'no address yet'}{_of_channel(shown.get('channel'))}"
     )
+
+
+def _of_channel(shown: dict[str, Any] | None) -> str:
+    if shown is None:
+        return ""
+    if shown["error"] is not None:
+        return f", channel ended: {shown['error']}"
+    return ", channel here" if shown["is_here"] else ", channel elsewhere"

@@ -11,15 +11,25 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from replication.failover import FAILOVER_MS_MAX
 from replication.node_group.configuration import FORM, GroupConfiguration
+from replication.settings.options import SERVER_ID_MAX
 
 if TYPE_CHECKING:
     from replication.wire import TlsContext
 
 T = TypeVar("T")
+Command = Callable[..., None]
 file_path = click.Path(path_type=Path, exists=True, dir_okay=False)
 secret_option = click.option(
     "--secret-file", type=file_path, help="A file with the secret of both sides, 16 bytes or more."
+)
+_OTHER_SOURCES = (
+    click.option(
+        "--other-source", "others", multiple=True, metavar="HOST:PORT", help="Goes on here when SOURCE is late."
+    ),
+    click.option("--failover-after-ms", type=click.IntRange(0, FAILOVER_MS_MAX), default=0, help="How late; 0: never."),
+    click.option("--heartbeat-from", type=click.IntRange(0, SERVER_ID_MAX), default=0, help="Server whose row tells."),
 )
 _NODE_OPTIONS = (
     click.option("--group", required=True, metavar=FORM, help="All nodes of the group: the same text at each."),
@@ -31,11 +41,21 @@ _NODE_OPTIONS = (
 )
 
 
-def node_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of every process of a node group: group, listen, secret_file, tls_cert, tls_key, tls_ca."""
-    for option in reversed(_NODE_OPTIONS):
+def with_options(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
+    """The command with these options, in this order."""
+    for option in reversed(options):
         command = option(command)
     return command
+
+
+def other_sources(command: Command) -> Command:
+    """The options of a channel that has several sources: others, failover_after_ms, heartbeat_from."""
+    return with_options(_OTHER_SOURCES, command)
+
+
+def node_options(command: Command) -> Command:
+    """The options of every process of a node group: group, listen, secret_file, tls_cert, tls_key, tls_ca."""
+    return with_options(_NODE_OPTIONS, command)
 
 
 def group_of(text: str) -> GroupConfiguration:

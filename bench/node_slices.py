@@ -1,0 +1,140 @@
+"""`python -m bench.node_slices [--rows N] [--rounds N] [--out DIR] [--page FILE]`: how long a slice holds the latch.
+
+The live node's side of a node restart takes a slice of a fragment under the commit latch (at most 32 Ki slots looked
+at, 256 KiB of rows copied; docs/node-group.md, 4), and a commit waits for it. Here nobody commits: what is counted is
+the time from the latch's being taken to its being let go, for each slice of a scan, by the share of rows that changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import tidemark as tm
+from bench.node_restart import FOLDER, make_base
+from bench.node_restart_live import BATCH, NAME, SEED, options_of, rows_of
+from bench.report import RESULTS, keep, put_table
+from engine.kernels import warm
+from recovery.node_restart.messages import ROWID_SYNC, Plan, Ready, Slice, Taken
+from recovery.node_restart.source import SLICE_SLOTS, SLICE_WORDS, Source
+
+ROWS = 2_000_000
+SHARES = (0.0, 0.01, 0.1, 1.0)
+
+
+class TimedLatch:
+    """A latch that keeps for how long it was held each time, in milliseconds."""
+
+    def __init__(self, latch: Any) -> None:
+        self._latch = latch
+        self._since = 0.0
+        self.held_ms: list[float] = []
+
+    def __enter__(self) -> None:
+        self._latch.__enter__()
+        self._since = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        held_s = time.perf_counter() - self._since
+        self._latch.__exit__(*error)
+        self.held_ms.append(held_s * 1e3)
+
+
+def scan(db: Any, since: int) -> dict[str, Any]:
+    """Slices of what has changed behind an epoch, all taken at once; milliseconds of each, and what they held."""
+    store = db._store
+    source = Source(store, db._files, db._opened.identity)
+    source.begin(Ready(since, 0, ROWID_SYNC, ""))
+    table = store.tables[NAME]
+    source.plan(Plan({(table.table_id, number): since for number in table.by_number}))
+    latch = TimedLatch(store.latch)
+    rows = size_bytes = 0
+    largest = 0
+    while True:
+        store.latch = latch
+        try:
+            messages = source.step()
+        finally:
+            store.latch = latch._latch
+        slices = [each for each in messages if isinstance(each, Slice)]
+        for each in slices:
+            rows += each.rows
+            size_bytes += each.words.nbytes
+            largest = max(largest, each.words.nbytes)
+            source.taken(Taken(each.size_words))
+        if not slices:
+            if source.progress.is_done:
+                break
+            store.log.flush()  # what the slice shows goes out behind its group
+    held = latch.held_ms
+    return {"held_ms": held, "slots": source.progress.slots, "rows": rows, "bytes": size_bytes, "largest": largest}
+
+
+def change(db: Any, rows: int, share: float) -> None:
+    """Update a share of the rows, spread over all pages."""
+    keys = np.sort(np.random.default_rng([SEED, rows]).permutation(rows)[: int(rows * share)])
+    for first in range(0, len(keys), BATCH):
+        db[NAME].update_many(rows_of(keys[first : first + BATCH], "c"))
+    db.sync()
+
+
+def measure(rows: int, rounds: int) -> list[dict[str, Any]]:
+    """Every share, each scanned so often; all slices of all rounds count."""
+    warm()
+    found = []
+    with tempfile.TemporaryDirectory(dir=FOLDER, prefix=".bench-") as place:
+        folder = Path(place) / "live"
+        since = make_base(folder, rows)
+        with tm.open(folder, **options_of(rows)) as db:
+            for share in SHARES:
+                change(db, rows, share)
+                scan(db, since)
+                for number in range(rounds):
+                    found.append({"share": share, "round": number, **scan(db, since)})
+                since = db.sync() or since  # without a change nothing is closed
+    return found
+
+
+def table_of(found: list[dict[str, Any]]) -> str:
+    """As Markdown."""
+    out = [
+        "| rows changed | slices | slots looked at, each | KB copied, each | latch held, ms: median | 99 % | worst |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for share in sorted({each["share"] for each in found}):
+        cells = [each for each in found if each["share"] == share]
+        held = np.array([ms for each in cells for ms in each["held_ms"]])
+        slots, size_bytes = (sum(each[what] for each in cells) / len(held) for what in ("slots", "bytes"))
+        out.append(
+            f"| {share:.0%} | {len(held):,} | {slots:,.0f} | {size_bytes / 1e3:,.0f} | {median(held):.2f}"
+            f" | {np.percentile(held, 99):.2f} | {held.max():.2f} |"
+        )
+    return "\n".join(out)
+
+
+def run() -> None:
+    """Measure, print, keep, and put the table into its page."""
+    parser = argparse.ArgumentParser(prog="python -m bench.node_slices", description=__doc__)
+    parser.add_argument("--rows", type=int, default=ROWS, help=f"of the table (default: {ROWS:,})")
+    parser.add_argument("--rounds", type=int, default=3, help="scans of each share (default: 3)")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON file (default: bench/results)")
+    parser.add_argument("--page", type=Path, help="also put the table into this Markdown page, between its marks")
+    arguments = parser.parse_args()
+    found = measure(arguments.rows, arguments.rounds)
+    settings = {"seed": SEED, "rows": arguments.rows, "slice_slots": SLICE_SLOTS, "slice_bytes": 8 * SLICE_WORDS}
+    target = keep([], {**settings, "scans": found}, arguments.out, "node-slices")
+    print(f"kept in {target.name}")
+    if arguments.page:
+        put_table(arguments.page, "bench.node_slices", table_of(found), target.name)
+    else:
+        print(table_of(found))
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,282 @@
+"""A group as a replica site: whichever node leads runs its channel, and a takeover in the middle of the stream loses
+nothing and applies nothing twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import tidemark as tm
+from engine.clock import SystemClock
+from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, free_ports, site_of
+from tests.node_group.test_binlogs import LOGGED, do, rows, said
+from tests.waiting import wait_until
+from tidemark.cli import node_commands
+from tidemark.cli.commands import commands
+from tidemark.node_channel import NodeChannel
+
+COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("note", tm.VarChar(20), nullable=True)]
+SOURCE: dict[str, Any] = {**OPTIONS, "server_id": 7, "log_bin": "log", "epoch_interval_ms": 20}
+
+
+@contextmanager
+def source_at(folder: Path, **options: Any) -> Iterator[tuple[Any, str]]:
+    """A store with a table, served; where."""
+    with tm.open(folder, **{**SOURCE, **options}) as db:
+        db.create_table("t", COLUMNS, "id")
+        with tm.serve(db, "127.0.0.1:0", SECRET, heartbeat_row_ms=100) as serving:
+            yield db, serving.name
+
+
+class Inserts(threading.Thread):
+    """One row after the other at the source, each in an epoch of its own as far as it can."""
+
+    def __init__(self, db: Any) -> None:
+        super().__init__(daemon=True)
+        self._db = db
+        self.count = 0
+        self.is_over = threading.Event()
+
+    def run(self) -> None:
+        while not self.is_over.wait(0.005):
+            self._db["t"].insert((self.count, self.count, None))
+            self.count += 1
+
+
+def applied(db: Any, server_id: int) -> int:
+    """The epoch of a source that is applied."""
+    found = {row.server_id: row.epoch for row in db["mysql.ndb_apply_status"].scan()}
+    return int(found.get(server_id, 0))
+
+
+def channel_at(site: Site, number: int) -> dict[str, Any]:
+    """What a node says of the channel."""
+    return dict(site.nodes[number].status()["channel"])
+
+
+def inserted(site: Site, number: int) -> list[int]:
+    """Keys of the table, in the order in which a node's binlog has them, as often as it has them."""
+    return [row.after["id"] for epoch in said(site, number) for row in epoch.rows if row.table == "main.t"]
+
+
+def has_t(site: Site, number: int) -> bool:
+    """Whether the table has come to a node."""
+    return "main.t" in site.db(number).tables()
+
+
+def wait_equal(source: Any, site: Site, *numbers: int) -> None:
+    """Until these nodes have the rows of the source."""
+    source.sync()
+    wait_until(lambda: all(has_t(site, each) and rows(site.db(each)) == rows(source) for each in numbers))
+
+
+def test_channel_goes_on_at_the_next_primary_in_the_middle_of_a_stream(tmp_path: Path) -> None:
+    """The survivor's binlog has what was applied again, row by row: each exactly once, in order."""
+    logged = {**LOGGED, "log_replica_updates": True}
+    with source_at(tmp_path / "source") as (source, address):
+        with site_of(tmp_path, 2, with_arbitrator=True, **logged, channel={"source": address}) as site:
+            inserts = Inserts(source)
+            inserts.start()
+            wait_until(lambda: has_t(site, 2) and len(rows(site.db(2))) > 20)
+            assert (channel_at(site, 1)["is_here"], channel_at(site, 2)["is_here"]) == (True, False)
+            assert channel_at(site, 2) == {"is_here": False, "error": None, "channel": None}
+            before, there = applied(site.db(2), 7), len(rows(site.db(2)))
+            site.drop(1)
+            site.wait_view(2)
+            wait_until(lambda: channel_at(site, 2)["is_here"])
+            wait_until(lambda: applied(site.db(2), 7) > before)
+            site.start(1)
+            assert not channel_at(site, 1)["is_here"]
+            logged_again = inserted(site, 2)
+            assert sorted(logged_again) == list(range(len(logged_again))), "a row was lost, or applied twice"
+            assert len(logged_again) > there
+            site.drop(2)
+            site.wait_view(1)  # its relay log is of its first life as primary
+            wait_until(lambda: channel_at(site, 1)["is_here"])
+            inserts.is_over.set()
+            inserts.join()
+            site.start(2)
+            wait_equal(source, site, 1, 2)
+            assert len(rows(source)) == inserts.count > 40
+            assert channel_at(site, 1)["error"] is None
+            wait_until(lambda: channel_at(site, 1)["channel"]["applied_epoch"] == applied(site.db(2), 7))
+            logged_again = inserted(site, 1)
+            assert len(logged_again) == len(set(logged_again)), "a row was applied twice"
+
+
+def values(db: Any) -> dict[int, Any]:
+    """The third column of the table, by key."""
+    return {row.id: row.note for row in db["t"].scan()}
+
+
+def test_two_groups_that_replicate_to_each_other_agree_behind_a_takeover_and_a_conflict(tmp_path: Path) -> None:
+    """NDB$EPOCH at group 1: what group 2 did to a row without knowing is refused by a primary that had no part in it,
+    and group 2 gets the row as it is at group 1, from the binlog of another node than before.
+    """
+    first, second, other = (f"127.0.0.1:{port}" for port in free_ports(3))
+    logged = {**LOGGED, "log_apply_status": True}
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    back: Any = {"source": first, "other_sources": [second], "failover_after_ms": 1_000, "heartbeat_from": 1}
+    one = Site(tmp_path / "one", 2, with_arbitrator=True, **logged, channel={"source": other}, heartbeat_row_ms=100)
+    two = Site(tmp_path / "two", 1, **{**logged, "server_id": 2}, channel=back, replicas=other)
+    try:
+        for number, place in enumerate((first, second), 1):
+            one.start(number, replicas=place)
+        two.start(1)
+        with one.nodes[2].connect(PATIENCE_MS) as db, two.nodes[1].connect(PATIENCE_MS) as far:
+            db.create_replication_table().insert((b"main", b"t", 0, 7, b"NDB$EPOCH()"))
+            db.create_table("t", COLUMNS, "id")
+            do(db, "insert_many", [(key, 0, "both") for key in range(10)])
+            wait_until(lambda: has_t(two, 1) and rows(two.db(1)) == rows(one.db(1)))
+            do(far, "insert", (50, 0, "far"))
+            wait_until(lambda: 50 in values(one.db(2)))
+            one.nodes[1].channel.stop()
+            two.nodes[1].channel.stop()
+            do(db, "update", 1, {"note": "here"})
+            do(far, "update", 1, {"note": "there"})
+            do(far, "insert", (51, 0, "far"))
+            do(db, "insert", (60, 0, "here"))
+            one.drop(1)
+            one.wait_view(2)
+            wait_until(lambda: 51 in values(one.db(2)))
+            two.nodes[1].start_channel()
+            wait_until(lambda: 60 in values(two.db(1)) and rows(two.db(1)) == rows(one.db(2)))
+            assert values(two.db(1))[1] == "here"
+            assert one.db(2).status()["replication"]["variables"]["Ndb_conflict_fn_epoch"] == 1
+            moved = channel_at(two, 1)
+            assert moved["error"] is None and moved["channel"]["failover"]["moves"] >= 1
+    finally:
+        two.end()
+        one.end()
+
+
+def test_error_of_the_channel_is_told_and_ends_neither_node_nor_group(tmp_path: Path) -> None:
+    """The table has gone at the group, so its rows cannot be applied; when it is there again the channel goes on."""
+    with source_at(tmp_path / "source") as (source, address):
+        source["t"].insert((1, 1, None))
+        source.sync()
+        with site_of(tmp_path, 1, **LOGGED, channel={"source": address}) as site:
+            wait_until(lambda: has_t(site, 1) and len(rows(site.db(1))) == 1)
+            with site.nodes[1].connect() as db:
+                site.nodes[1].channel.stop()
+                db.drop_table("t")
+                source["t"].insert((2, 2, None))
+                site.nodes[1].start_channel()
+                wait_until(lambda: channel_at(site, 1)["error"] is not None)
+                assert "t" in channel_at(site, 1)["error"]
+                assert channel_at(site, 1)["channel"]["applier"]["state"] == "failed"
+                assert site.nodes[1].status()["state"] == "open"
+                db.create_table("t", COLUMNS, "id")
+            site.nodes[1].start_channel()
+            wait_until(lambda: rows(site.db(1)) == [(2, 2, None)])
+            assert channel_at(site, 1)["error"] is None
+
+
+def test_first_copy_that_meets_tables_is_refused_and_made_when_they_have_gone(tmp_path: Path) -> None:
+    """So it is where the primary died in a first copy: the next one cannot know whose the tables are."""
+    with source_at(tmp_path / "source") as (source, address):
+        source["t"].insert((1, 1, None))
+        source.sync()
+        with site_of(tmp_path, 1, **LOGGED) as site:
+            with site.nodes[1].connect() as db:
+                db.create_table("t", COLUMNS, "id")
+                site.close(1)
+                site.start(1, channel={"source": address, "copy": True})
+                wait_until(lambda: channel_at(site, 1)["error"] is not None)
+                assert not channel_at(site, 1)["is_here"] and "t" in channel_at(site, 1)["error"]
+                site.nodes[1].start_channel()
+                wait_until(lambda: channel_at(site, 1)["error"] is not None)
+                assert rows(site.db(1)) == []
+            with site.nodes[1].connect() as db:
+                db.drop_table("t")
+            site.nodes[1].start_channel()
+            wait_until(lambda: channel_at(site, 1)["is_here"])
+            assert rows(site.db(1)) == [(1, 1, None)]
+            assert channel_at(site, 1)["error"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"other_sources": []}, tm.SchemaInvalid, "no source"),
+        ({"source": "host:1", "progress": print}, tm.SchemaInvalid, "no option 'progress'"),
+        ({"source": 7}, tm.SchemaInvalid, "addresses"),
+        ({"source": "host"}, tm.SchemaInvalid, "host:port"),
+        ({"source": "host:1", "secret": b"short"}, tm.SchemaInvalid, "16"),
+        ({"source": "host:1", "name": "No!"}, tm.InvalidName, "name"),
+        ({"source": "host:1", "heartbeat_ms": 0}, tm.SchemaInvalid, "heartbeat_ms"),
+        ({"source": "host:1", "other_sources": ["host:2"]}, tm.SchemaInvalid, "go together"),
+        ({"source": "host:1", "replica_batch_size": 0}, tm.SchemaInvalid, "replica_batch_size"),
+        ({"source": "host:1", "conflict_role": "boss"}, tm.SchemaInvalid, "conflict_role"),
+    ],
+)
+def test_arguments_of_a_channel_that_cannot_be_leave_no_trace(
+    tmp_path: Path, given: Any, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        Site(tmp_path, 1, **LOGGED).begin(1, channel=given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_channel_needs_a_server_id(tmp_path: Path) -> None:
+    with pytest.raises(tm.Rejected, match="server_id"):
+        Site(tmp_path, 1).begin(1, channel={"source": "host:1"})
+    with site_of(tmp_path, 1) as site, pytest.raises(tm.Rejected, match="no channel"):
+        site.nodes[1].start_channel()
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
+    """What `tidemark node` makes a node with, and what it says."""
+    seen: dict[str, Any] = {}
+
+    def made(*places: Any, **given: Any) -> Any:
+        seen.update(given)
+        raise tm.Rejected("seen")
+
+    monkeypatch.setattr(node_commands, "NodeGroup", made)
+    (folder / "secret").write_bytes(SECRET)
+    (folder / "other").write_bytes(b"the secret of the source\n")
+    own = ["node", str(folder / "1"), "--node", "1", "--group", "1=127.0.0.1:1"]
+    result = CliRunner().invoke(commands, [*own, "--secret-file", str(folder / "secret"), *arguments])
+    return seen, result.output
+
+
+def test_command_gives_the_channel_what_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sources = ["--source", "far:1", "--other-source", "far:2", "--failover-after-ms", "500", "--heartbeat-from", "7"]
+    more = ["--source-secret-file", str(tmp_path / "other"), "--channel", "west", "--copy", "--ignore-table", "shop.%"]
+    given = ["-o", "server_id=1", "-o", "gcp_interval_ms=300", "-o", "replica_batch_size=1 MiB"]
+    seen, said_ = asked(monkeypatch, tmp_path, *sources, *more, *given)
+    assert "seen" in said_
+    assert seen["channel"] == {
+        "source": "far:1",
+        "other_sources": ("far:2",),
+        "failover_after_ms": 500,
+        "heartbeat_from": 7,
+        "secret": b"the secret of the source",
+        "name": "west",
+        "copy": True,
+        "replicate_do": (),
+        "replicate_ignore": ("shop.%",),
+        "replica_batch_size": "1 MiB",
+    }
+    assert (seen["server_id"], seen["gcp_interval_ms"]) == (1, 300)
+    assert "replica_batch_size" not in seen
+    NodeChannel(seen["channel"], SECRET, 1, lambda: None, SystemClock())
+
+
+@pytest.mark.parametrize("arguments", [["--copy"], ["--other-source", "far:2"], ["-o", "replica_batch_size=1 MiB"]])
+def test_command_refuses_options_of_a_channel_without_a_source(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str]
+) -> None:
+    seen, said_ = asked(monkeypatch, tmp_path, *arguments)
+    assert not seen and "need --source" in said_
+    seen, _ = asked(monkeypatch, tmp_path)
+    assert seen["channel"] is None

@@ -1,0 +1,192 @@
+"""The channel of a node group that is a replica site: made and run at whichever node leads, and nowhere else.
+
+A life that ends closes its store, and that its channel; a thread here looks who leads, and makes the channel on the
+store of this node when it does. Where to go on is in `mysql.ndb_apply_status`, a table of the group, so nothing is kept
+here. What was applied and not acknowledged by every member is not in it for the next primary, and comes again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from engine.errors import Error, Rejected, SchemaInvalid
+from replication.channel import DEFAULT_NAME
+from replication.protocol.handshake import check_secret
+from replication.receiver import Worker, is_passing
+from replication.settings.options import validated
+from replication.wire import parse_address
+from tidemark.channel import Channel
+from tidemark.channel_links import ChannelKeywords, channel_options
+from tidemark.failover import check_failover_options
+
+if TYPE_CHECKING:
+    from engine.clock import Clock
+    from replication.conflict.roles import Role
+    from replication.wire import TlsContext
+    from tidemark.database import Database
+
+_log = logging.getLogger("tidemark.replication")
+
+POLL_SECONDS = 0.05
+RETRY_SECONDS = 1.0
+Address = str | tuple[str, int]
+
+
+class _Source(TypedDict):
+    source: Address
+
+
+class NodeChannelKeywords(ChannelKeywords, _Source, total=False):
+    """What `tm.Channel` takes, but for the store and what is done by hand. Sources are addresses: the node that leads
+    is now in one process, now in another.
+    """
+
+    name: str
+    secret: bytes
+    tls: TlsContext | None
+    copy: bool
+    conflict_role: Role | str | int | None
+    ignore_server_ids: Iterable[int]
+    replicate_do: Iterable[str]
+    replicate_ignore: Iterable[str]
+    failed_source: int
+    heartbeat_ms: int
+    other_sources: Iterable[Address]
+    failover_after_ms: int
+    heartbeat_from: int
+
+
+def _checked(given: NodeChannelKeywords, secret: bytes, server_id: int) -> dict[str, Any]:
+    """What a channel is made with, the group's secret if it has none of its own. Raises: SchemaInvalid, InvalidName,
+    Rejected for server id 0.
+    """
+    if not server_id:
+        raise Rejected("server_id 0 does not replicate; give the nodes another one", option="server_id")
+    known = NodeChannelKeywords.__annotations__.keys()
+    unknown = sorted(set(given) - known)
+    if unknown or "source" not in given:
+        what = f"there is no option {unknown[0]!r}" if unknown else "it has no source"
+        raise SchemaInvalid(f"{what}; a group's channel is given as {', '.join(sorted(known))}")
+    made: dict[str, Any] = {"secret": secret, **given}
+    for name in ("ignore_server_ids", "replicate_do", "replicate_ignore", "other_sources"):
+        value = made.get(name, ())
+        made[name] = (value,) if isinstance(value, str) else tuple(value)  # they are gone over in each life
+    check_secret(made["secret"])
+    for each in (made["source"], *made["other_sources"]):
+        if not isinstance(each, (str, tuple)):
+            raise SchemaInvalid(f"a group's channel has sources at addresses like host:port, got {type(each).__name__}")
+        parse_address(each)
+    if made.get("conflict_role") is not None:
+        validated("conflict_role", made["conflict_role"])
+    heartbeat_from = made.get("heartbeat_from", 0)
+    _, options = channel_options(
+        made.get("name", DEFAULT_NAME),
+        made["ignore_server_ids"],
+        made["replicate_do"],
+        made["replicate_ignore"],
+        made.get("failed_source", 0),
+        made.get("heartbeat_ms", 1_000),
+        heartbeat_from,
+        cast(ChannelKeywords, {name: made[name] for name in ChannelKeywords.__annotations__ if name in made}),
+    )
+    after_ms, others = made.get("failover_after_ms", 0), len(made["other_sources"])
+    check_failover_options(server_id, others, after_ms, heartbeat_from, options.filter(server_id))
+    return made
+
+
+class NodeChannel:
+    """See the module. `start` it, and `close` it behind the end of the node."""
+
+    def __init__(
+        self,
+        given: NodeChannelKeywords,
+        secret: bytes,
+        server_id: int,
+        leading: Callable[[], Database | None],
+        clock: Clock,
+    ) -> None:
+        """secret: of the group. leading: the store of this node if it leads. Raises: SchemaInvalid, InvalidName,
+        Rejected for server id 0.
+        """
+        self._given: Mapping[str, Any] = _checked(given, secret, server_id)
+        self._leading = leading
+        self._clock = clock
+        self._turn = threading.Lock()
+        self._at: Database | None = None  # the store that leads
+        self._error: Error | None = None  # what kept the channel from being made there
+        self._due_at = 0.0
+        self.channel: Channel | None = None
+        self._worker = Worker("tidemark-node-channel", self._run)
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._worker.start()
+
+    def close(self) -> None:
+        """Look no more; a channel that is here is closed, a first copy broken off by the end of its store."""
+        self._worker.stop()
+        self._drop()
+
+    def again(self) -> None:
+        """Start the channel, if it is here and has ended; make it, if it could not be made. Elsewhere: nothing.
+
+        Raises: what starting a channel raises.
+        """
+        with self._turn:
+            channel, self._due_at = self.channel, 0.0
+        if channel is not None:
+            channel.start()
+
+    def _run(self, stopped: threading.Event) -> None:
+        while not stopped.wait(POLL_SECONDS):
+            db = self._leading()
+            if db is not self._at:
+                self._drop()
+                self._at, self._error, self._due_at = db, None, 0.0
+            if db is not None and self.channel is None and self._clock.monotonic() >= self._due_at:
+                self._make(db)
+
+    def _make(self, db: Database) -> None:
+        """Make and start it. What may pass is tried again; what ended it otherwise stands until `again`, or until this
+        node leads anew.
+        """
+        given = dict(self._given)
+        self._due_at = float("inf")
+        try:
+            channel = Channel(given.pop("source"), db, skip_start=False, **given)
+        except Error as error:
+            if self._leading() is not db:
+                return  # the store was closed meanwhile
+            if is_passing(error):
+                self._due_at = self._clock.monotonic() + RETRY_SECONDS
+            self._error = error
+            _log.error("the channel of the group is not made: %s: %s", type(error).__name__, error.message)
+            return
+        with self._turn:
+            self.channel, self._error = channel, None
+        _log.info("the channel of the group runs here")
+
+    def _drop(self) -> None:
+        with self._turn:
+            channel, self.channel = self.channel, None
+        if channel is not None:
+            channel.close()
+
+    def status(self) -> dict[str, Any]:
+        """`is_here`: whether it was made at this node. `error`: what keeps it from being made, or what receiver or
+        applier have ended with. `channel`: as `Channel.status`, None elsewhere.
+        """
+        channel, error = self.channel, self._error
+        if channel is not None:
+            try:
+                channel.check_running()
+            except Error as found:
+                error = found
+        return {
+            "is_here": channel is not None,
+            "error": None if error is None else f"{type(error).__name__}: {error.message}",
+            "channel": None if channel is None else channel.status(),
+        }
