@@ -28,12 +28,17 @@ def main() -> int:
     parser.add_argument("--arbitrator", action="store_true")
     parser.add_argument("--variant", choices=VARIANT_NAMES, default=VARIANT_NAMES[0], help="how nodes come back")
     parser.add_argument("--binlog", action="store_true", help="every node has one; they are compared")
+    parser.add_argument("--memory", action="store_true", help="commits wait for no disk; one dies at a time")
     parser.add_argument("--no-changes", action="store_true", help="no schema changes between kills")
     parser.add_argument("--points", default="", help="only these points, separated by commas")
     parser.add_argument("--defect", choices=sorted(DEFECTS), default="", help="planted in every node")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    mode = Mode(given.nodes, given.arbitrator, given.variant, given.binlog, not given.no_changes, given.defect)
+    mode = Mode(
+        given.nodes, given.arbitrator, given.variant, given.binlog, not given.no_changes, given.defect, given.memory
+    )
+    if given.memory and given.arbitrator:
+        parser.error("with an arbitrator one death may decide the next view, and take what is in memory alone")
     loop = Loop(given.directory, mode, given.seed)
     if given.points:
         loop.points = given.points.split(",")

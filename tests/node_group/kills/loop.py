@@ -59,7 +59,7 @@ class Loop:
         self.scenes.lost_disk = self.binlogs.forget
         self._ledger = Ledger(self.tellers, self.clerk)
         variants = {mode.variant_of(number) for number in numbers}
-        self.points = points_of(variants, mode.with_arbitrator, mode.with_binlog)
+        self.points = points_of(variants, mode.with_arbitrator, mode.with_binlog, mode.is_sharing)
         self._points: list[str] = []
         self.judged = 0
         self.pruned = 0
@@ -110,6 +110,11 @@ class Loop:
         """One kill, or several that belong together: of somebody who lives now, or at a point that comes."""
         rng, site = self._rng, self.site
         chance = rng.random()
+        if self.mode.is_sharing:
+            site.wait_whole()  # what is in memory alone outlives one death at a time
+            chance *= POINT_SHARE + PAUSE_SHARE
+            if chance > POINT_SHARE:
+                chance = 1.0
         if chance < POINT_SHARE:
             self.scenes.at_point(self._next_point())
         elif (chance := chance - POINT_SHARE) < STORM_SHARE:

@@ -71,6 +71,9 @@ POINTS: dict[str, Point] = {
     "group-sent": Point(S.PRIMARY, GroupStream, "send", BEHIND, 5),
     "group-synced": Point(S.PRIMARY, GroupStream, "wait", BEFORE, 5),
     "commit-acknowledged": Point(S.PRIMARY, GroupStream, "acknowledge", BEHIND, 5),
+    "group-shared": Point(S.PRIMARY, GroupStream, "share", BEFORE, 5),
+    "shared-acknowledged": Point(S.PRIMARY, GroupStream, "shared", BEHIND, 5),
+    "groups-in-memory": Point(S.BACKUP, GroupStream, "applied_through", BEHIND, 5),
     "epoch-closed": Point(S.PRIMARY, GroupStream, "epoch_closed", BEHIND, 3),
     "groups-taken": Point(S.BACKUP, GroupStream, "take", BEHIND, 5),
     "group-applied": Point(S.BACKUP, StoreThread, "_apply_one", BEHIND, 5),
@@ -130,10 +133,19 @@ POINTS: dict[str, Point] = {
 }
 
 
-def points_of(variants: set[str], with_arbitrator: bool, with_binlog: bool) -> list[str]:
-    """The points that can be come by: others need what a site has not."""
+SHARING = ("group-shared", "shared-acknowledged", "groups-in-memory")
+# Where one process alone dies.
+ALONE = frozenset({S.BACKUP, S.PRIMARY, S.ANY, S.FILES, S.FILES_SOURCE, S.SCHEMA})
+
+
+def points_of(variants: set[str], with_arbitrator: bool, with_binlog: bool, is_sharing: bool = False) -> list[str]:
+    """The points that can be come by: others need what a site has not, or the death of two at once, which may take what
+    is in memory alone.
+    """
     found = []
     for name, point in POINTS.items():
+        if (name in SHARING and not is_sharing) or (is_sharing and point.scene not in ALONE):
+            continue
         if point.scene is Scene.ARBITRATOR and not with_arbitrator:
             continue
         if name.startswith("binlog") and not with_binlog:

@@ -41,6 +41,7 @@ class Mode:
     with_binlog: bool = False
     with_changes: bool = True
     defect: str = ""
+    is_sharing: bool = False  # commits wait for the memory of all members, and for no disk
     options: dict[str, Any] = field(default_factory=dict)
 
     def variant_of(self, number: int) -> str:
@@ -50,6 +51,8 @@ class Mode:
     def options_of(self) -> dict[str, Any]:
         """What a node is opened with beside what all are."""
         found = dict(self.options)
+        if self.is_sharing:
+            found["durability"] = "epoch"
         if self.variant in (DELETE_LOG, MIXED):
             found["delete_log"] = "256 KiB"
         if self.with_binlog:
