@@ -16,7 +16,22 @@ import numpy as np
 
 from engine.errors import InvariantBroken
 from engine.kernels.lcp import abandon_lcp, scan_lcp, start_lcp
-from engine.layout.arena import F_LCP_COPIED, F_ROWS, OK, ST_MORE, ST_SPACE
+from engine.layout.arena import (
+    F_LCP_COPIED,
+    F_LCP_EPOCH,
+    F_LCP_POSITION,
+    F_MAP,
+    F_NUMBER,
+    F_ROW_WORDS,
+    F_ROWS,
+    F_TABLE,
+    LCP_BIT,
+    OK,
+    PAGE_HEADER_WORDS,
+    PAGE_SHIFT,
+    ST_MORE,
+    ST_SPACE,
+)
 from engine.layout.disk import UNDO_MARK_WORDS
 from engine.layout.lcp import COPIES_FRAGMENT, COPIES_TABLE
 from recovery.local_checkpoint.control import Control, UndoMark, control_ids, control_name, read_controls, write_control
@@ -214,9 +229,23 @@ class LocalCheckpoint:
                 writer.make_room(ST_SPACE - status)
                 self._drain(copies, report, only_full=True)
             elif status not in (OK, ST_MORE):
-                raise self._store.fail(
-                    InvariantBroken("a row's checkpoint bit disagrees with its epoch; the store stopped, reopen it")
-                )
+                raise self._store.fail(self._disagrees(fragment))
+
+    def _disagrees(self, fragment: int) -> InvariantBroken:
+        """What the scan met where it stands."""
+        mem = self._store.mem
+        with self._store.latch:
+            position, epoch = int(mem[fragment + F_LCP_POSITION]), int(mem[fragment + F_LCP_EPOCH])
+            page = position >> 16
+            middle = mem[fragment + F_MAP + (page >> 18)]
+            page = int(mem[mem[middle + (page >> 9 & 511)] + (page & 511)])
+            row = (page << PAGE_SHIFT) + PAGE_HEADER_WORDS + (position & 0xFFFF) * int(mem[fragment + F_ROW_WORDS])
+            bit, found = int(mem[row]) & LCP_BIT != 0, int(mem[row + 1])
+        table, number = int(mem[fragment + F_TABLE]), int(mem[fragment + F_NUMBER])
+        return InvariantBroken(
+            f"row {position >> 16}.{position & 0xFFFF} of table {table}, fragment {number}, has epoch {found} and"
+            f" checkpoint bit {int(bit)} in a local checkpoint of epoch {epoch}; the store stopped, reopen it"
+        )
 
     def _drain(self, copies: DataFileWriter, report: LcpReport, only_full: bool = False) -> None:
         for buffer in self._sink.take_full() if only_full else self._sink.take():

@@ -107,7 +107,7 @@ messages = st.one_of(
     st.builds(Adopted, numbers, numbers, numbers, st.lists(places, max_size=4).map(tuple)),
     st.builds(Groups, numbers, numbers, st.lists(words.filter(len), max_size=5).map(tuple)),
     st.builds(Applied, numbers, numbers, numbers),
-    st.builds(Opened, numbers),
+    st.builds(Opened, numbers, numbers, numbers),
     st.builds(Completed, numbers, numbers, numbers),
     st.builds(AskJoin, numbers, members, numbers, flags),
     st.builds(Refused, texts),

@@ -10,8 +10,9 @@ import pytest
 import tidemark as tm
 from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
+from engine.layout.arena import F_MAP, F_ROW_WORDS, PAGE_HEADER_WORDS, PAGE_SHIFT
 from tests.recovery.support import Contents, History, flipped, make_history, refused, reopened, survives
-from tests.store.support import open_memory, rows_of
+from tests.store.support import ACCOUNT, open_memory, rows_of
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -27,7 +28,6 @@ def first_only() -> History:
     files = MemoryFiles()
     db = open_memory(files)
     from tests.recovery.support import put
-    from tests.store.support import ACCOUNT
 
     db.create_table("test.account", ACCOUNT, "id")
     put(db, 0, 50, 0.0)
@@ -232,3 +232,20 @@ def test_restart_through_an_epoch_before_every_checkpoint_says_which_are_possibl
     with pytest.raises(tm.ValueOutOfRange, match=str(history.epochs[0])):
         open_memory(files, through=history.epochs[0] - 1)
     assert files.snapshot() == before
+
+
+def test_row_whose_bit_disagrees_with_its_epoch_is_named_and_ends_the_store() -> None:
+    """It said only that there was one: of a store of millions of rows nothing could be found out."""
+    db = open_memory()
+    db.create_table("test.t", ACCOUNT, "id", partition=tm.HashPartition(1))
+    db["test.t"].insert_many([(number, "o", 1.0, None) for number in range(10)])
+    mem, table = db._store.mem, db._store.tables["test.t"]
+    (fragment,) = table.by_number.values()
+    page = int(mem[mem[mem[fragment + F_MAP]]])
+    row = (page << PAGE_SHIFT) + PAGE_HEADER_WORDS + 3 * int(mem[fragment + F_ROW_WORDS])
+    mem[row + 1] += 1 << 40
+    text = rf"row 0\.3 of table {table.table_id}, fragment 0, has epoch {int(mem[row + 1])} and checkpoint bit 0"
+    with pytest.raises(tm.InvariantBroken, match=text):
+        db.checkpoint()
+    with pytest.raises(tm.InvariantBroken):
+        db["test.t"].get(1)
