@@ -118,7 +118,7 @@ class AttachedBinlog:
         store.follower_holds_log = call_owner(self._holds_log)
         # The primary of a group may still be in the epoch of the last group here.
         self._write_epochs(store.epochs.current - 1 if completed is None else newest_epoch, store.log.durable_lsn)
-        self._rows.write()
+        self._rows.begin(completed is not None)
 
     # --- opening ----------------------------------------------------------------------------------
     def _status_plans(self) -> TablePlans:

@@ -80,6 +80,14 @@ class OwedRows:
                 self.lags = True
 
     # --- opening ----------------------------------------------------------------------------------
+    def begin(self, is_member: bool) -> None:
+        """Pay what is owed. is_member: the store is a node of a group, and nothing is written before it leads: a row of
+        its own would be in no other log. Then only what nobody who led has written.
+        """
+        self._has_followed = is_member
+        if not is_member:
+            self.write()
+
     def known_end(self, recovered: Position) -> tuple[tuple[int, Position] | None, int]:
         """(last epoch of the index that the files have, with its end; last one they have not, else 0). Rows of what a
         crash took from a file that was not synced are deleted: nothing is ever written there again.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -17,6 +16,7 @@ import tidemark as tm
 from engine.types_base import ColumnType
 from replication.ingest.address import Address, Filter, Tls
 from replication.ingest.ingest import COPY, Ingest, IngestOptions
+from tests.ports import free_port
 from tests.replication.mariadb_rig import Server, environment, need_mariadb
 from tidemark.mysql_ingest import ingest
 
@@ -40,8 +40,7 @@ class Source(Server):
         certificate = authority.issue_cert("localhost")
         certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
         certificate.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()  # it is stopped and started again: nobody else may be given it meanwhile
         self.options = (
             *("--skip-grant-tables=0", "--skip-networking=0", "--bind-address=127.0.0.1", f"--port={self.port}"),
             *(f"--ssl-ca={self.authority}", f"--ssl-cert={folder}/cert.pem", f"--ssl-key={folder}/key.pem"),

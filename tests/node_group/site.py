@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tidemark as tm
+from tests.ports import free_ports
 from tests.waiting import wait_until
 
 SECRET = b"a secret of nodes"
 OPTIONS: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "8 MiB", "undo_log": "4 MiB", "page_buffer": "1 MiB"}
 PATIENCE_MS = 60_000
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens at."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Site:

@@ -14,10 +14,12 @@ import pytest
 
 import tidemark as tm
 from replication.binlog import events as e
+from replication.binlog import owed_rows
 from replication.binlog.reader import BinlogReader
 from replication.node_group.messages import Applied
-from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, free_ports, site_of
+from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, site_of
 from tests.node_group.test_node import COLUMNS, equal
+from tests.ports import free_ports
 from tests.replication.site import Epoch, transactions_in
 from tests.waiting import wait_until
 
@@ -396,3 +398,30 @@ def test_binlog_of_epochs_the_group_never_had_is_begun_anew(tmp_path: Path) -> N
         wait_logged(site, 1)
         told = said(site, 1)
         assert told[0].incident and keys(told) == [3]
+
+
+def test_member_that_opens_writes_no_row_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: a member that came back owed its binlog a row of `ndb_schema`, and wrote it before it followed anybody: a
+    commit that no other node had, in an epoch above all others. Its next local checkpoint found the row's epoch behind
+    its own, and the store stopped; the log had a group that was not the primary's.
+    """
+    real, writers = owed_rows.write_schema_row, []
+
+    def spy(store: Any, row: Any) -> None:
+        writers.append(store)
+        real(store, row)
+
+    monkeypatch.setattr(owed_rows, "write_schema_row", spy)
+    with site_of(tmp_path, 2, with_arbitrator=True, **LOGGED) as site, site.nodes[1].connect(PATIENCE_MS) as db:
+        leading = site.nodes[1]._node.life.node.store
+        for number in range(3):
+            binlog = site.db(2).binlog
+            monkeypatch.setattr(
+                binlog, "_write", lambda *_: (_ for _ in ()).throw(tm.StoreFailed("no epoch is written"))
+            )
+            db.create_table(f"t{number}", COLUMNS, "id")
+            site.drop(2)
+            site.start(2)
+            site.wait_view(1, 2)
+        assert writers and all(store is leading for store in writers)
+        equal(site)

@@ -15,8 +15,9 @@ from click.testing import CliRunner
 
 import tidemark as tm
 from engine.clock import SystemClock
-from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, free_ports, site_of
+from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, site_of
 from tests.node_group.test_binlogs import LOGGED, do, rows, said
+from tests.ports import free_ports
 from tests.waiting import wait_until
 from tidemark.cli import node_commands
 from tidemark.cli.commands import commands

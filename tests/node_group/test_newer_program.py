@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import tidemark as tm
-from tests.node_group.site import PATIENCE_MS, SECRET, Site, free_ports
+from tests.node_group.site import PATIENCE_MS, SECRET, Site
 from tests.node_group.test_node import COLUMNS
+from tests.ports import free_ports
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,8 @@ from recovery.node_restart.messages import Ready
 from recovery.node_restart.source import Source
 from replication.node_group import fetch
 from tests.node_group.pair import same_slots
-from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, free_ports, site_of
+from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, site_of
+from tests.ports import free_ports
 from tests.waiting import wait_until
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("note", tm.Text, nullable=True)]

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from engine.clock import SystemClock
 from recovery.crash_harness.program import Violation
 from recovery.node_restart.messages import DELETE_LOG, REPLAY_LOG, ROWID_SYNC, VARIANTS
 from tests.node_group.kills.node import ARBITRATOR, SECRET, Given, directory_of, live
+from tests.ports import free_port
 
 CLOCK = SystemClock()
 PATIENCE_SECONDS = 120.0
@@ -58,12 +58,6 @@ class Mode:
         if self.with_binlog:
             found |= {"server_id": 1, "log_bin": "log", "log_updated_only": False}
         return found
-
-
-def free_port() -> int:
-    """A port nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 class Process:

@@ -1,0 +1,33 @@
+"""Ports for servers that tests start: below those the system gives to outgoing connections, one of which took a port
+between its being found free and its server's beginning.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import socket
+
+FIRST, COUNT, LANES = 20_000, 12_000, 16
+# Processes of one test run have lanes of their own.
+_LANE = int(os.environ.get("PYTEST_XDIST_WORKER", f"gw{os.getpid()}")[2:]) % LANES
+_numbers = itertools.count(random.SystemRandom().randrange(COUNT // LANES))
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens at, none of them given out by this process before, until all were."""
+    found: list[int] = []
+    while len(found) < count:
+        port = FIRST + next(_numbers) * LANES % COUNT + _LANE
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        found.append(port)
+    return found
+
+
+def free_port() -> int:
+    """One of them."""
+    return free_ports(1)[0]
