@@ -58,7 +58,8 @@ class Transaction(EngineTransaction):
         row_operations.write(self, self._table(table), row)
 
     def get(self, table: str, key: Any, lock: Lock = None, *, index: str | None = None) -> Any:
-        """The row with this key as a named tuple, or None; own changes included. A lock is held to the end.
+        """The row with this key as a named tuple, or None; own changes included. A lock is held to the end;
+        a key without a row is not locked, so another transaction may insert it meanwhile.
 
         index: the key is that of this unique index (a tuple for several columns), here and in every call that has it.
         Raises: NoSuchIndex, Unsupported if the index is not unique.

@@ -179,6 +179,8 @@ class OwedRows:
         if self._store.refusal is not None:
             self._has_followed = True
             return
+        if NDB_SCHEMA not in self._store.tables:
+            return  # a node that has just begun to lead has yet to make it
         try:
             if self._has_followed and self._schema:
                 self._drop_written()

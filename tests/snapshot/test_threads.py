@@ -51,7 +51,16 @@ class Bank:
                 elif rows[one]:
                     txn.update("test.bank", one, {"balance": rows[one].balance - taken})
 
+            while not self.moved(move):
+                pass
+
+    def moved(self, move: Any) -> bool:
+        """Whether it was done. Nobody locks the key of an account that is not there: the other may make it first."""
+        try:
             self.db.run(move, retries=50)
+        except tm.DuplicateKey:
+            return False
+        return True
 
     def read(self, rng: random.Random) -> None:
         while not self.is_done.is_set() or self.looks < 4:
