@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Who waits for a large commit looks this often whether the store has failed: a thread that died tells nobody.
 HOLDERS_POLL_SECONDS = 0.1
 WANTED_POLLS = 20
+HELD_POLLS = 10  # of a boundary that somebody has yet to take: then the stream goes on all the same
 
 
 class EpochClock:
@@ -46,6 +47,10 @@ class EpochClock:
         self.on_wanted: Callable[[], None] = lambda: None
         self._wanting: set[int] = set()  # threads that wait for a boundary
         self._is_boundary = False  # the stream stands at one that is nobody's yet
+        # Whether the stream waits at a boundary for a local checkpoint, which could not begin before the next one.
+        # Asked with the latch, as far as nobody hurries: a node that is to lead soon must have applied what it has.
+        self.holds_stream: Callable[[], bool] = lambda: False
+        self.is_hurried = False
         log.epoch = self.current
 
     def used(self) -> int:
@@ -113,7 +118,8 @@ class EpochClock:
         self._log.close_epoch(epoch)
 
     def advance(self, epoch: int) -> None:
-        """The stream says that `epoch` is open now: let one who waits have the boundary. The latch may be let go.
+        """The stream says that `epoch` is open now: let one who waits have the boundary, or who is to. The latch may be
+        let go.
 
         Raises: StoreFailed.
         """
@@ -121,13 +127,19 @@ class EpochClock:
         self.current = epoch
         self.has_commits = False
         self._log.close_epoch(epoch)
-        self._is_boundary = bool(self._wanting)
+        self._is_boundary = True
         self._settled.notify_all()
         if threading.get_ident() in self._wanting:
             return  # it is his own question that brought the answer
-        while self._is_boundary and self._wanting:
+        polls = 0
+        while True:
+            if polls < HELD_POLLS and not self.is_hurried and self.holds_stream():
+                self._is_boundary = True
+            elif not (self._is_boundary and self._wanting):
+                break
             self._failure.check()
-            self._settled.wait(HOLDERS_POLL_SECONDS)
+            if not self._settled.wait(HOLDERS_POLL_SECONDS):
+                polls += 1
         self._is_boundary = False
 
     def lead(self) -> None:

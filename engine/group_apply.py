@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.applied_schema import apply_change, change_in
-from engine.errors import InvariantBroken, NotPrimary, RedoDamaged, Rejected
+from engine.errors import InvariantBroken, NotPrimary, RedoDamaged, Rejected, Retryable, StoreFailed
 from engine.ids import TXID_COUNTER_BITS, first_txid
 from engine.kernels.disk_commit import commit_disk_step
 from engine.kernels.group_apply import apply_records
@@ -180,8 +180,7 @@ class GroupApplier:
             self._apply(group)
         except BaseException as error:
             if store.failure.first is None:
-                text = f"group {group.sequence} broke off in the midst ({error!r}); reopen the store, or copy it anew"
-                raise store.fail(InvariantBroken(text, sequence=group.sequence)) from error
+                raise store.fail(_broken_off(group.sequence, error)) from error
             raise
         return group.sequence
 
@@ -253,6 +252,17 @@ class GroupApplier:
         """No group will come any more: who waits for the end of an epoch gives up. The store stays a member."""
         with self._store.latch:
             self._store.epochs.end_stream()
+
+
+def _broken_off(sequence: int, error: BaseException) -> StoreFailed:
+    """What a store fails with that has a part of a group in its rows, and none of it in its log. `is_short` in the
+    evidence: there was no room for the group, and nothing else is wrong.
+    """
+    if isinstance(error, Retryable):
+        text = f"group {sequence} of the primary has no room here ({error.message}); open the store again"
+        return StoreFailed(text, sequence=sequence, is_short=True)
+    text = f"group {sequence} broke off in the midst ({error!r}); reopen the store, or copy it anew"
+    return InvariantBroken(text, sequence=sequence)
 
 
 class _Run:

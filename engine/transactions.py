@@ -165,10 +165,12 @@ class Transactions:
         """
         if self.refusal is not None:
             raise self.refusal()
-        return self.begin_applied(any_value, author, kind)
+        return self.begin_applied(any_value, author, kind, BUFFER_WORDS + PAD_WORDS)
 
-    def begin_applied(self, any_value: int, author: int, kind: type[T]) -> T:
-        """`begin` for what another node has committed, whoever is refused here."""
+    def begin_applied(self, any_value: int, author: int, kind: type[T], redo_words: int = 0) -> T:
+        """`begin` for what another node has committed, whoever is refused here. redo_words: promised room in the log;
+        none for who appends a whole group, and has waited for its room: in the midst of it nothing may be waited for.
+        """
         if self.failure.first is not None:
             self.failure.check()
         try:
@@ -179,10 +181,8 @@ class Transactions:
         tail_word = any_value | author << 32
         generation = self.index_generation
         try:
-            if begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) != OK:
-                self.wait_for_redo(
-                    lambda: bool(begin_transaction(self.mem, desc, slot, tail_word, BUFFER_WORDS + PAD_WORDS) == OK)
-                )
+            if begin_transaction(self.mem, desc, slot, tail_word, redo_words) != OK:
+                self.wait_for_redo(lambda: bool(begin_transaction(self.mem, desc, slot, tail_word, redo_words) == OK))
             txn = kind(self, place)  # type: ignore[arg-type]  # only `Store` is ever made
             self.locks.by_slot[slot] = txn
             if self.index_generation != generation:

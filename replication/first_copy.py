@@ -3,15 +3,15 @@ none of them; the channel goes on behind that epoch.
 
 `Copied` is what travels, in this order: all tables, their rows in batches, then their indexes and the epoch.
 
-Order of writes of the replica (`CopyTarget`): the mark `relay/copying`, with the names of the tables, durable; the
-tables; their rows, in transactions of a batch each; the indexes; the source's row of `mysql.ndb_apply_status`, durable;
-the mark goes. Invariants: (P1) with the mark there, and the row not, the copy is not whole: it begins anew, and what it
-had made is dropped first; a channel without a copy is refused. (P2) The row is there only behind what it stands for.
+Order of writes of the replica (`CopyTarget`): the names of the tables, marks in `mysql.tidemark_first_copy`, durable;
+the tables; their rows, in transactions of a batch each; the indexes; in one transaction the source's row of
+`mysql.ndb_apply_status`, and no marks; durable. Invariants: (P1) with marks of the source the copy is not whole: it
+begins anew, and what it had made is dropped first; a channel without a copy is refused. (P2) The row is there only
+behind what it stands for. Marks are rows, so they are where the tables are: at every node of a group, in a backup.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,29 +19,29 @@ from typing import TYPE_CHECKING, Any
 from engine import snapshot_reads
 from engine.batch_operations import decode_entries, insert_many
 from engine.errors import Rejected, Retryable
+from engine.row_operations import delete, insert
 from engine.schema import is_system_table
 from engine.snapshot import Snapshot
+from replication.any_value import NO_LOGGING
 from replication.applier.positions import write_at
+from replication.applier.setups import rows_of
 from replication.binlog.index_table import made_table
 from replication.filters import Filter
 from replication.schema_statements import apply_statement, as_new
 from replication.sql import statements as s
 from replication.sql.emit import emit
-from replication.system_tables import NDB_APPLY_STATUS
+from replication.system_tables import NDB_APPLY_STATUS, TIDEMARK_FIRST_COPY
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from engine.file_protocol import Files
     from engine.store import Store
     from engine.transaction import Transaction
 
     Progress = Callable[[int, int, str], None]
 
-MARK = "relay/copying"
 RETRIES = 10
 RETRY_PAUSE_SECONDS = 0.05
-_FOLDER = "relay"
 
 
 @dataclass(frozen=True)
@@ -115,17 +115,23 @@ def _positions(snapshot: Snapshot) -> tuple[tuple[int, int], ...]:
 
 
 # --- at the replica -------------------------------------------------------------------------------
-def is_broken_off(files: Files) -> bool:
+def _marked(store: Store) -> list[tuple[int, str]]:
+    """(source, table) of every table that a copy is making, or has left."""
+    if TIDEMARK_FIRST_COPY not in store.tables:
+        return []
+    return [(row["source_id"], row["table_name"]) for row in rows_of(store.table(TIDEMARK_FIRST_COPY))]
+
+
+def is_broken_off(store: Store) -> bool:
     """Whether a first copy has begun here and did not come to its end."""
-    return files.exists(MARK)
+    return bool(_marked(store))
 
 
 class CopyTarget:
     """The replica's side of one copy: `begin`, then everything of `Copied` in its order."""
 
-    def __init__(self, store: Store, files: Files, own_id: int, source_id: int, progress: Progress | None) -> None:
+    def __init__(self, store: Store, own_id: int, source_id: int, progress: Progress | None) -> None:
         self._store = store
-        self._files = files
         self._own_id = own_id
         self._source_id = source_id
         self._progress = progress
@@ -139,27 +145,16 @@ class CopyTarget:
 
         Durable: that what an earlier copy left is gone. Raises: SchemaInvalid, StoreFailed.
         """
-        if is_broken_off(self._files):
-            if is_positioned:
-                self._remove_mark()
-                return False
-            for name in self._names():
-                if name in self._store.tables:
-                    self._store.drop_table(name)
-            self._store.log.flush()
-        return not is_positioned
+        left = self._left()
+        for name in left:
+            if name in self._store.tables:
+                self._store.drop_table(name)
+        self._store.log.flush()
+        return bool(left) or not is_positioned
 
-    def _names(self) -> list[str]:
-        file = self._files.open(MARK)
-        try:
-            text = self._files.pread(file, 0, self._files.size(file))
-        finally:
-            self._files.close(file)
-        try:
-            found = json.loads(text)
-        except ValueError:
-            found = []  # torn: the tables come behind it
-        return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    def _left(self) -> list[str]:
+        """Tables that an earlier copy of this source has left, or may have made."""
+        return [name for source_id, name in _marked(self._store) if source_id == self._source_id]
 
     def take(self, item: Copied) -> None:
         """The next of what travels. Durable: with `CopiedEnd` everything, on return.
@@ -185,19 +180,15 @@ class CopyTarget:
                 " drop them or leave them out with replicate_ignore",
                 tables=there,
             )
-        files = self._files
-        if not files.exists(_FOLDER):
-            files.make_directory(_FOLDER)
-            files.sync_directory("")
-        if files.exists(MARK):
-            files.unlink(MARK)
-        file = files.create(MARK)
-        try:
-            files.pwrite(file, 0, json.dumps(list(self._tables)).encode())
-            files.fdatasync(file)
-        finally:
-            files.close(file)
-        files.sync_directory(_FOLDER)
+        table = made_table(self._store, TIDEMARK_FIRST_COPY)
+
+        def mark(txn: Transaction) -> None:
+            self._unmark(txn)
+            for name in self._tables:
+                insert(txn, table, (self._source_id, name))
+
+        self._run(NO_LOGGING, 0, mark)
+        self._store.log.flush()
         for each in self._tables.values():
             apply_statement(self._store, "", each.statement, self._source_id)
 
@@ -219,16 +210,16 @@ class CopyTarget:
                 if server_id not in (self._own_id, self._source_id):
                     write_at(txn, server_id, epoch)
             write_at(txn, self._source_id, end.epoch)
+            self._unmark(txn)
 
         self._run(0, 0, positions)
         self._store.log.flush()
-        if is_broken_off(self._files):
-            self._remove_mark()
         self.epoch = end.epoch
 
-    def _remove_mark(self) -> None:
-        self._files.unlink(MARK)
-        self._files.sync_directory(_FOLDER)
+    def _unmark(self, txn: Transaction) -> None:
+        table = made_table(self._store, TIDEMARK_FIRST_COPY)
+        for name in self._left():
+            delete(txn, table, (self._source_id, name))
 
     def _run(self, any_value: int, author: int, work: Callable[[Transaction], Any]) -> None:
         """One transaction; again where it was rolled back by a Retryable."""

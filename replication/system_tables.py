@@ -1,8 +1,9 @@
 """The tables of replication in the database `mysql`: their definitions, once, how a table is compared with one, and how
 they come to be.
 
-Three belong to every store. They are made when they are first named, by a call or by a channel: a store that does not
-replicate writes nothing for them, and its tables have the numbers they always had. They cannot be dropped or altered.
+Four belong to every store; one of them, which names the tables a first copy is making, is ours alone. They are made
+when they are first named, by a call or by a channel: a store that does not replicate writes nothing for them, and its
+tables have the numbers they always had. They cannot be dropped or altered.
 Order: a schema record of its own for each, as for any table; a crash between them leaves some, the others are made when
 they are named.
 
@@ -18,6 +19,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from engine.errors import SchemaInvalid, TableExists
+from engine.limits import NAME_CHARACTERS_MAX
 from engine.partition import HashPartition, KeyPartition, Partition
 from engine.schema import Column, TableDefinition
 from engine.types import Blob, UInt32, UInt64
@@ -33,6 +35,7 @@ NDB_REPLICATION = "mysql.ndb_replication"
 NDB_APPLY_STATUS = "mysql.ndb_apply_status"
 NDB_BINLOG_INDEX = "mysql.ndb_binlog_index"
 NDB_SCHEMA = "mysql.ndb_schema"
+TIDEMARK_FIRST_COPY = "mysql.tidemark_first_copy"
 
 NAME_BYTES = 63
 _NAME = VarBinary(NAME_BYTES)
@@ -88,8 +91,14 @@ NDB_SCHEMA_TABLE: Final = _table(
     Column("epoch", UInt64),
     *_columns(UInt32, "id", "version", "type"),
 )
+FIRST_COPY_TABLE: Final = _table(
+    TIDEMARK_FIRST_COPY,
+    ("source_id", "table_name"),
+    Column("source_id", UInt32),
+    Column("table_name", VarChar(2 * NAME_CHARACTERS_MAX + 1)),
+)
 # Made with the store; `ndb_replication` is made by the user.
-MADE_WITH_STORE: Final = (NDB_APPLY_STATUS_TABLE, NDB_BINLOG_INDEX_TABLE, NDB_SCHEMA_TABLE)
+MADE_WITH_STORE: Final = (NDB_APPLY_STATUS_TABLE, NDB_BINLOG_INDEX_TABLE, NDB_SCHEMA_TABLE, FIRST_COPY_TABLE)
 MADE_BY_NAME: Final = {table.name: table for table in MADE_WITH_STORE}
 SYSTEM_TABLES: Final = {table.name: table for table in (NDB_REPLICATION_TABLE, *MADE_WITH_STORE)}
 
@@ -147,7 +156,7 @@ def _holds(kind: ColumnType, wanted: ColumnType) -> bool:
 
 # --- making them ----------------------------------------------------------------------------------
 def make(store: Store, name: str) -> Table | None:
-    """The table of this name if it is one of the three, made if it is missing; None for any other name.
+    """The table of this name if it belongs to every store, made if it is missing; None for any other name.
 
     Durable on return. Raises: MemoryExhausted, RedoOverloaded, StoreFailed.
     """
@@ -164,7 +173,7 @@ def make(store: Store, name: str) -> Table | None:
 
 
 def make_missing(store: Store) -> list[str]:
-    """Make those of the three that are not there; returns their names. Durable on return. Raises: as `make`."""
+    """Make those of them that are not there; returns their names. Durable on return. Raises: as `make`."""
     missing = [name for name in MADE_BY_NAME if name not in store.tables]
     for name in missing:
         make(store, name)

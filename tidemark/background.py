@@ -26,6 +26,7 @@ LCP_POLL_SECONDS = 0.2
 PAGES_POLL_SECONDS = 0.02
 BINLOG_POLL_SECONDS = 1.0
 RETRY_PAUSE_SECONDS = 5.0
+NEARLY_FULL_SHARE = 0.5  # of the log, beside `checkpoint_log_share`: two local checkpoints leave less in use
 
 
 class Clockwork:
@@ -47,6 +48,7 @@ class Clockwork:
         self._sysfile_turn = threading.Lock()
         self._stop = threading.Event()
         self._lcp_wanted = threading.Event()
+        self._is_lcp_abandoned = False
         self._threads: list[threading.Thread] = []
         self._last_lcp = self._store.clock.monotonic()
 
@@ -115,6 +117,7 @@ class Clockwork:
         self._store.on_redo_full = self._lcp_wanted.set
         self._store.log.on_pressure = None
         self._store.disk.has_writer = True
+        self._store.epochs.holds_stream = self._holds_stream
         works = (
             ("tidemark-epochs", self._run_epochs),
             ("tidemark-lcp", self._run_lcp),
@@ -168,7 +171,9 @@ class Clockwork:
                 self._lcp_wanted.clear()
                 try:
                     self.local_checkpoint()
+                    self._is_lcp_abandoned = False
                 except (StorageFull, TooManyFiles, NotPrimary) as error:
+                    self._is_lcp_abandoned = True
                     _log.warning("local checkpoint abandoned: %s", error)
                     self._stop.wait(RETRY_PAUSE_SECONDS)
 
@@ -208,8 +213,29 @@ class Clockwork:
 
     def _is_due(self) -> bool:
         store = self._store
-        grown = store.log.head_lsn - self._lcp.last_start_lsn
+        grown = self._grown_bytes()
         if grown >= store.options.checkpoint_log_share * store.log.geometry.capacity_bytes:
             return True
         interval = store.options.checkpoint_interval_ms / 1_000
         return bool(interval and grown and store.clock.monotonic() - self._last_lcp >= interval)
+
+    def _grown_bytes(self) -> int:
+        """Bytes of log behind the start of the newest local checkpoint."""
+        return self._store.log.head_lsn - self._lcp.last_start_lsn
+
+    def _holds_stream(self) -> bool:
+        """At the end of an epoch of the primary's: whether a local checkpoint is to begin before the next one, or to
+        end, for the log is nearly full. None begins in the midst of an epoch: a log that is full by then stays so.
+        """
+        store, share = self._store, self._store.options.checkpoint_log_share
+        capacity_bytes = store.log.geometry.capacity_bytes
+        is_nearly_full = store.log.used_bytes() >= (NEARLY_FULL_SHARE + share) * capacity_bytes
+        if self._is_lcp_abandoned or store.follower_holds_log():
+            return False
+        if self.lcp_turn.locked():
+            return is_nearly_full
+        least_bytes = 1 if is_nearly_full else share * capacity_bytes
+        if self._grown_bytes() < least_bytes:
+            return False
+        self._lcp_wanted.set()
+        return True

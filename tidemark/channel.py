@@ -163,15 +163,15 @@ class Channel:
         """The first copy, unless the replica has one. Durable: all of it, on return."""
         link, own, options = self._link, self._own, self._options
         if not is_wanted:
-            if is_broken_off(own.files):
+            if is_broken_off(own.store):
                 raise Rejected("a first copy of this replica was broken off; make the channel with copy=True")
             return
-        if (link.store is None or options.heartbeat_from) and not is_broken_off(own.files):
+        if (link.store is None or options.heartbeat_from) and not is_broken_off(own.store):
             if self.replica.relay.durable is not None:
                 return  # it has gone on behind its copy already; the source need not be there
 
         def begin(source: Site) -> Callable[[Copied], None] | None:
-            target = CopyTarget(own.store, own.files, own.site.server_id, source.server_id, progress)
+            target = CopyTarget(own.store, own.site.server_id, source.server_id, progress)
             if not target.begin(any(row.server_id == source.server_id for row in own.positions(self.name).rows())):
                 return None
             self.replica.discard_relay()

@@ -16,7 +16,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Error, InvariantBroken, NotPrimary, PeerError, StoreClosed
+from engine.errors import Error, InvariantBroken, NotPrimary, PeerError, RedoOverloaded, StoreClosed
 from replication.node_group.carried import EpochIs, EpochWanted
 from replication.node_group.copy_server import CopyServer
 from replication.node_group.messages import (
@@ -65,7 +65,7 @@ class Ending(Enum):
 
     STOPPED = "stopped"
     LEFT = "left"  # in order: the others know
-    LOST = "lost"  # the group has gone on without it: to join anew
+    LOST = "lost"  # the group has gone on without it, or it takes no group any more: to begin again with what it has
     UNFIT = "unfit"  # its rows are not the primary's: to be copied whole
 
 
@@ -103,7 +103,13 @@ class Life:
         self._passed_over: deque[Received] = deque()  # groups behind one whose files are being brought
         self._passed_through = 0  # the last of them
         self._thread = StoreThread(
-            home, self._tell, self._failed, self._converse, lambda: self.machine.view.number, self._take_again
+            home,
+            self._tell,
+            self._failed,
+            self._converse,
+            lambda: self.machine.view.number,
+            self._take_again,
+            2 * times.stall_ms / 1_000,  # by then it is left out, if others live
         )
         self._stream = self._thread.stream
         self.copies = CopyServer(self._stream, self._leading, lambda: self._thread.node)
@@ -317,7 +323,9 @@ class Life:
                 actions += machine.step(Ready(machine.view.number), now)
         self._do(actions)
         # A node that lives no more may stand still in the midst of a file: its successor is not to wait for that.
-        self._thread.break_off_fetch(0 if machine.is_member and machine.is_frozen else machine.view.number)
+        is_view_over = machine.is_member and machine.is_frozen
+        self._thread.break_off_fetch(0 if is_view_over else machine.view.number)
+        self._thread.hurry(is_view_over)
         if self.is_leading:
             self._tell_epochs()
             self._look_at_view(now)
@@ -414,8 +422,14 @@ class Life:
             self._ending = Ending.LOST
 
     def _give_up(self, error: Error) -> None:
-        """The store is of no use. Rows that are not the primary's are copied anew; else somebody has to look."""
+        """The store is of no use. One that only had no room for a group is opened again; one whose rows are not the
+        primary's is copied anew; else somebody has to look.
+        """
         if self._ending is not None:
+            return
+        if isinstance(error, RedoOverloaded) or error.evidence.get("is_short"):
+            _log.error("%s", error.message)
+            self._ending = Ending.LOST
             return
         record = self.machine.journal.record
         if isinstance(error, InvariantBroken) and not self.is_leading and record.view.number:

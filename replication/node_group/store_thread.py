@@ -12,7 +12,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.errors import Error, InvariantBroken, NotPrimary, PeerError, PositionLost, RedoOverloaded, StoreFailed
+from engine.errors import (
+    BinlogOverloaded,
+    Error,
+    InvariantBroken,
+    NotPrimary,
+    PeerError,
+    PositionLost,
+    RedoOverloaded,
+    StoreFailed,
+)
 from replication.node_group.carried import CopyWanted
 from replication.node_group.fetch import fetch_files
 from replication.node_group.messages import Event, LogCut
@@ -60,10 +69,12 @@ class StoreThread:
         converse: Callable[[], Conversation],
         view: Callable[[], int],
         take_again: Callable[[], None],
+        patience_s: float,
     ) -> None:
         """tell: an event for the machine. failed: the store is of no use any more. converse: with the primary of the
         newest view, raising PeerError if there is none. view: number of the newest one. take_again: files were brought,
-        or not: the groups that were passed over for them may be given to the stream again.
+        or not: the groups that were passed over for them may be given to the stream again. patience_s: how long a group
+        waits for room in the log before this life is given up.
         """
         self._home = home
         self._tell = tell
@@ -71,6 +82,7 @@ class StoreThread:
         self._converse = converse
         self._view = view
         self._take_again = take_again
+        self._patience_s = patience_s
         self._lacked: tuple[int, int, float] = (0, 0, 0.0)  # view, group whose files do not come, since when
         self.stream = GroupStream(tell, self._take)
         self._fetching: tuple[int, Conversation] | None = None  # files, in which view
@@ -127,6 +139,12 @@ class StoreThread:
         if fetching is not None and fetching[0] != view:
             fetching[1].close()
 
+    def hurry(self, is_hurried: bool) -> None:
+        """Whether groups that have come are to be applied at once: the next view waits for that."""
+        node = self.node
+        if node is not None:
+            node.store.epochs.is_hurried = is_hurried
+
     def close(self) -> None:
         """Behind `stop`: the thread has ended, the store is closed."""
         if self._thread.ident is not None:
@@ -177,7 +195,7 @@ class StoreThread:
     def _apply(self, first: int, groups: tuple[Words, ...]) -> None:
         """Apply groups, and have them synced; where commits do not wait for disks the next ones do not either.
 
-        Raises: StoreFailed, and whatever keeps a member from taking a group.
+        Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, and whatever keeps a member from taking a group.
         """
         node, stream = self.node, self.stream
         assert node is not None and stream.sent is not None
@@ -197,16 +215,23 @@ class StoreThread:
             self._syncer.sync(store, last)
 
     def _apply_one(self, node: NodeStore, words: Words) -> int:
-        """Apply one group; where it lies in the log here. For room in the log it waits as long as it takes: who is too
-        slow is left out by the others.
+        """Apply one group; where it lies in the log here. It waits for room in the log, which a local checkpoint makes,
+        or the binlog's.
+
+        Raises: RedoOverloaded if none comes: a local checkpoint that has yet to begin waits for the end of an epoch,
+        and that end for this group; opening the store again makes room. BinlogOverloaded: its folder has none.
         """
+        store = node.store
+        began = store.clock.monotonic()
         while True:
-            lsn = node.store.log.head_lsn
+            lsn = store.log.head_lsn
             try:
                 node.applier.apply(words.copy())  # which is written into
                 return lsn
-            except RedoOverloaded as error:
-                _log.warning("group %d of the primary waits: %s", node.store.log.sequence, error.message)
+            except (RedoOverloaded, BinlogOverloaded) as error:
+                if store.clock.monotonic() - began > self._patience_s:
+                    raise
+                _log.warning("group %d of the primary waits: %s", store.log.sequence, error.message)
                 self._pause()
 
     def _fetch(self, sequence: int, words: Words) -> None:

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import tidemark as tm
 from engine.clock import SystemClock
+from replication.first_copy import CopyTarget, is_broken_off
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, site_of
 from tests.node_group.test_binlogs import LOGGED, do, rows, said
 from tests.ports import free_ports
@@ -182,7 +183,7 @@ def test_error_of_the_channel_is_told_and_ends_neither_node_nor_group(tmp_path: 
 
 
 def test_first_copy_that_meets_tables_is_refused_and_made_when_they_have_gone(tmp_path: Path) -> None:
-    """So it is where the primary died in a first copy: the next one cannot know whose the tables are."""
+    """They are somebody's: the mark of a copy that was broken off does not name them."""
     with source_at(tmp_path / "source") as (source, address):
         source["t"].insert((1, 1, None))
         source.sync()
@@ -202,6 +203,45 @@ def test_first_copy_that_meets_tables_is_refused_and_made_when_they_have_gone(tm
             wait_until(lambda: channel_at(site, 1)["is_here"])
             assert rows(site.db(1)) == [(1, 1, None)]
             assert channel_at(site, 1)["error"] is None
+
+
+def test_first_copy_in_which_the_primary_died_is_made_anew_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What said that a copy was broken off lay in a file of the node that died: the next primary found the tables, took
+    them for somebody's, and the group had no channel until a person dropped them.
+    """
+    real, held = CopyTarget._finish, threading.Event()
+
+    def finish(target: Any, end: Any) -> None:
+        if not held.is_set():
+            held.set()
+            wait_until(lambda: target._store.failure.error is not None)
+        real(target, end)
+
+    monkeypatch.setattr(CopyTarget, "_finish", finish)
+    with source_at(tmp_path / "source") as (source, address):
+        for key in range(100):
+            source["t"].insert((key, key, None))
+        source.sync()
+        channel = {"source": address, "copy": True}
+        with site_of(tmp_path, 1, 2, with_arbitrator=True, **LOGGED, channel=channel) as site:
+            assert held.wait(PATIENCE_MS / 1_000)
+            site.start(2)
+            with site.nodes[2].connect(PATIENCE_MS) as db:
+                db.create_table("own", COLUMNS, "id")
+                db["own"].insert((7, 7, None))
+            assert has_t(site, 2) and is_broken_off(site.db(2)._store) and applied(site.db(2), 7) == 0
+            site.drop(1)
+            site.wait_view(2)
+            source["t"].insert((100, 100, None))
+            wait_equal(source, site, 2)
+            wait_until(lambda: channel_at(site, 2)["is_here"])
+            assert channel_at(site, 2)["error"] is None and applied(site.db(2), 7) > 0
+            assert not is_broken_off(site.db(2)._store)
+            assert list(map(tuple, site.db(2)["own"].scan())) == [(7, 7, None)]
+            site.start(1)
+            wait_equal(source, site, 1, 2)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from engine.epoch import HELD_POLLS
 from engine.layout.arena import F_LCP_ACTIVE
 from tests.node_group.pair import Pair, contents
 from tests.store.support import ACCOUNT, open_memory
@@ -177,3 +178,53 @@ def test_closing_told_before_its_groups_have_come_is_a_gap() -> None:
     pair.pump()
     with pytest.raises(tm.InvariantBroken, match="are missing"):
         pair.applier.close_epoch(99 << 32, pair.member._store.log.sequence + 1)
+
+
+@pytest.mark.parametrize("is_hurried", [False, True])
+def test_stream_is_held_at_a_boundary_for_who_is_to_take_it_and_not_for_ever(is_hurried: bool) -> None:
+    """Who is held for may need what comes behind: a takeover, for one. Then the stream goes on without it."""
+    pair = Pair()
+    bank(pair.primary)
+    pair.pump()
+    epochs = pair.member._store.epochs
+    asked: list[bool] = []
+
+    def holds() -> bool:
+        asked.append(epochs._is_boundary)
+        return True
+
+    epochs.holds_stream, epochs.is_hurried = holds, is_hurried
+    before = epochs.newest_closed
+    pair.close_epoch()
+    assert epochs.newest_closed > before and not epochs._is_boundary
+    assert len(asked) == (0 if is_hurried else HELD_POLLS) and all(asked)
+    pair.close()
+
+
+def test_snapshot_that_takes_a_boundary_leaves_one_to_the_local_checkpoint_it_is_held_for() -> None:
+    pair = Pair()
+    bank(pair.primary)
+    pair.pump()
+    store = pair.member._store
+    store.epochs.on_wanted = lambda: None
+    epochs: list[int] = []
+
+    def look() -> None:
+        with pair.member.snapshot() as snapshot:
+            epochs.append(snapshot.epoch)
+
+    def checkpoint() -> None:
+        epochs.append(pair.member.checkpoint()["epoch"])
+
+    threads = [threading.Thread(target=look), threading.Thread(target=checkpoint)]
+    store.epochs.holds_stream = lambda: pair.member._lcp.completed == 0
+    for thread in threads:
+        thread.start()
+    while len(store.epochs._wanting) < 2:
+        threading.Event().wait(0.001)
+    closed = store.epochs.current
+    pair.close_epoch()
+    for thread in threads:
+        thread.join(20)
+    assert epochs == [closed, closed]
+    pair.close()

@@ -1,0 +1,197 @@
+"""A member whose own log is full: it waits, is left out by the others, and comes back by itself."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tidemark as tm
+from engine.clock import SystemClock
+from engine.group_apply import _Run
+from replication.node_group import configuration
+from replication.node_group.life import Life
+from replication.node_group.store_thread import StoreThread
+from replication.node_group.view import Times
+from tests.node_group.site import PATIENCE_MS, Site, site_of
+from tests.node_group.test_node import equal
+from tests.waiting import wait_until
+
+COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("note", tm.VarChar(8_000))]
+TEXT = "x" * 7_000
+SHORT: dict[str, Any] = {"lock_timeout_ms": 300, "redo_log": "4 MiB", "checkpoint_interval_ms": 0}
+
+
+@pytest.fixture(autouse=True)
+def times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node falls silent behind a second and a half, and begins again behind three."""
+    monkeypatch.setattr(configuration, "Times", lambda: Times(stall_ms=1_500))
+
+
+class Writing(threading.Thread):
+    """Rows of 7 KB, each in a commit; what was acknowledged."""
+
+    def __init__(self, db: Any) -> None:
+        super().__init__(daemon=True)
+        self._db = db
+        self.acknowledged: list[int] = []
+        self.is_over = threading.Event()
+
+    def run(self) -> None:
+        key = 0
+        while not self.is_over.is_set():
+            key += 1
+            row = (key % 300, key, TEXT)
+            try:
+                self._db.run(lambda txn, row=row: txn.write("t", row), retries=0)
+            except (tm.Retryable, tm.OutcomeUnknown):
+                continue
+            self.acknowledged.append(key)
+
+
+def hold_checkpoints(site: Site, number: int) -> None:
+    """No local checkpoint of this node's store begins any more: each waits for the end of an epoch that lies behind
+    groups its log has no room for.
+    """
+
+    def waits(*_: Any) -> Any:
+        raise tm.NotPrimary("no end of an epoch comes")
+
+    site.db(number)._lcp.run = waits
+
+
+def stuck(caplog: pytest.LogCaptureFixture) -> bool:
+    """Whether a group has waited for room."""
+    return any("of the primary waits" in record.getMessage() for record in caplog.records)
+
+
+def test_member_whose_log_stays_full_is_left_out_and_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It took no group any more and said nothing, for good: its local checkpoints waited for an epoch's end in the
+    stream, and the stream for room that only they make. Left out, it did not even hear of it.
+    """
+    with site_of(tmp_path, 2, with_arbitrator=True, **SHORT) as site, site.nodes[1].connect(PATIENCE_MS) as db:
+        db.create_table("t", COLUMNS, "id")
+        hold_checkpoints(site, 2)
+        writing = Writing(db)
+        writing.start()
+        wait_until(lambda: stuck(caplog))
+        store = site.db(2)._store
+        site.wait_view(1)
+        before = len(writing.acknowledged)
+        wait_until(lambda: len(writing.acknowledged) > before + 50)
+        wait_until(lambda: site.nodes[2].status()["state"] == "open" and site.db(2)._store is not store)
+        writing.is_over.set()
+        writing.join()
+        site.wait_view(1, 2)
+        equal(site)
+
+
+def test_member_with_a_full_log_leads_when_its_primary_dies(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It has everything that was acknowledged, and nobody else lives: it has to come up with what it has."""
+    with site_of(tmp_path, 2, with_arbitrator=True, **SHORT) as site:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
+            db.create_table("t", COLUMNS, "id")
+            hold_checkpoints(site, 2)
+            writing = Writing(db)
+            writing.start()
+            wait_until(lambda: stuck(caplog))
+            site.drop(1)
+            writing.is_over.set()
+            writing.join()
+        site.wait_view(2)
+        newest: dict[int, int] = {}
+        for key in writing.acknowledged:
+            newest[key % 300] = key
+        there = {row.id: row.n for row in site.db(2)["t"].scan(["id", "n"])}
+        assert len(newest) > 100 and all(there[each] >= n for each, n in newest.items())
+        site.start(1)
+        equal(site)
+
+
+def test_member_whose_local_checkpoints_are_slow_lets_them_begin_in_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log was full in the midst of an epoch, and no local checkpoint under way: none could begin. The stream now
+    waits for them at the ends of epochs, and the writers with it.
+    """
+    monkeypatch.setattr(configuration, "Times", Times)
+    with site_of(tmp_path, 2, with_arbitrator=True, **SHORT) as site, site.nodes[1].connect(PATIENCE_MS) as db:
+        db.create_table("t", COLUMNS, "id")
+        store, lcp = site.db(2)._store, site.db(2)._lcp
+        real = lcp._write_data
+
+        def slowly(*given: Any) -> None:
+            threading.Event().wait(0.6)
+            real(*given)
+
+        lcp._write_data = slowly
+        writing = Writing(db)
+        writing.start()
+        wait_until(lambda: len(writing.acknowledged) > 1_500)
+        writing.is_over.set()
+        writing.join()
+        assert not stuck(caplog) and lcp.completed > 3
+        assert site.db(2)._store is store and site.nodes[1].status()["members"] == [1, 2]
+        lcp._write_data = real
+        equal(site)
+
+
+def test_member_without_room_in_the_midst_of_a_group_begins_again_with_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a group in its rows, and a full UNDO log: nothing of the group was in its log, so opening it was enough. All
+    its rows were forgotten instead, also where nobody lived to copy them from.
+    """
+    real, broken = _Run._records, threading.Event()
+
+    def records(run: Any, words: Any, stop: int) -> None:
+        real(run, words, stop)
+        if run._store is member and not broken.is_set():
+            broken.set()
+            raise tm.StorageFull("the UNDO log is full")
+
+    with site_of(tmp_path, 2, with_arbitrator=True, **SHORT) as site, site.nodes[1].connect(PATIENCE_MS) as db:
+        db.create_table("t", COLUMNS, "id")
+        member = site.db(2)._store
+        forgotten: list[Any] = []
+        monkeypatch.setattr(Life, "forget_rows", forgotten.append)
+        monkeypatch.setattr(_Run, "_records", records)
+        writing = Writing(db)
+        writing.start()
+        assert broken.wait(PATIENCE_MS / 1_000)
+        wait_until(lambda: site.nodes[2].status()["state"] == "open" and site.db(2)._store is not member)
+        writing.is_over.set()
+        writing.join()
+        site.wait_view(1, 2)
+        assert member.failure.error is not None and "open the store again" in member.failure.error.message
+        assert forgotten == []
+        equal(site)
+
+
+@pytest.mark.parametrize("error", [tm.RedoOverloaded, tm.BinlogOverloaded])
+def test_group_waits_for_room_as_long_as_it_may(error: type[tm.Error]) -> None:
+    """A log that was full of epochs the binlog lacked, for a moment, ended the node, and somebody had to look."""
+    refused = [error("full"), error("full")]
+
+    def apply(words: Any) -> None:
+        if refused:
+            raise refused.pop()
+        log.head_lsn += 512
+
+    log = SimpleNamespace(head_lsn=4_096, sequence=3)
+    node: Any = SimpleNamespace(
+        store=SimpleNamespace(clock=SystemClock(), log=log), applier=SimpleNamespace(apply=apply)
+    )
+    unused: Any = None
+    thread = StoreThread(unused, unused, unused, unused, unused, unused, 60.0)
+    assert thread._apply_one(node, np.zeros(64, dtype=np.int64)) == 4_096 and log.head_lsn == 4_608
+    thread._patience_s = 0.0
+    refused.append(error("full"))
+    with pytest.raises(error):
+        thread._apply_one(node, np.zeros(64, dtype=np.int64))
