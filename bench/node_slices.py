@@ -1,8 +1,9 @@
-"""`python -m bench.node_slices [--rows N] [--rounds N] [--out DIR] [--page FILE]`: how long a slice holds the latch.
+"""`python -m bench.node_slices [--rows N] [--rounds N] [--disk] [--out DIR] [--page FILE]`: a slice holds the latch.
 
 The live node's side of a node restart takes a slice of a fragment under the commit latch (at most 32 Ki slots looked
 at, 256 KiB of rows copied; docs/node-group.md, 4), and a commit waits for it. Here nobody commits: what is counted is
 the time from the latch's being taken to its being let go, for each slice of a scan, by the share of rows that changed.
+With `--disk` the text of a row is on disk: a slice opens a snapshot under the latch, and reads pages without it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from bench.node_restart import FOLDER, make_base
-from bench.node_restart_live import BATCH, NAME, SEED, options_of, rows_of
+from bench.node_restart import FOLDER
+from bench.node_restart_live import BATCH, COLUMNS, FRAGMENTS, NAME, SEED, options_of, rows_of
 from bench.report import RESULTS, keep, put_table
 from engine.kernels import warm
 from recovery.node_restart.messages import ROWID_SYNC, Plan, Ready, Slice, Taken
@@ -26,6 +28,7 @@ from recovery.node_restart.source import SLICE_SLOTS, SLICE_WORDS, Source
 
 ROWS = 2_000_000
 SHARES = (0.0, 0.01, 0.1, 1.0)
+DISK_COLUMNS = [*COLUMNS[:-1], replace(COLUMNS[-1], storage="disk")]
 
 
 class TimedLatch:
@@ -59,6 +62,8 @@ def scan(db: Any, since: int) -> dict[str, Any]:
     while True:
         store.latch = latch
         try:
+            if source.wants_read:
+                source.read()
             messages = source.step()
         finally:
             store.latch = latch._latch
@@ -71,7 +76,8 @@ def scan(db: Any, since: int) -> dict[str, Any]:
         if not slices:
             if source.progress.is_done:
                 break
-            store.log.flush()  # what the slice shows goes out behind its group
+            if not source.wants_read:
+                store.log.flush()  # what the slice shows goes out behind its group
     held = latch.held_ms
     return {"held_ms": held, "slots": source.progress.slots, "rows": rows, "bytes": size_bytes, "largest": largest}
 
@@ -84,14 +90,22 @@ def change(db: Any, rows: int, share: float) -> None:
     db.sync()
 
 
-def measure(rows: int, rounds: int) -> list[dict[str, Any]]:
+def measure(rows: int, rounds: int, on_disk: bool) -> list[dict[str, Any]]:
     """Every share, each scanned so often; all slices of all rounds count."""
     warm()
     found = []
+    options = options_of(rows)
+    if on_disk:
+        options |= {"page_buffer": options["data_memory"], "undo_log": options["redo_log"], "snapshot_memory": 64 << 20}
     with tempfile.TemporaryDirectory(dir=FOLDER, prefix=".bench-") as place:
-        folder = Path(place) / "live"
-        since = make_base(folder, rows)
-        with tm.open(folder, **options_of(rows)) as db:
+        with tm.open(Path(place) / "live", **options) as db:
+            if on_disk:
+                db.create_tablespace("pages", size="64 MiB")
+            table = db.create_table(NAME, DISK_COLUMNS if on_disk else COLUMNS, "id", tm.HashPartition(FRAGMENTS))
+            for first in range(0, rows, BATCH):
+                table.insert_many(rows_of(np.arange(first, min(first + BATCH, rows)), "b"))
+            db.checkpoint()
+            since = db.sync()
             for share in SHARES:
                 change(db, rows, share)
                 scan(db, since)
@@ -104,7 +118,7 @@ def measure(rows: int, rounds: int) -> list[dict[str, Any]]:
 def table_of(found: list[dict[str, Any]]) -> str:
     """As Markdown."""
     out = [
-        "| rows changed | slices | slots looked at, each | KB copied, each | latch held, ms: median | 99 % | worst |",
+        "| rows changed | latch taken, times | slots looked at each time | KB copied | held, ms: median | 99 % | worst |",
         "|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for share in sorted({each["share"] for each in found}):
@@ -123,15 +137,17 @@ def run() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.node_slices", description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS, help=f"of the table (default: {ROWS:,})")
     parser.add_argument("--rounds", type=int, default=3, help="scans of each share (default: 3)")
+    parser.add_argument("--disk", action="store_true", help="with the text of the rows on disk")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON file (default: bench/results)")
     parser.add_argument("--page", type=Path, help="also put the table into this Markdown page, between its marks")
     arguments = parser.parse_args()
-    found = measure(arguments.rows, arguments.rounds)
+    found = measure(arguments.rows, arguments.rounds, arguments.disk)
+    name = "node-slices" + ("-disk" if arguments.disk else "")
     settings = {"seed": SEED, "rows": arguments.rows, "slice_slots": SLICE_SLOTS, "slice_bytes": 8 * SLICE_WORDS}
-    target = keep([], {**settings, "scans": found}, arguments.out, "node-slices")
+    target = keep([], {**settings, "scans": found}, arguments.out, name)
     print(f"kept in {target.name}")
     if arguments.page:
-        put_table(arguments.page, "bench.node_slices", table_of(found), target.name)
+        put_table(arguments.page, "bench." + name.replace("-", "_"), table_of(found), target.name)
     else:
         print(table_of(found))
 

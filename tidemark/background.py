@@ -11,7 +11,15 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.errors import InvariantBroken, NotPrimary, OutcomeUnknown, StorageFull, StoreFailed, TooManyFiles
+from engine.errors import (
+    InvariantBroken,
+    NotPrimary,
+    OutcomeUnknown,
+    StorageFull,
+    StoreClosed,
+    StoreFailed,
+    TooManyFiles,
+)
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
@@ -145,7 +153,9 @@ class Clockwork:
         try:
             work()
         except (StoreFailed, OutcomeUnknown) as error:
-            _log.error("background work stopped: %s", error)
+            # A node that was left out of its group closes its store in the midst of all: nothing has broken.
+            is_closed = isinstance(self._store.failure.error, StoreClosed)
+            _log.log(logging.INFO if is_closed else logging.ERROR, "background work stopped: %s", error)
         except Exception as error:
             self._store.fail(InvariantBroken(f"background work failed: {error!r}; reopen the store"))
             _log.exception("background work failed")

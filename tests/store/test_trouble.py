@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from engine.file_doubles.memory import MemoryFiles
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tests.store.trouble import dump, nothing_happens, promises
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -395,6 +397,21 @@ def test_commit_on_a_store_that_fails_tells_which_transaction_to_ask_about() -> 
         db[NAME].insert((7, "new", 0.0, None))
     again = open_memory(MemoryFiles(memory.disk).kill())
     assert again.outcome(caught.value.txid) == ("committed" if 7 in again[NAME] else "aborted")
+
+
+@pytest.mark.parametrize(("error", "level"), [(tm.StoreClosed, logging.INFO), (tm.IoFailed, logging.ERROR)])
+def test_threads_of_a_store_that_ends_say_so_and_an_ordered_end_is_no_error(
+    error: type[tm.StoreFailed], level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each takeover had an ERROR in the log of who was left out, for threads that ended as they were told."""
+    caplog.set_level(logging.INFO, "tidemark")
+    db = account_store(background=True)
+    db._store.fail(error("this is the end"))
+    db._store.on_redo_full()  # a local checkpoint is wanted
+    wait_until(lambda: any("background work stopped" in record.getMessage() for record in caplog.records))
+    said = [record for record in caplog.records if "background work stopped" in record.getMessage()]
+    assert {record.levelno for record in said} == {level}
+    db.close()
 
 
 def test_schema_changes_with_a_full_log_are_refused_and_never_go_over_what_is_needed() -> None:
