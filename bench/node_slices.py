@@ -118,7 +118,7 @@ def measure(rows: int, rounds: int, on_disk: bool) -> list[dict[str, Any]]:
 def table_of(found: list[dict[str, Any]]) -> str:
     """As Markdown."""
     out = [
-        "| rows changed | latch taken, times | slots looked at each time | KB copied | held, ms: median | 99 % | worst |",
+        "| rows changed | latch taken, times | slots looked at each | KB copied | held, ms: median | 99 % | worst |",
         "|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for share in sorted({each["share"] for each in found}):
