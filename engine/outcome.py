@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from engine.store import Store
 
 
+def is_open(store: Store, txid: int) -> bool:
+    """Whether a transaction of this process has not ended."""
+    return any(txn.txid == txid and not txn.is_ended for txn in list(store.locks.by_slot.values()))
+
+
 def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
     """ "committed", "aborted" or "unknown" (older than the kept log, or still open; or not seen yet, at a member of a
     node group that does not lead).
@@ -20,7 +25,7 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
     A group says which ids had not been given when it was sealed; so a transaction that began behind the oldest kept
     group and is in none of them was never committed.
     """
-    if any(txn.txid == txid and not txn.is_ended for txn in list(store.locks.by_slot.values())):
+    if is_open(store, txid):
         return "unknown"
     if txid >= store.txid_limit():
         return "aborted" if store.refusal is None else "unknown"

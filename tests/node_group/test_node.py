@@ -332,6 +332,30 @@ def test_copied_node_does_not_call_aborted_what_its_log_is_too_young_to_know(tmp
             assert db.outcome(later) == "committed"
 
 
+def test_commit_the_next_primary_will_never_know_of_is_unanswered_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log begins behind the transaction, for it joined later. The client asked it again and again for a minute."""
+    with site_of(tmp_path, 1, of=2) as site:
+        with site.nodes[1].connect(1 << 40) as db:
+            db.create_table("t", COLUMNS, "id")
+            txn = db.transaction()
+            txn.insert("t", (1, 1, None))
+            site.start(2)
+            db.links._learn()  # as a client does that was told of both nodes
+
+            def unanswered(what: Any) -> Any:
+                site.close(1)
+                site.wait_view(2)
+                raise tm.PeerError("the link broke; connect again")
+
+            monkeypatch.setattr(txn._link, "ask", unanswered)
+            with pytest.raises(tm.CommitUnanswered, match="came later") as caught:
+                txn.commit()
+            assert caught.value.txid == txn.txid
+            assert db["t"].get(1) is None
+
+
 def test_node_that_joins_and_gets_no_groups_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The primary's log was cut behind the groups it lacked: it asked for them for ever."""
     monkeypatch.setattr("replication.node_group.life.JOIN_SECONDS", 0.5)

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from engine.errors import Error, FrameRejected, OutcomeUnknown, Rejected, StoreFailed, TransactionEnded
+from engine.outcome import is_open
 from tidemark.scans import Scan
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ OF_SCHEMA = frozenset(
     ]
 )
 OF_ROWS = frozenset(["tables", "tablespaces"])  # what was committed shows
-OF_PRIMARY = frozenset(["outcome", "sync"])
+FINAL_OUTCOME = "final_outcome"
+OPEN = "open"
+OF_PRIMARY = frozenset(["outcome", "sync", FINAL_OUTCOME])
 OF_STORE = frozenset(["status", "check", "checkpoint"])
 OF_SCAN = frozenset(["count", "sum", "min", "max", "mean", "aggregate", "explain"])
 
@@ -226,12 +229,20 @@ class Executor:
             return None
         if method in OF_PRIMARY:
             self._gate.writing()
+        if method == FINAL_OUTCOME:
+            return self._read(lambda: self._final_outcome(*arguments, **named))
         if method in OF_ROWS | OF_PRIMARY:
             # Of an outcome too: one that was primary would call aborted what the next one has committed.
             return self._read(lambda: getattr(self._db, method)(*arguments, **named))
         if method not in OF_STORE:
             raise FrameRejected(f"a store has no call {method!r}")
         return getattr(self._db, method)(*arguments, **named)
+
+    def _final_outcome(self, txid: int) -> str:
+        """As `Database.outcome`, or "open": "unknown" will never be known then."""
+        was_open = is_open(self._db._store, txid)
+        told = self._db.outcome(txid)
+        return OPEN if was_open and told == "unknown" else told
 
     def _create_table(self, definition: TableDefinition) -> None:
         self._gate.writing()

@@ -19,6 +19,7 @@ from engine.errors import (
     TransactionEnded,
     WrongThread,
 )
+from tidemark.remote.executor import FINAL_OUTCOME, OPEN
 from tidemark.remote.scan import RemoteScan
 from tidemark.scans import ByIndex
 from tidemark.session import Lock, check_lock
@@ -130,8 +131,8 @@ class RemoteTransaction:
 
         def outcome() -> str:
             links.primary()  # who executes transactions now knows every commit that was acknowledged
-            told = str(links.ask_primary(["store", "outcome", [txid], {}]))
-            if told == "unknown":
+            told = str(links.ask_primary(["store", FINAL_OUTCOME, [txid], {}]))
+            if told == OPEN:
                 raise PrimaryLost(f"transaction {txid} is neither known as committed nor as aborted")
             return told
 
@@ -143,6 +144,12 @@ class RemoteTransaction:
                 f" ask outcome({txid})",
                 txid=txid,
             ) from unanswered
+        if told == "unknown":
+            raise CommitUnanswered(
+                f"the commit was on its way when the link broke ({error}), and the node that is primary now came later:"
+                f" its log begins behind transaction {txid}; look whether its rows are there",
+                txid=txid,
+            )
         if told != "committed":
             raise PrimaryLost("the transaction's process was lost before it committed; run it again", txid=txid)
 
