@@ -175,7 +175,7 @@ class GroupApplier:
         if group.epoch < store.epochs.current:
             text = f"group {group.sequence} is of epoch {group.epoch}, which is closed here; copy the store anew"
             raise store.fail(InvariantBroken(text, epoch=group.epoch))
-        self._await_room(words.size)
+        self._await_room(words)
         try:
             self._apply(group)
         except BaseException as error:
@@ -201,16 +201,18 @@ class GroupApplier:
             sequence=sequence,
         )
 
-    def _await_room(self, words: int) -> None:
+    def may_wait(self, words: Words) -> bool:
+        """Whether `apply` may wait for a local checkpoint: to make room in the log, or to begin at an epoch's end."""
+        return not self._has_room(words) or described(words).epoch > self._store.epochs.current
+
+    def _has_room(self, words: Words) -> bool:
+        mem = self._store.mem
+        return int(mem[S_REDO_RESERVED]) + int(words.size) + PAD_WORDS <= int(mem[S_REDO_FREE])
+
+    def _await_room(self, words: Words) -> None:
         """Until the log takes the group: a member's own local checkpoints make room in it. Raises: RedoOverloaded."""
-        store = self._store
-        need = words + PAD_WORDS
-
-        def has_room() -> bool:
-            return int(store.mem[S_REDO_RESERVED]) + need <= int(store.mem[S_REDO_FREE])
-
-        if not has_room():
-            store.wait_for_redo(has_room)
+        if not self._has_room(words):
+            self._store.wait_for_redo(lambda: self._has_room(words))
 
     def _apply(self, group: GroupRead) -> None:
         store = self._store

@@ -20,6 +20,7 @@ from engine.errors import (
     StoreFailed,
     TooManyFiles,
 )
+from engine.owner import call_owner
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
@@ -125,7 +126,7 @@ class Clockwork:
         self._store.on_redo_full = self._lcp_wanted.set
         self._store.log.on_pressure = None
         self._store.disk.has_writer = True
-        self._store.epochs.holds_stream = self._holds_stream
+        self._store.epochs.holds_stream = call_owner(self._holds_stream)
         works = (
             ("tidemark-epochs", self._run_epochs),
             ("tidemark-lcp", self._run_lcp),

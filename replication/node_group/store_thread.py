@@ -30,6 +30,7 @@ from replication.node_group.syncer import Syncer
 
 if TYPE_CHECKING:
     from engine.memory.arena import Words
+    from engine.store import Store
     from recovery.node_restart.messages import FromJoiner, FromLive
     from replication.node_group.conversation import Conversation
     from replication.node_group.home import Home, NodeStore
@@ -200,18 +201,27 @@ class StoreThread:
         node, stream = self.node, self.stream
         assert node is not None and stream.sent is not None
         store = node.store
+        told = first
         for sequence, words in enumerate(groups, first):
+            may_wait = self._is_epoch_over(sequence) or node.applier.may_wait(words)
+            if may_wait and sequence > told:
+                # What ends the wait may need that others know: a binlog takes an epoch when all members have it.
+                self._keep(store, sequence - 1)
+                told = sequence
             self._close_epochs(sequence)
             lsn = self._apply_one(node, words)
             stream.sent.add(sequence, lsn, store.epochs.current, words)
         last = first + len(groups) - 1
+        self._keep(store, last)
+        self._close_epochs(last + 1)
+
+    def _keep(self, store: Store, last: int) -> None:
+        """Have groups up to this one, which are applied, synced, and say so. Raises: StoreFailed."""
         if store.waits_for_disk:
             store.log.wait(last)
-            self._close_epochs(last + 1)
-            stream.synced_through(last)
+            self.stream.synced_through(last)
         else:
-            self._close_epochs(last + 1)
-            stream.applied_through(last)
+            self.stream.applied_through(last)
             self._syncer.sync(store, last)
 
     def _apply_one(self, node: NodeStore, words: Words) -> int:
@@ -275,10 +285,14 @@ class StoreThread:
         if self.node is not None:
             self._close_epochs(self.stream.applied + 1)
 
+    def _is_epoch_over(self, sequence: int) -> bool:
+        """Whether an epoch was opened at a group up to this one, which is the next."""
+        return bool(self._epochs) and self._epochs[0][1] <= sequence
+
     def _close_epochs(self, sequence: int) -> None:
         """Epochs that were opened at a group up to this one, which is the next."""
         assert self.node is not None
-        while self._epochs and self._epochs[0][1] <= sequence:
+        while self._is_epoch_over(sequence):
             self.node.applier.close_epoch(*self._epochs.popleft())
 
     def _lead(self, epoch: int, done: Callable[[], None]) -> None:

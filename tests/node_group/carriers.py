@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from typing import Any
 
@@ -10,6 +9,7 @@ from engine.clock import SystemClock
 from replication.node_group.carrier import Address, Carrier, Secrets
 from replication.node_group.conversation import Conversation
 from replication.node_group.party import NodeParty
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 SECRET = b"a secret of all nodes"
@@ -20,9 +20,7 @@ CLOCK = SystemClock()
 
 def free_address() -> Address:
     """Where nobody listens now."""
-    with socket.create_server((HOST, 0)) as found:
-        address: Address = found.getsockname()[:2]
-        return address
+    return HOST, free_port()
 
 
 class Site:

@@ -195,3 +195,30 @@ def test_group_waits_for_room_as_long_as_it_may(error: type[tm.Error]) -> None:
     refused.append(error("full"))
     with pytest.raises(error):
         thread._apply_one(node, np.zeros(64, dtype=np.int64))
+
+
+@pytest.mark.parametrize("why", ["no room", "an epoch's end"])
+def test_groups_before_a_wait_are_synced_and_told_first(why: str) -> None:
+    """A local checkpoint that waited for its epoch in the binlog, and so for every member's word, was waited for by
+    groups that this member had applied and told nobody of.
+    """
+    said: list[str] = []
+    log = SimpleNamespace(head_lsn=4_096, sequence=1, wait=lambda last: said.append(f"synced {last}"))
+    store = SimpleNamespace(clock=SystemClock(), log=log, waits_for_disk=True, epochs=SimpleNamespace(current=1 << 32))
+    applier = SimpleNamespace(
+        apply=lambda words: said.append(f"applied {words[0]}"),
+        may_wait=lambda words: why == "no room" and int(words[0]) == 3,
+        close_epoch=lambda epoch, sequence: said.append(f"epoch opened at {sequence}"),
+    )
+    unused: Any = None
+    thread = StoreThread(unused, unused, unused, unused, unused, unused, 60.0)
+    node: Any = SimpleNamespace(store=store, applier=applier)
+    sent: Any = SimpleNamespace(add=lambda *given: None)
+    thread.node, thread.stream.sent = node, sent
+    thread.stream._tell = lambda event: said.append(f"told {thread.stream.synced}")
+    if why == "an epoch's end":
+        thread._epochs.append((2 << 32, 3))
+    thread._apply(1, tuple(np.full(8, number, dtype=np.int64) for number in (1, 2, 3)))
+    opened = ["epoch opened at 3"] if why == "an epoch's end" else []
+    first, last = ["applied 1", "applied 2", "synced 2", "told 2"], ["applied 3", "synced 3", "told 3"]
+    assert said == [*first, *opened, *last]
