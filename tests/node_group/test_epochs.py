@@ -68,7 +68,9 @@ def test_snapshots_and_checkpoints_of_a_member_stand_between_epochs_while_groups
     def write() -> None:
         count = 0
         while not ended.is_set():
-            for _ in range(rng.randint(1, 5)):
+            # With a full log the member takes nothing, and the boundary its local checkpoint needs comes from here.
+            is_full = pair.member._store.log.used_bytes() > 2 << 20
+            for _ in range(0 if is_full else rng.randint(1, 5)):
                 transfer(pair.primary, rng)
                 count += 1
             with pair.primary._store.latch:
@@ -198,33 +200,4 @@ def test_stream_is_held_at_a_boundary_for_who_is_to_take_it_and_not_for_ever(is_
     pair.close_epoch()
     assert epochs.newest_closed > before and not epochs._is_boundary
     assert len(asked) == (0 if is_hurried else HELD_POLLS) and all(asked)
-    pair.close()
-
-
-def test_snapshot_that_takes_a_boundary_leaves_one_to_the_local_checkpoint_it_is_held_for() -> None:
-    pair = Pair()
-    bank(pair.primary)
-    pair.pump()
-    store = pair.member._store
-    store.epochs.on_wanted = lambda: None
-    epochs: list[int] = []
-
-    def look() -> None:
-        with pair.member.snapshot() as snapshot:
-            epochs.append(snapshot.epoch)
-
-    def checkpoint() -> None:
-        epochs.append(pair.member.checkpoint()["epoch"])
-
-    threads = [threading.Thread(target=look), threading.Thread(target=checkpoint)]
-    store.epochs.holds_stream = lambda: pair.member._lcp.completed == 0
-    for thread in threads:
-        thread.start()
-    while len(store.epochs._wanting) < 2:
-        threading.Event().wait(0.001)
-    closed = store.epochs.current
-    pair.close_epoch()
-    for thread in threads:
-        thread.join(20)
-    assert epochs == [closed, closed]
     pair.close()
