@@ -201,3 +201,28 @@ def test_stream_is_held_at_a_boundary_for_who_is_to_take_it_and_not_for_ever(is_
     assert epochs.newest_closed > before and not epochs._is_boundary
     assert len(asked) == (0 if is_hurried else HELD_POLLS) and all(asked)
     pair.close()
+
+
+def test_local_checkpoint_that_is_yet_to_ask_for_its_boundary_has_the_one_the_stream_is_held_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("engine.epoch.HELD_POLLS", 1 << 30)
+    pair = Pair()
+    bank(pair.primary)
+    pair.pump()
+    store = pair.member._store
+    store.epochs.on_wanted = lambda: None  # nobody closes another one
+    made: list[int] = []
+    making = threading.Thread(target=lambda: made.append(pair.member.checkpoint()["epoch"]))
+
+    def holds() -> bool:
+        if making.ident is None:
+            making.start()
+        return pair.member._lcp.completed == 0
+
+    store.epochs.holds_stream = holds
+    closed = store.epochs.current
+    pair.close_epoch()
+    making.join(20)
+    assert made == [closed]
+    pair.close()
