@@ -4,16 +4,19 @@ Rules of every kernel (D2, D13): flat contiguous arrays and int64 scalars, one e
 call, never raises for data, never trusts a length. Kernels that touch shared rows, indexes or logs hold the GIL;
 `nogil=True` is for private memory only.
 
-The cache of compiled code is keyed on a digest of all kernel and layout sources: numba alone notices a change of the
-kernel's own file but not of a helper in another file, and would go on running stale code.
+The cache of compiled code has a folder for each module of kernels, named by a digest of its source and of every kernel
+and layout source it imports: numba alone notices a change of the kernel's own file but not of a helper in another file,
+and would go on running stale code. Two installations with the same sources share it.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.resources
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -26,15 +29,39 @@ F = TypeVar("F", bound=Callable[..., Any])
 _log = logging.getLogger("tidemark.kernels")
 
 
-def source_digest() -> str:
-    """Hex digest over every source of kernels and layouts."""
+_IMPORTS = re.compile(r"^from (engine\.(?:kernels|layout)[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+
+
+@functools.cache
+def _source(module: str) -> bytes | None:
+    """Source of a module of kernels or layouts; None if there is none of this name."""
+    package, _, name = module.removeprefix("engine.").partition(".")
+    entry = importlib.resources.files(f"engine.{package}") / f"{name or '__init__'}.py"
+    return entry.read_bytes() if entry.is_file() else None
+
+
+@functools.cache
+def _imported(module: str) -> frozenset[str]:
+    """The modules of kernels and layouts that a module names in its imports."""
+    found = {"engine.kernels", "engine.layout"}
+    for package, names in _IMPORTS.findall((_source(module) or b"").decode()):
+        found.add(package)
+        found.update(f"{package}.{name}" for name in re.findall(r"\w+", names))
+    return frozenset(each for each in found if _source(each) is not None)
+
+
+@functools.cache
+def source_digest(module: str) -> str:
+    """Hex digest over every source that the code of a module of kernels is made of."""
+    reached, ahead = {module}, [module]
+    while ahead:
+        new = _imported(ahead.pop()) - reached
+        reached |= new
+        ahead += new
     digest = hashlib.sha256(numba.__version__.encode())
-    for package in ("engine.kernels", "engine.layout"):
-        folder = importlib.resources.files(package)
-        for entry in sorted(folder.iterdir(), key=lambda item: item.name):
-            if entry.name.endswith(".py"):
-                digest.update(entry.name.encode())
-                digest.update(entry.read_bytes())
+    for each in sorted(reached):
+        digest.update(each.encode())
+        digest.update(_source(each) or b"")
     return digest.hexdigest()[:16]
 
 
@@ -42,12 +69,10 @@ def _cache_folder() -> str:
     base = os.environ.get("TIDEMARK_CACHE") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tidemark"
     )
-    return os.path.join(base, "kernels-" + source_digest())
+    return os.path.join(base, "kernels")
 
 
 CACHE_FOLDER = _cache_folder()
-# Asked before the first declaration, because numba makes the folder then.
-_is_first_run = not os.path.isdir(CACHE_FOLDER)
 REGISTRY: dict[str, Any] = {}
 _COMPILERS: list[Callable[[], Any]] = []
 _announced = False
@@ -116,8 +141,41 @@ class _SealedCodeFile(caching.IndexDataCacheFile):  # type: ignore[misc]
         return caching.pickle.loads(code)
 
 
+class _CodeLocator(caching._CacheLocator):  # type: ignore[misc]
+    """Where the code of one kernel is kept: by its module's digest, not by the path of the installation."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._digest = source_digest(function.__module__)
+        self._folder = os.path.join(CACHE_FOLDER, f"{function.__module__.rpartition('.')[2]}-{self._digest}")
+
+    def get_cache_path(self) -> str:
+        """The folder of its module."""
+        return self._folder
+
+    def get_source_stamp(self) -> str:
+        """The digest of its module."""
+        return self._digest
+
+    def get_disambiguator(self) -> str:
+        """Nothing: names of kernels are unique in a module."""
+        return ""
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], _: str) -> _CodeLocator:
+        """As numba makes it."""
+        return cls(function)
+
+
+class _CodeImplementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    """numba's own, with that place."""
+
+    _locator_classes = [_CodeLocator]
+
+
 class _CodeCache(caching.FunctionCache):  # type: ignore[misc]
     """numba's cache of one kernel, which compiles again what cannot be used (F70)."""
+
+    _impl_class = _CodeImplementation
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
@@ -127,11 +185,14 @@ class _CodeCache(caching.FunctionCache):  # type: ignore[misc]
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled version, or None to compile it."""
         try:
-            return super().load_overload(sig, target_context)
+            found = super().load_overload(sig, target_context)
         except Exception as error:  # a damaged file makes its reader raise anything
             _log.warning("compiled code of %s cannot be used (%s); compiling it again", self._name, error)
             self._cache_file.flush()
             return None
+        if found is None:
+            _announce()
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep the compiled version. On a disk that takes nothing more the next process compiles it again."""
@@ -145,12 +206,11 @@ class _CodeCache(caching.FunctionCache):  # type: ignore[misc]
 
 
 def _announce() -> None:
-    # The first run ever compiles for some seconds; say so once instead of seeming to hang.
+    # The first run of a version compiles for some seconds; say so once instead of seeming to hang.
     global _announced
     if not _announced:
         _announced = True
-        if _is_first_run:
-            _log.warning("compiling kernels for the first run; kept in %s", CACHE_FOLDER)
+        _log.warning("compiling kernels for the first run; kept in %s", CACHE_FOLDER)
 
 
 def declared() -> tuple[Callable[[], Any], ...]:
@@ -168,15 +228,10 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
     """Declare a kernel called from Python, with its one signature, compiled at its first call."""
 
     def declare(function: F) -> F:
-        saved = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = CACHE_FOLDER
-        try:
-            # Kernels allocate nothing. Without the run-time no helper call counts references, which are atomic
-            # operations that keep memory accesses from overlapping (ADR 0006).
-            dispatcher = numba.njit(error_model="numpy", nogil=nogil, _nrt=False, no_cfunc_wrapper=True)(function)
-            dispatcher._cache = _CodeCache(function)
-        finally:
-            numba.config.CACHE_DIR = saved
+        # Kernels allocate nothing. Without the run-time no helper call counts references, which are atomic
+        # operations that keep memory accesses from overlapping (ADR 0006).
+        dispatcher = numba.njit(error_model="numpy", nogil=nogil, _nrt=False, no_cfunc_wrapper=True)(function)
+        dispatcher._cache = _CodeCache(function)
         REGISTRY[f"{function.__module__}.{function.__name__}"] = (dispatcher, signature)
         if numba.config.DISABLE_JIT:
             return function
@@ -185,7 +240,6 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
             # Two restart threads may make the first call at once; numba's own lock does not cover the switch-off.
             with _compiling:
                 if not dispatcher.signatures:
-                    _announce()
                     dispatcher.compile(signature)
                     dispatcher.disable_compile()
                 return dispatcher.overloads[dispatcher.signatures[0]].entry_point
