@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.disk_reads import disk_page_of, read_whole
+from engine.kernels.handles import descriptor_of
 from engine.kernels.key_words import encode_row, row_of_place, side_part
 from engine.kernels.own_images import is_image_away, lock_owner, newest_operation
 from engine.kernels.reads import entry_words, visible, write_entry
@@ -33,7 +34,7 @@ from engine.layout.arena import (
     PG_FRAGMENT,
     PG_LOGICAL,
     ROWID_MASK,
-    ST_MISSING,
+    ST_DROPPED,
     ST_MORE,
     ST_SPACE,
     ST_SPOOLED,
@@ -41,8 +42,6 @@ from engine.layout.arena import (
 )
 from engine.layout.index_arena import (
     I_KEY_WORDS,
-    I_STATE,
-    INDEX_DROPPING,
     PLACE_SHIFT,
     PLACE_SLOT_MASK,
     SIDE_VALUE,
@@ -98,8 +97,9 @@ def index_rows(mem, tree, txn, until, wanted, with_disk, cursor, bound, reverse,
     (the cursor says where to go on), ST_SPACE - words needed, ST_PAGE and ST_DAMAGED with the page in state[3],
     ST_MISSING if the index is being dropped.
     """
-    if mem[tree + I_STATE] == INDEX_DROPPING:
-        return ST_MISSING
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     if reverse:
         found, _, _ = entries_before(mem, tree, cursor, bound, limit, places, places[:0])
     else:
@@ -143,8 +143,9 @@ def index_pages(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pl
     """Pages that `index_rows` of the next `limit` entries will need, 0 for rows that need none; how many entries there
     are, or ST_MISSING if the index is being dropped. The cursor stays.
     """
-    if mem[tree + I_STATE] == INDEX_DROPPING:
-        return ST_MISSING
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     if reverse:
         found, _, _ = entries_before(mem, tree, cursor, bound, limit, places, places[:0])
     else:

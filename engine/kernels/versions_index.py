@@ -7,6 +7,7 @@ belong to the range the cursor has passed by then, later ones to the next call (
 from __future__ import annotations
 
 from engine.kernels import kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.index_reads import stand_on
 from engine.kernels.key_words import row_of_place
 from engine.kernels.tree_scans import entries_before, next_entries
@@ -21,12 +22,12 @@ from engine.layout.arena import (
     PG_LOGICAL,
     S_VERSION_HEAD,
     S_VERSION_TAIL,
-    ST_MISSING,
+    ST_DROPPED,
     ST_MORE,
     ST_SPACE,
     ST_TOO_OLD,
 )
-from engine.layout.index_arena import I_STATE, INDEX_DROPPING, PLACE_SHIFT, PLACE_SLOT_MASK
+from engine.layout.index_arena import PLACE_SHIFT, PLACE_SLOT_MASK
 from engine.layout.versions import V_ENDED, V_FRAGMENT, V_PLACE, V_ROW, V_WORDS
 
 
@@ -42,10 +43,11 @@ def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, ou
     cursor says where to go on), ST_SPACE - words needed and nothing is copied, ST_MISSING if the index is being
     dropped, or ST_TOO_OLD.
     """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     if find_open(mem, epoch) < 0:
         return ST_TOO_OLD
-    if mem[tree + I_STATE] == INDEX_DROPPING:
-        return ST_MISSING
     state[0] = 0
     state[1] = 0
     state[2] = mem[S_VERSION_HEAD]
