@@ -237,58 +237,18 @@ def read_keys(disk: DiskColumns, table: Table, keys: EncodedKeys, txn: Transacti
     """Entries of the rows found, in the order of the keys: (words, image offsets, rows). Raises: as `read_entry`."""
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
-    mem, handle = table.mem, table.handle
+    place = (table.mem, table.handle, desc, buf, keys.keys, keys.key_offsets, keys.key_stride)
     pages = np.zeros(keys.count, dtype=np.int64)
     for start in range(0, keys.count, KEYS_SLICE):
-        stop = min(start + KEYS_SLICE, keys.count)
-        pages_of_keys(mem, handle, desc, buf, keys.keys, keys.key_offsets, keys.key_stride, start, stop, pages)
+        pages_of_keys(*place, start, min(start + KEYS_SLICE, keys.count), pages)
     gatherer = Gatherer(disk, table, pages, keys.count * (ENTRY_WORDS + table.format.fixed_words + 16), txn)
-    order = gatherer.order
 
     def read(start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
-        return int(
-            read_disk_keys(
-                mem,
-                handle,
-                desc,
-                buf,
-                keys.keys,
-                keys.key_offsets,
-                keys.key_stride,
-                order,
-                start,
-                stop,
-                out,
-                offsets,
-                state,
-            )
-        )
+        return int(read_disk_keys(*place, gatherer.order, start, stop, out, offsets, state))
 
     def read_again(i: int) -> Words:
         one = np.array([i], dtype=np.int64)
-        return read_alone(
-            disk,
-            table,
-            lambda out, offsets, state: int(
-                read_disk_keys(
-                    mem,
-                    handle,
-                    desc,
-                    buf,
-                    keys.keys,
-                    keys.key_offsets,
-                    keys.key_stride,
-                    one,
-                    0,
-                    1,
-                    out,
-                    offsets,
-                    state,
-                )
-            ),
-            keys.count,
-            txn,
-        )
+        return read_alone(disk, table, lambda *room: int(read_disk_keys(*place, one, 0, 1, *room)), keys.count, txn)
 
     gatherer.run(read, read_again)
     if table.is_dropped:

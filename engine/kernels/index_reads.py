@@ -160,10 +160,10 @@ def index_pages(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pl
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])")
-def own_rows(mem, table, txn, buf, budget, rowids, out, state):
+def own_rows(mem, table_id, txn, buf, budget, rowids, out, state):
     """Rows of a table that a transaction has changed and not deleted, each once, as it sees them, without disk parts.
 
-    table: number. Operations from state[0] on (0: the first), about `budget` rows a call. state: [operation to go on
+    Operations from state[0] on (0: the first), about `budget` rows a call. state: [operation to go on
     at, rows found, words used]. rowids gets fragment number, ROWID and image offset of each. OK at the end, ST_MORE,
     ST_SPOOLED, or ST_SPACE - words needed, or ST_SPACE when rowids is full.
     """
@@ -175,7 +175,7 @@ def own_rows(mem, table, txn, buf, budget, rowids, out, state):
             return ST_MORE
         fragment = mem[operation + O_FRAGMENT]
         count = mem[operation + O_ROWID] >> COUNT_SHIFT
-        if mem[fragment + F_TABLE] == table and mem[fragment + F_DROPPED] == 0:
+        if mem[fragment + F_TABLE] == table_id and mem[fragment + F_DROPPED] == 0:
             if 3 * (state[1] + max(count, 1)) > rowids.size:
                 return ST_SPACE
             words = own_words(mem, txn, buf, fragment, operation, rowids, out, state)

@@ -79,8 +79,8 @@ def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, ou
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])")
-def gather_versions(mem, table, epoch, until, limit, places, out, offsets, state):
-    """Copy the versions a snapshot shows of a table (its number), without disk parts, appended from position state[2]
+def gather_versions(mem, table_id, epoch, until, limit, places, out, offsets, state):
+    """Copy the versions a snapshot shows of a table, without disk parts, appended from position state[2]
     on and before `until`; looking at no more than `limit`. places gets the place of each.
 
     state: [versions found, words used, next position]. OK when all were looked at, ST_MORE, ST_SPACE - words needed (or
@@ -97,7 +97,7 @@ def gather_versions(mem, table, epoch, until, limit, places, out, offsets, state
         at = version_at(mem, state[2])
         fragment = mem[at + V_FRAGMENT]
         is_shown = fragment != 0 and mem[at + V_ROW + 1] <= epoch and epoch < mem[at + V_ENDED]
-        if is_shown and mem[fragment + F_TABLE] == table:
+        if is_shown and mem[fragment + F_TABLE] == table_id:
             if state[0] >= places.size:
                 return ST_SPACE
             words = write_version(mem, at, out, state[1])
