@@ -324,7 +324,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "build-given-up-stays-in-the-list",
         "engine.index.online",
-        "            withdraw_index(self._store.mem, table.address, index.tree.address)",
+        "            withdraw_index(self._store.mem, table.handle, index.tree.handle)",
         "            pass",
         "stress",
     ),

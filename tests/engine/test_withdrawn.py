@@ -17,11 +17,13 @@ import pytest
 
 import tidemark as tm
 from engine import batch_operations, disk_reading, program_scans
+from engine.kernels import disk_reads, handles
 from engine.kernels.handles import descriptor_word, withdraw
 from engine.kernels.operations import touch_int_key
 from engine.kernels.reads import read_int_key, scan_rows
 from engine.kernels.setup import drop_fragment_pages
 from engine.kernels.tree_scans import tree_estimate
+from engine.kernels.unique_check import unique_counters
 from engine.layout import arena as a
 from engine.memory.arena import NOTHING, address_of, next_handle
 from tidemark.handles import TableHandle
@@ -256,6 +258,34 @@ def test_only_the_next_handle_gives_memory_back(db: tm.Database) -> None:
     assert drop_fragment_pages(store.mem, fragment, 0) == a.ST_DROPPED
     assert descriptor_word(store.mem, next_handle(fragment), a.F_ROWS) == 100
     table.by_number[0] = next_handle(fragment)  # as it was, for the close
+
+
+def test_words_of_descriptors_equal_those_in_the_arena(db: tm.Database) -> None:
+    store = db._store
+    db.create_tablespace("main", size="1 MiB", page_size="4 KiB", extent="32 KiB")
+    db.create_table("d", [tm.Column("id", tm.Int64), tm.Column("x", tm.Int64, storage="disk")], primary_key="id")
+    db.create_index("t", "once_k", ("k",), unique=True)
+    mem, tree = store.mem, store.table("t").uniques["once_k"].tree
+    every = [store.table("t").handle, *store.table("t").fragments, tree.handle, *store.table("d").fragments]
+    for handle in every:
+        at, words = address_of(handle), np.zeros(a.BLOCK_WORDS, dtype=np.int64)
+        assert handles.descriptor_words(mem, handle, 0, words) == a.OK
+        assert words.tolist() == mem[at : at + a.BLOCK_WORDS].tolist()
+        assert [descriptor_word(mem, handle, word) for word in range(40)] == words[:40].tolist()
+    assert handles.sum_words(mem, np.array(every[1:4]), a.F_ROWS) == 300 == tree.counters()["entries"]
+    assert handles.set_descriptor_word(mem, every[1], a.F_CAPTURE, 2) == a.OK
+    assert mem[address_of(every[1]) + a.F_CAPTURE] == 2
+    fragment, space = every[-1], store.space.named("main")
+    assert disk_reads.tablespace_of(mem, fragment) == space.definition.tablespace_id
+    assert 400 < disk_reads.chunk_words_of(mem, fragment) < 4_096 // 8
+    db.drop_table("t")
+    db.drop_table("d")
+    for handle in every:
+        assert handles.descriptor_words(mem, handle, 0, np.zeros(3, dtype=np.int64)) == a.ST_DROPPED
+        assert handles.set_descriptor_word(mem, handle, 0, 7) == a.ST_DROPPED
+    assert handles.sum_words(mem, np.array(every), a.F_ROWS) == 0
+    assert disk_reads.tablespace_of(mem, fragment) == disk_reads.chunk_words_of(mem, fragment) == a.ST_DROPPED
+    assert unique_counters(mem, tree.handle, np.zeros(4, dtype=np.int64)) == a.ST_DROPPED
 
 
 def test_transaction_ids_of_threads_are_never_behind_what_is_said_to_be_given(db: tm.Database) -> None:

@@ -44,7 +44,7 @@ def followed(files: MemoryFiles, **options: Any) -> Any:
 
 
 def capture(db: Any, name: str, mode: int = CAPTURE_WHOLE) -> None:
-    set_capture(db._store.mem, db._store.table(name).address, mode)
+    set_capture(db._store.mem, db._store.table(name).handle, mode)
 
 
 def follower(db: Any, files: MemoryFiles, point: FollowPoint | None = None) -> LogFollower:

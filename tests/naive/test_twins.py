@@ -20,7 +20,6 @@ import engine.kernels
 from engine.kernels import operations as k
 from engine.kernels.setup import setup_pool, take_transaction_block
 from engine.layout import arena as a
-from engine.memory.arena import address_of
 from tests.naive import batches as naive
 
 CODEC = "tests.rows.test_kernels"
@@ -47,6 +46,7 @@ JOINED = "tests.rows.test_disk_parts:test_parts_joined_and_found_again_equal_twi
 INTACT = "tests.disk.test_cache_trouble:test_page_read_alone_is_intact_or_not_as_the_careful_way_says"
 TRACES = "tests.disk.test_replacement:test_random_traces_equal_twin_step_by_step"
 HERE = "tests.naive.test_twins"
+WITHDRAWN = "tests.engine.test_withdrawn"
 FOLLOWED = "tests.log.test_follower:test_random_transactions_are_read_back_as_what_they_did"
 TAGGED = "tests.log.test_follower:test_any_value_and_author_belong_to_operations_and_rows"
 KEY_WORDS = "tests.index.test_key_words:test_key_words_of_random_columns_agree_and_sort_as_keys"
@@ -183,6 +183,20 @@ TWINS = {
     **dict.fromkeys([f"spool.{name}" for name in ("begin_spool", "commit_spooled", "slice_copy_words")], SPOOLED),
     **dict.fromkeys(["disk_replay.replay_disk_group", "disk_replay.undo_records"], WALK),
     **dict.fromkeys(["begin.begin_transaction", "begin.reserve_redo"], WALK),
+    "begin.next_txid": f"{WITHDRAWN}:test_transaction_ids_of_threads_are_never_behind_what_is_said_to_be_given",
+    **dict.fromkeys(
+        [f"handles.{name}" for name in "descriptor_word descriptor_words set_descriptor_word sum_words".split()],
+        f"{WITHDRAWN}:test_words_of_descriptors_equal_those_in_the_arena",
+    ),
+    "handles.withdraw": f"{WITHDRAWN}:test_only_the_next_handle_gives_memory_back",
+    **dict.fromkeys(
+        ["setup.fragment_handles", "setup.withdraw_table"],
+        f"{WITHDRAWN}:test_withdrawn_handle_leads_to_nothing_for_good",
+    ),
+    **dict.fromkeys(
+        ["unique_check.unique_counters", "disk_reads.chunk_words_of", "disk_reads.tablespace_of"],
+        f"{WITHDRAWN}:test_words_of_descriptors_equal_those_in_the_arena",
+    ),
     **dict.fromkeys(["begin.tag_transaction", "before_images.note_rows"], TAGGED),
     "before_images.set_capture": FOLLOWED,
     "absent.lock_absent": "tests.store.test_absent_keys:test_keys_told_absent_among_all_other_work_leave_nothing",
@@ -424,13 +438,15 @@ def test_exchange_and_mark_of_any_lock_word_equal_twin(
 
 
 def one_row() -> tuple[np.ndarray, int, int]:
-    """An arena laid out by hand: one fragment, one page, one row; (memory, fragment, address of the row)."""
+    """An arena laid out by hand: one fragment, one page, one row; (memory, its handle, address of the row)."""
     mem = np.zeros(4 * a.PAGE_WORDS, dtype=np.int64)
     fragment, middle, leaf = (a.PAGE_WORDS + number * a.BLOCK_WORDS for number in range(3))
-    mem[address_of(fragment) + a.F_ROW_WORDS] = 4
-    mem[address_of(fragment) + a.F_PAGES] = 1
-    mem[address_of(fragment) + a.F_MAP] = middle
+    mem[fragment + a.D_GENERATION] = 1
+    mem[fragment + a.F_ROW_WORDS] = 4
+    mem[fragment + a.F_PAGES] = 1
+    mem[fragment + a.F_MAP] = middle
     mem[middle] = leaf
     mem[leaf] = 2
     mem[2 * a.PAGE_WORDS + a.PG_FRESH] = 1
-    return mem, fragment, 2 * a.PAGE_WORDS + a.PAGE_HEADER_WORDS
+    handle = 1 << a.HANDLE_BLOCK_BITS | fragment >> a.BLOCK_SHIFT
+    return mem, handle, 2 * a.PAGE_WORDS + a.PAGE_HEADER_WORDS
