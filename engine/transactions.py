@@ -27,7 +27,6 @@ from engine.kernels.commit import abort_step
 from engine.layout.arena import CAPTURE_NONE, OK, S_INDEX_GENERATION, S_TXID, X_GENERATION
 from engine.limits import TRANSACTIONS_OPEN_MAX
 from engine.locks import LockTable
-from engine.owner import call_owner
 from engine.table import DroppedFragment, Table
 from engine.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
 
@@ -80,29 +79,6 @@ class NoBeforeImages:
         return 0
 
 
-class SchemaLatch:
-    """Held by the thread that changes the schema; `afterwards` is called when it was released."""
-
-    def __init__(self, afterwards: Callable[[], None]) -> None:
-        self._lock = threading.Lock()
-        self._afterwards = afterwards
-
-    def acquire(self, blocking: bool = True) -> bool:
-        """Take it; False if it is held and `blocking` is not."""
-        return self._lock.acquire(blocking)
-
-    def release(self) -> None:
-        """Let go, and call nothing."""
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-        self._afterwards()
-
-
 class Transactions:
     """Everything transactions need. Made empty; `attach` gives it log and epochs once restart knows where they are."""
 
@@ -121,7 +97,7 @@ class Transactions:
         self.failure = failure
         self.seed = seed
         self.latch = threading.Lock()
-        self.schema_latch = SchemaLatch(call_owner(self._reclaim))
+        self.schema_latch = threading.Lock()
         self.locks = LockTable(self.mem, clock, options.lock_timeout_ms, failure)
         self.no_words: Words = np.zeros(0, dtype=np.int64)
         self.transaction_words = options.transaction_memory_bytes // 8
@@ -284,7 +260,7 @@ class Transactions:
         self._leave(holder)
 
     def _release(self, dropped: Table | DroppedFragment) -> None:
-        """Give back the memory of what was dropped, after everything that may be looking at it. With `schema_latch` held.
+        """Give back the memory of what was dropped when nothing looks at it any more. With `schema_latch` held.
 
         In the list first: a user that leaves between the two looks finds it there, or is not found by the second.
         """
@@ -294,26 +270,23 @@ class Transactions:
         self._drop_unused()
 
     def _leave(self, gone: object) -> None:
-        """A transaction, or the holder of a pin, looks at no table any more."""
+        """A transaction, or the holder of a pin, looks at no table any more.
+
+        With the latch held its memory goes when the next one leaves: the holder may be this very thread, if a finalizer
+        in the middle of a change of the schema gives back a pin.
+        """
         if self._dropped:
             self._left.append(gone)
-            self._reclaim()
-
-    def _reclaim(self) -> None:
-        """Give back what the users that have left were the last to look at. If the latch is held, its holder does it
-        afterwards: that may be this thread, if a finalizer in the middle of it gives back a pin.
-        """
-        while self._left and self.schema_latch.acquire(blocking=False):
-            try:
-                while self._left:
-                    gone = self._left.popleft()
-                    for _, users in self._dropped:
-                        users.discard(gone)
-                self._drop_unused()
-            finally:
-                self.schema_latch.release()
+            if not self.schema_latch.locked():
+                with self.schema_latch:
+                    self._drop_unused()
 
     def _drop_unused(self) -> None:
+        """Give back what the users that have left were the last to look at. With `schema_latch` held."""
+        while self._left:
+            gone = self._left.popleft()
+            for _, users in self._dropped:
+                users.discard(gone)
         for dropped, users in self._dropped:
             if not users:
                 dropped.drop()  # again, if Ctrl-C cut it short: what is withdrawn already is passed over

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.errors import IndexExists, InvariantBroken, LockTimeout, MemoryExhausted, NoSuchTable
 from engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
-from engine.index.stored import StoredIndex
+from engine.index.stored import StoredIndex, drop_unlisted
 from engine.kernels.handles import descriptor_word
 from engine.kernels.index_lists import announce_index, withdraw_index
 from engine.kernels.tree_build import tree_add_rows
@@ -194,9 +194,10 @@ class IndexBuild:
 
     def _withdraw(self) -> None:
         table, index = self._table, self._index
-        if table is None or index is None:
-            return
         with self._store.schema_latch:
+            if table is None or index is None:
+                drop_unlisted(self._store.mem)
+                return
             if index in (table.indexes.get(index.name), table.uniques.get(index.name)):
                 return
             withdraw_index(self._store.mem, table.handle, index.tree.handle)
@@ -217,6 +218,14 @@ def drop_index(store: Store, table_name: str, name: str) -> None:
         try:
             store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.lose_index(after, index))
         finally:
-            # Behind the publication it is gone, whatever came of the wait for the disk.
-            if table.definition is after:
-                index.drop()
+            # After the publication it is gone, whatever came of the wait for the disk. A KeyboardInterrupt waits: each
+            # step may be made again.
+            interrupt: KeyboardInterrupt | None = None
+            while table.definition is after:
+                try:
+                    index.drop()
+                    break
+                except KeyboardInterrupt as error:
+                    interrupt = error
+            if interrupt is not None:
+                raise interrupt

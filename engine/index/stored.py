@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from engine.errors import NoSuchIndex
-from engine.index.ordered import OrderedIndex
-from engine.kernels.handles import descriptor_word
+from engine.index.ordered import DROP_NODES, OrderedIndex
+from engine.kernels.handles import descriptor_word, withdraw
 from engine.kernels.index_lists import remove_rows
+from engine.kernels.tree_setup import drop_tree
+from engine.kernels.unique_setup import drop_unique
 from engine.layout import index_arena as ix
-from engine.layout.arena import ST_DROPPED, ST_MORE
+from engine.layout.arena import S_UNLISTED, ST_DROPPED, ST_MORE
+from engine.memory.arena import next_handle
 
 if TYPE_CHECKING:
     from engine.index_definition import IndexDefinition
@@ -25,6 +28,18 @@ if TYPE_CHECKING:
     from engine.schema import TableDefinition
 
 SLICE_SLOTS = 128
+
+
+def drop_unlisted(mem: Words) -> None:
+    """Give back the memory of an index that a KeyboardInterrupt kept from its owner. With `schema_latch` held."""
+    handle = int(mem[S_UNLISTED])
+    if handle:
+        withdraw(mem, handle)
+        if descriptor_word(mem, next_handle(handle), ix.I_UNIQUE) > 0:
+            drop_unique(mem, next_handle(handle))
+        while drop_tree(mem, next_handle(handle), DROP_NODES) == ST_MORE:
+            pass
+        mem[S_UNLISTED] = 0
 
 
 class Tree(Protocol):

@@ -16,6 +16,7 @@ from engine.layout.arena import (
     OK,
     S_INDEX_GENERATION,
     S_POOL,
+    S_UNLISTED,
     ST_DROPPED,
     ST_MEMORY,
     ST_MISSING,
@@ -67,6 +68,7 @@ def announce_index(mem, table, tree):
     mem[indexes + XL_FIRST + mem[indexes + XL_COUNT]] = tree
     mem[indexes + XL_COUNT] += 1
     mem[indexes + XL_UNIQUES] += 1 if mem[tree + I_UNIQUE] != 0 else 0
+    mem[S_UNLISTED] = 0
     set_lists(mem, table)
     return OK
 

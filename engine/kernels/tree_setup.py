@@ -7,7 +7,7 @@ from engine.kernels.handles import descriptor_of, give_descriptor, handle_of, ta
 from engine.kernels.pool import give_block, give_page, take_block, take_page
 from engine.kernels.tree_nodes import children_of, disown_node, own_node
 from engine.kernels.tree_promises import give_spare_blocks, take_own_block
-from engine.layout.arena import BLOCK_WORDS, OK, PAGE_SHIFT, ST_DROPPED, ST_MORE
+from engine.layout.arena import BLOCK_WORDS, OK, PAGE_SHIFT, S_UNLISTED, ST_DROPPED, ST_MORE
 from engine.layout.columns import COLUMN_WORDS
 from engine.layout.index_arena import (
     BUILT_WHOLLY,
@@ -107,7 +107,8 @@ def make_tree(mem, pool, shape, constants):
     mem[tree + I_FIRST_LEAF] = leaf
     mem[tree + I_LAST_LEAF] = leaf
     mem[tree + I_CREDIT] = 0
-    return handle_of(mem, tree)
+    mem[S_UNLISTED] = handle_of(mem, tree)
+    return mem[S_UNLISTED]
 
 
 @kernel("int64(int64[::1], int64, int64)")

@@ -28,6 +28,7 @@ from engine.layout.arena import (
     ROW_HEADER_WORDS,
     S_INDEX_GENERATION,
     S_TOUCHED,
+    S_UNLISTED,
     ST_DROPPED,
     ST_MEMORY,
     ST_MORE,
@@ -67,7 +68,8 @@ def make_unique(mem, pool, shape, constants, seed):
     mem[index + U_SEED] = seed
     mem[index + U_TAKES] = 0 if shape[0] == INDEX_READY else TAKES_NEVER
     mem[index + I_BUILT_FRAGMENT] = 0
-    return handle_of(mem, index)
+    mem[S_UNLISTED] = handle_of(mem, index)
+    return mem[S_UNLISTED]
 
 
 @kernel("int64(int64[::1], int64)")
