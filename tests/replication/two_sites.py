@@ -50,7 +50,9 @@ class Pair:
         for number, db in enumerate(self.sites):
             has_function = function is not None and (number == 0 or has_roles or "EPOCH" not in function)
             spec = function.encode() if function is not None and has_function else None
-            db.create_replication_table().insert((b"shop", b"item", 0, binlog_type, spec))
+            # The updates of a secondary must come as updates.
+            logs_as = binlog_type + 4 if number and function and binlog_type in (2, 3) else binlog_type
+            db.create_replication_table().insert((b"shop", b"item", 0, logs_as, spec))
             if prepare is not None:
                 prepare(db)
             db.create_table("shop.item$EX", HEAD, NAMES)
