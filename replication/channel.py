@@ -416,13 +416,15 @@ class ReplicaChannel:
         remove_relay_log(self._files, self.name)
 
     def reset(self) -> None:
-        """Throw the relay log away, and, unless `clear_apply_status` is off, what is known to be applied. Nobody may
-        receive or apply. Durable: on return.
+        """Throw the relay log away, and, unless `clear_apply_status` is off, what is known to be applied, where that may
+        come again. What it is of a source not heard of yet nobody knows: that stays. Nobody may receive or apply.
+        Durable: on return.
         """
         self.discard_relay()
-        if self.options.clear_apply_status:
+        if self.options.clear_apply_status and self.progress.heard is not None:
             self._positions.clear()
         self.progress = Progress()
+        self._applier.start()  # the max replicated epoch is what the rows left say
 
     # --- what is shown ----------------------------------------------------------------------------
     def lag(self) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from replication.protocol.messages import Settings
 from replication.reach import Reach
 from replication.schema_events import schema_row, write_schema_row
 from replication.schema_statements import apply_statement, said_of
+from replication.settings.conflict_function import goes_by_epochs
 from replication.settings.match import ReplicationRow, row_of
 from replication.settings.setup import SiteSettings
 from replication.source import BinlogEnd, IndexRow, SourceBinlog
@@ -70,8 +71,8 @@ class OpenStore(NamedTuple):
 class Positions:
     """`mysql.ndb_apply_status` of a store, as `channel.ApplyStatus`."""
 
-    def __init__(self, store: Store, kept: Callable[[], frozenset[int]] = frozenset) -> None:
-        """kept: servers whose rows a reset leaves, for other channels go by them."""
+    def __init__(self, store: Store, kept: Callable[[], frozenset[int] | None] = frozenset) -> None:
+        """kept: servers whose rows a reset leaves, None for all."""
         self._store = store
         self._kept = kept
 
@@ -91,9 +92,10 @@ class Positions:
             raise
 
     def clear(self) -> None:
-        """Delete them, those of other channels' sources excepted; no binlog takes it. Durable: on return."""
+        """Delete them, but for those that are kept; no binlog takes it. Durable: on return."""
         kept = self._kept()
-        self._delete([row.server_id for row in self.rows() if row.server_id not in kept])
+        if kept is not None:
+            self._delete([row.server_id for row in self.rows() if row.server_id not in kept])
 
     def forget(self, server_id: int) -> None:
         """Delete the row of one server, if there is one; no binlog takes it. Durable: on return."""
@@ -259,6 +261,7 @@ class Endpoint:
         self._counters: dict[str, Counters] = {}
         self.reach = Reach(opened.store.clock, opened.binlog, opened.status, lambda: bool(self.channels))
         self._role: Role = opened.values["conflict_role"]
+        self._has_epoch_peer = False  # a source has told of a function that compares epochs
         self.channels: dict[str, Member] = {}
         self.servings: list[Member] = []
         self._register(opened.status)
@@ -367,13 +370,27 @@ class Endpoint:
 
     # --- as a replica -----------------------------------------------------------------------------
     def positions(self, name: str) -> Positions:
-        """The rows of `ndb_apply_status` as a channel of this name sees them."""
+        """The rows of `ndb_apply_status` as a channel of this name sees them. A reset keeps those other channels go by,
+        and all where changes that come a second time would pass for new ones.
+        """
 
-        def kept() -> frozenset[int]:
+        def kept() -> frozenset[int] | None:
+            if self._is_judged_once():
+                return None
             with self._mutex:
                 return frozenset(each.source_id for each in self.channels.values() if each.name != name)
 
         return Positions(self.store, kept)
+
+    def _is_judged_once(self) -> bool:
+        """Whether changes of sources must not be applied a second time: a function here, or at a source, compares
+        epochs, which tell nothing of rows deleted since, nor of what this site has changed and the source confirmed; or
+        this site's own epochs have come back, so that changes of both sites have met already.
+        """
+        if self._has_epoch_peer or any(goes_by_epochs(row.conflict_fn) for row in self.replication_rows()):
+            return True
+        own_id = self.opened.values["server_id"]
+        return any(row["server_id"] == own_id for row in rows_of(made_table(self.store, NDB_APPLY_STATUS)))
 
     def new_applier(self, name: str, options: ApplierOptions) -> StoreApplier:
         """The applier of the channel of this name, whose counts are shown with those of all others, and go on."""
@@ -397,6 +414,8 @@ class Endpoint:
 
     def check_channels(self, peer: tuple[list[ReplicationRow], int] | None = None) -> None:
         """Refuse what the conflict functions here cannot have: see `channel_rules`. Raises: SchemaInvalid."""
+        if peer is not None and any(goes_by_epochs(row.conflict_fn) for row in peer[0]):
+            self._has_epoch_peer = True
         rows = self.replication_rows()
         tables = {name: table.definition for name, table in list(self.store.tables.items())} if rows else {}
         with self._mutex:

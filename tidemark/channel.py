@@ -409,8 +409,13 @@ class Channel:
 
     # --- both stopped -----------------------------------------------------------------------------
     def reset(self) -> None:
-        """Throw the relay log away, and, unless `clear_apply_status` is off, the rows of `mysql.ndb_apply_status` that
-        no other channel goes by. Durable: on return. Raises: Rejected while it runs.
+        """Throw the relay log away: what was received and not applied is fetched again.
+
+        Unless `clear_apply_status` is off, the rows of `mysql.ndb_apply_status` that no other channel goes by go too,
+        and the whole binlog of the source is applied again. They stay where its changes would pass for new ones the
+        second time: where a function of epochs (NDB$EPOCH and its kin) is here or at the source, where epochs of this
+        site have come back, and where the source was not heard of since the channel was made. The max replicated epoch
+        is what the rows say. Exceptions tables stay. Durable: on return. Raises: Rejected while it runs.
         """
         with self._turn:
             self._check_stopped("nothing is reset")
