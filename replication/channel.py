@@ -102,6 +102,7 @@ class ReplicaChannel:
         self.progress = Progress()
         self.on_settings: Callable[[Settings], None] = lambda settings: None
         self.on_progress: Callable[[], None] = lambda: None  # more was received, or applied
+        self.onward_of: Callable[[int], tuple[tuple[int, int], ...]] = lambda source_id: ()
         self._files = files
         self._clock = clock
         self._applier = applier
@@ -231,6 +232,11 @@ class ReplicaChannel:
     def applied_epoch(self) -> int:
         """The newest epoch of the source that is applied."""
         return self.progress.applied_epoch
+
+    @property
+    def onward(self) -> tuple[tuple[int, int], ...]:
+        """(server id, newest epoch of the source that is applied there) of the sites this one passes it on to."""
+        return self.onward_of(self.source_id)
 
     # --- applying ---------------------------------------------------------------------------------
     def apply_next(self) -> RelayTransaction | None:

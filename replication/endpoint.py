@@ -20,6 +20,7 @@ from engine.batch_operations import delete_many
 from engine.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
 from replication.any_value import NO_LOGGING
 from replication.applier.applier import RETRY_PAUSE_SECONDS, Applied, Applier, ApplierOptions
+from replication.applier.positions import committed_in
 from replication.applier.setups import rows_of
 from replication.apply_protocol import StatusRow
 from replication.binlog.index_table import found_rows, made_table
@@ -148,12 +149,14 @@ def _index_row(row: Mapping[str, Any]) -> IndexRow:
 
 
 class _ReturningApplier(Applier):
-    """An applier that tells what came back of this site's own epochs."""
+    """An applier that tells in which own epoch one of its source was applied, and what came back of this site's own."""
 
+    brought: Callable[[int, int, int], None] = staticmethod(lambda source_id, epoch, own_epoch: None)
     returned: Callable[[int, int], None] = staticmethod(lambda server_id, epoch: None)
 
     def _committed(self, run: OnePass, own_epoch: int) -> None:
         super()._committed(run, own_epoch)
+        self.brought(run.epoch.source_id, run.epoch.epoch, own_epoch)
         for server_id, epoch, logger_id in run.statuses:
             if server_id == self.mre.own_id:
                 self.returned(logger_id, epoch)
@@ -166,6 +169,7 @@ class StoreApplier:
         self._endpoint = endpoint
         self._options = options
         self.applier = _ReturningApplier(endpoint.store, endpoint.settings, options, counters)
+        self.applier.brought = endpoint.reach.brought
         self.applier.returned = endpoint.reach.returned
         self.counts = dict.fromkeys(API_COUNTS, 0)
         self.rows = 0  # of the transaction applied last
@@ -259,7 +263,7 @@ class Endpoint:
         self._mutex = threading.RLock()
         self._appliers: dict[str, StoreApplier] = {}
         self._counters: dict[str, Counters] = {}
-        self.reach = Reach(opened.store.clock, opened.binlog, opened.status, lambda: bool(self.channels))
+        self.reach = Reach(opened, lambda: bool(self.channels), self._applied_in)
         self._role: Role = opened.values["conflict_role"]
         self._has_epoch_peer = False  # a source has told of a function that compares epochs
         self.channels: dict[str, Member] = {}
@@ -303,6 +307,12 @@ class Endpoint:
         options = self.store.options
         made = SiteSettings.from_options(self.opened.values, options.gcp_interval_ms, options.epoch_interval_ms)
         return replace(made, role=self._role)
+
+    def _applied_in(self, source_id: int) -> tuple[int, int]:
+        """(own epoch in which it was applied, epoch) of the newest of a source that is applied; zeros for none."""
+        table = made_table(self.store, NDB_APPLY_STATUS)
+        epoch = next((row["epoch"] for row in rows_of(table) if row["server_id"] == source_id), 0)
+        return committed_in(self.store, source_id), epoch
 
     # --- as a source ------------------------------------------------------------------------------
     def beat(self) -> None:

@@ -151,6 +151,8 @@ class Channel:
             self._receiver = NetworkReceiver(self.replica, link.address, site, own.clock)
         self.replica.on_settings = self._learn
         self.replica.on_progress = self._tell
+        self.replica.onward_of = own.reach.onward
+        own.reach.on_change.append(self._tell)
         self._receiving = Worker(f"tidemark-receiver-{self.name}", self._receiver.run, self._receiver.wake)
         self._applying = Worker(f"tidemark-applier-{self.name}", applying(self.replica), self.replica.wake)
 
@@ -204,7 +206,8 @@ class Channel:
         if store is None:
             self._receiver.notify()
         else:
-            store.reach.told(self._own.site.server_id, replica.received_epoch, replica.applied_epoch)
+            onward = self._own.reach.onward(store.site.server_id)
+            store.reach.told(self._own.site.server_id, replica.received_epoch, replica.applied_epoch, onward)
 
     # --- life -------------------------------------------------------------------------------------
     def __enter__(self) -> Channel:
@@ -227,6 +230,8 @@ class Channel:
 
     def _let_go(self) -> None:
         store = self._link.store
+        if self._tell in self._own.reach.on_change:
+            self._own.reach.on_change.remove(self._tell)
         if store is not None and self._receiver.notify in store.log().on_written:
             store.log().on_written.remove(self._receiver.notify)
         self._receiver.close()

@@ -335,6 +335,8 @@ class AttachedBinlog:
                 self._close_gap()
         for changes in self._follower.epochs(closed, durable_lsn, self._written):
             written = self._write(changes)
+            if written is not None:
+                self.newest_epoch = written.epoch  # first: what is handled and newer is nothing a replica needs
             self._written = self._handled = changes.epoch
             if written is not None:
                 self._note(written)
