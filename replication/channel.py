@@ -422,9 +422,9 @@ class ReplicaChannel:
         remove_relay_log(self._files, self.name)
 
     def reset(self) -> None:
-        """Throw the relay log away, and, unless `clear_apply_status` is off, what is known to be applied, where that may
-        come again. What it is of a source not heard of yet nobody knows: that stays. Nobody may receive or apply.
-        Durable: on return.
+        """Throw the relay log away, and, unless `clear_apply_status` is off, what is known to be applied, where that
+        may come again. Of a source that was not heard of yet that is not known: it stays. Receiver and applier are
+        stopped. Durable: on return.
         """
         self.discard_relay()
         if self.options.clear_apply_status and self.progress.heard is not None:

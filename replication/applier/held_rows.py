@@ -2,8 +2,8 @@
 
 The changes of an epoch come one after the other, though the source has made them together: two rows that exchange
 their values meet each other in between. What meets a key so is held back, and with it all that follows on the same
-rows; in the end the rows are taken out and put back as all of it leaves them. A row of this site that is in the way then
-is in conflict with the source's, which wins: it is taken out, for otherwise what heals it, which the source sends
+rows; in the end the rows are taken out and put back as all of it leaves them. A row of this site that is in the way
+then is in conflict with the source's, which wins: it is taken out, for otherwise what heals it, which the source sends
 later, would never be come to. Memory grows with the changes held, up to a limit.
 """
 

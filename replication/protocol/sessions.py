@@ -106,9 +106,7 @@ class Step(NamedTuple):
 class SourceSession:
     """The source's side of one replica's session."""
 
-    def __init__(
-        self, binlog: Binlog, writer: FrameWriter, now: float, told: Told = lambda *_: None
-    ) -> None:
+    def __init__(self, binlog: Binlog, writer: FrameWriter, now: float, told: Told = lambda *_: None) -> None:
         """told: called with the epochs that are received and applied, and those applied further on, whenever the
         replica tells.
         """

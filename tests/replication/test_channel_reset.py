@@ -37,9 +37,7 @@ def test_reset_lets_no_change_through_a_second_time(pair_of: Any, function: str,
     lived(pair)
     wanted = pair.rows()
     assert wanted[0] == wanted[1]
-    channel, db = (
-        (pair.to_primary, pair.primary) if which == "primary" else (pair.to_secondary, pair.secondary)
-    )
+    channel, db = (pair.to_primary, pair.primary) if which == "primary" else (pair.to_secondary, pair.secondary)
     before = applied(db)
     confirmed = db.status()["replication"]["variables"]["Ndb_replica_max_replicated_epoch"]
     channel.reset()
@@ -84,7 +82,9 @@ def test_max_replicated_epoch_goes_with_the_rows_it_is_read_from(pair_of: Any, f
     pair.turn(2)
     pair.primary["shop.item"].update(1, {"note": "primary"})
     pair.turn(2)
-    pair.primary["mysql.ndb_apply_status"].delete_many([row.server_id for row in pair.primary["mysql.ndb_apply_status"]])
+    pair.primary["mysql.ndb_apply_status"].delete_many(
+        [row.server_id for row in pair.primary["mysql.ndb_apply_status"]]
+    )
     pair.to_primary.reset()
     assert pair.primary.status()["replication"]["variables"]["Ndb_replica_max_replicated_epoch"] == 0
     pair.turn(3)
