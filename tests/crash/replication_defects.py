@@ -106,13 +106,6 @@ REPLICATION_DEFECTS: tuple[Defect, ...] = (
         "simulation NDB$EPOCH2",
     ),
     Defect(
-        "reflected-row-gives-way-to-the-secondarys",
-        "replication.conflict.functions",
-        "dict.fromkeys(Failure, DISCARDED), wins_keys=True)",
-        "dict.fromkeys(Failure, DISCARDED))",
-        "simulation NDB$EPOCH2",
-    ),
-    Defect(
         "update-of-nothing-not-logged",
         "replication.binlog.images",
         "not (options.empty_update or batch.rule.logs_empty)",
