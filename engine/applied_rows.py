@@ -35,8 +35,9 @@ if TYPE_CHECKING:
 # Outcomes of a row.
 APPLIED = 0
 MISSING = 1  # an update or a delete found no row
-EXISTS = 2  # an insert found a row with its key, or it or an update one with its key of a unique index
+EXISTS = 2  # an insert found a row with its key
 REFUSED = 3  # the program refused the row as it is
+TAKEN = 4  # another row has its key of a unique index
 
 
 class Judge:
@@ -228,7 +229,7 @@ def _update(
             raise TableAltered from None
         except DuplicateKey as error:
             row = int(error.evidence["row"])  # type: ignore[call-overload]
-            outcomes[places[row]] = EXISTS  # a unique index has the value; the others go on
+            outcomes[places[row]] = TAKEN  # the others go on
             places, offsets = np.delete(places, row), np.delete(offsets, row)
 
 
@@ -246,9 +247,11 @@ def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words,
             outcomes[places] = APPLIED
             break
         except DuplicateKey as error:
-            # Somebody was quicker, or a unique index has the value: this row keeps its outcome, the others go on.
+            # Another transaction was quicker, or a unique index has the value: the others go on.
             row = int(error.evidence["row"])  # type: ignore[call-overload]
-            if "index" not in error.evidence:
+            if "index" in error.evidence:
+                outcomes[places[row]] = TAKEN
+            else:
                 late.append(int(places[row]))
             places = np.delete(places, row)
     return np.array(late, dtype=np.int64)

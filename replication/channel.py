@@ -102,6 +102,7 @@ class ReplicaChannel:
         self.progress = Progress()
         self.on_settings: Callable[[Settings], None] = lambda settings: None
         self.on_progress: Callable[[], None] = lambda: None  # more was received, or applied
+        self.onward_of: Callable[[int], tuple[tuple[int, int], ...]] = lambda source_id: ()
         self._files = files
         self._clock = clock
         self._applier = applier
@@ -231,6 +232,11 @@ class ReplicaChannel:
     def applied_epoch(self) -> int:
         """The newest epoch of the source that is applied."""
         return self.progress.applied_epoch
+
+    @property
+    def onward(self) -> tuple[tuple[int, int], ...]:
+        """(server id, newest epoch of the source that is applied there) of the sites this one passes it on to."""
+        return self.onward_of(self.source_id)
 
     # --- applying ---------------------------------------------------------------------------------
     def apply_next(self) -> RelayTransaction | None:
@@ -416,13 +422,15 @@ class ReplicaChannel:
         remove_relay_log(self._files, self.name)
 
     def reset(self) -> None:
-        """Throw the relay log away, and, unless `clear_apply_status` is off, what is known to be applied. Nobody may
-        receive or apply. Durable: on return.
+        """Throw the relay log away, and, unless `clear_apply_status` is off, what is known to be applied, where that
+        may come again. Of a source that was not heard of yet that is not known: it stays. Receiver and applier are
+        stopped. Durable: on return.
         """
         self.discard_relay()
-        if self.options.clear_apply_status:
+        if self.options.clear_apply_status and self.progress.heard is not None:
             self._positions.clear()
         self.progress = Progress()
+        self._applier.start()  # the max replicated epoch is what the rows left say
 
     # --- what is shown ----------------------------------------------------------------------------
     def lag(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from engine.batch_operations import delete_many
 from engine.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
 from replication.any_value import NO_LOGGING
 from replication.applier.applier import RETRY_PAUSE_SECONDS, Applied, Applier, ApplierOptions
+from replication.applier.positions import committed_in
 from replication.applier.setups import rows_of
 from replication.apply_protocol import StatusRow
 from replication.binlog.index_table import found_rows, made_table
@@ -34,6 +35,7 @@ from replication.protocol.messages import Settings
 from replication.reach import Reach
 from replication.schema_events import schema_row, write_schema_row
 from replication.schema_statements import apply_statement, said_of
+from replication.settings.conflict_function import goes_by_epochs
 from replication.settings.match import ReplicationRow, row_of
 from replication.settings.setup import SiteSettings
 from replication.source import BinlogEnd, IndexRow, SourceBinlog
@@ -70,8 +72,8 @@ class OpenStore(NamedTuple):
 class Positions:
     """`mysql.ndb_apply_status` of a store, as `channel.ApplyStatus`."""
 
-    def __init__(self, store: Store, kept: Callable[[], frozenset[int]] = frozenset) -> None:
-        """kept: servers whose rows a reset leaves, for other channels go by them."""
+    def __init__(self, store: Store, kept: Callable[[], frozenset[int] | None] = frozenset) -> None:
+        """kept: servers whose rows a reset leaves, None for all."""
         self._store = store
         self._kept = kept
 
@@ -91,9 +93,10 @@ class Positions:
             raise
 
     def clear(self) -> None:
-        """Delete them, those of other channels' sources excepted; no binlog takes it. Durable: on return."""
+        """Delete them, but for those that are kept; no binlog takes it. Durable: on return."""
         kept = self._kept()
-        self._delete([row.server_id for row in self.rows() if row.server_id not in kept])
+        if kept is not None:
+            self._delete([row.server_id for row in self.rows() if row.server_id not in kept])
 
     def forget(self, server_id: int) -> None:
         """Delete the row of one server, if there is one; no binlog takes it. Durable: on return."""
@@ -146,12 +149,14 @@ def _index_row(row: Mapping[str, Any]) -> IndexRow:
 
 
 class _ReturningApplier(Applier):
-    """An applier that tells what came back of this site's own epochs."""
+    """An applier that tells in which own epoch one of its source was applied, and what came back of this site's own."""
 
+    brought: Callable[[int, int, int], None] = staticmethod(lambda source_id, epoch, own_epoch: None)
     returned: Callable[[int, int], None] = staticmethod(lambda server_id, epoch: None)
 
     def _committed(self, run: OnePass, own_epoch: int) -> None:
         super()._committed(run, own_epoch)
+        self.brought(run.epoch.source_id, run.epoch.epoch, own_epoch)
         for server_id, epoch, logger_id in run.statuses:
             if server_id == self.mre.own_id:
                 self.returned(logger_id, epoch)
@@ -164,6 +169,7 @@ class StoreApplier:
         self._endpoint = endpoint
         self._options = options
         self.applier = _ReturningApplier(endpoint.store, endpoint.settings, options, counters)
+        self.applier.brought = endpoint.reach.brought
         self.applier.returned = endpoint.reach.returned
         self.counts = dict.fromkeys(API_COUNTS, 0)
         self.rows = 0  # of the transaction applied last
@@ -257,8 +263,9 @@ class Endpoint:
         self._mutex = threading.RLock()
         self._appliers: dict[str, StoreApplier] = {}
         self._counters: dict[str, Counters] = {}
-        self.reach = Reach(opened.store.clock, opened.binlog, opened.status, lambda: bool(self.channels))
+        self.reach = Reach(opened, lambda: bool(self.channels), self._applied_in)
         self._role: Role = opened.values["conflict_role"]
+        self._has_epoch_peer = False  # a source has told of a function that compares epochs
         self.channels: dict[str, Member] = {}
         self.servings: list[Member] = []
         self._register(opened.status)
@@ -300,6 +307,12 @@ class Endpoint:
         options = self.store.options
         made = SiteSettings.from_options(self.opened.values, options.gcp_interval_ms, options.epoch_interval_ms)
         return replace(made, role=self._role)
+
+    def _applied_in(self, source_id: int) -> tuple[int, int]:
+        """(own epoch in which it was applied, epoch) of the newest of a source that is applied; zeros for none."""
+        table = made_table(self.store, NDB_APPLY_STATUS)
+        epoch = next((row["epoch"] for row in rows_of(table) if row["server_id"] == source_id), 0)
+        return committed_in(self.store, source_id), epoch
 
     # --- as a source ------------------------------------------------------------------------------
     def beat(self) -> None:
@@ -367,13 +380,27 @@ class Endpoint:
 
     # --- as a replica -----------------------------------------------------------------------------
     def positions(self, name: str) -> Positions:
-        """The rows of `ndb_apply_status` as a channel of this name sees them."""
+        """The rows of `ndb_apply_status` as a channel of this name sees them. A reset keeps those other channels go by,
+        and all where changes that come a second time would pass for new ones.
+        """
 
-        def kept() -> frozenset[int]:
+        def kept() -> frozenset[int] | None:
+            if self._is_judged_once():
+                return None
             with self._mutex:
                 return frozenset(each.source_id for each in self.channels.values() if each.name != name)
 
         return Positions(self.store, kept)
+
+    def _is_judged_once(self) -> bool:
+        """Whether changes of sources must not be applied a second time: a function here, or at a source, compares
+        epochs, which tell nothing of rows deleted since, nor of what this site has changed and the source confirmed; or
+        this site's own epochs have come back, so that changes of both sites have met already.
+        """
+        if self._has_epoch_peer or any(goes_by_epochs(row.conflict_fn) for row in self.replication_rows()):
+            return True
+        own_id = self.opened.values["server_id"]
+        return any(row["server_id"] == own_id for row in rows_of(made_table(self.store, NDB_APPLY_STATUS)))
 
     def new_applier(self, name: str, options: ApplierOptions) -> StoreApplier:
         """The applier of the channel of this name, whose counts are shown with those of all others, and go on."""
@@ -397,6 +424,8 @@ class Endpoint:
 
     def check_channels(self, peer: tuple[list[ReplicationRow], int] | None = None) -> None:
         """Refuse what the conflict functions here cannot have: see `channel_rules`. Raises: SchemaInvalid."""
+        if peer is not None and any(goes_by_epochs(row.conflict_fn) for row in peer[0]):
+            self._has_epoch_peer = True
         rows = self.replication_rows()
         tables = {name: table.definition for name, table in list(self.store.tables.items())} if rows else {}
         with self._mutex:

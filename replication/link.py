@@ -166,10 +166,11 @@ class Listener:
         options: LinkOptions,
         binlog: Callable[[], Binlog],
         clock: Clock,
-        told: Callable[[int, int, int], None] = lambda *_: None,
+        told: Callable[[int, int, int, tuple[tuple[int, int], ...]], None] = lambda *_: None,
     ) -> None:
-        """Listen. binlog: makes a reader of the binlog for each replica. told: called with server id, epoch received
-        and epoch applied, whenever a replica tells. Raises: PeerError if the address is taken.
+        """Listen. binlog: makes a reader of the binlog for each replica. told: called with server id, epoch received,
+        epoch applied and epochs applied further on, whenever a replica tells. Raises: PeerError if the address is
+        taken.
         """
         self._binlog = binlog
         self._clock = clock

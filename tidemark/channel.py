@@ -151,6 +151,8 @@ class Channel:
             self._receiver = NetworkReceiver(self.replica, link.address, site, own.clock)
         self.replica.on_settings = self._learn
         self.replica.on_progress = self._tell
+        self.replica.onward_of = own.reach.onward
+        own.reach.on_change.append(self._tell)
         self._receiving = Worker(f"tidemark-receiver-{self.name}", self._receiver.run, self._receiver.wake)
         self._applying = Worker(f"tidemark-applier-{self.name}", applying(self.replica), self.replica.wake)
 
@@ -204,7 +206,8 @@ class Channel:
         if store is None:
             self._receiver.notify()
         else:
-            store.reach.told(self._own.site.server_id, replica.received_epoch, replica.applied_epoch)
+            onward = self._own.reach.onward(store.site.server_id)
+            store.reach.told(self._own.site.server_id, replica.received_epoch, replica.applied_epoch, onward)
 
     # --- life -------------------------------------------------------------------------------------
     def __enter__(self) -> Channel:
@@ -227,6 +230,8 @@ class Channel:
 
     def _let_go(self) -> None:
         store = self._link.store
+        if self._tell in self._own.reach.on_change:
+            self._own.reach.on_change.remove(self._tell)
         if store is not None and self._receiver.notify in store.log().on_written:
             store.log().on_written.remove(self._receiver.notify)
         self._receiver.close()
@@ -409,8 +414,13 @@ class Channel:
 
     # --- both stopped -----------------------------------------------------------------------------
     def reset(self) -> None:
-        """Throw the relay log away, and, unless `clear_apply_status` is off, the rows of `mysql.ndb_apply_status` that
-        no other channel goes by. Durable: on return. Raises: Rejected while it runs.
+        """Throw the relay log away: what was received and not applied is fetched again.
+
+        Unless `clear_apply_status` is off, the rows of `mysql.ndb_apply_status` that no other channel goes by go too,
+        and the whole binlog of the source is applied again. They stay where its changes would pass for new ones the
+        second time: where a function of epochs (NDB$EPOCH and its kin) is here or at the source, where epochs of this
+        site have come back, and where the source was not heard of since the channel was made. The max replicated epoch
+        is what the rows say. Exceptions tables stay. Durable: on return. Raises: Rejected while it runs.
         """
         with self._turn:
             self._check_stopped("nothing is reset")

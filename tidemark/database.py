@@ -292,9 +292,12 @@ class Database(SchemaCalls, LoadCalls):
         """Wait until everything of an epoch of this store, and before it, is applied at its replicas.
 
         epoch: as `sync` returns it. at: server ids of sites; None are all that were heard of since the store was
-        opened, by a channel in this process, a connection to `serve`, or rows of `mysql.ndb_apply_status` that came
-        back. Raises: PeerTimeout naming who lacks it, Rejected without a binlog or if no replica was heard of,
-        StoreFailed.
+        opened: replicas of it, by a channel in this process or a connection to `serve`, and the sites they pass its
+        changes on to (`log_replica_updates`), through chains and circles, as each tells the one before it. A site of
+        which nothing was told yet is waited for if it is named. An epoch that has nothing for a site, because it was
+        not logged on the way there, needs not arrive. Raises: PeerTimeout naming who lacks it (`servers`) and what is
+        known of all (`applied`), Rejected without a binlog, if no replica was heard of, or if `at` names this site or
+        none, StoreFailed.
         """
         self.endpoint.reach.wait(epoch, timeout_ms, at)
 

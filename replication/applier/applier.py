@@ -267,6 +267,7 @@ class Applier:
         """Read the settings of tables anew, as a channel does when it starts; epochs are verified from here on."""
         self.tables.reload()
         self._verifiers.clear()
+        self.mre.reset()  # rows may have been deleted: what they do not say is not known
         self._recover_mre()
 
     def change_role(self, wanted: Role, is_running: bool) -> None:

@@ -2,25 +2,30 @@
 
 The changes of an epoch come one after the other, though the source has made them together: two rows that exchange
 their values meet each other in between. What meets a key so is held back, and with it all that follows on the same
-rows; in the end the rows are taken out and put back as all of it leaves them. Memory grows with the changes held, up to
-a limit.
+rows; in the end the rows are taken out and put back as all of it leaves them. A row of this site that is in the way
+then is in conflict with the source's, which wins: it is taken out, for otherwise what heals it, which the source sends
+later, would never be come to. Memory grows with the changes held, up to a limit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine import applied_rows
 from engine.batch_operations import get_many
-from engine.errors import DuplicateKey, TransactionTooLarge
+from engine.errors import DuplicateKey, LockTimeout, TransactionTooLarge
+from engine.index import unique_calls
+from engine.schema import ABSENT
 from replication.applier.intake import located
 from replication.applier.key_set import KeySet
 from replication.applier.marks import tag_applied
-from replication.conflict.functions import Kind
+from replication.conflict.functions import Kind, Operation, plain
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from engine.table import Table
@@ -33,24 +38,38 @@ if TYPE_CHECKING:
 # What a row takes at the end, when those held are put back: dicts of it, its key, its columns as Python values.
 ROW_BYTES = 1_200
 COLUMN_BYTES = 150
+ROUNDS_MAX = 20  # of looking for rows in the way, which others may make anew
 
 
 class HeldRows:
-    """Of one pass. Only tables without function hold rows back: functions make conflicts of them."""
+    """Of one pass. Only changes that win by their decision are held back: others are a conflict of their function."""
 
-    def __init__(self, txn: Transaction, source_id: int, memory_limit_bytes: int = 1 << 40) -> None:
+    def __init__(
+        self,
+        txn: Transaction,
+        source_id: int,
+        memory_limit_bytes: int = 1 << 40,
+        take_out: Callable[[ChangeBatch, pa.RecordBatch], None] | None = None,
+    ) -> None:
+        """take_out: deletes rows of this site that are in the way of a batch, and tells of them; None: nothing may be
+        in the way.
+        """
         self._txn = txn
         self._source_id = source_id
+        self._take_out = take_out
         self._keys = KeySet(memory_limit_bytes)
         self._left_bytes = memory_limit_bytes
-        self._batches: dict[int, list[ChangeBatch]] = {}
+        self._batches: dict[int, list[tuple[ChangeBatch, Operation]]] = {}
 
     def holds(self, batch: ChangeBatch) -> NDArray[np.bool_]:
         """Which of the rows must wait for others that are held. Shape: (rows,)."""
         return self._keys.holds(batch.table.table_id, batch.keys)
 
-    def hold(self, batch: ChangeBatch) -> None:
-        """Hold changes back, behind those of the same rows. Raises: TransactionTooLarge beyond the memory limit."""
+    def hold(self, batch: ChangeBatch, operation: Operation | None = None) -> None:
+        """Hold changes back, behind those of the same rows. operation: what they do, None as without a function.
+
+        Raises: TransactionTooLarge beyond the memory limit.
+        """
         if not batch.rows:
             return
         self._left_bytes -= batch.rows * (ROW_BYTES + COLUMN_BYTES * len(batch.table.definition.columns)) + sum(
@@ -67,18 +86,20 @@ class HeldRows:
         start = 0
         while start < batch.rows:
             start = self._keys.add(table_id, batch.keys, start) + 1
-        self._batches.setdefault(table_id, []).append(batch)
+        self._batches.setdefault(table_id, []).append((batch, operation or plain(batch.kind).operation))
 
     def settle(self) -> None:
-        """The end of the epoch transaction. Raises: DuplicateKey if two rows have one key of a unique index then."""
-        for batches in self._batches.values():
-            self._settle(batches)
+        """The end of the epoch transaction. Raises: DuplicateKey if two rows of the source have one key of a unique
+        index then, or any two where nothing may be taken out; LockTimeout if others make such rows again and again.
+        """
+        for held in self._batches.values():
+            self._settle(held)
 
-    def _settle(self, batches: list[ChangeBatch]) -> None:
-        table = batches[0].table
+    def _settle(self, held: list[tuple[ChangeBatch, Operation]]) -> None:
+        table = held[0][0].table
         rows: dict[Key, Row] = {}
         origins: dict[Key, ChangeBatch] = {}
-        for batch in batches:
+        for batch, _ in held:
             keys = batch.changes(with_values=False)
             fresh = [tuple(key.values()) not in origins for key in keys.to_pylist()]
             there = get_many(table, keys.filter(_mask(fresh)), None, self._txn, "exclusive")
@@ -87,31 +108,59 @@ class HeldRows:
             if there.num_rows:
                 tag_applied(self._txn, self._source_id, batch.server_id, False)
                 applied_rows.apply_deletes(self._txn, table, there)
-        for batch in batches:
-            _change(rows, batch)
-        for batch in batches:
-            self._put_back([row for key, row in rows.items() if origins[key] is batch], batch)
+        for batch, operation in held:
+            _change(rows, batch, operation)
+        for batch, _ in held:
+            self._put_back([row for key, row in rows.items() if origins[key] is batch], batch, set(rows))
 
-    def _put_back(self, rows: list[Row], batch: ChangeBatch) -> None:
-        import pyarrow as pa
-
-        if not rows:
-            return
-        tag_applied(self._txn, self._source_id, batch.server_id, False)
+    def _put_back(self, rows: list[Row], batch: ChangeBatch, held: set[Key]) -> None:
         by_columns: dict[tuple[str, ...], list[Row]] = {}
         for row in rows:
             by_columns.setdefault(tuple(row), []).append(row)
         for names, alike in by_columns.items():
-            kinds = {name: _type_of(batch, name) for name in names}
-            arrays = [pa.array([row[name] for row in alike], kinds[name]) for name in names]
-            outcomes = applied_rows.apply_inserts(
-                self._txn, batch.table, pa.RecordBatch.from_arrays(arrays, list(names))
-            )
-            failed = np.flatnonzero(outcomes != applied_rows.APPLIED)
-            if failed.size:
-                key = _key(batch.table, alike[int(failed[0])])
-                text = f"{batch.table.name}: the row with key {key} has a key of a unique index that another row has"
-                raise located(DuplicateKey(text, table=batch.table.name, key=key), batch.origin)
+            for _ in range(ROUNDS_MAX):
+                tag_applied(self._txn, self._source_id, batch.server_id, False)
+                outcomes = applied_rows.apply_upserts(self._txn, batch.table, _as_batch(batch, names, alike))
+                alike = [alike[place] for place in np.flatnonzero(outcomes != applied_rows.APPLIED)]
+                if not alike:
+                    break
+                self._clear_way(batch, alike, held)
+            else:
+                raise LockTimeout(f"{batch.table.name}: others take keys of unique indexes that the source's rows have")
+
+    def _clear_way(self, batch: ChangeBatch, rows: list[Row], held: set[Key]) -> None:
+        """Take out what has keys of unique indexes that these rows have. Raises: DuplicateKey."""
+        table = batch.table
+        in_the_way: dict[Key, Row] = {}
+        for row in rows:
+            for index in table.uniques.values():
+                value = tuple(_value(table, row, name) for name in index.definition.columns)
+                if None in value or ABSENT in value:
+                    continue
+                key = value if len(value) > 1 else value[0]
+                found = unique_calls.get(self._txn, table, key, index.name, "exclusive")
+                if found is None:
+                    continue
+                other = dict(zip(table.format.names, found, strict=True))
+                if self._take_out is None or _key(table, other) in held:
+                    shown = _key(table, row)
+                    text = f"{table.name}: the row with key {shown} has a key of a unique index that another row has"
+                    raise located(DuplicateKey(text, table=table.name, key=shown), batch.origin)
+                in_the_way[_key(table, other)] = other
+        if in_the_way and self._take_out is not None:
+            self._take_out(batch, _as_batch(batch, table.format.names, list(in_the_way.values())))
+
+
+def _value(table: Table, row: Row, name: str) -> Any:
+    """What a column of a row that is put back will be: one it does not have takes its default."""
+    return row[name] if name in row else table.definition.columns[table.definition.position(name)].missing
+
+
+def _as_batch(batch: ChangeBatch, names: Sequence[str], rows: list[Row]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    arrays = [pa.array([row[name] for row in rows], _type_of(batch, name)) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, list(names))
 
 
 def _mask(flags: list[bool]) -> Any:
@@ -132,14 +181,19 @@ def _type_of(batch: ChangeBatch, name: str) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _change(rows: dict[Key, Row], batch: ChangeBatch) -> None:
-    """What a batch makes of rows: writes replace what they bring, what is missing is no matter."""
+def _change(rows: dict[Key, Row], batch: ChangeBatch, operation: Operation) -> None:
+    """What a batch makes of rows: an upsert replaces what it brings, what is missing otherwise is no matter. A tracked
+    read sets nothing, but may bring a row back.
+    """
     keys = [tuple(key.values()) for key in batch.changes(with_values=False).to_pylist()]
     changes = batch.changes(with_values=True).to_pylist()
     for key, change in zip(keys, changes, strict=True):
-        if batch.kind is Kind.DELETE:
+        if operation is Operation.DELETE:
             rows.pop(key, None)
-        elif batch.kind is Kind.WRITE:
+        elif operation is Operation.INSERT or batch.kind is Kind.READ:
+            if key not in rows and operation is not Operation.UPDATE:
+                rows[key] = change
+        elif operation is Operation.UPSERT:
             rows[key] = {**rows.get(key, {}), **change}
-        elif batch.kind is Kind.UPDATE and key in rows:
+        elif key in rows:
             rows[key].update(change)

@@ -28,6 +28,11 @@ def tag_position(txn: Transaction, logger_id: int) -> None:
     tag(txn, logger_id & ~RESERVED, 0)
 
 
+def tag_local(txn: Transaction) -> None:
+    """For changes this site makes by itself, which other sites hear of as of those of its users."""
+    tag(txn, 0, 0)
+
+
 def tag_own(txn: Transaction) -> None:
     """For rows of this site that no binlog takes: those of exceptions tables."""
     tag(txn, NO_LOGGING, 0)

@@ -6,6 +6,7 @@ is another one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from engine import applied_rows
 from engine.batch_operations import insert_many
+from engine.columnar import encode_keys
 from engine.errors import Error, Rejected
 from replication.applier import marks
 from replication.applier.batch import NO_TRANSACTION, ChangeBatch
@@ -38,6 +40,7 @@ from replication.status import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from engine.applied_rows import Judge
@@ -51,11 +54,14 @@ if TYPE_CHECKING:
     Codes = NDArray[np.int8]
     Mask = NDArray[np.bool_]
 
+_log = logging.getLogger("tidemark.applier")
+
 # Codes of the conflict room by outcome of the engine.
-_CODE_OF: Final = np.zeros(4, dtype=np.int8)
+_CODE_OF: Final = np.zeros(5, dtype=np.int8)
 _CODE_OF[applied_rows.MISSING] = CODES[Failure.MISSING]
 _CODE_OF[applied_rows.EXISTS] = CODES[Failure.EXISTS]
 _CODE_OF[applied_rows.REFUSED] = CODES[Failure.REFUSED]
+_CODE_OF[applied_rows.TAKEN] = CODES[Failure.EXISTS]
 _OPERATION_TYPES: Final = {
     Kind.WRITE: OperationType.WRITE_ROW,
     Kind.UPDATE: OperationType.UPDATE_ROW,
@@ -91,7 +97,7 @@ class OnePass:
         self.epoch = epoch
         self.state = state
         self.refreshed = KeySet(epoch.memory_bytes // 4)
-        self.held = HeldRows(txn, epoch.source_id, epoch.memory_bytes // 4)
+        self.held = HeldRows(txn, epoch.source_id, epoch.memory_bytes // 4, self._take_out)
         self.statuses: list[tuple[int, int, int]] = []  # server id, epoch, id of the server named as logger
         self.has_conflict = False
         self.violations = 0
@@ -135,10 +141,11 @@ class OnePass:
             decision = self._decide(applied, batch)
             free = np.flatnonzero(~rejected & ~refreshed & ~waiting)
             if free.size:
-                codes[free] = self._apply(applied, decision, batch.take(free))
-            if batch.table.uniques and Failure.EXISTS not in decision.failures:
-                waiting |= codes == CODES[Failure.EXISTS]
-                codes[waiting] = APPLIED
+                outcomes = self._apply(applied, decision, batch.take(free))
+                codes[free] = _CODE_OF[outcomes]
+                if decision.wins_keys:
+                    waiting[free] = outcomes == applied_rows.TAKEN
+            codes[waiting] = APPLIED
             if codes.any():
                 wrong = unhandled(decision, codes) & ~rejected
                 if wrong.any():
@@ -149,8 +156,8 @@ class OnePass:
             if stops_at_mark and marking[:-1].any():
                 raise _MarkedHere(int(np.argmax(marking)))
             self._mark(batch.transactions[marking])
-        if waiting.any():
-            self.held.hold(batch.take(np.flatnonzero(waiting)))
+        if decision is not None and waiting.any():
+            self.held.hold(batch.take(np.flatnonzero(waiting)), decision.operation)
         self._count(applied, decision, batch, codes, rejected)
         self.rows += batch.rows
         if rejected.any() or codes.any():
@@ -177,14 +184,13 @@ class OnePass:
         return corrupt_event(batch.origin, text)
 
     # --- rows --------------------------------------------------------------------------------------
-    def _apply(self, applied: AppliedTable, decision: Decision, batch: ChangeBatch) -> Codes:
+    def _apply(self, applied: AppliedTable, decision: Decision, batch: ChangeBatch) -> Words:
         judge = judge_of(applied, decision, batch, self.epoch, self.tables.site.server_id)
         marks.tag_applied(self.txn, self.epoch.source_id, batch.server_id, decision.reflects)
         try:
-            outcomes = self.change(decision.operation, batch, judge)
+            return self.change(decision.operation, batch, judge)
         except Rejected as error:
             raise located(error, batch.origin) from error
-        return _CODE_OF[outcomes]
 
     def change(self, operation: Operation, batch: ChangeBatch, judge: Judge | None) -> Words:
         """Make a batch's changes; outcomes as of `engine.applied_rows`. Shape: (rows,)."""
@@ -216,6 +222,29 @@ class OnePass:
         failure = FAILURES[int(codes[row])]
         text = f"row {row} of a row event of {batch.table.name} cannot be applied: {failure.value}"
         return corrupt_event(batch.origin, text, Stop.OTHER)
+
+    def _take_out(self, batch: ChangeBatch, rows: pa.RecordBatch) -> None:
+        """Rows of this site have keys of unique indexes that rows of the source have: they go, and are told of.
+
+        The delete is this site's own change: a source that has taken the row meanwhile hears of it, or sends it again.
+        """
+        table = batch.table
+        applied = self.tables.of(table)
+        columns = {name: rows.column(name) for name in table.definition.primary_key}
+        keys = encode_keys(table.format, columns)
+        marks.tag_local(self.txn)
+        applied_rows.apply_deletes(self.txn, table, rows.select(list(columns)), keys=keys)
+        _log.warning("%s: %d rows had keys of unique indexes that the source's have", table.name, rows.num_rows)
+        self.violations += rows.num_rows
+        if applied.setup.function is not None:
+            self.counters.add(applied.setup.function.definition.counter, rows.num_rows)
+        if applied.setup.exceptions is None:
+            return
+        after = {name: rows.column(name) for name in rows.schema.names}
+        nobody = np.full(rows.num_rows, NO_TRANSACTION, dtype=np.int64)
+        gone = ChangeBatch(table, Kind.WRITE, 0, batch.server_id, None, after, nobody, keys, batch.origin)
+        causes = np.full(rows.num_rows, int(Cause.ROW_ALREADY_EXISTS))
+        self._write_exceptions(applied, gone, causes, OperationType.WRITE_ROW)
 
     # --- what failed -------------------------------------------------------------------------------
     def _mark(self, transactions: Words) -> None:

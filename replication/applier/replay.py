@@ -237,9 +237,9 @@ class _Run:
         if not (batch.is_refresh and batch.event is Kind.DELETE) and (outcomes == applied_rows.MISSING).any():
             row = int(np.argmax(outcomes == applied_rows.MISSING))
             raise _missing(free.slice(row, row + 1))
-        exists = np.flatnonzero(outcomes == applied_rows.EXISTS)
-        if exists.size:  # a key of a unique index, which another change of the epoch gives up
-            self._hold(free.take(exists))
+        taken = np.flatnonzero(outcomes == applied_rows.TAKEN)
+        if taken.size:  # a key of a unique index, which another change of the epoch gives up
+            self._hold(free.take(taken))
 
     def _hold(self, batch: ChangeBatch) -> None:
         self._has_held = True

@@ -83,8 +83,7 @@ class AttachedBinlog:
         self._store = store
         self._files = files
         self._values = dict(values)
-        self._lcp_epoch = lcp_epoch
-        self._store_epoch = newest_epoch
+        self._lcp_epoch, self._store_epoch = lcp_epoch, newest_epoch
         self._turn = threading.RLock()  # who writes epochs
         self.on_written: list[Callable[[], None]] = []
         self.on_epoch: list[Callable[[int], None]] = []
@@ -335,6 +334,7 @@ class AttachedBinlog:
                 self._close_gap()
         for changes in self._follower.epochs(closed, durable_lsn, self._written):
             written = self._write(changes)
+            self.newest_epoch = self.newest_epoch if written is None else written.epoch  # first: `Reach` compares them
             self._written = self._handled = changes.epoch
             if written is not None:
                 self._note(written)

@@ -58,7 +58,9 @@ class BinlogOptions:
 class ImageRule:
     """What a table logs: an insert is always a WRITE with the full row.
 
-    `update_kind` is UPDATE, or WRITE if updates are logged as writes, without `update_before` then.
+    `update_kind` is UPDATE, or WRITE if updates are logged as writes, without `update_before` then. `logs_empty`: an
+    update that changes nothing is logged too, as the whole row: a function compares epochs and authors of rows, which
+    it has moved, and the other site must hear of all that it is judged by.
     """
 
     is_logged: bool
@@ -66,6 +68,7 @@ class ImageRule:
     update_before: Present | None
     update_after: Present
     delete: Present
+    logs_empty: bool = False
 
     @property
     def needs_changed(self) -> bool:
@@ -184,7 +187,7 @@ def _of(plans: TablePlans, present: Present, changed: tuple[int, ...], has_disk:
 
 
 def _images(batch: RowBatch, changed: tuple[int, ...]) -> tuple[int, ImagePlan | None, ImagePlan | None]:
-    """(kind of the event, plan of the image before, of the image after)."""
+    """(kind of the event, plan of the image before, of the image after); `changed` of rules that need it."""
     plans, rule = batch.plans, batch.rule
     if batch.kind == WRITE:
         return WRITE, None, _of(plans, Present.FULL, (), batch.after_has_disk)
@@ -194,7 +197,9 @@ def _images(batch: RowBatch, changed: tuple[int, ...]) -> tuple[int, ImagePlan |
     if batch.as_called:
         return UPDATE, plans.every, plans.every
     before = None if rule.update_before is None else _of(plans, rule.update_before, changed, batch.before_has_disk)
-    return rule.update_kind, before, _of(plans, rule.update_after, changed, batch.after_has_disk)
+    is_empty = rule.logs_empty and rule.needs_changed and not changed and not batch.is_read
+    present = Present.FULL if is_empty else rule.update_after
+    return rule.update_kind, before, _of(plans, present, changed, batch.after_has_disk)
 
 
 def _compared(batch: RowBatch) -> tuple[ImagePlan, tuple[int, ...]]:
@@ -229,12 +234,12 @@ def _marks(batch: RowBatch, options: BinlogOptions, first: int, count: int) -> W
 
 def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
     """The runs of a batch in its order; nothing of a table that is not logged, and no update that changes nothing,
-    unless it has conflict flags, or `empty_update` or `as_called` says so. Raises: PageDamaged.
+    unless it has conflict flags, or the rule, `empty_update` or `as_called` says so. Raises: PageDamaged.
     """
     if not (batch.rule.is_logged or batch.as_called):
         return
     is_update = batch.kind == UPDATE and not (batch.as_called or batch.is_read)
-    skips_empty = is_update and not options.empty_update
+    skips_empty = is_update and not (options.empty_update or batch.rule.logs_empty)
     compares = is_update and (batch.rule.needs_changed or skips_empty)
     plan, always = _compared(batch) if compares else (NO_PLAN, ())
     columns = len(plan.positions)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from engine.schema import SYSTEM_DATABASE, TableDefinition
 from replication.binlog.images import BinlogOptions, ImageRule, Present, image_rule
 from replication.binlog.row_plan import TablePlans
 from replication.settings.binlog_type import binlog_type
+from replication.settings.conflict_function import goes_by_epochs
 from replication.settings.match import Match, find_row, row_of
 from replication.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION, verify
 
@@ -132,8 +133,9 @@ class TableRules:
             _log.warning("%s: %s", name, unknown.text)
             number = None
         rule = image_rule(number or 0, self.options)
-        has_function = found.row is not None and found.row.conflict_fn is not None
-        return TableRule(rule if rule.is_logged else None, *self._slices(found, values), has_function)
+        spec = None if found.row is None else found.row.conflict_fn
+        rule = replace(rule, logs_empty=goes_by_epochs(spec))
+        return TableRule(rule if rule.is_logged else None, *self._slices(found, values), spec is not None)
 
     def _slices(self, found: Match, values: list[Mapping[str, Any]]) -> tuple[int, int]:
         """(slices, own slice): of the table's row if it has them, else the site's."""

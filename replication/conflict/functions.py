@@ -76,12 +76,16 @@ class Handling:
 
 @dataclass(frozen=True)
 class Decision:
-    """One line of the table. `reflects`: what was applied is tagged, so that it returns to the secondary."""
+    """One line of the table. `reflects`: what was applied is tagged, so that it returns to the secondary.
+    `wins_keys`: where another row has a key of a unique index that the change brings, this is no failure: the change
+    waits for the end of the epoch transaction, and a row that is in its way then is taken out.
+    """
 
     operation: Operation
     check: Check
     failures: Mapping[Failure, Handling]
     reflects: bool = False
+    wins_keys: bool = False
 
     @property
     def needs_before(self) -> bool:
@@ -188,18 +192,19 @@ def _by_epoch(definition: FunctionDefinition, kind: Kind) -> Decision:
 def _on_secondary(kind: Kind, is_reflected: bool) -> Decision:
     if not is_reflected:
         operation = Operation.DELETE if kind is Kind.DELETE else Operation.UPSERT
-        return Decision(operation, Check.NONE, {Failure.MISSING: IGNORED} if kind is Kind.DELETE else {})
+        failures = {Failure.MISSING: IGNORED} if kind is Kind.DELETE else {}
+        return Decision(operation, Check.NONE, failures, wins_keys=True)
     operation = NATURAL[kind]
     check = Check.NONE if kind is Kind.WRITE else Check.AUTHOR
-    return Decision(operation, check, dict.fromkeys(Failure, DISCARDED))
+    return Decision(operation, check, dict.fromkeys(Failure, DISCARDED), wins_keys=True)
 
 
 @cache
 def plain(kind: Kind) -> Decision:
     """Without a function: writes replace, what is missing is no matter."""
     if kind is Kind.WRITE:
-        return Decision(Operation.UPSERT, Check.NONE, {})
-    return Decision(NATURAL[kind], Check.NONE, {Failure.MISSING: IGNORED})
+        return Decision(Operation.UPSERT, Check.NONE, {}, wins_keys=True)
+    return Decision(NATURAL[kind], Check.NONE, {Failure.MISSING: IGNORED}, wins_keys=True)
 
 
 @cache

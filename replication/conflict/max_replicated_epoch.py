@@ -1,6 +1,7 @@
 """The max replicated epoch (MRE): the highest own epoch known to be applied at the peer.
 
-Frozen for an epoch transaction when it begins, raised by its commit alone. It never falls while a channel exists.
+Frozen for an epoch transaction when it begins, raised by its commit alone. It falls where a channel begins anew and
+the rows of `ndb_apply_status` have gone, and with them all that is known to be applied.
 """
 
 from __future__ import annotations
@@ -54,5 +55,5 @@ class MaxReplicatedEpoch:
         self.pending = 0
 
     def reset(self) -> None:
-        """The replica was reset, or its channel is gone."""
+        """The channel begins: what it goes by is what the rows of `ndb_apply_status` say then."""
         self.value = self.frozen = self.pending = 0

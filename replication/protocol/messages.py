@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from engine.errors import FrameRejected
+from replication.protocol.handshake import SERVER_ID_MAX
 
 FILE_NAME_BYTES_MAX = 255
 # Of a file of the binlog as its index has it: a plain name, for it becomes no path but is shown and kept.
@@ -24,6 +25,8 @@ NUMBER_MAX = (1 << 63) - 1
 _EVENTS = struct.Struct("<QH")
 _HEARTBEAT = struct.Struct("<QqQH")
 _ACKNOWLEDGE = struct.Struct("<QQQ")
+_ONWARD = struct.Struct("<QQ")
+ONWARD_MAX = 4_096
 
 
 class Position(NamedTuple):
@@ -133,24 +136,32 @@ class Heartbeat:
 @dataclass(frozen=True)
 class Acknowledge:
     """Bytes of events taken since the start, the newest epoch that is safe in the replica's relay log, and the newest
-    one that is applied.
+    one that is applied; `onward`: the newest that is applied at each site the replica passes it on to, by server id.
     """
 
     taken_bytes: int
     epoch: int
     applied_epoch: int = 0
+    onward: tuple[tuple[int, int], ...] = ()
 
     def pack(self) -> bytes:
         """As a payload."""
-        return _ACKNOWLEDGE.pack(self.taken_bytes, self.epoch, self.applied_epoch)
+        head = _ACKNOWLEDGE.pack(self.taken_bytes, self.epoch, self.applied_epoch)
+        return head + b"".join(_ONWARD.pack(*each) for each in self.onward)
 
     @classmethod
     def unpack(cls, payload: bytes) -> Acknowledge:
         """Raises: FrameRejected."""
         numbers = _head(_ACKNOWLEDGE, payload)
-        if len(payload) != _ACKNOWLEDGE.size or max(numbers) > NUMBER_MAX:
+        rest = payload[_ACKNOWLEDGE.size :]
+        if len(rest) % _ONWARD.size or len(rest) > ONWARD_MAX * _ONWARD.size:
             raise FrameRejected("an acknowledgement cannot be")
-        return cls(*numbers)
+        onward = tuple((server_id, epoch) for server_id, epoch in _ONWARD.iter_unpack(rest))
+        if max((*numbers, *(epoch for _, epoch in onward))) > NUMBER_MAX:
+            raise FrameRejected("an acknowledgement cannot be")
+        if any(not 0 < server_id <= SERVER_ID_MAX for server_id, _ in onward):
+            raise FrameRejected("an acknowledgement names a server that cannot be")
+        return cls(numbers[0], numbers[1], numbers[2], onward)
 
 
 SETTINGS_FIELDS: dict[str, type] = {"db": str, "table_name": str, "server_id": int, "conflict_fn": str}

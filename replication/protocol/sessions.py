@@ -87,6 +87,14 @@ class Relay(Protocol):
         """The newest epoch of the source that is applied here."""
         ...
 
+    @property
+    def onward(self) -> tuple[tuple[int, int], ...]:
+        """(server id, newest epoch of the source that is applied there) of the sites this one passes it on to."""
+        ...
+
+
+Told = Callable[[int, int, tuple[tuple[int, int], ...]], None]
+
 
 class Step(NamedTuple):
     """What a step gives: bytes to send, and whether the session goes on."""
@@ -98,10 +106,10 @@ class Step(NamedTuple):
 class SourceSession:
     """The source's side of one replica's session."""
 
-    def __init__(
-        self, binlog: Binlog, writer: FrameWriter, now: float, told: Callable[[int, int], None] = lambda *_: None
-    ) -> None:
-        """told: called with the epochs that are received and applied, whenever the replica tells."""
+    def __init__(self, binlog: Binlog, writer: FrameWriter, now: float, told: Told = lambda *_: None) -> None:
+        """told: called with the epochs that are received and applied, and those applied further on, whenever the
+        replica tells.
+        """
         self.acknowledged_epoch = 0
         self.applied_epoch = 0
         self._told = told
@@ -186,7 +194,7 @@ class SourceSession:
             raise FrameRejected(f"epoch {news.applied_epoch} was applied behind {self.applied_epoch}")
         self._taken_bytes, self.acknowledged_epoch = news.taken_bytes, news.epoch
         self.applied_epoch = news.applied_epoch
-        self._told(news.epoch, news.applied_epoch)
+        self._told(news.epoch, news.applied_epoch, news.onward)
 
     def pump(self, now: float, wall_us: int) -> Step:
         """The next chunk of events, or a heartbeat if one is due. Call again until nothing comes.
@@ -240,6 +248,7 @@ class ReplicaSession:
         self._told_bytes = 0
         self._epoch = 0 if start.origin else start.epoch
         self._told_applied = 0
+        self._told_onward: tuple[tuple[int, int], ...] = ()
         self._heard_at = now
         self._spoke_at = now
         self._is_answered = False
@@ -304,14 +313,16 @@ class ReplicaSession:
         if now - self._heard_at > patience_s:
             raise PeerTimeout(f"the source has been silent for {now - self._heard_at:.1f} s; connect again")
         applied = max(self._relay.applied_epoch, self._told_applied)
-        if self._taken_bytes == self._told_bytes and applied == self._told_applied and now < self.due_at:
+        onward = self._relay.onward
+        has_news = self._taken_bytes > self._told_bytes or applied > self._told_applied or onward != self._told_onward
+        if not has_news and now < self.due_at:
             return Step([])
         if self._taken_bytes > self._told_bytes:
             self._epoch = max(self._epoch, self._relay.sync())
             self._told_bytes = self._taken_bytes
         self._spoke_at = now
-        self._told_applied = applied
-        news = Acknowledge(self._taken_bytes, self._epoch, applied)
+        self._told_applied, self._told_onward = applied, onward
+        news = Acknowledge(self._taken_bytes, self._epoch, applied, onward)
         return Step([self._writer.frame(FRAME_ACKNOWLEDGE, news.pack())])
 
     def farewell(self, error: PeerError | None = None) -> bytes:

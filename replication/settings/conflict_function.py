@@ -132,3 +132,11 @@ def parse(spec: str) -> ConflictFunction:
     if rest:
         raise _refuse(spec, GARBAGE, rest)
     return ConflictFunction(definition, argument)
+
+
+def goes_by_epochs(spec: str | None) -> bool:
+    """Whether a `conflict_fn` names a function that compares epochs and authors of rows."""
+    try:
+        return spec is not None and parse(spec).definition.is_epoch
+    except SchemaInvalid:
+        return False

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.batch_operations import scan
 from replication.simulation.tables import JOURNAL, MAIN, exceptions_of, rows_of
 
 if TYPE_CHECKING:
@@ -67,8 +68,21 @@ def check_epoch_promises(world: World) -> None:
         world.tally.add(
             ("refused " if each.is_refused else "taken ") + ("concurrent" if each.is_concurrent else "in order")
         )
+    _check_nothing_in_doubt(world)
     if world.plan.case.is_transactional:
         _check_whole(world)
+
+
+def _check_nothing_in_doubt(world: World) -> None:
+    """Where all has come to the secondary and is confirmed, no row of the primary refuses what the secondary does next:
+    whatever moves the epoch of a row is told of.
+    """
+    primary = world.sites[PRIMARY]
+    confirmed = primary.channels[SECONDARY].applier.inner.applier.mre.value
+    for batch in scan(primary.db._store.table(MAIN), None):
+        for epoch, author in zip(batch.epochs().tolist(), batch.authors().tolist(), strict=True):
+            if author == 0 and epoch > confirmed:
+                world.break_promise(f"a row of epoch {epoch} at the primary is in doubt for good, {confirmed} is told")
 
 
 def _check_whole(world: World) -> None:

@@ -95,6 +95,7 @@ class Faults:
     crash_every: float = 0.0
     crash_calls: int = 0  # power is lost within so many calls of the disk, 0: between calls only
     disk_every: float = 0.0
+    channel_reset_every: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ class Plan:
     chunk_bytes: int
     heartbeat_ms: int
     relay_file_bytes: int
+    has_unique: bool
 
     @property
     def is_closed(self) -> bool:
@@ -173,6 +175,7 @@ def _faults(r: random.Random) -> Faults:
         crash_every=some(0.7, 0.3, 1.2),
         crash_calls=r.choice((0, 30, 200)),
         disk_every=some(0.4, 0.2, 1.0),
+        channel_reset_every=some(0.4, 0.1, 0.5),
     )
 
 
@@ -224,6 +227,8 @@ def plan_of(seed: int, names: Sequence[str] = (), **changed: Any) -> Plan:
         chunk_bytes=r.choice((200, 1_000, 1 << 18)),
         heartbeat_ms=max(r.choice((60, 200)), int(1_000 * high)),
         relay_file_bytes=r.choice((1_000, 4_000, 1 << 20)),
+        # Of a value that two sites take, functions that have no winner leave a row at each.
+        has_unique=case.is_epoch and r.random() < 0.7,
     )
     return replace(made, **changed)
 

@@ -19,12 +19,14 @@ from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
 from recovery.crash_harness.program import OPEN_FILES, SIMULATED, PowerOff, power_off, resolve
 from replication.applier.applier import Applied, ApplierOptions
 from replication.channel import ChannelOptions, ReplicaChannel
+from replication.endpoint import rows_of_settings
 from replication.protocol.handshake import Site
 from replication.settings.options import divided
 from replication.simulation.joints import ToldApplier
-from replication.simulation.tables import make_tables
+from replication.simulation.tables import JOURNAL, make_tables, rows_of
 
 if TYPE_CHECKING:
+    from replication.protocol.messages import Settings
     from replication.relay_reader import RelayTransaction
     from replication.simulation.work import Work
     from replication.simulation.world import World
@@ -56,14 +58,19 @@ class Channel:
         own = plan.sites[site.number]
         options = ApplierOptions(own.allow_batching, own.batch_bytes, retries=1)
         self.applier = ToldApplier(endpoint.new_applier(name, options), self._told)
+        case = plan.case
         channel = ChannelOptions(
             name=name,
+            # Elsewhere a reset that forgets lets what was applied come a second time, as it is asked to.
+            clear_apply_status=case.is_epoch,
             relay_file_bytes=plan.relay_file_bytes,
             window_bytes=64 << 10,
             heartbeat_ms=plan.heartbeat_ms,
         )
         self.positions = endpoint.positions(name)
         self.replica = ReplicaChannel(site.db._files, site.clock, site.identity, self.applier, self.positions, channel)
+        self.replica.onward_of = endpoint.reach.onward
+        self.replica.on_settings = self._learn
         self._counted: dict[str, int] = {}
         self._is_due = False
 
@@ -73,6 +80,17 @@ class Channel:
         self._counted = totals
         if not applied.is_passed_over:
             self.site.has_applied(self.source, applied, {name: count for name, count in delta.items() if count})
+
+    def _learn(self, told: Settings) -> None:
+        self.site.db.endpoint.check_channels((rows_of_settings(told), self.source + 1))
+
+    def reset(self) -> None:
+        """Its relay log is thrown away, and what is known to be applied, as far as that may be."""
+        self.replica.reset()
+        self.site.world.note(f"{self.site.name}: channel from {self.source} reset")
+        self.site.world.tally.add("channels reset")
+        self.site.check_positions()
+        self.wake()
 
     def wake(self) -> None:
         """Something may have been received: apply it soon."""
@@ -120,6 +138,7 @@ class SimulatedSite:
         self.channels: dict[int, Channel] = {}
         self.applied: dict[int, list[AppliedEpoch]] = {}
         self.durable: dict[int, int] = {}  # by source, the epoch whose application is durable
+        self.ever: set[int] = set()  # numbers of transactions that were here once
         self.work: Work
         self.identity: Site
         self._disk = MemoryFiles()
@@ -140,6 +159,7 @@ class SimulatedSite:
         uuid, incarnation = db._opened.identity
         self.identity = Site(self.server_id, uuid.hex(), incarnation)
         self.db = db
+        db.endpoint.reach.on_change.append(self._check_reach)
         self.world.tally.add("openings")
 
     def first_open(self) -> None:
@@ -256,8 +276,20 @@ class SimulatedSite:
         self.world.note(
             f"{self.name}: applied {source}:{applied.epoch} in {applied.own_epoch} {sorted(conflicts.items())}"
         )
+        if len(self.world.sites) > 2:
+            self.ever |= {row[0] for row in rows_of(self.db, JOURNAL)}
         if self.db._store.waits_for_disk:
             self.durable[source] = applied.epoch
+
+    def _check_reach(self) -> None:
+        """What others are said to have applied of this site, they have had."""
+        if self.db is None or len(self.world.sites) == 2:
+            return
+        for server_id, epoch in self.db.endpoint.reach.applied.items():
+            other = self.world.sites[server_id - 1]
+            lacking = {done.number for done in self.work.done if done.epoch <= epoch} - other.ever
+            if lacking:
+                self.world.break_promise(f"{other.name} is said to have epoch {epoch} of {self.name}, lacks {lacking}")
 
     def seen(self, source: int) -> int:
         """The newest epoch of a source that is applied here."""

@@ -25,6 +25,7 @@ MAIN_COLUMNS = (
     Column("tag", UInt64),
     Column("stamp", UInt64),
     Column("note", VarChar(20), nullable=True),
+    Column("code", VarChar(4), nullable=True),  # with a unique index, if the plan has one
 )
 JOURNAL_COLUMNS = (Column("id", UInt64), Column("stamp", UInt64))
 _HEAD = (
@@ -61,6 +62,8 @@ def make_tables(db: Any, plan: Plan, number: int) -> None:
     for name, columns in ((MAIN, MAIN_COLUMNS), (JOURNAL, JOURNAL_COLUMNS)):
         if name not in db:
             db.create_table(name, columns, "id")
+    if plan.has_unique:
+        db.create_index(MAIN, "by_code", ["code"], unique=True)
 
 
 def rows_of(db: Any, name: str) -> list[tuple[Any, ...]]:

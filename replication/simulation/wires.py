@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.errors import PeerError, Retryable
@@ -167,7 +168,8 @@ class SourceEnd(End):
         self.wire.send(self.handshake.receive(frame))
         if self.handshake.is_done:
             self.binlog = ChunkedBinlog(self.site.db.endpoint.source_binlog(), self.link.world.plan.chunk_bytes)
-            self.session = SourceSession(self.binlog, self.writer, self.site.clock.monotonic())
+            told = partial(self.site.db.endpoint.reach.told, self.link.replica.server_id)
+            self.session = SourceSession(self.binlog, self.writer, self.site.clock.monotonic(), told)
 
     def pump(self) -> None:
         if not isinstance(self.session, SourceSession):
@@ -273,6 +275,19 @@ class Link:
                 end.is_open = False
                 if self.world.rng.random() < 0.5:
                     end.other.close()
+
+    def reset_channel(self) -> None:
+        """The channel is reset at the replica, which ends the connection first."""
+        channel = self.replica.channels.get(self.source.number)
+        if channel is not None and self.replica.is_up:
+            self.drop()
+            self.replica.act(lambda: self._reset(channel))
+
+    def _reset(self, channel: Channel) -> None:
+        try:
+            channel.reset()
+        except Retryable as error:
+            self.world.tally.add(f"resets put off by {type(error).__name__}")
 
     def drop(self) -> None:
         """The connection is reset: both sides hear of it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Retryable
+from engine.errors import DuplicateKey, Retryable
 from replication.simulation.plan import ANYBODY, OWNER, TWO_SOURCES
 from replication.simulation.tables import COMMON_FROM, JOURNAL, MAIN, OWNER_SPAN, SHARED_FROM, owner_of, rows_of
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from replication.simulation.world import World
 
 OWN_KEYS, COMMON_KEYS = 4, 4
+CODES = ("a", "b", "c", None)  # few, so that sites take the same
 NUMBER_BITS = 32
 Row = tuple[Any, ...]
 
@@ -30,6 +31,7 @@ class Change:
     kind: str
     tag: int
     stamp: int
+    code: str | None = None
 
 
 @dataclass
@@ -88,9 +90,34 @@ class Work:
     # --- transactions -----------------------------------------------------------------------------
     def commit(self) -> None:
         """One transaction of a local client."""
-        changes = self._drawn({row[0]: row for row in rows_of(self.site.db, MAIN)})
+        rows = {row[0]: row for row in rows_of(self.site.db, MAIN)}
+        if rows and self.world.rng.random() < 0.1:
+            self._change_nothing(rows)
+        changes = self._drawn(rows)
         if changes:
             self._commit(changes)
+
+    def _change_nothing(self, rows: dict[int, Row]) -> None:
+        """A transaction that leaves rows as they are, which is none of those that are counted: no other site may lose a
+        change by it for good, and none end otherwise.
+        """
+        db, r = self.site.db, self.world.rng
+        owners = (self.site.number, None) if self.world.plan.case.is_epoch else (self.site.number,)
+        mine = [key for key in rows if owner_of(key) in owners]  # it moves the epoch of a row, which others go by
+        if not mine:
+            return
+        key = r.choice(mine)
+        _, tag, stamp, note, code = rows[key]
+        try:
+            with db.transaction() as txn:
+                if r.random() < 0.3:
+                    txn.update(MAIN, key, {"note": "other"})
+                    txn.update(MAIN, key, {"note": note})
+                else:
+                    txn.update(MAIN, key, {"tag": tag, "stamp": stamp, "note": note, "code": code})
+            self.world.tally.add("updates of nothing")
+        except Retryable as error:
+            self.world.tally.add(f"updates of nothing refused by {type(error).__name__}")
 
     def _commit(self, changes: list[Change]) -> None:
         db, world = self.site.db, self.world
@@ -110,7 +137,7 @@ class Work:
                 for change in changes:
                     self._change(txn, change)
                 txn.insert(JOURNAL, (done.number, self._count))
-        except Retryable as error:
+        except (DuplicateKey, Retryable) as error:
             world.tally.add(f"transactions refused by {type(error).__name__}")
             self._doubtful = None
             return
@@ -123,9 +150,10 @@ class Work:
     def _change(self, txn: Any, change: Change) -> None:
         note = f"n{change.tag:x}"  # every change of a row changes every column: images with changed ones are whole
         if change.kind == "insert":
-            txn.insert(MAIN, (change.key, change.tag, change.stamp, note))
+            txn.insert(MAIN, (change.key, change.tag, change.stamp, note, change.code))
         elif change.kind == "update":
-            txn.update(MAIN, change.key, {"tag": change.tag, "stamp": change.stamp, "note": note})
+            values = {"tag": change.tag, "stamp": change.stamp, "note": note, "code": change.code}
+            txn.update(MAIN, change.key, values)
         else:
             txn.delete(MAIN, change.key)
 
@@ -186,4 +214,7 @@ class Work:
         else:
             stamp = ((before >> 4) + world.rng.randrange(1, 50)) << 4 | number
         self._stamps[key] = stamp
-        return Change(key, kind, world.next_moment() << 4 | number, stamp)
+        code = None
+        if world.plan.has_unique and owner_of(key) is None:
+            code = world.rng.choice([each for each in CODES if row is None or each != row[4]])
+        return Change(key, kind, world.next_moment() << 4 | number, stamp, code)

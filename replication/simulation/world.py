@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
 
-from engine.errors import Retryable
+from engine.errors import PeerTimeout, Retryable
 from recovery.crash_harness.program import Violation
 from replication.simulation.plan import Faults, Plan, Tally, plan_of
 from replication.simulation.promises import check_promises, left_of
@@ -107,6 +107,7 @@ class World:
         for site in self.sites:
             site.heal()
         self._settle()
+        self._await_reach()
         check_promises(self)
         return self._report()
 
@@ -130,6 +131,7 @@ class World:
         for link in self.links:
             self._often(plan.faults.cut_every, partial(self._cut, link), lambda: self.has_faults)
             self._often(plan.faults.reset_every, link.drop, lambda: self.has_faults)
+            self._often(plan.faults.channel_reset_every, link.reset_channel, lambda: self.has_faults)
 
     def _often(self, mean: float, call: Callable[[], None], wanted: Callable[[], bool]) -> None:
         """Call it again and again, so many seconds apart on average; never for 0."""
@@ -189,6 +191,24 @@ class World:
                 return
             still = now
         self.break_promise(f"no quiet after {QUIET_ROUNDS_MAX * QUIET_SECONDS:.0f} s: {still}, {self.trace[-6:]}")
+
+    def _await_reach(self) -> None:
+        """Every site hears that what it has logged is applied wherever it is heard of, and waits for nobody else."""
+        late = ""
+        for _ in range(QUIET_ROUNDS_MAX):
+            try:
+                for site in self.sites:
+                    others = [other + 1 for other in self.plan.reached(site.number) - {site.number}]
+                    for at in (sorted(others), None) if others else ():
+                        site.db.wait_applied(site.db.binlog.newest_epoch, 0, at)
+                    known = set(site.db.endpoint.reach.applied)
+                    if known != set(others):
+                        self.break_promise(f"{site.name} has heard of servers {known}, {others} hear of it")
+                return
+            except PeerTimeout as error:
+                late = error.message
+            self._run_until(self.timeline.now + QUIET_SECONDS + self.plan.delay[1])
+        self.break_promise(f"nobody told: {late}")
 
     def _standing(self, site: SimulatedSite) -> Any:
         """Where a site's binlog ends and what is applied, None while it is down or has more to say."""

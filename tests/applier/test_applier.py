@@ -410,16 +410,35 @@ def test_values_of_a_unique_index_that_change_hands_within_an_epoch_are_no_confl
 def test_value_of_a_unique_index_twice_at_the_end_of_an_epoch_stops() -> None:
     log, db = Log(), unique_store()
     applier = applier_of(db)
-    behind = log.epoch(5, (1, "a", 1), (2, "b", 2))
+    behind = log.epoch(5, (1, "a", 1), (2, "b", 2), (3, "c", 3))
     apply_all(applier, log)
     log.begin(6)
     log.insert((9, "z", 9))
-    log.update(((1, "a", 1), (1, "b", 1)))
+    log.update(((1, "a", 1), (1, "b", 1)), ((2, "b", 2), (2, "c", 2)))
+    log.update(((2, "c", 2), (2, "b", 3)))
     log.commit()
     with pytest.raises(DuplicateKey) as stopped:
         apply_all(applier, log, behind)
     assert stopped.value.evidence["file"] == "binlog.000001"
-    assert rows_in(db) == {1: (1, "a", 1), 2: (2, "b", 2)} and positions_in(db) == {SOURCE: 5}
+    assert rows_in(db) == {1: (1, "a", 1), 2: (2, "b", 2), 3: (3, "c", 3)} and positions_in(db) == {SOURCE: 5}
+
+
+@pytest.mark.parametrize("options", [{}, {"allow_batching": False}])
+def test_rows_in_the_way_of_a_value_at_the_end_of_an_epoch_go_and_no_others(options: dict[str, Any]) -> None:
+    """Story: a row of this site had the value, and the applier stopped at the source's row for good."""
+    log, db = Log(), unique_store()
+    applier = applier_of(db, **options)
+    behind = log.epoch(5, (1, "a", 1), (2, "b", 2), (3, "c", 3))
+    apply_all(applier, log)
+    db[NAME].insert_many([(8, "x", 8), (9, "y", 9)])
+    log.begin(6)
+    log.update(((1, "a", 1), (1, "b", 1)), ((2, "b", 2), (2, "y", 2)))
+    log.delete((3, "c", 3))
+    log.insert((4, "c", 4))
+    log.commit()
+    apply_all(applier, log, behind)
+    assert rows_in(db) == {1: (1, "b", 1), 2: (2, "y", 2), 4: (4, "c", 4), 8: (8, "x", 8)}
+    assert db.check()["is_sound"]
 
 
 def test_unique_key_that_exists_is_a_conflict_of_a_function() -> None:

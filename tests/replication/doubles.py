@@ -73,6 +73,7 @@ class MemoryRelay:
         return sum(map(len, self.files.values())) // 100
 
     applied_epoch = 0
+    onward = ()
 
     def learn(self, settings: Settings) -> None:
         """Nothing is applied here."""

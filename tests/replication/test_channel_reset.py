@@ -1,0 +1,92 @@
+"""A channel is reset where a function compares epochs: nothing that was judged once is applied a second time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from tests.replication.test_channel_stores import applied
+from tests.replication.test_unique_clashes import pair_of  # noqa: F401  # a fixture
+from tests.replication.two_sites import EPOCH_FUNCTIONS, Pair
+
+
+def lived(pair: Pair) -> None:
+    """Both sites have changed, deleted and made rows that the other one had changed, and have heard of it."""
+    pair.primary["shop.item"].insert_many([(each, f"u{each}", "first") for each in range(6)])
+    pair.secondary["shop.item"].insert((10, "u10", "first"))
+    pair.turn(2)
+    pair.secondary["shop.item"].update_many([{"id": each, "note": "second"} for each in (0, 1, 2, 10)])
+    pair.turn(2)
+    pair.primary["shop.item"].update_many([{"id": each, "note": "third"} for each in (1, 3)])
+    pair.primary["shop.item"].delete_many([2, 4, 10])
+    pair.turn(2)
+    pair.secondary["shop.item"].update(3, {"note": "fourth"})
+    pair.secondary["shop.item"].delete(5)
+    pair.turn(2)
+
+
+@pytest.mark.parametrize("which", ["primary", "secondary"])
+@pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
+def test_reset_lets_no_change_through_a_second_time(pair_of: Any, function: str, which: str) -> None:  # noqa: F811
+    """Story: the positions were cleared and the max replicated epoch was not: old changes of the secondary came again,
+    passed for changes made behind what it had confirmed, and replaced the primary's newer rows in silence.
+    """
+    pair = pair_of(function, 7)
+    lived(pair)
+    wanted = pair.rows()
+    assert wanted[0] == wanted[1]
+    channel, db = (pair.to_primary, pair.primary) if which == "primary" else (pair.to_secondary, pair.secondary)
+    before = applied(db)
+    confirmed = db.status()["replication"]["variables"]["Ndb_replica_max_replicated_epoch"]
+    channel.reset()
+    assert applied(db) == before
+    assert db.status()["replication"]["variables"]["Ndb_replica_max_replicated_epoch"] == confirmed
+    db["shop.item"].update(0, {"note": "behind the reset"})
+    pair.turn(3)
+    assert pair.rows()[0] == pair.rows()[1] == {**wanted[0], 0: ("u0", "behind the reset")}
+
+
+@pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
+def test_reset_of_a_channel_that_has_not_heard_of_its_source_forgets_nothing(
+    pair_of: Any,  # noqa: F811
+    function: str,
+) -> None:
+    """Story: whether the source has a function that compares epochs is told by the source, and by nobody else."""
+    pair = pair_of(function, 7)
+    lived(pair)
+    wanted = pair.rows()[0]
+    pair.to_secondary.close()
+    pair.secondary.endpoint._has_epoch_peer = False
+    with pair.secondary.transaction() as txn:
+        txn.delete("mysql.ndb_apply_status", 2)
+    with tm.Channel(pair.primary, pair.secondary) as channel:
+        pair.secondary.endpoint._has_epoch_peer = False
+        channel.reset()
+        assert set(applied(pair.secondary)) == {1}
+    pair.to_secondary = tm.Channel(pair.primary, pair.secondary)
+    pair.turn(2)
+    assert pair.rows() == [wanted] * 2
+
+
+@pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
+def test_max_replicated_epoch_goes_with_the_rows_it_is_read_from(pair_of: Any, function: str) -> None:  # noqa: F811
+    """Story: rows deleted by hand let the whole binlog come again, beside an epoch the secondary was to have confirmed:
+    changes from before the primary's were taken for changes behind them.
+    """
+    pair = pair_of(function, 7)
+    pair.secondary["shop.item"].insert((1, "u1", "secondary"))
+    pair.turn(2)
+    pair.secondary["shop.item"].update(1, {"note": "second"})
+    pair.turn(2)
+    pair.primary["shop.item"].update(1, {"note": "primary"})
+    pair.turn(2)
+    pair.primary["mysql.ndb_apply_status"].delete_many(
+        [row.server_id for row in pair.primary["mysql.ndb_apply_status"]]
+    )
+    pair.to_primary.reset()
+    assert pair.primary.status()["replication"]["variables"]["Ndb_replica_max_replicated_epoch"] == 0
+    pair.turn(3)
+    assert pair.rows() == [{1: ("u1", "primary")}] * 2
+    assert pair.conflicts()[0] > 0
