@@ -289,6 +289,20 @@ DEFECTS: tuple[Defect, ...] = (
         "        pass",
         "disk-restarts",
     ),
+    Defect(
+        "free-page-read-to-be-undone",
+        "recovery.system_restart.disk",
+        "page = int(state[3]) | FRESH_PAGE",
+        "page = int(state[3])",
+        "disk-grown",
+    ),
+    Defect(
+        "sync-beside-a-write-covers-it",
+        "engine.file_layer",
+        "                self._pwrite_rest(file, offset, flat(view), done)\n        finally:\n            file.writes += 1",
+        "                self._pwrite_rest(file, offset, flat(view), done)\n        finally:\n            pass",
+        "disk-beside",
+    ),
     # --- indexes and partitions ----------------------------------------------------------------------
     Defect(
         "schema-change-does-not-wait",
@@ -397,10 +411,31 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
         "disk-states",
     ),
     Defect(
+        "free-page-undone-as-it-stands",
+        "engine.kernels.disk_replay",
+        "        if space_is_fresh(mem, page) == 1:",
+        "        if page < 0:",
+        "disk-left",
+    ),
+    Defect(
+        "emptied-page-not-written",
+        "engine.kernels.disk_replay",
+        "        cache_dirtied(mem, cache, page, lcp_lsn)",
+        "        pass",
+        "disk-older",
+    ),
+    Defect(
+        "emptied-page-has-no-lsn",
+        "engine.kernels.disk_replay",
+        "        cache_dirtied(mem, cache, page, lcp_lsn)",
+        "        cache_dirtied(mem, cache, page, 0)",
+        "disk-older",
+    ),
+    Defect(
         "undone-page-keeps-its-lsn",
         "engine.kernels.disk_replay",
-        "                cache_dirtied(mem, mem[space + TS_CACHE], page, lsn - 1)",
-        "                cache_dirtied(mem, mem[space + TS_CACHE], page, lsn)",
+        "            cache_dirtied(mem, cache, page, lsn - 1)",
+        "            cache_dirtied(mem, cache, page, lsn)",
         "disk-states",
     ),
     Defect(

@@ -104,6 +104,16 @@ def part(name: str) -> Callable[[], object]:
         return lambda: record(disk_history.work, 1)
     if name == "disk-restarts":
         return test_disk_tables.test_fifty_restarts_broken_off_in_replay_do_not_fill_the_undo_log
+    if name == "disk-grown":
+        return test_disk_tables.test_free_pages_of_a_file_that_grew_as_the_power_failed_are_never_read
+    if name == "disk-left":
+        return test_disk_tables.test_what_a_lost_run_left_on_free_pages_does_not_come_back
+    if name == "disk-older":
+        return test_disk_tables.test_page_emptied_by_a_restart_goes_back_to_an_older_local_checkpoint
+    if name == "disk-beside":
+        return test_disk_tables.test_data_file_that_grows_beside_a_batch_of_pages_does_not_count_them_as_synced
+    if name == "disk-lives":
+        return lambda: [power_loop(disk_history.lives_work, whole_state, 8, seed, 900) for seed in (10, 57)]
     if name == "disk-undo-full":
         return test_disk_tables.test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart
     if name == "unique":
