@@ -17,7 +17,7 @@ from engine.schema import Column
 from engine.types import Float64, Int32, Int64, Text
 from engine.types_text import VarChar
 from recovery.crash_harness.history import LAPS_STEPS, MAIN, History, Row
-from recovery.crash_harness.program import SIMULATED, Ledger, OpenStore
+from recovery.crash_harness.program import SIMULATED, Ledger, OpenStore, whole_state
 
 DISK_COLUMNS = [
     Column("id", Int64),
@@ -197,3 +197,9 @@ def lives_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
     """
     open_small = functools.partial(open_store, **SIMULATED)
     DiskHistory(open_small, seed, ledger, LIVES_LCP_EVERY, "epoch").run(LIVES_STEPS)
+
+
+def lives_verify(db: Any, ledger: Ledger) -> list[str]:
+    """`whole_state`, and what `check` says: a piece of a disk row that no row leads to shows in no scan."""
+    found: list[str] = whole_state(db, ledger) or db.check()["problems"]
+    return found

@@ -112,8 +112,6 @@ def part(name: str) -> Callable[[], object]:
         return test_disk_tables.test_page_emptied_by_a_restart_goes_back_to_an_older_local_checkpoint
     if name == "disk-beside":
         return test_disk_tables.test_data_file_that_grows_beside_a_batch_of_pages_does_not_count_them_as_synced
-    if name == "disk-lives":
-        return lambda: [power_loop(disk_history.lives_work, whole_state, 8, seed, 900) for seed in (10, 57)]
     if name == "disk-undo-full":
         return test_disk_tables.test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart
     if name == "unique":

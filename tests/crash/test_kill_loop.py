@@ -37,7 +37,9 @@ def test_life_of_the_store_with_disk_columns_reaches_what_the_kills_are_for(tmp_
     for transfers in (150, 600, 2_400, 9_600):
         stores: list[tm.Database] = []
 
-        def open_store(*, stores: list[tm.Database] = stores, transfers: int = transfers, **options: Any) -> tm.Database:
+        def open_store(
+            *, stores: list[tm.Database] = stores, transfers: int = transfers, **options: Any
+        ) -> tm.Database:
             stores.append(tm.open(tmp_path / f"store {transfers}", **options))
             return stores[-1]
 
