@@ -22,6 +22,7 @@ import pytest
 from engine.errors import Error  # and nothing else of the program: what is loaded before cannot be changed
 from tests.crash.binlog_defects import BINLOG_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
+from tests.crash.disk_defects import DISK_DEFECTS, DISK_KERNEL_DEFECTS
 from tests.crash.replication_defects import PART as SIMULATION
 from tests.crash.replication_defects import REPLICATION_DEFECTS
 from tests.crash.view_defects import PART as VIEWS
@@ -224,7 +225,10 @@ SEEN = (AssertionError, Error, ValueError, LookupError, BaseExceptionGroup, pyte
 
 def main(name: str) -> int:
     """Plant it, look."""
-    planted = (*DEFECTS, *BINLOG_DEFECTS, *KERNEL_DEFECTS, *REPLICATION_DEFECTS, *VIEW_DEFECTS)
+    planted = (
+        *(*DEFECTS, *DISK_DEFECTS, *BINLOG_DEFECTS),
+        *(*KERNEL_DEFECTS, *DISK_KERNEL_DEFECTS, *REPLICATION_DEFECTS, *VIEW_DEFECTS),
+    )
     defect = next(each for each in planted if each.name == name)
     sys.meta_path.insert(0, _Finder(defect))
     harness = part(defect.part)

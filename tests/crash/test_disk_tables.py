@@ -50,8 +50,8 @@ def test_five_thousand_crash_states_of_each_program_over_disk_tables_show_what_w
 
 
 def test_power_losses_again_and_again_leave_no_piece_of_a_disk_row_behind() -> None:
-    """Life behind life on one disk, local checkpoints in each. Seed 10 found, at its third loss, a chunk of no disk part:
-    see `test_what_a_lost_run_left_on_free_pages_does_not_come_back`.
+    """Life behind life on one disk, local checkpoints in each. Seed 10 found, at its third loss, a chunk of no disk
+    part: see `test_what_a_lost_run_left_on_free_pages_does_not_come_back`.
     """
     report = power_loop(disk_history.lives_work, disk_history.lives_verify, losses=3, seed=10, calls_max=900)
     assert report.losses == 3
@@ -152,8 +152,8 @@ def test_what_a_lost_run_left_on_free_pages_does_not_come_back() -> None:
 
 
 def test_free_pages_of_a_file_that_grew_as_the_power_failed_are_never_read() -> None:
-    """Story: a data file grew, and the power was lost before the sync: its size was there, its zeros were not. Rows went
-    to a page of the new extent, a local checkpoint had it, rows went to the next page, and the power was lost between
+    """Story: a data file grew, and the power was lost before the sync: its size was there, its zeros were not. Rows
+    went to a page of the new extent, a local checkpoint had it, rows went to the next page, and the power was lost between
     their UNDO records and the page. The restart read the page to undo them: it had no checksum, and the store could not
     be opened any more.
     """
@@ -176,8 +176,8 @@ def test_free_pages_of_a_file_that_grew_as_the_power_failed_are_never_read() -> 
 
 
 def test_page_emptied_by_a_restart_goes_back_to_an_older_local_checkpoint() -> None:
-    """A page had rows at one local checkpoint, none at the next, and others after it. A restart empties it; if the newer
-    local checkpoint is damaged then, the next restart undoes what had emptied it first.
+    """A page had rows at one local checkpoint, none at the next, and others after it. A restart empties it; if the
+    newer local checkpoint is damaged then, the next restart undoes what had emptied it first.
     """
     disk = MemoryFiles()
     db = open_lost(disk)

@@ -32,7 +32,7 @@ def test_kills_of_a_store_with_disk_columns_lose_nothing(tmp_path: Path) -> None
 
 
 def test_life_of_the_store_with_disk_columns_reaches_what_the_kills_are_for(tmp_path: Path) -> None:
-    """Timers make local checkpoints: a life that was too short for one, on a fast machine, is followed by a longer one."""
+    """Timers make local checkpoints: a life too short for one, on a fast machine, is followed by a longer one."""
     reached: list[bool] = []
     for transfers in (150, 600, 2_400, 9_600):
         stores: list[tm.Database] = []
