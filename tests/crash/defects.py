@@ -205,8 +205,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "short-write-taken-for-whole",
         "engine.file_layer",
-        "        if done != view.nbytes:\n            self._pwrite_rest",
-        "        if done == 0:\n            self._pwrite_rest",
+        "            if done != view.nbytes:\n                self._pwrite_rest",
+        "            if done == 0:\n                self._pwrite_rest",
         "short-write",
     ),
     Defect(

@@ -153,9 +153,9 @@ def test_what_a_lost_run_left_on_free_pages_does_not_come_back() -> None:
 
 def test_free_pages_of_a_file_that_grew_as_the_power_failed_are_never_read() -> None:
     """Story: a data file grew, and the power was lost before the sync: its size was there, its zeros were not. Rows
-    went to a page of the new extent, a local checkpoint had it, rows went to the next page, and the power was lost between
-    their UNDO records and the page. The restart read the page to undo them: it had no checksum, and the store could not
-    be opened any more.
+    went to a page of the new extent, a local checkpoint had it, rows went to the next page, and the power was lost
+    between their UNDO records and the page. The restart read the page to undo them: it had no checksum, and the store
+    could not be opened any more.
     """
     disk = MemoryFiles()
     plan = Plan()
