@@ -108,10 +108,10 @@ def kill_loop(
 ) -> KillReport:
     """Run `work` ("module:function") in child processes on the store in `directory`, kill each, and verify.
 
-    A life lasts up to `life_ms_max` milliseconds from its n-th acknowledgement, n being drawn up to `lines_max`. So many
-    a program must make, and a run does its share of work on any machine. One that returns in time is not counted as
-    killed, and is verified as well. Raises: Violation, with the seed and the number of the kill; the directory is left
-    as it is for study.
+    A life lasts up to `life_ms_max` milliseconds from its n-th acknowledgement, n being drawn up to `lines_max`: so a
+    run does its share of work on any machine, and a program must make so many. One that returns in time is not counted
+    as killed, and is verified as well. Raises: Violation, with the seed and the number of the kill; the directory is
+    left as it is for study.
     """
     check: Verify = resolve(verify) if isinstance(verify, str) else verify
     resolve(work)
