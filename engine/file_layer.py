@@ -159,16 +159,22 @@ class CheckedFiles:
             self._refuse(file, offset, writing=True)
         view = _view(file, buffer)
         file.writes += 1
-        done = self._pwrite_some(file, offset, view)
-        if done != view.nbytes:
-            self._pwrite_rest(file, offset, flat(view), done)
+        try:
+            done = self._pwrite_some(file, offset, view)
+            if done != view.nbytes:
+                self._pwrite_rest(file, offset, flat(view), done)
+        finally:
+            file.writes += 1  # again: a sync that another thread began meanwhile does not cover it
 
     def truncate(self, file: File, size: int) -> None:
         """See `Files.truncate`."""
         if not file.writable or size < 0:
             self._refuse(file, size, writing=True)
         file.writes += 1
-        self._call("truncate", file.name, FULL, self.raw.truncate, file, size)
+        try:
+            self._call("truncate", file.name, FULL, self.raw.truncate, file, size)
+        finally:
+            file.writes += 1
 
     def fdatasync(self, file: File) -> None:
         """See `Files.fdatasync`."""

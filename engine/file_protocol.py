@@ -38,7 +38,8 @@ class File(int):
         file.name = name
         file.writable = writable
         file.is_open = True
-        # Counted instead of flagged: a sync that a signal interrupts cannot leave a wrong "clean" behind.
+        # Counted instead of flagged: a sync that a signal interrupts cannot leave a wrong "clean" behind. Each write
+        # counts when it begins and when it ends: a sync in between leaves the file unsynced.
         file.writes = 0
         file.synced = 0
         file.read_errors_latch = True

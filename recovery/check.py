@@ -133,7 +133,7 @@ class FileCheck:
     def local_checkpoints(self, store: bytes) -> list[Control]:
         """Control files, newest first, and the data files they name; those that are intact."""
         intact: list[Control] = []
-        torn: list[str] = []
+        torn: list[tuple[str, int]] = []  # what is said of it, and how many newer ones are intact
         for lcp_id in control_ids(self._files):
             problems: list[str] = []
             control = None
@@ -152,15 +152,15 @@ class FileCheck:
                 # A power loss may bring the name of a retired one back, and not what it names.
                 if len(intact) >= LCPS_KEPT:
                     self._report.notes.append(f"{problem} (local checkpoint {lcp_id}, which two newer ones replace)")
-                elif control is None and not intact:
-                    torn.append(problem)
+                elif control is None:
+                    torn.append((problem, len(intact)))
                 else:
                     self._report.add(problem)
             if control is not None and not problems:
                 intact.append(control)
-        for problem in torn:
-            # The newest one. If a crash tore it before anybody was told of it, nothing was retired for it.
-            if len(intact) >= LCPS_KEPT:
+        for problem, newer in torn:
+            # If a crash tore it before anybody was told of it, nothing was retired for it: two older ones are there.
+            if len(intact) - newer >= LCPS_KEPT:
                 self._report.notes.append(f"{problem} (a local checkpoint that was not finished)")
             else:
                 self._report.add(problem)

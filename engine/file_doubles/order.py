@@ -299,6 +299,9 @@ class _OrderRaw(RawWrapper):
             self._redo_written(file, offset, done, done < count)
         elif is_undo:
             self._undo.written(file.name, offset, done, done < count)
+        with self._mutex:
+            state.writes += 1
+            self._disk.landed(file.name, view)
         return done
 
     def truncate(self, file: File, size: int) -> None:

@@ -68,8 +68,19 @@ class DiskOrder:
             copy = None if self._copies is None else self._copies.get(number, -1)
             if copy is not None and (copy != int(page[0]) & _CHECKSUM_MASK or not self._are_copies_durable):
                 return f"O11: {place} before its copy in {DOUBLE_WRITE_NAME} is durable"
-            self._lowest_unsynced[name] = min(lsn, self._lowest_unsynced.get(name, lsn))
+        self._unsynced(name, words)
         return ""
+
+    def landed(self, name: str, view: memoryview) -> None:
+        """A write has ended: a sync that began before that does not cover it."""
+        if view.nbytes % 8 == 0 and view.nbytes >= _SEAL_WORDS * 8 and _DATA_FILE.fullmatch(name):
+            words = np.frombuffer(view, dtype=np.int64)
+            if int(words[1]) & _KIND_MASK == KIND_DISK_PAGE:
+                self._unsynced(name, words)
+
+    def _unsynced(self, name: str, words: np.ndarray) -> None:
+        lowest = int(words.reshape(-1, int(words[1]) >> 32)[:, DP_LSN].min())
+        self._lowest_unsynced[name] = min(lowest, self._lowest_unsynced.get(name, lowest))
 
     def _group(self, records: np.ndarray) -> str:
         kind = int(records[0]) & UNDO_KIND_MASK

@@ -8,7 +8,6 @@ from __future__ import annotations
 from engine.kernels import helper, kernel
 from engine.kernels.disk_space import (
     close_page,
-    count_open,
     count_page,
     extent_of,
     file_of,
@@ -66,9 +65,6 @@ from engine.layout.disk_arena import (
     FL_ID,
     FL_LEAVES,
     FL_TABLESPACE,
-    OP_DIRTY_LIST,
-    OP_LIST,
-    OP_PROMISED,
     POSITION_DROPPED,
     POSITION_FREE,
     TS_CACHE,
@@ -305,32 +301,6 @@ def restore_extent(mem, page, fragment, words, at):
     mem[extent + EX_NUMBER] = (words[at] >> OWNER_FRAGMENT_SHIFT) & ((1 << 31) - 1)
     link_dropped(mem, tablespace, extent, words[at] & ((1 << OWNER_FRAGMENT_SHIFT) - 1))
     return OK
-
-
-@helper
-def refresh_free(mem, page, free_words):
-    """UNDO met a page: its free words are those of its header. Pages nobody owns stay wholly free."""
-    extent = extent_of(mem, page)
-    if extent == 0 or mem[extent + EX_FRAGMENT] == 0:
-        return OK
-    fragment = mem[extent + EX_FRAGMENT]
-    at = extent + EX_PAGES + (page - mem[extent + EX_FIRST])
-    if mem[at] >= 0:
-        count_page(mem, fragment, extent, mem[at], free_words)
-        mem[at] = free_words
-    else:
-        cell = -mem[at]
-        count_open(mem, fragment, cell, free_words, mem[cell + OP_PROMISED], mem[cell + OP_LIST] & OP_DIRTY_LIST)
-    return OK
-
-
-@kernel("int64(int64[::1], int64, int64)")
-def refresh_page(mem, page, free_words):
-    """`refresh_free` for Python. OK, or ST_INVARIANT if no page can have so many words."""
-    file = file_of(mem, page >> FILE_SHIFT)
-    if file != 0 and not 0 <= free_words <= mem[mem[file + FL_TABLESPACE] + TS_PAYLOAD]:
-        return ST_INVARIANT
-    return refresh_free(mem, page, free_words)
 
 
 # --- local checkpoint ---------------------------------------------------------------------------

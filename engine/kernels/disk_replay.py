@@ -9,8 +9,7 @@ from __future__ import annotations
 from engine.kernels import helper, kernel
 from engine.kernels.disk_cache import cache_dirtied, frame_of
 from engine.kernels.disk_changes import reference_at
-from engine.kernels.disk_extents import refresh_free
-from engine.kernels.disk_page import page_give, page_piece, page_piece_words, page_take_given
+from engine.kernels.disk_page import page_format, page_give, page_piece, page_piece_words, page_take_given
 from engine.kernels.disk_parts import (
     chunks_of,
     drop_chunks,
@@ -23,7 +22,7 @@ from engine.kernels.disk_parts import (
     write_chunks,
     write_first_piece,
 )
-from engine.kernels.disk_space import extent_of
+from engine.kernels.disk_space import extent_of, space_is_fresh
 from engine.kernels.handles import descriptor_of
 from engine.kernels.lcp import checked_image_words, place_row
 from engine.kernels.replay import live_row, replay_delete, replay_update
@@ -49,7 +48,6 @@ from engine.layout.arena import (
     X_PAGE,
 )
 from engine.layout.disk import (
-    DP_FREE,
     DP_LSN,
     DP_OWNER,
     OWNER_FRAGMENT_SHIFT,
@@ -62,6 +60,7 @@ from engine.layout.disk import (
     UNDO_WORDS_SHIFT,
 )
 from engine.layout.disk_arena import (
+    C_PAGE_WORDS,
     EX_FRAGMENT,
     SLOT_BITS,
     SLOT_MASK,
@@ -129,12 +128,27 @@ def undo_one(mem, frame, page_words, words, at):
     return OK
 
 
-@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
-def undo_records(mem, tables, words, offsets, state):
+@helper
+def make_empty(mem, cache, frame, page, owner, lcp_lsn):
+    """Make a page what it was at the checkpoint, wholly free, with the LSN of the checkpoint's mark.
+
+    What stands in its place is not asked: it need not be what any record says. An extent that a restart has made free,
+    and that the same fragment was given again before the checkpoint, still has on it what the lost run left there, or
+    what a disk shows in a file that grew as the power failed.
+    """
+    if mem[frame + DP_LSN] != lcp_lsn or mem[frame + DP_OWNER] != owner:
+        page_format(mem, frame, mem[cache + C_PAGE_WORDS], page, owner, lcp_lsn)
+        # Written like any page that was undone: a restart from an older checkpoint undoes what is older than the mark.
+        cache_dirtied(mem, cache, page, lcp_lsn)
+
+
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64[::1])")
+def undo_records(mem, tables, words, offsets, lcp_lsn, state):
     """Take back the changes of records offsets[state[0]], offsets[state[0] - 1], … of one group, newest first.
 
-    tables: handle by table number, 0 for tables that are gone. state: [record, applied, passed over, page]. OK when
-    record is -1, ST_MORE at a mark, ST_PAGE, ST_DAMAGED (state[3] is the page).
+    tables: handle by table number, 0 for tables that are gone. lcp_lsn: of the checkpoint's mark, where this ends.
+    state: [record, applied, passed over, page]. OK when record is -1, ST_MORE at a mark, ST_PAGE (hold it as a fresh
+    one), ST_DAMAGED (state[3] is the page).
     """
     while state[0] >= 0:
         at = offsets[state[0]]
@@ -151,21 +165,23 @@ def undo_records(mem, tables, words, offsets, state):
             state[0] -= 1
             continue
         space = mem[fragment + F_TABLESPACE]
-        frame = frame_of(mem, mem[space + TS_CACHE], page)
+        cache = mem[space + TS_CACHE]
+        frame = frame_of(mem, cache, page)
         state[3] = page
         if frame == 0:
             return ST_PAGE
-        if mem[frame + DP_OWNER] == words[at + 3]:
-            if lsn <= mem[frame + DP_LSN]:
-                status = undo_one(mem, frame, mem[space + TS_PAGE_WORDS], words, at)
-                if status != OK:
-                    return status
-                # One below, so that doing it again after a crash changes nothing.
-                cache_dirtied(mem, mem[space + TS_CACHE], page, lsn - 1)
-                state[1] += 1
-            else:
-                state[2] += 1
-            refresh_free(mem, page, mem[frame + DP_FREE])
+        if space_is_fresh(mem, page) == 1:
+            make_empty(mem, cache, frame, page, words[at + 3], lcp_lsn)
+            state[1] += 1
+        elif mem[frame + DP_OWNER] == words[at + 3] and lsn <= mem[frame + DP_LSN]:
+            status = undo_one(mem, frame, mem[space + TS_PAGE_WORDS], words, at)
+            if status != OK:
+                return status
+            # One below, so that doing it again after a crash changes nothing.
+            cache_dirtied(mem, cache, page, lsn - 1)
+            state[1] += 1
+        else:
+            state[2] += 1
         state[0] -= 1
     return OK
 

@@ -17,7 +17,7 @@ from engine.schema import Column
 from engine.types import Float64, Int32, Int64, Text
 from engine.types_text import VarChar
 from recovery.crash_harness.history import LAPS_STEPS, MAIN, History, Row
-from recovery.crash_harness.program import Ledger, OpenStore
+from recovery.crash_harness.program import SIMULATED, Ledger, OpenStore, whole_state
 
 DISK_COLUMNS = [
     Column("id", Int64),
@@ -37,6 +37,8 @@ QUIET_ROWS = 5
 DROP_SPACE_SHARE = 0.5
 ATTEMPTS = 4
 CHANGES_MAX = 8
+LIVES_LCP_EVERY = 5
+LIVES_STEPS = 40
 # Small pages, few of them in an extent: many pages, files that grow often.
 SPACES = {
     "main": {"size": "64 KiB", "page_size": "4 KiB", "extent": "32 KiB"},
@@ -187,3 +189,17 @@ def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 def tiny_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
     """The program, for a look at every point in seconds: 8 steps, two of them local checkpoints."""
     DiskHistory(open_store, seed, ledger, lcp_every=4).run(8)
+
+
+def lives_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program for power loops, which goes on with the store as the loss before has left it. Commits do not wait for
+    the disk: pages of what is lost are on the disk, and rows of the next life are to lie there.
+    """
+    open_small = functools.partial(open_store, **SIMULATED)
+    DiskHistory(open_small, seed, ledger, LIVES_LCP_EVERY, "epoch").run(LIVES_STEPS)
+
+
+def lives_verify(db: Any, ledger: Ledger) -> list[str]:
+    """`whole_state`, and what `check` says: a piece of a disk row that no row leads to shows in no scan."""
+    found: list[str] = whole_state(db, ledger) or db.check()["problems"]
+    return found

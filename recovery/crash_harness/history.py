@@ -16,7 +16,7 @@ from engine.partition import HashPartition, Partition
 from engine.schema import Column
 from engine.types import Float64, Int64, Text
 from engine.types_text import VarChar
-from recovery.crash_harness.program import Ledger, OpenStore, digest_of
+from recovery.crash_harness.program import Ledger, OpenStore, digest_of, state_of
 
 COLUMNS = [
     Column("id", Int64),
@@ -67,7 +67,7 @@ class History:
     def run(self, steps: int) -> None:
         """Open, work, close."""
         self.db = self.open_store()
-        self.ddl(MAIN)
+        self.go_on()
         for step in range(1, steps + 1):
             if step % DDL_EVERY == 0:
                 self.ddl(OTHER)
@@ -84,6 +84,16 @@ class History:
                 self.commit_or_make_room()
         self.db.close()
         self.promised()
+
+    def go_on(self) -> None:
+        """With what the store shows, which has been verified; a new store gets its table."""
+        state = state_of(self.db)
+        if MAIN in state:
+            self.model = {name: {row[0]: row for row in rows} for name, rows in state.items()}
+            self.ledger.under_way.clear()
+            self.ledger.acknowledge(digest_of(state))
+        else:
+            self.ddl(MAIN)
 
     def ddl(self, name: str) -> None:
         """Make the table, or drop it if it is there."""

@@ -4,6 +4,9 @@ The n-th call that reaches the disk finds it without power, and so does every ca
 all threads have ended, part of what no sync had covered is gone, and the store is opened and verified. What was
 acknowledged has been durable by then, whoever did the writing. The order monitor watches all the while.
 
+A life may be given a number of lines first: the calls are counted once so many have been acknowledged in it. So a run
+does its share of work on any machine.
+
 The same seed draws the same work and the same losses; which thread is first is not drawn.
 """
 
@@ -18,7 +21,7 @@ from typing import Any
 from engine.clock import SystemClock
 from engine.errors import Error
 from engine.file_doubles.faults import FaultFiles, Plan, Rule
-from engine.file_doubles.memory import MemoryFiles
+from engine.file_doubles.memory import MemoryDisk, MemoryFiles
 from engine.file_doubles.order import OrderMonitor, OrderViolation
 from engine.options import Options
 from recovery.crash_harness.crash_states import POLICIES
@@ -37,8 +40,34 @@ class PowerReport:
     seed: int
     losses: int = 0
     ended: int = 0
+    awaited: int = 0  # lines that lives had to acknowledge before their losses
     acknowledged: int = 0
     seconds: float = 0.0
+
+
+class _Awaiting(Ledger):
+    """The ledger as one life sees it: `then` is called once so many more lines have been acknowledged."""
+
+    def __init__(self, ledger: Ledger, lines: int, then: Callable[[], object]) -> None:
+        super().__init__()
+        self.acknowledged = ledger.acknowledged
+        self.under_way = ledger.under_way
+        self._enough = len(ledger.acknowledged) + lines
+        self._then = then
+        self._is_enough = False
+        self._turn = threading.Lock()
+        self._look()
+
+    def acknowledge(self, text: str) -> None:
+        super().acknowledge(text)
+        self._look()
+
+    def _look(self) -> None:
+        with self._turn:
+            is_first = not self._is_enough and len(self.acknowledged) >= self._enough
+            self._is_enough = self._is_enough or is_first
+        if is_first:
+            self._then()
 
 
 def power_loop(
@@ -48,8 +77,12 @@ def power_loop(
     seed: int,
     calls_max: int = CALLS_MAX,
     say: Callable[[str], None] | None = None,
+    lines_max: int = 0,
 ) -> PowerReport:
     """Run `work` on a disk that loses power after up to `calls_max` calls, and verify what a restart makes of it.
+
+    lines_max: the calls of a life are counted once up to so many lines have been acknowledged in it, but for the losses
+    that are to fall into restart and first work.
 
     A program that comes to its end before is verified as it left the disk, and not counted as a loss. Raises:
     Violation, with the seed and the number of the loss.
@@ -65,7 +98,7 @@ def power_loop(
     threading.excepthook = lambda thread: None if isinstance(thread.exc_value, PowerOff) else told(thread)
     try:
         while report.losses < losses:
-            disk = _lose(work, verify, disk, ledger, rng, report, calls_max)
+            disk = _lose(work, verify, disk, ledger, rng, report, (calls_max, lines_max))
             if say is not None:
                 say(f"loss {report.losses}: {len(ledger.acknowledged)} lines acknowledged, all as promised")
     finally:
@@ -82,14 +115,19 @@ def _lose(
     ledger: Ledger,
     rng: random.Random,
     report: PowerReport,
-    calls_max: int,
+    most: tuple[int, int],
 ) -> MemoryFiles:
-    """One life and what it leaves, verified. Raises: Violation."""
-    nth = rng.randrange(1, EARLY_CALLS_MAX if rng.random() < EARLY_SHARE else calls_max)
-    where = f"power loop, seed {report.seed}, loss {report.losses + 1} at call {nth}"
-    plan = Plan([Rule("*", nth=nth, once=False, stall=power_off)])
+    """One life and what it leaves, verified; most: calls and lines of it. Raises: Violation."""
+    calls_max, lines_max = most
+    is_early = rng.random() < EARLY_SHARE
+    nth = rng.randrange(1, EARLY_CALLS_MAX if is_early else calls_max)
+    lines = rng.randrange(lines_max) if lines_max and not is_early else 0
+    where = f"power loop, seed {report.seed}, loss {report.losses + 1} at call {nth} behind {lines} lines"
+    plan = Plan()
+    report.awaited += lines
+    life = _Awaiting(ledger, lines, lambda: plan.add(Rule("*", nth=nth, once=False, stall=power_off)))
     try:
-        work(_opener(MemoryFiles(disk.disk), plan), report.seed + report.losses + report.ended, ledger)
+        work(_opener(disk.disk, plan), report.seed + report.losses + report.ended, life)
         report.ended += 1
     except PowerOff:
         report.losses += 1
@@ -103,9 +141,9 @@ def _lose(
     return left
 
 
-def _opener(files: MemoryFiles, plan: Plan) -> Callable[..., Any]:
+def _opener(disk: MemoryDisk, plan: Plan) -> Callable[..., Any]:
     def open_store(**options: Any) -> Any:
-        watched = OrderMonitor(FaultFiles(files, plan))
+        watched = OrderMonitor(FaultFiles(MemoryFiles(disk), plan))
         parsed = Options.from_keywords({**options, "background": False})
         return resolve(OPEN_FILES)(watched, parsed, SystemClock(), None, None)
 
@@ -115,7 +153,7 @@ def _opener(files: MemoryFiles, plan: Plan) -> Callable[..., Any]:
 def _prove(disk: MemoryFiles, verify: Verify, ledger: Ledger, where: str) -> None:
     """Restart and verify. Raises: Violation."""
     try:
-        db = _opener(MemoryFiles(disk.disk), Plan())(data_memory="64 MiB")
+        db = _opener(disk.disk, Plan())(data_memory="64 MiB")
         try:
             found = verify(db, ledger)
         finally:

@@ -98,7 +98,7 @@ class Writer(Worker):
                 raise
             self.read_again()
         self.done += 1
-        if self.done >= self.stress.transactions:
+        if self.stress.is_enough():
             self.is_over.set()
 
     def transaction(self) -> None:
@@ -251,8 +251,12 @@ class Stress:
         self.writers = [Writer(self, number) for number in range(THREADS)]
         self.changer.writers = self.writers
 
+    def is_enough(self) -> bool:
+        """Whether a writer has done its share."""
+        return any(writer.done >= self.transactions for writer in self.writers)
+
     def run(self) -> None:
-        """Until a writer has done its share. Raises: what ended a thread before."""
+        """Until that is enough. Raises: what ended a thread before."""
         interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
         threads: list[Worker] = [*self.writers, self.changer, Reader(self), Keeper(self)]

@@ -166,18 +166,20 @@ class DiskRestart:
     def _undo_group(self, control: Control, tables: Words, words: Words, offsets: Words) -> tuple[int, bool]:
         """(records of changes, whether the checkpoint's mark was reached)."""
         mem = self.columns.mem
+        assert control.undo is not None
         state = np.array([offsets.size - 1, 0, 0, 0], dtype=np.int64)
         held: list[int] = []
         try:
             while True:
-                status = int(undo_records(mem, tables, words, offsets, state))
+                status = int(undo_records(mem, tables, words, offsets, control.undo.lsn, state))
                 if status == OK:
                     break
                 if status == ST_PAGE:
                     self.columns.release(held)
                     held = []
-                    self.columns.hold([int(state[3])])
-                    held = [int(state[3])]
+                    page = int(state[3]) | FRESH_PAGE
+                    self.columns.hold([page])
+                    held = [page]
                 elif status == ST_MORE:
                     if self._is_mark_of(control, words, int(offsets[int(state[0])])):
                         return int(state[1] + state[2]), True

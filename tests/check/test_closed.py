@@ -151,6 +151,27 @@ def test_torn_newest_control_file_is_a_note_only_before_two_intact_ones(store: P
     assert told.replace("control-4", "control-3") in report["problems"]  # type: ignore[operator]
 
 
+def test_torn_control_file_behind_a_newer_one_is_a_note_only_before_two_intact_ones(store: Path) -> None:
+    """Story: a power loss tore a control file; the next local checkpoint was made, and the power was lost again before
+    what it replaces was removed. `check` called the store damaged.
+    """
+    told = "lcp/control-4 is damaged; another local checkpoint serves, if there is one"
+    kept: dict[Path, bytes] = {}
+    with tm.open(store, data_memory="16 MiB", background=False) as db:
+        for _ in range(2):
+            kept |= {path: path.read_bytes() for path in (store / "lcp").iterdir()}
+            db.checkpoint()
+    for path, content in kept.items():
+        path.write_bytes(content)
+    torn = store / "lcp" / "control-4"
+    torn.write_bytes(torn.read_bytes()[:512] + bytes(torn.stat().st_size - 512))
+    report = checked(store)
+    assert report["problems"] == []
+    assert f"{told} (a local checkpoint that was not finished)" in report["notes"]  # type: ignore[operator]
+    (store / "lcp" / "control-2").unlink()
+    assert told in checked(store)["problems"]  # type: ignore[operator]
+
+
 @memory_only
 def test_rows_that_do_not_fit_are_a_note(store: Path) -> None:
     with tm.open(store, data_memory="32 MiB", background=False) as db:

@@ -205,8 +205,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "short-write-taken-for-whole",
         "engine.file_layer",
-        "        if done != view.nbytes:\n            self._pwrite_rest",
-        "        if done == 0:\n            self._pwrite_rest",
+        "            if done != view.nbytes:\n                self._pwrite_rest",
+        "            if done == 0:\n                self._pwrite_rest",
         "short-write",
     ),
     Defect(
@@ -222,72 +222,6 @@ DEFECTS: tuple[Defect, ...] = (
         '                failure.first = (SyncFailed, "fdatasync", file.name, cause)',
         "                return",
         "sync-error-reverting",
-    ),
-    # --- disk columns --------------------------------------------------------------------------------
-    Defect(
-        "page-before-its-undo",
-        "engine.disk.page_writer",
-        "        self._write_ahead.flush_through(lsn)",
-        "        pass",
-        "disk-order",
-    ),
-    Defect(
-        "copies-not-synced",
-        "engine.disk.double_write",
-        "        self._files.fdatasync(self._file)",
-        "        pass",
-        "disk-order",
-    ),
-    Defect(
-        "copies-lost-before-pages-are-durable",
-        "engine.disk.page_writer",
-        "        self.settle()\n        self._double_write",
-        "        self._double_write",
-        "disk-order",
-    ),
-    Defect(
-        "data-files-not-synced",
-        "engine.disk.page_writer",
-        "            self._places.sync_files()",
-        "            pass",
-        "disk-order",
-    ),
-    Defect(
-        "undo-group-not-synced",
-        "engine.log.undo",
-        "            self._files.fdatasync(self._handles[number])",
-        "            pass",
-        "disk-order",
-    ),
-    Defect(
-        "undone-twice",
-        "recovery.system_restart.disk",
-        "            self.columns.undo.mark_restart(\n                control.lcp_id, control.undo.lsn,"
-        " control.undo.sequence, control.undo.position\n            )",
-        "            pass",
-        "disk-restarts",
-    ),
-    Defect(
-        "undo-log-grows-by-every-replay",
-        "recovery.system_restart.disk",
-        "            self._rewind(earlier)",
-        "            self.columns.undo.mark_restart(control.lcp_id, control.undo.lsn, control.undo.sequence,"
-        " control.undo.position)",
-        "disk-restarts",
-    ),
-    Defect(
-        "replay-counts-twice",
-        "recovery.system_restart.disk",
-        "            self.columns.undo.made_again()",
-        "            pass",
-        "disk-undo-full",
-    ),
-    Defect(
-        "rewound-over-groups-that-count",
-        "recovery.system_restart.disk",
-        "        self.sysfile = replace(self.sysfile, undo_void=void)",
-        "        pass",
-        "disk-restarts",
     ),
     # --- indexes and partitions ----------------------------------------------------------------------
     Defect(
@@ -375,41 +309,6 @@ DEFECTS: tuple[Defect, ...] = (
 
 # These change compiled code, which takes minutes each time, or need many crash states: only in the long runs.
 KERNEL_DEFECTS: tuple[Defect, ...] = (
-    Defect(
-        "torn-pages-not-mended",
-        "recovery.system_restart.disk",
-        "self.columns.pages_repaired = mend(self._files, self.columns.space, self.sysfile.store)",
-        "pass",
-        "disk-states",
-    ),
-    Defect(
-        "filter-drops-what-may-be-lost",
-        "engine.log.undo",
-        "        restorable = self._restorable_epoch() if self.is_filtering else -1",
-        "        restorable = (1 << 62) if self.is_filtering else -1",
-        "disk-epoch",
-    ),
-    Defect(
-        "filter-drops-structure",
-        "engine.kernels.undo",
-        "        if words[at] & UNDO_KIND_MASK == UNDO_UPDATE and epoch <= restorable_epoch:",
-        "        if words[at] & UNDO_KIND_MASK <= UNDO_FREE and epoch <= restorable_epoch:",
-        "disk-states",
-    ),
-    Defect(
-        "undone-page-keeps-its-lsn",
-        "engine.kernels.disk_replay",
-        "                cache_dirtied(mem, mem[space + TS_CACHE], page, lsn - 1)",
-        "                cache_dirtied(mem, mem[space + TS_CACHE], page, lsn)",
-        "disk-states",
-    ),
-    Defect(
-        "extents-copied-late",
-        "recovery.local_checkpoint.writer",
-        "write_extents(self._files, self._identity, control.lcp_id, self._extents)",
-        "write_extents(self._files, self._identity, control.lcp_id, copy_headers(disk.space))",
-        "disk-states",
-    ),
     Defect(
         "scan-position-off-by-one",
         "engine.kernels.commit",

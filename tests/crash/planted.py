@@ -22,6 +22,7 @@ import pytest
 from engine.errors import Error  # and nothing else of the program: what is loaded before cannot be changed
 from tests.crash.binlog_defects import BINLOG_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
+from tests.crash.disk_defects import DISK_DEFECTS, DISK_KERNEL_DEFECTS
 from tests.crash.replication_defects import PART as SIMULATION
 from tests.crash.replication_defects import REPLICATION_DEFECTS
 from tests.crash.view_defects import PART as VIEWS
@@ -104,6 +105,14 @@ def part(name: str) -> Callable[[], object]:
         return lambda: record(disk_history.work, 1)
     if name == "disk-restarts":
         return test_disk_tables.test_fifty_restarts_broken_off_in_replay_do_not_fill_the_undo_log
+    if name == "disk-grown":
+        return test_disk_tables.test_free_pages_of_a_file_that_grew_as_the_power_failed_are_never_read
+    if name == "disk-left":
+        return test_disk_tables.test_what_a_lost_run_left_on_free_pages_does_not_come_back
+    if name == "disk-older":
+        return test_disk_tables.test_page_emptied_by_a_restart_goes_back_to_an_older_local_checkpoint
+    if name == "disk-beside":
+        return test_disk_tables.test_data_file_that_grows_beside_a_batch_of_pages_does_not_count_them_as_synced
     if name == "disk-undo-full":
         return test_disk_tables.test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart
     if name == "unique":
@@ -216,7 +225,10 @@ SEEN = (AssertionError, Error, ValueError, LookupError, BaseExceptionGroup, pyte
 
 def main(name: str) -> int:
     """Plant it, look."""
-    planted = (*DEFECTS, *BINLOG_DEFECTS, *KERNEL_DEFECTS, *REPLICATION_DEFECTS, *VIEW_DEFECTS)
+    planted = (
+        *(*DEFECTS, *DISK_DEFECTS, *BINLOG_DEFECTS),
+        *(*KERNEL_DEFECTS, *DISK_KERNEL_DEFECTS, *REPLICATION_DEFECTS, *VIEW_DEFECTS),
+    )
     defect = next(each for each in planted if each.name == name)
     sys.meta_path.insert(0, _Finder(defect))
     harness = part(defect.part)

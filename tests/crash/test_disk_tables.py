@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 import tidemark as tm
 from engine.errors import StorageFull
-from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import MemoryFiles
 from engine.file_doubles.order import OrderMonitor
 from recovery.crash_harness import disk_history
@@ -17,6 +19,7 @@ from recovery.crash_harness.__main__ import main
 from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
 from recovery.crash_harness.crash_states import crash_states, many_crash_states, record
 from recovery.crash_harness.pieces import DISK_PROGRAMS
+from recovery.crash_harness.power_loop import power_loop
 from recovery.crash_harness.program import (
     Ledger,
     PowerOff,
@@ -44,6 +47,20 @@ def test_crash_states_of_disk_tables_show_what_was_promised() -> None:
 @pytest.mark.parametrize("program", DISK_PROGRAMS)
 def test_five_thousand_crash_states_of_each_program_over_disk_tables_show_what_was_promised(program: str) -> None:
     assert many_crash_states(resolve(program), whole_state, 1_000, 5_000, print).distinct >= 5_000
+
+
+def test_power_losses_again_and_again_leave_no_piece_of_a_disk_row_behind() -> None:
+    """Life behind life on one disk, local checkpoints in each. Seed 10 found, at its third loss, a chunk of no disk
+    part: see `test_what_a_lost_run_left_on_free_pages_does_not_come_back`.
+    """
+    report = power_loop(disk_history.lives_work, disk_history.lives_verify, losses=3, seed=10, calls_max=900)
+    assert report.losses == 3
+
+
+@pytest.mark.soak
+def test_hundreds_of_power_losses_over_disk_tables_leave_no_piece_of_a_disk_row_behind() -> None:
+    for seed in range(100):
+        print(power_loop(disk_history.lives_work, disk_history.lives_verify, losses=8, seed=seed, calls_max=900))
 
 
 @pytest.mark.parametrize("anomaly", ["disk-full", "interrupt", "power-off", "sync-error-reverting", "write-error"])
@@ -80,6 +97,125 @@ def test_name_of_a_retired_local_checkpoint_that_came_back_is_no_damage() -> Non
     report = open_simulated(OrderMonitor(MemoryFiles.from_snapshot({**left, "lcp/control-1": retired}))).check()
     assert report["problems"] == []
     assert any("local checkpoint 1, which two newer ones replace" in note for note in report["notes"])
+
+
+COLD = [tm.Column("id", tm.Int64), tm.Column("note", tm.VarChar(900), storage="disk")]
+PER_PAGE = 4  # rows of `fill`
+
+
+def fill(db: Any, keys: Iterable[int]) -> None:
+    """Rows of which four fill a page, in transactions of their own."""
+    for key in keys:
+        db["app.t"].insert((key, "note" * 200))
+
+
+def open_lost(disk: MemoryFiles, **options: Any) -> Any:
+    return open_simulated(OrderMonitor(disk), **options)
+
+
+def make_table(db: Any, size: str) -> None:
+    """An empty table, of which a local checkpoint tells."""
+    db.create_tablespace("main", size, page_size="4 KiB", extent="32 KiB")
+    db.create_table("app.t", COLD, primary_key="id", partition=tm.HashPartition(1), tablespace="main")
+    for _ in range(2):
+        db.checkpoint()
+
+
+def lose_pages_of(disk: MemoryFiles, keys: Iterable[int]) -> MemoryFiles:
+    """The disk after rows whose UNDO records got there, and whose pages did not: the power is lost in between."""
+    db = open_lost(FaultFiles(disk, [Rule("pwrite", "double-write", once=False, stall=power_off)]))
+    fill(db, keys)
+    with pytest.raises(PowerOff):
+        db.checkpoint()
+    return disk.image(lambda piece: False)
+
+
+def test_what_a_lost_run_left_on_free_pages_does_not_come_back() -> None:
+    """Story: commits filled pages, which went to disk, and were lost with the power. Their extents were free after the
+    restart; one of them was given to the same fragment again, a local checkpoint had it, and rows went to its next
+    page. The power was lost between their UNDO records and the page: the restart took the page as it stood, which was
+    as the lost run had left it, and counted its free words by that. Its pieces belonged to no row.
+    """
+    disk = MemoryFiles()
+    db = open_lost(disk, durability="epoch")
+    make_table(db, "256 KiB")
+    fill(db, range(1_000, 1_240))
+    disk = disk.image(lambda piece: False)
+    db = open_lost(disk)
+    assert len(db["app.t"]) == 0
+    fill(db, range(3))
+    db.checkpoint()
+    left = lose_pages_of(disk.kill(), range(3, 24))
+    db = open_lost(left)
+    assert db.check()["problems"] == []
+    assert [row.id for row in db["app.t"].scan()] == list(range(24))
+
+
+def test_free_pages_of_a_file_that_grew_as_the_power_failed_are_never_read() -> None:
+    """Story: a data file grew, and the power was lost before the sync: its size was there, its zeros were not. Rows
+    went to a page of the new extent, a local checkpoint had it, rows went to the next page, and the power was lost
+    between their UNDO records and the page. The restart read the page to undo them: it had no checksum, and the store
+    could not be opened any more.
+    """
+    disk = MemoryFiles()
+    plan = Plan()
+    db = open_lost(FaultFiles(disk, plan))
+    make_table(db, "32 KiB")
+    plan.add(Rule("fdatasync", "space/1.data", once=False, stall=power_off))
+    with pytest.raises(PowerOff):
+        fill(db, range(100, 200))
+    disk = disk.image(lambda piece: piece.kind == "grow", lambda count: b"\xa5" * count)
+    db = open_lost(disk)
+    there = len(db["app.t"])
+    fill(db, range(8 * PER_PAGE + 1 - there))
+    db.checkpoint()
+    left = lose_pages_of(disk.kill(), range(200, 210))
+    db = open_lost(left)
+    assert db.check()["problems"] == []
+    assert len(db["app.t"]) == 8 * PER_PAGE + 1 + 10
+
+
+def test_page_emptied_by_a_restart_goes_back_to_an_older_local_checkpoint() -> None:
+    """A page had rows at one local checkpoint, none at the next, and others after it. A restart empties it; if the
+    newer local checkpoint is damaged then, the next restart undoes what had emptied it first.
+    """
+    disk = MemoryFiles()
+    db = open_lost(disk)
+    make_table(db, "256 KiB")
+    fill(db, range(40))
+    db.checkpoint()
+    db["app.t"].delete_many(list(range(4, 8)))
+    db.checkpoint()
+    fill(db, range(100, 112))
+    db._store.disk.flush()
+    expected = sorted(row.id for row in db["app.t"].scan())
+    disk = disk.image(lambda piece: False)
+    db = open_lost(disk)
+    assert db._store.disk.counters()["undo"]["records_made"] > 0
+    contents = disk.image(lambda piece: False).snapshot()
+    newest = max(name for name in contents if name.startswith("lcp/control-"))
+    contents[newest] = b"\0" * len(contents[newest])
+    db = open_lost(MemoryFiles.from_snapshot(contents))
+    assert sorted(row.id for row in db["app.t"].scan()) == expected
+    assert [each for each in db.check()["problems"] if newest not in each] == []
+
+
+def test_data_file_that_grows_beside_a_batch_of_pages_does_not_count_them_as_synced() -> None:
+    """Story: while pages were being written to a data file, a transaction needed an extent and the file was synced for
+    its growth. The pages counted as synced by that, and the double-write file was written over: a power loss might have
+    torn them for good.
+    """
+    disk, plan = MemoryFiles(), Plan()
+    db = open_simulated(FaultFiles(OrderMonitor(disk), plan))
+    make_table(db, "32 KiB")
+    fill(db, range(8))
+    before = db.status()["tablespaces"]["main"]["extents"]
+    plan.add(Rule("pwrite", "space/1.data", stall=lambda: db._store.space.extend(1)))
+    db._store.disk.flush()
+    assert db.status()["tablespaces"]["main"]["extents"] > before
+    fill(db, range(8, 16))
+    db.checkpoint()
+    db.close()
 
 
 def full_store() -> tuple[MemoryFiles, Ledger]:

@@ -16,32 +16,43 @@ BANK = "recovery.crash_harness.bank"
 
 
 def test_kills_of_one_store_lose_nothing(tmp_path: Path) -> None:
-    report = kill_loop(f"{BANK}:work", f"{BANK}:verify", str(tmp_path / "store"), kills=8, seed=5)
+    path = str(tmp_path / "store")
+    report = kill_loop(f"{BANK}:work", f"{BANK}:verify", path, kills=8, seed=5, life_ms_max=200, lines_max=60)
     assert report.kills == 8
-    assert report.acknowledged > 100
+    assert report.acknowledged >= report.awaited > 100
 
 
 def test_kills_of_a_store_with_disk_columns_lose_nothing(tmp_path: Path) -> None:
     path = str(tmp_path / "store")
-    report = kill_loop(f"{BANK}:disk_work", f"{BANK}:verify", path, kills=6, seed=5)
+    report = kill_loop(f"{BANK}:disk_work", f"{BANK}:verify", path, kills=6, seed=5, life_ms_max=200, lines_max=40)
     assert report.kills == 6
-    assert report.acknowledged > 50
+    assert report.acknowledged >= report.awaited > 50
     with tm.open(path, background=False, data_memory="64 MiB") as db:
         assert db.check()["problems"] == []
 
 
 def test_life_of_the_store_with_disk_columns_reaches_what_the_kills_are_for(tmp_path: Path) -> None:
-    stores: list[tm.Database] = []
+    """Timers make local checkpoints: a life too short for one, on a fast machine, is followed by a longer one."""
+    reached: list[bool] = []
+    for transfers in (150, 600, 2_400, 9_600):
+        stores: list[tm.Database] = []
 
-    def open_store(**options: Any) -> tm.Database:
-        stores.append(tm.open(tmp_path / "store", **options))
-        return stores[-1]
+        def open_store(
+            *, stores: list[tm.Database] = stores, transfers: int = transfers, **options: Any
+        ) -> tm.Database:
+            stores.append(tm.open(tmp_path / f"store {transfers}", **options))
+            return stores[-1]
 
-    bank.disk_work(open_store, 3, Ledger(), transfers=150)
-    status = stores[0].status()
-    assert status["disk"]["page_buffer"]["4096"]["pages_written"] > 25
-    assert status["disk"]["undo"]["records_filtered"] > 0
-    assert status["lcp"]["completed"] > 0
+        bank.disk_work(open_store, 3, Ledger(), transfers=transfers)
+        status = stores[0].status()
+        reached = [
+            status["disk"]["page_buffer"]["4096"]["pages_written"] > 25,
+            status["disk"]["undo"]["records_filtered"] > 0,
+            status["lcp"]["completed"] > 0,
+        ]
+        if all(reached):
+            break
+    assert all(reached), reached
 
 
 @pytest.mark.soak

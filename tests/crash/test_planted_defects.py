@@ -14,15 +14,17 @@ import pytest
 
 from tests.crash.binlog_defects import BINLOG_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
+from tests.crash.disk_defects import DISK_DEFECTS, DISK_KERNEL_DEFECTS
 from tests.crash.replication_defects import REPLICATION_DEFECTS
 from tests.crash.view_defects import VIEW_DEFECTS
 from tests.seeds import fresh_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
-EVERY = (*DEFECTS, *BINLOG_DEFECTS, *KERNEL_DEFECTS, *REPLICATION_DEFECTS, *VIEW_DEFECTS)
+COMPILED = (*KERNEL_DEFECTS, *DISK_KERNEL_DEFECTS)
+EVERY = (*DEFECTS, *DISK_DEFECTS, *BINLOG_DEFECTS, *COMPILED, *REPLICATION_DEFECTS, *VIEW_DEFECTS)
 # A process of some seconds each: a part of them, another one in each run; all with `make soak`.
 DRAWN_COUNT = 15
-_PROCESSES = (*DEFECTS, *BINLOG_DEFECTS)
+_PROCESSES = (*DEFECTS, *DISK_DEFECTS, *BINLOG_DEFECTS)
 DRAWN = random.Random(fresh_seeds(1)[0]).sample(_PROCESSES, DRAWN_COUNT)
 OTHERS = [each for each in _PROCESSES if each not in DRAWN]
 
@@ -64,7 +66,7 @@ def test_line_of_a_planted_defect_is_still_there(defect: Defect) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("defect", KERNEL_DEFECTS, ids=lambda defect: defect.name)
+@pytest.mark.parametrize("defect", COMPILED, ids=lambda defect: defect.name)
 def test_defect_planted_in_a_kernel_is_seen(defect: Defect, tmp_path: Path) -> None:
     # The cache of compiled code is keyed on the files, which do not show the defect.
     look(defect, TIDEMARK_CACHE=str(tmp_path))

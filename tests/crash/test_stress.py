@@ -22,16 +22,17 @@ WORKS = pytest.mark.parametrize("work", [stress.work, stress.disk_work], ids=["m
 
 @WORKS
 def test_power_losses_under_writers_and_schema_changes_lose_nothing(work: Work) -> None:
-    report = power_loop(work, stress_verify.verify, losses=4, seed=21, calls_max=1_200)
+    """How much is done before a loss follows from the seed, not from the machine: a busy one was once too slow."""
+    report = power_loop(work, stress_verify.verify, losses=4, seed=21, calls_max=600, lines_max=120)
     assert report.losses == 4
-    assert report.acknowledged > 100
+    assert report.acknowledged >= report.awaited > 100
 
 
 def test_kills_under_writers_and_schema_changes_lose_nothing(tmp_path: Path) -> None:
     path = str(tmp_path / "store")
-    report = kill_loop(f"{NAME}:work", f"{NAME}_verify:verify", path, kills=3, seed=5, life_ms_max=2_000)
+    report = kill_loop(f"{NAME}:work", f"{NAME}_verify:verify", path, 3, 5, life_ms_max=500, lines_max=60)
     assert report.kills == 3
-    assert report.acknowledged > 20
+    assert report.acknowledged >= report.awaited > 20
 
 
 @pytest.mark.soak
@@ -51,8 +52,10 @@ def test_a_hundred_kills_under_writers_and_schema_changes_lose_nothing(tmp_path:
     assert report.kills == 100
 
 
-def worked(path: Path, seed: int, transactions: int) -> tuple[stress.Stress, Ledger]:
-    """A life of the program that comes to its end, and what it told."""
+def worked(
+    path: Path, seed: int, transactions: int, is_enough: Callable[[stress.Stress], bool] = lambda life: True
+) -> tuple[stress.Stress, Ledger]:
+    """A life of the program that comes to its end, and what it told. It goes on until `is_enough` says so, too."""
     made: list[stress.Stress] = []
     ledger = Ledger()
 
@@ -61,6 +64,9 @@ def worked(path: Path, seed: int, transactions: int) -> tuple[stress.Stress, Led
             super().__init__(*arguments)
             made.append(self)
 
+        def is_enough(self) -> bool:
+            return super().is_enough() and is_enough(self)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stress, "Stress", Watched)
         stress.work(lambda **options: tm.open(path, **options), seed, ledger, transactions)
@@ -68,19 +74,16 @@ def worked(path: Path, seed: int, transactions: int) -> tuple[stress.Stress, Led
 
 
 def test_lives_of_the_program_reach_what_it_is_for(tmp_path: Path) -> None:
-    """How far the changer comes in one life is for the machine to say."""
+    """Each kind of change, ranges dropped, and transactions beside them: a life goes on until it has seen them."""
     wanted = {action.__name__ for action, _ in stress_actions.ACTIONS}
-    seen: set[str] = set()
-    drops = transactions = 0
-    for seed in range(8):
-        life, ledger = worked(tmp_path / f"store {seed}", seed, 200)
-        seen |= set(life.changer.counts)
-        drops += life.changer.drops_done
-        transactions += sum(line.startswith("rows ") for line in ledger.acknowledged)
-        if seen == wanted and drops > 2 and transactions > 500:
-            break
-    assert seen == wanted
-    assert drops > 2 and transactions > 500
+
+    def has_seen(life: stress.Stress) -> bool:
+        return set(life.changer.counts) == wanted and life.changer.drops_done > 2
+
+    life, ledger = worked(tmp_path / "store", 0, 200, has_seen)
+    assert has_seen(life)
+    assert sum(line.startswith("rows ") for line in ledger.acknowledged) > 150
+    assert any(line.startswith("shape ") for line in ledger.acknowledged)
 
 
 @pytest.fixture

@@ -206,7 +206,6 @@ def test_page_that_is_none_is_refused_everywhere(page: int) -> None:
     assert stage.release(page, 5) == a.ST_INVARIANT
     assert stage.settle(page, 5, 10) == a.ST_INVARIANT
     assert stage.cleaned(page) == a.OK
-    assert disk_extents.refresh_page(stage.mem, page, 1) == a.OK
     assert (stage.mem == before).all()
 
 
@@ -262,9 +261,6 @@ def test_extents_copied_and_restored_are_the_same_with_promises_forgotten() -> N
         at = stage.call(6, FIRST + number)
         word = int(stage.mem[at])
         assert other.free(FIRST + number) == (word if word >= 0 else stage.mem[-word + d.OP_FREE])
-    assert disk_extents.refresh_page(other.mem, FIRST, 17) == a.OK
-    assert other.free(FIRST) == 17
-    assert other.check() == a.OK
 
 
 def test_dropped_tables_extents_wait_and_come_back_wholly_free() -> None:

@@ -281,6 +281,30 @@ def test_sync_interrupted_by_signal_may_be_called_again() -> None:
     assert inner.image(lambda piece: False).snapshot() == {"a": b"group"}
 
 
+@pytest.mark.parametrize("operation", ["pwrite", "truncate"])
+def test_sync_of_another_thread_beside_a_write_leaves_the_file_unsynced(operation: str) -> None:
+    """Story: a data file grew, and its sync began while a batch of pages was being written to it. The pages counted as
+    synced, and the double-write file was written over while only the system had them.
+    """
+    inner = MemoryFiles()
+
+    def sync_beside() -> None:
+        files.fdatasync(file)
+
+    files = FaultFiles(inner, [Rule(operation, nth=1, stall=sync_beside)])
+    file = files.create("a")
+    files.sync_directory("")
+    if operation == "pwrite":
+        files.pwrite(file, 0, b"page")
+    else:
+        files.truncate(file, 4)
+    assert len(inner.image(lambda piece: False).snapshot()["a"]) == 0
+    assert file.writes != file.synced
+    files.fdatasync(file)
+    assert file.writes == file.synced
+    assert len(inner.image(lambda piece: False).snapshot()["a"]) == 4
+
+
 def test_error_and_signal_in_one_sync_leave_the_error_latched() -> None:
     files = FaultFiles(MemoryFiles(), [Rule("fdatasync", error=errno.EIO)])
     file = files.create("a", 4)

@@ -9,6 +9,7 @@ import pytest
 
 from engine.disk.double_write import HEADER_WORDS, DoubleWrite, create_double_write
 from engine.disk.page_writer import PageWriter
+from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.order import OrderMonitor, OrderViolation
 from engine.file_protocol import File
 from engine.layout.disk import DP_LSN, DP_PAGE
@@ -24,7 +25,8 @@ class Stage:
     """An UNDO log, a data file and the double-write file below one monitor."""
 
     def __init__(self) -> None:
-        self.undo = Undo(wrap=OrderMonitor)
+        self.plan = Plan()
+        self.undo = Undo(wrap=lambda files: OrderMonitor(FaultFiles(files, self.plan)))
         self.files = self.undo.files
         self.files.make_directory("space")
         create_double_write(self.files, PAGE_WORDS * 8)
@@ -83,6 +85,13 @@ def test_page_before_its_copy_is_durable_is_caught(stage: Stage) -> None:
 
 
 def test_double_write_file_over_pages_not_durable_is_caught(stage: Stage) -> None:
+    stage.writer.write(stage.batch(0), [PAGE], PAGE_WORDS, 0)
+    with pytest.raises(OrderViolation, match="O12"):
+        stage.double_write.write_batch(stage.batch(1), [PAGE], PAGE_WORDS)
+
+
+def test_pages_written_beside_a_sync_are_not_durable_by_it(stage: Stage) -> None:
+    stage.plan.add(Rule("pwrite", "space/1.data", stall=stage.sync_files))
     stage.writer.write(stage.batch(0), [PAGE], PAGE_WORDS, 0)
     with pytest.raises(OrderViolation, match="O12"):
         stage.double_write.write_batch(stage.batch(1), [PAGE], PAGE_WORDS)

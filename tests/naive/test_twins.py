@@ -244,9 +244,7 @@ TWINS = {
     **dict.fromkeys(["undo.filter_records", "undo.parse_records"], UNDO_WORDS),
     **dict.fromkeys(["disk_matrix.check_space", "disk_matrix.matrix_of"], SPACE),
     **dict.fromkeys(["disk_extents.join_tablespace", "disk_extents.add_extents"], SPACE),
-    **dict.fromkeys(
-        [f"disk_extents.{name}" for name in ("copy_extents", "restore_extent", "refresh_page")], SPACE_COPIES
-    ),
+    **dict.fromkeys(["disk_extents.copy_extents", "disk_extents.restore_extent"], SPACE_COPIES),
     **dict.fromkeys(["disk_extents.drop_fragment_extents", "disk_extents.free_dropped_extents"], SPACE_DROPPED),
     **dict.fromkeys(
         [f"disk_extents.{name}" for name in ("setup_tablespace", "add_data_file", "drop_data_file", "drop_tablespace")],

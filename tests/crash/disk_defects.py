@@ -1,0 +1,147 @@
+"""Planted defects of disk columns: pages, their copies, the UNDO log, restarts."""
+
+from __future__ import annotations
+
+from tests.crash.defects import Defect
+
+DISK_DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        "page-before-its-undo",
+        "engine.disk.page_writer",
+        "        self._write_ahead.flush_through(lsn)",
+        "        pass",
+        "disk-order",
+    ),
+    Defect(
+        "copies-not-synced",
+        "engine.disk.double_write",
+        "        self._files.fdatasync(self._file)",
+        "        pass",
+        "disk-order",
+    ),
+    Defect(
+        "copies-lost-before-pages-are-durable",
+        "engine.disk.page_writer",
+        "        self.settle()\n        self._double_write",
+        "        self._double_write",
+        "disk-order",
+    ),
+    Defect(
+        "data-files-not-synced",
+        "engine.disk.page_writer",
+        "            self._places.sync_files()",
+        "            pass",
+        "disk-order",
+    ),
+    Defect(
+        "undo-group-not-synced",
+        "engine.log.undo",
+        "            self._files.fdatasync(self._handles[number])",
+        "            pass",
+        "disk-order",
+    ),
+    Defect(
+        "undone-twice",
+        "recovery.system_restart.disk",
+        "            self.columns.undo.mark_restart(\n                control.lcp_id, control.undo.lsn,"
+        " control.undo.sequence, control.undo.position\n            )",
+        "            pass",
+        "disk-restarts",
+    ),
+    Defect(
+        "undo-log-grows-by-every-replay",
+        "recovery.system_restart.disk",
+        "            self._rewind(earlier)",
+        "            self.columns.undo.mark_restart(control.lcp_id, control.undo.lsn, control.undo.sequence,"
+        " control.undo.position)",
+        "disk-restarts",
+    ),
+    Defect(
+        "replay-counts-twice",
+        "recovery.system_restart.disk",
+        "            self.columns.undo.made_again()",
+        "            pass",
+        "disk-undo-full",
+    ),
+    Defect(
+        "rewound-over-groups-that-count",
+        "recovery.system_restart.disk",
+        "        self.sysfile = replace(self.sysfile, undo_void=void)",
+        "        pass",
+        "disk-restarts",
+    ),
+    Defect(
+        "free-page-read-to-be-undone",
+        "recovery.system_restart.disk",
+        "page = int(state[3]) | FRESH_PAGE",
+        "page = int(state[3])",
+        "disk-grown",
+    ),
+    Defect(
+        "sync-beside-a-write-covers-it",
+        "engine.file_layer",
+        "flat(view), done)\n        finally:\n            file.writes += 1",
+        "flat(view), done)\n        finally:\n            pass",
+        "disk-beside",
+    ),
+)
+
+# These change compiled code, or need many crash states: only in the long runs.
+DISK_KERNEL_DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        "torn-pages-not-mended",
+        "recovery.system_restart.disk",
+        "self.columns.pages_repaired = mend(self._files, self.columns.space, self.sysfile.store)",
+        "pass",
+        "disk-states",
+    ),
+    Defect(
+        "filter-drops-what-may-be-lost",
+        "engine.log.undo",
+        "        restorable = self._restorable_epoch() if self.is_filtering else -1",
+        "        restorable = (1 << 62) if self.is_filtering else -1",
+        "disk-epoch",
+    ),
+    Defect(
+        "filter-drops-structure",
+        "engine.kernels.undo",
+        "        if words[at] & UNDO_KIND_MASK == UNDO_UPDATE and epoch <= restorable_epoch:",
+        "        if words[at] & UNDO_KIND_MASK <= UNDO_FREE and epoch <= restorable_epoch:",
+        "disk-states",
+    ),
+    Defect(
+        "free-page-undone-as-it-stands",
+        "engine.kernels.disk_replay",
+        "        if space_is_fresh(mem, page) == 1:",
+        "        if page < 0:",
+        "disk-left",
+    ),
+    Defect(
+        "emptied-page-not-written",
+        "engine.kernels.disk_replay",
+        "        cache_dirtied(mem, cache, page, lcp_lsn)",
+        "        pass",
+        "disk-older",
+    ),
+    Defect(
+        "emptied-page-has-no-lsn",
+        "engine.kernels.disk_replay",
+        "        cache_dirtied(mem, cache, page, lcp_lsn)",
+        "        cache_dirtied(mem, cache, page, 0)",
+        "disk-older",
+    ),
+    Defect(
+        "undone-page-keeps-its-lsn",
+        "engine.kernels.disk_replay",
+        "            cache_dirtied(mem, cache, page, lsn - 1)",
+        "            cache_dirtied(mem, cache, page, lsn)",
+        "disk-states",
+    ),
+    Defect(
+        "extents-copied-late",
+        "recovery.local_checkpoint.writer",
+        "write_extents(self._files, self._identity, control.lcp_id, self._extents)",
+        "write_extents(self._files, self._identity, control.lcp_id, copy_headers(disk.space))",
+        "disk-states",
+    ),
+)
