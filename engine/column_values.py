@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal as PythonDecimal
+from decimal import InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from engine import limits
@@ -17,12 +18,17 @@ from engine.errors import NotNullViolation, Rejected, TypeMismatch, ValueOutOfRa
 from engine.row_format import located
 from engine.schema import Column
 from engine.types import Boolean, Decimal, Enum, Floating, Integer
+from engine.types_base import shown
 from engine.types_calendar import Calendar
 from engine.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# Powers of ten that Arrow has for 128 bits.
+_ARROW_DIGITS = 38
+# Text that Arrow must not read as a decimal: exponents, and more digits behind the point than it has powers of ten.
+_UNUSUAL_NUMBER = rf"[^-+.0-9]|\.[0-9]{{{_ARROW_DIGITS + 1}}}"
 # Python types whose values pyarrow converts exactly as `ColumnType.stored` would.
 _EXACT: dict[type, frozenset[type]] = {
     Integer: frozenset((int,)),
@@ -95,7 +101,7 @@ def _first_refusal(array: pa.Array, column: Column, table: str, first_row: int, 
     for row, scalar in enumerate(array):
         try:
             value = scalar.as_py()
-        except (UnicodeDecodeError, ValueError, OverflowError) as error:
+        except (UnicodeDecodeError, ValueError, ArithmeticError) as error:
             return located(ValueOutOfRange(f"cannot hold it: {error}"), table, column.name, first_row + row)
         if value is not None:
             try:
@@ -142,6 +148,11 @@ def _within(numbers: Any, low: Any, high: Any) -> bool:
     return least is None or (low <= least and most <= high)
 
 
+def _is_beyond_arrow(source: pa.DataType, kind: Any) -> bool:
+    """Whether Arrow, which looks powers of ten up without a look at its table's end, must not rescale this type."""
+    return bool(abs(source.scale - kind.scale) > (76 if source.bit_width > 128 else _ARROW_DIGITS))
+
+
 def _conform_decimal(array: pa.Array, kind: Any) -> Any:
     import pyarrow as pa
 
@@ -149,11 +160,31 @@ def _conform_decimal(array: pa.Array, kind: Any) -> Any:
     if pa.types.is_integer(array.type):
         # Twenty digits hold every 64-bit integer.
         array = array.cast(pa.decimal128(20, 0))
-    elif not pa.types.is_decimal(array.type):
+    elif not pa.types.is_decimal(array.type) or _is_beyond_arrow(array.type, kind):
         raise _wrong_type(array, kind)
     result = array.cast(target)
     limit = kind.loaded(kind.stored(PythonDecimal((0, (9,) * kind.precision, -kind.scale))))
     return result if _within(result, limit.copy_negate(), limit) else None
+
+
+def decimals_of_text(array: pa.Array, kind: Decimal) -> pa.Array:
+    """Numbers written as text, in the Arrow type of a column. Raises: ValueOutOfRange, `row` tells which."""
+    import pyarrow as pa
+
+    if not _any(_compute().match_substring_regex(array, _UNUSUAL_NUMBER)):
+        try:
+            return array.cast(kind.arrow_type())
+        except pa.ArrowInvalid:
+            pass
+    values = []
+    for row, text in enumerate(array.to_pylist()):
+        try:
+            values.append(None if text is None else kind.exact(PythonDecimal(text.strip())))
+        except InvalidOperation:
+            raise ValueOutOfRange(f"holds numbers, got {shown(text)}", row=row) from None
+        except ValueOutOfRange as error:
+            raise ValueOutOfRange(error.message, row=row) from None
+    return pa.array(values, kind.arrow_type())
 
 
 def _conform_bool(array: pa.Array, kind: Any) -> Any:
@@ -290,8 +321,11 @@ def from_python(values: Sequence[Any], column: Column, table: str, first_row: in
     found.discard(type(None))
     if found <= exact and (not isinstance(kind, Calendar) or _zones_fit(values, kind)):
         try:
+            if isinstance(kind, Decimal):
+                # Arrow writes a number out, or reads past a table, before it looks at the exponent.
+                values = [None if value is None else kind.exact(value) for value in values]
             return pa.array(values, input_type(column))
-        except (pa.ArrowException, OverflowError, ValueError):
+        except (pa.ArrowException, OverflowError, ValueError, ValueOutOfRange):
             pass
     store = kind.stored_key if is_key else kind.stored
     plain: list[Any] = []

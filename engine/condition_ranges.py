@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from engine.decimals import comparable
 from engine.expressions import Col, Compare, Constant, Expression, Junction, Like, Member, Not, NullTest
 from engine.partition_pruning import Between, Known
 
@@ -106,8 +107,9 @@ def _closer(one: Any, with_one: bool, other: Any, with_other: bool, is_upper: bo
     """Of two bounds the one that leaves less, if that can be told."""
     if one is None or other is None:
         return (other, with_other) if one is None else (one, with_one)
+    first, second = comparable(one), comparable(other)
     try:
-        is_other = bool(other < one if is_upper else other > one) or (bool(other == one) and not with_other)
+        is_other = bool(second < first if is_upper else second > first) or (bool(second == first) and not with_other)
     except TypeError:
         is_other = False
     return (other, with_other) if is_other else (one, with_one)

@@ -7,12 +7,14 @@ to the leaves, so that three-valued logic needs no third value. Arithmetic goes 
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal as PythonDecimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from engine.decimals import comparable, digits_of
 from engine.errors import NoSuchColumn, ProgramInvalid
 from engine.expressions import (
     Arithmetic,
@@ -222,7 +224,7 @@ class Compiler:
             # NaN is above everything, as infinity.
             is_below = value < 0
             return condition == "ne" or condition in (("gt", "ge") if is_below else ("lt", "le"))
-        number = Fraction(value)
+        number = Fraction(comparable(value))
         if isinstance(kind, Floating):
             try:
                 near = float(number)
@@ -305,10 +307,11 @@ class Compiler:
             self.asm.load_float(register, value)
             return Kind(FLOAT)
         if isinstance(value, PythonDecimal) and value.is_finite():
-            scale = max(0, -int(value.as_tuple().exponent))
-            number = int(Fraction(value) * 10**scale)
-            kind = self._load(number, register, null)
-            return Kind(kind.type, scale)
+            found = digits_of(value)
+            if found is None:
+                raise self.refuse(f"{shown(value)} has more digits than 128 bits")
+            kind = self._load(found[0], register, null)
+            return Kind(kind.type, found[1])
         raise self.refuse(f"{shown(value)} is no number")
 
     def _calendar_shift(self, node: Arithmetic, free: list[int], null: str) -> tuple[int, Kind] | None:
@@ -383,6 +386,8 @@ class Compiler:
             return
         self.asm.operate("integer_to_float" if kind.type == INTEGER else "wide_to_float", register, register)
         if kind.scale:
+            if kind.scale > sys.float_info.max_10_exp:
+                raise self.refuse(f"a decimal of {kind.scale} digits behind the point is beyond every float")
             self._spare([register, *rest])
             self.asm.load_float(rest[0], float(10**kind.scale))
             self.asm.operate("float_div", register, register, rest[0])

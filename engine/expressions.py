@@ -10,14 +10,34 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.errors import TypeMismatch
+from engine.errors import ProgramInvalid, TypeMismatch
+from engine.layout.program import PROGRAM_INSTRUCTIONS_MAX
 from engine.types_base import shown
+
+# A comparison, three parts, takes an instruction or more; so does each part of arithmetic.
+PARTS_MAX = 4 * PROGRAM_INSTRUCTIONS_MAX
 
 
 class Expression:
     """Base of everything `col()` leads to."""
 
     __hash__ = None  # type: ignore[assignment]
+    parts = 1
+
+    def __post_init__(self) -> None:
+        """Count the parts: one that stands in many places counts in each, and no program may have so many.
+
+        Raises: ProgramInvalid.
+        """
+        count = 1
+        for each in vars(self).values():
+            if isinstance(each, Expression):
+                count += each.parts
+            elif isinstance(each, tuple):
+                count += sum(part.parts for part in each)
+        if count > PARTS_MAX:
+            raise ProgramInvalid(f"an expression has at most {PARTS_MAX} parts, got {count}; ask in several calls")
+        object.__setattr__(self, "parts", count)
 
     def __bool__(self) -> bool:
         raise TypeMismatch(

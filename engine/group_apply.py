@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.applied_schema import apply_change, change_in
+from engine.disk.slice_pages import hold_for_slice
 from engine.errors import InvariantBroken, NotPrimary, RedoDamaged, Rejected, Retryable, StoreFailed
 from engine.ids import TXID_COUNTER_BITS, first_txid
 from engine.kernels.disk_commit import commit_disk_step
@@ -98,7 +99,7 @@ class AppliedTransaction(Transaction):
         pages, is_all = disk.commit_pages(self)
         if not is_all or not disk.undo.takes(undo_words):
             return False
-        if not self._hold_for_slice(pages):
+        if not hold_for_slice(store, pages):
             return False
         try:
             disk.undo.make_room(undo_words)

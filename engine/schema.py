@@ -173,9 +173,9 @@ class TableDefinition:
         object.__setattr__(self, "indexes", tuple(self.indexes))
         object.__setattr__(self, "dropped", tuple(self.dropped))
         if not is_int(self.table_id) or not 0 <= self.table_id <= limits.TABLE_ID_MAX:
-            raise SchemaInvalid(f"table id must be 0 to {limits.TABLE_ID_MAX}, got {self.table_id!r}")
+            raise SchemaInvalid(f"table id must be 0 to {limits.TABLE_ID_MAX}, got {shown(self.table_id)}")
         if not is_int(self.version) or not 1 <= self.version <= limits.SCHEMA_VERSION_MAX:
-            raise SchemaInvalid(f"schema version must be 1 to {limits.SCHEMA_VERSION_MAX}, got {self.version!r}")
+            raise SchemaInvalid(f"schema version must be 1 to {limits.SCHEMA_VERSION_MAX}, got {shown(self.version)}")
         if not isinstance(self.partition, Partition):
             hint = "; call it with its parameters" if isinstance(self.partition, type) else ""
             raise SchemaInvalid(f"partition must be a HashPartition or the like, got {shown(self.partition)}{hint}")

@@ -110,7 +110,7 @@ def commit_by_reference(txn: Transaction, spool: Spool | AdoptedRecords) -> None
     except BaseException:
         txn.broke_off()
         raise
-    txn.apply_slices(group)
+    txn.apply_logged(group)
     txn.ended(1)
     if interrupt is not None:
         raise txn.interrupted() from interrupt

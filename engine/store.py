@@ -364,6 +364,10 @@ class Store(Transactions):
                     is_seen = True
                 except KeyboardInterrupt as error:
                     interrupt = error
+                except BaseException as error:
+                    # Before the latch is released: no leader may write the record of what nobody sees.
+                    text = f"a schema change was logged and cannot be made ({error!r}); open the store again"
+                    raise self.fail(InvariantBroken(text)) from error
         if interrupt is not None:
             raise interrupt
         self.log.wait(ticket)

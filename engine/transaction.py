@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from engine.disk.slice_pages import hold_for_slice
 from engine.errors import (
     CommitInterrupted,
     CommitOnFailedStore,
     Damaged,
+    Error,
     InvariantBroken,
     IoFailed,
+    OutcomeUnknown,
     Retryable,
     StorageFull,
     TransactionEnded,
@@ -89,11 +92,10 @@ SLICE_KEEPING = 600  # while a snapshot is open, so that old rows are kept
 SLICE_ENTRIES = 80  # of ordered indexes: 50 to 200 µs, as long as few rows must be read to compare
 # Of UNDO buffer, before a slice with disk parts: more than one step of it needs with the largest pages.
 SLICE_UNDO_WORDS = PAGE_WORDS + 64
-# A slice that cannot have frames because the disk is full waits for space so many times.
-SPACE_ATTEMPTS = 20
-SPACE_PAUSE_SECONDS = 0.05
 PAD_WORDS = 512  # a group ends on a multiple of 4 KiB
 _NEEDS_ROOM = (ST_SPACE, ST_COPIES)
+_STOPPED = "commit met a broken invariant (status {}); reopen the store"
+_NOT_YET = (ST_MORE, ST_PAGE, ST_UNDO)  # nothing was done in one step
 _GOES_ON = (ST_MORE, ST_PAGE, ST_UNDO, ST_SPOOLED)
 APPLIED = 2  # X_STATE once every operation is in the rows
 COMMITTING = 3  # X_STATE of a commit in slices, until then
@@ -190,7 +192,8 @@ class Transaction:
         Order: records into the filling REDO group and changes into the rows (one atomic step), then the wait for that
         group's write and sync. A crash before the sync ends leaves the transaction whole or absent; it is acknowledged
         only after. Durable: everything, if `wait`; else with its epoch, but in a node group it is in the memory of all
-        members. Raises: CommitOnFailedStore and CommitInterrupted, which tell the `txid`, if the outcome is unknown.
+        members. Raises: CommitOnFailedStore and CommitInterrupted, which tell the `txid`, if the outcome is unknown;
+        any other StoreFailed: nothing of it was or will be written.
         """
         self.check()
         store = self.store
@@ -212,16 +215,13 @@ class Transaction:
                 status = store.disk.commit_at_hand(self)
             elif status == ST_INDEXED:
                 status = self._commit_indexed()
-            if status > 0:
-                store.epochs.has_commits = True
+            self._check_step(status)
             ticket = log.sequence
         if status == ST_PAGE:
             status, ticket = self._commit_disk()
         if status == ST_MORE:
             ticket = self._commit_large()
             status = COMMIT_LOGGED | COMMIT_WOKEN
-        elif status < 0:
-            raise store.fail(InvariantBroken(f"commit met a broken invariant (status {status}); reopen the store"))
         self.ended(status & COMMIT_WOKEN)  # visible, locks free; a crash here loses it whole, and nobody was told
         if status & COMMIT_LOGGED and (wait or log.partner is not None):
             try:
@@ -231,6 +231,15 @@ class Transaction:
             except CommitOnFailedStore as error:
                 error.evidence["txid"] = self.txid
                 raise
+
+    def _check_step(self, status: int) -> None:
+        """What the one step of a commit came to. The latch is held: a store that fails now writes no more groups, and
+        the one being filled may have the records. Raises: InvariantBroken.
+        """
+        if status > 0:
+            self.store.epochs.has_commits = True
+        elif status not in (OK, *_NOT_YET):
+            raise self.store.fail(InvariantBroken(_STOPPED.format(status)))
 
     def interrupted(self) -> CommitInterrupted:
         text = f"the commit was interrupted on its way to the disk; ask outcome({self.txid})"
@@ -277,8 +286,7 @@ class Transaction:
                         status = int(commit_indexed(*work, 0, store.no_words))
                     else:
                         status = int(commit_disk(*work))
-                    if status > 0:
-                        store.epochs.has_commits = True
+                    self._check_step(status)
                     ticket = log.sequence
         finally:
             disk.release(pages)
@@ -296,9 +304,19 @@ class Transaction:
         with store.latch:
             store.epochs.hold(self)
             store.log.adopt(group)  # from here on it is committed; a crash before its sync ends loses it whole
-        self.apply_slices(group)
+        self.apply_logged(group)
         self.buf = store.no_words  # the buffer belongs to the log until it is written
         return group.sequence
+
+    def apply_logged(self, group: Group) -> None:
+        """`apply_slices` of a group that leaders may make durable, whatever comes. Raises: OutcomeUnknown."""
+        try:
+            self.apply_slices(group)
+        except OutcomeUnknown:
+            raise
+        except Error as error:
+            text = f"the store failed while a commit was applied ({error.message}); open it again and ask outcome(txid)"
+            raise CommitOnFailedStore(text, **{**error.evidence, "txid": self.txid}) from error
 
     def apply_slices(self, group: Group) -> None:
         """Apply a large commit to the rows. A KeyboardInterrupt waits until the last slice: the log has the whole."""
@@ -319,7 +337,7 @@ class Transaction:
                 self.broke_off()
                 raise
         if status != OK:
-            raise store.fail(InvariantBroken(f"commit met a broken invariant (status {status}); reopen the store"))
+            raise store.fail(InvariantBroken(_STOPPED.format(status)))
         store.epochs.unhold(self)
         if interrupt is not None:
             raise self.interrupted() from interrupt
@@ -357,7 +375,7 @@ class Transaction:
         if self.spool is not None:
             wait_for_copies(self.store)
         pages, _ = disk.commit_pages(self)
-        if not self._hold_for_slice(pages):
+        if not hold_for_slice(self.store, pages):
             return ST_MORE
         try:
             disk.undo.make_room(SLICE_UNDO_WORDS)
@@ -368,27 +386,6 @@ class Transaction:
                 return int(commit_disk_step(self.mem, self.desc, self.buf, copies, group.epoch, SLICE_OPERATIONS))
         finally:
             disk.release(pages)
-
-    def _hold_for_slice(self, pages: list[int]) -> bool:
-        """Hold the pages of a slice; False if it should ask again, for others pin the frames: their turn ends."""
-        store = self.store
-        for attempt in range(SPACE_ATTEMPTS):
-            try:
-                store.disk.hold(pages, is_reference=False)
-                return True
-            except StorageFull as error:
-                # Pages lie where space was taken for them: only a file system that copies on write gets here (F44).
-                if attempt + 1 == SPACE_ATTEMPTS:
-                    text = f"{error.message}; a commit cannot write the pages it needs room of, open the store again"
-                    raise store.fail(IoFailed(text, **error.evidence)) from error
-                store.clock.sleep(SPACE_PAUSE_SECONDS)
-            except Retryable:
-                store.failure.check()
-                return False
-            except Damaged as error:
-                text = f"a commit cannot read a page it must change ({error.message}); reopen the store"
-                raise store.fail(InvariantBroken(text)) from error
-        return False
 
     def rollback(self) -> None:
         """Undo everything; nothing of it reaches the disk. Ending an ended transaction is allowed.

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from decimal import Context
 from decimal import Decimal as PythonDecimal
+from decimal import Inexact, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine import limits
+from engine.decimals import brought_to, scaled, unscaled
 from engine.errors import SchemaInvalid, ValueOutOfRange
 from engine.types_base import ColumnType, is_int, mismatch, plain, shown
 from engine.types_calendar import Calendar
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 # Digits that fit a signed 64-bit integer whatever they are.
 DECIMAL_WORD_DIGITS = 18
-# Zeros behind the point may be many; Python itself refuses to read integers of over 4,300 digits.
-_DIGITS_READ_MAX = 1_000
-_WIDE = Context(prec=2 * limits.DECIMAL_PRECISION_MAX)
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,41 +160,32 @@ class Decimal(ColumnType):
 
     def stored(self, value: Any) -> int | bytes:
         value = plain(value)
-        unscaled: int
         if isinstance(value, PythonDecimal):
-            unscaled = self._unscaled(value)
+            number = unscaled(self.exact(value), self.scale)
         elif isinstance(value, int) and not isinstance(value, bool):
-            unscaled = value * 10**self.scale
+            number = value * 10**self.scale
+            if abs(number) >= 10**self.precision:
+                raise self._too_large(value)
         else:
             raise mismatch("a Decimal", value)
-        if abs(unscaled) >= 10**self.precision:
-            raise ValueOutOfRange(f"holds {self.precision - self.scale} digits before the point, got {shown(value)}")
-        return unscaled if self.width == 8 else unscaled.to_bytes(16, "little", signed=True)
+        return number if self.width == 8 else number.to_bytes(16, "little", signed=True)
 
-    def _unscaled(self, value: PythonDecimal) -> int:
-        sign, digits, exponent = value.as_tuple()
-        if not isinstance(exponent, int):
+    def exact(self, value: PythonDecimal) -> PythonDecimal:
+        """The same number with `scale` digits behind the point. Raises: ValueOutOfRange."""
+        if not value.is_finite():
             raise ValueOutOfRange(f"holds finite numbers, got {shown(value)}")
-        if len(digits) > _DIGITS_READ_MAX:
-            raise ValueOutOfRange(f"holds {self.precision} digits, got {len(digits)}")
-        number: int = int("".join(map(str, digits)))
-        shift = exponent + self.scale
-        if number == 0:
-            return 0
-        if shift < 0:
-            # More zeros asked for than digits exist: a remainder is certain, and the power could be enormous.
-            if -shift >= len(digits) or number % 10**-shift:
-                raise ValueOutOfRange(f"holds {self.scale} digits behind the point, got {shown(value)}")
-            number //= int(10**-shift)
-        elif shift > limits.DECIMAL_PRECISION_MAX:
-            raise ValueOutOfRange(f"holds {self.precision} digits, got {shown(value)}")
-        else:
-            number *= int(10**shift)
-        return -number if sign else number
+        try:
+            return brought_to(value, self.precision, self.scale)
+        except InvalidOperation:
+            raise self._too_large(value) from None
+        except Inexact:
+            raise ValueOutOfRange(f"holds {self.scale} digits behind the point, got {shown(value)}") from None
+
+    def _too_large(self, value: Any) -> ValueOutOfRange:
+        return ValueOutOfRange(f"holds {self.precision - self.scale} digits before the point, got {shown(value)}")
 
     def loaded(self, stored: Any) -> PythonDecimal:
-        number = stored if self.width == 8 else int.from_bytes(stored, "little", signed=True)
-        return _WIDE.scaleb(PythonDecimal(number), -self.scale)
+        return scaled(stored if self.width == 8 else int.from_bytes(stored, "little", signed=True), self.scale)
 
     def arrow_type(self) -> pa.DataType:
         import pyarrow as pa
@@ -332,4 +321,9 @@ def value_from_json(kind: ColumnType, value: Any) -> Any:
         return None
     if isinstance(kind, Floating):
         return float.fromhex(value)
-    return kind.loaded(bytes.fromhex(value) if isinstance(value, str) else value)
+    if not isinstance(value, str):
+        return kind.loaded(value)
+    octets = bytes.fromhex(value)
+    if isinstance(kind, Decimal) and len(octets) != kind.width:
+        raise ValueError(f"{kind!r} has {kind.width} bytes, got {len(octets)}")
+    return kind.loaded(octets)

@@ -23,7 +23,11 @@ def shown(value: object) -> str:
         # Python refuses to write integers of over 4,300 digits.
         return f"{type(value).__name__} of {value.bit_length()} bits"
     # A megabyte of bytes must not be written out only to be cut.
-    text = repr(value[: 2 * SHOWN_CHARACTERS]) if isinstance(value, (str, bytes)) else repr(value)
+    is_long = isinstance(value, (str, bytes, bytearray))
+    try:
+        text = repr(value[: 2 * SHOWN_CHARACTERS]) if is_long else repr(value)  # type: ignore[index]
+    except ValueError:  # such an integer stands in it
+        text = "that cannot be written"
     text = text.replace("\n", " ")  # messages are one line; arrays and frames show themselves in many
     if len(text) > SHOWN_CHARACTERS:
         text = text[: SHOWN_CHARACTERS - 1] + "…"

@@ -22,7 +22,9 @@ class _Sized(ColumnType):
 
     def __post_init__(self) -> None:
         if not is_int(self.length) or not 1 <= self.length <= self.length_max:
-            raise SchemaInvalid(f"{type(self).__name__} length must be 1 to {self.length_max}, got {self.length!r}")
+            raise SchemaInvalid(
+                f"{type(self).__name__} length must be 1 to {self.length_max}, got {shown(self.length)}"
+            )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.length})"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Rejected
+from engine.column_values import decimals_of_text
+from engine.errors import Rejected, ValueOutOfRange
 from engine.schema import TableDefinition
-from engine.types import Enum
+from engine.types import Decimal, Enum
 from engine.types_text import Char, LongText, VarChar
 
 if TYPE_CHECKING:
@@ -83,13 +84,35 @@ def _open_csv(path: UserPath, definition: TableDefinition | None) -> Source:
         ),
     )
     texts = [each.name for each in columns if not each.nullable and isinstance(each.type, (Char, VarChar, LongText))]
-    return Source(reader.schema, None, _without_nulls(reader, texts))
+    decimals = {each.name: each.type for each in columns if isinstance(each.type, Decimal)}
+    return Source(reader.schema, None, _with_decimals(_without_nulls(reader, texts), decimals))
 
 
 def _csv_type(kind: Any) -> pa.DataType:
     import pyarrow as pa
 
-    return pa.string() if isinstance(kind, Enum) else kind.arrow_type()
+    # Decimals are judged here: Arrow writes them out, whatever their exponent.
+    return pa.string() if isinstance(kind, (Enum, Decimal)) else kind.arrow_type()
+
+
+def _with_decimals(batches: Iterable[pa.RecordBatch], kinds: Mapping[str, Decimal]) -> Iterator[pa.RecordBatch]:
+    """Decimals, which were read as text. Raises: ArrowInvalid, as Arrow tells of others: line 1 is the header."""
+    import pyarrow as pa
+
+    line = 2
+    for batch in batches:
+        for name, kind in kinds.items():
+            place = batch.schema.get_field_index(name)
+            if place < 0:
+                continue
+            try:
+                values = decimals_of_text(batch.column(place), kind)
+            except ValueOutOfRange as error:
+                row = line + int(error.evidence["row"])  # type: ignore[call-overload]
+                raise pa.ArrowInvalid(f"In CSV column #{place}: row {row}: {kind!r} {error.message}") from error
+            batch = batch.set_column(place, pa.field(name, values.type), values)
+        line += batch.num_rows
+        yield batch
 
 
 def _without_nulls(batches: Iterable[pa.RecordBatch], texts: Sequence[str]) -> Iterator[pa.RecordBatch]:

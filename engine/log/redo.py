@@ -245,6 +245,7 @@ class RedoLog:
         """Have the partner take everything committed so far, and wait for its word; what comes meanwhile goes next."""
         with self._sending:
             with self._latch:
+                self._files.failure.check()
                 self._seal_fill()
                 last = self.sequence - 1
                 unsent = [group for group in self._pending if group.sequence > self._sent_sequence]
@@ -281,6 +282,7 @@ class RedoLog:
     def _batch(self) -> list[Group]:
         """The next groups to be written: all that have come, up to some size; the filling one if there is none."""
         with self._latch:
+            self._files.failure.check()  # what is filled may be records of a commit that met a broken invariant
             if not self._pending:
                 self._seal_fill()
             found: list[Group] = []

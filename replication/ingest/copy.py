@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine.batch_operations import insert_many
+from engine.column_values import decimals_of_text
 from engine.errors import PeerRefused, Rejected, TableExists, Unsupported, ValueOutOfRange
 from engine.schema import TableDefinition
 from engine.types import Blob, Boolean, Date, DateTime, Decimal, Enum, Floating, Integer, Time, Timestamp
@@ -201,7 +202,7 @@ def _array(kind: ColumnType, values: pa.Array, shown: str) -> pa.Array:
         if isinstance(kind, Floating):
             return text.cast(pa.float64()).cast(kind.arrow_type())
         if isinstance(kind, Decimal):
-            return text.cast(pa.decimal128(kind.precision, kind.scale))
+            return decimals_of_text(text, kind)
         if kind == Timestamp:
             return text.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind.arrow_type())
         if kind == Time:
@@ -212,6 +213,6 @@ def _array(kind: ColumnType, values: pa.Array, shown: str) -> pa.Array:
             return moment.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind.arrow_type())
         assert kind in (Date, DateTime)
         return text.cast(kind.arrow_type())
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, ValueOutOfRange) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueOutOfRange(f"{shown} has a value that {kind!r} does not hold: {reason}", column=shown) from error

@@ -1,0 +1,150 @@
+"""An invariant that breaks once the log has the records of a commit: nothing of it is written, or the class of the
+error says that the outcome is unknown. Another thread leads the log at the worst moment: as soon as the latch is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine import transaction
+from engine.file_doubles.memory import MemoryFiles
+from engine.layout.arena import ST_INVARIANT
+from tests.store.support import open_memory
+
+NAME = "test.t"
+WIDE: dict[str, Any] = {"redo_log": "32 MiB", "data_memory": "32 MiB"}
+
+
+class LedLatch:
+    """The latch of a store; once `is_due`, whoever releases it next finds that another thread has led the log."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.latch = store.latch
+        self.is_due = False
+        self.leaders = 0
+
+    def __enter__(self) -> bool:
+        return bool(self.latch.__enter__())
+
+    def __exit__(self, *error: Any) -> None:
+        self.latch.__exit__(*error)
+        if self.is_due:
+            self.is_due = False
+            leader = threading.Thread(target=self._lead)
+            leader.start()
+            leader.join()
+
+    def _lead(self) -> None:
+        self.leaders += 1
+        with contextlib.suppress(tm.Error):
+            self.store.log.flush()
+
+
+def _store(files: MemoryFiles, kind: str) -> Any:
+    memory = {"transaction_memory": "64 KiB"} if kind == "spooled" else {}
+    db = open_memory(files, **WIDE, **memory)
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)]
+    if kind.startswith("disk"):
+        db.create_tablespace("main", "4 MiB", page_size="4 KiB", extent="64 KiB")
+        columns.append(tm.Column("cold", tm.VarBinary(300), storage="disk", nullable=True))
+    db.create_table(NAME, columns, "id")
+    if kind == "indexed":
+        db.create_index(NAME, "by_n", ["n"])
+    db[NAME].insert((-1, 0, b"old") if kind.startswith("disk") else (-1, 0))
+    return db
+
+
+def _plant(monkeypatch: pytest.MonkeyPatch, latch: LedLatch) -> None:
+    """Every kernel of a commit answers, having logged, that an invariant is broken."""
+
+    def planted(kernel: Any) -> Any:
+        def call(*arguments: Any) -> int:
+            status = int(kernel(*arguments))
+            if status < 0:
+                return status
+            latch.is_due = True
+            return ST_INVARIANT
+
+        return call
+
+    from engine.disk import columns
+
+    for module, name in (
+        (transaction, "commit_small"),
+        (transaction, "commit_indexed"),
+        (transaction, "commit_disk"),
+        (transaction, "commit_step"),
+        (transaction, "commit_disk_step"),
+        (columns, "commit_at_hand"),
+    ):
+        monkeypatch.setattr(module, name, planted(getattr(module, name)))
+
+
+@pytest.mark.parametrize("kind", ["small", "indexed", "disk", "disk held", "large", "spooled"])
+def test_a_commit_that_met_a_broken_invariant_is_not_written_or_its_outcome_is_unknown(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Story: the records lay in the filling group when the latch was released; another thread led and made them
+    durable, and the caller heard `InvariantBroken`, which says that the store stopped before anything happened.
+    """
+    files = MemoryFiles()
+    db = _store(files, kind)
+    store = db._store
+    latch = LedLatch(store)
+    monkeypatch.setattr(store, "latch", latch)
+    monkeypatch.setattr(transaction, "SLICE_OPERATIONS", 100_000)
+    if kind == "disk held":
+        monkeypatch.setattr(type(store.disk), "commit_at_hand", lambda disk, txn: transaction.ST_PAGE)
+    _plant(monkeypatch, latch)
+    count = {"large": 3_000, "spooled": 9_000}.get(kind, 1)
+    rows = [(key, key, b"new") if kind.startswith("disk") else (key, key) for key in range(count)]
+    txn = db.transaction()
+    txn.insert_many(NAME, rows)
+    with pytest.raises(tm.Error) as caught:
+        txn.commit(True)
+    assert latch.leaders == 1
+    assert store.failure.first is not None
+    with pytest.raises(tm.StoreFailed):
+        db[NAME].get(-1)
+    db.close()
+    monkeypatch.undo()
+    db = open_memory(files.kill(), **WIDE)
+    found = len(list(db[NAME].scan())) - 1
+    outcome = db.outcome(txn.txid)
+    assert (found, outcome) in ((0, "aborted"), (count, "committed"))
+    if isinstance(caught.value, tm.OutcomeUnknown):
+        assert caught.value.evidence["txid"] == txn.txid and kind in ("large", "spooled")
+    else:
+        assert isinstance(caught.value, tm.InvariantBroken) and found == 0
+    assert db.check()["problems"] == []
+    db.close()
+
+
+def test_a_schema_change_that_cannot_be_seen_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: what broke in a schema change that was logged left its record to the next leader, and the store alive."""
+    files = MemoryFiles()
+    db = _store(files, "small")
+    store = db._store
+    latch = LedLatch(store)
+    monkeypatch.setattr(store, "latch", latch)
+
+    def breaks() -> None:
+        latch.is_due = True
+        raise RuntimeError("planted")
+
+    with pytest.raises(tm.InvariantBroken, match="planted"):
+        store.log_schema({"op": "planted"}, breaks)
+    assert latch.leaders == 1
+    with pytest.raises(tm.StoreFailed):
+        db[NAME].get(-1)
+    db.close()
+    monkeypatch.undo()
+    db = open_memory(files.kill(), **WIDE)
+    assert len(list(db[NAME].scan())) == 1
+    db.close()
