@@ -399,7 +399,9 @@ class Restart:
         )
         copies = open_copies(self._files)
         if self._is_cut:
-            # The floor first: a crash behind the cut must not find a log that ends before it.
+            # The floor before the cut, or a crash between would find a log that ends before it. It is the end of the
+            # log that is kept, which must be on the disk by then.
+            reader.firm_up()
             sysfile = write_sysfile(
                 self._files,
                 copies,
