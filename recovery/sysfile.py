@@ -187,11 +187,21 @@ class SysfileKeeper:
         self.restorable_epoch = content.filtered_epoch
 
     def write(self, **changes: Any) -> None:
-        """Write the sysfile with these fields changed, and its reach moved along. Durable on return."""
+        """Write the sysfile with these fields changed, and its reach moved along; its floor never goes back. Durable on
+        return.
+        """
         with self._turn:
             changed = replace(self.content, **changes)
+            if changed.durable_lsn < self.content.durable_lsn:  # raised since the caller looked at the log
+                floor = self.content.durable_lsn, self.content.durable_sequence
+                changed = replace(changed, durable_lsn=floor[0], durable_sequence=floor[1])
             reach = max(changed.reach_lsn, changed.durable_lsn + changed.geometry.reach_step_bytes)
             self._write(replace(changed, reach_lsn=reach))
+
+    def raise_floor(self, lsn: int, sequence: int) -> None:
+        """The log is durable up to this LSN and group: from now on an earlier end of it is damage. Durable on return."""
+        if lsn > self.content.durable_lsn:
+            self.write(durable_lsn=lsn, durable_sequence=sequence)
 
     def extend_reach(self, lsn: int) -> int:
         """Let the log reach at least `lsn`; returns how far it may. Durable on return."""

@@ -177,6 +177,7 @@ class Database(SchemaCalls, LoadCalls):
                     store.log.flush()
                 if self._clockwork.archiver is not None:
                     self._clockwork.archiver.step()  # what it lacks the log has for the next opening
+                self._clockwork.raise_floor()
         finally:
             if self._archiver is not None:
                 self._archiver.close()
@@ -305,10 +306,13 @@ class Database(SchemaCalls, LoadCalls):
 
     # --- time ------------------------------------------------------------------------------------
     def sync(self) -> int:
-        """Make everything committed so far durable and close its epoch; returns that epoch."""
+        """Make everything committed so far durable and close its epoch; returns that epoch. Durable on return: that,
+        and a floor in the sysfile: a log that is found to end before it is RedoDamaged. Raises: StoreFailed.
+        """
         self.check_usable()
         closed = self._clockwork.advance_epoch()
         self._store.log.flush()
+        self._clockwork.raise_floor()
         return closed
 
     def advance_epoch(self) -> int:

@@ -94,6 +94,7 @@ class RedoLog:
         self.reach_lsn = 0
         self.partner: CommitPartner | None = None
         self.groups_written = 0
+        self.batches_written = 0
         self.bytes_written = 0
         files.mark("cut", lsn=position.tail_lsn)
         self._update_free()
@@ -354,6 +355,7 @@ class RedoLog:
             self.durable_sequence = last.sequence
             self.durable_lsn = end_lsn
             self.groups_written += written
+            self.batches_written += written > 0
             self.bytes_written += bytes_
             while self._pending and self._pending[0].sequence <= last.sequence:
                 words = self._pending.popleft().words
@@ -375,5 +377,6 @@ class RedoLog:
             "durable_lsn": self.durable_lsn,
             "capacity_bytes": self.geometry.capacity_bytes,
             "groups_written": self.groups_written,
+            "batches_written": self.batches_written,
             "bytes_written": self.bytes_written,
         }
