@@ -20,7 +20,7 @@ from engine.errors import (
     RedoOverloaded,
     StoreFailed,
 )
-from engine.ids import first_txid
+from engine.ids import first_txid, txids_from
 from engine.kernels.begin import begin_transaction, reserve_redo
 from engine.kernels.commit import abort_step
 from engine.layout.arena import CAPTURE_NONE, OK, S_INDEX_GENERATION, X_GENERATION
@@ -124,7 +124,7 @@ class Transactions:
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
         self._spare_places: list[Place] = []
-        self._txids = itertools.count(1)
+        self._txids = iter(txids_from(1))
         self._newest_txid = 0
         # What was dropped, and the open transactions and scans that may still be looking at its memory.
         self._dropped: list[tuple[Table | DroppedFragment, set[object]]] = []
@@ -135,8 +135,7 @@ class Transactions:
         """Give the store its log and clock; from here on it can commit."""
         self.log = log
         self.epochs = epochs
-        self._newest_txid = int(first_txid(incarnation)) - 1
-        self._txids = itertools.count(self._newest_txid + 1)
+        self.number_from(int(first_txid(incarnation)))
 
     @property
     def space(self) -> Space:
@@ -145,8 +144,13 @@ class Transactions:
 
     # --- transactions ----------------------------------------------------------------------------
     def next_txid(self) -> int:
-        """A transaction id never given before."""
-        self._newest_txid = next(self._txids)
+        """A transaction id never given before. Raises: LimitExceeded if this opening has no more."""
+        try:
+            self._newest_txid = next(self._txids)
+        except StopIteration:
+            raise LimitExceeded(
+                f"transaction {self._newest_txid} had the last id of this opening; close the store and open it again"
+            ) from None
         return self._newest_txid
 
     def txid_limit(self) -> int:
@@ -156,7 +160,7 @@ class Transactions:
     def number_from(self, txid: int) -> None:
         """Ids of transactions go on from here: smaller ones were given, here or by another node."""
         self._newest_txid = txid - 1
-        self._txids = itertools.count(txid)
+        self._txids = iter(txids_from(txid))
 
     def begin(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
         """Begin a transaction of the calling thread, of a subclass `kind` if the face has one.

@@ -296,7 +296,7 @@ class _MemoryRaw:
 
     def rename(self, source: str, target: str) -> None:
         with self._disk.mutex:
-            inode = self._inode(source)
+            inode = self.inode(source)
             directory, leaf = self._parent(target)
             old = directory.live.get(leaf)
             if isinstance(old, Directory):

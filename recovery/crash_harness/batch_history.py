@@ -1,4 +1,4 @@
-"""The built-in program whose commits wait for one sync together: batches of many groups, across files and laps of the log.
+"""The built-in program whose commits share a sync: batches of many groups, across files and laps of the log.
 
 What `history` (or `disk_history`) does, and: each commit ends its group, as in a node group whose commits wait for no
 disk, and many of them are written by one sync; or several threads commit while one of them waits for the disk, and
@@ -28,6 +28,7 @@ GCI_SHARE = 0.15
 DDL_EVERY = 7
 LCP_EVERY = 9
 STEPS = 40
+SHORT_STEPS = 5
 
 
 class Turns:
@@ -181,6 +182,11 @@ class DiskBatchHistory(BatchHistory, DiskHistory):
 def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
     """The program, for crash states."""
     BatchHistory(open_store, seed, ledger).run(STEPS)
+
+
+def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program, for what must be seen soon: batches of one thread and of several, and a local checkpoint."""
+    BatchHistory(open_store, seed, ledger).run(SHORT_STEPS)
 
 
 def disk_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:

@@ -43,7 +43,7 @@ def written(durability: str = "epoch") -> tuple[Any, MemoryFiles]:
 def problems_of(files: MemoryFiles) -> list[str]:
     from engine.clock import ManualClock
 
-    report = check_closed(files, Options.from_keywords(SMALL), ManualClock(), lambda sysfile: None, None)  # type: ignore
+    report = check_closed(files, Options.from_keywords(SMALL), ManualClock(), lambda sysfile: None, None)  # type: ignore[arg-type,return-value]
     return [problem for problem in report.problems if "REDO" in problem]
 
 
