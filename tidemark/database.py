@@ -420,7 +420,10 @@ class Database(SchemaCalls, LoadCalls):
         return check_binlog(self.endpoint, progress)
 
     def status(self) -> dict[str, Any]:
-        """Every counter, nested by room."""
+        """Every counter, nested by room. `["log"]["held_by"]` tells what needs the log, the first being what keeps it from
+        being cut: `what` (a local checkpoint, the binlog, the archive, a node), from `lsn` on, `bytes` of it, and
+        `since_us`, the wall clock when it came to that LSN.
+        """
         return {
             **store_status(self._opened, self._lcp),
             "binlog": None if self._binlog is None else self._binlog.counters(),
