@@ -216,15 +216,15 @@ def test_segment_that_is_shown_and_not_on_the_disk_is_made_sure_of(shown: str) -
     archiver = archiver_of(db, lambda: faulty)
     archiver.attach()
     for key in (2, 3):
-        db["test.t"].insert((key, b"a" * 3_000))
+        db["test.t"].insert((key, b"a" * 150))
         db.sync()
     assert not archiver.step()
     archiver.close()
-    if shown == "growth":  # a loss of power: the file has its size and its header, and no more
-        newest = segment_names(place)[-1]
-        file = place.open(newest, writable=True)
-        place.pwrite(file, 4_096, bytes(4_096))
     after = place.kill()
+    if shown == "growth":  # a loss of power: the file has its size and its header, and no more
+        file = after.open(segment_names(after)[-1], writable=True)
+        after.pwrite(file, 4_096, bytes(4_096))
+        after.fdatasync(file)
     archiver = archiver_of(db, lambda: MemoryFiles(after.disk))
     archiver.attach()
     assert archiver.step()
