@@ -420,8 +420,8 @@ class Database(SchemaCalls, LoadCalls):
         return check_binlog(self.endpoint, progress)
 
     def status(self) -> dict[str, Any]:
-        """Every counter, nested by room. `["log"]["held_by"]` tells what needs the log, the first being what keeps it from
-        being cut: `what` (a local checkpoint, the binlog, the archive, a node), from `lsn` on, `bytes` of it, and
+        """Every counter, nested by room. `["log"]["held_by"]` tells what needs the log, the first being what keeps it
+        from being cut: `what` (a local checkpoint, the binlog, the archive, a node), from `lsn` on, `bytes` of it, and
         `since_us`, the wall clock when it came to that LSN.
         """
         return {

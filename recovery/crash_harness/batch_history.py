@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import RedoOverloaded
+from engine.errors import Error, RedoOverloaded
 from recovery.crash_harness.disk_history import DiskHistory
 from recovery.crash_harness.history import MAIN, OTHER, History, Model, Row
 from recovery.crash_harness.program import Ledger, OpenStore
@@ -71,7 +71,7 @@ class BatchHistory(History):
         self._open = self.open_store
         self.open_store = self._opened  # type: ignore[assignment]
         self.turns = Turns()
-        self.failures: list[BaseException] = []
+        self.failures: list[Error | AssertionError] = []
 
     def _opened(self) -> Any:
         db = self._open()
@@ -145,7 +145,7 @@ class BatchHistory(History):
                 line = self.begin(after)
             self.committed.append(line)
             self.db.snapshot().close()
-        except BaseException as error:
+        except (Error, AssertionError) as error:
             self.failures.append(error)
         finally:
             self.turns.has_written.set()

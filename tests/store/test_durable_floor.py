@@ -43,7 +43,10 @@ def written(durability: str = "epoch") -> tuple[Any, MemoryFiles]:
 def problems_of(files: MemoryFiles) -> list[str]:
     from engine.clock import ManualClock
 
-    report = check_closed(files, Options.from_keywords(SMALL), ManualClock(), lambda sysfile: None, None)  # type: ignore[arg-type,return-value]
+    def no_catalog(sysfile: object) -> Any:
+        return None
+
+    report = check_closed(files, Options.from_keywords(SMALL), ManualClock(), no_catalog, None)
     return [problem for problem in report.problems if "REDO" in problem]
 
 
