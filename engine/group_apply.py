@@ -16,7 +16,7 @@ import numpy as np
 from engine.applied_schema import apply_change, change_in
 from engine.disk.slice_pages import hold_for_slice
 from engine.errors import InvariantBroken, NotPrimary, RedoDamaged, Rejected, Retryable, StoreFailed
-from engine.ids import TXID_COUNTER_BITS, first_txid
+from engine.ids import TXID_COUNTER_BITS, first_txid, next_incarnation
 from engine.kernels.disk_commit import commit_disk_step
 from engine.kernels.group_apply import apply_records
 from engine.kernels.index_commit import commit_indexed
@@ -244,7 +244,7 @@ class GroupApplier:
         """
         store = self._store
         store.failure.check()
-        incarnation = max(store.txid_limit() >> TXID_COUNTER_BITS, store.spools.identity[1]) + 1
+        incarnation = next_incarnation(max(store.txid_limit() >> TXID_COUNTER_BITS, store.spools.identity[1]))
         keep(incarnation)
         with store.latch:
             store.epochs.lead()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NewType
 
+from engine.errors import LimitExceeded
+from engine.limits import INCARNATION_MAX
+
 Gci = NewType("Gci", int)
 Epoch = NewType("Epoch", int)
 Lsn = NewType("Lsn", int)
@@ -40,3 +43,21 @@ def make_rowid(page: int, slot: int) -> RowId:
 def first_txid(incarnation: int) -> TxId:
     """First transaction id of an incarnation (D14)."""
     return TxId(incarnation << TXID_COUNTER_BITS | 1)
+
+
+def next_incarnation(incarnation: int) -> int:
+    """Of the next opening, or of who begins to lead a node group. Raises: LimitExceeded if ids of transactions are used
+    up.
+    """
+    if incarnation >= INCARNATION_MAX:
+        raise LimitExceeded(
+            f"the store is in incarnation {incarnation}, and ids of transactions have no room for another; restore a"
+            " backup into an empty directory, where the count begins anew, or open it with read_only=True",
+            incarnation=incarnation,
+        )
+    return incarnation + 1
+
+
+def txids_from(txid: int) -> range:
+    """Ids from this one on that are of its incarnation: those behind are the next opening's."""
+    return range(txid, (txid >> TXID_COUNTER_BITS) + 1 << TXID_COUNTER_BITS)

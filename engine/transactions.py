@@ -21,7 +21,7 @@ from engine.errors import (
     RedoOverloaded,
     StoreFailed,
 )
-from engine.ids import first_txid
+from engine.ids import first_txid, txids_from
 from engine.kernels.begin import begin_transaction, next_txid, reserve_redo
 from engine.kernels.commit import abort_step
 from engine.layout.arena import CAPTURE_NONE, OK, S_INDEX_GENERATION, S_TXID, X_GENERATION
@@ -125,6 +125,7 @@ class Transactions:
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
         self._spare_places: list[Place] = []
+        self._txids = txids_from(1)
         # What was dropped, and the open transactions and scans that may still be looking at its memory.
         self._dropped: list[tuple[Table | DroppedFragment, set[object]]] = []
         self._pins: set[object] = set()
@@ -144,8 +145,13 @@ class Transactions:
 
     # --- transactions ----------------------------------------------------------------------------
     def next_txid(self) -> int:
-        """A transaction id never given before."""
-        return int(next_txid(self.mem))
+        """A transaction id never given before. Raises: LimitExceeded if this opening has no more."""
+        txid = int(next_txid(self.mem))
+        if txid not in self._txids:
+            raise LimitExceeded(
+                f"transaction {self._txids.stop - 1} had the last id of this opening; close the store and open it again"
+            )
+        return txid
 
     def txid_limit(self) -> int:
         """Ids from here on have not been given."""
@@ -153,6 +159,7 @@ class Transactions:
 
     def number_from(self, txid: int) -> None:
         """Ids of transactions go on from here: smaller ones were given, here or by another node."""
+        self._txids = txids_from(txid)
         self.mem[S_TXID] = txid - 1
 
     def begin(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]

@@ -49,7 +49,14 @@ from recovery.disk_check import FragmentCheck
 from recovery.disk_files_check import DiskFileCheck
 from recovery.findings import Findings
 from recovery.index_check import check_indexes
-from recovery.local_checkpoint.control import Control, control_ids, control_name, read_control
+from recovery.local_checkpoint.control import (
+    Control,
+    control_ids,
+    control_name,
+    has_been_cut,
+    log_start,
+    read_control,
+)
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 from recovery.local_checkpoint.extents_file import read_extents
@@ -362,9 +369,8 @@ def check_closed(
         report.add("no copy of the sysfile is intact: the store cannot be opened; restore one from a copy")
     else:
         intact = check.local_checkpoints(sysfile.store)
-        is_cut = any(lcp_id > 1 for lcp_id in control_ids(files))
-        start = (intact[-1].start_lsn, intact[-1].start_sequence) if intact and is_cut else (0, 1)
-        check.log(sysfile, *start)
+        start = log_start(intact, has_been_cut(files))
+        check.log(sysfile, start.lsn, start.sequence)
         check.spool_files(sysfile.store, False)
         check.catalog(catalog_of(sysfile))
         disk = DiskFileCheck(files, sysfile, report)

@@ -47,7 +47,14 @@ from engine.log.undo_reader import UndoReader
 from engine.log.undo_ring import FOLDER as UNDO_FOLDER
 from engine.schema import TableDefinition
 from engine.spool_files import FOLDER as SPOOL_FOLDER
-from recovery.local_checkpoint.control import Control, control_ids, read_control, read_controls
+from recovery.local_checkpoint.control import (
+    Control,
+    control_ids,
+    has_been_cut,
+    log_start,
+    read_control,
+    read_controls,
+)
 from recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 from recovery.sysfile import NAMES, read_sysfile
@@ -239,10 +246,8 @@ class StoreListing:
 
     def _start(self) -> tuple[int, int]:
         """Where the log that is kept begins."""
-        if not self.controls or max(control_ids(self._files), default=1) == 1:
-            return 0, 1
-        oldest = self.controls[-1]
-        return oldest.start_lsn, oldest.start_sequence
+        start = log_start(self.controls, has_been_cut(self._files))
+        return start.lsn, start.sequence
 
     def _first_from(self, lsn: int) -> tuple[int, int] | None:
         """The first intact group at or behind an LSN."""

@@ -7,6 +7,7 @@ written that ends behind its reach, so a restart need not look for one there (AD
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.errors import ForeignFile, RestoreUnfinished
+from engine.ids import next_incarnation
 from engine.layout.sealed import (
     KIND_SYSFILE,
     header_of,
@@ -22,6 +24,7 @@ from engine.layout.sealed import (
     write_seal,
 )
 from engine.layout.sysfile import SYSFILE, SYSFILE_BYTES
+from engine.limits import INCARNATION_MAX
 from engine.log.geometry import Geometry
 from engine.log.undo_ring import UndoVoid, undo_ring
 from recovery.two_copies import open_both, read_sealed, write_copy
@@ -29,6 +32,8 @@ from recovery.two_copies import open_both, read_sealed, write_copy
 if TYPE_CHECKING:
     from engine.file_protocol import File, Files
 
+_log = logging.getLogger("tidemark.restart")
+OPENINGS_WARNED = 1_000
 NAMES = ("sysfile.0", "sysfile.1")
 RESTORING = "restoring"  # a restore is under way in this directory, or was broken off
 
@@ -56,6 +61,23 @@ class Sysfile:
     timeline: int = 0
     seam_lsn: int = 0
     seam_sequence: int = 0
+
+    def check_openings(self) -> None:
+        """Say that ids of transactions will be used up, in the last openings before there is no other. Raises:
+        LimitExceeded.
+        """
+        if self.next_incarnation > INCARNATION_MAX - OPENINGS_WARNED:
+            _log.warning(
+                "incarnation %d of %d: back the store up, and restore it into an empty directory, before ids of"
+                " transactions are used up",
+                self.next_incarnation,
+                INCARNATION_MAX,
+            )
+
+    @property
+    def next_incarnation(self) -> int:
+        """Of the opening that reads it. Raises: LimitExceeded if ids of transactions are used up."""
+        return next_incarnation(self.incarnation)
 
     def is_before_seam(self, lsn: int, sequence: int) -> bool:
         """Whether a place in the log is before the seam. At the seam itself the next group tells: no group need lie
@@ -187,11 +209,21 @@ class SysfileKeeper:
         self.restorable_epoch = content.filtered_epoch
 
     def write(self, **changes: Any) -> None:
-        """Write the sysfile with these fields changed, and its reach moved along. Durable on return."""
+        """Write the sysfile with these fields changed, and its reach moved along; its floor never goes back. Durable on
+        return.
+        """
         with self._turn:
             changed = replace(self.content, **changes)
+            if changed.durable_lsn < self.content.durable_lsn:  # raised since the caller looked at the log
+                floor = self.content.durable_lsn, self.content.durable_sequence
+                changed = replace(changed, durable_lsn=floor[0], durable_sequence=floor[1])
             reach = max(changed.reach_lsn, changed.durable_lsn + changed.geometry.reach_step_bytes)
             self._write(replace(changed, reach_lsn=reach))
+
+    def raise_floor(self, lsn: int, sequence: int) -> None:
+        """The log is durable up to this LSN and group: from now on an earlier end is damage. Durable on return."""
+        if lsn > self.content.durable_lsn:
+            self.write(durable_lsn=lsn, durable_sequence=sequence)
 
     def extend_reach(self, lsn: int) -> int:
         """Let the log reach at least `lsn`; returns how far it may. Durable on return."""

@@ -106,6 +106,14 @@ class Clockwork:
                 self._keeper.write()  # the other copy too: the filter goes as far as both say
         self._write_binlog()
 
+    def raise_floor(self) -> None:
+        """Declare in the sysfile how far the log is durable: from now on an earlier end of it is damage, and no torn
+        tail. Durable on return. Raises: StoreFailed.
+        """
+        with self._store.latch:
+            lsn, sequence = self._store.log.durable_lsn, self._store.log.durable_sequence
+        self._keeper.raise_floor(lsn, sequence)
+
     def _write_binlog(self) -> None:
         if self._binlog is not None and not self._threads:
             self._binlog.write_closed_epochs()
@@ -115,6 +123,7 @@ class Clockwork:
         """Make a local checkpoint now, after the one that may be running."""
         with self.lcp_turn:
             report = self._lcp.run(progress)
+            self.raise_floor()
             self._last_lcp = self._store.clock.monotonic()
             return report
 

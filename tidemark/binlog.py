@@ -46,7 +46,15 @@ def attach(
         newest_epoch = max(epoch, newest_epoch)
     follower = LogFollower(files, sysfile.geometry, sysfile.store, point)
     place = (follower, epoch, newest_epoch, opened.report.is_new)
-    return AttachedBinlog(store, files, values, *place, completed, seam_epoch)
+    binlog = AttachedBinlog(store, files, values, *place, completed, seam_epoch)
+
+    def hold() -> None:
+        with store.latch:
+            store.log.hold_tail(follower, "the binlog", follower.lsn)
+
+    binlog.on_written.append(hold)
+    hold()
+    return binlog
 
 
 def check_binlog(endpoint: Endpoint, progress: Callable[[int, int, str], None] | None = None) -> dict[str, Any]:

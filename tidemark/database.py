@@ -177,6 +177,7 @@ class Database(SchemaCalls, LoadCalls):
                     store.log.flush()
                 if self._clockwork.archiver is not None:
                     self._clockwork.archiver.step()  # what it lacks the log has for the next opening
+                self._clockwork.raise_floor()
         finally:
             if self._archiver is not None:
                 self._archiver.close()
@@ -308,10 +309,13 @@ class Database(SchemaCalls, LoadCalls):
 
     # --- time ------------------------------------------------------------------------------------
     def sync(self) -> int:
-        """Make everything committed so far durable and close its epoch; returns that epoch."""
+        """Make everything committed so far durable and close its epoch; returns that epoch. Durable on return: that,
+        and a floor in the sysfile: a log that is found to end before it is RedoDamaged. Raises: StoreFailed.
+        """
         self.check_usable()
         closed = self._clockwork.advance_epoch()
         self._store.log.flush()
+        self._clockwork.raise_floor()
         return closed
 
     def advance_epoch(self) -> int:
@@ -419,7 +423,10 @@ class Database(SchemaCalls, LoadCalls):
         return check_binlog(self.endpoint, progress)
 
     def status(self) -> dict[str, Any]:
-        """Every counter, nested by room."""
+        """Every counter, nested by room. `["log"]["held_by"]` tells what needs the log, the first being what keeps it
+        from being cut: `what` (a local checkpoint, the binlog, the archive, a node), from `lsn` on, `bytes` of it, and
+        `since_us`, the wall clock when it came to that LSN.
+        """
         return {
             **store_status(self._opened, self._lcp),
             "binlog": None if self._binlog is None else self._binlog.counters(),

@@ -10,7 +10,7 @@ this batch's.
 
 from __future__ import annotations
 
-from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -29,7 +29,7 @@ from engine.layout.sealed import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Iterator
 
     from engine.file_protocol import File, Files
     from engine.layout.sealed import Words
@@ -103,42 +103,71 @@ def is_page(words: Words, page: int, page_words: int, store: bytes) -> bool:
 
 
 def mend(files: Files, places: Places, store: bytes) -> int:
-    """Write pages that are torn in their places again; how many. Durable on return; doing it twice does no harm.
+    """Write the pages of the last batch again, the copies first; how many were torn in their places. What a process
+    wrote whose sync failed may be shown and not be on the disk (F39), and the next batch goes over the copies. Durable
+    on return: those pages; doing it twice does no harm.
 
     A page that is bad in its place and in the file is left alone: who asks for it gets PageDamaged. Raises:
     ForeignFile, VersionTooNew, SyncFailed, StorageFull.
     """
+    if not files.exists(FILE_NAME):
+        return 0
     repaired = 0
-    with closing(_torn(files, places, store)) as torn:  # a write that fails must not leave the file to the collector
-        for _, target, offset, copy in torn:
-            files.pwrite(target, offset, copy)
-            repaired += 1
-    if repaired:
+    file = files.open(FILE_NAME, writable=True)
+    try:
+        found = list(_begun(files, places, file, store))
+        for each in found:
+            files.pwrite(file, each.copy_offset, each.copy)
+        if found:
+            header = _read(files, file, 0, HEADER_WORDS)
+            if header is not None:
+                files.pwrite(file, 0, header)
+            files.fdatasync(file)
+        for each in found:
+            files.pwrite(each.target, each.offset, each.copy)
+            repaired += each.is_torn
+    finally:
+        files.close(file)
+    if found:
         places.sync_files()
     return repaired
 
 
 def torn_pages(files: Files, places: Places, store: bytes) -> list[int]:
-    """Pages `mend` would write again. Nothing is changed. Raises: ForeignFile, VersionTooNew."""
-    return [page for page, _, _, _ in _torn(files, places, store)]
-
-
-def _torn(files: Files, places: Places, store: bytes) -> Generator[tuple[int, File, int, Words], None, None]:
-    """Pages that are torn in their places: number, file, offset, intact copy."""
+    """Pages that `mend` would repair. Nothing is changed. Raises: ForeignFile, VersionTooNew."""
     if not files.exists(FILE_NAME):
-        return
+        return []
     file = files.open(FILE_NAME)
     try:
-        header = _read_header(files, file, store)
-        if header is None:
-            return
-        page_words = int(header["page_bytes"]) // 8
-        for number in range(min(int(header["pages"]), DOUBLE_WRITE_PAGES_MAX)):
-            found = _torn_page(files, places, file, header, number, page_words, store)
-            if found is not None:
-                yield int(header["numbers"][number]), *found
+        return [each.page for each in _begun(files, places, file, store) if each.is_torn]
     finally:
         files.close(file)
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A page of the batch that was begun in its place, and its intact copy."""
+
+    page: int
+    target: File
+    offset: int
+    copy: Words
+    copy_offset: int
+    is_torn: bool
+
+
+def _begun(files: Files, places: Places, file: File, store: bytes) -> Iterator[_Begun]:
+    """Pages that stand in their places as in the file, or are torn there. One that is intact and another was not begun,
+    and is as durable as the batch before left it.
+    """
+    header = _read_header(files, file, store)
+    if header is None:
+        return
+    page_words = int(header["page_bytes"]) // 8
+    for number in range(min(int(header["pages"]), DOUBLE_WRITE_PAGES_MAX)):
+        found = _begun_page(files, places, file, header, number, page_words, store)
+        if found is not None:
+            yield found
 
 
 def _read_header(files: Files, file: File, store: bytes) -> Any:
@@ -151,10 +180,10 @@ def _read_header(files: Files, file: File, store: bytes) -> Any:
     return header_of(words, DOUBLE_WRITE)
 
 
-def _torn_page(
+def _begun_page(
     files: Files, places: Places, file: File, header: Any, number: int, page_words: int, store: bytes
-) -> tuple[File, int, Words] | None:
-    """Where a page of the batch is torn, and its intact copy; None if it is not torn, or the copy is no better."""
+) -> _Begun | None:
+    """A page of the batch and its intact copy; None if it was not begun in its place, or the copy is no better."""
     page = int(header["numbers"][number])
     try:
         target, offset = places.place(page)
@@ -162,12 +191,17 @@ def _torn_page(
         return None  # a data file that was dropped since
     held = _read(files, target, offset, page_words)
     # All zero is a page that was never written: the write in place was lost whole, as if it had not been begun.
-    if held is not None and (is_page(held, page, page_words, store) or not held.any()):
+    if held is not None and not held.any():
         return None
-    copy = _read(files, file, HEADER_BYTES + number * page_words * 8, page_words)
+    copy_offset = HEADER_BYTES + number * page_words * 8
+    copy = _read(files, file, copy_offset, page_words)
     if copy is None or not is_page(copy, page, page_words, store):
         return None
-    return (target, offset, copy) if int(copy[0]) & 0xFFFFFFFF == int(header["checksums"][number]) else None
+    if int(copy[0]) & 0xFFFFFFFF != int(header["checksums"][number]):
+        return None
+    is_torn = held is None or not is_page(held, page, page_words, store)
+    is_as_copied = held is not None and bool(np.array_equal(held, copy))
+    return _Begun(page, target, offset, copy, copy_offset, is_torn) if is_torn or is_as_copied else None
 
 
 def _read(files: Files, file: File, offset: int, words: int) -> Words | None:

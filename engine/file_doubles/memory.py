@@ -69,6 +69,7 @@ class MemoryFiles(CheckedFiles):
     def __init__(self, disk: MemoryDisk | None = None, personality: Personality = "clean") -> None:
         self.disk = disk if disk is not None else MemoryDisk()
         self.personality: Personality = personality
+        self.raw: _MemoryRaw
         super().__init__(_MemoryRaw(self.disk, personality))
 
     @classmethod
@@ -123,6 +124,15 @@ class MemoryFiles(CheckedFiles):
         with self.disk.mutex:
             return MemoryFiles(MemoryDisk(Image(survives, fill).of(self.disk.root)), self.personality)
 
+    def lose_sync(self, name: str, survives: Callable[[Piece], bool]) -> None:
+        """The sync of a file fails: of what was written before only pieces that `survives` accepts are on the disk, no
+        later sync will bring the others there, and reads show all of them (the personality `clean`).
+        """
+        with self.disk.mutex:
+            inode = self.raw.inode(name)
+            inode.durable = Image(survives, bytes).file_of(inode, name).durable
+            inode.pending.clear()
+
     def crash(self, rng: Rng, policy: CrashPolicy = "sectors") -> MemoryFiles:
         """One possible disk after a power loss: `drop` nothing unsynced survives, `keep` everything does, `sectors`
         any subset of sectors and entries, `torn` a prefix of every write, `growth` sizes without their data.
@@ -173,7 +183,8 @@ class _MemoryRaw:
             raise OSError(errno.ENOTDIR, "not a directory")
         return node
 
-    def _inode(self, name: str) -> Inode:
+    def inode(self, name: str) -> Inode:
+        """The file of a name."""
         directory, leaf = self._parent(name)
         node = directory.live.get(leaf)
         if node is None:
@@ -209,7 +220,7 @@ class _MemoryRaw:
 
     def open(self, name: str, writable: bool) -> File:
         with self._disk.mutex:
-            return self._handle(self._inode(name), name, writable)
+            return self._handle(self.inode(name), name, writable)
 
     def pread_into(self, file: File, view: memoryview, offset: int) -> int:
         with self._disk.mutex:
@@ -285,7 +296,7 @@ class _MemoryRaw:
 
     def rename(self, source: str, target: str) -> None:
         with self._disk.mutex:
-            inode = self._inode(source)
+            inode = self.inode(source)
             directory, leaf = self._parent(target)
             old = directory.live.get(leaf)
             if isinstance(old, Directory):
@@ -299,7 +310,7 @@ class _MemoryRaw:
 
     def unlink(self, name: str) -> None:
         with self._disk.mutex:
-            self._inode(name)
+            self.inode(name)
             self._unlink(*self._parent(name))
 
     def unlink_unpinned(self, name: str) -> bool:
@@ -318,7 +329,7 @@ class _MemoryRaw:
 
     def size_of(self, name: str) -> int:
         with self._disk.mutex:
-            return len(self._inode(name).live)
+            return len(self.inode(name).live)
 
     def exists(self, name: str) -> bool:
         with self._disk.mutex:

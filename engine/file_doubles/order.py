@@ -88,6 +88,7 @@ class _RedoState:
 
     def __init__(self) -> None:
         self.end: int | None = None
+        self.written = 0  # end of the last write: a restart zeroes remnants behind the end of the log first
         self.tail: int | None = None
         self.is_placed = False
 
@@ -99,7 +100,8 @@ class _RedoState:
         lsn = self.end + (place - self.end + capacity // 2) % capacity - capacity // 2
         if self.tail is None:
             self.tail = lsn
-        self.end = max(self.end, lsn + count)
+        self.written = lsn + count
+        self.end = max(self.end, self.written)
         lost = lsn + count - capacity
         return None if lost <= self.tail else max(self.tail, lsn - capacity)
 
@@ -218,9 +220,9 @@ class _OrderRaw(RawWrapper):
             raise OrderViolation(f"O3: REDO write at {file.name} {offset}+{count} over LSN {lost}, which no cut freed")
 
     def _check_reach(self, file: File, offset: int, view: memoryview) -> None:
-        end = self._redo.end
+        end = self._redo.written
         # The sector that a restart zeroes behind the end of the log is no group.
-        if self._reach is None or end is None or not self._redo.is_placed or not any(view[:8]):
+        if self._reach is None or not self._redo.is_placed or not any(view[:8]):
             return
         if end > self._reach:
             raise OrderViolation(f"O8: REDO write at {file.name} {offset} ends at LSN {end}, behind {self._reach}")

@@ -114,11 +114,12 @@ class Image:
                 if isinstance(node, Directory):
                     self._made[id(node)] = self._directory(node, f"{full}/")
                 else:
-                    self._made[id(node)] = self._file(node, full)
+                    self._made[id(node)] = self.file_of(node, full)
             add(new, name, self._made[id(node)])
         return new
 
-    def _file(self, old: Inode, name: str) -> Inode:
+    def file_of(self, old: Inode, name: str) -> Inode:
+        """What is left of one file."""
         content = old.durable.copy()
         size_durable = len(content)
         for change in old.pending:

@@ -95,6 +95,11 @@ class LogFollower:
             self._lsn, self._sequence = reading.end
             self._changes = reading.changes
 
+    @property
+    def lsn(self) -> int:
+        """Where it stands: nothing before is asked for again."""
+        return self._lsn
+
     def next_epoch(self, durable_lsn: int) -> int | None:
         """The epoch of the group that comes next, None if there is none yet. Raises: RedoDamaged."""
         group = self.group(self._lsn, self._sequence, durable_lsn)

@@ -48,7 +48,7 @@ class GroupRead:
 
 
 class LogReader:
-    """Reads the ring of one store; writes only through `seal_tail` and `cut`."""
+    """Reads the ring of one store; writes only through `firm_up`, `seal_tail` and `cut`."""
 
     def __init__(self, files: Files, geometry: Geometry, store: bytes, handles: list[File]) -> None:
         self._files = files
@@ -58,6 +58,7 @@ class LogReader:
         self.end_lsn = 0
         self.next_sequence = 1
         self.last: GroupRead | None = None
+        self._doubtful: list[GroupRead] = []  # the last one, and those of its batch before it
         self._has_remnants = False  # behind the end, of the batch that a crash left in part
         self._strange: tuple[int, int] | None = None  # file and offset of what looks like a group of another store
 
@@ -74,11 +75,17 @@ class LogReader:
             if group is None:
                 break
             yield group
-            self.last = group
+            self._take(group)
             self.end_lsn = group.end_lsn
             self.next_sequence = group.sequence + 1
         # What contradicts the sysfile makes its reach worth nothing.
         self._check_tail(reach_lsn if self.end_lsn >= floor_lsn else 0)
+
+    def _take(self, group: GroupRead) -> None:
+        """The log goes on to this group. It says which groups directly before it need not have been durable."""
+        self.last = group
+        before = len(self._doubtful) - group.unsynced
+        self._doubtful = [*self._doubtful[max(0, before) :], group]
 
     def group_at(self, lsn: int, sequence: int) -> GroupRead | None:
         """The intact group of this LSN and sequence, or None. Raises: VersionTooNew, VersionTooOld."""
@@ -193,15 +200,17 @@ class LogReader:
             if lsn % self._geometry.capacity_bytes == number * self._geometry.file_bytes + offset + index * step:
                 yield lsn, int(headers[index]["sequence"])
 
-    def end_at(self, group: GroupRead) -> None:
-        """The log is to end behind this group (restart through an epoch)."""
-        self.last = group
-        self.end_lsn = group.end_lsn
-        self.next_sequence = group.sequence + 1
+    def end_at(self, groups: list[GroupRead]) -> None:
+        """The log is to end after the last of these groups, which follow each other (restart through an epoch)."""
+        self.last = groups[-1]
+        self._doubtful = groups[-1 - self.last.unsynced :]
+        self.end_lsn = self.last.end_lsn
+        self.next_sequence = self.last.sequence + 1
 
     def end_before(self, lsn: int, sequence: int) -> None:
         """The log is to end where reading began (restart through an epoch)."""
         self.last = None
+        self._doubtful = []
         self.end_lsn = lsn
         self.next_sequence = sequence
 
@@ -211,17 +220,25 @@ class LogReader:
             self._files.close(handle)
         self._handles = []
 
+    def firm_up(self) -> None:
+        """Rewrite the last group and those of its batch before it with identical bytes: after a sync that failed, or
+        that a kill kept from coming, the page cache may show what the disk lacks (F39). Durable on return: every group
+        that was read.
+        """
+        if self._doubtful:
+            batch = [group.words[: (group.end_lsn - group.lsn) // 8] for group in self._doubtful]
+            self._write(self._doubtful[0].lsn, np.concatenate(batch))
+
     def seal_tail(self) -> None:
         """Make the end of the log firm before anything new is promised.
 
-        The last group is rewritten with identical bytes and synced, because after a failed sync the page cache may show
-        what the disk lacks (F39); the sector behind it is zeroed. What is left of a batch behind it goes first, or a
-        new group that ends where one of those begins would bring it back. Durable on return.
+        The groups that may not be durable are firmed up, and the sector after them is zeroed. What is left of a batch
+        after the end goes first, or a new group that ends where one of those begins would bring it back. Durable on
+        return.
         """
         if self._has_remnants:
             self.cut()
-        if self.last is not None:
-            self._write(self.last.lsn, self.last.words[: (self.last.end_lsn - self.last.lsn) // 8])
+        self.firm_up()
         self._write(self.end_lsn, np.zeros(GROUP_ALIGN_WORDS, dtype=np.int64))
 
     def cut(self) -> None:

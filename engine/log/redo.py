@@ -29,6 +29,7 @@ from engine.layout.sealed import store_halves
 from engine.log.geometry import Geometry, open_files
 from engine.log.group import Group, content_of
 from engine.log.leaders import Leaders
+from engine.log.tail import TailNeeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,13 +88,14 @@ class RedoLog:
         self._sent_sequence = position.sequence - 1  # the partner has it
         self._shared_sequence = position.sequence - 1
         self.writing_sequence = position.sequence - 1  # the disk was asked to keep it
-        self._held: dict[object, int] = {}  # by holder: LSN from which the log stays, whatever the tail may be
+        self._needs = TailNeeds(clock)
         self.on_pressure: Callable[[], None] | None = None
         # Declares durably that the log will reach at least this LSN; returns how far it may go. A bare log has none.
         self.extend_reach: Callable[[int], int] | None = None
         self.reach_lsn = 0
         self.partner: CommitPartner | None = None
         self.groups_written = 0
+        self.batches_written = 0
         self.bytes_written = 0
         files.mark("cut", lsn=position.tail_lsn)
         self._update_free()
@@ -145,12 +147,9 @@ class RedoLog:
         self._seal_fill()
         return self.sequence - 1
 
-    def hold_tail(self, holder: object, lsn: int | None) -> None:
-        """Keep the log from this LSN on, whatever else needs it no more; None: not any longer."""
-        if lsn is None:
-            self._held.pop(holder, None)
-        else:
-            self._held[holder] = lsn
+    def hold_tail(self, holder: object, what: str, lsn: int | None) -> None:
+        """`what` needs the log from this LSN on, whatever else does no more; None: not any longer."""
+        self._needs.set(holder, what, lsn)
 
     def has_records(self) -> bool:
         """Whether the filling group holds anything."""
@@ -189,12 +188,13 @@ class RedoLog:
         free = self.geometry.capacity_bytes - (self.head_lsn - self.tail_lsn) - PRIVATE_BYTES
         self._mem[S_REDO_FREE] = max(0, free // 8 - int(self.fill[0]))
 
-    def set_tail(self, lsn: int, sequence: int) -> None:
-        """Nothing before `lsn` is needed any more (L5), but by those who hold it: then the tail stays until the next
-        time. The latch is held, the control file that allows it durable.
+    def set_tail(self, lsn: int, sequence: int, what: str) -> None:
+        """Nothing before `lsn` is needed any more (L5) by `what`, a local checkpoint. Who else needs it keeps the tail
+        where it is until the next time. The latch is held, the control file that allows it durable.
         """
+        self._needs.set(self, what, lsn)
         # Of a copied store the log may begin at its first byte with a later group than the first.
-        if (lsn, sequence) > (self.tail_lsn, self.tail_sequence) and lsn <= min(self._held.values(), default=lsn):
+        if (lsn, sequence) > (self.tail_lsn, self.tail_sequence) and self._needs.allow(lsn):
             self._files.mark("cut", lsn=lsn)
             self.tail_lsn = lsn
             self.tail_sequence = sequence
@@ -356,6 +356,7 @@ class RedoLog:
             self.durable_sequence = last.sequence
             self.durable_lsn = end_lsn
             self.groups_written += written
+            self.batches_written += written > 0
             self.bytes_written += bytes_
             while self._pending and self._pending[0].sequence <= last.sequence:
                 words = self._pending.popleft().words
@@ -371,11 +372,16 @@ class RedoLog:
 
     def counters(self) -> dict[str, Any]:
         """Counters for `status()`."""
+        with self._latch:
+            held_by = [need.to_dict(self.head_lsn) for need in self._needs.all()]
         return {
             "head_lsn": self.head_lsn,
             "tail_lsn": self.tail_lsn,
             "durable_lsn": self.durable_lsn,
             "capacity_bytes": self.geometry.capacity_bytes,
+            "used_bytes": self.used_bytes(),
             "groups_written": self.groups_written,
+            "batches_written": self.batches_written,
             "bytes_written": self.bytes_written,
+            "held_by": held_by,
         }

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import Damaged, Error, ForeignFile, RedoDamaged, StorageFull
+from engine.errors import BackupDamaged, Damaged, Error, ForeignFile, RedoDamaged, StorageFull
 from engine.load_files import FOLDER as LOAD_FOLDER
 from engine.log.geometry import open_files
 from engine.log.reader import LogReader
 from engine.log.spool_reader import SpoolReader, referred
 from engine.spool_files import FOLDER as SPOOL_FOLDER
-from recovery.backup.segments import FOLDER, read_segment, segment_names, write_segment
+from recovery.backup.segments import FOLDER, firm_up, read_segment, segment_names, write_segment
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
@@ -67,6 +67,7 @@ class Archive:
         self.segments = 0
         self.bytes_written = 0
         self._at = self._start()
+        self._hold(self._at[0])
         asked = store.on_publish if before is None else before
 
         def publish(epoch: int) -> None:
@@ -84,7 +85,7 @@ class Archive:
     def _start(self) -> tuple[int, int]:
         """LSN and sequence to go on from: behind the last whole segment, or where the log begins."""
         tail = (self._store.log.tail_lsn, self._store.log.tail_sequence)
-        newest: Segment | None = None
+        found: list[Segment] = []
         for name in segment_names(self._place):
             try:
                 segment = read_segment(self._place, name)
@@ -94,11 +95,27 @@ class Archive:
             if segment.store != self._identity[0]:
                 raise ForeignFile(f"{name} is of another store; archive into another place", file=name)
             if segment.timeline == self._timeline:
-                newest = segment
+                found.append(segment)
+        newest = self._durable(found)
         if newest is None or newest.end_lsn < tail[0]:
             return tail
         self.last_epoch = newest.last_epoch
         return newest.next
+
+    def _durable(self, found: list[Segment]) -> Segment | None:
+        """The last whole segment, made sure of. Each was durable before the next was begun."""
+        for segment in reversed(found):
+            try:
+                firm_up(self._place, segment)
+            except BackupDamaged as error:
+                _log.warning("%s; its groups are archived again if the log has them", error)
+            else:
+                return segment
+        return None
+
+    def _hold(self, lsn: int | None) -> None:
+        with self._store.latch:
+            self._store.log.hold_tail(self, "the archive", lsn)
 
     def reach(self, epoch: int) -> None:
         """Return when everything through a closed epoch is archived. Raises: StorageFull if the place takes no more:
@@ -153,6 +170,7 @@ class Archive:
                 SpoolReader(place, self._identity[0], what).verify()
         segment = write_segment(self._place, self._identity, self._timeline, groups)
         self._at = segment.next
+        self._hold(self._at[0])
         self.last_epoch = segment.last_epoch
         self.segments += 1
         self.bytes_written += segment.size_bytes
@@ -188,5 +206,6 @@ class Archive:
         """Archive no more. then: what a local checkpoint asks from now on; None for what it asked before."""
         self._store.on_publish = self._before if then is None else then
         with self._turn:
+            self._hold(None)
             self._log.close()
             self._place.close_all()

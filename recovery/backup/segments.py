@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import BackupDamaged, ForeignFile, IoFailed
+from engine.errors import BackupDamaged, ForeignFile, IoFailed, ReadOnly
 from engine.layout.backup import ARCHIVE_SEGMENT, ARCHIVE_WORDS
 from engine.layout.log import GROUP, GROUP_ALIGN_WORDS
 from engine.layout.redo import GROUP_WORDS
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from engine.file_protocol import File, Files
     from engine.memory.arena import Words
 
+PIECE_BYTES = 1 << 20
 FOLDER = "archive"
 _NAME = re.compile(r"(\d{1,15})-([0-9a-f]{16})\.redo", re.ASCII)
 
@@ -146,6 +147,28 @@ def _read(files: Files, file: File, name: str, offset: int, words: Words) -> Non
         raise BackupDamaged(f"{name} cannot be read at {offset}", file=name, offset=offset) from error
     if got != words.nbytes:
         raise BackupDamaged(f"{name} ends in the middle of a group", file=name, offset=offset)
+
+
+def firm_up(files: Files, segment: Segment) -> None:
+    """Verify a segment whole, and write its bytes again: after a crash it may have its size and not its content, and
+    after a sync that failed the system may show what the disk lacks (F39). Durable on return: the segment. A place
+    that takes files once, and whole, has it as it is.
+
+    Raises: BackupDamaged, ForeignFile, StorageFull, SyncFailed.
+    """
+    for _ in groups_of(files, segment):
+        pass
+    try:
+        file = files.open(segment.name, writable=True)
+    except ReadOnly:
+        return
+    try:
+        for offset in range(0, segment.size_bytes, PIECE_BYTES):
+            files.pwrite(file, offset, files.pread(file, offset, min(PIECE_BYTES, segment.size_bytes - offset)))
+        files.fdatasync(file)
+    finally:
+        files.close(file)
+    files.sync_directory(FOLDER)
 
 
 def groups_of(files: Files, segment: Segment) -> Iterator[GroupRead]:

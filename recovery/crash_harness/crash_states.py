@@ -86,6 +86,8 @@ class _Recorder(Ledger):
             caches = (status["disk"].get("page_buffer") or {}).values()
             found = {
                 "stores": 1,
+                "groups": status["log"]["groups_written"],
+                "batches": status["log"]["batches_written"],
                 "local_checkpoints": status["lcp"]["completed"],
                 "undo_records": undo.get("records_made", 0),
                 "undo_filtered": undo.get("records_filtered", 0),
@@ -124,6 +126,7 @@ class StatesReport:
     points: int = 0
     judged: int = 0
     kills: int = 0
+    failed_syncs: int = 0  # whose files showed more than the disk had
     second_restarts: int = 0
     broken_off: int = 0  # restarts in which the power was lost
     restarts: int = 0
@@ -213,6 +216,11 @@ def _torn(pieces: list[Piece]) -> list[Callable[[], frozenset[Piece]]]:
     return made
 
 
+def _is_pending(pieces: list[Piece], name: str) -> bool:
+    """Whether there is anything of a file that is not durable; one without a durable name is nobody's."""
+    return any(piece.name == name for piece in pieces)
+
+
 def image_of(files: MemoryFiles, choice: Choice, rng: random.Random) -> MemoryFiles:
     """The disk of one choice."""
     kept, is_garbage = choice
@@ -265,6 +273,16 @@ class _Judge:
         """
         self._report.judged += 1
         self._report.kills += 1
+        self._again(self._restart(disk, ledger, place), disk, ledger, place)
+
+    def judge_failed_sync(self, disk: MemoryFiles, name: str, ledger: Ledger, place: str) -> None:
+        """The sync of a file fails, with any part of it on the disk; the next process is shown the whole, goes on, and
+        power fails (F39). Raises: Violation.
+        """
+        self._report.judged += 1
+        self._report.failed_syncs += 1
+        share = self._rng.choice((0.0, 0.5, 0.9))
+        disk.lose_sync(name, lambda _: self._rng.random() < share)
         self._again(self._restart(disk, ledger, place), disk, ledger, place)
 
     def _broken_off(self, disk: MemoryFiles, ledger: Ledger, place: str) -> MemoryFiles:
@@ -352,6 +370,8 @@ def crash_states(
             if key not in seen_killed:
                 seen_killed.add(key)
                 judge.judge_kill(killed, ledger, f"point {report.points} before {call}, killed")
+            if event is not None and event.operation == "fdatasync" and _is_pending(pieces, event.name):
+                judge.judge_failed_sync(files.kill(), event.name, ledger, f"point {report.points}, failed {call}")
         for number, choice in enumerate(choices(pieces, rng, per_point)):
             disk = image_of(files, choice, rng)
             digest = disk.digest()

@@ -18,7 +18,7 @@ from recovery.crash_harness.crash_states import StatesReport
 DISK_PROGRAMS = tuple(
     f"recovery.crash_harness.disk_history:{name}" for name in ("work", "epoch_work", "unfiltered_work", "tiny_work")
 )
-NUMBERS = ("points", "judged", "kills", "restarts", "second_restarts", "broken_off", "checks")
+NUMBERS = ("points", "judged", "kills", "failed_syncs", "restarts", "second_restarts", "broken_off", "checks")
 
 
 def piece_command(program: str, verify: str, seeds: tuple[int, int], distinct: int, per_point: int) -> list[str]:

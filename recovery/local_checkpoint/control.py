@@ -233,6 +233,33 @@ def _sizes(values: list[int]) -> tuple[int, int, int]:
     return entries, blocks, size_bytes
 
 
+@dataclass(frozen=True)
+class LogStart:
+    """Where the log begins that a restart may need, and what needs it from there."""
+
+    lsn: int = 0
+    sequence: int = 1
+    what: str = "a restart: there are no two local checkpoints yet"
+
+
+def log_start(controls: list[Control], has_been_cut: bool) -> LogStart:
+    """From where on local checkpoints, newest first, need the log: the older of the two newest, for the newest may turn
+    out to be damaged. Of one alone the log has been kept from its beginning, unless there were more before.
+    """
+    if len(controls) > 1:
+        older, what = controls[1], f"local checkpoint {controls[1].lcp_id}, the older of two"
+    elif controls and has_been_cut:
+        older, what = controls[0], f"local checkpoint {controls[0].lcp_id}, the only one that is intact"
+    else:
+        return LogStart()
+    return LogStart(older.start_lsn, older.start_sequence, what)
+
+
+def has_been_cut(files: Files) -> bool:
+    """Whether the log may have been cut: a second local checkpoint was made."""
+    return max(control_ids(files), default=1) > 1
+
+
 def read_controls(files: Files, store: bytes) -> list[Control]:
     """All intact control files, newest first."""
     found = [read_control(files, store, lcp_id) for lcp_id in control_ids(files)]

@@ -35,7 +35,15 @@ from engine.layout.arena import (
 from engine.layout.disk import UNDO_MARK_WORDS
 from engine.layout.lcp import COPIES_FRAGMENT, COPIES_TABLE
 from engine.memory.arena import address_of
-from recovery.local_checkpoint.control import Control, UndoMark, control_ids, control_name, read_controls, write_control
+from recovery.local_checkpoint.control import (
+    Control,
+    UndoMark,
+    control_ids,
+    control_name,
+    log_start,
+    read_controls,
+    write_control,
+)
 from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, copies_name, data_name, new_span
 from recovery.local_checkpoint.extents_file import copy_headers, write_extents
 
@@ -320,8 +328,9 @@ class LocalCheckpoint:
         self._store.space.remove_unnamed(each for control in kept for each in control.tablespaces)
         older, newest = kept[-1], kept[0]
         disk = self._store.disk
+        start = log_start(kept, True)
         with self._store.latch:
-            self._store.log.set_tail(older.start_lsn, older.start_sequence)
+            self._store.log.set_tail(start.lsn, start.sequence, start.what)
             if newest.undo is not None:
                 disk.undo.set_mark(newest.undo.position)
             if older.undo is not None:

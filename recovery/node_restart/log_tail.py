@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from engine.log.redo import RedoLog
     from engine.store import Store
 
+HOLDER = "a node that is being copied"
 HELD_SHARE = 4  # the log is held for a joiner until no more than 1 / HELD_SHARE of it is left
 
 
@@ -31,7 +32,7 @@ class LogTail:
         self._reader = LogReader(files, self._log.geometry, uuid, open_files(files, self._log.geometry, False))
         with self._latch:
             self._lsn, self._sequence = self._log.tail_lsn, self._log.tail_sequence
-            self._log.hold_tail(self, self._lsn)
+            self._log.hold_tail(self, HOLDER, self._lsn)
 
     def find(self, sequence: int, through: int) -> str:
         """Stand at the group of this sequence, the first of an epoch behind `through`; why that cannot be, or ""."""
@@ -57,7 +58,7 @@ class LogTail:
         if group is not None:
             self._lsn, self._sequence = group.end_lsn, group.sequence + 1
             with self._latch:
-                self._log.hold_tail(self, self._lsn)
+                self._log.hold_tail(self, HOLDER, self._lsn)
         return group
 
     @property
@@ -73,5 +74,5 @@ class LogTail:
     def close(self) -> None:
         """Let the log be cut."""
         with self._latch:
-            self._log.hold_tail(self, None)
+            self._log.hold_tail(self, HOLDER, None)
         self._reader.close()

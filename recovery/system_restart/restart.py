@@ -44,8 +44,11 @@ from engine.spool_files import SpoolFiles
 from engine.store import Store
 from recovery.local_checkpoint.control import (
     Control,
+    LogStart,
     control_ids,
     control_name,
+    has_been_cut,
+    log_start,
     read_controls,
     sweep,
     used_ids,
@@ -139,6 +142,7 @@ class Restart:
             if sysfile.store != self._catch_up.store:
                 raise ForeignFile("this directory holds another store than the live node; give an empty one")
             sysfile = replace(sysfile, incarnation=max(sysfile.incarnation, self._catch_up.incarnation))
+        sysfile.check_openings()  # before anything changes
         controls = self._controls(sysfile)
         self._filtered_epoch = sysfile.filtered_epoch
         if self._through is not None:
@@ -250,7 +254,7 @@ class Restart:
     # --- rebuilding in memory --------------------------------------------------------------------
     def _controls(self, sysfile: Sysfile) -> list[Control]:
         controls = read_controls(self._files, sysfile.store)
-        is_cut = any(lcp_id > 1 for lcp_id in control_ids(self._files))
+        is_cut = has_been_cut(self._files)
         if self._through is not None and controls:
             oldest = controls[-1].epoch
             controls = self._through.controls(controls)
@@ -399,7 +403,9 @@ class Restart:
         )
         copies = open_copies(self._files)
         if self._is_cut:
-            # The floor first: a crash behind the cut must not find a log that ends before it.
+            # The floor before the cut, or a crash between would find a log that ends before it. It is the end of the
+            # log that is kept, which must be on the disk by then.
+            reader.firm_up()
             sysfile = write_sysfile(
                 self._files,
                 copies,
@@ -427,7 +433,7 @@ class Restart:
             copies,
             replace(
                 sysfile,
-                incarnation=sysfile.incarnation + 1,
+                incarnation=sysfile.next_incarnation,
                 gci=max(highest + 1, int(gci_of(caught_up.epoch))),
                 closed_epoch=max([*closed, *(control.epoch for control in controls[:1])]),
                 durable_lsn=reader.end_lsn,
@@ -453,16 +459,13 @@ class Restart:
         reader: LogReader,
     ) -> None:
         sysfile = keeper.content
-        tail_lsn, tail_sequence = 0, 1
-        if len(controls) > 1:
-            tail_lsn, tail_sequence = controls[1].start_lsn, controls[1].start_sequence
-        elif controls and max(control_ids(self._files)) > 1:
-            tail_lsn, tail_sequence = controls[0].start_lsn, controls[0].start_sequence
+        start = log_start(controls, has_been_cut(self._files))
         # What this restart needed the next one needs too, until new checkpoints stand (F59).
-        tail_lsn, tail_sequence = min((tail_lsn, tail_sequence), self._start)
+        if self._start < (start.lsn, start.sequence):
+            start = LogStart(*self._start, "a restart: what the last one needed")
         store.spools = SpoolFiles(self._files, (sysfile.store, sysfile.incarnation))
         # With one local checkpoint the log counts from its beginning: a second one may have been lost half made.
-        kept_from = (tail_lsn, tail_sequence) if len(controls) > 1 else (0, 1)
+        kept_from = (start.lsn, start.sequence) if len(controls) > 1 else (0, 1)
         store.spools.found(sweep_unreferred(self._files, reader, kept_from, groups))
         reader.close()
         log = RedoLog(
@@ -472,9 +475,10 @@ class Restart:
             store.latch,
             self._clock,
             (sysfile.store, sysfile.incarnation),
-            Position(reader.next_sequence, reader.end_lsn, tail_lsn, tail_sequence),
+            Position(reader.next_sequence, reader.end_lsn, start.lsn, start.sequence),
             call_owner(store.txid_limit),
         )
+        log.set_tail(start.lsn, start.sequence, start.what)
         log.extend_reach = keeper.extend_reach
         store.attach(log, EpochClock(store.latch, log, sysfile.gci, store.failure), sysfile.incarnation)
         store.disk.restorable_epoch = lambda: keeper.restorable_epoch

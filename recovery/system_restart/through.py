@@ -59,7 +59,7 @@ class Through:
             raise reader.damage(f"is missing, and group {self.sequence} is the last one of epoch {self.epoch}")
         kept = [group for group in found if self.has(group.epoch, group.sequence)]
         if kept:
-            reader.end_at(kept[-1])
+            reader.end_at(kept)
         else:
             reader.end_before(*start)
         return kept, found[len(kept) :]

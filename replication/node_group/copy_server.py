@@ -84,7 +84,8 @@ class CopyServer:
         log = node.store.log
         with node.store.latch:
             holder = self._holders.get(number, (object(), now))[0]
-            log.hold_tail(holder, None if is_full(log) else log.head_lsn if lsn is None else lsn)
+            needed = None if is_full(log) else log.head_lsn if lsn is None else lsn
+            log.hold_tail(holder, f"node {number}, which was copied", needed)
             self._holders[number] = (holder, now)
 
     def release(self, node: NodeStore, members: frozenset[int], since: float) -> None:
@@ -94,7 +95,7 @@ class CopyServer:
             return
         with node.store.latch:
             for number in gone:
-                node.store.log.hold_tail(self._holders.pop(number)[0], None)
+                node.store.log.hold_tail(self._holders.pop(number)[0], f"node {number}", None)
 
 
 class _Copy:

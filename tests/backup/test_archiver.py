@@ -16,6 +16,7 @@ from engine.file_doubles.memory import MemoryFiles
 from recovery.backup.archive import Archive
 from recovery.backup.archiver import Archiver
 from recovery.backup.plan import make_plan
+from recovery.backup.segments import segment_names
 from tests.backup.support import content, content_of, restored, take
 from tests.store.support import open_memory
 from tidemark.backup import plan, restore
@@ -196,3 +197,42 @@ def test_place_is_the_same_wherever_the_process_is(tmp_path: Path, monkeypatch: 
         archiver._let_go(archiver._archive)  # as if it had failed
         db.archive()
     assert (tmp_path / "here" / "place").exists() and not (tmp_path / "there" / "place").exists()
+
+
+@pytest.mark.parametrize("shown", ["failed sync", "growth"])
+def test_segment_that_is_shown_and_not_on_the_disk_is_made_sure_of(shown: str) -> None:
+    """Story: the sync of a segment failed, or power was lost before it. The archive that was opened next read its
+    header and its size, went on after it, and the log was cut: what the segment lacked was lost to the archive."""
+    db, place = made(), MemoryFiles()
+    take(db, place)
+    archiver = archiver_of(db, lambda: MemoryFiles(place.disk))
+    archiver.attach()
+    db["test.t"].insert((1, b"a"))
+    db.sync()
+    assert archiver.step()
+    archiver.close()
+    place = MemoryFiles(place.disk)
+    faulty = FaultFiles(place, [Rule("fdatasync", "*.redo", nth=2, error=errno.EIO)])
+    archiver = archiver_of(db, lambda: faulty)
+    archiver.attach()
+    for key in (2, 3):
+        db["test.t"].insert((key, b"a" * 150))
+        db.sync()
+    assert not archiver.step()
+    archiver.close()
+    after = place.kill()
+    if shown == "growth":  # a loss of power: the file has its size and its header, and no more
+        file = after.open(segment_names(after)[-1], writable=True)
+        after.pwrite(file, 4_096, bytes(4_096))
+        after.fdatasync(file)
+    archiver = archiver_of(db, lambda: MemoryFiles(after.disk))
+    archiver.attach()
+    assert archiver.step()
+    archiver.close()
+    for _ in range(3):
+        db.checkpoint()
+    want = content(db)
+    lost = after.image(lambda piece: False)
+    assert make_plan(lost).notes == []
+    assert content_of(restored(lost)) == want
+    db.close()

@@ -197,8 +197,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "log-cut-that-a-fallback-needs",
         "recovery.system_restart.restart",
-        "min((tail_lsn, tail_sequence), self._start)",
-        "(tail_lsn, tail_sequence)",
+        "        if self._start < (start.lsn, start.sequence):",
+        "        if False:",
         "damage",
     ),
     # --- the disk ------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from engine.errors import Error  # and nothing else of the program: what is load
 from tests.crash.binlog_defects import BINLOG_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
 from tests.crash.disk_defects import DISK_DEFECTS, DISK_KERNEL_DEFECTS
+from tests.crash.log_defects import LOG_DEFECTS
 from tests.crash.replication_defects import PART as SIMULATION
 from tests.crash.replication_defects import REPLICATION_DEFECTS
 from tests.crash.view_defects import PART as VIEWS
@@ -73,6 +74,8 @@ def part(name: str) -> Callable[[], object]:
         return lambda: simulate(name.split()[1:])
     if name.startswith(VIEWS):
         return lambda: simulate_views(int(name.split()[1]))
+    if name in LOG_PARTS:
+        return LOG_PARTS[name]
 
     from hypothesis import Phase
 
@@ -210,6 +213,78 @@ def stress_lives() -> None:
         stress.work(open_store, seed, Ledger(), 300)
 
 
+def batch_states() -> None:
+    """Batches of many groups, killed, synced in vain and lost, and what a second session then acknowledged."""
+    from recovery.crash_harness import batch_history
+    from recovery.crash_harness.crash_states import crash_states
+    from recovery.crash_harness.program import whole_state
+
+    for seed in (1, 2):
+        crash_states(batch_history.short_work, whole_state, seed, 1)
+
+
+def second_loss() -> None:
+    """What a second process is shown and the disk lacks."""
+    from tests.log import test_second_loss as tests
+
+    tests.test_batch_in_two_files_killed_before_its_sync_is_firmed_up_whole(3)
+    tests.test_batch_whose_sync_failed_is_firmed_up_whole()
+    for is_cut in (False, True):
+        tests.test_power_lost_in_an_opening_leaves_no_floor_that_the_log_does_not_reach(is_cut)
+
+
+def batches() -> None:
+    """What a crash leaves of a batch."""
+    from tests.log import test_batches as tests
+
+    tests.test_whatever_a_crash_leaves_of_a_batch_its_beginning_is_read_and_the_rest_never_comes_back()
+
+
+def floor() -> None:
+    """Flipped bits in what was told to be durable."""
+    from tests.store import test_durable_floor as tests
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        for end in ("sync", "close", "checkpoint", "advance_gci"):
+            tests.test_bit_flipped_in_the_last_group_is_damage_once_it_was_told_to_be_durable(end, 1)
+    tests.test_floor_never_goes_back()
+
+
+def tail() -> None:
+    """Who needs the log, and ids of transactions."""
+    from tests.log import test_tail as tests
+
+    tests.test_log_is_cut_to_the_lowest_need_and_status_names_it()
+    tests.test_store_that_was_opened_too_often_says_so_before_ids_overflow()
+
+
+def double_write() -> None:
+    """Pages shown whole that are torn on the disk."""
+    from tests.disk import test_double_write as tests
+
+    for is_failed in (False, True):
+        tests.test_pages_of_the_last_batch_are_durable_before_their_copies_go(is_failed)
+
+
+def archive() -> None:
+    """A segment that is shown and not on the disk."""
+    from tests.backup import test_archiver as tests
+
+    for shown in ("failed sync", "growth"):
+        tests.test_segment_that_is_shown_and_not_on_the_disk_is_made_sure_of(shown)
+
+
+LOG_PARTS: dict[str, Callable[[], object]] = {
+    "batch-states": batch_states,
+    "second-loss": second_loss,
+    "batches": batches,
+    "floor": floor,
+    "tail": tail,
+    "double-write": double_write,
+    "archive": archive,
+}
+
+
 def damage() -> None:
     """Files with right checksums and wrong content, and what a restart without both local checkpoints still needs."""
     from tests.recovery import test_local_checkpoint_content as content
@@ -226,7 +301,7 @@ SEEN = (AssertionError, Error, ValueError, LookupError, BaseExceptionGroup, pyte
 def main(name: str) -> int:
     """Plant it, look."""
     planted = (
-        *(*DEFECTS, *DISK_DEFECTS, *BINLOG_DEFECTS),
+        *(*DEFECTS, *DISK_DEFECTS, *LOG_DEFECTS, *BINLOG_DEFECTS),
         *(*KERNEL_DEFECTS, *DISK_KERNEL_DEFECTS, *REPLICATION_DEFECTS, *VIEW_DEFECTS),
     )
     defect = next(each for each in planted if each.name == name)

@@ -15,16 +15,17 @@ import pytest
 from tests.crash.binlog_defects import BINLOG_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
 from tests.crash.disk_defects import DISK_DEFECTS, DISK_KERNEL_DEFECTS
+from tests.crash.log_defects import LOG_DEFECTS
 from tests.crash.replication_defects import REPLICATION_DEFECTS
 from tests.crash.view_defects import VIEW_DEFECTS
 from tests.seeds import fresh_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILED = (*KERNEL_DEFECTS, *DISK_KERNEL_DEFECTS)
-EVERY = (*DEFECTS, *DISK_DEFECTS, *BINLOG_DEFECTS, *COMPILED, *REPLICATION_DEFECTS, *VIEW_DEFECTS)
+_PROCESSES = (*DEFECTS, *DISK_DEFECTS, *LOG_DEFECTS, *BINLOG_DEFECTS)
+EVERY = (*_PROCESSES, *COMPILED, *REPLICATION_DEFECTS, *VIEW_DEFECTS)
 # A process of some seconds each: a part of them, another one in each run; all with `make soak`.
 DRAWN_COUNT = 15
-_PROCESSES = (*DEFECTS, *DISK_DEFECTS, *BINLOG_DEFECTS)
 DRAWN = random.Random(fresh_seeds(1)[0]).sample(_PROCESSES, DRAWN_COUNT)
 OTHERS = [each for each in _PROCESSES if each not in DRAWN]
 

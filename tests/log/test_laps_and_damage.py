@@ -30,7 +30,7 @@ def test_laps_are_read_from_the_tail_and_groups_of_earlier_laps_are_left_alone()
         size = rng.randrange(2_500)
         while log.redo.used_bytes() + 8 * size + 8_192 > capacity:
             tail += 1
-            log.redo.set_tail(marks[tail][0], marks[tail][1])
+            log.redo.set_tail(marks[tail][0], marks[tail][1], "a test")
         value = len(marks) + 1
         marks.append((log.redo.head_lsn, log.redo.sequence, value))
         log.write(value, words=size)
@@ -47,7 +47,7 @@ def test_group_of_an_earlier_lap_behind_the_end_is_neither_replayed_nor_taken_fo
     log = Log(file_bytes=1 << 13)  # 24 KiB: six groups a lap
     for value in range(1, 7):
         log.write(value)
-    log.redo.set_tail(4 * 4_096, 5)
+    log.redo.set_tail(4 * 4_096, 5, "a test")
     log.write(7)
     files = log.after_power_loss()
     assert [records(group) for group in read(files, log.geometry, 4 * 4_096, 5)] == [[5], [6], [7]]

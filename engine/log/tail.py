@@ -1,0 +1,51 @@
+"""What of the log is needed, by whom and since when: the one function that decides what may be cut (D14).
+
+Who needs the log says so here, and says again when the need moves on: local checkpoints (what a restart reads), the
+binlog, the archive, nodes that are being copied or that were. The log is cut to the lowest of them and no further.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.clock import Clock
+
+
+@dataclass(frozen=True)
+class Need:
+    """The log is needed from an LSN on."""
+
+    what: str
+    lsn: int
+    since_us: int  # wall clock, when it came to this LSN
+
+    def to_dict(self, head_lsn: int) -> dict[str, Any]:
+        """As plain values, with the bytes it keeps."""
+        return {**asdict(self), "bytes": max(0, head_lsn - self.lsn)}
+
+
+class TailNeeds:
+    """The needs of one log; by whom is any object that names who it is. The commit latch is held by all who call."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_holder: dict[object, Need] = {}
+
+    def set(self, holder: object, what: str, lsn: int | None) -> None:
+        """Whoever `what` says needs the log from this LSN on; None: not any longer."""
+        if lsn is None:
+            self._by_holder.pop(holder, None)
+            return
+        before = self._by_holder.get(holder)
+        if before is None or (before.what, before.lsn) != (what, lsn):
+            self._by_holder[holder] = Need(what, lsn, self._clock.wall_us())
+
+    def all(self) -> list[Need]:
+        """Every need, the one that holds the tail first."""
+        return sorted(self._by_holder.values(), key=lambda need: (need.lsn, need.since_us))
+
+    def allow(self, lsn: int) -> bool:
+        """Whether the log may be cut to this LSN: nobody needs what is before it."""
+        return all(need.lsn >= lsn for need in self._by_holder.values())

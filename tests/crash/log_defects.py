@@ -1,0 +1,104 @@
+"""Defects planted where the log is firmed up, where its floor is raised, and where it is cut."""
+
+from __future__ import annotations
+
+from tests.crash.defects import Defect
+
+LOG_DEFECTS: tuple[Defect, ...] = (
+    # --- what a failed sync or a kill left is firmed up whole ------------------------------------------
+    Defect(
+        "one-group-of-a-batch-rewritten",
+        "engine.log.reader",
+        "self._doubtful = [*self._doubtful[max(0, before) :], group]",
+        "self._doubtful = [group]",
+        "batch-states",
+    ),
+    Defect(
+        "first-group-of-a-batch-not-rewritten",
+        "engine.log.reader",
+        "for group in self._doubtful]\n            self._write(self._doubtful[0].lsn,",
+        "for group in self._doubtful[1:] or self._doubtful]\n            self._write(self._doubtful[1:2][-1].lsn"
+        " if len(self._doubtful) > 1 else self._doubtful[0].lsn,",
+        "batch-states",
+    ),
+    Defect(
+        "batch-not-told-in-its-groups",
+        "engine.log.redo",
+        "stamp, group.sequence - 1 - self.durable_sequence)",
+        "stamp, 0)",
+        "batch-states",
+    ),
+    Defect(
+        "rest-of-a-torn-batch-comes-back",
+        "engine.log.reader",
+        "        if self._has_remnants:",
+        "        if False:",
+        "batches",
+    ),
+    Defect(
+        "floor-of-a-cut-before-its-end-is-firm",
+        "recovery.system_restart.restart",
+        "            reader.firm_up()\n",
+        "",
+        "second-loss",
+    ),
+    Defect(
+        "batch-rewritten-after-the-sysfile",
+        "recovery.system_restart.restart",
+        "        reader.seal_tail()\n",
+        "        sysfile = write_sysfile(self._files, copies, replace(sysfile, durable_lsn=reader.end_lsn))\n"
+        "        reader.seal_tail()\n",
+        "second-loss",
+    ),
+    Defect(
+        "pages-of-the-last-batch-not-written-again",
+        "engine.disk.double_write",
+        "if is_torn or is_as_copied else None",
+        "if is_torn else None",
+        "double-write",
+    ),
+    Defect(
+        "newest-segment-believed",
+        "recovery.backup.archive",
+        "                firm_up(self._place, segment)",
+        "                pass",
+        "archive",
+    ),
+    # --- the floor -----------------------------------------------------------------------------------
+    Defect(
+        "floor-not-raised-by-sync",
+        "tidemark.database",
+        "        self._clockwork.raise_floor()\n        return closed",
+        "        return closed",
+        "floor",
+    ),
+    Defect(
+        "floor-not-raised-by-a-local-checkpoint",
+        "tidemark.background",
+        "            self.raise_floor()\n",
+        "",
+        "floor",
+    ),
+    Defect(
+        "floor-goes-back",
+        "recovery.sysfile",
+        "            if changed.durable_lsn < self.content.durable_lsn:",
+        "            if False:",
+        "floor",
+    ),
+    # --- the tail, and the ids -----------------------------------------------------------------------
+    Defect(
+        "log-cut-that-a-node-needs",
+        "engine.log.redo",
+        " and self._needs.allow(lsn):",
+        ":",
+        "tail",
+    ),
+    Defect(
+        "openings-not-counted",
+        "engine.ids",
+        "    if incarnation >= INCARNATION_MAX:",
+        "    if False:",
+        "tail",
+    ),
+)
