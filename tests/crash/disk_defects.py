@@ -117,20 +117,6 @@ DISK_KERNEL_DEFECTS: tuple[Defect, ...] = (
         "disk-left",
     ),
     Defect(
-        "emptied-page-not-written",
-        "engine.kernels.disk_replay",
-        "        cache_dirtied(mem, cache, page, lcp_lsn)",
-        "        pass",
-        "disk-older",
-    ),
-    Defect(
-        "emptied-page-has-no-lsn",
-        "engine.kernels.disk_replay",
-        "        cache_dirtied(mem, cache, page, lcp_lsn)",
-        "        cache_dirtied(mem, cache, page, 0)",
-        "disk-older",
-    ),
-    Defect(
         "undone-page-keeps-its-lsn",
         "engine.kernels.disk_replay",
         "            cache_dirtied(mem, cache, page, lsn - 1)",

@@ -112,8 +112,6 @@ def part(name: str) -> Callable[[], object]:
         return test_disk_tables.test_free_pages_of_a_file_that_grew_as_the_power_failed_are_never_read
     if name == "disk-left":
         return test_disk_tables.test_what_a_lost_run_left_on_free_pages_does_not_come_back
-    if name == "disk-older":
-        return test_disk_tables.test_page_emptied_by_a_restart_goes_back_to_an_older_local_checkpoint
     if name == "disk-beside":
         return test_disk_tables.test_data_file_that_grows_beside_a_batch_of_pages_does_not_count_them_as_synced
     if name == "disk-undo-full":
