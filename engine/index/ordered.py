@@ -309,15 +309,15 @@ class OrderedIndex:
         """
         state = np.zeros(ix.CK_WORDS, dtype=np.int64)
         cursor = self.shape.empty_target()
-        version = int(self.mem[self.address + ix.I_VERSION])
+        version = self._version()
         status = ST_MORE
         while status == ST_MORE:
             between()
             status = tree_check(self.mem, self.address, cursor, CHECK_LEAVES, state)
         if status == OK:
             status = tree_check_free(self.mem, self.address, state)
-        if status == OK and int(self.mem[self.address + ix.I_VERSION]) == version:
-            self._check_sums(state)
+        if status == OK:
+            self._check_sums(state, version)
         rows = 0
         for fragment in self.fragments if state[ix.CK_FAULT] == 0 else ():
             position = np.zeros(3, dtype=np.int64)
@@ -327,15 +327,23 @@ class OrderedIndex:
                 position[1] = CHECK_SLOTS
                 status = tree_check_rows(self.mem, self.address, fragment, position, state)
             rows += int(position[2])
-        if is_counted and state[ix.CK_FAULT] == 0 and int(self.mem[self.address + ix.I_VERSION]) == version:
-            if rows != self.mem[self.address + ix.I_COUNT]:
+        if is_counted and state[ix.CK_FAULT] == 0:
+            count = int(self.mem[self.address + ix.I_COUNT])
+            if self._version() == version and rows != count:
                 state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, rows
         number = int(state[ix.CK_FAULT])
         return Fault(number, FAULTS[number], int(state[ix.CK_EVIDENCE])) if number else None
 
-    def _check_sums(self, state: Words) -> None:
-        levels = self.mem[self.address + ix.I_LEVELS : self.address + ix.I_LEVELS + ix.HEIGHT_MAX]
+    def _version(self) -> int:
+        return int(self.mem[self.address + ix.I_VERSION])
+
+    def _check_sums(self, state: Words, version: int) -> None:
+        """Counters are those of what was seen, unless it has changed since; they are read before the version is."""
+        levels = self.mem[self.address + ix.I_LEVELS : self.address + ix.I_LEVELS + ix.HEIGHT_MAX].copy()
+        count = int(self.mem[self.address + ix.I_COUNT])
+        if self._version() != version:
+            return
         seen = state[ix.CK_LEVELS : ix.CK_LEVELS + ix.HEIGHT_MAX].copy()
         seen[0] = max(1, int(state[ix.CK_LEAVES]))
-        if state[ix.CK_ENTRIES] != self.mem[self.address + ix.I_COUNT] or (levels != seen).any():
+        if state[ix.CK_ENTRIES] != count or (levels != seen).any():
             state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, state[ix.CK_ENTRIES]

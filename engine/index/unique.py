@@ -119,7 +119,9 @@ class UniqueHash:
         while status == ST_MORE:
             between()
             status = check_unique_entries(self.mem, self.address, state)
-        if status == OK and self._version() == version and state[un.CU_ENTRIES] != self.mem[self.hash + F_INDEX_COUNT]:
+        # The counter first: what a commit changes behind the look at the version is no fault.
+        count = int(self.mem[self.hash + F_INDEX_COUNT])
+        if status == OK and self._version() == version and state[un.CU_ENTRIES] != count:
             state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, state[un.CU_ENTRIES]
         for fragment in self.fragments if state[ix.CK_FAULT] == 0 else ():
             position = np.zeros(3, dtype=np.int64)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tidemark as tm
@@ -218,3 +219,30 @@ def test_store_under_writers_and_checkpoints_is_found_sound(tmp_path: Path) -> N
                 thread.join()
         assert failed == []
         assert db.check()["problems"] == []
+
+
+@pytest.mark.parametrize("is_unique", [False, True], ids=["ordered", "unique"])
+def test_commit_at_any_look_at_the_words_of_an_index_is_no_damage(is_unique: bool) -> None:
+    """Story: `check` looked at an index's version first and at its counter after; a commit in between was "a counter is
+    wrong" in a sound store.
+    """
+    db = open_memory(data_memory="16 MiB")
+    handle = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("k", tm.Int64)], primary_key="id")
+    handle.insert_many([(number, number) for number in range(100)])
+    db.create_index("t", "by_k", ("k",), unique=is_unique)
+    looks = [0, 0]  # seen so far; before which one a row is committed
+
+    class Seen(np.ndarray):
+        def __getitem__(self, at: Any) -> Any:
+            looks[0] += 1
+            if looks[0] == looks[1]:
+                handle.insert((1_000 + looks[1], -looks[1]))
+            return super().__getitem__(at)
+
+    table = db._store.table("t")
+    index = next(iter((table.uniques if is_unique else table.indexes).values()))
+    index.tree.mem = index.tree.mem.view(Seen)
+    while looks[0] >= looks[1]:
+        looks[:] = [0, looks[1] + 1]
+        assert db.check()["problems"] == [], f"a row was committed before look {looks[1]}"
+    assert looks[1] > 3

@@ -1,0 +1,145 @@
+"""One life of the stress program whose threads take turns: the program, the threads beside it, and what is judged.
+
+Everything the judge of the stress program looks at is looked at here: while threads run, when they have ended, and after
+the store was opened again. The life runs in the calling process, which should have no other threads: what is wrong ends
+it from whatever thread finds it.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from engine.clock import ManualClock
+from engine.file_doubles.memory import MemoryFiles
+from engine.file_doubles.order import OrderMonitor
+from engine.kernels import HAS_DOOR, set_door
+from engine.memory.arena import Arena
+from engine.options import Options
+from recovery.crash_harness import stress, stress_verify
+from recovery.crash_harness.program import OPEN_FILES, Ledger, Violation, resolve
+from recovery.crash_harness.schedule_actors import others
+from recovery.crash_harness.schedule_points import KernelDoor, TurnClock, TurnFiles, TurnWords
+from recovery.crash_harness.schedule_threads import taking_turns
+from recovery.crash_harness.schedule_turns import Turns
+
+TRANSACTIONS_MAX = 24  # of one writer; then the life comes to its end
+FRAMES_TOLD = 8  # of the place where an error came from
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What lives are like, beside what their seed decides."""
+
+    actors: frozenset[str]  # those that take part beside the writers
+    storage: str | None = None  # "memory" or "disk"; None: the seed draws it
+    read_rate: float = 0.02
+    is_traced: bool = False
+
+
+@dataclass
+class Found:
+    """What came of one life."""
+
+    seed: int
+    error: str = ""  # what is wrong, none if all is well
+    points: int = 0
+    switches: int = 0
+    trace: str = ""
+    acknowledged: int = 0
+    counts: dict[str, int] = field(default_factory=dict)  # what the threads did, by name
+
+
+class Life:
+    """One life."""
+
+    def __init__(self, seed: int, plan: Plan, end: Callable[[Found], NoReturn], say: Callable[[str], None]) -> None:
+        """end: told what is wrong when the life cannot go on, from any thread; it ends the process."""
+        self.found = Found(seed)
+        self._plan = plan
+        self._end = end
+        self._rng = random.Random(f"life {seed}")
+        self._turns = Turns(seed, self._give_up, plan.read_rate, say if plan.is_traced else None)
+        self._disk = MemoryFiles()
+        self._ledger = Ledger()
+
+    def run(self) -> Found:
+        """To its end, and what came of it."""
+        if not HAS_DOOR:
+            raise Violation("kernel calls are no points in this process; set TIDEMARK_KERNEL_DOOR=1 before it starts")
+        storage = self._rng.choice(("memory", "disk"))
+        storage = self._plan.storage or storage
+        work = stress.disk_work if storage == "disk" else stress.work
+        transactions = self._rng.randrange(4, TRANSACTIONS_MAX)
+        with self._scheduled():
+            try:
+                work(self._open, self.found.seed, self._ledger, transactions, self._others)
+                self._verify_again()
+            except BaseException as error:
+                told = traceback.format_exception(error, limit=-FRAMES_TOLD)
+                self._give_up(f"{type(error).__name__}: {error}\n{''.join(told)}")
+                raise
+        return self._counted()
+
+    @contextmanager
+    def _scheduled(self) -> Iterator[None]:
+        gc.collect()
+        gc.disable()  # from here on at points only
+        Arena.words_kind = TurnWords
+        set_door(KernelDoor(self._turns))
+        try:
+            with taking_turns(self._turns):
+                yield
+        finally:
+            set_door(None)
+            del Arena.words_kind
+            gc.enable()
+
+    def _others(self, program: stress.Stress) -> Sequence[Any]:
+        return others(program, self._plan.actors, self.found.counts)
+
+    def _open(self, **options: Any) -> Any:
+        """As the program opens its store; with its own threads if they take part."""
+        files = TurnFiles(OrderMonitor(MemoryFiles(self._disk.disk)), self._turns)
+        parsed = Options.from_keywords({**options, "background": "background" in self._plan.actors})
+        return resolve(OPEN_FILES)(files, parsed, TurnClock(self._turns), None, None)
+
+    def _verify_again(self) -> None:
+        """What an opening finds is what was acknowledged. Raises: Violation."""
+        db = self._open(data_memory="64 MiB")
+        try:
+            found = stress_verify.verify(db, self._ledger)
+        finally:
+            db.close()
+        if found:
+            raise Violation(f"opened again: {found[0]}")
+
+    def _counted(self) -> Found:
+        found = self.found
+        found.points, found.switches, found.trace = self._turns.points, self._turns.switches, self._turns.trace
+        found.acknowledged = len(self._ledger.acknowledged)
+        return found
+
+    @classmethod
+    def warm(cls) -> None:
+        """Have loaded what every life would load, by a life without threads."""
+        for storage, options in (("memory", stress.OPTIONS), ("disk", stress.DISK_OPTIONS)):
+            parsed = Options.from_keywords({**options, "background": False})
+            db = resolve(OPEN_FILES)(MemoryFiles(), parsed, ManualClock(), None, None)
+            ledger = Ledger()
+            stress.prepare(db, storage, ledger)
+            db[stress.MAIN].insert_many([stress.row_of(key, (1, 1)) for key in range(10)])
+            db.create_index(stress.MAIN, "by_price", stress.INDEX_KEYS["by_price"])
+            db.create_index(stress.MAIN, "once_token", ("token",), True)
+            if stress_verify.index_problems(db, stress.MAIN) or db.check()["problems"]:
+                raise Violation("a life without threads is not sound")
+            db.close()
+
+    def _give_up(self, text: str) -> NoReturn:
+        self.found.error = text
+        self._end(self._counted())
