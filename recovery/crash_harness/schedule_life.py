@@ -27,8 +27,10 @@ from recovery.crash_harness.schedule_actors import others
 from recovery.crash_harness.schedule_points import KernelDoor, TurnClock, TurnFiles, TurnWords
 from recovery.crash_harness.schedule_threads import taking_turns
 from recovery.crash_harness.schedule_turns import Turns
+from recovery.crash_harness.stress_rows import INDEX_KEYS, MAIN, UNIQUE_KEYS, WIDTH, row_of
 
-TRANSACTIONS_MAX = 24  # of one writer; then the life comes to its end
+TRANSACTIONS_MIN = 8
+TRANSACTIONS_MAX = 60  # of one writer; then the life comes to its end
 FRAMES_TOLD = 8  # of the place where an error came from
 
 
@@ -73,18 +75,32 @@ class Life:
         if not HAS_DOOR:
             raise Violation("kernel calls are no points in this process; set TIDEMARK_KERNEL_DOOR=1 before it starts")
         storage = self._rng.choice(("memory", "disk"))
-        storage = self._plan.storage or storage
-        work = stress.disk_work if storage == "disk" else stress.work
-        transactions = self._rng.randrange(4, TRANSACTIONS_MAX)
         with self._scheduled():
             try:
-                work(self._open, self.found.seed, self._ledger, transactions, self._others)
+                self._work(self._plan.storage or storage)
                 self._verify_again()
             except BaseException as error:
                 told = traceback.format_exception(error, limit=-FRAMES_TOLD)
                 self._give_up(f"{type(error).__name__}: {error}\n{''.join(told)}")
                 raise
         return self._counted()
+
+    def _work(self, storage: str) -> None:
+        """The stress program, over a table that has rows already: scans of it take several calls."""
+        db = self._open(**(stress.DISK_OPTIONS if storage == "disk" else stress.OPTIONS))
+        stress.prepare(db, storage, self._ledger, self._fill)
+        transactions = self._rng.randrange(TRANSACTIONS_MIN, TRANSACTIONS_MAX)
+        program = stress.Stress(db, self.found.seed, self._ledger, transactions, self._others)
+        program.run()
+        self.found.counts = dict(sorted(program.changer.counts.items()))
+        db.close()
+
+    def _fill(self, db: Any) -> None:
+        keys = range(0, WIDTH * stress.FIRST_RANGES, self._rng.choice((1, 2, 5)))
+        db[MAIN].insert_many([row_of(key, (1, 1)) for key in keys])
+        kinds = {**INDEX_KEYS, **UNIQUE_KEYS}
+        for name in self._rng.sample(sorted(kinds), self._rng.randrange(len(kinds))):
+            db.create_index(MAIN, name, kinds[name], name in UNIQUE_KEYS)
 
     @contextmanager
     def _scheduled(self) -> Iterator[None]:
@@ -101,7 +117,7 @@ class Life:
             gc.enable()
 
     def _others(self, program: stress.Stress) -> Sequence[Any]:
-        return others(program, self._plan.actors, self.found.counts)
+        return others(program, self._plan.actors)
 
     def _open(self, **options: Any) -> Any:
         """As the program opens its store; with its own threads if they take part."""
@@ -133,10 +149,10 @@ class Life:
             db = resolve(OPEN_FILES)(MemoryFiles(), parsed, ManualClock(), None, None)
             ledger = Ledger()
             stress.prepare(db, storage, ledger)
-            db[stress.MAIN].insert_many([stress.row_of(key, (1, 1)) for key in range(10)])
-            db.create_index(stress.MAIN, "by_price", stress.INDEX_KEYS["by_price"])
-            db.create_index(stress.MAIN, "once_token", ("token",), True)
-            if stress_verify.index_problems(db, stress.MAIN) or db.check()["problems"]:
+            db[MAIN].insert_many([row_of(key, (1, 1)) for key in range(10)])
+            db.create_index(MAIN, "by_price", INDEX_KEYS["by_price"])
+            db.create_index(MAIN, "once_token", UNIQUE_KEYS["once_token"], True)
+            if stress_verify.index_problems(db, MAIN) or db.check()["problems"]:
                 raise Violation("a life without threads is not sound")
             db.close()
 

@@ -17,7 +17,8 @@ from engine.file_protocol import Buffer, File
 from recovery.crash_harness import schedule_threads
 from recovery.crash_harness.schedule_turns import Turns
 
-SYNC_SECONDS_MAX = 0.004
+# How long half a sync may take: in the time of one point or of some hundred.
+SYNC_SECONDS = (0.0, 0.000_025, 0.000_25, 0.002)
 WALL_US = 1_700_000_000_000_000
 
 
@@ -79,7 +80,7 @@ class _TurnRaw(RawWrapper):
         super().__init__(inner)
         self._turns = turns
         self._rng = random.Random(f"disk {turns.seed}")
-        self._sync_seconds = SYNC_SECONDS_MAX * self._rng.choice((0.0, 0.1, 1.0, 3.0))
+        self._sync_seconds = self._rng.choice(SYNC_SECONDS)
 
     def _take_time(self) -> None:
         self._turns.sleep(self._rng.random() * self._sync_seconds)

@@ -284,8 +284,12 @@ class Stress:
             raise Violation(f"stress, seed {self.seed}, behind the last transaction: {found[0]}")
 
 
-def prepare(db: Any, storage: Literal["memory", "disk"], ledger: Ledger) -> None:
-    """Make the tables, whatever an earlier attempt got done; what is there then is shown from now on."""
+def prepare(
+    db: Any, storage: Literal["memory", "disk"], ledger: Ledger, fill: Callable[[Any], None] = lambda db: None
+) -> None:
+    """Make the tables, whatever an earlier attempt got done; what is there then is shown from now on. fill: what a
+    caller wants to be there at the start.
+    """
     if storage == "disk" and "main" not in db.tablespaces():
         db.create_tablespace("main", **DISK_SPACE)
     if MAIN not in db:
@@ -297,25 +301,22 @@ def prepare(db: Any, storage: Literal["memory", "disk"], ledger: Ledger) -> None
         # Two local checkpoints first: from then on a damaged one is never the store's fault.
         for _ in range(2):
             db.checkpoint()
+        fill(db)
         db[PROGRESS].insert_many([(number, 0) for number in range(THREADS)])
         ledger.acknowledge(shown_line(db))
 
 
-def work(
-    open_store: OpenStore, seed: int, ledger: Ledger, transactions: int = 1 << 40, others: Others = reader_and_keeper
-) -> None:
+def work(open_store: OpenStore, seed: int, ledger: Ledger, transactions: int = 1 << 40) -> None:
     """The program: until it is killed, or a writer has begun so many transactions."""
     db = open_store(**OPTIONS)
     prepare(db, "memory", ledger)
-    Stress(db, seed, ledger, transactions, others).run()
+    Stress(db, seed, ledger, transactions).run()
     db.close()
 
 
-def disk_work(
-    open_store: OpenStore, seed: int, ledger: Ledger, transactions: int = 1 << 40, others: Others = reader_and_keeper
-) -> None:
+def disk_work(open_store: OpenStore, seed: int, ledger: Ledger, transactions: int = 1 << 40) -> None:
     """The program with disk columns, behind a cache of a hundred pages."""
     db = open_store(**DISK_OPTIONS)
     prepare(db, "disk", ledger)
-    Stress(db, seed, ledger, transactions, others).run()
+    Stress(db, seed, ledger, transactions).run()
     db.close()
