@@ -28,6 +28,7 @@ from recovery.crash_harness.schedule_actors import ALL
 from recovery.crash_harness.schedule_life import Found, Life, Plan
 
 MODULE = "recovery.crash_harness.schedule"
+TOLD_LIVES = 50  # how far it has come is told that often
 HANG_SECONDS = 240  # of real time: a thread that has the turn waits for a lock that takes no turns
 
 
@@ -162,6 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"seed {found.seed}: {found.points} points, {found.switches} turns, trace {found.trace}\n{found.error}\n"
                 f"again: {_repeating(found.seed, asked)}"
             )
+        elif report.lives % TOLD_LIVES == 0:
+            say(f"{report.lives} lives, {len(report.findings)} findings")
         elif len(seeds) == 1 or asked.trace:
             say(f"seed {found.seed}: {found.points} points, {found.switches} turns, trace {found.trace}, no finding")
         return not (found.error and asked.first)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from engine.errors import NoPartition, NoSuchIndex, NoSuchTable, Retryable
@@ -188,6 +188,6 @@ ACTORS: dict[str, Callable[[Stress], Worker]] = {
 ALL = frozenset({*ACTORS, "background"})
 
 
-def others(stress: Stress, wanted: frozenset[str]) -> Sequence[Worker]:
+def others(stress: Stress, wanted: Set[str]) -> Sequence[Worker]:
     """The threads of these names."""
     return [make(stress) for name, make in ACTORS.items() if name in wanted]

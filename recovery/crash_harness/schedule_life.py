@@ -117,7 +117,9 @@ class Life:
             gc.enable()
 
     def _others(self, program: stress.Stress) -> Sequence[Any]:
-        return others(program, self._plan.actors)
+        # Not all of them in each life: few threads come further.
+        share = self._rng.choice((0.25, 0.5, 1.0))
+        return others(program, {name for name in sorted(self._plan.actors) if self._rng.random() < share})
 
     def _open(self, **options: Any) -> Any:
         """As the program opens its store; with its own threads if they take part."""
