@@ -21,9 +21,10 @@ from bench.report import RESULTS, keep
 from engine.kernels import REGISTRY, kernel
 from engine.kernels.disk_extents import add_data_file, add_extents, join_tablespace, setup_tablespace
 from engine.kernels.disk_space import space_cleaned, space_reserve, space_settle, space_word, unused_words
-from engine.kernels.setup import make_table, setup_pool
+from engine.kernels.setup import fragment_handles, make_table, setup_pool
 from engine.layout import arena as a
 from engine.layout import disk_arena as d
+from engine.memory.arena import address_of
 
 Words = NDArray[np.int64]
 
@@ -103,7 +104,9 @@ class Bed:
         table = make_table(self.mem, np.array([1, 1, 4, 0, 1, 0, 1], dtype=np.int64))
         same = sizes[1] if sizes[0] == sizes[1] else 0
         join_tablespace(self.mem, table, tablespace, sizes[1], same)
-        self.fragment = int(self.mem[self.mem[table + a.T_FRAGMENT_LIST]])
+        handles = np.zeros(1, dtype=np.int64)
+        fragment_handles(self.mem, table, handles)
+        self.fragment = address_of(int(handles[0]))
         wanted = random.integers(sizes[0], sizes[1] + 1, self.pages * PAGE_WORDS // sizes[0])
         places = np.zeros(wanted.size, dtype=np.int64)
         count = insert_pieces(self.mem, self.fragment, wanted, places)

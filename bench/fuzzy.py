@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from engine.kernels import kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.lcp import LCP_ABANDONED, LCP_OFF, start_lcp
 from engine.kernels.reads import entry_words, write_entry
 from engine.kernels.rows import map_get
@@ -28,11 +29,13 @@ from engine.layout.arena import (
     PAGE_HEADER_WORDS,
     PAGE_SHIFT,
     PG_FRESH,
+    ST_DROPPED,
     ST_MORE,
     ST_SPACE,
     STATE_MASK,
     STATE_SHIFT,
 )
+from engine.memory.arena import address_of
 from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, data_name, new_span
 from recovery.local_checkpoint.writer import SCAN_SLOTS
 
@@ -40,6 +43,9 @@ from recovery.local_checkpoint.writer import SCAN_SLOTS
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64[::1])")
 def scan_fuzzy(mem, fragment, out, limit, state):  # type: ignore[no-untyped-def]
     """`scan_lcp` without the checkpoint bit: every live row is written as it is now."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     looked = 0
     row_words = mem[fragment + F_ROW_WORDS]
     position = mem[fragment + F_LCP_POSITION]
@@ -84,7 +90,7 @@ def fuzzy_checkpoint(db: Any) -> dict[str, Any]:
             for fragment in table.fragments:
                 start_lcp(store.mem, fragment, epoch)
                 # In this state commits mark rows not yet passed and copy nothing.
-                store.mem[fragment + F_LCP_ACTIVE] = LCP_ABANDONED
+                store.mem[address_of(fragment) + F_LCP_ACTIVE] = LCP_ABANDONED
     rows = size_bytes = 0
     names = []
     span = new_span()

@@ -25,6 +25,7 @@ from bench.rows import COLUMNS, make_table
 from bench.workload import SEED, Stretch, Writer
 from engine.kernels import warm
 from engine.layout.arena import ENTRY_WORDS, F_LCP_COPIED
+from engine.memory.arena import address_of
 
 RATES = {10_000: "10 k/s", 50_000: "50 k/s", 0: "one row, no limit", -1: "1,000 rows, no limit"}
 SKEWS = ("uniform", "zipf 0.99")
@@ -97,7 +98,7 @@ def checkpoint(db: Any, kind: str) -> dict[str, Any]:
         return fuzzy_checkpoint(db)
     report = dict(db.checkpoint())
     fragments = db["t"]._table.fragments
-    report["copied_rows"] = sum(int(db._store.mem[each + F_LCP_COPIED]) for each in fragments)
+    report["copied_rows"] = sum(int(db._store.mem[address_of(each) + F_LCP_COPIED]) for each in fragments)
     return report
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 import tidemark as tm
 from engine.layout.arena import F_LCP_ACTIVE, F_LCP_PAGES, F_LCP_POSITION
+from engine.memory.arena import address_of
 
 SEED = 4_711
 ZIPF = 0.99
@@ -83,9 +84,9 @@ class Writer:
         """Whether a running scan has not reached this row."""
         mem, fragment, rowid = self.mem, self.fragments[key], self.rowids[key]
         return bool(
-            mem[fragment + F_LCP_ACTIVE]
-            and rowid >= mem[fragment + F_LCP_POSITION]
-            and rowid >> 16 < mem[fragment + F_LCP_PAGES]
+            mem[address_of(fragment) + F_LCP_ACTIVE]
+            and rowid >= mem[address_of(fragment) + F_LCP_POSITION]
+            and rowid >> 16 < mem[address_of(fragment) + F_LCP_PAGES]
         )
 
     def run(self, seconds: float, stop: threading.Event | None = None) -> Stretch:

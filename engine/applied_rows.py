@@ -171,7 +171,7 @@ def _lock(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
     deadline: float | None = None
     while position < keys.count:
         stop = min(position + PUT_SLICE_ROWS, keys.count)
-        place = (txn.mem, table.address, txn.desc, txn.buf, keys.keys, keys.key_offsets, keys.key_stride)
+        place = (txn.mem, table.handle, txn.desc, txn.buf, keys.keys, keys.key_offsets, keys.key_stride)
         status = lock_found(*place, position, stop, found)
         position = int(txn.mem[txn.desc + X_ROW])
         deadline = None if status == OK else settle(txn, table, status, 4_096, deadline)

@@ -33,6 +33,7 @@ from engine.layout.arena import (
     MODE_WRITE,
     OK,
     ST_ALTERED,
+    ST_DROPPED,
     ST_DUPLICATE,
     ST_MISSING,
     ST_MORE,
@@ -118,7 +119,7 @@ def _reserve_index(table: Table, rows: int) -> None:
     if share < RESERVE_ROWS_MIN:
         return
     for fragment in table.fragments:
-        expected = int(table.mem[fragment + F_INDEX_COUNT]) + share
+        expected = table.arena.word(fragment, F_INDEX_COUNT) + share
         at = 0
         while at >= 0:
             at = reserve_index(table.mem, fragment, expected, at)
@@ -158,7 +159,7 @@ def put_images(
     while position < count:
         stop = min(position + slice_rows, count)
         rows = (images, offsets, order, hashes, position, stop, mode | table.stamp)
-        status = put_kernel(txn.mem, table.address, txn.desc, txn.buf, *rows)
+        status = put_kernel(txn.mem, table.handle, txn.desc, txn.buf, *rows)
         if status == ST_ALTERED:
             raise TableAltered
         position = int(txn.mem[txn.desc + X_ROW])
@@ -221,7 +222,7 @@ def touch_many(
     deadline: float | None = None
     while position < keys.count:
         stop = min(position + PUT_SLICE_ROWS, keys.count)
-        place = (txn.mem, table.address, txn.desc, txn.buf, keys.keys, keys.key_offsets, keys.key_stride)
+        place = (txn.mem, table.handle, txn.desc, txn.buf, keys.keys, keys.key_offsets, keys.key_stride)
         if mode == MODE_DELETE and table.format.has_disk:
             status = delete_disk_rows(*place, position, stop)
         else:
@@ -323,7 +324,7 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
         check_table(table)
         status = read_rows(
             table.mem,
-            table.address,
+            table.handle,
             desc,
             buf,
             keys.keys,
@@ -337,6 +338,8 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
         )
         if status == ST_SPOOLED and txn is not None:
             txn.bring()
+        elif status == ST_DROPPED:
+            raise table.gone()
         elif status != OK:
             grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
             grown[: int(state[1])] = out[: int(state[1])]
@@ -483,6 +486,9 @@ def _scan_batch(
         if status == ST_SPOOLED and txn is not None:
             txn.bring()
             continue
+        if status == ST_DROPPED:  # since the look at the partitions: it has no more rows
+            status = OK
+            check_table(table)
         if status <= ST_SPACE and int(state[0]) == 0:
             out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
             continue

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.kernels.disk_reads import (
     ENTRY_INCOMPLETE,
+    chunk_words_of,
     pages_of_keys,
     read_chunks,
     read_disk_keys,
@@ -22,9 +23,9 @@ from engine.kernels.disk_reads import (
 )
 from engine.layout.arena import (
     ENTRY_WORDS,
-    F_TABLESPACE,
     OK,
     ST_DAMAGED,
+    ST_DROPPED,
     ST_MISSING,
     ST_MORE,
     ST_PAGE,
@@ -32,7 +33,6 @@ from engine.layout.arena import (
     ST_SPOOLED,
     VAR_WORDS_MASK,
 )
-from engine.layout.disk_arena import TS_PAYLOAD
 from engine.layout.lcp import entry_fragment
 from engine.layout.row import WORD_BYTES
 from engine.memory.arena import NOTHING, Words
@@ -73,7 +73,7 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
     is_brought = False
     try:
         while True:
-            done = read_disk_row(table.mem, table.address, desc, buf, key, key.size, out, state)
+            done = read_disk_row(table.mem, table.handle, desc, buf, key, key.size, out, state)
             if done > 0:
                 if not state[4] or _complete(disk, table, out, ENTRY_WORDS):
                     return out[:done].copy()
@@ -89,6 +89,8 @@ def read_entry(disk: DiskColumns, table: Table, key: Words, txn: Transaction | N
                 raise disk.damaged(int(state[3]), table.name)
             elif done == ST_MISSING:
                 return None
+            elif done == ST_DROPPED:
+                raise table.gone()
             elif done == ST_SPOOLED and txn is not None:
                 txn.bring()
             else:
@@ -108,7 +110,7 @@ def hold_instead(disk: DiskColumns, held: list[int], wanted: list[int]) -> None:
 
 
 def _fragment_of(table: Table, out: Words, image: int) -> int:
-    """Fragment descriptor of the incomplete entry whose image begins at `image`; 0 if its partition was dropped."""
+    """Fragment of the incomplete entry whose image begins at `image`; 0 if its partition was dropped."""
     return table.by_number.get(entry_fragment(int(out[image - 1]) & ~ENTRY_INCOMPLETE), 0)
 
 
@@ -122,7 +124,9 @@ def _complete(disk: DiskColumns, table: Table, out: Words, image: int) -> bool:
     if not table.format.has_var:
         part += unexpected_var_words(view, part * WORD_BYTES)
     words = int(out[part]) & VAR_WORDS_MASK
-    chunk = int(table.mem[int(table.mem[fragment + F_TABLESPACE]) + TS_PAYLOAD]) - 4
+    chunk = int(chunk_words_of(table.mem, fragment))
+    if chunk < 0:
+        return False
     here = words - (words - 1) // chunk * chunk
     rowid = int(out[image - ENTRY_WORDS])
     state = np.zeros(4, dtype=np.int64)
@@ -202,6 +206,9 @@ class Gatherer:
                     raise self._disk.damaged(int(self.state[3]), self._table.name)
                 elif status == ST_SPOOLED and self._txn is not None:
                     self._txn.bring()
+                elif status == ST_DROPPED:  # since the rows were found: they are gone
+                    self.offsets[self._order[position:stop]] = -1
+                    return
                 else:
                     self._grow(ST_SPACE - status)
         finally:
@@ -230,60 +237,22 @@ def read_keys(disk: DiskColumns, table: Table, keys: EncodedKeys, txn: Transacti
     """Entries of the rows found, in the order of the keys: (words, image offsets, rows). Raises: as `read_entry`."""
     desc = 0 if txn is None else txn.desc
     buf = NOTHING if txn is None else txn.buf
-    mem, address = table.mem, table.address
+    place = (table.mem, table.handle, desc, buf, keys.keys, keys.key_offsets, keys.key_stride)
     pages = np.zeros(keys.count, dtype=np.int64)
     for start in range(0, keys.count, KEYS_SLICE):
-        stop = min(start + KEYS_SLICE, keys.count)
-        pages_of_keys(mem, address, desc, buf, keys.keys, keys.key_offsets, keys.key_stride, start, stop, pages)
+        pages_of_keys(*place, start, min(start + KEYS_SLICE, keys.count), pages)
     gatherer = Gatherer(disk, table, pages, keys.count * (ENTRY_WORDS + table.format.fixed_words + 16), txn)
-    order = gatherer.order
 
     def read(start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
-        return int(
-            read_disk_keys(
-                mem,
-                address,
-                desc,
-                buf,
-                keys.keys,
-                keys.key_offsets,
-                keys.key_stride,
-                order,
-                start,
-                stop,
-                out,
-                offsets,
-                state,
-            )
-        )
+        return int(read_disk_keys(*place, gatherer.order, start, stop, out, offsets, state))
 
     def read_again(i: int) -> Words:
         one = np.array([i], dtype=np.int64)
-        return read_alone(
-            disk,
-            table,
-            lambda out, offsets, state: int(
-                read_disk_keys(
-                    mem,
-                    address,
-                    desc,
-                    buf,
-                    keys.keys,
-                    keys.key_offsets,
-                    keys.key_stride,
-                    one,
-                    0,
-                    1,
-                    out,
-                    offsets,
-                    state,
-                )
-            ),
-            keys.count,
-            txn,
-        )
+        return read_alone(disk, table, lambda *room: int(read_disk_keys(*place, one, 0, 1, *room)), keys.count, txn)
 
     gatherer.run(read, read_again)
+    if table.is_dropped:
+        raise table.gone()
     found = gatherer.offsets[gatherer.offsets >= 0]
     return gatherer.out, found, found.size
 
@@ -313,6 +282,8 @@ def read_alone(
             raise disk.damaged(int(state[3]), table.name)
         elif status == ST_SPOOLED and txn is not None:
             txn.bring()
+        elif status == ST_DROPPED:
+            return out[:0]
         else:
             out = np.empty(ST_SPACE - status, dtype=np.int64)
 
@@ -385,7 +356,7 @@ class DiskScan:
 
         gatherer.run(read, read_again)
         self._adapt(int(gatherer.state[1]), count)
-        return gatherer.out, gatherer.offsets[gatherer.offsets >= 0], status == OK
+        return gatherer.out, gatherer.offsets[gatherer.offsets >= 0], status in (OK, ST_DROPPED)
 
     def _adapt(self, words: int, count: int) -> None:
         """Let the next window have as many rows as fit SCAN_WORDS, at most four times as many as this one."""

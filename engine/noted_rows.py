@@ -82,7 +82,7 @@ def _note_absent(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
     ahead = images.size // keys.num_rows + 4_096
 
     def lock(start: int, stop: int) -> int:
-        return int(lock_absent(txn.mem, table.address, txn.desc, images, offsets, start, stop, taken))
+        return int(lock_absent(txn.mem, table.handle, txn.desc, images, offsets, start, stop, taken))
 
     def note(start: int, stop: int) -> int:
         place = (txn.mem, table.fragments[0], txn.desc, txn.buf, images, offsets, taken)

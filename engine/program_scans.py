@@ -24,7 +24,17 @@ from engine.interpreter import Program
 from engine.kernels.program_scan import scan_program, sum_column
 from engine.layout import columns as c
 from engine.layout import program as p
-from engine.layout.arena import ENTRY_WORDS, F_ROWS, OK, ROW_HEADER_WORDS, ST_INVARIANT, ST_MORE, ST_SPACE, ST_SPOOLED
+from engine.layout.arena import (
+    ENTRY_WORDS,
+    F_ROWS,
+    OK,
+    ROW_HEADER_WORDS,
+    ST_DROPPED,
+    ST_INVARIANT,
+    ST_MORE,
+    ST_SPACE,
+    ST_SPOOLED,
+)
 from engine.layout.program_scan import PS_CODE, PS_ROWS, PS_STATE_WORDS, PS_STATUS, PS_WORDS
 from engine.layout.row import WORD_BYTES
 from engine.memory.arena import NOTHING
@@ -71,6 +81,9 @@ class _InPlace:
         if status == ST_SPOOLED and txn is not None:
             txn.bring()
             return ST_MORE
+        if status == ST_DROPPED:  # since the look at the partitions
+            check_table(table)
+            return OK
         if status == ST_INVARIANT:
             raise InvariantBroken(f"{table.name}: a program met rows it was not made for; report this")
         if status == OK and int(state[PS_STATUS]) == p.RUN_ERROR:
@@ -105,6 +118,8 @@ class _InPlace:
             if fragment is None:
                 return
             status = int(sum_column(table.mem, fragment, SUM_SLOTS, *column, work, state))
+        if status == ST_DROPPED:
+            return check_table(table)
         if status != OK:
             raise InvariantBroken(f"{table.name}: a column lies outside its rows; report this")
 
@@ -209,8 +224,7 @@ def aggregate(
         )
     if condition is None and limit is None and txn is None and _is_count_of_rows(functions):
         check_table(table)
-        counts = [int(table.mem[each + F_ROWS]) for each in _fragments(table, partitions)]
-        return [sum(counts)] * len(functions)
+        return [table.arena.sum_words(_fragments(table, partitions), F_ROWS)] * len(functions)
     where = None if condition is None else condition.expression
     if condition is None or where is not None:
         found = compile_aggregates(table.definition, functions, where)

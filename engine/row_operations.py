@@ -18,7 +18,6 @@ from engine.errors import (
     InvariantBroken,
     MemoryExhausted,
     NoPartition,
-    NoSuchTable,
     Retryable,
     RowNotFound,
     StorageFull,
@@ -43,6 +42,7 @@ from engine.layout.arena import (
     ST_BUSY,
     ST_COPIES,
     ST_DAMAGED,
+    ST_DROPPED,
     ST_DUPLICATE,
     ST_EXTENT,
     ST_MEMORY,
@@ -110,6 +110,8 @@ def settle(
             )
         elif status == ST_COPIES:
             _wait_for_copies(txn, deadline)
+        elif status == ST_DROPPED:
+            raise table.gone()
         elif status in _DISK_STATUSES:
             settle_disk(txn, table, status, deadline)
         else:
@@ -155,7 +157,7 @@ def _wait_for_copies(txn: Transaction, deadline: float) -> None:
 def check_table(table: Table) -> None:
     """Raise NoSuchTable for a table dropped since the caller got it."""
     if table.is_dropped:
-        raise NoSuchTable(f"table {table.name} was dropped; see tables()", table=table.name)
+        raise table.gone()
 
 
 def put(txn: Transaction, table: Table, row: Mapping[str, Any] | Any, mode: int) -> None:
@@ -178,7 +180,7 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int, row: Any)
     put_kernel, offsets = (put_disk_rows, _FIRST) if table.format.has_disk else (put_rows, NOTHING)
     while True:
         status = put_kernel(
-            txn.mem, table.address, txn.desc, txn.buf, image, offsets, NOTHING, NOTHING, 0, 1, mode | table.stamp
+            txn.mem, table.handle, txn.desc, txn.buf, image, offsets, NOTHING, NOTHING, 0, 1, mode | table.stamp
         )
         if status == OK:
             return
@@ -252,12 +254,12 @@ def touch(txn: Transaction, table: Table, key: Any, mode: int) -> int:
         words = row_format.encode_key(key)
     while True:
         if words is None:
-            status = touch_int_key(txn.mem, table.address, txn.desc, txn.buf, number, mode)
+            status = touch_int_key(txn.mem, table.handle, txn.desc, txn.buf, number, mode)
         else:
             if table.format.has_disk and mode == MODE_DELETE:
-                status = delete_disk_rows(txn.mem, table.address, txn.desc, txn.buf, words, NOTHING, words.size, 0, 1)
+                status = delete_disk_rows(txn.mem, table.handle, txn.desc, txn.buf, words, NOTHING, words.size, 0, 1)
             else:
-                status = touch_rows(txn.mem, table.address, txn.desc, txn.buf, words, NOTHING, words.size, 0, 1, mode)
+                status = touch_rows(txn.mem, table.handle, txn.desc, txn.buf, words, NOTHING, words.size, 0, 1, mode)
             if status == OK:
                 return int(txn.mem[txn.desc + X_USED])
         if status > 0:
@@ -351,13 +353,15 @@ def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool 
     buf = NOTHING if txn is None else txn.buf
     out = np.zeros(OUT_WORDS, dtype=np.int64)
     while True:
-        done = read_row(table.mem, table.address, desc, buf, words, words.size, out)
+        done = read_row(table.mem, table.handle, desc, buf, words, words.size, out)
         if done > 0:
             return out[:done]
         if done == ST_SPOOLED and txn is not None:
             txn.bring()
             buf = txn.buf
             continue
+        if done == ST_DROPPED:
+            raise table.gone()
         if done > ST_SPACE:
             return None
         out = np.zeros(ST_SPACE - done, dtype=np.int64)
@@ -374,12 +378,14 @@ def get_committed(table: Table, key: Any) -> Any:
         except IndexError:
             place = _new_out()
         out, view = place
-        done = read_int_key(table.mem, table.address, key, out)
+        done = read_int_key(table.mem, table.handle, key, out)
         if done > 0:
             row = row_format.decode_row(view, ENTRY_WORDS)
             _outs.append(place)
             return row
         _outs.append(place)
+        if done == ST_DROPPED:
+            raise table.gone()
         if done > ST_SPACE:
             row_format.encode_int_key(key)
             return None

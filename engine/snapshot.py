@@ -26,6 +26,7 @@ from engine.layout.arena import (
     S_VERSION_RING_WORDS,
     S_VERSION_TAIL,
     S_VERSIONS_KEPT,
+    ST_DROPPED,
     ST_MORE,
     ST_SPACE,
     ST_TOO_OLD,
@@ -149,10 +150,12 @@ class Snapshot:
 
     def settled(self, status: int) -> int:
         """The status of a kernel that read for this snapshot. Raises: SnapshotClosed, SnapshotTooOld."""
-        if status != ST_TOO_OLD:
+        if status not in (ST_TOO_OLD, ST_DROPPED):
             return int(status)
         if self.is_closed:
             raise SnapshotClosed("the snapshot is closed; open another one with db.snapshot()", epoch=self.epoch)
+        if status == ST_DROPPED:
+            raise InvariantBroken(f"a table of the open snapshot of epoch {self.epoch} has been withdrawn; report this")
         if find_snapshot(self.mem, self.epoch) == OK:
             raise SnapshotTooOld(
                 f"the snapshot of epoch {self.epoch} has lost the disk part of a row that was changed since: it was too"

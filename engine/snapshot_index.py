@@ -18,7 +18,7 @@ from engine.index.scans import BATCH_ROWS_FIRST, BATCH_ROWS_MAX, CALL_ENTRIES, K
 from engine.kernels.key_words import LOWEST
 from engine.kernels.versions_index import gather_versions, snapshot_entries
 from engine.layout import index_arena as ix
-from engine.layout.arena import ENTRY_WORDS, OK, ST_MISSING, ST_MORE, ST_SPACE
+from engine.layout.arena import ENTRY_WORDS, OK, ST_DROPPED, ST_MORE, ST_SPACE
 from engine.snapshot_reads import Meter, Progress, read_found
 
 if TYPE_CHECKING:
@@ -152,8 +152,9 @@ class SnapshotIndexScan:
         due = self._due(is_end)
         if not due:
             return batch, is_end
-        with self._index.reading() as tree:
-            keys = key_matrix(tree, batch.entries, batch.offsets, self._table.format.fixed_words, self._reverse)
+        keys = key_matrix(
+            self._index.tree.shape, batch.entries, batch.offsets, self._table.format.fixed_words, self._reverse
+        )
         found = _one_behind_the_other(keys, ~places if self._reverse else places, batch.entries, batch.offsets)
         rows = found.beside(due, self._filling).in_order()
         return ScanBatch(rows.entries, rows.starts + ENTRY_WORDS, len(rows)), is_end
@@ -185,11 +186,12 @@ class SnapshotIndexScan:
         while True:
             out = np.empty(words, dtype=np.int64)
             self._snapshot.check()
-            with self._index.reading() as tree:
-                place = (tree.mem, tree.address, self._snapshot.epoch, self._cursor, self._bound, self._reverse)
-                status = self._snapshot.settled(snapshot_entries(*place, limit, places, out, offsets, state))
-            if status == ST_MISSING:
+            tree = self._index.tree
+            place = (tree.mem, tree.handle, self._snapshot.epoch, self._cursor, self._bound, self._reverse)
+            status = int(snapshot_entries(*place, limit, places, out, offsets, state))
+            if status == ST_DROPPED:
                 raise self._index.gone()
+            self._snapshot.settled(status)
             if status <= ST_SPACE:
                 words = ST_SPACE - status + 64
                 continue
@@ -206,8 +208,7 @@ class SnapshotIndexScan:
         self._gathered = head
         if not offsets.size:
             return
-        with self._index.reading() as tree:
-            keys = key_matrix(tree, entries, offsets, self._table.format.fixed_words, self._reverse)
+        keys = key_matrix(self._index.tree.shape, entries, offsets, self._table.format.fixed_words, self._reverse)
         if self._reverse:
             places = ~places
         inside = self._against(keys, places, before) > 0

@@ -53,15 +53,15 @@ class Meter:
 
 
 def fragments_of(table: Table, numbers: Sequence[int]) -> list[int]:
-    """Descriptors of fragments by number."""
+    """Handles of fragments by number."""
     return [table.by_number[number] for number in numbers]
 
 
-def addresses_of(table: Table, numbers: Words) -> Words:
-    """Descriptor of each fragment number, 0 for negative ones. Shapes: (rows,) both."""
+def handles_of(table: Table, numbers: Words) -> Words:
+    """Handle of each fragment number, 0 for negative ones. Shapes: (rows,) both."""
     known = np.zeros(max(table.by_number) + 2, dtype=np.int64)
-    for number, address in table.by_number.items():
-        known[number + 1] = address
+    for number, fragment in table.by_number.items():
+        known[number + 1] = fragment
     return known[numbers + 1]
 
 
@@ -71,7 +71,7 @@ def read_rows(
 ) -> tuple[Words, Words]:
     """(entries, image offset of each row, -1 for those that are none). pages: of their disk parts; None: without these.
 
-    Shapes: fragments (descriptors), rowids and pages (rows,). Raises: SnapshotTooOld, SnapshotClosed; with disk parts
+    Shapes: fragments (handles), rowids and pages (rows,). Raises: SnapshotTooOld, SnapshotClosed; with disk parts
     PageDamaged, IoFailed, MemoryExhausted.
     """
     mem, epoch = snapshot.mem, snapshot.epoch
@@ -111,7 +111,7 @@ def read_rows(
 def read_found(snapshot: Snapshot, table: Table, entries: Words, offsets: Words) -> ScanBatch:
     """Rows again whose entries are given, in their order, with their disk parts. Raises: as `read_rows`."""
     rowids = entries[offsets - ENTRY_WORDS]
-    fragments = addresses_of(table, ScanBatch(entries, offsets, offsets.size).fragments())
+    fragments = handles_of(table, ScanBatch(entries, offsets, offsets.size).fragments())
     pages = np.empty(rowids.size, dtype=np.int64)
     for start in range(0, rowids.size, CALL_ROWS):
         stop = min(start + CALL_ROWS, rowids.size)
@@ -125,7 +125,7 @@ def read_keys(snapshot: Snapshot, table: Table, keys: EncodedKeys, with_disk: bo
     """Entries of the rows found, in the order of the keys: (words, image offsets, rows). Raises: as `read_rows`."""
     numbers = np.empty(keys.count + KEY_ROOM_WORDS, dtype=np.int64)
     fragments_of_keys(table.hash_header, keys.keys, keys.key_offsets, keys.key_stride, keys.count, numbers)
-    fragments = addresses_of(table, numbers[: keys.count])
+    fragments = handles_of(table, numbers[: keys.count])
     rowids = np.empty(keys.count, dtype=np.int64)
     pages = np.empty(keys.count, dtype=np.int64)
     place = (keys.keys, keys.key_offsets, keys.key_stride)
@@ -165,7 +165,7 @@ def scan(
     """
     snapshot.check()
     fragments = fragments_of(table, numbers)
-    meter = Meter(progress, sum(int(table.mem[each + F_PAGES]) for each in fragments), "pages")
+    meter = Meter(progress, table.arena.sum_words(fragments, F_PAGES), "pages")
     with_disk = table.format.needs_disk(columns)
     left = limit
     for fragment in fragments:
@@ -259,7 +259,7 @@ class _Disk(_Fragment):
 
 
 def fragment_scan(snapshot: Snapshot, table: Table, fragment: int, with_disk: bool) -> _Memory | _Disk:
-    """The rows of one fragment (a descriptor), whole, or without their disk parts."""
+    """The rows of one fragment (a handle), whole, or without their disk parts."""
     return _Disk(snapshot, table, fragment) if with_disk else _Memory(snapshot, table, fragment)
 
 

@@ -63,7 +63,7 @@ class Store(Transactions):
         """Descriptor addresses by table number, of all numbers ever given; 0 where there is none any more."""
         directory = np.zeros(max(self.next_table_id, max(self.by_id, default=0) + 1), dtype=np.int64)
         for table_id, table in self.by_id.items():
-            directory[table_id] = table.address
+            directory[table_id] = table.handle
         return directory
 
     def install_table(self, definition: TableDefinition) -> Table:
@@ -109,7 +109,7 @@ class Store(Transactions):
         table = Table(self.arena, definition, self.seed, self.disk, tablespace)
         capture = self.capture_of(definition)
         if capture:
-            set_capture(self.mem, table.address, capture)
+            set_capture(self.mem, table.handle, capture)
         return table
 
     def _publish(self, table: Table) -> None:

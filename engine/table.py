@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.errors import MemoryExhausted, NoSuchIndex, NoSuchPartition, Unsupported
+from engine.errors import MemoryExhausted, NoSuchIndex, NoSuchPartition, NoSuchTable, Unsupported
 from engine.index.stored import StoredIndex
 from engine.index.unique import StoredUnique
 from engine.kernels.disk_extents import drop_fragment_extents, join_new_fragment, join_tablespace
@@ -63,9 +63,9 @@ class PartitionChange:
     definition: TableDefinition
     header: Words
     number: int
-    fragment: int  # descriptor of the new fragment of that number; 0: it is dropped
+    fragment: int  # handle of the new fragment of that number; 0: it is dropped
     words: int  # partition words in the arena
-    gone: int  # descriptor of the fragment the table loses; 0: none
+    gone: int  # handle of the fragment the table loses; 0: none
 
 
 class DroppedFragment:
@@ -88,7 +88,7 @@ class Table:
     """One table of an open store."""
 
     __slots__ = (
-        "address",
+        "handle",
         "arena",
         "building",
         "by_number",
@@ -128,7 +128,7 @@ class Table:
         self.tablespace = tablespace
         self.hash_header = hash_header(definition, self.format.fixed_words, seed)
         numbers = definition.partition.numbers
-        self.address, self.fragments = arena.make_table(
+        self.handle, self.fragments = arena.make_table(
             [
                 definition.table_id,
                 definition.partition.next_number,
@@ -141,7 +141,7 @@ class Table:
                 *numbers,
             ]
         )
-        # Descriptors by fragment number; `fragments` has them in the same order. Both are replaced, never changed.
+        # Handles by fragment number; `fragments` has them in the same order. Both are replaced, never changed.
         self.by_number = dict(zip(numbers, self.fragments, strict=True))
         self.is_dropped = False
         self.superseded_by: Table | None = None  # None, not itself: a view's memory must go when nobody holds it
@@ -154,19 +154,19 @@ class Table:
         # Columns of unique indexes, of those under way, too: whoever changes one brings the whole image.
         self.unique_columns: frozenset[str] = frozenset()
         try:
-            set_partition_words(self.mem, self.address, self._put_words(self.hash_header))
+            set_partition_words(self.mem, self.handle, self._put_words(self.hash_header))
         except MemoryExhausted:
-            arena.drop_table(self.address)
+            arena.drop_table(arena.withdraw_table(self.handle))
             raise
         if tablespace is not None:
-            join_tablespace(self.mem, self.address, tablespace, *self._piece_words(tablespace))
+            join_tablespace(self.mem, self.handle, tablespace, *self._piece_words(tablespace))
 
     def _set_format(self) -> None:
         """Let kernels take images of this version, and no others."""
         layout = self.format.layout
         added = max((column.added for _, column in self.definition.physical), default=0)
         self.stamp = added << MODE_BITS  # beside the mode of a call that brings images
-        change_format(self.mem, self.address, int(layout.has_var), layout.var_since, added, self.definition.version)
+        change_format(self.mem, self.handle, int(layout.has_var), layout.var_since, added, self.definition.version)
 
     @property
     def newest(self) -> Table:
@@ -244,8 +244,8 @@ class Table:
         return self.definition.table_id
 
     def count(self) -> int:
-        """Committed rows."""
-        return sum(int(self.mem[fragment + F_ROWS]) for fragment in self.fragments)
+        """Committed rows of the fragments it has, or had when it was dropped: 0 then."""
+        return self.arena.sum_words(self.fragments, F_ROWS)
 
     def drop(self) -> None:
         """Give back all memory; the caller has made sure that nobody reads or writes the table."""
@@ -253,14 +253,19 @@ class Table:
         self._share(is_dropped=True, indexes={}, uniques={})
         for index in indexes:
             index.drop()
+        table = self.arena.withdraw_table(self.handle)
         if self.format.has_disk:
-            for fragment in self.fragments:
+            for fragment in self.arena.fragments(table):
                 self._drop_extents(fragment)
-        self.arena.drop_table(self.address)
+        self.arena.drop_table(table)
 
     def _drop_extents(self, fragment: int) -> None:
         while drop_fragment_extents(self.mem, fragment, EXTENTS_PER_CALL) == ST_MORE:
             pass
+
+    def gone(self) -> NoSuchTable:
+        """The error for a caller of a dropped table."""
+        return NoSuchTable(f"table {self.name} was dropped; see tables()", table=self.name)
 
     def mark_dropped(self) -> None:
         """Nobody may begin to use any version of it."""
@@ -330,8 +335,8 @@ class Table:
         indexes, uniques = self._including(built)
         building = {name: each for name, each in self.building.items() if name not in built}
         for index in built.values():
-            publish_index(self.mem, self.address, index.tree.address, definition.version)
-        publish_index(self.mem, self.address, 0, definition.version)
+            publish_index(self.mem, self.handle, index.tree.handle, definition.version)
+        publish_index(self.mem, self.handle, 0, definition.version)
         self.definition = definition
         self._share(indexes=indexes, uniques=uniques, building=building)
 
@@ -342,7 +347,7 @@ class Table:
 
     def lose_index(self, definition: TableDefinition, index: AnyIndex) -> None:
         """A version without an index is seen from now on; it is in no list any more. It cannot fail."""
-        withdraw_index(self.mem, self.address, index.tree.address)
+        withdraw_index(self.mem, self.handle, index.tree.handle)
         self._share(
             indexes={name: each for name, each in self.indexes.items() if each is not index},
             uniques={name: each for name, each in self.uniques.items() if each is not index},
@@ -352,7 +357,7 @@ class Table:
 
     def adopt_index(self, index: AnyIndex) -> None:
         """Put an index of its definition, filled while nobody used the table, in the list. Raises: MemoryExhausted."""
-        if announce_index(self.mem, self.address, index.tree.address) != OK:
+        if announce_index(self.mem, self.handle, index.tree.handle) != OK:
             raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
         indexes, uniques = self._including({index.name: index})
         self._share(indexes=indexes, uniques=uniques)
@@ -408,7 +413,7 @@ class Table:
         fragment = 0
         if number in after:
             try:
-                fragment = self.arena.add_fragment(self.address, number)
+                fragment = self.arena.add_fragment(self.handle, number)
             except MemoryExhausted:
                 drop_partition_words(self.mem, words)
                 raise
@@ -426,7 +431,7 @@ class Table:
     def apply(self, change: PartitionChange) -> None:
         """Make a prepared change seen, all at once. It cannot fail; done again, as after Ctrl-C, it changes nothing."""
         change_partitions(
-            self.mem, self.address, change.number, change.fragment, change.words, change.definition.version
+            self.mem, self.handle, change.number, change.fragment, change.words, change.definition.version
         )
         by_number = {**self.by_number, change.number: change.fragment}
         if not change.fragment:
@@ -435,7 +440,8 @@ class Table:
         self.definition = change.definition
 
     def drop_fragment(self, fragment: int) -> None:
-        """Give back all memory of a fragment that is none of the table's, once nobody looks at it any more."""
+        """Withdraw a fragment that the table does not have and nothing pins, and give back all its memory."""
+        fragment = self.arena.withdraw_fragment(fragment)
         if self.format.has_disk:
             self._drop_extents(fragment)
         self.arena.drop_fragment(fragment)

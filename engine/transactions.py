@@ -275,7 +275,7 @@ class Transactions:
     def has_dropped_fragments(self, table: Table) -> bool:
         """Whether somebody may still look at a dropped partition of a table."""
         dropped = [each for each, _ in list(self._dropped) if isinstance(each, DroppedFragment)]
-        return any(each.table.address == table.address for each in dropped)
+        return any(each.table.handle == table.handle for each in dropped)
 
     def fail(self, error: StoreFailed) -> StoreFailed:
         """Kill the store; returns the error to raise."""

@@ -292,11 +292,11 @@ def check_memory(
 
     is_live: the store has a log and users; else it was just brought back and nobody has seen it.
     """
-    tables = list(store.tables.values())
-    total = sum(table.count() for table in tables)
     pin = object()
-    store.pin(pin)
+    store.pin(pin)  # before the list is read: what is dropped later stays
     try:
+        tables = list(store.tables.values())
+        total = sum(table.count() for table in tables)
         for table in tables:
             for number, fragment in table.by_number.items():
                 where = f"{table.name}, fragment {number}"
@@ -328,8 +328,9 @@ def _check_fragment(store: Store, fragment: int, where: str, report: CheckReport
     report.rows += int(state[1])
     # Rows may come and go meanwhile, so they are counted only if none did.
     is_quiet = not is_live or (began is not None and began == _quiet_mark(store))
-    if is_quiet and int(state[1]) != int(mem[fragment + F_ROWS]):
-        report.add(f"{where}: {int(state[1])} rows were found, {int(mem[fragment + F_ROWS])} are counted")
+    counted = store.arena.word(fragment, F_ROWS)
+    if is_quiet and int(state[1]) != counted:
+        report.add(f"{where}: {int(state[1])} rows were found, {counted} are counted")
     state[:] = 0
     status = ST_MORE
     while status != OK:

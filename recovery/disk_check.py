@@ -117,10 +117,11 @@ class FragmentCheck:
         self._where = where
         self._report = report
         self._is_live = is_live
-        tablespace = int(self._mem[fragment + F_TABLESPACE])
+        tablespace = store.arena.word(fragment, F_TABLESPACE)
         self._page_words = int(self._mem[tablespace + TS_PAGE_WORDS])
         self._extent_pages = int(self._mem[tablespace + TS_EXTENT_PAGES])
-        self._marks = np.zeros(int(self._mem[fragment + F_PAGES] * self._mem[fragment + F_SLOTS]) // 32 + 1, np.int64)
+        slots = store.arena.word(fragment, F_PAGES) * store.arena.word(fragment, F_SLOTS)
+        self._marks = np.zeros(slots // 32 + 1, np.int64)
         self._chunks: list[Words] = []  # (reference, ROWID) of chunks, by page
         self._chained: list[int] = []  # ROWIDs of rows with chunks
         self._unreadable: set[int] = set()
@@ -145,8 +146,8 @@ class FragmentCheck:
             self._store.failure.check()
         if status != OK:
             self._page_problem(int(state[1]), SPACE_FAULTS[status])
-        elif not self._is_live and int(state[2]) != int(self._mem[self._fragment + F_DISK_EXTENT_COUNT]):
-            counted = int(self._mem[self._fragment + F_DISK_EXTENT_COUNT])
+        counted = self._store.arena.word(self._fragment, F_DISK_EXTENT_COUNT)
+        if status == OK and not self._is_live and int(state[2]) != counted:
             self._report.add(f"{self._where}: {int(state[2])} extents were found, {counted} are counted")
 
     # --- pages -----------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.errors import NoSuchIndex
 from engine.index.unique import StoredUnique
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 def check_indexes(store: Store, table: Table, report: Callable[[str], None]) -> None:
     """Every index of a table, in slices that hold nobody up; `report` is told what is wrong. The caller holds a pin."""
     with store.schema_latch:
+        table = table.newest
         defined = [each.name for each in table.definition.indexes]
         indexes = table.listed_indexes()
         there = len(table.indexes) + len(table.uniques)
@@ -25,32 +25,20 @@ def check_indexes(store: Store, table: Table, report: Callable[[str], None]) -> 
     if defined != [index.name for index in indexes] or len(defined) != there:
         report(f"{table.name}: indexes {defined} are defined, {[index.name for index in indexes]} are there")
     for index in indexes:
-        try:
-            _check(store, table, index, report)
-        except NoSuchIndex:
-            continue  # dropped meanwhile
+        _check(store, table, index, report)
 
 
 def _check(store: Store, table: Table, index: AnyIndex, report: Callable[[str], None]) -> None:
-    def between() -> None:
-        store.failure.check()
-        if index.is_dropped:
-            raise index.gone()
-
     found = None
     while True:
         fragments = table.fragments
         # Rows of a dropped partition keep their entries until nobody looks at it any more.
         is_counted = not store.has_dropped_fragments(table)
         if isinstance(index, StoredUnique):
-            with index.reading() as unique:
-                unique.fragments = tuple(fragments)
-                found = unique.check(between)
+            found = index.tree.check(store.failure.check, fragments)
         else:
-            with index.reading() as tree:
-                tree.fragments = tuple(fragments)
-                found = tree.check(is_counted, between)
-        if table.fragments is fragments:
+            found = index.tree.check(is_counted, store.failure.check, fragments)
+        if index.is_dropped or table.fragments is fragments:
             break
     if found is not None and not index.is_dropped:
         report(f"{table.name}, index {index.name}: {found.what} ({found.evidence})")

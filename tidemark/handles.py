@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine import batch_operations, conditional_changes, row_operations
-from engine.errors import NoSuchIndex, RowNotFound
+from engine.errors import RowNotFound
 from engine.expressions import Expression
 from engine.index import unique_calls, unique_upserts
 from engine.interpreter import Program
@@ -36,7 +36,7 @@ def partitions_of(table: Table) -> list[dict[str, Any]]:
     elif isinstance(partition, ListPartition):
         bounds = [{"values": [row if len(row) > 1 else row[0] for row in rows]} for _, rows in partition.partitions]
     return [
-        {"name": name, "fragment": number, **bound, "rows": int(table.mem[by_number[number] + F_ROWS])}
+        {"name": name, "fragment": number, **bound, "rows": table.arena.word(by_number[number], F_ROWS)}
         for name, number, bound in zip(partition.names, partition.numbers, bounds, strict=True)
         if number in by_number
     ]
@@ -46,11 +46,9 @@ def index_counters(table: Table) -> dict[str, Any]:
     """The part of `status()` that tells of a table's indexes; nothing if it has none."""
     counted: dict[str, dict[str, int]] = {}
     for index in table.listed_indexes():
-        try:
-            with index.reading() as tree:
-                counted[index.name] = tree.counters()
-        except NoSuchIndex:
-            continue  # dropped meanwhile
+        counters = index.tree.counters()
+        if not index.is_dropped:
+            counted[index.name] = counters
     return {"indexes": counted} if counted else {}
 
 

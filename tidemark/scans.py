@@ -253,8 +253,9 @@ class Scan:
         found: dict[str, Any] = {"access": "full scan", "index": None, "bounds": [], "partitions": names}
         judged = [] if self._condition is None else self._condition.names
         if self._index is not None and self._keys is not None:
-            with self._index.reading() as tree:
-                rows = tree.estimate(self._keys.low, self._keys.high)
+            rows = self._index.tree.estimate(self._keys.low, self._keys.high)
+            if self._index.is_dropped:
+                raise self._index.gone()
             given = {"lower": self._by.lower, "upper": self._by.upper, "prefix": self._by.prefix}
             bounds = [{name: value for name, value in given.items() if value is not None}]
             is_only = not self._is_copied and self._answers_alone([*self._read, *judged])

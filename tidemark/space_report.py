@@ -45,12 +45,12 @@ def space_report(store: Store) -> dict[str, Any]:
 
 
 def _is_on_disk(store: Store, table: Table) -> bool:
-    return bool(store.mem[table.fragments[0] + F_TABLESPACE])
+    return bool(store.arena.word(table.fragments[0], F_TABLESPACE))
 
 
 def _table_report(store: Store, table: Table) -> dict[str, Any]:
     mem = store.mem
-    tablespace = int(mem[table.fragments[0] + F_TABLESPACE])
+    tablespace = store.arena.word(table.fragments[0], F_TABLESPACE)
     numbers = np.zeros(MATRIX_WORDS, dtype=np.int64)
     for fragment in table.fragments:
         state = np.zeros(1, dtype=np.int64)

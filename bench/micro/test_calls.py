@@ -38,7 +38,7 @@ def test_put_rows_of_a_thousand_new_rows(benchmark: Any, database: Any, table: A
         mem, desc, buf, images = txn.mem, txn.desc, txn.buf, encoded.images
         status, begin = ST_MORE, 0
         while status == ST_MORE:
-            status = put_rows(mem, inner.address, desc, buf, images, NOTHING, order, hashes, begin, BATCH, MODE_INSERT)
+            status = put_rows(mem, inner.handle, desc, buf, images, NOTHING, order, hashes, begin, BATCH, MODE_INSERT)
             begin = int(mem[desc + X_ROW])
         assert status == OK
 
@@ -59,11 +59,11 @@ def _random_keys() -> list[int]:
 
 def test_touch_int_key_of_two_hundred_rows(benchmark: Any, database: Any, table: Any) -> None:
     keys = _random_keys()
-    address = table._table.address
+    handle = table._table.handle
 
     def touch(txn: Any) -> None:
         for key in keys:
-            assert touch_int_key(txn.mem, address, txn.desc, txn.buf, key, MODE_UPDATE) > 0
+            assert touch_int_key(txn.mem, handle, txn.desc, txn.buf, key, MODE_UPDATE) > 0
 
     benchmark.pedantic(
         touch, setup=lambda: ((database._store.begin(),), {}), teardown=lambda txn: txn.rollback(), rounds=500
@@ -73,13 +73,13 @@ def test_touch_int_key_of_two_hundred_rows(benchmark: Any, database: Any, table:
 
 def test_commit_small_of_two_hundred_one_row_updates(benchmark: Any, database: Any, table: Any) -> None:
     keys = _random_keys()
-    address = table._table.address
+    handle = table._table.handle
 
     def setup() -> tuple[tuple[Any], dict[str, Any]]:
         transactions = []
         for key in keys:
             txn = database._store.begin()
-            assert touch_int_key(txn.mem, address, txn.desc, txn.buf, key, MODE_UPDATE) > 0
+            assert touch_int_key(txn.mem, handle, txn.desc, txn.buf, key, MODE_UPDATE) > 0
             transactions.append(txn)
         return (transactions,), {}
 

@@ -35,7 +35,7 @@ def chosen(index: OrderedIndex) -> Any:
 def test_key_words_of_a_thousand_rows(benchmark: Any, index: OrderedIndex) -> None:
     places = chosen(index)
     out, lengths = np.zeros(3 * BATCH, dtype=np.int64), np.zeros(BATCH, dtype=np.int64)
-    assert benchmark(encode_places, index.mem, index.address, places, BATCH, 1, out, lengths) == BATCH
+    assert benchmark(encode_places, index.mem, index.handle, places, BATCH, 1, out, lengths) == BATCH
 
 
 def test_remove_a_thousand_entries(benchmark: Any, index: OrderedIndex) -> None:
@@ -47,7 +47,7 @@ def test_remove_a_thousand_entries(benchmark: Any, index: OrderedIndex) -> None:
         index.unpromise(BATCH)
 
     benchmark.pedantic(
-        tree_delete_run, args=(index.mem, index.address, places, 0, BATCH), setup=setup, rounds=100, warmup_rounds=1
+        tree_delete_run, args=(index.mem, index.handle, places, 0, BATCH), setup=setup, rounds=100, warmup_rounds=1
     )
 
 
@@ -59,7 +59,7 @@ def test_insert_a_thousand_entries(benchmark: Any, index: OrderedIndex) -> None:
         index.delete(places)
 
     benchmark.pedantic(
-        tree_insert_run, args=(index.mem, index.address, places, 0, BATCH), setup=setup, rounds=100, warmup_rounds=1
+        tree_insert_run, args=(index.mem, index.handle, places, 0, BATCH), setup=setup, rounds=100, warmup_rounds=1
     )
     index.unpromise(BATCH)
 

@@ -21,9 +21,10 @@ from engine.disk.tablespaces import PAGE_BYTES as DEFAULT_PAGE_BYTES
 from engine.errors import PageDamaged
 from engine.kernels.disk_commit import commit_at_hand, commit_pages
 from engine.kernels.disk_frames import cache_region_words
+from engine.kernels.disk_reads import tablespace_of
 from engine.kernels.undo import setup_undo, undo_region_words
-from engine.layout.arena import F_TABLESPACE, OK, S_UNDO, ST_SPOOLED
-from engine.layout.disk_arena import FRAMES_MIN, FRESH_PAGE, TS_ID, U_LSN, U_USED
+from engine.layout.arena import OK, S_UNDO, ST_SPOOLED
+from engine.layout.disk_arena import FRAMES_MIN, FRESH_PAGE, U_LSN, U_USED
 from engine.log.undo import UndoLog
 from engine.log.undo_ring import UndoPosition, buffer_words_of, create_undo_files, undo_geometry
 from engine.owner import call_owner
@@ -290,8 +291,8 @@ class DiskColumns:
         )
 
     def extend(self, fragment: int) -> None:
-        """Give the tablespace of a fragment free extents. Raises: StorageFull, MemoryExhausted."""
-        self.space.extend(int(self.mem[int(self.mem[fragment + F_TABLESPACE]) + TS_ID]))
+        """Give the tablespace of a fragment, which is pinned, free extents. Raises: StorageFull, MemoryExhausted."""
+        self.space.extend(int(tablespace_of(self.mem, fragment)))
 
     def drop_undo_records(self) -> None:
         """A rehearsal: what the UNDO buffer holds will never be needed."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.condition_ranges import starts_of
-from engine.errors import NoSuchIndex, Rejected
+from engine.errors import Rejected
 from engine.index.index_only import answers_alone
 from engine.index.scans import Bounds
 from engine.index.stored import StoredIndex
@@ -69,7 +69,7 @@ class _Plan:
 def rows_of(table: Table, numbers: Sequence[int]) -> int:
     """Rows of some fragments, about."""
     by_number = table.by_number
-    return sum(int(table.mem[by_number[number] + F_ROWS]) for number in numbers if number in by_number)
+    return table.arena.sum_words([by_number[number] for number in numbers if number in by_number], F_ROWS)
 
 
 def choose(table: Table, condition: Condition, names: Sequence[str], numbers: Sequence[int]) -> Choice | None:
@@ -102,19 +102,17 @@ def choose(table: Table, condition: Condition, names: Sequence[str], numbers: Se
 def _found(index: StoredIndex, plan: _Plan, is_only: bool, judged: Sequence[str]) -> Choice | None:
     ranges, bounds, rows = [], [], 0
     seen = set()
-    try:
-        with index.reading() as tree:
-            for values in itertools.product(*plan.values):
-                both = _bounds(tree.shape, plan, values)
-                key = both.low.tobytes()
-                if key in seen:
-                    continue
-                seen.add(key)
-                rows += tree.estimate(*both)
-                ranges.append(both)
-                bounds.append(_shown(plan, values))
-    except NoSuchIndex:
-        return None  # dropped just now
+    for values in itertools.product(*plan.values):
+        both = _bounds(index.tree.shape, plan, values)
+        key = both.low.tobytes()
+        if key in seen:
+            continue
+        seen.add(key)
+        rows += index.tree.estimate(*both)
+        ranges.append(both)
+        bounds.append(_shown(plan, values))
+    if index.is_dropped:
+        return None  # just now: what was estimated means nothing
     return Choice(index, ranges, bounds, rows, is_only, judged)
 
 

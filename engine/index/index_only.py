@@ -12,9 +12,10 @@ import numpy as np
 
 from engine.batch_operations import ScanBatch
 from engine.index.scans import IndexScan
+from engine.kernels.handles import descriptor_word
 from engine.kernels.index_only import count_entries, images_of_keys, index_keys
 from engine.layout import index_arena as ix
-from engine.layout.arena import ENTRY_WORDS, OK, ST_MISSING, ST_MORE, X_CHANGES
+from engine.layout.arena import ENTRY_WORDS, OK, ST_DROPPED, ST_MORE, X_CHANGES
 from engine.memory.arena import NOTHING
 from engine.row_operations import check_table
 
@@ -57,8 +58,7 @@ class IndexOnlyScan(IndexScan):
         stride = ENTRY_WORDS + row_format.fixed_words
         out = np.empty(done * stride, dtype=np.int64)
         key_words = 0 if row_format.key_in_var else row_format.key_words
-        with self._index.reading() as tree:
-            images_of_keys(tree.mem, tree.address, keys, heads, done, row_format.fixed_words, key_words, out)
+        images_of_keys(self._index.tree.shape.descriptor, keys, heads, done, row_format.fixed_words, key_words, out)
         offsets = np.arange(done, dtype=np.int64) * stride + ENTRY_WORDS
         return ScanBatch(out, offsets, done), status == OK
 
@@ -68,22 +68,22 @@ class IndexOnlyScan(IndexScan):
         if self._txn is not None:
             self._txn.check()
         state = np.zeros(1, dtype=np.int64)
-        with self._index.reading() as tree:
-            status = index_keys(
-                tree.mem,
-                tree.address,
-                *self._place(),
-                self._wanted,
-                self._cursor,
-                self._bound,
-                self._reverse,
-                limit,
-                places,
-                keys,
-                heads,
-                state,
-            )
-        if status == ST_MISSING:
+        tree = self._index.tree
+        status = index_keys(
+            tree.mem,
+            tree.handle,
+            *self._place(),
+            self._wanted,
+            self._cursor,
+            self._bound,
+            self._reverse,
+            limit,
+            places,
+            keys,
+            heads,
+            state,
+        )
+        if status == ST_DROPPED:
             raise self._index.gone()
         return int(state[0]), int(status)
 
@@ -142,11 +142,12 @@ def count_by_index(table: Table, txn: Transaction | None, index: StoredIndex, ke
     status = ST_MORE
     while status == ST_MORE:
         check_table(table)
-        with index.reading() as tree:
-            if _is_everything(keys):
-                return int(tree.mem[tree.address + ix.I_COUNT])
-            status = int(count_entries(tree.mem, tree.address, cursor, keys.high, CALL_LEAVES, state))
-    if status == ST_MISSING:
+        tree = index.tree
+        if _is_everything(keys):
+            state[0] = status = int(descriptor_word(tree.mem, tree.handle, ix.I_COUNT))
+            break
+        status = int(count_entries(tree.mem, tree.handle, cursor, keys.high, CALL_LEAVES, state))
+    if status == ST_DROPPED:
         raise index.gone()
     return int(state[0])
 

@@ -16,6 +16,7 @@ from engine.column_words import column_class, column_words
 from engine.errors import NoSuchColumn, SchemaInvalid, TypeMismatch
 from engine.layout import columns as c
 from engine.layout import index_arena as ix
+from engine.layout.arena import BLOCK_WORDS
 from engine.layout.row import WORD_BYTES, words_for
 from engine.types import Floating
 
@@ -102,6 +103,15 @@ class KeyShape:
         pieces = layout.key_places if layout.key_in_var else ()
         self._pieces = [words_for(place.column.type.width) or -1 for place in pieces]
         self._nullable = sum(column.nullable << number for number, column in enumerate(self.columns))
+        # What kernels that work on private memory must know: the words of a descriptor that tell keys, then constants.
+        self.descriptor: Words = np.zeros(BLOCK_WORDS + self.constants.size, dtype=np.int64)
+        self.descriptor[ix.I_WORDS] = self.words
+        self.descriptor[ix.I_KEY_WORDS] = self.key_words
+        self.descriptor[ix.I_COLUMN_COUNT] = len(self.columns)
+        self.descriptor[ix.I_NULLABLE] = self._nullable
+        self.descriptor[ix.I_SIDE] = BLOCK_WORDS
+        self.descriptor[ix.I_COLUMNS : ix.I_COLUMNS + column_array.size] = column_array
+        self.descriptor[BLOCK_WORDS:] = self.constants
 
     def answers(self, names: Sequence[str]) -> bool:
         """Whether entries alone have the values of these columns, as they are: floats do not come back with their

@@ -16,11 +16,12 @@ import numpy as np
 from engine.errors import IndexExists, InvariantBroken, LockTimeout, MemoryExhausted, NoSuchTable
 from engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
 from engine.index.stored import StoredIndex
+from engine.kernels.handles import descriptor_word
 from engine.kernels.index_lists import announce_index, withdraw_index
 from engine.kernels.tree_build import tree_add_rows
 from engine.kernels.tree_setup import set_tree_state
 from engine.layout import index_arena as ix
-from engine.layout.arena import F_ROWS, OK, ST_MORE, X_GENERATION
+from engine.layout.arena import OK, ST_MORE, X_GENERATION
 
 if TYPE_CHECKING:
     from engine.index_definition import IndexDefinition
@@ -80,7 +81,7 @@ class IndexBuild:
             replace(before, indexes=(*before.indexes, *waiting, definition))  # Raises: what it may not be
             self._index = index = self._make(table)
             table.announce(index)
-            if announce_index(store.mem, table.address, index.tree.address) != OK:
+            if announce_index(store.mem, table.handle, index.tree.handle) != OK:
                 raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
             store.index_generation += 1
             return table, index
@@ -103,8 +104,8 @@ class IndexBuild:
     def _wait_for_older(self, table: Table, index: AnyIndex) -> None:
         """Until every transaction has ended that promised nothing for the index."""
         store = self._store
-        self._wait_for(table, index, int(store.mem[index.tree.address + ix.I_BIRTH]))
-        set_tree_state(store.mem, index.tree.address, ix.INDEX_BUILDING)
+        self._wait_for(table, index, int(descriptor_word(store.mem, index.tree.handle, ix.I_BIRTH)))
+        set_tree_state(store.mem, index.tree.handle, ix.INDEX_BUILDING)
 
     def _wait_for(self, table: Table, index: AnyIndex, birth: int) -> None:
         """Until every transaction of an older generation has ended. Raises: LockTimeout."""
@@ -144,7 +145,7 @@ class IndexBuild:
             tree.promise(entries)
             state[1], state[2] = SLICE_SLOTS, entries
             began = clock.monotonic()
-            status = tree_add_rows(mem, tree.address, fragment, state)
+            status = tree_add_rows(mem, tree.handle, fragment, state)
             self._adapt(clock.monotonic() - began)
             tree.unpromise(entries)
             if status not in (OK, ST_MORE):
@@ -164,8 +165,7 @@ class IndexBuild:
     def _report(self, table: Table, rows: int) -> None:
         self._rows += rows
         if self._progress is not None and rows:
-            total = sum(int(self._store.mem[each + F_ROWS]) for each in table.fragments)
-            self._progress(self._rows, max(total, self._rows), "rows")
+            self._progress(self._rows, max(table.count(), self._rows), "rows")
 
     def _publish(self, table: Table, index: AnyIndex) -> bool:
         """Log the definition and let scans find the index, in one step; False if there is a fragment to walk yet."""
@@ -199,7 +199,7 @@ class IndexBuild:
         with self._store.schema_latch:
             if index in (table.indexes.get(index.name), table.uniques.get(index.name)):
                 return
-            withdraw_index(self._store.mem, table.address, index.tree.address)
+            withdraw_index(self._store.mem, table.handle, index.tree.handle)
             table.withdraw(index)
             index.drop()
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.errors import InvariantBroken, MemoryExhausted
 from engine.index.key_values import KeyShape
+from engine.kernels.handles import descriptor_word, descriptor_words, withdraw
 from engine.kernels.key_columns import decode_keys
 from engine.kernels.tree_build import collect_keys, merge_runs, order_ties, tree_add_rows, tree_load, tree_load_finish
 from engine.kernels.tree_changes import tree_delete_run, tree_insert_run
@@ -22,6 +23,7 @@ from engine.kernels.tree_scans import tree_estimate, tree_scan, tree_scan_back
 from engine.kernels.tree_setup import drop_tree, make_tree, set_tree_state
 from engine.layout import index_arena as ix
 from engine.layout.arena import F_ROWS, OK, S_POOL, ST_MORE
+from engine.memory.arena import next_handle
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,7 +91,7 @@ class OrderedIndex:
         state: int = ix.INDEX_READY,
         capacities: tuple[int, int] | None = None,
     ) -> None:
-        """An empty index. fragments: their addresses. capacities: entries of a leaf and children of an inner node,
+        """An empty index. fragments: their handles. capacities: entries of a leaf and children of an inner node,
         if they are to be fewer than a node has room for.
 
         Raises: MemoryExhausted, NoSuchColumn, SchemaInvalid.
@@ -99,7 +101,7 @@ class OrderedIndex:
         self.fragments = tuple(fragments)
         words = self.shape.words
         leaf_entries, children = capacities or (ix.leaf_capacity(words), ix.inner_capacity(words))
-        self.address = int(
+        self.handle = int(
             make_tree(
                 self.mem,
                 S_POOL,
@@ -107,7 +109,7 @@ class OrderedIndex:
                 self.shape.constants,
             )
         )
-        if self.address == 0:
+        if self.handle == 0:
             raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
 
     # --- changes --------------------------------------------------------------------------------
@@ -116,7 +118,7 @@ class OrderedIndex:
         done = 0
         while done < entries:
             step = min(PROMISE_ENTRIES, entries - done)
-            if tree_promise(self.mem, self.address, step) != OK:
+            if tree_promise(self.mem, self.handle, step) != OK:
                 self.unpromise(done)
                 raise MemoryExhausted(
                     f"data_memory has no room for {entries} more index entries; enlarge data_memory, or commit in parts"
@@ -125,7 +127,7 @@ class OrderedIndex:
 
     def unpromise(self, entries: int) -> None:
         """Take a promise back."""
-        while tree_unpromise(self.mem, self.address, entries, DROP_NODES) > 0:
+        while tree_unpromise(self.mem, self.handle, entries, DROP_NODES) > 0:
             entries = 0
 
     def insert(self, places: Sequence[int] | Words) -> int:
@@ -134,7 +136,7 @@ class OrderedIndex:
         added = 0
         for start in range(0, len(every), SLICE_ENTRIES):
             stop = min(start + SLICE_ENTRIES, len(every))
-            done = tree_insert_run(self.mem, self.address, every, start, stop)
+            done = tree_insert_run(self.mem, self.handle, every, start, stop)
             if done < 0:
                 raise InvariantBroken("an index was given more entries than were promised; report this")
             added += done
@@ -144,7 +146,7 @@ class OrderedIndex:
         """Remove the entries of the rows at places; returns how many were there."""
         every = np.asarray(places, dtype=np.int64)
         return sum(
-            tree_delete_run(self.mem, self.address, every, start, min(start + SLICE_ENTRIES, len(every)))
+            tree_delete_run(self.mem, self.handle, every, start, min(start + SLICE_ENTRIES, len(every)))
             for start in range(0, len(every), SLICE_ENTRIES)
         )
 
@@ -173,7 +175,7 @@ class OrderedIndex:
         places = np.zeros(batch, dtype=np.int64)
         keys = np.zeros(batch * self.shape.words if with_keys else 0, dtype=np.int64)
         while True:
-            found = step(self.mem, self.address, cursor, bound, batch, places, keys)
+            found = step(self.mem, self.handle, cursor, bound, batch, places, keys)
             if found > 0:
                 yield places[:found].copy(), keys[: found * self.shape.words].copy()
             if found < batch:
@@ -181,7 +183,7 @@ class OrderedIndex:
 
     def estimate(self, low: Words, high: Words) -> int:
         """About how many entries lie between two bounds."""
-        return max(0, int(tree_estimate(self.mem, self.address, low, high)))
+        return max(0, int(tree_estimate(self.mem, self.handle, low, high)))
 
     def decode(self, keys: Words, column: int) -> Words:
         """Values of one key column out of the key words of entries of an exact index.
@@ -192,7 +194,7 @@ class OrderedIndex:
             raise InvariantBroken("an index that is not exact cannot answer alone; report this")
         count = len(keys) // self.shape.words
         out = np.zeros(count * ix.DECODED_WORDS, dtype=np.int64)
-        decode_keys(self.mem, self.address, keys, count, column, out)
+        decode_keys(self.shape.descriptor, keys, count, column, out)
         return out.reshape(count, ix.DECODED_WORDS)
 
     # --- building -------------------------------------------------------------------------------
@@ -200,14 +202,14 @@ class OrderedIndex:
         """Key words and places of a fragment's rows, sorted. Works without the GIL and reads rows that nobody may
         change meanwhile: for a restart, a thread for each fragment.
         """
-        room = int(self.mem[fragment + F_ROWS]) + 1
+        room = max(0, int(descriptor_word(self.mem, fragment, F_ROWS))) + 1
         width = self.shape.words
         words = np.zeros(room * width, dtype=np.int64)
         places = np.zeros(room, dtype=np.int64)
         side = self._side()
         state = np.zeros(3, dtype=np.int64)
         state[1] = COLLECT_SLOTS
-        while collect_keys(self.mem, self.address, fragment, words, places, side, state) == ST_MORE:
+        while collect_keys(self.mem, self.handle, fragment, words, places, side, state) == ST_MORE:
             if state[2] == room:
                 raise InvariantBroken("a fragment has more rows than it counts; run `tidemark check`")
             state[1] = COLLECT_SLOTS
@@ -229,14 +231,14 @@ class OrderedIndex:
         merged = np.empty_like(order)
         count = len(order)
         side = self._side()
-        merge_runs(self.mem, self.address, words, count, places, order, heads, len(runs), merged, side)
+        merge_runs(self.mem, self.handle, words, count, places, order, heads, len(runs), merged, side)
         return Run(words, places, merged, count)
 
     def _sorted(self, words: Words, places: Words) -> Run:
         count = len(places)
         order = np.argsort(words[:count]).astype(np.int64, copy=False)
         work = np.empty_like(order)
-        order_ties(self.mem, self.address, words, count, places, order, count, work, self._side())
+        order_ties(self.mem, self.handle, words, count, places, order, count, work, self._side())
         # In order in memory, too: merging and loading then read ahead.
         planes = np.take(words.reshape(self.shape.words, count), order, axis=1)
         return Run(planes.ravel(), places[order], np.arange(count, dtype=np.int64), count)
@@ -250,10 +252,10 @@ class OrderedIndex:
         count = len(run.order)
         for start in range(0, count, LOAD_ENTRIES):
             stop = min(start + LOAD_ENTRIES, count)
-            done = tree_load(self.mem, self.address, run.words, run.stride, run.places, run.order, start, stop)
+            done = tree_load(self.mem, self.handle, run.words, run.stride, run.places, run.order, start, stop)
             if done < stop - start:
                 raise MemoryExhausted("data_memory has no room for an index; enlarge data_memory")
-        tree_load_finish(self.mem, self.address)
+        tree_load_finish(self.mem, self.handle)
 
     def build(self) -> None:
         """Fill an empty index from all fragments, as a restart does. Raises: MemoryExhausted."""
@@ -269,7 +271,7 @@ class OrderedIndex:
             while status == ST_MORE:
                 self.promise(SLICE_ENTRIES)
                 state[1], state[2] = SLICE_SLOTS, SLICE_ENTRIES
-                status = tree_add_rows(self.mem, self.address, fragment, state)
+                status = tree_add_rows(self.mem, self.handle, fragment, state)
                 self.unpromise(SLICE_ENTRIES)
                 if status not in (OK, ST_MORE):
                     raise InvariantBroken(f"the build of an index ended with status {status}; report this")
@@ -277,18 +279,18 @@ class OrderedIndex:
 
     def publish(self) -> None:
         """A build is done."""
-        set_tree_state(self.mem, self.address, ix.INDEX_READY)
+        set_tree_state(self.mem, self.handle, ix.INDEX_READY)
 
     def drop(self) -> None:
-        """Give all memory back; nobody may use the index any more."""
-        while drop_tree(self.mem, self.address, DROP_NODES) == ST_MORE:
+        """Withdraw it, if that was not done, and give all memory back. Made again it goes on, or does nothing."""
+        withdraw(self.mem, self.handle)
+        while drop_tree(self.mem, next_handle(self.handle), DROP_NODES) == ST_MORE:
             pass
-        self.address = 0
 
     # --- looking after it -----------------------------------------------------------------------
     def counters(self) -> dict[str, int]:
-        """Numbers of entries, nodes and blocks, and what was done so far."""
-        word = [int(each) for each in self.mem[self.address : self.address + ix.I_PATH]]
+        """Numbers of entries, nodes and blocks, and what was done so far; -1 each if it was dropped."""
+        word: list[int] = self._words().tolist()
         return {
             "entries": word[ix.I_COUNT],
             "height": word[ix.I_HEIGHT],
@@ -302,48 +304,57 @@ class OrderedIndex:
             "deleted": word[ix.I_DELETED],
         }
 
-    def check(self, is_counted: bool = True, between: Callable[[], None] = lambda: None) -> Fault | None:
-        """Verify the tree, and that every row has its entry, in slices; the first thing found, or None.
+    def check(
+        self,
+        is_counted: bool = True,
+        between: Callable[[], None] = lambda: None,
+        fragments: Sequence[int] | None = None,
+    ) -> Fault | None:
+        """Verify the tree, and that every row has its entry, in slices; the first thing found, or None. In an index
+        that is dropped meanwhile, and in such a fragment, nothing is found.
 
-        is_counted: its entries are those of the rows of `fragments` and no others. between: called before each slice.
+        is_counted: its entries are those of the rows of `fragments` (None: those it was made with) and no others.
+        between: called before each slice.
         """
         state = np.zeros(ix.CK_WORDS, dtype=np.int64)
         cursor = self.shape.empty_target()
-        version = self._version()
+        version = int(descriptor_word(self.mem, self.handle, ix.I_VERSION))
         status = ST_MORE
         while status == ST_MORE:
             between()
-            status = tree_check(self.mem, self.address, cursor, CHECK_LEAVES, state)
+            status = tree_check(self.mem, self.handle, cursor, CHECK_LEAVES, state)
         if status == OK:
-            status = tree_check_free(self.mem, self.address, state)
+            status = tree_check_free(self.mem, self.handle, state)
         if status == OK:
             self._check_sums(state, version)
         rows = 0
-        for fragment in self.fragments if state[ix.CK_FAULT] == 0 else ():
+        for fragment in (self.fragments if fragments is None else fragments) if state[ix.CK_FAULT] == 0 else ():
             position = np.zeros(3, dtype=np.int64)
             status = ST_MORE
             while status == ST_MORE:
                 between()
                 position[1] = CHECK_SLOTS
-                status = tree_check_rows(self.mem, self.address, fragment, position, state)
+                status = tree_check_rows(self.mem, self.handle, fragment, position, state)
             rows += int(position[2])
-        if is_counted and state[ix.CK_FAULT] == 0:
-            count = int(self.mem[self.address + ix.I_COUNT])
-            if self._version() == version and rows != count:
-                state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, rows
+        words = self._words()
+        if is_counted and state[ix.CK_FAULT] == 0 and words[ix.I_VERSION] == version and rows != words[ix.I_COUNT]:
+            state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, rows
         number = int(state[ix.CK_FAULT])
         return Fault(number, FAULTS[number], int(state[ix.CK_EVIDENCE])) if number else None
 
-    def _version(self) -> int:
-        return int(self.mem[self.address + ix.I_VERSION])
+    def _words(self) -> Words:
+        """The counters of the descriptor, as of one instant; -1 each if the index was dropped."""
+        words = np.full(ix.I_PATH, -1, dtype=np.int64)
+        descriptor_words(self.mem, self.handle, 0, words)
+        return words
 
     def _check_sums(self, state: Words, version: int) -> None:
-        """Counters are those of what was seen, unless it has changed since; they are read before the version is."""
-        levels = self.mem[self.address + ix.I_LEVELS : self.address + ix.I_LEVELS + ix.HEIGHT_MAX].copy()
-        count = int(self.mem[self.address + ix.I_COUNT])
-        if self._version() != version:
+        """Compare with what was found, unless the tree has changed since its version was `version`."""
+        words = self._words()
+        if words[ix.I_VERSION] != version:
             return
+        levels = words[ix.I_LEVELS : ix.I_LEVELS + ix.HEIGHT_MAX]
         seen = state[ix.CK_LEVELS : ix.CK_LEVELS + ix.HEIGHT_MAX].copy()
         seen[0] = max(1, int(state[ix.CK_LEAVES]))
-        if state[ix.CK_ENTRIES] != count or (levels != seen).any():
+        if state[ix.CK_ENTRIES] != words[ix.I_COUNT] or (levels != seen).any():
             state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, state[ix.CK_ENTRIES]

@@ -17,7 +17,7 @@ from engine.layout import index_arena as ix
 from engine.layout.arena import ENTRY_WORDS, OK, ST_MORE, ST_SPACE, ST_SPOOLED, X_USED
 
 if TYPE_CHECKING:
-    from engine.index.ordered import OrderedIndex
+    from engine.index.key_values import KeyShape
     from engine.memory.arena import Words
     from engine.table import Table
     from engine.transaction import Transaction
@@ -27,20 +27,20 @@ ENCODE_ROWS = 1_024
 PLACE_WORDS = 3  # fragment number, ROWID, image offset
 
 
-def key_matrix(tree: OrderedIndex, images: Words, offsets: Words, fixed_words: int, reverse: bool) -> Words:
+def key_matrix(shape: KeyShape, images: Words, offsets: Words, fixed_words: int, reverse: bool) -> Words:
     """Key words of row images, to be compared. Shapes: (images, words of the longest key)."""
-    limit = tree.shape.key_words
+    limit = shape.key_words
     parts: list[Words] = []
     for start in range(0, offsets.size, ENCODE_ROWS):
         some = np.ascontiguousarray(offsets[start : start + ENCODE_ROWS])
         out = np.zeros(some.size * (limit + 2) + limit + 2, dtype=np.int64)
         lengths = np.zeros(some.size, dtype=np.int64)
-        encode_images(tree.mem, tree.address, images, some, fixed_words, some.size, limit, out, lengths)
+        encode_images(shape.descriptor, images, some, fixed_words, some.size, limit, out, lengths)
         width = int(lengths.max())
         words = out[: some.size * (limit + 2)].reshape(some.size, limit + 2)[:, :width].copy()
         words[np.arange(width) >= lengths[:, None]] = LOWEST
         parts.append(words)
-    width = max((part.shape[1] for part in parts), default=tree.shape.words)
+    width = max((part.shape[1] for part in parts), default=shape.words)
     keys = np.concatenate([widened(part, width) for part in parts]) if parts else np.zeros((0, width), dtype=np.int64)
     return ~keys if reverse else keys
 
@@ -72,7 +72,7 @@ class OwnChanges:
     def __init__(
         self,
         table: Table,
-        tree: OrderedIndex,
+        shape: KeyShape,
         txn: Transaction,
         low: Words,
         high: Words,
@@ -87,7 +87,7 @@ class OwnChanges:
         places, entries = _gather(table, txn)
         fixed = table.format.fixed_words
         offsets = np.ascontiguousarray(places[:, 2])
-        keys = key_matrix(tree, entries, offsets, fixed, False)
+        keys = key_matrix(shape, entries, offsets, fixed, False)
         chosen = (_against(keys, low) > 0) & (_against(keys, high) < 0)
         if wanted.size:
             numbers = places[:, 0]

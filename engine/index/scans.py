@@ -18,7 +18,7 @@ from engine.index.own_changes import OwnChanges, key_matrix, sorted_order, widen
 from engine.kernels.index_reads import index_pages, index_rows
 from engine.kernels.key_words import LOWEST
 from engine.layout import index_arena as ix
-from engine.layout.arena import ENTRY_WORDS, OK, ST_DAMAGED, ST_MISSING, ST_MORE, ST_SPACE, X_CHANGES, X_USED
+from engine.layout.arena import ENTRY_WORDS, OK, ST_DAMAGED, ST_DROPPED, ST_MORE, ST_SPACE, X_CHANGES, X_USED
 from engine.layout.lcp import entry_fragment
 from engine.memory.arena import NOTHING
 from engine.row_operations import check_table
@@ -143,8 +143,9 @@ class IndexScan:
         if int(txn.mem[txn.desc + X_CHANGES]) == 0:
             return
         low, high = (self._bound, self._cursor) if self._reverse else (self._cursor, self._bound)
-        with self._index.reading() as tree:
-            self._own = OwnChanges(self._table, tree, txn, low, high, self._reverse, self._with_disk, self._wanted)
+        self._own = OwnChanges(
+            self._table, self._index.tree.shape, txn, low, high, self._reverse, self._with_disk, self._wanted
+        )
 
     def _place(self) -> tuple[int, int]:
         """Transaction whose changes are passed over, and until which word of its buffer."""
@@ -154,23 +155,23 @@ class IndexScan:
         check_table(self._table)
         if self._txn is not None:
             self._txn.check()
-        with self._index.reading() as tree:
-            status = index_rows(
-                tree.mem,
-                tree.address,
-                *self._place(),
-                self._wanted,
-                self._with_disk,
-                self._cursor,
-                self._bound,
-                self._reverse,
-                limit,
-                places,
-                out,
-                offsets,
-                state,
-            )
-        if status == ST_MISSING:
+        tree = self._index.tree
+        status = index_rows(
+            tree.mem,
+            tree.handle,
+            *self._place(),
+            self._wanted,
+            self._with_disk,
+            self._cursor,
+            self._bound,
+            self._reverse,
+            limit,
+            places,
+            out,
+            offsets,
+            state,
+        )
+        if status == ST_DROPPED:
             raise self._index.gone()
         return int(status)
 
@@ -227,20 +228,20 @@ class IndexScan:
 
     def _pages(self, limit: int, places: Words, pages: Words) -> int:
         check_table(self._table)
-        with self._index.reading() as tree:
-            found = index_pages(
-                tree.mem,
-                tree.address,
-                *self._place(),
-                self._wanted,
-                self._cursor,
-                self._bound,
-                self._reverse,
-                limit,
-                places,
-                pages,
-            )
-        if found == ST_MISSING:
+        tree = self._index.tree
+        found = index_pages(
+            tree.mem,
+            tree.handle,
+            *self._place(),
+            self._wanted,
+            self._cursor,
+            self._bound,
+            self._reverse,
+            limit,
+            places,
+            pages,
+        )
+        if found == ST_DROPPED:
             raise self._index.gone()
         return int(found)
 
@@ -265,9 +266,9 @@ class IndexScan:
 
     def _has_key_of(self, entry: Words, entries: Words, offset: int) -> bool:
         fixed = self._table.format.fixed_words
-        with self._index.reading() as tree:
-            one = key_matrix(tree, entry, np.array([ENTRY_WORDS]), fixed, False)
-            other = key_matrix(tree, entries, np.array([offset]), fixed, False)
+        shape = self._index.tree.shape
+        one = key_matrix(shape, entry, np.array([ENTRY_WORDS]), fixed, False)
+        other = key_matrix(shape, entries, np.array([offset]), fixed, False)
         return bool(np.array_equal(one, other))
 
     # --- own changes -----------------------------------------------------------------------------
@@ -276,8 +277,7 @@ class IndexScan:
         if not own.left or (not batch.count and not is_end):
             return batch
         fixed = self._table.format.fixed_words
-        with self._index.reading() as tree:
-            keys = key_matrix(tree, batch.entries, batch.offsets, fixed, self._reverse)
+        keys = key_matrix(self._index.tree.shape, batch.entries, batch.offsets, fixed, self._reverse)
         taken = own.up_to(None if is_end else keys[-1])
         if not taken:
             return batch

@@ -1,24 +1,22 @@
-"""An index that hangs on a table: its definition, its tree or hash, and who reads it just now.
+"""An index that hangs on a table: its definition, and its tree or hash.
 
-Commits find trees through the table's list in the arena, so nobody changes one that was taken out of it. Readers enter
-and leave: the memory of a dropped tree goes when the last one has left, and from the instant of the drop each finds
-that it is gone.
+Commits find trees through the table's list in the arena. The kernel call that takes one out of the list withdraws its
+handle too (`engine/kernels/handles.py`): from that instant every reader finds that it is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from engine.errors import NoSuchIndex
 from engine.index.ordered import OrderedIndex
+from engine.kernels.handles import descriptor_word
 from engine.kernels.index_lists import remove_rows
-from engine.kernels.tree_setup import set_tree_state
 from engine.layout import index_arena as ix
-from engine.layout.arena import ST_MORE
+from engine.layout.arena import ST_DROPPED, ST_MORE
 
 if TYPE_CHECKING:
     from engine.index_definition import IndexDefinition
@@ -33,7 +31,7 @@ class Tree(Protocol):
     """What an index keeps in the arena."""
 
     mem: Words
-    address: int
+    handle: int
 
     def drop(self) -> None:
         """Give all memory back."""
@@ -45,38 +43,26 @@ T = TypeVar("T", bound=Tree)
 class Stored(Generic[T]):
     """One index of one table, of either kind."""
 
-    __slots__ = ("_held", "_readers", "definition", "is_dropped", "table_name", "tree")
+    __slots__ = ("definition", "table_name", "tree")
 
     def __init__(self, table_name: str, definition: IndexDefinition, tree: T) -> None:
         """In no list yet."""
         self.definition = definition
         self.table_name = table_name
         self.tree = tree
-        self.is_dropped = False
-        self._readers: set[object] = set()
-        self._held = [tree]  # whoever pops it gives its memory back
 
     @property
     def name(self) -> str:
         """Name of the index."""
         return self.definition.name
 
-    @contextmanager
-    def reading(self) -> Iterator[T]:
-        """The tree, whose memory stays for the time of the block. Raises: NoSuchIndex if it was dropped."""
-        reader = object()
-        try:
-            self._readers.add(reader)  # in here: Ctrl-C right behind it would leave a reader for ever (F117)
-            if self.is_dropped:
-                raise self.gone()
-            yield self.tree
-        finally:
-            self._readers.discard(reader)
-            if self.is_dropped:
-                self._free()
+    @property
+    def is_dropped(self) -> bool:
+        """Whether it was withdrawn."""
+        return int(descriptor_word(self.tree.mem, self.tree.handle, ix.I_STATE)) == ST_DROPPED
 
     def gone(self) -> NoSuchIndex:
-        """What readers of a dropped index are told."""
+        """The error for a reader of a dropped index."""
         return NoSuchIndex(
             f"index {self.name} of table {self.table_name} was dropped; see indexes()",
             table=self.table_name,
@@ -84,20 +70,8 @@ class Stored(Generic[T]):
         )
 
     def drop(self) -> None:
-        """It is in no list any more: readers find it gone, and its memory goes with the last of them."""
-        if not self.is_dropped:
-            set_tree_state(self.tree.mem, self.tree.address, ix.INDEX_DROPPING)
-        self.is_dropped = True
-        self._free()
-
-    def _free(self) -> None:
-        if self._readers:
-            return
-        try:
-            tree = self._held.pop()
-        except IndexError:
-            return
-        tree.drop()
+        """It is in no list any more: give its memory back. A reader finds it gone at its next call of a kernel."""
+        self.tree.drop()
 
 
 class StoredIndex(Stored[OrderedIndex]):
@@ -124,7 +98,7 @@ class StoredIndex(Stored[OrderedIndex]):
         status = ST_MORE
         while status == ST_MORE:
             state[1] = SLICE_SLOTS
-            status = remove_rows(self.tree.mem, self.tree.address, fragment, state)
+            status = remove_rows(self.tree.mem, self.tree.handle, fragment, state)
 
     def to_dict(self) -> dict[str, Any]:
         """What it is, as plain values."""
@@ -132,5 +106,5 @@ class StoredIndex(Stored[OrderedIndex]):
             "name": self.name,
             "columns": list(self.definition.columns),
             "unique": self.definition.is_unique,
-            "entries": int(self.tree.mem[self.tree.address + ix.I_COUNT]),
+            "entries": max(0, int(descriptor_word(self.tree.mem, self.tree.handle, ix.I_COUNT))),
         }

@@ -14,7 +14,8 @@ from engine.errors import DuplicateKey, InvariantBroken, MemoryExhausted
 from engine.index.key_values import KeyShape
 from engine.index.ordered import CHECK_SLOTS, COLLECT_SLOTS, FAULTS, LOAD_ENTRIES, Fault
 from engine.index.stored import SLICE_SLOTS, Stored
-from engine.kernels.unique_check import check_unique_entries, check_unique_rows
+from engine.kernels.handles import descriptor_word, withdraw
+from engine.kernels.unique_check import check_unique_entries, check_unique_rows, unique_counters
 from engine.kernels.unique_setup import (
     collect_unique,
     drop_unique,
@@ -25,7 +26,8 @@ from engine.kernels.unique_setup import (
 )
 from engine.layout import index_arena as ix
 from engine.layout import unique_arena as un
-from engine.layout.arena import F_INDEX_BLOCKS, F_INDEX_COUNT, F_ROWS, F_SEGMENTS, OK, S_POOL, ST_MORE, X_UNIQUE
+from engine.layout.arena import F_ROWS, OK, S_POOL, ST_MORE, X_UNIQUE
+from engine.memory.arena import next_handle
 
 if TYPE_CHECKING:
     from engine.index_definition import IndexDefinition
@@ -51,32 +53,27 @@ class UniqueHash:
         seed: int,
         state: int = ix.INDEX_READY,
     ) -> None:
-        """An empty one. fragments: their addresses. Raises: MemoryExhausted, NoSuchColumn, SchemaInvalid."""
+        """An empty one. fragments: their handles. Raises: MemoryExhausted, NoSuchColumn, SchemaInvalid."""
         self.mem = arena.mem
         self.shape = KeyShape(definition, layout, names)
         self.fragments = tuple(fragments)
         shape = self.shape.descriptor_shape(state, ix.LEAF_CAPACITY_MIN, ix.INNER_CAPACITY_MIN)
-        self.address = int(make_unique(self.mem, S_POOL, shape, self.shape.constants, seed))
-        if self.address == 0:
+        self.handle = int(make_unique(self.mem, S_POOL, shape, self.shape.constants, seed))
+        if self.handle == 0:
             raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
-
-    @property
-    def hash(self) -> int:
-        """Address of the block its directory lies in."""
-        return int(self.mem[self.address + ix.I_UNIQUE])
 
     # --- filling --------------------------------------------------------------------------------
     def collect(self, fragment: int) -> tuple[Words, Words]:
         """Tags and places of a fragment's rows. Works without the GIL and reads rows that nobody may change meanwhile:
         for a restart, a thread for each fragment.
         """
-        room = int(self.mem[fragment + F_ROWS]) + 1
+        room = max(0, int(descriptor_word(self.mem, fragment, F_ROWS))) + 1
         tags = np.zeros(room, dtype=np.int64)
         places = np.zeros(room, dtype=np.int64)
         side = np.zeros(2 * (self.shape.key_words + SLACK_WORDS), dtype=np.int64)
         state = np.zeros(3, dtype=np.int64)
         state[1] = COLLECT_SLOTS
-        while collect_unique(self.mem, self.address, fragment, tags, places, side, state) == ST_MORE:
+        while collect_unique(self.mem, self.handle, fragment, tags, places, side, state) == ST_MORE:
             if state[2] == room:
                 raise InvariantBroken("a fragment has more rows than it counts; run `tidemark check`")
             state[1] = COLLECT_SLOTS
@@ -87,54 +84,55 @@ class UniqueHash:
         expected = sum(len(tags) for tags, _ in runs)
         at = 0
         while expected and at >= 0:
-            at = reserve_unique(self.mem, self.address, expected, at)
+            at = reserve_unique(self.mem, self.handle, expected, at)
         for tags, places in runs:
             for start in range(0, len(tags), LOAD_ENTRIES):
                 stop = min(start + LOAD_ENTRIES, len(tags))
-                if load_unique(self.mem, self.address, tags, places, start, stop) != OK:
+                if load_unique(self.mem, self.handle, tags, places, start, stop) != OK:
                     raise MemoryExhausted("data_memory has no room for an index; enlarge data_memory")
 
     def drop(self) -> None:
-        """Give all memory back; nobody may use the index any more."""
-        drop_unique(self.mem, self.address)
-        self.address = 0
+        """Withdraw it, if that was not done, and give all memory back. Made again it does nothing."""
+        withdraw(self.mem, self.handle)
+        drop_unique(self.mem, next_handle(self.handle))
 
     # --- looking after it -----------------------------------------------------------------------
     def counters(self) -> dict[str, int]:
-        """Numbers of entries, of segments and of blocks."""
-        hash_at = self.hash
-        return {
-            "entries": int(self.mem[hash_at + F_INDEX_COUNT]),
-            "segments": int(self.mem[hash_at + F_SEGMENTS]),
-            "blocks": int(self.mem[hash_at + F_INDEX_BLOCKS]),
-        }
+        """Numbers of entries, of segments and of blocks; -1 each if it was dropped."""
+        _, entries, segments, blocks = self._counters()
+        return {"entries": entries, "segments": segments, "blocks": blocks}
 
-    def check(self, between: Callable[[], None] = lambda: None) -> Fault | None:
-        """Verify that rows and entries agree, in slices; the first thing found, or None. between: called before each
-        slice.
+    def _counters(self) -> list[int]:
+        """[version, entries, segments, blocks], as of one instant; -1 each if it was dropped."""
+        words = np.full(4, -1, dtype=np.int64)
+        unique_counters(self.mem, self.handle, words)
+        counters: list[int] = words.tolist()
+        return counters
+
+    def check(self, between: Callable[[], None] = lambda: None, fragments: Sequence[int] | None = None) -> Fault | None:
+        """Verify that rows and entries agree, in slices; the first thing found, or None. In an index that is dropped
+        meanwhile, and in such a fragment, nothing is found.
+
+        between: called before each slice. fragments: None for those it was made with.
         """
         state = np.zeros(un.CU_WORDS, dtype=np.int64)
-        version = self._version()
+        version = self._counters()[0]
         status = ST_MORE
         while status == ST_MORE:
             between()
-            status = check_unique_entries(self.mem, self.address, state)
-        # The counter first: what a commit changes behind the look at the version is no fault.
-        count = int(self.mem[self.hash + F_INDEX_COUNT])
-        if status == OK and self._version() == version and state[un.CU_ENTRIES] != count:
+            status = check_unique_entries(self.mem, self.handle, state)
+        now, entries, _, _ = self._counters()
+        if status == OK and now == version and state[un.CU_ENTRIES] != entries:
             state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, state[un.CU_ENTRIES]
-        for fragment in self.fragments if state[ix.CK_FAULT] == 0 else ():
+        for fragment in (self.fragments if fragments is None else fragments) if state[ix.CK_FAULT] == 0 else ():
             position = np.zeros(3, dtype=np.int64)
             status = ST_MORE
             while status == ST_MORE:
                 between()
                 position[1] = CHECK_SLOTS
-                status = check_unique_rows(self.mem, self.address, fragment, position, state)
+                status = check_unique_rows(self.mem, self.handle, fragment, position, state)
         number = int(state[ix.CK_FAULT])
         return Fault(number, FAULTS[number], int(state[ix.CK_EVIDENCE])) if number else None
-
-    def _version(self) -> int:
-        return int(self.mem[self.address + un.U_VERSION])
 
 
 class StoredUnique(Stored[UniqueHash]):
@@ -162,7 +160,7 @@ class StoredUnique(Stored[UniqueHash]):
         status = ST_MORE
         while status == ST_MORE:
             state[1] = SLICE_SLOTS
-            status = forget_unique(self.tree.mem, self.tree.address, fragment, state)
+            status = forget_unique(self.tree.mem, self.tree.handle, fragment, state)
 
     def to_dict(self) -> dict[str, Any]:
         """What it is, as plain values."""
@@ -170,7 +168,7 @@ class StoredUnique(Stored[UniqueHash]):
             "name": self.name,
             "columns": list(self.definition.columns),
             "unique": True,
-            "entries": self.tree.counters()["entries"],
+            "entries": max(0, self.tree.counters()["entries"]),
         }
 
 
@@ -178,9 +176,9 @@ def refused(txn: Transaction, table: Table, image: Words, row: int | None = None
     """The error for an image whose key another row has in the unique index the last call met; `row` is its place in a
     batch.
     """
-    address = int(txn.mem[txn.desc + X_UNIQUE])
+    handle = int(txn.mem[txn.desc + X_UNIQUE])
     known = [*table.uniques.values(), *table.building.values()]
-    definition = next((each.definition for each in known if each.tree.address == address), None)
+    definition = next((each.definition for each in known if each.tree.handle == handle), None)
     if definition is None:
         text = f"{table.name}: a unique index that has been dropped since had the key; do it again"
         return DuplicateKey(text, table=table.name, row=row)

@@ -47,14 +47,14 @@ class UniqueBuild(IndexBuild):
         """
         super()._wait_for_older(table, index)
         store = self._store
-        generation = int(begin_unique(store.mem, index.tree.address))
+        generation = int(begin_unique(store.mem, index.tree.handle))
         store.index_generation += 1
         self._wait_for(table, index, generation)
 
     def _walk(self, table: Table, index: AnyIndex) -> None:
         super()._walk(table, index)
         walks = 0
-        while enforce_unique(self._store.mem, index.tree.address, int(walks >= WALKS_MAX)) != OK:
+        while enforce_unique(self._store.mem, index.tree.handle, int(walks >= WALKS_MAX)) != OK:
             walks += 1
             self._walked = -1
             self._rows = 0
@@ -72,7 +72,7 @@ class UniqueBuild(IndexBuild):
             if fragment is None:
                 return  # dropped meanwhile; the entries it has go before its memory does
             state[1], state[2] = SLICE_SLOTS, SLICE_ENTRIES
-            status = walk_unique(store.mem, index.tree.address, fragment, state, out)
+            status = walk_unique(store.mem, index.tree.handle, fragment, state, out)
             if status == ST_UNIQUE:
                 raise self._violated(table, out)
             if status == ST_MEMORY:

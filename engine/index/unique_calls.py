@@ -29,7 +29,7 @@ from engine.index.unique import StoredUnique
 from engine.index.unique_keys import KeyEncoder, Lookups, keys_of_images, one_key
 from engine.interpreter import Program
 from engine.kernels.unique_reads import find_by_unique, read_by_unique
-from engine.layout.arena import ENTRY_WORDS, MODE_DELETE, OK, ST_MISSING, ST_SPACE
+from engine.layout.arena import ENTRY_WORDS, MODE_DELETE, OK, ST_DROPPED, ST_SPACE
 from engine.memory.arena import NOTHING
 from engine.row_operations import check_table, settle
 
@@ -58,22 +58,22 @@ def find(
     state = np.zeros(3, dtype=np.int64)
     desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
     deadline: float | None = None
-    with index.reading() as tree:
-        while int(state[2]) < count:
-            check_table(table)
-            stop = min(int(state[2]) + FIND_SLICE_ROWS, count)
-            place = (tree.mem, tree.address, desc, buf, lookups.words, lookups.lengths, lookups.stride, stop)
-            status = int(find_by_unique(*place, int(locks), out, offsets, state))
-            if status == OK:
-                deadline = None
-            elif status <= ST_SPACE:
-                grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
-                grown[: int(state[1])] = out[: int(state[1])]
-                out = grown
-            elif status == ST_MISSING or txn is None:
-                raise index.gone()
-            else:
-                deadline = settle(txn, table, status, 0, deadline)
+    tree = index.tree
+    while int(state[2]) < count:
+        check_table(table)
+        stop = min(int(state[2]) + FIND_SLICE_ROWS, count)
+        place = (tree.mem, tree.handle, desc, buf, lookups.words, lookups.lengths, lookups.stride, stop)
+        status = int(find_by_unique(*place, int(locks), out, offsets, state))
+        if status == OK:
+            deadline = None
+        elif status <= ST_SPACE:
+            grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
+            grown[: int(state[1])] = out[: int(state[1])]
+            out = grown
+        elif status == ST_DROPPED or txn is None:
+            raise index.gone()
+        else:
+            deadline = settle(txn, table, status, 0, deadline)
     found = np.flatnonzero(np.diff(offsets))
     if table.format.key_in_var:
         ends = np.append(offsets[:-1][found], offsets[-1])
@@ -93,18 +93,18 @@ def read(
     out = np.empty(max(count * (ENTRY_WORDS + table.format.fixed_words + 8), 256), dtype=np.int64)
     offsets = np.empty(count + 1, dtype=np.int64)
     state = np.zeros(3, dtype=np.int64)
-    with index.reading() as tree:
-        while int(state[2]) < count:
-            check_table(table)
-            stop = min(int(state[2]) + FIND_SLICE_ROWS, count)
-            place = (tree.mem, tree.address, desc, buf, lookups.words, lookups.lengths, lookups.stride, stop)
-            status = int(read_by_unique(*place, out, offsets, state))
-            if status == ST_MISSING:
-                raise index.gone()
-            if status <= ST_SPACE:
-                grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
-                grown[: int(state[1])] = out[: int(state[1])]
-                out = grown
+    tree = index.tree
+    while int(state[2]) < count:
+        check_table(table)
+        stop = min(int(state[2]) + FIND_SLICE_ROWS, count)
+        place = (tree.mem, tree.handle, desc, buf, lookups.words, lookups.lengths, lookups.stride, stop)
+        status = int(read_by_unique(*place, out, offsets, state))
+        if status == ST_DROPPED:
+            raise index.gone()
+        if status <= ST_SPACE:
+            grown = np.empty(2 * out.size + ST_SPACE - status, dtype=np.int64)
+            grown[: int(state[1])] = out[: int(state[1])]
+            out = grown
     found = int(state[0])
     return out, offsets[:found], found
 
@@ -138,9 +138,7 @@ def _still(
     """Whether the rows read are all of those found, and have the keys looked for."""
     if count != found.size:
         return False
-    with index.reading() as tree:
-        words = tree.shape.key_words
-        held = keys_of_images(tree.mem, tree.address, words, entries, offsets, table.format.fixed_words)
+    held = keys_of_images(index.tree.shape, entries, offsets, table.format.fixed_words)
     wanted = lookups.lengths[found]
     if not np.array_equal(held.lengths, wanted):
         return False

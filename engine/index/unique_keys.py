@@ -17,9 +17,6 @@ from engine.columnar import encode_rows
 from engine.errors import NotNullViolation, TypeMismatch
 from engine.index.key_values import KeyShape
 from engine.kernels.unique_keys import encode_lookups
-from engine.layout import index_arena as ix
-from engine.layout.arena import BLOCK_WORDS
-from engine.layout.columns import COLUMN_WORDS
 from engine.partition import HashPartition
 from engine.row_format import RowFormat, located
 from engine.schema import ABSENT, Column, TableDefinition
@@ -62,14 +59,12 @@ def one_key(shape: KeyShape, table: str, key: Any) -> Lookups:
     return Lookups(words, np.array([words.size], dtype=np.int64), words.size)
 
 
-def keys_of_images(
-    mem: Words, address: int, key_words: int, images: Words, offsets: Words, fixed_words: int
-) -> Lookups:
-    """Keys that row images have in the index whose descriptor is at an address."""
-    stride = key_words + SLACK_WORDS
+def keys_of_images(shape: KeyShape, images: Words, offsets: Words, fixed_words: int) -> Lookups:
+    """Keys that row images have in an index."""
+    stride = shape.key_words + SLACK_WORDS
     out = np.zeros(len(offsets) * stride, dtype=np.int64)
     lengths = np.zeros(len(offsets), dtype=np.int64)
-    encode_lookups(mem, address, images, offsets, fixed_words, len(offsets), stride, out, lengths)
+    encode_lookups(shape.descriptor, images, offsets, fixed_words, len(offsets), stride, out, lengths)
     return Lookups(out, lengths, stride)
 
 
@@ -91,16 +86,7 @@ class KeyEncoder:
         self.definition = TableDefinition(0, 1, definition.name, wanted, (number,), HashPartition())
         self.format = RowFormat(self.definition)
         self._number = number
-        shape = KeyShape(self.definition, self.format.layout, names)
-        self._key_words = shape.key_words
-        columns_at = len(names) * COLUMN_WORDS
-        words = shape.descriptor_shape(ix.INDEX_READY, ix.LEAF_CAPACITY_MIN, ix.INNER_CAPACITY_MIN)
-        self._descriptor: Words = np.zeros(BLOCK_WORDS, dtype=np.int64)
-        self._descriptor[ix.I_WORDS] = shape.words
-        self._descriptor[ix.I_KEY_WORDS] = shape.key_words
-        self._descriptor[ix.I_COLUMN_COUNT] = len(names)
-        self._descriptor[ix.I_NULLABLE] = sum(column.nullable << place for place, column in enumerate(columns))
-        self._descriptor[ix.I_COLUMNS : ix.I_COLUMNS + columns_at] = words[-columns_at:]
+        self._shape = KeyShape(self.definition, self.format.layout, names)
 
     def encode(self, keys: Any) -> Lookups:
         """Keys as a sequence or array of values, of tuples for several columns, or as data with the key columns.
@@ -118,10 +104,8 @@ class KeyEncoder:
             offsets = encoded.offsets[: encoded.count]
             if encoded.stride_words:
                 offsets = np.arange(encoded.count, dtype=np.int64) * encoded.stride_words
-            parts.append(
-                keys_of_images(self._descriptor, 0, self._key_words, encoded.images, offsets, self.format.fixed_words)
-            )
-        stride = self._key_words + SLACK_WORDS
+            parts.append(keys_of_images(self._shape, encoded.images, offsets, self.format.fixed_words))
+        stride = self._shape.key_words + SLACK_WORDS
         nothing = np.zeros(0, dtype=np.int64)
         words = np.concatenate([nothing, *(part.words for part in parts)])
         return Lookups(words, np.concatenate([nothing, *(part.lengths for part in parts)]), stride)

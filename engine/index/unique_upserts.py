@@ -102,8 +102,7 @@ def _locked(txn: Transaction, table: Table, image: Words, index: StoredUnique | 
 
 
 def _keys_of(table: Table, index: StoredUnique, images: Words, offsets: Words) -> Lookups:
-    with index.reading() as tree:
-        return keys_of_images(tree.mem, tree.address, tree.shape.key_words, images, offsets, table.format.fixed_words)
+    return keys_of_images(index.tree.shape, images, offsets, table.format.fixed_words)
 
 
 def upsert_many(
@@ -215,7 +214,7 @@ class _Upserts:
         deadline: float | None = None
         while position < encoded.count:
             stop = min(position + PUT_SLICE_ROWS, encoded.count)
-            place = (txn.mem, table.address, txn.desc, keys, encoded.key_offsets, width)
+            place = (txn.mem, table.handle, txn.desc, keys, encoded.key_offsets, width)
             status = int(lock_by_primary(*place, position, stop, there))
             if status == OK:
                 position, deadline = stop, None

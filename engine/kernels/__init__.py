@@ -20,6 +20,7 @@ import importlib.resources
 import logging
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -37,7 +38,10 @@ _IMPORTS = re.compile(r"^from (engine\.(?:kernels|layout)[\w.]*) import (\([^)]*
 
 @functools.cache
 def _source(module: str) -> bytes | None:
-    """Source of a module of kernels or layouts; None if there is none of this name."""
+    """Source of a module; None if there is none of this name."""
+    if not module.startswith(("engine.kernels", "engine.layout")):  # a kernel of a test or a benchmark
+        spec = sys.modules[module].__spec__
+        return spec.loader.get_data(spec.origin) if spec is not None else None  # type: ignore[union-attr,arg-type]
     package, _, name = module.removeprefix("engine.").partition(".")
     entry = importlib.resources.files(f"engine.{package}") / f"{name or '__init__'}.py"
     return entry.read_bytes() if entry.is_file() else None

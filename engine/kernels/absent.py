@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.changes import add_operation, image_words
+from engine.kernels.handles import descriptor_of
 from engine.kernels.operations import busy
 from engine.kernels.own_images import lock_owner, own_kind
 from engine.kernels.partitions import fragment_of
@@ -28,6 +29,7 @@ from engine.layout.arena import (
     OP_LOCK,
     RESERVED,
     ROW_HEADER_WORDS,
+    ST_DROPPED,
     ST_DUPLICATE,
     ST_MEMORY,
     STATE_SHIFT,
@@ -99,6 +101,9 @@ def lock_absent(mem, table, txn, images, offsets, start, stop, taken):
     Returns OK, or the status of row X_ROW that stopped it: ST_BUSY, ST_MEMORY, ST_PAGES. The transaction that holds an
     absence does not see the row, and does not make it: an insert is ST_DUPLICATE.
     """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     fixed = mem[table + T_FIXED_WORDS]
     held = mem[table + T_KEY_WORDS]
     for i in range(start, stop):

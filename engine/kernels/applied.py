@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from engine.kernels import kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.operations import touch_row
 from engine.kernels.primary import AHEAD_ROWS, entry_rowid
 from engine.kernels.reads import HINT_MASK, HINT_SHIFT, confirmed, look_ahead
-from engine.layout.arena import MODE_LOCK, OK, ST_MISSING, T_FRAGMENT_LIST, X_ROW
+from engine.layout.arena import MODE_LOCK, OK, ST_DROPPED, ST_MISSING, T_FRAGMENT_LIST, X_ROW
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])")
@@ -16,6 +17,9 @@ def lock_found(mem, table, txn, buf, keys, offsets, stride, start, stop, found):
     offsets: n + 1 key offsets, or empty with `stride` words per key. Returns OK, or the status of row X_ROW that
     stopped it: ST_BUSY, ST_MEMORY; what `found` has behind it means nothing then.
     """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     fragments = mem[table + T_FRAGMENT_LIST]
     for begin in range(start, stop, AHEAD_ROWS):
         end = min(begin + AHEAD_ROWS, stop)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.disk_replay import checked_disk_words
+from engine.kernels.handles import descriptor_of
 from engine.kernels.lcp import SHAPE_WORDS, checked_image_words, place_image
 from engine.kernels.primary import image_key, index_pile_up, tag_of
 from engine.kernels.rows import row_address
@@ -26,6 +27,7 @@ from engine.layout.arena import (
     OK,
     ROW_HEADER_WORDS,
     ROWID_MASK,
+    ST_DROPPED,
     ST_INVARIANT,
     ST_MISSING,
     ST_SPACE,
@@ -209,6 +211,9 @@ def load_chosen(mem, fragment, words, start, stop, live, slots, is_newest, state
     is_newest: of entries of the newest level the bit must be set. Returns OK, or why the entry at state[B_NEXT] is
     impossible.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     fixed = mem[fragment + F_FIXED_WORDS]
     has_var = mem[fragment + F_LCP_HAS_VAR]
     held = mem[fragment + F_KEY_WORDS]
@@ -281,6 +286,9 @@ def stamp_rows(mem, fragment, words, start, stop, shape):
     """Give the rows of a fragment the epochs that the entries words[start:stop] have, if they have not been given any:
     those whose epoch is above `shape[2]`. shape: [fixed words, has var, epoch]. OK, ST_INVARIANT or ST_MISSING.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     at = start
     while at < stop:
         size, _ = whole_entry_words(shape[0], shape[1], 1, words, at, stop)

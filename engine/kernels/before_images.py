@@ -10,6 +10,7 @@ from engine.kernels import helper, kernel
 from engine.kernels.disk_cache import frame_of
 from engine.kernels.disk_page import page_piece, page_piece_words
 from engine.kernels.disk_parts import LINKED_WORDS, chunk_words, part_on_page
+from engine.kernels.handles import descriptor_of
 from engine.kernels.own_images import newest_operation
 from engine.kernels.side_pages import put_var, var_of, words_of_var
 from engine.kernels.words import move_words
@@ -33,6 +34,7 @@ from engine.layout.arena import (
     RESERVED,
     ROW_HEADER_WORDS,
     ST_DAMAGED,
+    ST_DROPPED,
     ST_PAGE,
     ST_SPACE,
     STATE_MASK,
@@ -70,6 +72,9 @@ _pack_rows = helper(pack_rows)
 @kernel("int64(int64[::1], int64, int64)")
 def set_capture(mem, table, capture):
     """Have a table's operations leave images before, or not: one of CAPTURE_. Returns what went before."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     before = mem[table + T_CAPTURE]
     mem[table + T_CAPTURE] = capture
     for number in range(mem[table + T_FRAGMENTS]):
@@ -205,6 +210,9 @@ def note_rows(mem, fragment, txn, buf, images, offsets, chosen, start, stop, kin
     """Append a record that changes no row, KIND_REFRESH, for each of the images [start, stop) that chosen[] is 1 for;
     `offsets` has one more. OK, or ST_SPACE; X_ROW is the next row.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     for i in range(start, stop):
         mem[txn + X_ROW] = i
         if chosen[i] == 0:

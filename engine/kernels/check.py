@@ -8,6 +8,7 @@ behind it.
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.primary import row_tag
 from engine.kernels.rows import compact_rowid, map_get
 from engine.kernels.segments import bucket_address, first_bucket, second_bucket, segment_of
@@ -55,6 +56,7 @@ from engine.layout.arena import (
     SEG_OVERFLOW,
     SEG_OVERFLOW_COUNT,
     SIDE_SHIFT,
+    ST_DROPPED,
     ST_MORE,
     STATE_MASK,
     STATE_SHIFT,
@@ -228,6 +230,9 @@ def check_rows(mem, fragment, limit, newest_epoch, state):
 
     state: [ROWID to go on from, live rows seen, ROWID or page of the fault]. OK at the end, ST_MORE, or a fault.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     looked = 0
     while state[0] >> 16 < mem[fragment + F_PAGES]:
         if looked >= limit:
@@ -262,6 +267,9 @@ def check_index(mem, fragment, limit, state):
 
     state: [directory entry to go on from, -, place of the fault]. OK at the end, ST_MORE, or a fault.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     counted = mem[fragment + F_ROWS] + mem[fragment + F_RESERVED_ROWS]
     if state[0] == 0 and mem[fragment + F_INDEX_COUNT] != counted:
         state[0] = 1 << mem[fragment + F_INDEX_DEPTH]

@@ -24,6 +24,7 @@ from engine.kernels.disk_parts import (
     restore_promise,
     unplan_part,
 )
+from engine.kernels.handles import descriptor_of
 from engine.kernels.operations import busy, cancel_delete, meet_row, refused_status
 from engine.kernels.own_images import is_away, lock_owner, newest_operation, own_kind
 from engine.kernels.partitions import fragment_of
@@ -57,6 +58,7 @@ from engine.layout.arena import (
     ROW_HEADER_WORDS,
     ST_ALTERED,
     ST_DAMAGED,
+    ST_DROPPED,
     ST_MISSING,
     ST_MORE,
     ST_PAGE,
@@ -249,6 +251,9 @@ def put_disk_existing(mem, txn, buf, fragment, rowid, images, at, mode):
 )
 def put_disk_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode):
     """`put_rows` for a table with disk columns; `offsets` is never empty. X_PAGE is the page of ST_PAGE, ST_DAMAGED."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     if mode >> MODE_BITS != mem[table + T_FORMAT]:
         mem[txn + X_ROW] = start
         return ST_ALTERED
@@ -316,6 +321,9 @@ def delete_disk_row(mem, txn, buf, fragment, rowid):
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)")
 def delete_disk_rows(mem, table, txn, buf, keys, offsets, stride, start, stop):
     """`touch_rows` with MODE_DELETE for a table with disk columns."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     seed = mem[table + T_SEED]
     for i in range(start, stop):
         first = offsets[i] if offsets.size else i * stride

@@ -13,6 +13,7 @@ from engine.kernels.disk_changes import reference_at
 from engine.kernels.disk_page import page_check, page_entries, page_piece, page_piece_words
 from engine.kernels.disk_parts import LINKED_WORDS, chunk_words, chunks_of, fragment_owner, part_on_page
 from engine.kernels.disk_space import space_word, unused_words
+from engine.kernels.handles import descriptor_of
 from engine.kernels.rows import map_get, row_address
 from engine.layout.arena import (
     F_DISK_WORDS,
@@ -26,6 +27,7 @@ from engine.layout.arena import (
     PAGE_HEADER_WORDS,
     PAGE_SHIFT,
     PG_FRESH,
+    ST_DROPPED,
     ST_MORE,
     ST_PAGE,
     ST_SPACE,
@@ -147,6 +149,9 @@ def check_disk_page(mem, fragment, page, marks, chunks, chains, state):
     state: CD_WORDS words, see there. OK, ST_PAGE if the page is not in the cache, ST_SPACE if `chunks` or `chains` may
     not hold what a page has, or a fault (go on by calling again).
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     space = mem[fragment + F_TABLESPACE]
     page_words = mem[space + TS_PAGE_WORDS]
     frame = frame_of(mem, mem[space + TS_CACHE], page)
@@ -183,6 +188,9 @@ def rows_not_marked(mem, fragment, limit, marks, rowids, state):
 
     state: [ROWID to go on from, ROWIDs found, committed rows seen]. OK at the end, ST_MORE, ST_SPACE (`rowids` full).
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     looked = 0
     while state[0] >> 16 < mem[fragment + F_PAGES]:
         if looked >= limit:
@@ -217,6 +225,9 @@ def check_disk_row(mem, fragment, rowid, chunks, state):
     ST_MORE: the row was changed meanwhile, or is locked: begin again; ST_SPACE: `chunks` needs state[5] words; a fault
     (DISK_LOST, DISK_LENGTH, DISK_CHAIN) with its page in state[4].
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     row = row_address(mem, fragment, rowid)
     if row == 0 or not is_live(mem, row):
         state[0] = 0

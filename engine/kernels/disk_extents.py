@@ -17,6 +17,7 @@ from engine.kernels.disk_space import (
     unlink_free,
     unused_words,
 )
+from engine.kernels.handles import descriptor_of
 from engine.kernels.pool import give_block, take_block
 from engine.layout.arena import (
     BLOCK_WORDS,
@@ -31,6 +32,7 @@ from engine.layout.arena import (
     OK,
     S_FILE_DIRECTORY,
     S_POOL,
+    ST_DROPPED,
     ST_INVARIANT,
     ST_MORE,
     ST_SPACE,
@@ -224,6 +226,9 @@ def join_tablespace(mem, table, tablespace, any_words, piece_words):
     every page of class 1; `piece_words`: words of every piece if all are equal, else 0, or
     -1 if disk parts may be chained. OK or ST_INVARIANT.
     """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     payload = mem[tablespace + TS_PAYLOAD]
     if any_words < 1 or any_words + 1 > payload:
         return ST_INVARIANT
@@ -248,6 +253,9 @@ def join_fragment(mem, fragment, tablespace, any_words, piece_words):
 @kernel("int64(int64[::1], int64, int64, int64, int64)")
 def join_new_fragment(mem, fragment, tablespace, any_words, piece_words):
     """`join_tablespace` for a fragment that no table has yet."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     join_fragment(mem, fragment, tablespace, any_words, piece_words)
     return OK
 
@@ -264,9 +272,13 @@ def free_words_at(words, at, index):
 def restore_extent(mem, page, fragment, words, at):
     """Give an extent its owner and its pages' free words back, as a header at words[at] says.
 
-    `fragment`: the owner's descriptor, 0 if its table was dropped. OK; ST_INVARIANT for an extent that is not there,
+    `fragment`: the owner's handle, 0 if its table was dropped. OK; ST_INVARIANT for an extent that is not there,
     not free, not of this size or tablespace, or has a page with more than a page's words.
     """
+    if fragment != 0:
+        fragment = descriptor_of(mem, fragment)
+        if fragment == 0:
+            return ST_DROPPED
     extent = extent_of(mem, page)
     if extent == 0 or mem[extent + EX_FIRST] != page or mem[extent + EX_POSITION] != POSITION_FREE:
         return ST_INVARIANT
@@ -379,6 +391,9 @@ def drop_fragment_extents(mem, fragment, budget):
 
     Up to `budget` extents a call; OK or ST_MORE.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     tablespace = mem[fragment + F_TABLESPACE]
     for _ in range(budget):
         extent = mem[fragment + F_DISK_EXTENTS]

@@ -11,6 +11,7 @@ from engine.kernels.disk_space import (
     space_class,
     space_word,
 )
+from engine.kernels.handles import descriptor_of
 from engine.layout.arena import (
     DISK_CLASSES,
     F_DISK_CURRENT,
@@ -19,6 +20,7 @@ from engine.layout.arena import (
     F_TABLESPACE,
     MATRIX_ROWS,
     OK,
+    ST_DROPPED,
     ST_MORE,
 )
 from engine.layout.disk_arena import (
@@ -76,6 +78,9 @@ def matrix_of(mem, fragment, state, out, budget):
 
     state: [next extent, 0 to begin]; out: MATRIX_WORDS words, zeroed by the caller. OK or ST_MORE.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     tablespace = mem[fragment + F_TABLESPACE]
     if tablespace == 0:
         return OK
@@ -111,6 +116,9 @@ def fill_of_extents(mem, fragment, state, out):
 
     state: [next extent, 0 to begin; words used in `out`]. OK, or ST_MORE when `out` is full.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     tablespace = mem[fragment + F_TABLESPACE]
     state[1] = 0
     if tablespace == 0:
@@ -223,6 +231,9 @@ def check_space(mem, fragment, state, budget):
 
     state: [next extent, 0 to begin; page of the finding; extents seen; open pages seen].
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     tablespace = mem[fragment + F_TABLESPACE]
     if tablespace == 0:
         return OK

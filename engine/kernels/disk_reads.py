@@ -12,6 +12,7 @@ from engine.kernels.disk_changes import disk_operation, own_disk, reference_at
 from engine.kernels.disk_lirs import touch_page
 from engine.kernels.disk_page import page_piece, page_piece_words
 from engine.kernels.disk_parts import LINKED_WORDS, chunk_words, part_on_page
+from engine.kernels.handles import descriptor_of
 from engine.kernels.own_images import is_image_away
 from engine.kernels.partitions import fragment_of
 from engine.kernels.primary import entry_rowid, index_find, tag_of
@@ -30,6 +31,7 @@ from engine.layout.arena import (
     PG_FRESH,
     RESERVED,
     ST_DAMAGED,
+    ST_DROPPED,
     ST_MISSING,
     ST_MORE,
     ST_PAGE,
@@ -41,7 +43,7 @@ from engine.layout.arena import (
     VAR_WORDS_MASK,
 )
 from engine.layout.disk import PIECE_CHUNK, PIECE_ROWID_MASK
-from engine.layout.disk_arena import SLOT_BITS, SLOT_MASK, TS_CACHE, TS_PAGE_WORDS
+from engine.layout.disk_arena import SLOT_BITS, SLOT_MASK, TS_CACHE, TS_ID, TS_PAGE_WORDS
 
 ENTRY_INCOMPLETE = 1 << 60
 PAGE_OF_OWN = 0  # among wanted pages: nothing has to be brought in
@@ -96,6 +98,9 @@ def read_whole(mem, txn, buf, fragment, rowid, row, out, at, state):
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
 def read_disk_row(mem, table, txn, buf, key, words, out, state):
     """Read one row with its disk part by canonical key; see `read_whole`. txn 0: committed."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     fragment = fragment_of(mem, table, key, 0, words)
     if fragment == 0:
         return ST_MISSING
@@ -123,6 +128,9 @@ def find_row(mem, table, keys, key_offsets, stride, i):
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])")
 def pages_of_keys(mem, table, txn, buf, keys, key_offsets, stride, start, stop, pages):
     """pages[i] of keys [start, stop): the page a reader of the row needs, 0 if none or no row has the key."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     for i in range(start, stop):
         fragment, rowid = find_row(mem, table, keys, key_offsets, stride, i)
         pages[i] = 0
@@ -143,6 +151,9 @@ def read_disk_keys(mem, table, txn, buf, keys, key_offsets, stride, order, start
 
     state: [rows found, words used, next place in order, page, incomplete entries]. OK, or why it stopped at state[2].
     """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     for position in range(start, stop):
         i = order[position]
         state[2] = position
@@ -168,6 +179,9 @@ def scan_pages(mem, fragment, txn, buf, limit, rowids, pages, state):
 
     state: [rows found, -, next ROWID]. OK at the fragment's end, ST_MORE, ST_SPACE when the arrays are full.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     position = state[2]
     looked = 0
     while position >> 16 < mem[fragment + F_PAGES]:
@@ -204,6 +218,9 @@ def scan_pages(mem, fragment, txn, buf, limit, rowids, pages, state):
 )
 def read_disk_rowids(mem, fragment, txn, buf, rowids, order, start, stop, out, offsets, state):
     """`read_disk_keys` for rows given by ROWID; a row that is gone is not found."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     for position in range(start, stop):
         i = order[position]
         state[2] = position
@@ -228,6 +245,9 @@ def read_chunks(mem, fragment, rowid, out, at, stop, state):
 
     OK when full, ST_PAGE with the page in state[3], ST_MISSING if the row was changed meanwhile: read it again.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     space = mem[fragment + F_TABLESPACE]
     page_words = mem[space + TS_PAGE_WORDS]
     size = chunk_words(mem, space)
@@ -253,3 +273,17 @@ def read_chunks(mem, fragment, rowid, out, at, stop, state):
         state[2] += size
         state[0] = mem[piece + 1]
     return OK
+
+
+@kernel("int64(int64[::1], int64)")
+def chunk_words_of(mem, fragment):
+    """Words of a disk part that one chunk holds in a fragment's tablespace, or ST_DROPPED."""
+    fragment = descriptor_of(mem, fragment)
+    return ST_DROPPED if fragment == 0 else chunk_words(mem, mem[fragment + F_TABLESPACE])
+
+
+@kernel("int64(int64[::1], int64)")
+def tablespace_of(mem, fragment):
+    """Number of the tablespace of a fragment's disk parts, or ST_DROPPED."""
+    fragment = descriptor_of(mem, fragment)
+    return ST_DROPPED if fragment == 0 else mem[mem[fragment + F_TABLESPACE] + TS_ID]

@@ -24,6 +24,7 @@ from engine.kernels.disk_parts import (
     write_first_piece,
 )
 from engine.kernels.disk_space import extent_of
+from engine.kernels.handles import descriptor_of
 from engine.kernels.lcp import checked_image_words, place_row
 from engine.kernels.replay import live_row, replay_delete, replay_update
 from engine.kernels.side_pages import record_has_var
@@ -101,7 +102,7 @@ REPLAY_STATE_WORDS = 8
 def undo_fragment(mem, tables, owner):
     """Fragment an UNDO record belongs to; 0 if its table is gone."""
     number = owner & OWNER_TABLE_MASK
-    table = tables[number] if number < tables.size else 0
+    table = descriptor_of(mem, tables[number]) if number < tables.size else 0
     place = owner >> OWNER_FRAGMENT_SHIFT
     if table == 0 or place < 0 or place >= mem[table + T_FRAGMENTS]:
         return 0
@@ -132,7 +133,7 @@ def undo_one(mem, frame, page_words, words, at):
 def undo_records(mem, tables, words, offsets, state):
     """Take back the changes of records offsets[state[0]], offsets[state[0] - 1], … of one group, newest first.
 
-    tables: table descriptor by number, 0 for tables that are gone. state: [record, applied, passed over, page]. OK when
+    tables: handle by table number, 0 for tables that are gone. state: [record, applied, passed over, page]. OK when
     record is -1, ST_MORE at a mark, ST_PAGE, ST_DAMAGED (state[3] is the page).
     """
     while state[0] >= 0:
@@ -296,7 +297,7 @@ def replay_disk_delete(mem, txn, fragment, words, at, epoch):
 def replay_disk_record(mem, txn, tables, words, at, size, epoch, state):
     """Replay one record if it is of a table with disk columns and newer than what was loaded."""
     number = words[at + 1] & TABLE_MASK
-    table = tables[number] if number < tables.size else 0
+    table = descriptor_of(mem, tables[number]) if number < tables.size else 0
     place = (words[at + 1] >> FRAGMENT_SHIFT) & FRAGMENT_MASK
     if table == 0:
         return OK

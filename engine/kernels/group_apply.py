@@ -19,6 +19,7 @@ from engine.kernels.disk_parts import (
     restore_promise,
     unplan_part,
 )
+from engine.kernels.handles import descriptor_of, handle_of
 from engine.kernels.index_changes import promise_indexes
 from engine.kernels.index_commit import apply_indexed_operations
 from engine.kernels.lcp import checked_image_words
@@ -365,7 +366,7 @@ def prepare_record(mem, tables, txn, words, at, size, state):
     place = (words[at + 1] >> FRAGMENT_SHIFT) & FRAGMENT_MASK
     if size < OPERATION_WORDS or number >= tables.size:
         return ST_INVARIANT
-    table = tables[number]
+    table = descriptor_of(mem, tables[number])
     if table == 0:
         return OK
     if place >= mem[table + T_FRAGMENTS]:
@@ -377,7 +378,7 @@ def prepare_record(mem, tables, txn, words, at, size, state):
     mem[txn + X_TAIL_WORD] = tail
     if tail >> AUTHOR_SHIFT:
         mem[txn + X_AUTHOR] = (tail >> AUTHOR_SHIFT) & AUTHOR_MASK
-    mem[txn + X_FRAGMENT] = fragment
+    mem[txn + X_FRAGMENT] = handle_of(mem, fragment)
     mem[txn + X_ROWID] = words[at + 2] & ROWID_MASK
     kind = words[at] & KIND_MASK
     if kind == KIND_INSERT:
@@ -454,7 +455,7 @@ def begin_unit(mem, txn):
 def apply_records(mem, tables, txn, words, copies, stop, epoch, budget, state):
     """Carry out records words[state[GA_AT]:stop], of transactions or, if state[GA_TXN_STOP] is `stop`, of one alone.
 
-    tables: table descriptor address by table number, 0 where it was dropped. copies: as in `commit_small`. About
+    tables: handle of the table by its number, 0 where it was dropped. copies: as in `commit_small`. About
     `budget` rows are prepared in a call; a small transaction is applied in one. OK when all is done; ST_MORE;
     ST_COPIES, and X_COPY_WORDS says how much room; GA_DISK, GA_SCHEMA, GA_FILES; or the status of the record at
     state[GA_AT], which X_FRAGMENT and X_ROWID tell more of.

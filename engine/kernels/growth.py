@@ -6,6 +6,7 @@ At most 4,096 entries are redistributed at a time, with the tag bits they carry;
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.pool import give_block, take_block
 from engine.kernels.segments import collect, place_anyhow
 from engine.layout.arena import (
@@ -32,6 +33,7 @@ from engine.layout.arena import (
     SEG_OVERFLOW_COUNT,
     SEG_WORDS,
     SEGS_PER_BLOCK,
+    ST_DROPPED,
     ST_MEMORY,
 )
 
@@ -206,4 +208,7 @@ def reserve_step(mem, fragment, expected, at):
 @kernel("int64(int64[::1], int64, int64, int64)")
 def reserve_index(mem, fragment, expected, at):
     """`reserve_step` for a live fragment: call it with the position it returns until that is -1."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     return reserve_step(mem, fragment, expected, at)

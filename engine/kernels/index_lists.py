@@ -6,6 +6,7 @@ The block stays the table's for good, so that transactions on a partition droppe
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of, renew_handle
 from engine.kernels.pool import take_block
 from engine.kernels.tree_build import next_live
 from engine.kernels.tree_changes import remove_row
@@ -15,6 +16,7 @@ from engine.layout.arena import (
     OK,
     S_INDEX_GENERATION,
     S_POOL,
+    ST_DROPPED,
     ST_MEMORY,
     ST_MISSING,
     ST_MORE,
@@ -51,6 +53,10 @@ def set_lists(mem, table):
 @kernel("int64(int64[::1], int64, int64)")
 def announce_index(mem, table, tree):
     """Put an index at the end of a table's list: what begins from now on promises for it. OK or ST_MEMORY."""
+    table = descriptor_of(mem, table)
+    tree = descriptor_of(mem, tree)
+    if table == 0 or tree == 0:
+        return ST_DROPPED
     if mem[table + T_INDEXES] == 0:
         mem[table + T_INDEXES] = take_block(mem, S_POOL)
         if mem[table + T_INDEXES] == 0:
@@ -67,7 +73,14 @@ def announce_index(mem, table, tree):
 
 @kernel("int64(int64[::1], int64, int64)")
 def withdraw_index(mem, table, tree):
-    """Take an index out of a table's list, where it may be no more: nobody changes it from now on. OK or ST_MISSING."""
+    """Take an index out of a table's list, and let no handle of it lead there but the next one: from now on no commit
+    maintains it and no scan reads it. OK; ST_MISSING if it was not in the list; ST_DROPPED if it was withdrawn before.
+    """
+    table = descriptor_of(mem, table)
+    tree = descriptor_of(mem, tree)
+    if table == 0 or tree == 0:
+        return ST_DROPPED
+    renew_handle(mem, tree)
     indexes = mem[table + T_INDEXES]
     if indexes == 0:
         return ST_MISSING
@@ -89,6 +102,13 @@ def withdraw_index(mem, table, tree):
 @kernel("int64(int64[::1], int64, int64, int64)")
 def publish_index(mem, table, tree, version):
     """A new version of the table's definition, in which the index `tree` is built (0: one is gone)."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    if tree != 0:
+        tree = descriptor_of(mem, tree)
+        if tree == 0:
+            return ST_DROPPED
     if tree != 0:
         mem[tree + I_STATE] = INDEX_READY
         mem[tree + I_BUILT_FRAGMENT] = BUILT_WHOLLY
@@ -106,6 +126,10 @@ def remove_rows(mem, tree, fragment, state):
 
     OK at the fragment's end, or ST_MORE. state[2] counts entries.
     """
+    tree = descriptor_of(mem, tree)
+    fragment = descriptor_of(mem, fragment)
+    if tree == 0 or fragment == 0:
+        return ST_DROPPED
     while True:
         place = next_live(mem, fragment, state[0], state)
         if place < 0:

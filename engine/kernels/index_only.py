@@ -7,6 +7,7 @@ it is wrong. Place and page header give ROWID and fragment; what only the row kn
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.index_reads import is_passed_over
 from engine.kernels.key_columns import take_bits
 from engine.kernels.key_words import LOWEST, row_of_place
@@ -20,7 +21,7 @@ from engine.layout.arena import (
     PAGE_SHIFT,
     PG_FRAGMENT,
     PG_LOGICAL,
-    ST_MISSING,
+    ST_DROPPED,
     ST_MORE,
 )
 from engine.layout.columns import (
@@ -40,9 +41,7 @@ from engine.layout.index_arena import (
     I_COLUMN_COUNT,
     I_COLUMNS,
     I_NULLABLE,
-    I_STATE,
     I_WORDS,
-    INDEX_DROPPING,
     N_COUNT,
     N_NEXT,
     PLACE_SHIFT,
@@ -68,8 +67,9 @@ def index_keys(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pla
     ROWID and place word of each entry given out, state[0] how many there are. OK at the end, ST_MORE, or ST_MISSING if
     the index is being dropped.
     """
-    if mem[tree + I_STATE] == INDEX_DROPPING:
-        return ST_MISSING
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     if reverse:
         found, leaf, number = entries_before(mem, tree, cursor, bound, limit, places, keys)
     else:
@@ -139,14 +139,14 @@ def put_field(keys, base, bit, kind, width, is_whole, out, byte):
     return bits
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])", nogil=True)
-def images_of_keys(mem, tree, keys, heads, count, fixed_words, key_words, out):
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])", nogil=True)
+def images_of_keys(descriptor, keys, heads, count, fixed_words, key_words, out):
     """Entries of one size, in the order of the keys: what `index_keys` gave, as row images. Every column of the index
-    lies in the fixed image, whose first `key_words` words are the primary key. Of the arena only the descriptor is
-    read.
+    lies in the fixed image, whose first `key_words` words are the primary key. descriptor: a private
+    copy (`KeyShape.descriptor`).
     """
-    words = mem[tree + I_WORDS]
-    columns = mem[tree + I_COLUMN_COUNT]
+    words = descriptor[I_WORDS]
+    columns = descriptor[I_COLUMN_COUNT]
     for i in range(count):
         at = i * (ENTRY_WORDS + fixed_words)
         out[at] = heads[2 * i]
@@ -157,18 +157,18 @@ def images_of_keys(mem, tree, keys, heads, count, fixed_words, key_words, out):
             out[at + j] = 0
         bit = 0
         for j in range(columns):
-            column = tree + I_COLUMNS + j * COLUMN_WORDS
-            if (mem[tree + I_NULLABLE] >> j) & 1:
+            column = I_COLUMNS + j * COLUMN_WORDS
+            if (descriptor[I_NULLABLE] >> j) & 1:
                 bit += 1
                 if take_bits(keys, i * words, bit - 1, 1) == 0:
-                    byte = mem[column + CW_NULL_BYTE]
-                    out[at + (byte >> 3)] |= mem[column + CW_NULL_MASK] << ((byte & 7) << 3)
+                    byte = descriptor[column + CW_NULL_BYTE]
+                    out[at + (byte >> 3)] |= descriptor[column + CW_NULL_MASK] << ((byte & 7) << 3)
                     continue
-            byte = mem[column + CW_AT]
+            byte = descriptor[column + CW_AT]
             is_whole = byte < key_words << 3
-            kind = mem[column + CW_CLASS]
+            kind = descriptor[column + CW_CLASS]
             byte += at << 3
-            bit += put_field(keys, i * words, bit, kind, mem[column + CW_BYTES], is_whole, out, byte)
+            bit += put_field(keys, i * words, bit, kind, descriptor[column + CW_BYTES], is_whole, out, byte)
     return count
 
 
@@ -178,8 +178,9 @@ def count_entries(mem, tree, cursor, bound, limit, state):
 
     OK at the end, ST_MORE (the cursor says where to go on), or ST_MISSING if the index is being dropped.
     """
-    if mem[tree + I_STATE] == INDEX_DROPPING:
-        return ST_MISSING
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     last = leaf_of(mem, tree, bound)
     end = find_target(mem, tree, last, bound) >> 1
     leaf = leaf_of(mem, tree, cursor)

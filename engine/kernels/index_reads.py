@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.disk_reads import disk_page_of, read_whole
+from engine.kernels.handles import descriptor_of
 from engine.kernels.key_words import encode_row, row_of_place, side_part
 from engine.kernels.own_images import is_image_away, lock_owner, newest_operation
 from engine.kernels.reads import entry_words, visible, write_entry
@@ -33,7 +34,7 @@ from engine.layout.arena import (
     PG_FRAGMENT,
     PG_LOGICAL,
     ROWID_MASK,
-    ST_MISSING,
+    ST_DROPPED,
     ST_MORE,
     ST_SPACE,
     ST_SPOOLED,
@@ -41,8 +42,6 @@ from engine.layout.arena import (
 )
 from engine.layout.index_arena import (
     I_KEY_WORDS,
-    I_STATE,
-    INDEX_DROPPING,
     PLACE_SHIFT,
     PLACE_SLOT_MASK,
     SIDE_VALUE,
@@ -98,8 +97,9 @@ def index_rows(mem, tree, txn, until, wanted, with_disk, cursor, bound, reverse,
     (the cursor says where to go on), ST_SPACE - words needed, ST_PAGE and ST_DAMAGED with the page in state[3],
     ST_MISSING if the index is being dropped.
     """
-    if mem[tree + I_STATE] == INDEX_DROPPING:
-        return ST_MISSING
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     if reverse:
         found, _, _ = entries_before(mem, tree, cursor, bound, limit, places, places[:0])
     else:
@@ -143,8 +143,9 @@ def index_pages(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pl
     """Pages that `index_rows` of the next `limit` entries will need, 0 for rows that need none; how many entries there
     are, or ST_MISSING if the index is being dropped. The cursor stays.
     """
-    if mem[tree + I_STATE] == INDEX_DROPPING:
-        return ST_MISSING
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     if reverse:
         found, _, _ = entries_before(mem, tree, cursor, bound, limit, places, places[:0])
     else:
@@ -159,10 +160,10 @@ def index_pages(mem, tree, txn, until, wanted, cursor, bound, reverse, limit, pl
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])")
-def own_rows(mem, table, txn, buf, budget, rowids, out, state):
+def own_rows(mem, table_id, txn, buf, budget, rowids, out, state):
     """Rows of a table that a transaction has changed and not deleted, each once, as it sees them, without disk parts.
 
-    table: number. Operations from state[0] on (0: the first), about `budget` rows a call. state: [operation to go on
+    Operations from state[0] on (0: the first), about `budget` rows a call. state: [operation to go on
     at, rows found, words used]. rowids gets fragment number, ROWID and image offset of each. OK at the end, ST_MORE,
     ST_SPOOLED, or ST_SPACE - words needed, or ST_SPACE when rowids is full.
     """
@@ -174,7 +175,7 @@ def own_rows(mem, table, txn, buf, budget, rowids, out, state):
             return ST_MORE
         fragment = mem[operation + O_FRAGMENT]
         count = mem[operation + O_ROWID] >> COUNT_SHIFT
-        if mem[fragment + F_TABLE] == table and mem[fragment + F_DROPPED] == 0:
+        if mem[fragment + F_TABLE] == table_id and mem[fragment + F_DROPPED] == 0:
             if 3 * (state[1] + max(count, 1)) > rowids.size:
                 return ST_SPACE
             words = own_words(mem, txn, buf, fragment, operation, rowids, out, state)

@@ -75,25 +75,26 @@ def take_value(keys, base, bit, kind, width, out, at):
     return bits
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1])")
-def decode_keys(mem, tree, keys, count, column, out):
-    """Values of key column `column` out of key words of an exact index, W words an entry in keys.
+@kernel("int64(int64[::1], int64[::1], int64, int64, int64[::1])")
+def decode_keys(descriptor, keys, count, column, out):
+    """Values of key column `column` out of key words of an exact index, W words an entry in keys. descriptor: a private
+    copy (`KeyShape.descriptor`).
 
     DECODED_WORDS words each in out: bytes of the value (-1: NULL), then the value as it is stored, integers extended to
     a word, 128-bit ones low word first, bytes zero-padded and without padding counted.
     """
-    words = mem[tree + I_WORDS]
+    words = descriptor[I_WORDS]
     for i in range(count):
         bit = 0
         at = i * DECODED_WORDS
         for j in range(column + 1):
-            each = tree + I_COLUMNS + j * COLUMN_WORDS
+            each = I_COLUMNS + j * COLUMN_WORDS
             for k in range(DECODED_WORDS):
                 out[at + k] = 0
-            if (mem[tree + I_NULLABLE] >> j) & 1:
+            if (descriptor[I_NULLABLE] >> j) & 1:
                 bit += 1
                 if take_bits(keys, i * words, bit - 1, 1) == 0:
                     out[at] = -1
                     continue
-            bit += take_value(keys, i * words, bit, mem[each + CW_CLASS], mem[each + CW_BYTES], out, at)
+            bit += take_value(keys, i * words, bit, descriptor[each + CW_CLASS], descriptor[each + CW_BYTES], out, at)
     return count

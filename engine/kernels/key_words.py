@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.checksums import shift_right
+from engine.kernels.handles import descriptor_of
 from engine.kernels.side_pages import var_of
 from engine.kernels.varparts import chunk_address
 from engine.kernels.words import move_words, word_at
@@ -21,6 +22,7 @@ from engine.layout.arena import (
     PAGE_WORDS,
     PG_FRAGMENT,
     ROW_HEADER_WORDS,
+    ST_DROPPED,
     VAR_CHAINED,
 )
 from engine.layout.columns import (
@@ -388,6 +390,9 @@ def image_changes_key(mem, tree, place, image, at, keeps_var):
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64[::1], int64[::1])")
 def encode_places(mem, tree, places, count, limit, out, lengths):
     """Key words of rows by place, `limit` words and two of slack each in out; lengths gets how many they are."""
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     for i in range(count):
         lengths[i] = encode_row(
             mem, tree, places[i], mem, side_part(mem, tree, SIDE_VALUE), out, i * (limit + 2), limit
@@ -395,10 +400,11 @@ def encode_places(mem, tree, places, count, limit, out, lengths):
     return count
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1])", nogil=True)
-def encode_images(mem, tree, images, offsets, fixed_words, count, limit, out, lengths):
-    """Key words of row images at word offsets; of the arena only the descriptor is read. As `encode_places`."""
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1])", nogil=True)
+def encode_images(descriptor, images, offsets, fixed_words, count, limit, out, lengths):
+    """`encode_places` of row images at word offsets. descriptor: a private copy (`KeyShape.descriptor`)."""
     for i in range(count):
         at = offsets[i]
-        lengths[i] = encode_key(mem, tree, images, at, images, at + fixed_words, 0, out, 0, out, i * (limit + 2), limit)
+        to = i * (limit + 2)
+        lengths[i] = encode_key(descriptor, 0, images, at, images, at + fixed_words, 0, out, 0, out, to, limit)
     return count

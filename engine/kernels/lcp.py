@@ -8,6 +8,7 @@ included.
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.primary import image_key, index_find, index_insert, index_pile_up, order_index, tag_of
 from engine.kernels.reads import lcp_entry_words, write_lcp_entry
 from engine.kernels.rows import known_row_address, map_get, map_leaf, take_given_slot
@@ -44,6 +45,7 @@ from engine.layout.arena import (
     PG_FRESH,
     ROW_HEADER_WORDS,
     ROWID_MASK,
+    ST_DROPPED,
     ST_DUPLICATE,
     ST_INVARIANT,
     ST_MEMORY,
@@ -67,6 +69,9 @@ LCP_ABANDONED = 2
 @kernel("int64(int64[::1], int64, int64)")
 def start_lcp(mem, fragment, epoch):
     """Begin the checkpoint of a fragment at the end of `epoch`; the caller holds the commit latch."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     mem[fragment + F_LCP_ACTIVE] = LCP_WRITING
     mem[fragment + F_LCP_POSITION] = 0
     mem[fragment + F_LCP_PAGES] = mem[fragment + F_PAGES]
@@ -81,6 +86,9 @@ def start_lcp(mem, fragment, epoch):
 @kernel("int64(int64[::1], int64)")
 def abandon_lcp(mem, fragment):
     """The checkpoint will not be finished: the rest of the scan only clears bits."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     if mem[fragment + F_LCP_ACTIVE] == LCP_WRITING:
         mem[fragment + F_LCP_ACTIVE] = LCP_ABANDONED
     return OK
@@ -92,6 +100,9 @@ def scan_lcp(mem, fragment, out, limit, state):
 
     OK when the fragment is done, ST_MORE, ST_SPACE - words needed when out is full, ST_INVARIANT.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     looked = 0
     row_words = mem[fragment + F_ROW_WORDS]
     position = mem[fragment + F_LCP_POSITION]
@@ -212,6 +223,9 @@ def load_entries(mem, fragment, words, start, stop, state):
     F_LCP_HAS_VAR says whether entries have a var part. state: [offset reached, rows loaded]. Returns OK or the status
     of the entry at state[0]; an entry of another fragment is ST_INVARIANT.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     fixed = mem[fragment + F_FIXED_WORDS]
     has_var = mem[fragment + F_LCP_HAS_VAR]
     held = mem[fragment + F_KEY_WORDS]
@@ -242,6 +256,9 @@ def load_entries(mem, fragment, words, start, stop, state):
 @kernel("int64(int64[::1], int64)", nogil=True)
 def finish_entries(mem, fragment):
     """All entries of a data file are loaded: put the index in order. OK, ST_DUPLICATE or ST_MEMORY."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     return order_index(mem, fragment)
 
 
@@ -250,7 +267,7 @@ def load_copies(mem, shapes, targets, words, start, stop, state):
     """Load old rows words[start:stop], of any table and fragment, into the fragments that come from this checkpoint.
 
     shapes: per table number [fixed words, has var, fragments, place of the first in targets]; no fragments: no such
-    table. targets: fragment addresses, 0 for those that come from elsewhere. state: [offset reached, rows loaded,
+    table. targets: handles of fragments, 0 for those that come from elsewhere. state: [offset reached, rows loaded,
     entries seen]. Returns OK or the status of the entry at state[0].
     """
     at = start
@@ -265,7 +282,7 @@ def load_copies(mem, shapes, targets, words, start, stop, state):
         size = checked_entry_words(shapes[shape], shapes[shape + 1], words, at, stop)
         if size < 0:
             return ST_INVARIANT
-        fragment = targets[shapes[shape + 3] + number]
+        fragment = descriptor_of(mem, targets[shapes[shape + 3] + number])
         if fragment != 0:
             status = place_entry(mem, fragment, words, at, size)
             if status != OK:
@@ -280,6 +297,9 @@ def load_copies(mem, shapes, targets, words, start, stop, state):
 @kernel("int64(int64[::1], int64, int64)", nogil=True)
 def finish_load(mem, fragment, epoch):
     """After loading: what the empty slots' epochs were is lost, "emptied through" `epoch` stands for them (D1)."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     for logical in range(mem[fragment + F_PAGES]):
         page = map_get(mem, fragment, logical)
         if page > 0:

@@ -10,6 +10,7 @@ from engine.kernels import helper, kernel
 from engine.kernels.changes import add_operation, image_words
 from engine.kernels.disk_changes import reference_at
 from engine.kernels.disk_parts import plan_part, planned_page, promise_undo_of, restore_promise, unplan_part
+from engine.kernels.handles import descriptor_of
 from engine.kernels.index_changes import promise_indexes, return_promises
 from engine.kernels.operations import meet_row
 from engine.kernels.primary import (
@@ -61,6 +62,7 @@ from engine.layout.arena import (
     ROWID_MASK,
     S_TOUCHED,
     ST_ALTERED,
+    ST_DROPPED,
     ST_DUPLICATE,
     ST_MEMORY,
     ST_MORE,
@@ -98,6 +100,9 @@ from engine.layout.redo import KIND_INSERT
 @kernel("int64(int64[::1], int64, int64)")
 def reserve_pages(mem, fragment, pages):
     """Take logical page numbers behind those a fragment has; the first, or ST_PAGES. No memory is taken."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     first = mem[fragment + F_PAGES]
     if pages < 0 or pages > (MAP_ROOTS << 18) - first:
         return ST_PAGES
@@ -111,6 +116,9 @@ def release_pages(mem, fragment, first, pages):
 
     A page without memory for its place in the map stays without use until the next restart.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     for logical in range(first, first + pages):
         if map_get(mem, fragment, logical) == 0:
             leaf = map_leaf(mem, fragment, logical)
@@ -149,8 +157,11 @@ def close_page(mem, place):
 @helper
 def close_open(mem, place):
     """See `close_page`; there is one."""
-    fragment = place[LP_FRAGMENT]
+    fragment = descriptor_of(mem, place[LP_FRAGMENT])
     page = place[LP_OPEN]
+    place[LP_OPEN] = 0
+    if fragment == 0:
+        return
     base = page << PAGE_SHIFT
     words = mem[fragment + F_ROW_WORDS]
     fresh = mem[fragment + F_SLOTS]
@@ -162,13 +173,12 @@ def close_open(mem, place):
             chain_slot(mem, base, words, slot)
     if mem[base + PG_FREE] != 0 or fresh < mem[fragment + F_SLOTS]:
         list_append(mem, fragment, page)
-    place[LP_OPEN] = 0
 
 
 @helper
 def place_slot(mem, place, rowid):
     """Address of the row of a ROWID of the file, its page made if it is the next one; or a status code."""
-    fragment = place[LP_FRAGMENT]
+    fragment = descriptor_of(mem, place[LP_FRAGMENT])
     logical = place[LP_FIRST] + (rowid >> 16)
     if place[LP_OPEN] == 0 or mem[(place[LP_OPEN] << PAGE_SHIFT) + PG_LOGICAL] != logical:
         if place[LP_OPEN] != 0:
@@ -280,7 +290,7 @@ def place_one(mem, txn, buf, place, tag, rowid, at, record):
     row = place_slot(mem, place, rowid)
     if row < 0:
         return row
-    fragment = place[LP_FRAGMENT]
+    fragment = descriptor_of(mem, place[LP_FRAGMENT])
     own = rowid + (place[LP_FIRST] << 16)
     if mem[fragment + F_HAS_DISK]:
         return reserve_placed_disk(mem, txn, buf, fragment, tag, own, row, at, record)
@@ -295,8 +305,13 @@ def place_rows(mem, table, txn, buf, rows, start, stop, place):
     ST_BUSY and what a lack of memory, pages or UNDO log says; ST_MORE: that was enough for one call; ST_ALTERED,
     ST_PARTITION: the table, or its partition, is not that of the load any more.
     """
-    fragment = place[LP_FRAGMENT]
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    fragment = descriptor_of(mem, place[LP_FRAGMENT])
     mem[txn + X_ROW] = start
+    if fragment == 0:
+        return ST_PARTITION
     if mem[table + T_FORMAT] != place[LP_FORMAT]:
         return ST_ALTERED
     if mem[mem[table + T_FRAGMENT_LIST] + place[LP_NUMBER]] != fragment:

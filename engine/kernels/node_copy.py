@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.backup import whole_entry_words
+from engine.kernels.handles import descriptor_of
 from engine.kernels.reads import entry_words, write_entry
 from engine.kernels.rows import map_get
 from engine.kernels.words import word_at
@@ -21,6 +22,7 @@ from engine.layout.arena import (
     PAGE_SHIFT,
     PG_EMPTIED,
     PG_FRESH,
+    ST_DROPPED,
     ST_INVARIANT,
     ST_MORE,
     ST_SPACE,
@@ -108,6 +110,9 @@ def scan_changed(mem, fragment, since, with_empty, limit, out, state):
     A range may cover empty slots that have not changed. OK behind the last ROWID there can be, ST_MORE, or ST_SPACE -
     words needed when out is full.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     state[N_RUN] = -1
     state[N_LOOKED] = 0
     while state[N_POSITION] >> 16 < mem[fragment + F_PAGES]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from engine.kernels import helper, kernel
 from engine.kernels.backup import whole_entry_words
 from engine.kernels.disk_replay import checked_disk_words
+from engine.kernels.handles import descriptor_of
 from engine.kernels.lcp import checked_image_words
 from engine.kernels.node_copy import N_NEXT, N_POSITION, N_ROWS, N_USED
 from engine.kernels.primary import entry_rowid, image_key, index_find, key_equals, tag_of
@@ -32,6 +33,7 @@ from engine.layout.arena import (
     PAGE_SHIFT,
     PG_FRESH,
     ROWID_MASK,
+    ST_DROPPED,
     ST_DUPLICATE,
     ST_INVARIANT,
     ST_MISSING,
@@ -132,6 +134,9 @@ def find_in_the_way(mem, fragment, words, stop, out, state):
     state[N_POSITION]: ROWID the slice begins at. OK; ST_SPACE if out is too small; ST_INVARIANT at state[N_NEXT] for
     what is no item; ST_DUPLICATE for a key that is at a slot copied before.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     at = 0
     last = state[N_POSITION] - 1
     while at < stop:
@@ -174,6 +179,9 @@ def records_of_slice(mem, fragment, words, stop, identity, out, state):
 
     OK, ST_SPACE if out is too small, ST_INVARIANT at state[N_NEXT].
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     at = 0
     while at < stop:
         state[N_NEXT] = at
@@ -203,6 +211,9 @@ def stamp_slice(mem, fragment, words, stop):
     """Give the rows of the slice words[:stop], which are in their places, the epochs they have on the live node. OK,
     ST_INVARIANT or ST_MISSING.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     at = 0
     while at < stop:
         size, part = item_words(mem, fragment, words, at, stop)
@@ -220,6 +231,9 @@ def stamp_slice(mem, fragment, words, stop):
 @kernel("int64(int64[::1], int64, int64)", nogil=True)
 def set_uncopied(mem, fragment, position):
     """The slots from this ROWID on are still to be copied; none if it is ROWID_END. Returns OK."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     mem[fragment + F_UNCOPIED] = 0 if position >= ROWID_END else position + 1
     return OK
 
@@ -265,7 +279,7 @@ def find_schema_change(words, start, stop):
 def record_fragment(mem, tables, identity):
     """Fragment a record is of, given its word 1; 0: it has gone, or is nobody's business; -1: there is none such."""
     number = identity & TABLE_MASK
-    table = tables[number] if number < tables.size else 0
+    table = descriptor_of(mem, tables[number]) if number < tables.size else 0
     place = (identity >> FRAGMENT_SHIFT) & FRAGMENT_MASK
     if table == 0:
         return 0
@@ -342,7 +356,7 @@ def find_stale(mem, tables, words, start, stop, out, state):
     pairs of table and fragment (as in word 1 of a record) and ROWID, some perhaps twice. Rows that the live node
     deletes are among them: whatever was there has gone.
 
-    tables: descriptors by number, 0 for those that are passed over. OK; ST_SPACE if out is too small; ST_INVARIANT at
+    tables: handles by number, 0 for those that are passed over. OK; ST_SPACE if out is too small; ST_INVARIANT at
     state[N_NEXT].
     """
     at = start

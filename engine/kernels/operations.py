@@ -19,6 +19,7 @@ from engine.kernels.changes import (
     touch_update,
 )
 from engine.kernels.checksums import xxh64_hash
+from engine.kernels.handles import descriptor_of, handle_of
 from engine.kernels.own_images import is_away, lock_owner, newest_operation, own_kind
 from engine.kernels.partitions import PARTITION_SEED, POSITIVE, fragment_of, partition_of
 from engine.kernels.primary import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
@@ -44,6 +45,7 @@ from engine.layout.arena import (
     S_TOUCHED,
     ST_ALTERED,
     ST_BUSY,
+    ST_DROPPED,
     ST_DUPLICATE,
     ST_MEMORY,
     ST_MISSING,
@@ -72,7 +74,7 @@ from engine.layout.redo import KIND_DELETE
 @helper
 def busy(mem, txn, fragment, rowid, head):
     """Leave evidence of the row whose lock must be waited for."""
-    mem[txn + X_FRAGMENT] = fragment
+    mem[txn + X_FRAGMENT] = handle_of(mem, fragment)
     mem[txn + X_ROWID] = rowid
     mem[txn + X_LOCK] = head & LOCK_MASK
     return ST_BUSY
@@ -133,6 +135,9 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
     ST_MORE (X_ROW is the next row): a segment of the index was rebuilt, which is enough for one call; or ST_ALTERED:
     the images are not of the version that mode names beside itself.
     """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     if mode >> MODE_BITS != mem[table + T_FORMAT]:
         mem[txn + X_ROW] = start
         return ST_ALTERED
@@ -266,6 +271,9 @@ def touch_rows(mem, table, txn, buf, keys, offsets, stride, start, stop, mode):
 
     offsets: n + 1 key offsets, or empty with `stride` words per key. Returns OK or the status of row X_ROW.
     """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     seed = mem[table + T_SEED]
     for i in range(start, stop):
         first = offsets[i] if offsets.size else i * stride
@@ -290,6 +298,9 @@ def touch_int_key(mem, table, txn, buf, key, mode):
 
     Returns the words used in `buf` (the record just made ends there), or a status below 0.
     """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     buf[0] = key  # the group header of a filling buffer is free; it serves as the key's scratch word
     fragment = fragment_of(mem, table, buf, 0, 1)
     entry = 0
@@ -305,7 +316,8 @@ def touch_int_key(mem, table, txn, buf, key, mode):
 @kernel("int64(int64[::1], int64, int64, int64)")
 def mark_waited(mem, fragment, rowid, lock):
     """Say that somebody waits for a row's lock; 0 if the lock has changed meanwhile (try again instead of waiting)."""
-    row = row_address(mem, fragment, rowid)
+    fragment = descriptor_of(mem, fragment)
+    row = 0 if fragment == 0 else row_address(mem, fragment, rowid)
     if row == 0 or mem[row] & LOCK_MASK & ~LOCK_WAITED != lock & ~LOCK_WAITED:
         return 0
     mem[row] |= LOCK_WAITED
@@ -315,6 +327,9 @@ def mark_waited(mem, fragment, rowid, lock):
 @kernel("int64(int64[::1], int64, int64, int64)")
 def upgrade_lock(mem, txn, fragment, rowid):
     """Make a transaction's shared lock, the only one on the row, exclusive; OK, ST_MISSING if it changed, ST_MEMORY."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     row = row_address(mem, fragment, rowid)
     if row == 0 or (mem[row] >> STATE_SHIFT) & STATE_MASK != LIVE:
         return ST_MISSING
@@ -333,7 +348,8 @@ def exchange_lock(mem, fragment, rowid, expected, lock):
 
     A mark that somebody waits stays unless the lock is freed.
     """
-    row = row_address(mem, fragment, rowid)
+    fragment = descriptor_of(mem, fragment)
+    row = 0 if fragment == 0 else row_address(mem, fragment, rowid)
     if row == 0 or (mem[row] >> STATE_SHIFT) & STATE_MASK != LIVE:
         return 0
     before = mem[row] & LOCK_MASK

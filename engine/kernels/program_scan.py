@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.own_images import is_image_away
 from engine.kernels.reads import entry_words, visible, write_entry
 from engine.kernels.rows import known_row_address, map_get
@@ -30,6 +31,7 @@ from engine.layout.arena import (
     PAGE_SHIFT,
     PG_FRESH,
     ROW_HEADER_WORDS,
+    ST_DROPPED,
     ST_INVARIANT,
     ST_MORE,
     ST_SPACE,
@@ -188,6 +190,9 @@ def scan_program(mem, fragment, txn, buf, limit, is_copied, program, rows, work,
     state: words PS_… of `engine/layout/program_scan.py`. Returns OK at the fragment's end, behind a last row, or at a
     row with an error, whose entry lies at out[state[PS_WORDS]:]; ST_MORE; ST_SPOOLED; or ST_SPACE - words needed.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     state[PS_LOOKED] = 0
     state[PS_END] = 0
     state[PS_STATUS] = p.RUN_OK
@@ -274,6 +279,9 @@ def sum_column(mem, fragment, limit, is_float, word, null_word, null_bit, work, 
     page by page from state[PS_POSITION] on, until `limit` slots were looked at. Words of the image are counted from
     the row's header; null_bit is 0 for columns without NULLs. Returns OK at the fragment's end, or ST_MORE.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     state[PS_LOOKED] = 0
     state[PS_STATUS] = p.RUN_OK
     row_words = mem[fragment + F_ROW_WORDS]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.changes import copy_image
+from engine.kernels.handles import descriptor_of
 from engine.kernels.own_images import is_image_away, lock_owner, own_author, own_kind, own_var
 from engine.kernels.partitions import fragment_number, fragment_of
 from engine.kernels.primary import (
@@ -43,6 +44,7 @@ from engine.layout.arena import (
     RESERVED,
     ROW_HEADER_WORDS,
     S_TOUCHED,
+    ST_DROPPED,
     ST_MISSING,
     ST_MORE,
     ST_SPACE,
@@ -203,12 +205,18 @@ def read_row(mem, table, txn, buf, key, words, out):
 
     txn 0: committed.
     """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     return read_into(mem, table, txn, buf, key, 0, words, out, 0)
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
 def read_int_key(mem, table, key, out):
     """`read_row` as committed for a canonical key of one word: the hot path of get."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     out[0] = key
     return read_into(mem, table, 0, out, out, 0, 1, out, 0)
 
@@ -223,6 +231,9 @@ def read_rows(mem, table, txn, buf, keys, key_offsets, stride, start, stop, out,
     state: [rows found, words used, next key]. Returns OK, or, and state says where to go on, ST_SPOOLED, or ST_SPACE -
     words needed when out is full.
     """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     fragments = mem[table + T_FRAGMENT_LIST]
     for begin in range(start, stop, AHEAD_ROWS):
         end = min(begin + AHEAD_ROWS, stop)
@@ -253,6 +264,9 @@ def scan_rows(mem, fragment, txn, buf, limit, out, offsets, state):
     state: [rows found, words used, next ROWID]. Returns OK at the fragment's end, ST_MORE, ST_SPOOLED, or ST_SPACE -
     words needed.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     position = state[2]
     row_words = mem[fragment + F_ROW_WORDS]
     looked = 0

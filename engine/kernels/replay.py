@@ -6,6 +6,7 @@ Runs on private memory at restart, each thread taking the fragments whose number
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.lcp import checked_image_words, place_row
 from engine.kernels.primary import AHEAD_ROWS, image_key, index_remove, key_equals, row_tag
 from engine.kernels.rows import give_slot, row_address
@@ -150,7 +151,7 @@ def look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state):
             break
         if kind == KIND_UPDATE or kind == KIND_DELETE:
             number = words[at + 1] & TABLE_MASK
-            table = tables[number] if number < tables.size else 0
+            table = descriptor_of(mem, tables[number]) if number < tables.size else 0
             place = (words[at + 1] >> FRAGMENT_SHIFT) & FRAGMENT_MASK
             if table != 0 and place < mem[table + T_FRAGMENTS] and place % parts == part:
                 fragment = mem[mem[table + T_FRAGMENT_LIST] + place]
@@ -168,7 +169,7 @@ def look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state):
 def replay_group(mem, tables, words, start, stop, epoch, part, parts, state):
     """Replay the records words[start:stop] of one group.
 
-    tables: table descriptor address by table number, 0 for tables dropped later. state: [offset reached, operations
+    tables: handle of the table by its number, 0 for tables dropped later. state: [offset reached, operations
     replayed, of no meaning]. Returns OK or the status of the record at state[0]; what it had begun is then half done.
     """
     at = start
@@ -187,7 +188,7 @@ def replay_group(mem, tables, words, start, stop, epoch, part, parts, state):
             if size < OPERATION_WORDS:
                 return ST_INVARIANT
             number = words[at + 1] & TABLE_MASK
-            table = tables[number] if number < tables.size else 0
+            table = descriptor_of(mem, tables[number]) if number < tables.size else 0
             place = (words[at + 1] >> FRAGMENT_SHIFT) & FRAGMENT_MASK
             if table != 0 and place >= mem[table + T_FRAGMENTS]:
                 return ST_INVARIANT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of, give_descriptor, handle_of, renew_handle, take_descriptor
 from engine.kernels.partitions import give_partition_words
 from engine.kernels.pool import give_block, give_page, take_block, take_page
 from engine.kernels.rows import map_get
@@ -62,6 +63,7 @@ from engine.layout.arena import (
     SEG_OVERFLOW,
     SEG_WORDS,
     SIDE_SHIFT,
+    ST_DROPPED,
     ST_MEMORY,
     ST_MORE,
     T_CAPTURE,
@@ -148,6 +150,9 @@ def join_pools(mem):
 @kernel("int64(int64[::1], int64, int64)")
 def set_pool(mem, fragment, pool):
     """Let a fragment take memory from another pool."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     mem[fragment + F_POOL] = pool
     return OK
 
@@ -161,7 +166,7 @@ def take_transaction_block(mem):
 @helper
 def make_fragment(mem, table, number):
     """Make one empty fragment of a table; its address, 0 when memory is exhausted."""
-    fragment = take_block(mem, S_POOL)
+    fragment = take_descriptor(mem)
     if fragment == 0:
         return 0
     mem[fragment + F_TABLE] = mem[table + T_ID]
@@ -183,12 +188,12 @@ def make_fragment(mem, table, number):
 
 @kernel("int64(int64[::1], int64[::1])")
 def make_table(mem, shape):
-    """Make an empty table; its descriptor address, 0 when memory is exhausted (then nothing is kept).
+    """Make an empty table; its handle, 0 when memory is exhausted (then nothing is kept).
 
     shape: [id, fragment numbers ever given, fixed words, has var, key words in the fixed image, hash seed, schema
     version, has disk], then the numbers that have a fragment; none: all.
     """
-    table = take_block(mem, S_POOL)
+    table = take_descriptor(mem)
     if table == 0:
         return 0
     count = shape[1]
@@ -205,7 +210,7 @@ def make_table(mem, shape):
     mem[table + T_ROW_WORDS] = 2 + max(shape[2], 1) + shape[3]
     address = take_list(mem, table, count)
     if address == 0:
-        give_block(mem, S_POOL, table)
+        give_descriptor(mem, table)
         return 0
     mem[table + T_FRAGMENT_LIST] = address
     for place in range(given if given > 0 else count):
@@ -214,11 +219,41 @@ def make_table(mem, shape):
         if fragment == 0:
             for made in range(number):
                 if mem[address + made] != 0:
-                    give_block(mem, S_POOL, mem[address + made])
+                    give_descriptor(mem, mem[address + made])
             free_table_block(mem, table)
             return 0
         mem[address + number] = fragment
-    return table
+    return handle_of(mem, table)
+
+
+@kernel("int64(int64[::1], int64, int64[::1])")
+def fragment_handles(mem, table, out):
+    """Handles of a table's fragments by number, 0 where there is none, as many as `out` has room for; how many numbers
+    were ever given, or ST_DROPPED.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    for number in range(min(out.size, mem[table + T_FRAGMENTS])):
+        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+        out[number] = 0 if fragment == 0 else handle_of(mem, fragment)
+    return mem[table + T_FRAGMENTS]
+
+
+@kernel("int64(int64[::1], int64)")
+def withdraw_table(mem, table):
+    """Let no handle of a table or of its fragments lead there but the next ones, for the caller, who gives its memory
+    back: OK, or ST_DROPPED if that was done.
+    """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    for number in range(mem[table + T_FRAGMENTS]):
+        fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
+        if fragment != 0:
+            renew_handle(mem, fragment)
+    renew_handle(mem, table)
+    return OK
 
 
 @helper
@@ -251,7 +286,7 @@ def free_table_block(mem, table):
         give_partition_words(mem, mem[table + T_PARTITION])
     if mem[table + T_INDEXES] != 0:
         give_block(mem, S_POOL, mem[table + T_INDEXES])
-    give_block(mem, S_POOL, table)
+    give_descriptor(mem, table)
 
 
 @helper
@@ -286,6 +321,9 @@ def drop_index(mem, fragment):
 @kernel("int64(int64[::1], int64, int64)")
 def drop_fragment_pages(mem, fragment, budget):
     """Give back the pages of a fragment nobody can reach any more, a bounded number a call; OK or ST_MORE."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     pool = mem[fragment + F_POOL]
     done = 0
     while mem[fragment + F_PAGES] > 0:
@@ -312,7 +350,10 @@ def drop_fragment_pages(mem, fragment, budget):
 
 @kernel("int64(int64[::1], int64)")
 def drop_table_rest(mem, table):
-    """Give back what is left of a table whose pages are gone: maps, index, descriptors."""
+    """Give back what is left of a withdrawn table whose pages are gone: maps, index, descriptors."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     for number in range(mem[table + T_FRAGMENTS]):
         fragment = mem[mem[table + T_FRAGMENT_LIST] + number]
         if fragment != 0:
@@ -339,15 +380,18 @@ def drop_rest(mem, fragment):
     mem[fragment + F_FREE_TAIL] = 0
     mem[fragment + F_FIXED_PAGES] = 0
     mem[fragment + F_VAR_PAGES] = 0
-    give_block(mem, S_POOL, fragment)
+    give_descriptor(mem, fragment)
 
 
 # --- partitions that come and go ------------------------------------------------------------------
 @kernel("int64(int64[::1], int64, int64)")
 def add_fragment(mem, table, number):
-    """Make a fragment that no reader of the table sees, and room for it in the table's list; its address, 0 when memory
+    """Make a fragment that no reader of the table sees, and room for it in the table's list; its handle, 0 when memory
     is exhausted.
     """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     if number >= mem[table + T_LIST_WORDS]:
         before = mem[table + T_FRAGMENT_LIST]
         words = mem[table + T_LIST_WORDS]
@@ -359,12 +403,16 @@ def add_fragment(mem, table, number):
             mem[address + place] = mem[before + place]
         mem[table + T_FRAGMENT_LIST] = address
         give_list(mem, before, words)
-    return make_fragment(mem, table, number)
+    fragment = make_fragment(mem, table, number)
+    return 0 if fragment == 0 else handle_of(mem, fragment)
 
 
 @kernel("int64(int64[::1], int64)")
 def drop_fragment_rest(mem, fragment):
     """`drop_table_rest` of a fragment whose partition was dropped, or never came to be."""
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     drop_rest(mem, fragment)
     return OK
 
@@ -374,6 +422,13 @@ def change_partitions(mem, table, number, fragment, words, version):
     """A new version of the table: `fragment` (0: none any more) is that of `number`, and rows are spread by the
     partition words at `words`. From the next call on everybody goes by them. Done again it changes nothing.
     """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
+    if fragment != 0:
+        fragment = descriptor_of(mem, fragment)
+        if fragment == 0:
+            return ST_DROPPED
     before = mem[mem[table + T_FRAGMENT_LIST] + number] if number < mem[table + T_FRAGMENTS] else 0
     if before != 0 and before != fragment:
         mem[before + F_DROPPED] = 1
@@ -393,6 +448,9 @@ def change_partitions(mem, table, number, fragment, words, version):
 @kernel("int64(int64[::1], int64, int64)")
 def set_partition_words(mem, table, words):
     """Give a new table its partition words."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     mem[table + T_PARTITION] = words
     return OK
 

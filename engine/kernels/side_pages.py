@@ -8,6 +8,7 @@ brings it (D3), and goes with the page. Images made by versions before F_VAR_SIN
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.pool import take_page
 from engine.kernels.varparts import copy_var, var_words
 from engine.layout.arena import (
@@ -22,6 +23,7 @@ from engine.layout.arena import (
     PAGE_WORDS,
     PG_USED,
     SIDE_SHIFT,
+    ST_DROPPED,
     ST_MEMORY,
     T_FORMAT,
     T_FRAGMENT_LIST,
@@ -116,6 +118,9 @@ def record_has_var(mem, fragment, identity):
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64)")
 def change_format(mem, table, has_var, var_since, format_version, version):
     """A new version of a table's columns: from the next call on everybody goes by it. Done again it changes nothing."""
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     mem[table + T_HAS_VAR] = has_var
     mem[table + T_VAR_SINCE] = var_since
     mem[table + T_FORMAT] = format_version

@@ -7,6 +7,7 @@ Entries are handed to the tree in order, leaf by leaf at the right edge, to 15/1
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.key_words import encode_row
 from engine.kernels.rows import map_get
 from engine.kernels.tree_changes import add_row, grow_root, least_of, link_behind, mend_path
@@ -22,6 +23,7 @@ from engine.layout.arena import (
     PAGE_HEADER_WORDS,
     PAGE_SHIFT,
     PG_FRESH,
+    ST_DROPPED,
     ST_DUPLICATE,
     ST_MORE,
     STATE_MASK,
@@ -87,6 +89,10 @@ def collect_keys(mem, tree, fragment, words, places, side, state):
     places: room for entries; words: W planes of that size. side: two scratch parts of the longest key and two words.
     state: [ROWID to go on at, slots to look at, entries so far]. OK at the fragment's end, or ST_MORE.
     """
+    tree = descriptor_of(mem, tree)
+    fragment = descriptor_of(mem, fragment)
+    if tree == 0 or fragment == 0:
+        return ST_DROPPED
     width = mem[tree + I_WORDS]
     out = mem[tree + I_KEY_WORDS] + 2
     while state[2] < places.size:
@@ -163,6 +169,9 @@ def order_ties(mem, tree, words, stride, places, order, count, work, side):
     words: W planes, `stride` words apart. work: as long as order. side: three scratch parts. Returns the number of
     runs of equal first words.
     """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     runs = 0
     begin = 0
     while begin < count:
@@ -212,6 +221,9 @@ def merge_runs(mem, tree, words, stride, places, order, heads, count, merged, si
     """Merge `count` sorted runs: `order` has the numbers of their entries, heads two words for each run, its first
     place in `order` and the one behind its last. No run is empty. side: three scratch parts. Returns the entries.
     """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     for at in range(count // 2 - 1, -1, -1):
         sift_down(mem, tree, words, stride, places, side, order, heads, at, count)
     done = 0
@@ -258,6 +270,9 @@ def tree_load(mem, tree, words, stride, places, order, start, stop):
 
     Fewer than asked for: memory is exhausted. The tree is whole only after `tree_load_finish`.
     """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     leaf = descend_right(mem, tree)
     capacity = mem[tree + I_LEAF_CAPACITY]
     full = capacity * 15 >> 4
@@ -291,6 +306,9 @@ def tree_load(mem, tree, words, stride, places, order, start, stop):
 @kernel("int64(int64[::1], int64)")
 def tree_load_finish(mem, tree):
     """Fill up the nodes at the right edge after the last `tree_load`; blocks left over go back to the pool."""
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     mem[tree + I_CREDIT] = mem[tree + I_LEAF_CAPACITY]
     is_whole = False
     while not is_whole:
@@ -312,6 +330,10 @@ def tree_add_rows(mem, tree, fragment, state):
     state: [ROWID to go on at, slots to look at, entries that may be added]. OK at the fragment's end, ST_MORE, or a
     status code. A row that has its entry is passed over. The descriptor tells commits how far the build has come.
     """
+    tree = descriptor_of(mem, tree)
+    fragment = descriptor_of(mem, fragment)
+    if tree == 0 or fragment == 0:
+        return ST_DROPPED
     mem[tree + I_BUILT_FRAGMENT] = mem[fragment + F_NUMBER]
     while state[2] > 0:
         place = next_live(mem, fragment, state[0], state)

@@ -7,6 +7,7 @@ neighbour, or joined with it if both fit three quarters of one; the last leaf ma
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.key_words import encode_here, side_part
 from engine.kernels.tree_nodes import (
     capacity_of,
@@ -21,7 +22,7 @@ from engine.kernels.tree_nodes import (
 from engine.kernels.tree_promises import SPARE, blocks_needed, give_spare_blocks
 from engine.kernels.tree_search import descend, descend_right, find_in_leaf
 from engine.kernels.words import word_at
-from engine.layout.arena import OK, ST_DUPLICATE, ST_INVARIANT, ST_MISSING
+from engine.layout.arena import OK, ST_DROPPED, ST_DUPLICATE, ST_INVARIANT, ST_MISSING
 from engine.layout.index_arena import (
     I_COUNT,
     I_CREDIT,
@@ -329,6 +330,9 @@ def tree_insert_run(mem, tree, places, start, stop):
     One that is there already is passed over: an online build meets rows whose commit it overtook. ST_INVARIANT if room
     had not been promised.
     """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     added = 0
     for i in range(start, stop):
         status = add_row(mem, tree, places[i])
@@ -342,6 +346,9 @@ def tree_insert_run(mem, tree, places, start, stop):
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64)")
 def tree_delete_run(mem, tree, places, start, stop):
     """Remove the entries of the rows at places[start:stop]; returns how many were there."""
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     removed = 0
     for i in range(start, stop):
         if remove_row(mem, tree, places[i]) == OK:

@@ -7,6 +7,7 @@ A slice begins behind the last entry of the one before. Sums mean something only
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.key_words import encode_here, row_of_place, side_part
 from engine.kernels.rows import map_get
 from engine.kernels.tree_build import next_live
@@ -22,6 +23,7 @@ from engine.layout.arena import (
     PG_FRAGMENT,
     PG_FRESH,
     PG_LOGICAL,
+    ST_DROPPED,
     ST_INVARIANT,
     ST_MORE,
     STATE_MASK,
@@ -217,6 +219,9 @@ def tree_check(mem, tree, cursor, leaves, state):
     state (CK_ words, zeroed before the first call): entries, leaves and nodes of each level above seen so far, fault
     and evidence. OK at the end, ST_MORE, or ST_INVARIANT.
     """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     leaf = leaf_of(mem, tree, cursor)
     found = find_target(mem, tree, leaf, cursor)
     number = (found >> 1) + (found & 1)
@@ -240,6 +245,9 @@ def tree_check(mem, tree, cursor, leaves, state):
 @kernel("int64(int64[::1], int64, int64[::1])")
 def tree_check_free(mem, tree, state):
     """Check the tree's own list of free blocks; OK or ST_INVARIANT."""
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     block = mem[tree + I_FREE]
     for _ in range(mem[tree + I_FREE_COUNT]):
         if block <= 0 or block >= mem.size:
@@ -254,6 +262,10 @@ def tree_check_rows(mem, tree, fragment, position, state):
 
     position: [ROWID to go on at, slots to look at, rows seen so far]. OK at the end, ST_MORE, or ST_INVARIANT.
     """
+    tree = descriptor_of(mem, tree)
+    fragment = descriptor_of(mem, fragment)
+    if tree == 0 or fragment == 0:
+        return ST_DROPPED
     while True:
         place = next_live(mem, fragment, position[0], position)
         if place < 0:

@@ -13,8 +13,9 @@ are bounded in the same way with the weight max(0, 4c/C - 3): joined nodes weigh
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.pool import give_block, take_block
-from engine.layout.arena import OK, P_FREE_BLOCK_COUNT, P_FREE_BLOCKS, ST_MEMORY
+from engine.layout.arena import OK, P_FREE_BLOCK_COUNT, P_FREE_BLOCKS, ST_DROPPED, ST_MEMORY
 from engine.layout.index_arena import (
     HEIGHT_MAX,
     I_FREE,
@@ -106,11 +107,17 @@ def tree_promise(mem, tree, entries):
 
     About 50 ns a block: whoever promises very many at once calls for some thousands at a time.
     """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     return promise_entries(mem, tree, entries)
 
 
 @kernel("int64(int64[::1], int64, int64, int64)")
 def tree_unpromise(mem, tree, entries, most):
     """Take a promise back and give at most `most` blocks nobody needs back to the pool; returns how many are over."""
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     return_promise(mem, tree, entries, most)
     return max(0, mem[tree + I_FREE_COUNT] - SPARE - blocks_needed(mem, tree, mem[tree + I_PROMISED]))

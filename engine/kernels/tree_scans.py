@@ -7,6 +7,7 @@ whole key and the place of the last entry given out; the next one behind it is l
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.key_words import encode_row, side_part
 from engine.kernels.tree_nodes import children_of, places_of
 from engine.kernels.tree_search import (
@@ -17,7 +18,7 @@ from engine.kernels.tree_search import (
     read_entry_words,
 )
 from engine.kernels.words import word_at
-from engine.layout.arena import ST_MISSING
+from engine.layout.arena import ST_DROPPED
 from engine.layout.index_arena import (
     I_COUNT,
     I_HEIGHT,
@@ -25,9 +26,7 @@ from engine.layout.index_arena import (
     I_KEY_WORDS,
     I_LEAF_CAPACITY,
     I_ROOT,
-    I_STATE,
     I_WORDS,
-    INDEX_DROPPING,
     N_COUNT,
     N_NEXT,
     N_PREVIOUS,
@@ -120,8 +119,9 @@ def tree_scan(mem, tree, cursor, bound, limit, places, keys):
     entry given out. keys: empty, or room for W words for each. Returns how many: fewer than `limit` at the end, or
     ST_MISSING if the index is being dropped.
     """
-    if mem[tree + I_STATE] == INDEX_DROPPING:
-        return ST_MISSING
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     done, leaf, number = next_entries(mem, tree, cursor, bound, limit, places, keys)
     if done > 0:
         move_cursor(mem, tree, leaf, number, cursor)
@@ -158,8 +158,9 @@ def entries_before(mem, tree, cursor, bound, limit, places, keys):
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64[::1], int64[::1])")
 def tree_scan_back(mem, tree, cursor, bound, limit, places, keys):
     """As `tree_scan`, in descending order: the next entries before `cursor` and behind `bound`."""
-    if mem[tree + I_STATE] == INDEX_DROPPING:
-        return ST_MISSING
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     done, leaf, number = entries_before(mem, tree, cursor, bound, limit, places, keys)
     if done > 0:
         move_cursor(mem, tree, leaf, number, cursor)
@@ -188,8 +189,9 @@ def tree_estimate(mem, tree, low, high):
 
     ST_MISSING if the index is being dropped.
     """
-    if mem[tree + I_STATE] == INDEX_DROPPING:
-        return ST_MISSING
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     leaf = leaf_of(mem, tree, high)
     last = leaf
     behind = find_target(mem, tree, leaf, high) >> 1

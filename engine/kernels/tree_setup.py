@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of, give_descriptor, handle_of, take_descriptor
 from engine.kernels.pool import give_block, give_page, take_block, take_page
 from engine.kernels.tree_nodes import children_of, disown_node, own_node
 from engine.kernels.tree_promises import give_spare_blocks, take_own_block
-from engine.layout.arena import BLOCK_WORDS, OK, PAGE_SHIFT, ST_MORE
+from engine.layout.arena import BLOCK_WORDS, OK, PAGE_SHIFT, ST_DROPPED, ST_MORE
 from engine.layout.columns import COLUMN_WORDS
 from engine.layout.index_arena import (
     BUILT_WHOLLY,
@@ -33,7 +34,6 @@ from engine.layout.index_arena import (
     I_SIDE_STRIDE,
     I_STATE,
     I_WORDS,
-    INDEX_DROPPING,
     INDEX_READY,
     N_COUNT,
     N_LEVEL,
@@ -53,7 +53,7 @@ def give_side(mem, tree):
 @helper
 def shape_descriptor(mem, pool, shape, constants):
     """A descriptor of the shape given, with scratch parts; its address, 0 when memory is exhausted."""
-    tree = take_block(mem, pool)
+    tree = take_descriptor(mem)
     if tree == 0:
         return 0
     mem[tree + I_POOL] = pool
@@ -78,7 +78,7 @@ def shape_descriptor(mem, pool, shape, constants):
         mem[tree + I_SIDE_IS_PAGE] = 1
         side = take_page(mem, pool) << PAGE_SHIFT
     if side == 0:
-        give_block(mem, pool, tree)
+        give_descriptor(mem, tree)
         return 0
     mem[tree + I_SIDE] = side
     mem[tree + I_SIDE_STRIDE] = stride
@@ -89,7 +89,7 @@ def shape_descriptor(mem, pool, shape, constants):
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1])")
 def make_tree(mem, pool, shape, constants):
-    """Make an empty ordered index; its descriptor's address, 0 when memory is exhausted (then nothing is kept).
+    """Make an empty ordered index; its handle, 0 when memory is exhausted (then nothing is kept).
 
     shape: [state, W, is exact, leaf capacity, inner capacity, most key words, nullable bits, pieces, key columns], then
     words of each piece, then column words. constants: defaults that the column words point into.
@@ -99,7 +99,7 @@ def make_tree(mem, pool, shape, constants):
         return 0
     if take_own_block(mem, tree) != OK:
         give_side(mem, tree)
-        give_block(mem, pool, tree)
+        give_descriptor(mem, tree)
         return 0
     leaf = own_node(mem, tree, 0)
     mem[tree + I_ROOT] = leaf
@@ -107,12 +107,15 @@ def make_tree(mem, pool, shape, constants):
     mem[tree + I_FIRST_LEAF] = leaf
     mem[tree + I_LAST_LEAF] = leaf
     mem[tree + I_CREDIT] = 0
-    return tree
+    return handle_of(mem, tree)
 
 
 @kernel("int64(int64[::1], int64, int64)")
 def set_tree_state(mem, tree, state):
     """Publish an index that was built, from where on commits maintain the entries of every row."""
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     mem[tree + I_STATE] = state
     if state == INDEX_READY:
         mem[tree + I_BUILT_FRAGMENT] = BUILT_WHOLLY
@@ -121,12 +124,10 @@ def set_tree_state(mem, tree, state):
 
 @kernel("int64(int64[::1], int64, int64)")
 def drop_tree(mem, tree, budget):
-    """Give all memory of an index back, at most `budget` nodes a call; OK when it is gone, or ST_MORE.
-
-    From the first call on scans are told that it is gone. Whoever may still call a kernel with this descriptor must be
-    waited for before the last call.
-    """
-    mem[tree + I_STATE] = INDEX_DROPPING
+    """Give all memory of a withdrawn index back, at most `budget` nodes a call; OK when it is gone, or ST_MORE."""
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     while mem[tree + I_ROOT] != 0:
         if budget <= 0:
             return ST_MORE
@@ -148,5 +149,5 @@ def drop_tree(mem, tree, budget):
     if mem[tree + I_FREE_COUNT] > 0:
         return ST_MORE
     give_side(mem, tree)
-    give_block(mem, mem[tree + I_POOL], tree)
+    give_descriptor(mem, tree)
     return OK

@@ -7,6 +7,7 @@ before anything else of it is done; commit and rollback only remove.
 from __future__ import annotations
 
 from engine.kernels import helper
+from engine.kernels.handles import handle_of
 from engine.kernels.own_images import newest_operation, var_as_of
 from engine.kernels.rows import map_get
 from engine.kernels.side_pages import var_of
@@ -79,7 +80,7 @@ def claim(mem, txn, buf, index, fragment, images, at, place):
         if mem[index + I_STATE] != INDEX_READY:
             mem[index + U_SUSPECTS] += 1  # the build looks into it
             status = OK
-        mem[txn + X_UNIQUE] = index
+        mem[txn + X_UNIQUE] = handle_of(mem, index)
     if status != OK:
         return status, NO_TAG
     if place != 0 and entry_at(mem, index, tag, place) != 0:

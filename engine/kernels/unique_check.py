@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.kernels import helper, kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.key_words import row_of_place, side_part
 from engine.kernels.primary import candidate
 from engine.kernels.segments import bucket_address, first_bucket, second_bucket, segment_of
@@ -18,6 +19,8 @@ from engine.layout.arena import (
     ENTRY_USED,
     F_DIRECTORY,
     F_DROPPED,
+    F_INDEX_BLOCKS,
+    F_INDEX_COUNT,
     F_INDEX_DEPTH,
     F_SEGMENTS,
     LIVE,
@@ -29,6 +32,7 @@ from engine.layout.arena import (
     SEG_DEPTH,
     SEG_OVERFLOW,
     SEG_OVERFLOW_COUNT,
+    ST_DROPPED,
     ST_MORE,
     STATE_MASK,
     STATE_SHIFT,
@@ -43,7 +47,7 @@ from engine.layout.index_arena import (
     SIDE_OTHER,
     SIDE_TARGET,
 )
-from engine.layout.unique_arena import CU_DIRECTORY, CU_ENTRIES, CU_PART
+from engine.layout.unique_arena import CU_DIRECTORY, CU_ENTRIES, CU_PART, U_VERSION
 
 
 @helper
@@ -106,6 +110,10 @@ def check_unique_rows(mem, index, fragment, position, state):
 
     position: [ROWID to go on at, slots to look at, rows seen so far]. OK at the end, ST_MORE, or ST_INVARIANT.
     """
+    index = descriptor_of(mem, index)
+    fragment = descriptor_of(mem, fragment)
+    if index == 0 or fragment == 0:
+        return ST_DROPPED
     while True:
         place = next_live(mem, fragment, position[0], position)
         if place < 0:
@@ -148,6 +156,9 @@ def check_unique_entries(mem, index, state):
 
     state: CU_ words; entries that move meanwhile may be seen twice or not at all.
     """
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
     hash = mem[index + I_UNIQUE]
     if mem[hash + F_SEGMENTS] == 0 or state[CU_DIRECTORY] >= 1 << mem[hash + F_INDEX_DEPTH]:
         return OK
@@ -164,3 +175,17 @@ def check_unique_entries(mem, index, state):
         count = mem[segment + SEG_OVERFLOW_COUNT] if is_first else 0
         status = check_among(mem, index, mem[segment + SEG_OVERFLOW], count, state)
     return ST_MORE if status == OK else status
+
+
+@kernel("int64(int64[::1], int64, int64[::1])")
+def unique_counters(mem, index, out):
+    """[version, entries, segments, blocks] of an index into out, as of one instant: OK or ST_DROPPED."""
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
+    hash = mem[index + I_UNIQUE]
+    out[0] = mem[index + U_VERSION]
+    out[1] = mem[hash + F_INDEX_COUNT]
+    out[2] = mem[hash + F_SEGMENTS]
+    out[3] = mem[hash + F_INDEX_BLOCKS]
+    return OK

@@ -7,6 +7,7 @@ works on the block `I_UNIQUE` leads to as on a fragment descriptor.
 from __future__ import annotations
 
 from engine.kernels import helper
+from engine.kernels.handles import handle_of
 from engine.kernels.key_words import row_of_place, side_part
 from engine.kernels.own_images import lock_owner, own_kind
 from engine.kernels.primary import candidate, index_insert, index_remove
@@ -108,7 +109,7 @@ def meet_entry(mem, txn, buf, index, place, words):
     head = mem[row]
     if head & LOCK_MASK and not head & LOCK_SHARED:
         if lock_owner(mem, head) != txn:
-            mem[txn + X_FRAGMENT] = fragment
+            mem[txn + X_FRAGMENT] = handle_of(mem, fragment)
             mem[txn + X_ROWID] = rowid_of_place(mem, place)
             mem[txn + X_LOCK] = head & LOCK_MASK
             return ST_BUSY

@@ -136,15 +136,17 @@ def are_words(mem, at, keys, start, words):
     return True
 
 
-@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1])", nogil=True)
-def encode_lookups(mem, index, images, offsets, fixed_words, count, stride, out, lengths):
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1])", nogil=True)
+def encode_lookups(descriptor, images, offsets, fixed_words, count, stride, out, lengths):
     """Key words of images at word offsets, `stride` words each in out, two of them slack; lengths gets how many they
-    are, 0 with a NULL. `mem` is private and has the descriptor alone.
+    are, 0 with a NULL. descriptor: a private copy (`KeyShape.descriptor`).
     """
     limit = stride - 2
     for i in range(count):
         at = offsets[i]
         lengths[i] = 0
-        if not has_null(mem, index, images, at, images, at + fixed_words):
-            lengths[i] = encode_key(mem, index, images, at, images, at + fixed_words, 0, out, 0, out, i * stride, limit)
+        if not has_null(descriptor, 0, images, at, images, at + fixed_words):
+            lengths[i] = encode_key(
+                descriptor, 0, images, at, images, at + fixed_words, 0, out, 0, out, i * stride, limit
+            )
     return count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.changes import touch_lock
+from engine.kernels.handles import descriptor_of, handle_of
 from engine.kernels.key_words import row_of_place, side_part
 from engine.kernels.operations import touch_row
 from engine.kernels.own_images import lock_owner
@@ -30,6 +31,7 @@ from engine.layout.arena import (
     SEG_OVERFLOW,
     SEG_OVERFLOW_COUNT,
     ST_BUSY,
+    ST_DROPPED,
     ST_MISSING,
     ST_SPACE,
     T_SEED,
@@ -38,7 +40,7 @@ from engine.layout.arena import (
     X_ROW,
     X_ROWID,
 )
-from engine.layout.index_arena import I_STATE, I_UNIQUE, INDEX_DROPPING, SIDE_OTHER
+from engine.layout.index_arena import I_UNIQUE, SIDE_OTHER
 from engine.layout.unique_arena import U_SEED
 
 AHEAD_KEYS = 32
@@ -77,7 +79,7 @@ def is_others(mem, txn, place):
 @helper
 def leave_evidence(mem, txn, place):
     """Which row's lock must be waited for."""
-    mem[txn + X_FRAGMENT] = fragment_of_place(mem, place)
+    mem[txn + X_FRAGMENT] = handle_of(mem, fragment_of_place(mem, place))
     mem[txn + X_ROWID] = rowid_of_place(mem, place)
     mem[txn + X_LOCK] = mem[row_of_place(mem, place)] & LOCK_MASK
 
@@ -149,8 +151,9 @@ def read_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, out, offse
     keys: key words, `stride` words each; lengths: how many they are, 0 for a key no row has. state: [rows found, words
     used, next key]. OK, ST_SPACE - words needed when out is full, or ST_MISSING if the index is being dropped.
     """
-    if mem[index + I_STATE] == INDEX_DROPPING:
-        return ST_MISSING
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
     ahead = state[2]
     for i in range(state[2], stop):
         if i == ahead:
@@ -193,8 +196,9 @@ def find_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, locks, out
     OK; or of key X_ROW (state says where to go on) ST_BUSY with evidence, ST_MEMORY, ST_SPACE - words needed; or
     ST_MISSING if the index is being dropped.
     """
-    if mem[index + I_STATE] == INDEX_DROPPING:
-        return ST_MISSING
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
     for i in range(state[2], stop):
         state[2] = i
         offsets[i] = state[1]
@@ -226,6 +230,9 @@ def lock_by_primary(mem, table, txn, keys, offsets, stride, start, stop, found):
     offsets: n + 1 key offsets, or empty with `stride` words per key. OK, or of key X_ROW ST_BUSY with evidence or
     ST_MEMORY.
     """
+    table = descriptor_of(mem, table)
+    if table == 0:
+        return ST_DROPPED
     seed = mem[table + T_SEED]
     for i in range(start, stop):
         first = offsets[i] if offsets.size else i * stride

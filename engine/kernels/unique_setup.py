@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.growth import reserve_step
+from engine.kernels.handles import descriptor_of, give_descriptor, handle_of
 from engine.kernels.key_words import encode_row, row_of_place, var_of_place
 from engine.kernels.pool import give_block, take_block
 from engine.kernels.primary import tag_of, touch_buckets
@@ -27,6 +28,7 @@ from engine.layout.arena import (
     ROW_HEADER_WORDS,
     S_INDEX_GENERATION,
     S_TOUCHED,
+    ST_DROPPED,
     ST_MEMORY,
     ST_MORE,
     ST_UNIQUE,
@@ -38,7 +40,6 @@ from engine.layout.index_arena import (
     I_STATE,
     I_UNIQUE,
     INDEX_BUILDING,
-    INDEX_DROPPING,
     INDEX_READY,
     SIDE_TARGET,
 )
@@ -49,7 +50,7 @@ AHEAD_ENTRIES = 32
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64)")
 def make_unique(mem, pool, shape, constants, seed):
-    """Make an empty unique index; its descriptor's address, 0 when memory is exhausted (then nothing is kept).
+    """Make an empty unique index; its handle, 0 when memory is exhausted (then nothing is kept).
 
     shape, constants: as of `make_tree`. seed: of the hash over key words. One that is READY takes entries of everybody.
     """
@@ -59,31 +60,36 @@ def make_unique(mem, pool, shape, constants, seed):
     hash = take_block(mem, pool)
     if hash == 0:
         give_side(mem, index)
-        give_block(mem, pool, index)
+        give_descriptor(mem, index)
         return 0
     mem[hash + F_POOL] = pool
     mem[index + I_UNIQUE] = hash
     mem[index + U_SEED] = seed
     mem[index + U_TAKES] = 0 if shape[0] == INDEX_READY else TAKES_NEVER
     mem[index + I_BUILT_FRAGMENT] = 0
-    return index
+    return handle_of(mem, index)
 
 
 @kernel("int64(int64[::1], int64)")
 def drop_unique(mem, index):
-    """Give all memory of an index back. Whoever may still call a kernel with its descriptor is waited for before."""
-    mem[index + I_STATE] = INDEX_DROPPING
+    """Give all memory of a withdrawn index back."""
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
     pool = mem[index + I_POOL]
     drop_index(mem, mem[index + I_UNIQUE])
     give_block(mem, pool, mem[index + I_UNIQUE])
     give_side(mem, index)
-    give_block(mem, pool, index)
+    give_descriptor(mem, index)
     return OK
 
 
 @kernel("int64(int64[::1], int64)")
 def begin_unique(mem, index):
     """Second announcement: transactions that begin from now on take entries; returns the generation they have."""
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
     mem[S_INDEX_GENERATION] += 1
     mem[index + U_TAKES] = mem[S_INDEX_GENERATION]
     mem[index + I_STATE] = INDEX_BUILDING
@@ -96,6 +102,9 @@ def enforce_unique(mem, index, is_forced):
 
     OK, or ST_MORE: rows must be walked again.
     """
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
     suspects = mem[index + U_SUSPECTS]
     mem[index + U_SUSPECTS] = 0
     if suspects == 0 or is_forced:
@@ -110,6 +119,10 @@ def walk_unique(mem, index, fragment, state, out):
     state: [ROWID to go on at, slots to look at, rows to look at]. OK at the fragment's end, ST_MORE, ST_MEMORY, ST_BUSY
     (a transaction has a row with such a key locked), or ST_UNIQUE: two rows have one key; `out` gets the entry of one.
     """
+    index = descriptor_of(mem, index)
+    fragment = descriptor_of(mem, fragment)
+    if index == 0 or fragment == 0:
+        return ST_DROPPED
     while state[2] > 0:
         before = state[0]
         place = next_live(mem, fragment, before, state)
@@ -145,6 +158,10 @@ def forget_unique(mem, index, fragment, state):
     """Remove the entries of a dropped fragment's LIVE rows from ROWID state[0] on, looking at state[1] slots. OK at the
     fragment's end, or ST_MORE.
     """
+    index = descriptor_of(mem, index)
+    fragment = descriptor_of(mem, fragment)
+    if index == 0 or fragment == 0:
+        return ST_DROPPED
     while True:
         place = next_live(mem, fragment, state[0], state)
         if place < 0:
@@ -161,6 +178,10 @@ def collect_unique(mem, index, fragment, tags, places, side, state):
     side: two scratch parts of the longest key and two words. state: [ROWID to go on at, slots to look at, entries so
     far]. OK at the fragment's end, or ST_MORE.
     """
+    index = descriptor_of(mem, index)
+    fragment = descriptor_of(mem, fragment)
+    if index == 0 or fragment == 0:
+        return ST_DROPPED
     out = mem[index + I_KEY_WORDS] + 2
     while state[2] < places.size:
         place = next_live(mem, fragment, state[0], state)
@@ -185,12 +206,18 @@ def is_null_row(mem, index, place):
 @kernel("int64(int64[::1], int64, int64, int64)")
 def reserve_unique(mem, index, expected, at):
     """One step of giving an index the size for so many entries: call it with what it returns until that is -1."""
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
     return reserve_step(mem, mem[index + I_UNIQUE], expected, at)
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64)")
 def load_unique(mem, index, tags, places, start, stop):
     """Add entries [start, stop) while nobody uses the index; OK or ST_MEMORY."""
+    index = descriptor_of(mem, index)
+    if index == 0:
+        return ST_DROPPED
     hash = mem[index + I_UNIQUE]
     touched = 0
     for begin in range(start, stop, AHEAD_ENTRIES):

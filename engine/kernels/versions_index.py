@@ -7,6 +7,7 @@ belong to the range the cursor has passed by then, later ones to the next call (
 from __future__ import annotations
 
 from engine.kernels import kernel
+from engine.kernels.handles import descriptor_of
 from engine.kernels.index_reads import stand_on
 from engine.kernels.key_words import row_of_place
 from engine.kernels.tree_scans import entries_before, next_entries
@@ -21,12 +22,12 @@ from engine.layout.arena import (
     PG_LOGICAL,
     S_VERSION_HEAD,
     S_VERSION_TAIL,
-    ST_MISSING,
+    ST_DROPPED,
     ST_MORE,
     ST_SPACE,
     ST_TOO_OLD,
 )
-from engine.layout.index_arena import I_STATE, INDEX_DROPPING, PLACE_SHIFT, PLACE_SLOT_MASK
+from engine.layout.index_arena import PLACE_SHIFT, PLACE_SLOT_MASK
 from engine.layout.versions import V_ENDED, V_FRAGMENT, V_PLACE, V_ROW, V_WORDS
 
 
@@ -42,10 +43,11 @@ def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, ou
     cursor says where to go on), ST_SPACE - words needed and nothing is copied, ST_MISSING if the index is being
     dropped, or ST_TOO_OLD.
     """
+    tree = descriptor_of(mem, tree)
+    if tree == 0:
+        return ST_DROPPED
     if find_open(mem, epoch) < 0:
         return ST_TOO_OLD
-    if mem[tree + I_STATE] == INDEX_DROPPING:
-        return ST_MISSING
     state[0] = 0
     state[1] = 0
     state[2] = mem[S_VERSION_HEAD]
@@ -77,8 +79,8 @@ def snapshot_entries(mem, tree, epoch, cursor, bound, reverse, limit, places, ou
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1])")
-def gather_versions(mem, table, epoch, until, limit, places, out, offsets, state):
-    """Copy the versions a snapshot shows of a table (its number), without disk parts, appended from position state[2]
+def gather_versions(mem, table_id, epoch, until, limit, places, out, offsets, state):
+    """Copy the versions a snapshot shows of a table, without disk parts, appended from position state[2]
     on and before `until`; looking at no more than `limit`. places gets the place of each.
 
     state: [versions found, words used, next position]. OK when all were looked at, ST_MORE, ST_SPACE - words needed (or
@@ -95,7 +97,7 @@ def gather_versions(mem, table, epoch, until, limit, places, out, offsets, state
         at = version_at(mem, state[2])
         fragment = mem[at + V_FRAGMENT]
         is_shown = fragment != 0 and mem[at + V_ROW + 1] <= epoch and epoch < mem[at + V_ENDED]
-        if is_shown and mem[fragment + F_TABLE] == table:
+        if is_shown and mem[fragment + F_TABLE] == table_id:
             if state[0] >= places.size:
                 return ST_SPACE
             words = write_version(mem, at, out, state[1])

@@ -11,6 +11,7 @@ from engine.kernels.disk_changes import reference_at
 from engine.kernels.disk_lirs import touch_page
 from engine.kernels.disk_parts import part_on_page
 from engine.kernels.disk_reads import ENTRY_INCOMPLETE, PAGE_OF_OWN, read_whole
+from engine.kernels.handles import descriptor_of
 from engine.kernels.primary import entry_rowid, image_key, index_find, tag_of
 from engine.kernels.reads import entry_words, write_entry
 from engine.kernels.rows import known_row_address, map_get, row_address
@@ -32,6 +33,7 @@ from engine.layout.arena import (
     PG_FRESH,
     S_VERSION_TAIL,
     ST_DAMAGED,
+    ST_DROPPED,
     ST_MISSING,
     ST_MORE,
     ST_PAGE,
@@ -195,6 +197,9 @@ def scan_snapshot(mem, fragment, epoch, is_copied, limit, out, offsets, state):
     more than about `limit` slots. state: [rows found, words used, next ROWID]. Returns OK at the fragment's end,
     ST_MORE, ST_SPACE - words needed, or ST_TOO_OLD.
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     if find_open(mem, epoch) < 0:
         return ST_TOO_OLD
     looked = 0
@@ -238,6 +243,9 @@ def snapshot_places(mem, fragment, epoch, limit, rowids, pages, state):
 
     limit and status as `scan_snapshot`, ST_SPACE when the arrays are full. state: [rows found, -, next ROWID].
     """
+    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
     if find_open(mem, epoch) < 0:
         return ST_TOO_OLD
     looked = 0
@@ -275,11 +283,11 @@ def snapshot_places(mem, fragment, epoch, limit, rowids, pages, state):
     "int64[::1])"
 )
 def read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, stop, out, offsets, state):
-    """Copy the rows order[start:stop], each of fragment descriptor fragments[i] and ROWID rowids[i] (negative: none),
-    as at the end of `epoch`; offsets[i] is where its image begins, -1 if there was none.
+    """Copy the rows order[start:stop], each of the fragment with handle fragments[i] and ROWID rowids[i] (negative:
+    none), as at the end of `epoch`; offsets[i] is where its image begins, -1 if there was none.
 
     state: [rows found, words used, next place in order, page, incomplete entries]. OK, or why it stopped at state[2]:
-    ST_SPACE - words needed, ST_PAGE, ST_DAMAGED, or ST_TOO_OLD.
+    ST_SPACE - words needed, ST_PAGE, ST_DAMAGED, ST_DROPPED, or ST_TOO_OLD.
     """
     if find_open(mem, epoch) < 0:
         return ST_TOO_OLD
@@ -289,7 +297,10 @@ def read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, s
         offsets[i] = -1
         if rowids[i] < 0:
             continue
-        done = read_at(mem, epoch, with_disk, fragments[i], rowids[i], out, state[1], state)
+        fragment = descriptor_of(mem, fragments[i])
+        if fragment == 0:
+            return ST_DROPPED
+        done = read_at(mem, epoch, with_disk, fragment, rowids[i], out, state[1], state)
         if done > 0:
             offsets[i] = state[1] + ENTRY_WORDS
             state[0] += 1
@@ -303,12 +314,15 @@ def read_snapshot_rows(mem, epoch, with_disk, fragments, rowids, order, start, s
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64, int64, int64[::1])")
 def snapshot_pages(mem, epoch, fragments, rowids, start, stop, pages):
     """pages[i] of rows [start, stop): the page that reading the disk part as at the end of `epoch` needs, 0 if none; OK
-    or ST_TOO_OLD.
+    or ST_TOO_OLD, ST_DROPPED.
     """
     if find_open(mem, epoch) < 0:
         return ST_TOO_OLD
     for i in range(start, stop):
-        pages[i] = max(PAGE_OF_OWN, page_at(mem, epoch, fragments[i], rowids[i]))
+        fragment = descriptor_of(mem, fragments[i])
+        if fragment == 0:
+            return ST_DROPPED
+        pages[i] = max(PAGE_OF_OWN, page_at(mem, epoch, fragment, rowids[i]))
     return OK
 
 
@@ -351,8 +365,8 @@ def rowid_at(mem, epoch, fragment, tag, keys, first, words):
     "int64[::1])"
 )
 def find_snapshot_keys(mem, epoch, seed, with_disk, fragments, keys, key_offsets, stride, start, stop, rowids, pages):
-    """rowids[i] of keys [start, stop), each in fragment descriptor fragments[i] (0: none): ROWID at the end of `epoch`,
-    -1 if there was no row; with_disk: pages[i], the page its disk part needs. OK or ST_TOO_OLD.
+    """rowids[i] of keys [start, stop), each in the fragment with handle fragments[i] (0: none): ROWID at the end of
+    `epoch`, -1 if there was no row; with_disk: pages[i], the page its disk part needs. OK, ST_TOO_OLD or ST_DROPPED.
     """
     if find_open(mem, epoch) < 0:
         return ST_TOO_OLD
@@ -361,10 +375,13 @@ def find_snapshot_keys(mem, epoch, seed, with_disk, fragments, keys, key_offsets
         pages[i] = PAGE_OF_OWN
         if fragments[i] == 0:
             continue
+        fragment = descriptor_of(mem, fragments[i])
+        if fragment == 0:
+            return ST_DROPPED
         first = key_offsets[i] if key_offsets.size else i * stride
         words = key_offsets[i + 1] - first if key_offsets.size else stride
         tag = tag_of(keys, first, words, seed)
-        rowids[i] = rowid_at(mem, epoch, fragments[i], tag, keys, first, words)
+        rowids[i] = rowid_at(mem, epoch, fragment, tag, keys, first, words)
         if with_disk and rowids[i] >= 0:
-            pages[i] = max(PAGE_OF_OWN, page_at(mem, epoch, fragments[i], rowids[i]))
+            pages[i] = max(PAGE_OF_OWN, page_at(mem, epoch, fragment, rowids[i]))
     return OK

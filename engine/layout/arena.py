@@ -11,6 +11,7 @@ PAGE_WORDS = 4_096
 PAGE_SHIFT = 12
 PAGE_BYTES = PAGE_WORDS * 8
 BLOCK_WORDS = 512
+BLOCK_SHIFT = 9
 BLOCKS_PER_PAGE = PAGE_WORDS // BLOCK_WORDS
 CELL_WORDS = 8
 CELLS_PER_BLOCK = BLOCK_WORDS // CELL_WORDS
@@ -37,6 +38,8 @@ S_SNAPSHOTS_GIVEN_UP = 25  # ever, for lack of room
 S_VERSIONS_KEPT = 26  # old rows kept, ever
 S_CAPTURE_WAITS = 27  # times in a row that commits waited for chunks of an old disk part
 S_DELETE_LOG = 28  # address of the delete log's descriptor; 0: none is kept
+S_FREE_DESCRIPTORS = 29  # address of the first free descriptor of a table, fragment or index; 0: none
+S_FREE_DESCRIPTOR_COUNT = 30
 S_POOL = 64  # the shared pool descriptor
 S_POOL_TOP = 96  # restart: a second pool that takes pages from the arena's end downwards
 
@@ -51,6 +54,14 @@ P_SCRATCH = 6  # address of one page kernels may scribble on
 P_FREE_CELLS = 7  # address of the first free cell, 0 none
 P_DOWNWARDS = 8  # 1: never-used pages are taken from P_LIMIT down instead of from P_HIGH up
 POOL_WORDS = 16
+
+# --- handles -------------------------------------------------------------------------------------
+# What Python holds of a table, a fragment or an index: generation of the descriptor's block, then its block number.
+# The generation changes in the kernel call that withdraws the structure, so every older handle leads to nothing.
+HANDLE_BLOCK_BITS = 31
+HANDLE_BLOCK_MASK = (1 << HANDLE_BLOCK_BITS) - 1
+D_GENERATION = 23  # in every such descriptor
+GENERATION_MAX = (1 << 32) - 2  # a block that has come here is not used again
 
 # --- table descriptor (a block) -----------------------------------------------------------------
 T_ID = 0
@@ -290,9 +301,13 @@ ST_UNIQUE = -18  # another row has the key in a unique index
 ST_ALTERED = -21  # the images are of an older version of the table
 ST_INDEXED = -16  # the commit changes ordered indexes: another kernel does that
 ST_SPOOLED = -17  # a record of the transaction is in its spool file only: X_SPOOLED says which
+ST_DROPPED = -22  # the handle leads to nothing: the table, partition or index was dropped
 ST_TOO_OLD = -20  # a snapshot was closed or given up, or has lost a disk part
 
 assert BLOCKS_PER_PAGE * BLOCK_WORDS == PAGE_WORDS
+assert 1 << BLOCK_SHIFT == BLOCK_WORDS
+assert F_SCHEMA_VERSION < D_GENERATION < F_LCP_ACTIVE and T_CAPTURE < D_GENERATION, "a word no descriptor has"
+assert GENERATION_MAX + 1 < 1 << 63 - HANDLE_BLOCK_BITS, "a handle is positive"
 assert CELLS_PER_BLOCK * CELL_WORDS == BLOCK_WORDS
 assert F_VAR_LISTS + VAR_CLASSES <= F_DISK_DIRTY
 assert F_DISK_MATRIX + MATRIX_ROWS * DISK_CLASSES <= F_DIRECTORY

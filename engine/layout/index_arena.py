@@ -5,7 +5,7 @@ Kernels freeze these constants; the kernel cache is keyed on this file.
 
 from __future__ import annotations
 
-from engine.layout.arena import BLOCK_WORDS, COMPACT_SLOT_BITS, PAGE_WORDS
+from engine.layout.arena import BLOCK_WORDS, COMPACT_SLOT_BITS, D_GENERATION, PAGE_WORDS
 from engine.layout.columns import COLUMN_WORDS
 
 # --- descriptor (a block) -----------------------------------------------------------------------
@@ -32,13 +32,13 @@ I_CREDIT = 19  # entries added to leaves less than half full, up to a leaf of th
 I_POOL = 20
 I_PIECES = 21  # pieces of a primary key that lies in the var part; 0 otherwise
 I_VERSION = 22  # counts changes of the tree: whoever looks at it in slices knows whether it stood still
-I_SPLITS = 23  # of leaves
 I_JOINS = 24
 I_INSERTED = 25
 I_DELETED = 26
 I_BIRTH = 27  # S_INDEX_GENERATION it was announced with
 I_BUILT_FRAGMENT = 28  # rows of fragments before this one, and of this one before I_BUILT_ROWID, have their entries
 I_BUILT_ROWID = 29
+I_SPLITS = 31  # of leaves
 I_UNIQUE = 30  # the hash a unique index keeps its entries in (engine/layout/unique_arena.py); 0: an ordered one
 I_LEVELS = 32  # nodes of each level, leaves first
 I_PATH = 64  # node and child number of each level of the last descent that a change made
@@ -53,7 +53,6 @@ KEY_WORDS_MAX = PAGE_WORDS // 4 - 2  # so that a page holds the four scratch par
 
 INDEX_BUILDING = 1
 INDEX_READY = 2
-INDEX_DROPPING = 3
 INDEX_ANNOUNCED = 4  # operations promise for it; it is empty, and older transactions are waited for
 BUILT_WHOLLY = 1 << 62  # in I_BUILT_FRAGMENT
 
@@ -124,7 +123,7 @@ def inner_capacity(words: int) -> int:
     return NODE_ROOM // (words + 2) & ~1
 
 
-assert I_UNIQUE < I_LEVELS
+assert I_VERSION < D_GENERATION < I_JOINS and I_SPLITS < I_LEVELS
 assert I_LEVELS + HEIGHT_MAX <= I_PATH
 assert I_PATH + 2 * HEIGHT_MAX <= I_PIECE_WORDS
 assert I_PIECE_WORDS + KEY_COLUMNS_MAX <= I_COLUMNS

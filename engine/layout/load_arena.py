@@ -26,7 +26,7 @@ LR_RECORD = 3  # where its record begins
 LR_WORDS = 4
 
 # Where the rows of a file go, kept between calls.
-LP_FRAGMENT = 0  # address of the fragment
+LP_FRAGMENT = 0  # handle of the fragment
 LP_NUMBER = 1  # its number
 LP_FORMAT = 2  # of the table for which the images were made
 LP_FIRST = 3  # logical page of the file's page 0

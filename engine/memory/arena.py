@@ -7,24 +7,30 @@ rows need it.
 from __future__ import annotations
 
 import mmap
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import InvariantBroken, MemoryExhausted
+from engine.kernels.handles import descriptor_word, set_descriptor_word, sum_words, withdraw
 from engine.kernels.partitions import put_partition_words
 from engine.kernels.setup import (
     add_fragment,
     drop_fragment_pages,
     drop_fragment_rest,
     drop_table_rest,
+    fragment_handles,
     make_table,
     setup_pool,
     take_transaction_block,
+    withdraw_table,
 )
 from engine.layout.arena import (
+    BLOCK_SHIFT,
     BLOCK_WORDS,
+    HANDLE_BLOCK_BITS,
+    HANDLE_BLOCK_MASK,
     OK,
     P_FREE_BLOCK_COUNT,
     P_FREE_PAGE_COUNT,
@@ -32,16 +38,25 @@ from engine.layout.arena import (
     P_LIMIT,
     PAGE_BYTES,
     S_COPY_LIMIT,
+    S_FREE_DESCRIPTOR_COUNT,
     S_POOL,
     ST_MORE,
-    T_FRAGMENT_LIST,
-    T_FRAGMENTS,
     TXN_WORDS,
 )
 
 Words = NDArray[np.int64]
 NOTHING: Words = np.zeros(0, dtype=np.int64)  # for kernels that ask for an array and will not look into it
 DROP_PAGES_PER_CALL = 256
+
+
+def address_of(handle: int) -> int:
+    """Where the descriptor lies of a structure that is pinned, or that nothing else uses."""
+    return (handle & HANDLE_BLOCK_MASK) << BLOCK_SHIFT
+
+
+def next_handle(handle: int) -> int:
+    """The handle a structure has from the call on that withdraws it: for the caller, to give its memory back."""
+    return handle + (1 << HANDLE_BLOCK_BITS)
 
 
 # The system takes account of such memory when it is touched, not when it is reserved. Python 3.11 has no name for it.
@@ -101,14 +116,27 @@ class Arena:
         self._region = at + words
         return at
 
+    def sum_words(self, handles: Sequence[int], word: int) -> int:
+        """Sum of one word over the descriptors of those handles that still lead to one."""
+        return int(sum_words(self.mem, np.array(handles, dtype=np.int64), word))
+
+    def word(self, handle: int, word: int) -> int:
+        """One word of a descriptor; 0 if its structure was withdrawn."""
+        return max(0, int(descriptor_word(self.mem, handle, word)))
+
+    def set_word(self, handle: int, word: int, value: int) -> None:
+        """Set one word of the descriptor of a structure that nothing else uses, or that is pinned."""
+        if set_descriptor_word(self.mem, handle, word, value) != OK:
+            raise InvariantBroken("a fragment that was in use has been withdrawn; report this")
+
     def used_pages(self) -> int:
         """Pages in use, those carved into blocks included."""
         never_used = self.mem[S_POOL + P_LIMIT] - self.mem[S_POOL + P_HIGH]  # a restart takes from both ends
         return int(self.pages - never_used - self.mem[S_POOL + P_FREE_PAGE_COUNT])
 
     def free_blocks(self) -> int:
-        """Blocks of 4 KiB on the free list."""
-        return int(self.mem[S_POOL + P_FREE_BLOCK_COUNT])
+        """Blocks of 4 KiB on the free lists, that of descriptors included."""
+        return int(self.mem[S_POOL + P_FREE_BLOCK_COUNT] + self.mem[S_FREE_DESCRIPTOR_COUNT])
 
     def take_descriptor(self) -> int:
         """Address of a transaction descriptor; MemoryExhausted when there is no room for one."""
@@ -128,27 +156,27 @@ class Arena:
         self._spare_descriptors.append(address)
 
     def make_table(self, shape: list[int]) -> tuple[int, list[int]]:
-        """Make an empty table (see the kernel for `shape`); its address and those of its fragments."""
-        address = make_table(self.mem, np.array(shape, dtype=np.int64))
-        if address == 0:
+        """Make an empty table (see the kernel for `shape`); its handle and those of its fragments."""
+        table = int(make_table(self.mem, np.array(shape, dtype=np.int64)))
+        if table == 0:
             raise MemoryExhausted("data_memory has no room for another table; enlarge data_memory")
-        return address, self.fragments(address)
+        return table, self.fragments(table)
 
     def fragments(self, table: int) -> list[int]:
-        """Addresses of a table's fragments."""
-        first = int(self.mem[table + T_FRAGMENT_LIST])
-        held: Any = self.mem[first : first + int(self.mem[table + T_FRAGMENTS])]
-        return [fragment for fragment in held.tolist() if fragment]
+        """Handles of a table's fragments."""
+        held = np.zeros(max(0, fragment_handles(self.mem, table, NOTHING)), dtype=np.int64)
+        fragment_handles(self.mem, table, held)
+        return [int(fragment) for fragment in held if fragment]
 
     def add_fragment(self, table: int, number: int) -> int:
-        """Address of a new fragment that the table does not know yet."""
+        """Handle of a new fragment that the table does not know yet."""
         fragment = add_fragment(self.mem, table, number)
         if fragment == 0:
             raise MemoryExhausted("data_memory has no room for another partition; enlarge data_memory")
         return int(fragment)
 
     def drop_fragment(self, fragment: int) -> None:
-        """Give back all memory of a fragment that no table has any more and nobody uses."""
+        """Give back all memory of a withdrawn fragment (`withdraw_fragment`)."""
         while drop_fragment_pages(self.mem, fragment, DROP_PAGES_PER_CALL) == ST_MORE:
             pass
         drop_fragment_rest(self.mem, fragment)
@@ -160,8 +188,18 @@ class Arena:
             raise MemoryExhausted("data_memory has no room for the bounds of partitions; enlarge data_memory")
         return int(address)
 
+    def withdraw_table(self, table: int) -> int:
+        """Withdraw a table that nothing pins any more; the handle to give its memory back by."""
+        withdraw_table(self.mem, table)
+        return next_handle(table)
+
+    def withdraw_fragment(self, fragment: int) -> int:
+        """Withdraw a fragment that no table has and nothing pins; the handle to give its memory back by."""
+        withdraw(self.mem, fragment)
+        return next_handle(fragment)
+
     def drop_table(self, table: int) -> None:
-        """Give back all memory of a table nobody uses any more."""
+        """Give back all memory of a withdrawn table."""
         for fragment in self.fragments(table):
             while drop_fragment_pages(self.mem, fragment, DROP_PAGES_PER_CALL) == ST_MORE:
                 pass

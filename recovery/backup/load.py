@@ -80,7 +80,7 @@ class BackupLoader:
             place = self._place_disk if table.format.has_disk else self._place_memory
             self._load(table, fragment, levels, partial(place, table, fragment))
             # What is replayed now is behind the backup; the epochs of empty slots are lost (D1).
-            self._store.mem[fragment + F_REPLAY_EPOCH] = manifest.epoch
+            self._store.arena.set_word(fragment, F_REPLAY_EPOCH, manifest.epoch)
             finish_load(self._store.mem, fragment, manifest.epoch)
 
     def _load(
@@ -99,15 +99,16 @@ class BackupLoader:
             while at >= 0:
                 at = reserve_index(mem, fragment, newest.sizes.rows, at)
         for level in levels:
-            mem[fragment + F_LCP_HAS_VAR] = int(self._has_var(table, level))
+            self._store.arena.set_word(fragment, F_LCP_HAS_VAR, int(self._has_var(table, level)))
             for block in self._reader(level).blocks(level.place, level.sizes):
                 if block.content == CONTENT_ROWS:
                     place_block(level, block, live, level is newest)
         if not table.format.has_disk:
             self._settled(int(finish_entries(mem, fragment)), newest, 0)
-        if int(mem[fragment + F_ROWS]) != newest.sizes.rows or live.any():
+        rows = self._store.arena.word(fragment, F_ROWS)
+        if rows != newest.sizes.rows or live.any():
             raise BackupDamaged(
-                f"the files of fragment {newest.place.fragment} of {table.name} give {int(mem[fragment + F_ROWS])} rows"
+                f"the files of fragment {newest.place.fragment} of {table.name} give {rows} rows"
                 f" where {newest.sizes.rows} were backed up; restore another backup",
                 table=table.name,
             )
@@ -174,7 +175,7 @@ class BackupLoader:
     def _insert(self, table: Table, records: Words, used: int, level: Level) -> None:
         group = GroupRead(0, 0, self._manifest.epoch + 1, 0, 0, 0, used, records)
         directory = np.zeros(table.table_id + 1, dtype=np.int64)
-        directory[table.table_id] = table.address
+        directory[table.table_id] = table.handle
         try:
             self._disk.replay_records(group, Records(records, 0, used, 0, level.place.name), directory)
         except PartsOutOfMemory as error:

@@ -404,7 +404,7 @@ class Restore:
         assert lcp is not None
 
         def slots(fragment: int) -> int:
-            return int(store.mem[fragment + F_SLOTS])
+            return store.arena.word(fragment, F_SLOTS)
 
         parts = [
             part

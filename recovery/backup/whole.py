@@ -37,7 +37,7 @@ def index_entries(store: Store) -> int:
 def fragment_rows(store: Store) -> dict[tuple[str, int], int]:
     """Rows of each fragment in memory, by table and number."""
     return {
-        (table.name, number): int(store.mem[fragment + F_ROWS])
+        (table.name, number): store.arena.word(fragment, F_ROWS)
         for table in store.tables.values()
         for number, fragment in table.by_number.items()
     }

@@ -19,7 +19,7 @@ from engine import snapshot_reads
 from engine.batch_operations import SCAN_BATCH_ROWS
 from engine.errors import Damaged, ForeignFile, SnapshotTooOld
 from engine.kernels.backup import B_NEXT, B_ROWS, append_entries
-from engine.layout.arena import F_PAGES, F_ROWS, F_SLOTS, OK, ST_SPACE
+from engine.layout.arena import F_PAGES, F_SLOTS, OK, ST_SPACE
 from engine.row_layout import RowLayout, compute_layout
 from engine.snapshot import Snapshot
 from recovery.backup.manifest import (
@@ -203,7 +203,7 @@ class BackupWriter:
             next_table_id = store.next_table_id
         tables = list(snapshot.by_name.values())
         self._done_rows = 0
-        self._total_rows = sum(int(store.mem[each + F_ROWS]) for table in tables for each in table.fragments)
+        self._total_rows = sum(table.count() for table in tables)
         for table in tables:
             for fragment in table.by_number:
                 self._write_fragment(snapshot, table, fragment, report)
@@ -233,12 +233,12 @@ class BackupWriter:
         chain = self._chains.get((table.table_id, number), [])
         if len(chain) >= LEVELS_MAX:
             chain = []
-        mem, address = self._store.mem, table.by_number[number]
-        slots = int(mem[address + F_SLOTS])
+        arena, fragment = self._store.arena, table.by_number[number]
+        slots = arena.word(fragment, F_SLOTS)
         since = chain[0].place.epoch if chain else 0
         version = table.definition.version
         place = Place(report.number, table.table_id, number, snapshot.epoch, since, self._timeline, slots, version)
-        live: Words = np.zeros(-(-int(mem[address + F_PAGES]) * slots // 64) if since else 0, dtype=np.int64)
+        live: Words = np.zeros(-(-arena.word(fragment, F_PAGES) * slots // 64) if since else 0, dtype=np.int64)
         writer = RowsWriter(self._files, self._identity, place, self._block)
         try:
             for batch in self._batches(snapshot, table, place, writer, live):

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine import snapshot_reads
 from engine.batch_operations import SCAN_BATCH_ROWS, ScanBatch, scan
-from engine.layout.arena import F_PAGES, F_ROWS, F_SLOTS
+from engine.layout.arena import F_PAGES, F_SLOTS
 from engine.row_format import RowFormat
 from engine.snapshot import Snapshot
 from recovery.digest.files import BackupFragment
@@ -90,8 +90,8 @@ class _StoreSide(Side):
 
     def extent(self, name: str) -> Extent:
         table = self._tables[name]
-        pages = max(int(table.mem[each + F_PAGES]) for each in table.fragments)
-        return Extent(tuple(table.by_number), pages, sum(int(table.mem[each + F_ROWS]) for each in table.fragments))
+        pages = max(table.arena.word(each, F_PAGES) for each in table.fragments)
+        return Extent(tuple(table.by_number), pages, table.count())
 
 
 class SnapshotSide(_StoreSide):
@@ -110,7 +110,7 @@ class SnapshotSide(_StoreSide):
         self.snapshot.check()
         for number, fragment in table.by_number.items():
             # Pages that came behind the snapshot's epoch have no rows of it.
-            wanted = [(0, int(table.mem[fragment + F_PAGES]))] if pages is None else pages.get(number, [])
+            wanted = [(0, table.arena.word(fragment, F_PAGES))] if pages is None else pages.get(number, [])
             for first, stop in wanted:
                 yield from self._pages(table, fragment, with_disk, first, stop)
 
@@ -118,7 +118,7 @@ class SnapshotSide(_StoreSide):
         part = snapshot_reads.fragment_scan(self.snapshot, table, fragment, with_disk)
         part.begin_at(first)
         while not part.is_end and part.page < stop:
-            batch = part.next(min(SCAN_BATCH_ROWS, (stop - part.page) * int(table.mem[fragment + F_SLOTS])))
+            batch = part.next(min(SCAN_BATCH_ROWS, (stop - part.page) * table.arena.word(fragment, F_SLOTS)))
             if batch.count:
                 yield batch
 

@@ -311,7 +311,7 @@ class _Placing:
         if expected >= RESERVE_ROWS_MIN:
             at = 0
             while at >= 0:
-                at = int(reserve_index(mem, fragment, int(mem[fragment + F_INDEX_COUNT]) + expected, at))
+                at = int(reserve_index(mem, fragment, self._table.arena.word(fragment, F_INDEX_COUNT) + expected, at))
         place: Words = np.zeros(LP_WORDS, dtype=np.int64)
         place[LP_FRAGMENT] = fragment
         place[LP_NUMBER] = file.fragment
@@ -349,7 +349,7 @@ class _Placing:
         deadline: float | None = None
         while position < count:
             stop = min(position + slice_rows, count)
-            status = int(place_rows(mem, table.address, txn.desc, txn.buf, rows, position, stop, place))
+            status = int(place_rows(mem, table.handle, txn.desc, txn.buf, rows, position, stop, place))
             position = int(mem[txn.desc + X_ROW])
             if status in (OK, ST_MORE):
                 deadline = None

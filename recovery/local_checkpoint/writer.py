@@ -34,6 +34,7 @@ from engine.layout.arena import (
 )
 from engine.layout.disk import UNDO_MARK_WORDS
 from engine.layout.lcp import COPIES_FRAGMENT, COPIES_TABLE
+from engine.memory.arena import address_of
 from recovery.local_checkpoint.control import Control, UndoMark, control_ids, control_name, read_controls, write_control
 from recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, copies_name, data_name, new_span
 from recovery.local_checkpoint.extents_file import copy_headers, write_extents
@@ -165,7 +166,7 @@ class LocalCheckpoint:
 
     def _write_data(self, control: Control, parts: Parts, report: LcpReport, progress: Progress | None) -> None:
         lcp_id = control.lcp_id
-        total = sum(int(self._store.mem[fragment + F_ROWS]) for fragment in parts.values())
+        total = self._store.arena.sum_words(list(parts.values()), F_ROWS)
         span = new_span()
         place = (lcp_id, COPIES_TABLE, COPIES_FRAGMENT)
         copies = DataFileWriter(self._files, copies_name(lcp_id), self._identity, place, new_span())
@@ -185,7 +186,7 @@ class LocalCheckpoint:
             copies.discard()
             raise
         # No commit copies any more: the sink has stopped.
-        copied = sum(int(self._store.mem[fragment + F_LCP_COPIED]) for fragment in parts.values())
+        copied = self._store.arena.sum_words(list(parts.values()), F_LCP_COPIED)
         control.copies = (copied, copies.blocks, copies.size_bytes)
         report.size_bytes += copies.size_bytes
 
@@ -233,7 +234,7 @@ class LocalCheckpoint:
 
     def _disagrees(self, fragment: int) -> InvariantBroken:
         """What the scan met where it stands."""
-        mem = self._store.mem
+        mem, fragment = self._store.mem, address_of(fragment)  # pinned
         with self._store.latch:
             position, epoch = int(mem[fragment + F_LCP_POSITION]), int(mem[fragment + F_LCP_EPOCH])
             page = position >> 16

@@ -73,7 +73,7 @@ def _joined(table: Table, words: Words, offsets: Words) -> tuple[Words, Words]:
     none: Words = np.zeros(0, dtype=np.int64)
     state: Words = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
     out: Words = np.empty(words.size + offsets.size, dtype=np.int64)
-    shape = (layout.fixed_words, int(layout.has_var), 1, -1, offsets.size, none, int(table.mem[fragment + F_SLOTS]))
+    shape = (layout.fixed_words, int(layout.has_var), 1, -1, offsets.size, none, table.arena.word(fragment, F_SLOTS))
     while (status := int(append_entries(words, offsets, *shape, out, state))) <= ST_SPACE:
         out = np.concatenate([out, np.empty(out.size + ST_SPACE - status, dtype=np.int64)])
     joined = out[: int(state[B_USED])].copy()

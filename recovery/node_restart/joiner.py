@@ -167,7 +167,7 @@ class Joiner:
                 for number, fragment in store.by_id[definition.table_id].by_number.items():
                     since[definition.table_id, number] = through if number in kept else 0
                     set_uncopied(self._mem, fragment, 0)
-                    self._mem[fragment + F_REPLAY_EPOCH] = 0  # of a full copy the rows may have any epochs
+                    store.arena.set_word(fragment, F_REPLAY_EPOCH, 0)  # of a full copy the rows may have any epochs
         except MemoryExhausted as error:
             raise self._no_memory() from error
         store.next_table_id = max(store.next_table_id, begin.next_table_id)
@@ -244,7 +244,7 @@ class Joiner:
         fragment = 0 if table is None else table.by_number.get(message.place[1], 0)
         if table is None or not fragment or table.definition.version != message.version:
             raise self._differ(f"a slice of table {message.place[0]} is not of the definition that stands")
-        if int(self._mem[fragment + F_UNCOPIED]) != message.start + 1:
+        if self._store.arena.word(fragment, F_UNCOPIED) != message.start + 1:
             raise self._differ(f"a slice of {table.name} begins at {message.start}, where the copy does not stand")
         words, stop = message.words, message.words.size
         identity = pack_identity(*message.place, message.version)
@@ -332,7 +332,7 @@ class Joiner:
     # --- the end ---------------------------------------------------------------------------------
     def _end(self, end: End) -> None:
         for table in self._store.by_id.values():
-            if any(int(self._mem[fragment + F_UNCOPIED]) for fragment in table.fragments):
+            if any(self._store.arena.word(fragment, F_UNCOPIED) for fragment in table.fragments):
                 raise self._differ(f"{table.name} was not copied to its end")
         self.progress.is_done = True
         if self._store.deletes is not None:

@@ -310,12 +310,12 @@ class Source:
         return list(self._released())
 
     def _fragment(self, place: FragmentPlace) -> int:
-        """Descriptor of a fragment, 0 if it was dropped."""
+        """Handle of a fragment, 0 if it was dropped."""
         table = self._store.by_id.get(place[0])
         return 0 if table is None else table.by_number.get(place[1], 0)
 
     def _pages(self, fragment: int) -> int:
-        return int(self._store.mem[fragment + F_PAGES]) if fragment else 0
+        return self._store.arena.word(fragment, F_PAGES) if fragment else 0
 
     def _next_slice(self) -> Slice | None:
         """The next one of a table in memory. Of one with disk columns `read` is to bring it."""

@@ -187,7 +187,7 @@ class Loader:
         for place, held in self.chosen.items():
             fragment = self._store.by_id[place[0]].by_number[place[1]]
             epoch = 0 if held is None else held.epoch
-            self._store.mem[fragment + F_REPLAY_EPOCH] = epoch
+            self._store.arena.set_word(fragment, F_REPLAY_EPOCH, epoch)
             finish_load(self._store.mem, fragment, epoch)
 
     def _load_part(self, part: int, result: Loaded) -> None:
@@ -224,7 +224,7 @@ class Loader:
 
     def _load_data(self, fragment: int, control: Control, place: tuple[int, int]) -> Loaded:
         name = data_name(control.lcp_id, *place)
-        self._store.mem[fragment + F_LCP_HAS_VAR] = int(self._has_var(control, place[0]))
+        self._store.arena.set_word(fragment, F_LCP_HAS_VAR, int(self._has_var(control, place[0])))
         entries, blocks, size_bytes = control.fragments[place]
         at = 0
         while at >= 0:

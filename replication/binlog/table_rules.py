@@ -196,4 +196,4 @@ def capture(store: Store, rules: TableRules, tables: Iterable[Table] | None = No
     store.follows_log = True
     store.capture_of = call_owner(rules.capture_of)
     for table in list(store.tables.values()) if tables is None else tables:
-        set_capture(store.mem, table.address, rules.capture_of(table.definition))
+        set_capture(store.mem, table.handle, rules.capture_of(table.definition))

@@ -19,6 +19,7 @@ from engine.layout import arena as a
 from engine.layout import disk as p
 from engine.layout import disk_arena as d
 from engine.layout.sealed import SEAL, header_of, seal
+from engine.memory.arena import address_of
 from engine.options import Options
 from recovery.check import check_closed
 from tests.engine.arena_check import check_arena
@@ -120,18 +121,20 @@ class Plant:
         self.store = self.db._store
         self.mem: Any = self.store.mem
         self.fragment = self.store.tables["test.t"].fragments[0]
-        self.space = int(self.mem[self.fragment + a.F_TABLESPACE])
-        self.extent = int(self.mem[self.fragment + a.F_DISK_EXTENTS])
+        self.space = int(self.mem[address_of(self.fragment) + a.F_TABLESPACE])
+        self.extent = int(self.mem[address_of(self.fragment) + a.F_DISK_EXTENTS])
         self.rows = {}
-        for page in range(int(self.mem[self.fragment + a.F_PAGES])):
-            base = int(self.mem[int(self.mem[int(self.mem[self.fragment + a.F_MAP])]) + page]) << a.PAGE_SHIFT
+        for page in range(int(self.mem[address_of(self.fragment) + a.F_PAGES])):
+            base = (
+                int(self.mem[int(self.mem[int(self.mem[address_of(self.fragment) + a.F_MAP])]) + page]) << a.PAGE_SHIFT
+            )
             for slot in range(int(self.mem[base + a.PG_FRESH])):
-                row = base + a.PAGE_HEADER_WORDS + slot * int(self.mem[self.fragment + a.F_ROW_WORDS])
+                row = base + a.PAGE_HEADER_WORDS + slot * int(self.mem[address_of(self.fragment) + a.F_ROW_WORDS])
                 if int(self.mem[row]) >> a.STATE_SHIFT & a.STATE_MASK == a.LIVE:
                     self.rows[page << 16 | slot] = row
 
     def reference_at(self, row: int) -> int:
-        return row + a.ROW_HEADER_WORDS + int(self.mem[self.fragment + a.F_FIXED_WORDS]) - 1
+        return row + a.ROW_HEADER_WORDS + int(self.mem[address_of(self.fragment) + a.F_FIXED_WORDS]) - 1
 
     def reference(self, row: int) -> int:
         return int(self.mem[self.reference_at(row)])

@@ -18,6 +18,7 @@ from engine.kernels.disk_check import (
 )
 from engine.layout import arena as a
 from engine.layout.disk_arena import SLOT_BITS, TS_PAGE_WORDS
+from engine.memory.arena import address_of
 from tests.check.test_disk import Plant
 from tests.naive import disk_check as naive
 
@@ -68,7 +69,7 @@ def test_pages_and_rows_of_any_state_are_judged_as_by_the_twin() -> None:
     page_words = int(mem[plant.space + TS_PAGE_WORDS])
     rows = {rowid: (row, plant.reference_at(row)) for rowid, row in plant.rows.items()}
     pages = sorted({plant.reference(row) >> SLOT_BITS for row in plant.rows.values()})
-    slots = int(mem[plant.fragment + a.F_SLOTS])
+    slots = int(mem[address_of(plant.fragment) + a.F_SLOTS])
     frames = {page: plant.frame(page) for page in rng.sample(pages, 12)}
     before = {place: int(mem[place]) for pair in rows.values() for place in pair}
     faults_seen = 0

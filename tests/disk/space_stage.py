@@ -6,7 +6,8 @@ import numpy as np
 
 from engine.kernels import REGISTRY, disk_extents, disk_matrix, kernel
 from engine.kernels import disk_space as s
-from engine.kernels.setup import make_table, setup_pool
+from engine.kernels.handles import descriptor_of
+from engine.kernels.setup import fragment_handles, make_table, setup_pool
 from engine.layout import arena as a
 from engine.layout import disk_arena as d
 
@@ -19,7 +20,7 @@ def steps(mem, calls, results):  # type: ignore[no-untyped-def]
     for number in range(calls.size // 4):
         which, one, two, three = calls[4 * number], calls[4 * number + 1], calls[4 * number + 2], calls[4 * number + 3]
         if which == RESERVE:
-            results[number] = s.space_reserve(mem, one, two, three)
+            results[number] = s.space_reserve(mem, descriptor_of(mem, one), two, three)
         elif which == RELEASE:
             results[number] = s.space_release(mem, one, two)
         elif which == SETTLE:
@@ -65,7 +66,9 @@ class Stage:
     def make_fragment(self, table_id: int, any_words: int, piece_words: int = 0) -> int:
         table = make_table(self.mem, np.array([table_id, 1, 4, 0, 1, 0, 1], dtype=np.int64))
         assert disk_extents.join_tablespace(self.mem, table, self.tablespace, any_words, piece_words) == a.OK
-        return int(self.mem[self.mem[table + a.T_FRAGMENT_LIST]])
+        handles = np.zeros(1, dtype=np.int64)
+        assert fragment_handles(self.mem, table, handles) == 1
+        return int(handles[0])
 
     def call(self, *words: int) -> int:
         result = np.zeros(1, dtype=np.int64)

@@ -10,6 +10,7 @@ import pytest
 from engine.kernels import disk_extents, disk_matrix
 from engine.layout import arena as a
 from engine.layout import disk_arena as d
+from engine.memory.arena import address_of
 from tests.disk.space_stage import ROW, Stage
 from tests.naive import space as naive
 
@@ -21,8 +22,8 @@ def twin_of(stage: Stage, extents: int) -> naive.Fragment:
         naive.Extent([naive.Page(FIRST + extent * stage.pages + i, stage.payload) for i in range(stage.pages)])
         for extent in range(extents)
     ]
-    need = int(stage.mem[stage.fragment + a.F_DISK_ANY])
-    return naive.Fragment(stage.payload, need, int(stage.mem[stage.fragment + a.F_DISK_SMALL]), spare)
+    need = int(stage.mem[address_of(stage.fragment) + a.F_DISK_ANY])
+    return naive.Fragment(stage.payload, need, int(stage.mem[address_of(stage.fragment) + a.F_DISK_SMALL]), spare)
 
 
 class Pair:

@@ -203,7 +203,7 @@ def test_copy_counts_promises_as_free_and_is_restored_for_tables_that_are_and_th
     tablespace = store.space.named("a")
     db.create_table("kept", [tm.Column("id", tm.Int64)], primary_key="id", partition=tm.HashPartition(1))
     kept = store.table("kept")
-    assert disk_extents.join_tablespace(store.mem, kept.address, tablespace.address, 400, 0) == a.OK
+    assert disk_extents.join_tablespace(store.mem, kept.handle, tablespace.address, 400, 0) == a.OK
     out = np.zeros(1, dtype=np.int64)
     steps(store.mem, np.array([RESERVE, kept.fragments[0], 300, 0], dtype=np.int64), out)
     page = int(out[0])
@@ -216,7 +216,7 @@ def test_copy_counts_promises_as_free_and_is_restored_for_tables_that_are_and_th
     space = again._store.space
     table = again._store.table("kept")
     address = space.named("a").address
-    assert disk_extents.join_tablespace(again._store.mem, table.address, address, 400, 0) == a.OK
+    assert disk_extents.join_tablespace(again._store.mem, table.handle, address, 400, 0) == a.OK
     assert restore_extents(again._store, headers, 6) == 2
     assert (copy_headers(space) == headers).all()
     assert again.status()["tablespaces"]["a"]["free_extents"] == 2

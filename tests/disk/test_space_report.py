@@ -32,7 +32,7 @@ def half_filled() -> Database:
     db.create_table("memory", [tm.Column("id", tm.Int64)], primary_key="id")
     store = db._store
     table = store.table("t")
-    assert join_tablespace(store.mem, table.address, store.space.named("main").address, 90, 0) == a.OK
+    assert join_tablespace(store.mem, table.handle, store.space.named("main").address, 90, 0) == a.OK
     out = np.zeros(1, dtype=np.int64)
     for number in range(5):
         steps(store.mem, np.array([RESERVE, table.fragments[0], PAYLOAD - 1, 0]), out)

@@ -49,7 +49,7 @@ def use_extents(db: Database, name: str, count: int) -> int:
     tablespace = store.space.named(name)
     table = make_table(store.mem, np.array([999, 1, 4, 0, 1, 0, 1], dtype=np.int64))
     assert join_tablespace(store.mem, table, tablespace.address, 400, 0) == a.OK
-    fragment = int(store.mem[store.mem[table + a.T_FRAGMENT_LIST]])
+    fragment = store.arena.fragments(table)[0]
     payload = int(store.mem[tablespace.address + d.TS_PAYLOAD])
     found = np.zeros(1, dtype=np.int64)
     for number in range(count * tablespace.definition.extent_pages):

@@ -16,6 +16,7 @@ from engine.layout import arena as a
 from engine.layout import index_arena as ix
 from engine.layout import unique_arena as un
 from engine.layout.partitions import SP_UNIT_COUNT, SP_UNIT_IS_PAGE, SP_UNITS
+from engine.memory.arena import address_of
 from engine.table import DroppedFragment
 from tests.engine.disk_arena_check import DiskArenaCheck
 
@@ -57,12 +58,13 @@ class ArenaCheck:
         self.free_list(self.word(pool + a.P_FREE_PAGES), "page", self.word(pool + a.P_FREE_PAGE_COUNT))
         self.free_list(self.word(pool + a.P_FREE_BLOCKS), "block", self.word(pool + a.P_FREE_BLOCK_COUNT))
         self.free_list(self.word(pool + a.P_FREE_CELLS), "cell", None)
+        self.free_list(self.word(a.S_FREE_DESCRIPTORS), "descriptor", self.word(a.S_FREE_DESCRIPTOR_COUNT))
         self.transactions()
         for table in self.store.tables.values():
             self.table(table)
         for dropped, _ in self.store._dropped:
             if isinstance(dropped, DroppedFragment):
-                self.fragment(self.block(dropped.fragment, "dropped fragment"), None)
+                self.fragment(self.block(address_of(dropped.fragment), "dropped fragment"), None)
             else:
                 self.table(dropped)
         DiskArenaCheck(self).run(self.fragments)
@@ -81,7 +83,8 @@ class ArenaCheck:
         found = 0
         while first:
             at = first << a.PAGE_SHIFT if kind == "page" else first
-            self.claim(at, {"page": a.PAGE_WORDS, "block": a.BLOCK_WORDS, "cell": a.CELL_WORDS}[kind], f"free {kind}")
+            words = {"page": a.PAGE_WORDS, "cell": a.CELL_WORDS}.get(kind, a.BLOCK_WORDS)
+            self.claim(at, words, f"free {kind}")
             first = self.word(at)
             found += 1
         assert count is None or found == count, f"{found} free {kind}s, {count} counted"
@@ -118,7 +121,7 @@ class ArenaCheck:
 
     # --- tables ----------------------------------------------------------------------------------
     def table(self, table: Any) -> None:
-        at = self.block(table.address, "table descriptor")
+        at = self.block(address_of(table.handle), "table descriptor")
         count = self.word(at + a.T_FRAGMENTS)
         partition = table.definition.partition
         assert count == partition.next_number and list(table.by_number) == list(partition.numbers)
@@ -127,7 +130,7 @@ class ArenaCheck:
         self.claim(fragments, self.word(at + a.T_LIST_WORDS), "fragment list")
         for number in range(count):
             found = self.word(fragments + number)
-            assert found == table.by_number.get(number, 0)
+            assert found == address_of(table.by_number.get(number, 0))
             if found:
                 assert self.word(found + a.F_SCHEMA_VERSION) == table.definition.version
                 self.fragment(self.block(found, "fragment descriptor"), number)
@@ -137,13 +140,13 @@ class ArenaCheck:
 
     def trees(self, table: Any) -> None:
         """The list of ordered indexes and everything that hangs on it."""
-        listed = self.word(table.address + a.T_INDEXES)
+        listed = self.word(address_of(table.handle) + a.T_INDEXES)
         if not listed:
             assert not table.indexes and not table.uniques
             return
         self.block(listed, "list of indexes")
         indexes = [*table.indexes.values(), *table.uniques.values(), *table.building.values()]
-        trees = [index.tree.address for index in indexes]
+        trees = [address_of(index.tree.handle) for index in indexes]
         assert sorted(trees) == sorted(self.mem[listed + ix.XL_FIRST :][: self.word(listed + ix.XL_COUNT)].tolist())
         uniques = [index for index in indexes if index.definition.is_unique]
         assert self.word(listed + ix.XL_UNIQUES) == len(uniques)
@@ -167,20 +170,20 @@ class ArenaCheck:
 
     def unique(self, table: Any, index: Any) -> None:
         """The hash of a unique index; if nobody has rows changed, its entries are those of the rows without NULL."""
-        at = self.block(index.tree.hash, "hash of a unique index")
+        at = self.block(self.word(address_of(index.tree.handle) + ix.I_UNIQUE), "hash of a unique index")
         found: dict[Any, int] = {}
         self.hash_of(at, found, is_many=True)
         if self.operations or self.store._dropped or index.name not in table.uniques:
             return
         wanted = set()
-        seed = self.word(index.tree.address + un.U_SEED) % 2**64
+        seed = self.word(address_of(index.tree.handle) + un.U_SEED) % 2**64
         for batch in scan(table, None, None, [table.definition.columns[0].name]):
             for start, rowid, number in zip(batch.offsets, batch.rowids(), batch.fragments(), strict=True):
                 view = batch.entries.data.cast("B")
                 values = table.format.decode_columns(view, int(start), index.definition.columns)
                 if None not in values:
                     words = np.array(index.tree.shape.encode(values), dtype=np.int64)
-                    page = self.page_of(table.by_number[int(number)], int(rowid) >> 16)
+                    page = self.page_of(address_of(table.by_number[int(number)]), int(rowid) >> 16)
                     tag = xxhash.xxh64(words.tobytes(), seed).intdigest() & a.TAG_MASK
                     wanted.add((page << 16 | int(rowid) & 0xFFFF, tag))
         assert found.keys() == wanted, "a unique index and the rows differ"

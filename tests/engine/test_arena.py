@@ -11,6 +11,7 @@ import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout import arena as a
 from engine.layout import disk_arena as d
+from engine.memory.arena import address_of
 from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory, rows_of
 
@@ -197,7 +198,7 @@ def test_planted_loss_of_a_block_and_a_double_owner_are_seen() -> None:
     mem[a.S_POOL + a.P_FREE_BLOCKS] = first
     mem[a.S_POOL + a.P_FREE_BLOCK_COUNT] += 1
     fragment = db._store.tables["test.t"].fragments[0]
-    mem[fragment + a.F_ROWS] += 1
+    mem[address_of(fragment) + a.F_ROWS] += 1
     with pytest.raises(AssertionError, match="F_ROWS"):
         check_arena(db)
 
@@ -211,8 +212,8 @@ def test_planted_loss_in_what_disk_columns_hold_is_seen() -> None:
     txn = world.db.transaction()
     txn.write(world.name, (5_000, "y" * 9_000))
     check_arena(world.db)
-    extent = int(mem[fragment + a.F_DISK_EXTENTS])
-    tablespace = int(mem[fragment + a.F_TABLESPACE])
+    extent = int(mem[address_of(fragment) + a.F_DISK_EXTENTS])
+    tablespace = int(mem[address_of(fragment) + a.F_TABLESPACE])
     undo, cache = int(mem[a.S_UNDO]), int(mem[tablespace + d.TS_CACHE])
     plants: dict[int, str] = {
         fragment + a.F_DISK_EXTENT_COUNT: "",

@@ -11,6 +11,7 @@ import numpy as np
 from engine.index.ordered import OrderedIndex
 from engine.layout import arena as a
 from engine.layout import index_arena as ix
+from engine.memory.arena import address_of
 from engine.partition import HashPartition
 from engine.types import Binary, Enum
 from tests.store.support import open_memory
@@ -19,7 +20,7 @@ NAME = "test.indexed"
 
 
 def page_of(mem: Any, fragment: int, logical: int) -> int:
-    middle = int(mem[fragment + a.F_MAP + (logical >> 18)])
+    middle = int(mem[address_of(fragment) + a.F_MAP + (logical >> 18)])
     leaf = int(mem[middle + (logical >> 9 & 511)]) if middle else 0
     return int(mem[leaf + (logical & 511)]) if leaf else 0
 
@@ -88,8 +89,8 @@ class Stage:
         where = self.table.format.layout.places[self.names.index("id")].offset
         found = {}
         for fragment in self.table.fragments:
-            words = int(self.mem[fragment + a.F_ROW_WORDS])
-            for logical in range(int(self.mem[fragment + a.F_PAGES])):
+            words = int(self.mem[address_of(fragment) + a.F_ROW_WORDS])
+            for logical in range(int(self.mem[address_of(fragment) + a.F_PAGES])):
                 page = page_of(self.mem, fragment, logical)
                 if page <= 0:
                     continue

@@ -10,9 +10,11 @@ import pytest
 import tidemark as tm
 from engine.errors import MemoryExhausted
 from engine.index.ordered import OrderedIndex
+from engine.kernels.handles import withdraw
 from engine.kernels.tree_setup import drop_tree
 from engine.layout import arena as a
 from engine.layout import index_arena as ix
+from engine.memory.arena import address_of, next_handle
 from tests.index.stage import Stage
 from tests.index.test_tree import LONG, SHAPES, SMALL, TINY, make
 
@@ -93,10 +95,10 @@ def test_built_index_is_published_by_its_state() -> None:
     index = OrderedIndex(
         stage.store.arena, table.definition, table.format.layout, ["k"], table.fragments, ix.INDEX_BUILDING
     )
-    assert stage.mem[index.address + ix.I_STATE] == ix.INDEX_BUILDING
+    assert stage.mem[address_of(index.handle) + ix.I_STATE] == ix.INDEX_BUILDING
     index.build()
     index.publish()
-    assert stage.mem[index.address + ix.I_STATE] == ix.INDEX_READY
+    assert stage.mem[address_of(index.handle) + ix.I_STATE] == ix.INDEX_READY
     assert index.check() is None
     stage.close()
 
@@ -120,7 +122,8 @@ def test_scan_of_an_index_being_dropped_ends_at_once() -> None:
     index.build()
     scan = index.scan(batch=10)
     assert len(next(scan)) == 10
-    assert drop_tree(stage.mem, index.address, 3) == a.ST_MORE
+    assert withdraw(stage.mem, index.handle) == a.OK
+    assert drop_tree(stage.mem, next_handle(index.handle), 3) == a.ST_MORE
     assert list(scan) == []
     assert list(index.scan(reverse=True)) == []
     assert index.estimate(index.shape.below(), index.shape.above()) == 0
@@ -143,9 +146,9 @@ def test_build_without_memory_is_refused_and_its_memory_comes_back() -> None:
 
 
 def corrupt_order(mem: Any, index: OrderedIndex, leaf: int) -> None:
-    at = leaf + ix.NODE_HEADER_WORDS + index.shape.words * int(mem[index.address + ix.I_LEAF_CAPACITY])
+    at = leaf + ix.NODE_HEADER_WORDS + index.shape.words * int(mem[address_of(index.handle) + ix.I_LEAF_CAPACITY])
     for plane in range(index.shape.words + 1):
-        at = leaf + ix.NODE_HEADER_WORDS + plane * int(mem[index.address + ix.I_LEAF_CAPACITY])
+        at = leaf + ix.NODE_HEADER_WORDS + plane * int(mem[address_of(index.handle) + ix.I_LEAF_CAPACITY])
         mem[at], mem[at + 1] = int(mem[at + 1]), int(mem[at])
 
 
@@ -154,15 +157,15 @@ def corrupt_key(mem: Any, index: OrderedIndex, leaf: int) -> None:
 
 
 def corrupt_place(mem: Any, index: OrderedIndex, leaf: int) -> None:
-    at = leaf + ix.NODE_HEADER_WORDS + index.shape.words * int(mem[index.address + ix.I_LEAF_CAPACITY])
+    at = leaf + ix.NODE_HEADER_WORDS + index.shape.words * int(mem[address_of(index.handle) + ix.I_LEAF_CAPACITY])
     mem[at] = 1 << 40
 
 
 def corrupt_row(mem: Any, index: OrderedIndex, leaf: int) -> None:
-    at = leaf + ix.NODE_HEADER_WORDS + index.shape.words * int(mem[index.address + ix.I_LEAF_CAPACITY])
+    at = leaf + ix.NODE_HEADER_WORDS + index.shape.words * int(mem[address_of(index.handle) + ix.I_LEAF_CAPACITY])
     page, slot = int(mem[at]) >> ix.PLACE_SHIFT, int(mem[at]) & ix.PLACE_SLOT_MASK
     fragment = int(mem[(page << a.PAGE_SHIFT) + a.PG_FRAGMENT])
-    row = (page << a.PAGE_SHIFT) + a.PAGE_HEADER_WORDS + slot * int(mem[fragment + a.F_ROW_WORDS])
+    row = (page << a.PAGE_SHIFT) + a.PAGE_HEADER_WORDS + slot * int(mem[address_of(fragment) + a.F_ROW_WORDS])
     mem[row] = a.RESERVED << a.STATE_SHIFT
 
 
@@ -179,20 +182,20 @@ def corrupt_link(mem: Any, index: OrderedIndex, leaf: int) -> None:
 
 
 def corrupt_separator(mem: Any, index: OrderedIndex, leaf: int) -> None:
-    root = int(mem[index.address + ix.I_ROOT])
+    root = int(mem[address_of(index.handle) + ix.I_ROOT])
     mem[root + ix.NODE_HEADER_WORDS + 1] = 1 << 62
 
 
 def corrupt_entries(mem: Any, index: OrderedIndex, leaf: int) -> None:
-    mem[index.address + ix.I_COUNT] += 1
+    mem[address_of(index.handle) + ix.I_COUNT] += 1
 
 
 def corrupt_levels(mem: Any, index: OrderedIndex, leaf: int) -> None:
-    mem[index.address + ix.I_LEVELS + 1] += 1
+    mem[address_of(index.handle) + ix.I_LEVELS + 1] += 1
 
 
 def corrupt_free(mem: Any, index: OrderedIndex, leaf: int) -> None:
-    mem[index.address + ix.I_FREE_COUNT] += 1
+    mem[address_of(index.handle) + ix.I_FREE_COUNT] += 1
 
 
 DAMAGE = {
@@ -217,7 +220,7 @@ def test_damage_of_a_tree_is_found(damage: Any, shape: str) -> None:
     index = stage.make_index((16, 16))
     index.build()
     assert index.check() is None
-    leaf = int(stage.mem[int(stage.mem[index.address + ix.I_FIRST_LEAF]) + ix.N_NEXT])
+    leaf = int(stage.mem[int(stage.mem[address_of(index.handle) + ix.I_FIRST_LEAF]) + ix.N_NEXT])
     damage(stage.mem, index, leaf)
     fault = index.check()
     assert fault is not None and fault.number == DAMAGE[damage], fault

@@ -15,6 +15,7 @@ from engine.index.key_values import KeyShape
 from engine.kernels import kernel
 from engine.kernels.key_words import encode_images, encode_places, image_changes_key
 from engine.layout import index_arena as ix
+from engine.memory.arena import address_of
 from tests.index.stage import Stage, numpy_random, order_of
 from tests.index.values import KEY_KINDS, KINDS, columns_of, row_of, value_of
 from tests.naive import keys as naive
@@ -32,7 +33,7 @@ def filled(columns: list[Any], random: np.random.Generator, count: int = 60, **o
 def row_words(stage: Stage, places: list[int], limit: int) -> list[list[int]]:
     out = np.zeros(len(places) * (limit + 2), dtype=np.int64)
     lengths = np.zeros(len(places), dtype=np.int64)
-    encode_places(stage.mem, stage.index.address, np.array(places), len(places), limit, out, lengths)
+    encode_places(stage.mem, stage.index.handle, np.array(places), len(places), limit, out, lengths)
     return [out[i * (limit + 2) :][: lengths[i]].tolist() for i in range(len(places))]
 
 
@@ -43,7 +44,7 @@ def image_words(stage: Stage, rows: list[dict[str, Any]], limit: int) -> list[li
     lengths = np.zeros(len(rows), dtype=np.int64)
     fixed = stage.table.format.fixed_words
     joined = np.concatenate(images)
-    encode_images(stage.mem, stage.index.address, joined, offsets, fixed, len(rows), limit, out, lengths)
+    encode_images(stage.index.shape.descriptor, joined, offsets, fixed, len(rows), limit, out, lengths)
     return [out[i * (limit + 2) :][: lengths[i]].tolist() for i in range(len(rows))]
 
 
@@ -162,13 +163,13 @@ def test_after_images_are_told_to_change_a_key_exactly_if_they_do(seed: int) -> 
         image = np.concatenate([np.zeros(3, dtype=np.int64), form.encode_row(new)])
         place = places[row["id"]]
         is_changed = shape.encode([row[name] for name in stage.key]) != shape.encode([new[name] for name in stage.key])
-        assert changes_key(stage.mem, stage.index.address, place, image, 3, 0) == is_changed
+        assert changes_key(stage.mem, address_of(stage.index.handle), place, image, 3, 0) == is_changed
         mixed = {column.name: (row if column.type.is_var else new)[column.name] for column in columns}
         is_changed = shape.encode([row[name] for name in stage.key]) != shape.encode(
             [mixed[name] for name in stage.key]
         )
         fixed = image[: 3 + form.fixed_words].copy()
-        assert changes_key(stage.mem, stage.index.address, place, fixed, 3, 1) == is_changed
+        assert changes_key(stage.mem, address_of(stage.index.handle), place, fixed, 3, 1) == is_changed
     stage.close()
 
 
@@ -208,7 +209,7 @@ def test_absent_var_columns_have_the_key_words_of_their_default() -> None:
     image[fixed] = header & ~(0xFFF << 32) | 1 << 32  # one column is left
     image[fixed + 1] &= 0xFFFFFFFF
     out, lengths = np.zeros(64, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    encode_images(stage.mem, stage.index.address, image, np.zeros(1, dtype=np.int64), fixed, 1, 40, out, lengths)
+    encode_images(stage.index.shape.descriptor, image, np.zeros(1, dtype=np.int64), fixed, 1, 40, out, lengths)
     assert out[: lengths[0]].tolist() == stage.index.shape.encode(["späte Spalte\0", "x"])
     stage.close()
 

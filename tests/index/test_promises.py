@@ -13,6 +13,7 @@ from engine.errors import MemoryExhausted
 from engine.kernels.setup import take_transaction_block
 from engine.layout import arena as a
 from engine.layout import index_arena as ix
+from engine.memory.arena import address_of
 from tests.index.stage import Stage, numpy_random
 
 ROWS = 1_500
@@ -27,7 +28,7 @@ class Adversary:
         self.stage.put({"id": i, "k": i} for i in range(ROWS))
         self.places = self.stage.places()
         self.mem = self.stage.mem
-        self.tree = self.stage.index.address
+        self.tree = self.stage.index.handle
         self.held: set[int] = set()
 
     def add(self, key: int) -> None:
@@ -47,7 +48,7 @@ class Adversary:
     def leaves(self) -> list[tuple[int, int, int]]:
         """(entries, least key, largest key) of every leaf."""
         found = []
-        leaf = int(self.mem[self.tree + ix.I_FIRST_LEAF])
+        leaf = int(self.mem[address_of(self.tree) + ix.I_FIRST_LEAF])
         while leaf:
             count = int(self.mem[leaf + ix.N_COUNT])
             keys = self.mem[leaf + ix.NODE_HEADER_WORDS :][:count]

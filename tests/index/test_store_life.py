@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import tidemark as tm
 from engine.kernels.tree_changes import tree_delete_run
 from engine.layout import index_arena as ix
+from engine.memory.arena import address_of
 from tests.index.stored import INDEXES, NAME, Indexed
 from tests.store.interrupts import interrupt_at
 from tidemark.cli.commands import commands
@@ -58,16 +59,16 @@ def test_fault_planted_in_a_tree_is_reported_by_check(plant: str, said: str) -> 
     store = filled()
     store.index("by_n")
     tree = store.db._store.table(NAME).indexes["by_n"].tree
-    leaf = int(tree.mem[tree.address + ix.I_FIRST_LEAF])
-    capacity = int(tree.mem[tree.address + ix.I_LEAF_CAPACITY])
-    words = int(tree.mem[tree.address + ix.I_WORDS])
+    leaf = int(tree.mem[address_of(tree.handle) + ix.I_FIRST_LEAF])
+    capacity = int(tree.mem[address_of(tree.handle) + ix.I_LEAF_CAPACITY])
+    words = int(tree.mem[address_of(tree.handle) + ix.I_WORDS])
     if plant == "missing":
         place = tree.mem[leaf + ix.NODE_HEADER_WORDS + words * capacity : :][:1].copy()
-        assert tree_delete_run(tree.mem, tree.address, np.ascontiguousarray(place), 0, 1) == 1
+        assert tree_delete_run(tree.mem, tree.handle, np.ascontiguousarray(place), 0, 1) == 1
     elif plant == "key":
         tree.mem[leaf + ix.NODE_HEADER_WORDS] ^= 1
     else:
-        tree.mem[tree.address + ix.I_COUNT] += 1
+        tree.mem[address_of(tree.handle) + ix.I_COUNT] += 1
     report = store.db.check()
     assert not report["is_sound"]
     assert any("index by_n" in problem and said in problem for problem in report["problems"]), report["problems"]

@@ -10,6 +10,7 @@ import pytest
 
 import tidemark as tm
 from engine.layout.arena import F_PAGES, F_RELEASED
+from engine.memory.arena import address_of
 from recovery import load
 from recovery.load.adopt import Adopter, _mark
 from tests.backup.support import content
@@ -101,7 +102,10 @@ def test_duplicates_are_counted_and_shown_and_nothing_happens(shape: str) -> Non
     before = rows(0, 300)
     db[NAME].insert_many(before)
     want = content(db)
-    pages = [int(db._store.mem[f + F_PAGES] - db._store.mem[f + F_RELEASED]) for f in db[NAME]._table.fragments]
+    pages = [
+        int(db._store.mem[address_of(f) + F_PAGES] - db._store.mem[address_of(f) + F_RELEASED])
+        for f in db[NAME]._table.fragments
+    ]
     made = rows(290, 400)  # 10 keys exist
     made[200] = (10_000, "3@example.com", 1, None, None)  # this email, too
     made += [made[350], made[351]]  # and two rows stand twice
@@ -117,7 +121,10 @@ def test_duplicates_are_counted_and_shown_and_nothing_happens(shape: str) -> Non
         assert all(each["values"]["id"] for each in error.examples)
     assert content(db) == want
     sound(db)
-    after = [int(db._store.mem[f + F_PAGES] - db._store.mem[f + F_RELEASED]) for f in db[NAME]._table.fragments]
+    after = [
+        int(db._store.mem[address_of(f) + F_PAGES] - db._store.mem[address_of(f) + F_RELEASED])
+        for f in db[NAME]._table.fragments
+    ]
     assert all(now - then in (0, 1) for now, then in zip(after, pages, strict=True))
     # What is in the way can go, and the same load be adopted.
     assert load.abort(job, published=True, place=own_place(db))

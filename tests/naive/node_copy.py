@@ -8,6 +8,7 @@ from typing import Any
 from engine.layout import arena as a
 from engine.layout import redo as r
 from engine.layout.node_copy import F_UNCOPIED, ROWID_END
+from engine.memory.arena import address_of
 
 Key = tuple[int, ...]
 
@@ -24,8 +25,8 @@ class Slots:
 def slots_of(mem: Any, fragment: int) -> Slots:
     """Every slot of a fragment whose keys lie in the fixed part."""
     found = Slots()
-    for logical in range(int(mem[fragment + a.F_PAGES])):
-        middle = int(mem[fragment + a.F_MAP + (logical >> 18)])
+    for logical in range(int(mem[address_of(fragment) + a.F_PAGES])):
+        middle = int(mem[address_of(fragment) + a.F_MAP + (logical >> 18)])
         page = int(mem[int(mem[middle + (logical >> 9 & 511)]) + (logical & 511)])
         if page <= 0:
             found.pages[logical] = -1 - page if page < 0 else 0
@@ -33,10 +34,10 @@ def slots_of(mem: Any, fragment: int) -> Slots:
         base = page * a.PAGE_WORDS
         found.pages[logical] = int(mem[base + a.PG_EMPTIED])
         for slot in range(int(mem[base + a.PG_FRESH])):
-            row = base + a.PAGE_HEADER_WORDS + slot * int(mem[fragment + a.F_ROW_WORDS])
+            row = base + a.PAGE_HEADER_WORDS + slot * int(mem[address_of(fragment) + a.F_ROW_WORDS])
             epoch = int(mem[row + 1])
             if int(mem[row]) >> a.STATE_SHIFT & a.STATE_MASK == a.LIVE:
-                key = tuple(int(mem[row + 2 + i]) for i in range(int(mem[fragment + a.F_KEY_WORDS])))
+                key = tuple(int(mem[row + 2 + i]) for i in range(int(mem[address_of(fragment) + a.F_KEY_WORDS])))
                 found.rows[logical << 16 | slot] = (epoch, key)
             else:
                 found.empty[logical << 16 | slot] = max(epoch, int(mem[base + a.PG_EMPTIED]))
@@ -64,9 +65,9 @@ def parse(mem: Any, fragment: int, words: Any) -> Items:
             found.ranges.append((-1 - int(words[at]), int(words[at + 1])))
             at += 2
             continue
-        fixed = int(mem[fragment + a.F_FIXED_WORDS])
-        var = int(words[at + 3 + fixed]) & 0xFFFFFFFF if mem[fragment + a.F_HAS_VAR] else 0
-        key = tuple(int(each) for each in words[at + 3 : at + 3 + int(mem[fragment + a.F_KEY_WORDS])])
+        fixed = int(mem[address_of(fragment) + a.F_FIXED_WORDS])
+        var = int(words[at + 3 + fixed]) & 0xFFFFFFFF if mem[address_of(fragment) + a.F_HAS_VAR] else 0
+        key = tuple(int(each) for each in words[at + 3 : at + 3 + int(mem[address_of(fragment) + a.F_KEY_WORDS])])
         found.rows.append((int(words[at]), int(words[at + 1]), key))
         at += 3 + fixed + var
     return found
@@ -123,7 +124,7 @@ def operations(words: Any, start: int, stop: int) -> list[tuple[int, int, int, i
 
 def position_of(mem: Any, fragment: int) -> int:
     """First ROWID that was not copied."""
-    left = int(mem[fragment + F_UNCOPIED])
+    left = int(mem[address_of(fragment) + F_UNCOPIED])
     return left - 1 if left else ROWID_END
 
 

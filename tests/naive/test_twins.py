@@ -20,6 +20,7 @@ import engine.kernels
 from engine.kernels import operations as k
 from engine.kernels.setup import setup_pool, take_transaction_block
 from engine.layout import arena as a
+from engine.memory.arena import address_of
 from tests.naive import batches as naive
 
 CODEC = "tests.rows.test_kernels"
@@ -426,9 +427,9 @@ def one_row() -> tuple[np.ndarray, int, int]:
     """An arena laid out by hand: one fragment, one page, one row; (memory, fragment, address of the row)."""
     mem = np.zeros(4 * a.PAGE_WORDS, dtype=np.int64)
     fragment, middle, leaf = (a.PAGE_WORDS + number * a.BLOCK_WORDS for number in range(3))
-    mem[fragment + a.F_ROW_WORDS] = 4
-    mem[fragment + a.F_PAGES] = 1
-    mem[fragment + a.F_MAP] = middle
+    mem[address_of(fragment) + a.F_ROW_WORDS] = 4
+    mem[address_of(fragment) + a.F_PAGES] = 1
+    mem[address_of(fragment) + a.F_MAP] = middle
     mem[middle] = leaf
     mem[leaf] = 2
     mem[2 * a.PAGE_WORDS + a.PG_FRESH] = 1

@@ -10,6 +10,7 @@ from engine.group_apply import GroupApplier
 from engine.layout import arena as a
 from engine.layout.sealed import KIND_GROUP, is_sealed
 from engine.log.group import Group
+from engine.memory.arena import address_of
 from replication.node_group.codec import decode, encode
 from replication.node_group.messages import Groups
 from tests.store.history import ROOM, World
@@ -133,9 +134,9 @@ def slots_of(db: Any) -> tuple[dict[Slot, Any], dict[Slot, int]]:
     mem = store.mem
     for table_id, table in store.by_id.items():
         for number, fragment in table.by_number.items():
-            words = int(mem[fragment + a.F_ROW_WORDS])
-            plain = int(mem[fragment + a.F_FIXED_WORDS] - mem[fragment + a.F_HAS_DISK])
-            for logical in range(int(mem[fragment + a.F_PAGES])):
+            words = int(mem[address_of(fragment) + a.F_ROW_WORDS])
+            plain = int(mem[address_of(fragment) + a.F_FIXED_WORDS] - mem[address_of(fragment) + a.F_HAS_DISK])
+            for logical in range(int(mem[address_of(fragment) + a.F_PAGES])):
                 page = page_of(mem, fragment, logical)
                 if page <= 0:
                     continue
@@ -154,7 +155,7 @@ def slots_of(db: Any) -> tuple[dict[Slot, Any], dict[Slot, int]]:
 
 
 def page_of(mem: Any, fragment: int, logical: int) -> int:
-    middle = int(mem[fragment + a.F_MAP + (logical >> 18)])
+    middle = int(mem[address_of(fragment) + a.F_MAP + (logical >> 18)])
     leaf = int(mem[middle + (logical >> 9 & 511)]) if middle else 0
     return int(mem[leaf + (logical & 511)]) if leaf else 0
 

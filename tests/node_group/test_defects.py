@@ -12,6 +12,7 @@ import tidemark as tm
 from engine.layout import arena as a
 from engine.layout.redo import GROUP_WORDS, TRANSACTION_WORDS
 from engine.layout.sealed import seal
+from engine.memory.arena import address_of
 from tests.node_group.pair import Pair, page_of, same_slots
 from tests.store.support import ACCOUNT
 
@@ -86,7 +87,7 @@ def test_copy_that_came_apart_is_found_by_the_next_change_of_the_row(call: Any) 
     fragment = table.fragments[0]
     base = page_of(mem, fragment, 0) << a.PAGE_SHIFT
     slot = 2 if call is not insert else 4
-    at = base + a.PAGE_HEADER_WORDS + slot * int(mem[fragment + a.F_ROW_WORDS])
+    at = base + a.PAGE_HEADER_WORDS + slot * int(mem[address_of(fragment) + a.F_ROW_WORDS])
     if call is insert:
         mem[base + a.PG_FRESH] = 5
         mem[at] = a.LIVE << a.STATE_SHIFT

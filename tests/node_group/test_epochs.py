@@ -12,6 +12,7 @@ import pytest
 import tidemark as tm
 from engine.epoch import HELD_POLLS
 from engine.layout.arena import F_LCP_ACTIVE
+from engine.memory.arena import address_of
 from tests.node_group.pair import Pair, contents
 from tests.store.support import ACCOUNT, open_memory
 
@@ -126,7 +127,7 @@ def test_checkpoint_of_a_member_keeps_rows_of_its_epoch_while_groups_change_them
         pair.close_epoch()
     want = contents(pair.primary, NAME)
     fragments = store.tables[NAME].fragments
-    assert any(int(store.mem[fragment + F_LCP_ACTIVE]) for fragment in fragments)
+    assert any(int(store.mem[address_of(fragment) + F_LCP_ACTIVE]) for fragment in fragments)
     for _ in range(60):
         transfer(pair.primary, rng)
     pair.primary[NAME].delete(3)

@@ -14,8 +14,10 @@ import recovery.node_restart.source as source
 import tidemark as tm
 from engine.kernels import node_copy as k
 from engine.kernels import node_join
+from engine.kernels.setup import fragment_handles
 from engine.layout import arena as a
 from engine.layout import redo as r
+from engine.memory.arena import NOTHING, address_of
 from tests.naive import node_copy as naive
 from tests.node_group.support import COPYING, Wire, away, open_node, restarted
 from tests.seeds import fresh_seeds
@@ -57,7 +59,7 @@ class Checked:
         self, real: Any, mem: Any, fragment: int, since: int, empty: int, limit: int, out: Any, state: Any
     ) -> int:
         start = int(state[k.N_POSITION])
-        slots = naive.slots_of(mem, fragment) if mem[fragment + a.F_KEY_WORDS] else None
+        slots = naive.slots_of(mem, fragment) if mem[address_of(fragment) + a.F_KEY_WORDS] else None
         status = int(real(mem, fragment, since, empty, limit, out, state))
         if slots is not None:
             items = naive.parse(mem, fragment, out[: int(state[k.N_USED])])
@@ -76,7 +78,11 @@ class Checked:
 
     def find_in_the_way(self, real: Any, mem: Any, fragment: int, words: Any, stop: int, out: Any, state: Any) -> int:
         status = int(real(mem, fragment, words, stop, out, state))
-        if mem[fragment + a.F_KEY_WORDS] and not mem[fragment + a.F_HAS_DISK] and status == a.OK:
+        if (
+            mem[address_of(fragment) + a.F_KEY_WORDS]
+            and not mem[address_of(fragment) + a.F_HAS_DISK]
+            and status == a.OK
+        ):
             expected = naive.in_the_way(naive.slots_of(mem, fragment), naive.parse(mem, fragment, words))
             assert set(out[: int(state[k.N_USED])].tolist()) == expected
         return status
@@ -85,7 +91,7 @@ class Checked:
         self, real: Any, mem: Any, fragment: int, words: Any, stop: int, identity: int, out: Any, state: Any
     ) -> int:
         status = int(real(mem, fragment, words, stop, identity, out, state))
-        if mem[fragment + a.F_KEY_WORDS] and not mem[fragment + a.F_HAS_DISK]:
+        if mem[address_of(fragment) + a.F_KEY_WORDS] and not mem[address_of(fragment) + a.F_HAS_DISK]:
             slots = naive.slots_of(mem, fragment)
             made = naive.operations(out, 0, int(state[k.N_USED]))
             wanted = [
@@ -97,7 +103,7 @@ class Checked:
 
     def stamp_slice(self, real: Any, mem: Any, fragment: int, words: Any, stop: int) -> int:
         status = int(real(mem, fragment, words, stop))
-        if mem[fragment + a.F_KEY_WORDS] and not mem[fragment + a.F_HAS_DISK]:
+        if mem[address_of(fragment) + a.F_KEY_WORDS] and not mem[address_of(fragment) + a.F_HAS_DISK]:
             slots = naive.slots_of(mem, fragment)
             assert all(slots.rows[at] == (epoch, key) for at, epoch, key in naive.parse(mem, fragment, words).rows)
         return status
@@ -115,11 +121,11 @@ class Checked:
     @staticmethod
     def _fragment(mem: Any, tables: Any, identity: int) -> int:
         table = int(tables[identity & r.TABLE_MASK])
-        return (
-            int(mem[int(mem[table + a.T_FRAGMENT_LIST]) + (identity >> r.FRAGMENT_SHIFT & r.FRAGMENT_MASK)])
-            if table
-            else 0
-        )
+        if not table:
+            return 0
+        handles = np.zeros(int(fragment_handles(mem, table, NOTHING)), dtype=np.int64)
+        fragment_handles(mem, table, handles)
+        return int(handles[identity >> r.FRAGMENT_SHIFT & r.FRAGMENT_MASK])
 
     def find_stale(
         self, real: Any, mem: Any, tables: Any, words: Any, start: int, stop: int, out: Any, state: Any
@@ -131,7 +137,11 @@ class Checked:
         expected, known = set(), {}
         for at, kind, identity, first, rows in naive.operations(words, start, stop):
             fragment = self._fragment(mem, tables, identity)
-            if not fragment or not mem[fragment + a.F_KEY_WORDS] or mem[fragment + a.F_HAS_DISK]:
+            if (
+                not fragment
+                or not mem[address_of(fragment) + a.F_KEY_WORDS]
+                or mem[address_of(fragment) + a.F_HAS_DISK]
+            ):
                 found = {
                     pair for pair in found if pair[0] != identity & (r.TABLE_MASK | r.FRAGMENT_MASK << r.FRAGMENT_SHIFT)
                 }
@@ -144,9 +154,13 @@ class Checked:
             if kind == r.KIND_INSERT:
                 image = at + r.OPERATION_WORDS
                 for number in range(rows):
-                    key = tuple(int(each) for each in words[image : image + int(mem[fragment + a.F_KEY_WORDS])])
-                    fixed = int(mem[fragment + a.F_FIXED_WORDS])
-                    image += fixed + (int(words[image + fixed]) & 0xFFFFFFFF if mem[fragment + a.F_HAS_VAR] else 0)
+                    key = tuple(
+                        int(each) for each in words[image : image + int(mem[address_of(fragment) + a.F_KEY_WORDS])]
+                    )
+                    fixed = int(mem[address_of(fragment) + a.F_FIXED_WORDS])
+                    image += fixed + (
+                        int(words[image + fixed]) & 0xFFFFFFFF if mem[address_of(fragment) + a.F_HAS_VAR] else 0
+                    )
                     if first + number < position:
                         stale = [at for at, (_, other) in slots.rows.items() if other == key and at >= position]
                         expected |= {(place, at) for at in stale}
@@ -212,7 +226,7 @@ def test_words_that_are_no_slice_are_refused_and_change_nothing(seed: int) -> No
         statuses.add(int(node_join.find_in_the_way(store.mem, fragment, words, words.size, out, state)))
         state[:] = 0
         node_join.records_of_slice(store.mem, fragment, words, words.size, 1, np.zeros(99, dtype=np.int64), state)
-        tables = np.array([0, store.tables["test.t"].address], dtype=np.int64)
+        tables = np.array([0, store.tables["test.t"].handle], dtype=np.int64)
         state[:] = 0
         node_join.find_stale(store.mem, tables, words, 0, words.size, out, state)
         state[:] = 0

@@ -16,7 +16,7 @@ from engine.kernels.partitions import drop_partition_words, fragment_number
 from engine.layout import arena as a
 from engine.layout.partitions import SP_UNIT_COUNT, SP_UNIT_IS_PAGE
 from engine.limits import FRAGMENTS_MAX, PARTITION_VALUES_MAX
-from engine.memory.arena import Arena
+from engine.memory.arena import Arena, address_of
 from engine.schema import TableDefinition
 from engine.table import Table
 from tests.naive.partitions import number_of
@@ -47,7 +47,7 @@ def test_fragment_of_any_key_equals_twin_in_batches_and_alone(seed: int) -> None
     assert made.fragments_of([key[0] for key in keys] if single else keys).tolist() == expected
     for key, number in zip(keys, expected, strict=True):
         words = made.format.encode_key(key[0] if single else key)
-        assert number_alone(arena.mem, made.address, words, words.size) == number, key
+        assert number_alone(arena.mem, address_of(made.handle), words, words.size) == number, key
 
 
 @settings(max_examples=150)
@@ -132,7 +132,7 @@ def test_bounds_in_blocks_and_pages_find_every_neighbour(count: int) -> None:
     arena = Arena(64 << 20, 1 << 20)
     bounds = [(f"p{number}", 10 * number) for number in range(count)]
     made = Table(arena, defined(tm.RangePartition("a", bounds), ("a",)), 7, None)
-    words = int(arena.mem[made.address + a.T_PARTITION])
+    words = int(arena.mem[address_of(made.handle) + a.T_PARTITION])
     assert bool(arena.mem[words + SP_UNIT_IS_PAGE]) == (count > 170)
     assert arena.mem[words + SP_UNIT_COUNT] == (1 if count <= 1_000 else 3)
     keys = np.arange(-15, 10 * count + 5, dtype=np.int32)

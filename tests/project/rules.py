@@ -377,6 +377,49 @@ def check_broad_except(source: Source) -> Iterator[str]:
                 yield f"{source.module}:{node.lineno} suppresses everything"
 
 
+# What Python hands to kernels of tables, fragments and indexes are handles (engine/kernels/handles.py).
+HANDLE_NAMES = frozenset({"table", "fragment", "tree", "index"})
+HANDLE_ARRAYS = frozenset({"tables", "fragments", "targets", "handles"})
+# Arrays of these names that hold numbers of tables, as "module:function".
+NUMBER_ARRAYS = frozenset({"engine.kernels.spool:has_updates", "engine.kernels.dependencies:track_keys"})
+
+
+def _is_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(isinstance(each, ast.Call) and ast.unparse(each.func) == "kernel" for each in node.decorator_list)
+
+
+def check_handles(source: Source) -> Iterator[str]:
+    """A kernel compares the identity of each table, fragment and index it takes before it does anything with it."""
+    if not source.module.startswith("engine.kernels."):
+        return
+    for node in _functions(source.tree):
+        where = f"{source.module}:{node.lineno} {node.name}"
+        compared = {
+            id(inner)
+            for each in ast.walk(node)
+            if (isinstance(each, ast.Call) and ast.unparse(each.func) == "descriptor_of")
+            or (isinstance(each, ast.Compare) and ast.unparse(each.comparators[0]) == "0")
+            for inner in ast.walk(each)
+        }
+        names = [argument.arg for argument in node.args.args]
+        if _is_kernel(node) and names[:1] == ["mem"]:
+            for name in HANDLE_NAMES.intersection(names):
+                uses = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == name]
+                first = min((each for each in uses if isinstance(each.ctx, ast.Load)), key=_place, default=None)
+                if first is None or id(first) not in compared:
+                    yield f"{where} takes {name} and does not begin with descriptor_of(mem, {name})"
+        if f"{source.module}:{node.name}" in NUMBER_ARRAYS:
+            continue
+        for each in ast.walk(node):
+            is_element = isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load)
+            if is_element and ast.unparse(each.value) in HANDLE_ARRAYS and id(each) not in compared:
+                yield f"{where} uses {ast.unparse(each)} without descriptor_of"
+
+
+def _place(node: ast.expr) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
 def _defined_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -439,6 +482,7 @@ PACKAGE_RULES = (
     check_functions,
     check_unfinished,
     check_broad_except,
+    check_handles,
     check_checkpoint_names,
 )
 TEST_RULES = (check_sizes, check_unfinished, check_broad_except, check_sleep)

@@ -116,6 +116,17 @@ PLANTED: list[tuple[Rule, str, str]] = [
         "try:\n    f()\nexcept (OSError, BaseException) as e:\n    raise X from e",
     ),
     (rules.check_broad_except, "engine.table", "with contextlib.suppress(Exception):\n    f()"),
+    (rules.check_handles, "engine.kernels.rows", "@kernel('...')\ndef f(mem, fragment):\n    return mem[fragment]"),
+    (
+        rules.check_handles,
+        "engine.kernels.rows",
+        "@kernel('...')\ndef f(mem, tables):\n    x = tables[0]\n    return mem[x]",
+    ),
+    (
+        rules.check_handles,
+        "engine.kernels.rows",
+        "@kernel('...')\ndef f(mem, table):\n    x = mem[table]\n    table = descriptor_of(mem, table)\n    return x",
+    ),
     (rules.check_checkpoint_names, "engine.table", "def start_checkpoint(): ..."),
     (rules.check_checkpoint_names, "engine.table", "class Checkpointer: ..."),
     (rules.check_checkpoint_names, "engine.table", "CHECKPOINT_BIT = 1"),

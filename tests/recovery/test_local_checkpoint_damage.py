@@ -11,6 +11,7 @@ import tidemark as tm
 from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout.arena import F_MAP, F_ROW_WORDS, PAGE_HEADER_WORDS, PAGE_SHIFT
+from engine.memory.arena import address_of
 from tests.recovery.support import Contents, History, flipped, make_history, refused, reopened, survives
 from tests.store.support import ACCOUNT, open_memory, rows_of
 
@@ -241,8 +242,8 @@ def test_row_whose_bit_disagrees_with_its_epoch_is_named_and_ends_the_store() ->
     db["test.t"].insert_many([(number, "o", 1.0, None) for number in range(10)])
     mem, table = db._store.mem, db._store.tables["test.t"]
     (fragment,) = table.by_number.values()
-    page = int(mem[mem[mem[fragment + F_MAP]]])
-    row = (page << PAGE_SHIFT) + PAGE_HEADER_WORDS + 3 * int(mem[fragment + F_ROW_WORDS])
+    page = int(mem[mem[mem[address_of(fragment) + F_MAP]]])
+    row = (page << PAGE_SHIFT) + PAGE_HEADER_WORDS + 3 * int(mem[address_of(fragment) + F_ROW_WORDS])
     mem[row + 1] += 1 << 40
     text = rf"row 0\.3 of table {table.table_id}, fragment 0, has epoch {int(mem[row + 1])} and checkpoint bit 0"
     with pytest.raises(tm.InvariantBroken, match=text):

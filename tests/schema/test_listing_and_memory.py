@@ -9,6 +9,7 @@ import pytest
 import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout import arena as a
+from engine.memory.arena import address_of
 from recovery.listing import StoreListing
 from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory
@@ -20,7 +21,7 @@ def side_pages(db: Any) -> int:
     mem, table = db._store.mem, db._store.table("t")
     found = 0
     for fragment in table.fragments:
-        page = int(mem[fragment + a.F_FREE_HEAD])
+        page = int(mem[address_of(fragment) + a.F_FREE_HEAD])
         while page:
             base = page << a.PAGE_SHIFT
             found += int(mem[base + a.PG_USED]) >> a.SIDE_SHIFT != 0

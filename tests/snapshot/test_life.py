@@ -13,6 +13,7 @@ import tidemark as tm
 from engine.errors import LimitExceeded
 from engine.layout import arena as a
 from engine.limits import SNAPSHOTS_OPEN_MAX
+from engine.memory.arena import address_of
 from engine.transaction import Transaction
 from tests.snapshot import walk
 from tests.store.support import open_memory
@@ -229,7 +230,7 @@ def test_rows_of_pages_given_back_and_made_again_in_part_are_shown(on_disk: bool
     rows = {i: (i, *[bytes([i]) * 255] * 8, "t" * (i % 90)) for i in range(80)}
     table.insert_many(list(rows.values()))
     fragment, mem = db._store.table("test.t").fragments[0], db._store.mem
-    slots = int(mem[fragment + a.F_SLOTS])
+    slots = int(mem[address_of(fragment) + a.F_SLOTS])
     with db.snapshot() as snapshot:
         epoch, shown = snapshot.epoch, snapshot["test.t"]
 
@@ -240,19 +241,23 @@ def test_rows_of_pages_given_back_and_made_again_in_part_are_shown(on_disk: bool
             assert len(walk.shown(mem, snapshot.by_name["test.t"], epoch)) == len(rows)
 
         table.delete_many(list(range(3 * slots)))
-        released = int(mem[fragment + a.F_RELEASED])
+        released = int(mem[address_of(fragment) + a.F_RELEASED])
         assert released >= 2
         look()
         table.insert_many([(1_000 + i, *rows[i][1:]) for i in range(slots + slots // 2)])
-        assert int(mem[fragment + a.F_RELEASED]) < released
+        assert int(mem[address_of(fragment) + a.F_RELEASED]) < released
         look()
         with pytest.raises(ZeroDivisionError), db.transaction() as txn:
             txn.insert_many("test.t", [(2_000 + i, *rows[i][1:]) for i in range(slots)])
             look()
             raise ZeroDivisionError
         look()
-        leaf = int(mem[int(mem[fragment + a.F_MAP])])
-        bases = [int(mem[leaf + i]) << a.PAGE_SHIFT for i in range(int(mem[fragment + a.F_PAGES])) if mem[leaf + i] > 0]
+        leaf = int(mem[int(mem[address_of(fragment) + a.F_MAP])])
+        bases = [
+            int(mem[leaf + i]) << a.PAGE_SHIFT
+            for i in range(int(mem[address_of(fragment) + a.F_PAGES]))
+            if mem[leaf + i] > 0
+        ]
         emptied = [int(mem[base + a.PG_EMPTIED]) for base in bases]
         for base in bases:
             mem[base + a.PG_EMPTIED] = 0

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from engine.layout import arena as a
 from engine.layout import versions as v
 from engine.layout.lcp import ENTRY_FRAGMENT_MASK, ENTRY_FRAGMENT_SHIFT, ENTRY_TABLE_MASK, ENTRY_TABLE_SHIFT
+from engine.memory.arena import address_of
 
 
 class Version(NamedTuple):
@@ -65,14 +66,14 @@ def open_epochs(mem: Any) -> list[int]:
 
 def live(mem: Any, fragment: int) -> Iterator[tuple[int, int]]:
     """(ROWID, epoch) of the committed rows of a fragment."""
-    for logical in range(int(mem[fragment + a.F_PAGES])):
-        middle = int(mem[fragment + a.F_MAP + (logical >> 18)])
+    for logical in range(int(mem[address_of(fragment) + a.F_PAGES])):
+        middle = int(mem[address_of(fragment) + a.F_MAP + (logical >> 18)])
         page = int(mem[int(mem[middle + ((logical >> 9) & 511)]) + (logical & 511)])
         if page <= 0:
             continue
         base = page << a.PAGE_SHIFT
         for slot in range(int(mem[base + a.PG_FRESH])):
-            row = base + a.PAGE_HEADER_WORDS + slot * int(mem[fragment + a.F_ROW_WORDS])
+            row = base + a.PAGE_HEADER_WORDS + slot * int(mem[address_of(fragment) + a.F_ROW_WORDS])
             if (int(mem[row]) >> a.STATE_SHIFT) & a.STATE_MASK == a.LIVE:
                 yield logical << 16 | slot, int(mem[row + 1])
 

@@ -10,6 +10,7 @@ import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout import disk_arena as c
 from engine.layout.arena import F_DISK_EXTENTS, S_COPY_RESERVED, S_REDO_RESERVED, S_UNDO
+from engine.memory.arena import address_of
 from tests.store.support import open_memory
 
 
@@ -51,7 +52,7 @@ def _disk_promises(store: Any) -> dict[str, Any]:
     open_pages = []
     for table in store.tables.values():
         for fragment in table.fragments if table.format.has_disk else ():
-            extent = int(mem[fragment + F_DISK_EXTENTS])
+            extent = int(mem[address_of(fragment) + F_DISK_EXTENTS])
             while extent:
                 pages = mem[extent + c.EX_PAGES :][: int(mem[store.space.tablespaces()[0].address + c.TS_EXTENT_PAGES])]
                 open_pages += [-int(word) for word in pages if word < 0]

@@ -15,6 +15,7 @@ from engine.errors import MemoryExhausted
 from engine.file_doubles.memory import CRASH_POLICIES, MemoryFiles
 from engine.layout import arena as a
 from engine.layout import index_arena as ix
+from engine.memory.arena import address_of
 from tests.engine.arena_check import check_arena
 from tests.store.interrupts import interrupt_at
 from tests.store.support import open_memory
@@ -190,7 +191,7 @@ def test_transactions_from_before_the_build_leave_no_entry_behind() -> None:
     old.update(NAME, 1, {"email": "old"})
     old.commit(True)
     tree = table.building["by_email"].tree
-    until(lambda: int(db._store.mem[tree.address + ix.I_STATE]) != ix.INDEX_ANNOUNCED)
+    until(lambda: int(db._store.mem[address_of(tree.handle) + ix.I_STATE]) != ix.INDEX_ANNOUNCED)
     until(lambda: int(db._store.index_generation) == 2)
     db[NAME].update(2, {"email": "new"})
     between.update(NAME, 2, {"email": "between"})
@@ -397,7 +398,7 @@ def test_damage_of_a_unique_index_is_found(damage: str) -> None:
     db = filled()
     tree = db._store.table(NAME).uniques["by_email"].tree
     mem = db._store.mem
-    segment = int(mem[int(mem[tree.hash + a.F_DIRECTORY])])
+    segment = int(mem[int(mem[int(mem[address_of(tree.handle) + ix.I_UNIQUE]) + a.F_DIRECTORY])])
     block = int(mem[segment + a.SEG_BLOCK])
     at = next(block + place for place in range(a.BLOCK_WORDS) if mem[block + place])
     if damage == "missing":
