@@ -29,7 +29,7 @@ from recovery.crash_harness.schedule_life import Found, Life, Plan
 
 MODULE = "recovery.crash_harness.schedule"
 TOLD_LIVES = 50  # how far it has come is told that often
-HANG_SECONDS = 240  # of real time: a thread that has the turn waits for a lock that takes no turns
+HANG_SECONDS = 1_200  # of real time: a thread that has the turn waits for a lock that takes no turns
 
 
 @dataclass

@@ -11,6 +11,7 @@ from engine.expressions import col
 from engine.file_doubles.memory import MemoryFiles
 from recovery.backup.writer import BackupWriter
 from recovery.crash_harness.program import Violation
+from recovery.crash_harness.schedule_sites import SITES
 from recovery.crash_harness.stress import Keeper, Reader, Stress
 from recovery.crash_harness.stress_rows import INDEX_KEYS, MAIN, UNIQUE_KEYS, is_whole
 from recovery.crash_harness.stress_threads import Worker
@@ -54,6 +55,17 @@ class Scanner(Reader):
     def pause(self) -> None:
         """A point, and no more."""
         self.stress.db._store.clock.sleep(0)
+
+
+class FollowingReader(Scanner):
+    """A reader of a store that follows: its tables come when they come."""
+
+    def step(self) -> None:
+        """One scan, if there is a table."""
+        try:
+            super().step()
+        except NoSuchTable:
+            return
 
 
 class Lookups(Actor):
@@ -185,9 +197,23 @@ ACTORS: dict[str, Callable[[Stress], Worker]] = {
     "checker": _named(Checker, "checker"),
     "backups": _named(Backups, "backups"),
 }
-ALL = frozenset({*ACTORS, "background"})
+ALL = frozenset({*ACTORS, *SITES, "background"})
 
 
-def others(stress: Stress, wanted: Set[str]) -> Sequence[Worker]:
-    """The threads of these names."""
-    return [make(stress) for name, make in ACTORS.items() if name in wanted]
+class _Beside:
+    """A store that follows the one of the program, as its readers see it."""
+
+    def __init__(self, stress: Stress, db: Any) -> None:
+        self.seed = stress.seed
+        self.is_over = stress.is_over
+        self.db = db
+
+
+def others(stress: Stress, wanted: Set[str], following: Any = None) -> Sequence[Worker]:
+    """The threads of these names; following: a store that follows, which has a reader too."""
+    made = [make(stress) for name, make in ACTORS.items() if name in wanted]
+    if following is not None:
+        reader = FollowingReader(_Beside(stress, following))  # type: ignore[arg-type]
+        reader.name = "following-reader"
+        made.append(reader)
+    return made

@@ -24,13 +24,16 @@ from engine.options import Options
 from recovery.crash_harness import stress, stress_verify
 from recovery.crash_harness.program import OPEN_FILES, Ledger, Violation, resolve
 from recovery.crash_harness.schedule_actors import others
-from recovery.crash_harness.schedule_points import KernelDoor, TurnClock, TurnFiles, TurnWords
+from recovery.crash_harness.schedule_points import KernelDoor, Lines, TurnClock, TurnFiles, TurnWords
+from recovery.crash_harness.schedule_sites import SITES, Site
 from recovery.crash_harness.schedule_threads import taking_turns
 from recovery.crash_harness.schedule_turns import Turns
 from recovery.crash_harness.stress_rows import INDEX_KEYS, MAIN, UNIQUE_KEYS, WIDTH, row_of
 
 TRANSACTIONS_MIN = 8
 TRANSACTIONS_MAX = 60  # of one writer; then the life comes to its end
+DIVIDED = "replication.settings.options:divided"
+POINTS_OF_A_LIFE = 60_000
 FRAMES_TOLD = 8  # of the place where an error came from
 
 
@@ -87,13 +90,27 @@ class Life:
 
     def _work(self, storage: str) -> None:
         """The stress program, over a table that has rows already: scans of it take several calls."""
-        db = self._open(**(stress.DISK_OPTIONS if storage == "disk" else stress.OPTIONS))
+        options = stress.DISK_OPTIONS if storage == "disk" else stress.OPTIONS
+        name = self._rng.choice((None, None, *SITES))
+        kind, given, own = SITES[name] if name in self._plan.actors else (None, {}, {})
+        db = self._open(**options, **given)
+        site = None
+        if kind is not None:
+            other = MemoryFiles()
+            site = kind(db, lambda: self._open_on(other, **options, **own))
         stress.prepare(db, storage, self._ledger, self._fill)
         transactions = self._rng.randrange(TRANSACTIONS_MIN, TRANSACTIONS_MAX)
-        program = stress.Stress(db, self.found.seed, self._ledger, transactions, self._others)
+        program = stress.Stress(db, self.found.seed, self._ledger, transactions, lambda program: self._others(program, site))
+        # A life that takes long ends with the next transaction.
+        self._turns.on_limit = lambda: setattr(program, "transactions", 0)
+        self._turns.limit = POINTS_OF_A_LIFE
         program.run()
         self.found.counts = dict(sorted(program.changer.counts.items()))
+        if site is not None:
+            site.await_end()
         db.close()
+        if site is not None:
+            site.close()
 
     def _fill(self, db: Any) -> None:
         keys = range(0, WIDTH * stress.FIRST_RANGES, self._rng.choice((1, 2, 5)))
@@ -109,23 +126,27 @@ class Life:
         Arena.words_kind = TurnWords
         set_door(KernelDoor(self._turns))
         try:
-            with taking_turns(self._turns):
+            with taking_turns(self._turns, Lines(self._turns) if self._turns.line_rate else None):
                 yield
         finally:
             set_door(None)
             del Arena.words_kind
             gc.enable()
 
-    def _others(self, program: stress.Stress) -> Sequence[Any]:
+    def _others(self, program: stress.Stress, site: Site | None) -> Sequence[Any]:
         # Not all of them in each life: few threads come further.
         share = self._rng.choice((0.25, 0.5, 1.0))
-        return others(program, {name for name in sorted(self._plan.actors) if self._rng.random() < share})
+        wanted = {name for name in sorted(self._plan.actors) if self._rng.random() < share}
+        return others(program, wanted, None if site is None else site.db)
 
     def _open(self, **options: Any) -> Any:
         """As the program opens its store; with its own threads if they take part."""
-        files = TurnFiles(OrderMonitor(MemoryFiles(self._disk.disk)), self._turns)
-        parsed = Options.from_keywords({**options, "background": "background" in self._plan.actors})
-        return resolve(OPEN_FILES)(files, parsed, TurnClock(self._turns), None, None)
+        return self._open_on(self._disk, **options)
+
+    def _open_on(self, disk: MemoryFiles, **options: Any) -> Any:
+        files = TurnFiles(OrderMonitor(MemoryFiles(disk.disk)), self._turns)
+        parsed, replication = resolve(DIVIDED)({**options, "background": "background" in self._plan.actors})
+        return resolve(OPEN_FILES)(files, parsed, TurnClock(self._turns), None, None, None, replication)
 
     def _verify_again(self) -> None:
         """What an opening finds is what was acknowledged. Raises: Violation."""

@@ -7,6 +7,7 @@ Words of the arena that Python reads or writes are seen by a kind of array; kern
 from __future__ import annotations
 
 import random
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,62 @@ class KernelDoor:
 
     def before(self, kernel: str) -> None:
         """See `engine.kernels.Door`."""
-        self._turns.point(kernel)
+        self._turns.point(kernel, True)
 
     def after(self, kernel: str) -> None:
         """See `engine.kernels.Door`."""
-        self._turns.point("done")
+        self._turns.point("done", True)
+
+
+# Modules of the engine and of recovery whose lines are points, by the end of their path: those that follow what other
+# threads take away. Reading rows takes many lines and no turns.
+_LINES = (
+    "/engine/store.py",
+    "/engine/table.py",
+    "/engine/transaction.py",
+    "/engine/transactions.py",
+    "/engine/locks.py",
+    "/engine/epoch.py",
+    "/engine/snapshot.py",
+    "/engine/snapshot_reads.py",
+    "/engine/snapshot_index.py",
+    "/engine/batch_operations.py",
+    "/engine/disk_reading.py",
+    "/engine/program_scans.py",
+    "/engine/spool_files.py",
+    "/engine/memory/arena.py",
+    "/engine/log/leaders.py",
+    "/engine/log/redo.py",
+    "/engine/log/undo.py",
+    "/engine/disk/cache.py",
+    "/engine/disk/columns.py",
+    "/engine/disk/space.py",
+    "/recovery/check.py",
+    "/recovery/index_check.py",
+    "/recovery/local_checkpoint/writer.py",
+    "/recovery/local_checkpoint/copies.py",
+    "/tidemark/background.py",
+)
+
+
+class Lines:
+    """A trace function: lines of some modules are points, now and then, for the interpreter may switch at any."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """As `sys.settrace` has it."""
+        if event == "call":
+            name = frame.f_code.co_filename
+            is_wanted = self._known.get(name)
+            if is_wanted is None:
+                is_wanted = self._known[name] = name.endswith(_LINES) or "/engine/index/" in name
+            return self if is_wanted else None
+        if event == "line":
+            self._turns.line()
+        return self
 
 
 class TurnWords(np.ndarray):

@@ -8,6 +8,7 @@ part takes part too. A lock made here works for threads outside the life as any 
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from _thread import allocate_lock, get_ident
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import Any
 from recovery.crash_harness.schedule_turns import Turns, thread_name
 
 _turns: Turns | None = None
+_trace: Any = None  # of each thread that takes part
 
 
 def read() -> None:
@@ -112,8 +114,10 @@ def _start(thread: Any) -> None:
         entered.release()
         turns.enter(turn)
         try:
+            sys.settrace(_trace)
             run()
         finally:
+            sys.settrace(None)
             turns.leave(turn)
 
     entered = allocate_lock()
@@ -149,18 +153,20 @@ _PATCHES: tuple[tuple[Any, str, Any], ...] = (
 
 
 @contextmanager
-def taking_turns(turns: Turns) -> Iterator[None]:
-    """Until the block ends the calling thread, and those it starts, take turns."""
-    global _turns
+def taking_turns(turns: Turns, trace: Any = None) -> Iterator[None]:
+    """Until the block ends the calling thread, and those it starts, take turns. trace: for `sys.settrace` in each."""
+    global _turns, _trace
     before = [(place, name, getattr(place, name)) for place, name, _ in _PATCHES]
     for place, name, made in _PATCHES:
         setattr(place, name, made)
-    _turns = turns
+    _turns, _trace = turns, trace
     turns.begin()
     try:
+        sys.settrace(trace)
         yield
     finally:
+        sys.settrace(None)
         turns.end()
-        _turns = None
+        _turns = _trace = None
         for place, name, was in before:
             setattr(place, name, was)

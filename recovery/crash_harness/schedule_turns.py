@@ -23,10 +23,11 @@ from types import FrameType
 from typing import NoReturn
 
 POINT_SECONDS = 0.000_005
-POINTS_MAX = 4_000_000
-SECONDS_MAX = 300.0
+POINTS_MAX = 1_000_000
+SECONDS_MAX = 600.0
 # A wait of a thread for nothing but time ends early at so many changes of turns.
 JUMP_SHARE = 0.01
+PARKED_POINTS_MIN = 30
 PARKED_POINTS_MAX = 12_000
 COLLECT_POINTS = 20_000
 _HARNESS = ("crash_harness/schedule", "/threading.py")
@@ -72,7 +73,10 @@ class Turns:
         self._say = say
         self._rng = random.Random(f"turns {seed}")
         self.rate = self._rng.choice((0.02, 0.05, 0.1, 0.2, 0.4))
-        self.park_rate = self._rng.choice((0.0, 0.000_3, 0.001, 0.003))
+        self.park_rate = self._rng.choice((0.0, 0.001, 0.004, 0.015))  # of kernel calls and looks
+        self.line_rate = self._rng.choice((0.0, 0.0, 0.002, 0.02))
+        self.limit = POINTS_MAX  # at so many points `on_limit` is called
+        self.on_limit: Callable[[], None] = lambda: None
         self._is_uneven = self._rng.random() < 0.5
         self._digest = hashlib.blake2b(digest_size=8)
         self._turns: list[Turn] = []
@@ -96,7 +100,7 @@ class Turns:
     def add(self, name: str) -> Turn:
         """A thread that is about to be started; it waits at its gate."""
         number = self._names[name] = self._names.get(name, 0) + 1
-        weight = self._rng.choice((0.05, 0.3, 1.0, 1.0)) if self._is_uneven else 1.0
+        weight = self._rng.choice((0.05, 0.3, 1.0, 3.0)) if self._is_uneven else 1.0
         turn = Turn(name if number == 1 else f"{name}#{number}", weight)
         self._turns.append(turn)
         return turn
@@ -118,8 +122,8 @@ class Turns:
         return get_ident() == self._ident and not self._is_deciding
 
     # --- points ----------------------------------------------------------------------------------
-    def point(self, kind: str) -> None:
-        """Another thread may run here."""
+    def point(self, kind: str, may_park: bool = False) -> None:
+        """Another thread may run here. may_park: this one may be made to wait for long."""
         if get_ident() != self._ident or self._is_deciding:
             return
         running = self._running
@@ -129,19 +133,27 @@ class Turns:
         self._note(kind, running.name)
         if self.points % COLLECT_POINTS == 0:
             gc.collect()  # finalizers run wherever a thread may be
+        if self.points == self.limit:
+            self.on_limit()
         if self.points > POINTS_MAX or self.now > SECONDS_MAX:
             self.stop(f"no end after {self.points} points and {self.now:.1f} s of virtual time")
-        draw = self._rng.random()
-        if draw < self.park_rate:
-            running.parked_until = self.points + int(30 * (PARKED_POINTS_MAX / 30) ** self._rng.random())
+        if may_park and self._rng.random() < self.park_rate:
+            longer = self._rng.random()
+            points = PARKED_POINTS_MIN * (PARKED_POINTS_MAX / PARKED_POINTS_MIN) ** longer
+            running.parked_until = self.points + int(points)
             self._switch(running, kind)
-        elif draw < self.park_rate + self.rate:
+        elif self._rng.random() < self.rate:
             self._switch(running, kind)
 
     def read(self) -> None:
         """A word of the arena is about to be read or written by Python: now and then a point."""
         if get_ident() == self._ident and not self._is_deciding and self._rng.random() < self.read_rate:
-            self.point("word")
+            self.point("word", True)
+
+    def line(self) -> None:
+        """A line of the engine is about to run: now and then a point."""
+        if get_ident() == self._ident and not self._is_deciding and self._rng.random() < self.line_rate:
+            self.point("line", True)
 
     def wait(self, resource: object, waits_for: str, deadline: float | None = None) -> None:
         """Let others run until `wake(resource)`, or the deadline. Only by the thread that runs."""
