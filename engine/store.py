@@ -135,14 +135,6 @@ class Store(Transactions):
                 if table.is_dropped:
                     self._release(table)
 
-    def _release(self, dropped: Table | DroppedFragment) -> None:
-        """Give back the memory of what was dropped, when everybody who may be looking at it has gone."""
-        users: set[object] = {*self.locks.by_slot.values(), *self._pins}
-        if users:
-            self._dropped.append((dropped, users))
-        else:
-            dropped.drop()
-
     # --- partitions ------------------------------------------------------------------------------
     def add_partition(self, name: str, partition: str, bound: Any) -> None:
         """Give a table another partition: behind its last range, or for values no list has. Durable on return.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -21,11 +22,12 @@ from engine.errors import (
     StoreFailed,
 )
 from engine.ids import first_txid
-from engine.kernels.begin import begin_transaction, reserve_redo
+from engine.kernels.begin import begin_transaction, next_txid, reserve_redo
 from engine.kernels.commit import abort_step
-from engine.layout.arena import CAPTURE_NONE, OK, S_INDEX_GENERATION, X_GENERATION
+from engine.layout.arena import CAPTURE_NONE, OK, S_INDEX_GENERATION, S_TXID, X_GENERATION
 from engine.limits import TRANSACTIONS_OPEN_MAX
 from engine.locks import LockTable
+from engine.owner import call_owner
 from engine.table import DroppedFragment, Table
 from engine.transaction import BUFFER_WORDS, PAD_WORDS, Place, Transaction
 
@@ -78,6 +80,29 @@ class NoBeforeImages:
         return 0
 
 
+class SchemaLatch:
+    """Held by the thread that changes the schema; `afterwards` is called when it was released."""
+
+    def __init__(self, afterwards: Callable[[], None]) -> None:
+        self._lock = threading.Lock()
+        self._afterwards = afterwards
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Take it; False if it is held and `blocking` is not."""
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        """Let go, and call nothing."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        self._afterwards()
+
+
 class Transactions:
     """Everything transactions need. Made empty; `attach` gives it log and epochs once restart knows where they are."""
 
@@ -96,7 +121,7 @@ class Transactions:
         self.failure = failure
         self.seed = seed
         self.latch = threading.Lock()
-        self.schema_latch = threading.Lock()
+        self.schema_latch = SchemaLatch(call_owner(self._reclaim))
         self.locks = LockTable(self.mem, clock, options.lock_timeout_ms, failure)
         self.no_words: Words = np.zeros(0, dtype=np.int64)
         self.transaction_words = options.transaction_memory_bytes // 8
@@ -124,19 +149,17 @@ class Transactions:
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
         self._spare_places: list[Place] = []
-        self._txids = itertools.count(1)
-        self._newest_txid = 0
         # What was dropped, and the open transactions and scans that may still be looking at its memory.
         self._dropped: list[tuple[Table | DroppedFragment, set[object]]] = []
         self._pins: set[object] = set()
+        self._left: deque[object] = deque()  # users that have ended while something dropped waited for its users
         self.index_generation = 0  # raised behind the kernel that announces an index, for `begin`
 
     def attach(self, log: RedoLog, epochs: EpochClock, incarnation: int) -> None:
         """Give the store its log and clock; from here on it can commit."""
         self.log = log
         self.epochs = epochs
-        self._newest_txid = int(first_txid(incarnation)) - 1
-        self._txids = itertools.count(self._newest_txid + 1)
+        self.number_from(int(first_txid(incarnation)))
 
     @property
     def space(self) -> Space:
@@ -146,17 +169,15 @@ class Transactions:
     # --- transactions ----------------------------------------------------------------------------
     def next_txid(self) -> int:
         """A transaction id never given before."""
-        self._newest_txid = next(self._txids)
-        return self._newest_txid
+        return int(next_txid(self.mem))
 
     def txid_limit(self) -> int:
         """Ids from here on have not been given."""
-        return self._newest_txid + 1
+        return int(self.mem[S_TXID]) + 1
 
     def number_from(self, txid: int) -> None:
         """Ids of transactions go on from here: smaller ones were given, here or by another node."""
-        self._newest_txid = txid - 1
-        self._txids = itertools.count(txid)
+        self.mem[S_TXID] = txid - 1
 
     def begin(self, any_value: int = 0, author: int = 0, kind: type[T] = Transaction) -> T:  # type: ignore[assignment]
         """Begin a transaction of the calling thread, of a subclass `kind` if the face has one.
@@ -214,8 +235,7 @@ class Transactions:
             return
         del self.locks.by_slot[place[0]]
         txn.is_ended = True  # before its place can be another's
-        if self._dropped:
-            self._reclaim(txn)
+        self._leave(txn)
         if txn.buf is place[2] and len(self._spare_places) < SPARE_PLACES:
             self._spare_places.append(place)
         else:
@@ -261,16 +281,43 @@ class Transactions:
     def unpin(self, holder: object) -> None:
         """The holder looks at no table any more."""
         self._pins.discard(holder)
-        if self._dropped:
-            self._reclaim(holder)
+        self._leave(holder)
 
-    def _reclaim(self, gone: object) -> None:
-        with self.schema_latch:
-            for dropped, users in self._dropped:
-                users.discard(gone)
-                if not users:
-                    dropped.drop()
-            self._dropped = [entry for entry in self._dropped if entry[1]]
+    def _release(self, dropped: Table | DroppedFragment) -> None:
+        """Give back the memory of what was dropped, after everything that may be looking at it. With `schema_latch` held.
+
+        In the list first: a user that leaves between the two looks finds it there, or is not found by the second.
+        """
+        users: set[object] = {*self.locks.by_slot.values(), *self._pins}
+        self._dropped.append((dropped, users))
+        users.intersection_update({*self.locks.by_slot.values(), *self._pins})
+        self._drop_unused()
+
+    def _leave(self, gone: object) -> None:
+        """A transaction, or the holder of a pin, looks at no table any more."""
+        if self._dropped:
+            self._left.append(gone)
+            self._reclaim()
+
+    def _reclaim(self) -> None:
+        """Give back what the users that have left were the last to look at. If the latch is held, its holder does it
+        afterwards: that may be this thread, if a finalizer in the middle of it gives back a pin.
+        """
+        while self._left and self.schema_latch.acquire(blocking=False):
+            try:
+                while self._left:
+                    gone = self._left.popleft()
+                    for _, users in self._dropped:
+                        users.discard(gone)
+                self._drop_unused()
+            finally:
+                self.schema_latch.release()
+
+    def _drop_unused(self) -> None:
+        for dropped, users in self._dropped:
+            if not users:
+                dropped.drop()  # again, if Ctrl-C cut it short: what is withdrawn already is passed over
+        self._dropped = [entry for entry in self._dropped if entry[1]]
 
     def has_dropped_fragments(self, table: Table) -> bool:
         """Whether somebody may still look at a dropped partition of a table."""

@@ -10,6 +10,7 @@ from engine.layout.arena import (
     S_INDEX_GENERATION,
     S_REDO_FREE,
     S_REDO_RESERVED,
+    S_TXID,
     ST_INVARIANT,
     ST_REDO,
     TXN_WORDS,
@@ -32,6 +33,13 @@ def promise_redo(mem, txn, words):
     mem[S_REDO_RESERVED] += words
     mem[txn + X_REDO_WORDS] += words
     return OK
+
+
+@kernel("int64(int64[::1])")
+def next_txid(mem):
+    """A transaction id never given before: one call, so that none is given twice and the newest never goes back."""
+    mem[S_TXID] += 1
+    return mem[S_TXID]
 
 
 @kernel("int64(int64[::1], int64, int64)")

@@ -40,6 +40,7 @@ S_CAPTURE_WAITS = 27  # times in a row that commits waited for chunks of an old 
 S_DELETE_LOG = 28  # address of the delete log's descriptor; 0: none is kept
 S_FREE_DESCRIPTORS = 29  # address of the first free descriptor of a table, fragment or index; 0: none
 S_FREE_DESCRIPTOR_COUNT = 30
+S_TXID = 31  # the newest transaction id given
 S_POOL = 64  # the shared pool descriptor
 S_POOL_TOP = 96  # restart: a second pool that takes pages from the arena's end downwards
 

@@ -296,7 +296,8 @@ class ArenaCheck:
     def lock(self, f: int, row: int, rowid: int, state: int) -> None:
         lock = self.word(row) & a.LOCK_MASK
         if lock & a.LOCK_SHARED:
-            assert (f, rowid) in self.store.locks._shared, "a row is shared by nobody"
+            shared = {(address_of(fragment), each) for fragment, each in self.store.locks._shared}
+            assert (f, rowid) in shared, "a row is shared by nobody"
         elif lock:
             assert (lock & a.LOCK_OP_MASK) << 3 in self.operations, "a row is locked by nobody"
         assert lock or state == a.LIVE, "a row nobody inserts any more is reserved"

@@ -152,7 +152,7 @@ def test_index_grown_by_splits_and_shrunk_by_deletes_holds_each_key_once(shape: 
     table = at_once.create_table(world.name, SHAPES[shape][0], primary_key="id", partition=tm.HashPartition(1))
     table.insert_many(rows)
     check_arena(at_once)
-    segments = at_once._store.mem[at_once._store.tables[world.name].fragments[0] + a.F_SEGMENTS]
+    segments = at_once._store.arena.word(at_once._store.tables[world.name].fragments[0], a.F_SEGMENTS)
     assert segments > 2
 
 
@@ -216,7 +216,7 @@ def test_planted_loss_in_what_disk_columns_hold_is_seen() -> None:
     tablespace = int(mem[address_of(fragment) + a.F_TABLESPACE])
     undo, cache = int(mem[a.S_UNDO]), int(mem[tablespace + d.TS_CACHE])
     plants: dict[int, str] = {
-        fragment + a.F_DISK_EXTENT_COUNT: "",
+        address_of(fragment) + a.F_DISK_EXTENT_COUNT: "",
         extent + d.EX_FREE: "EX_FREE",
         extent + d.EX_CLASSES + 3: "by class",
         tablespace + d.TS_FREE_COUNT: "",

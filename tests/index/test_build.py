@@ -165,7 +165,7 @@ def corrupt_row(mem: Any, index: OrderedIndex, leaf: int) -> None:
     at = leaf + ix.NODE_HEADER_WORDS + index.shape.words * int(mem[address_of(index.handle) + ix.I_LEAF_CAPACITY])
     page, slot = int(mem[at]) >> ix.PLACE_SHIFT, int(mem[at]) & ix.PLACE_SLOT_MASK
     fragment = int(mem[(page << a.PAGE_SHIFT) + a.PG_FRAGMENT])
-    row = (page << a.PAGE_SHIFT) + a.PAGE_HEADER_WORDS + slot * int(mem[address_of(fragment) + a.F_ROW_WORDS])
+    row = (page << a.PAGE_SHIFT) + a.PAGE_HEADER_WORDS + slot * int(mem[fragment + a.F_ROW_WORDS])
     mem[row] = a.RESERVED << a.STATE_SHIFT
 
 

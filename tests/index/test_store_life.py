@@ -14,7 +14,6 @@ from engine.kernels.tree_changes import tree_delete_run
 from engine.layout import index_arena as ix
 from engine.memory.arena import address_of
 from tests.index.stored import INDEXES, NAME, Indexed
-from tests.store.interrupts import interrupt_at
 from tidemark.cli.commands import commands
 
 KEYS = 190
@@ -133,21 +132,3 @@ def test_view_and_command_line_show_indexes(tmp_path: Any) -> None:
     listed = CliRunner().invoke(commands, ["tables", str(path)])
     assert "t/by_n" in listed.output and "OrderedIndex" in listed.output, listed.output
     assert "by_n (n)" in CliRunner().invoke(commands, ["info", str(path)]).output
-
-
-def test_interrupt_at_any_point_of_a_scan_by_an_index_leaves_no_reader() -> None:
-    """Ctrl-C right behind the entry of a reader into the index's list, before anybody would take it out again: the
-    memory of the index, once dropped, would never have come back.
-    """
-    store = filled()
-    store.index("by_n")
-    index = store.db._store.table(NAME).indexes["by_n"]
-    nth = 1
-    while interrupt_at(nth, lambda: store.table.scan(index="by_n", limit=3).count()).where:
-        assert index._readers == set(), f"point {nth}"
-        nth += 1
-    assert nth > 20
-    store.db.drop_index(NAME, "by_n")
-    assert index._held == []
-    store.verify()
-    store.db.close()
