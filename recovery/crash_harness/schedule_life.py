@@ -97,7 +97,7 @@ class Life:
         site = None
         if kind is not None:
             other = MemoryFiles()
-            site = kind(db, lambda: self._open_on(other, **options, **own))
+            site = kind(db, lambda: self._open_on(other, kind.identity, **options, **own))
         stress.prepare(db, storage, self._ledger, self._fill)
         transactions = self._rng.randrange(TRANSACTIONS_MIN, TRANSACTIONS_MAX)
         program = stress.Stress(db, self.found.seed, self._ledger, transactions, lambda program: self._others(program, site))
@@ -141,12 +141,12 @@ class Life:
 
     def _open(self, **options: Any) -> Any:
         """As the program opens its store; with its own threads if they take part."""
-        return self._open_on(self._disk, **options)
+        return self._open_on(self._disk, "", **options)
 
-    def _open_on(self, disk: MemoryFiles, **options: Any) -> Any:
+    def _open_on(self, disk: MemoryFiles, identity: str, **options: Any) -> Any:
         files = TurnFiles(OrderMonitor(MemoryFiles(disk.disk)), self._turns)
         parsed, replication = resolve(DIVIDED)({**options, "background": "background" in self._plan.actors})
-        return resolve(OPEN_FILES)(files, parsed, TurnClock(self._turns), None, None, None, replication)
+        return resolve(OPEN_FILES)(files, parsed, TurnClock(self._turns, identity), None, None, None, replication)
 
     def _verify_again(self) -> None:
         """What an opening finds is what was acknowledged. Raises: Violation."""

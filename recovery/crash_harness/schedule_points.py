@@ -104,9 +104,10 @@ class TurnWords(np.ndarray):
 class TurnClock:
     """Time and entropy of a life: both follow from its seed."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, identity: str = "") -> None:
+        """identity: stores with different ones have different identities."""
         self._turns = turns
-        self._rng = random.Random(f"entropy {turns.seed}")
+        self._rng = random.Random(f"entropy {turns.seed} {identity}")
 
     def monotonic(self) -> float:
         """Seconds of virtual time."""

@@ -26,6 +26,7 @@ WAITED_SECONDS = 60.0
 class Site:
     """A store that follows another one for the time of a life."""
 
+    identity = ""  # as that one's
     db: Any
 
     def await_end(self) -> None:
@@ -152,6 +153,8 @@ def _copy_file(source: Any, target: Any, name: str) -> None:
 
 class Replica(Site):
     """A replica of a store in the same process, by a channel whose threads receive and apply."""
+
+    identity = "replica"
 
     def __init__(self, source: Any, open_store: Callable[[], Any]) -> None:
         self.source = source

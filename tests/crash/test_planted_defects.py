@@ -15,11 +15,12 @@ import pytest
 from tests.crash.binlog_defects import BINLOG_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
 from tests.crash.replication_defects import REPLICATION_DEFECTS
+from tests.crash.schedule_defects import SCHEDULE_DEFECTS
 from tests.crash.view_defects import VIEW_DEFECTS
 from tests.seeds import fresh_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
-EVERY = (*DEFECTS, *BINLOG_DEFECTS, *KERNEL_DEFECTS, *REPLICATION_DEFECTS, *VIEW_DEFECTS)
+EVERY = (*DEFECTS, *BINLOG_DEFECTS, *KERNEL_DEFECTS, *REPLICATION_DEFECTS, *SCHEDULE_DEFECTS, *VIEW_DEFECTS)
 # A process of some seconds each: a part of them, another one in each run; all with `make soak`.
 DRAWN_COUNT = 15
 _PROCESSES = (*DEFECTS, *BINLOG_DEFECTS)
@@ -48,6 +49,12 @@ def look(defect: Defect, **environment: str) -> None:
 @pytest.mark.parametrize("defect", DRAWN, ids=lambda defect: defect.name)
 def test_planted_defect_is_seen(defect: Defect) -> None:
     look(defect)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("defect", SCHEDULE_DEFECTS, ids=lambda defect: defect.name)
+def test_defect_that_an_order_of_threads_shows_is_seen(defect: Defect) -> None:
+    look(defect, PYTHONHASHSEED="0")
 
 
 @pytest.mark.soak
