@@ -1,0 +1,281 @@
+"""Structures that are withdrawn between two calls of kernels: readers find them gone, and never another one's memory.
+
+Each test holds one thread at the place where the interpreter may switch anyway, between two calls, and lets another
+thread drop what the first is about to use.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tidemark as tm
+from engine import batch_operations, disk_reading, program_scans
+from engine.kernels.handles import descriptor_word, withdraw
+from engine.kernels.operations import touch_int_key
+from engine.kernels.reads import read_int_key, scan_rows
+from engine.kernels.setup import drop_fragment_pages
+from engine.kernels.tree_scans import tree_estimate
+from engine.layout import arena as a
+from engine.memory.arena import NOTHING, address_of, next_handle
+from tidemark.handles import TableHandle
+
+RANGES = [("a", 100), ("b", 200), ("c", 300)]
+COLUMNS = [tm.Column("id", tm.Int64), tm.Column("k", tm.Int64)]
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[tm.Database]:
+    """A store with a table `t` of three ranges, 300 rows."""
+    with tm.open(tmp_path / "store", data_memory="32 MiB", page_buffer="256 KiB", background=False) as db:
+        db.create_table("t", COLUMNS, primary_key="id", partition=tm.RangePartition("id", RANGES))
+        db["t"].insert_many({"id": list(range(300)), "k": list(range(300))})
+        yield db
+
+
+def by_thread(work: Callable[[], Any]) -> None:
+    """Another thread, to its end."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def before_first(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, work: Callable[[], Any]) -> None:
+    """Let another thread do `work` on the way into the first call of a function."""
+    real, done = getattr(owner, name), []
+
+    def call(*arguments: Any) -> Any:
+        if not done:
+            done.append(True)
+            by_thread(work)
+        return real(*arguments)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+def refill(db: tm.Database, columns: list[tm.Column]) -> None:
+    """Drop the first range, and give its memory to another table of many fragments."""
+    db.drop_partition("t", "a")
+    db.create_table("new", columns, primary_key="id", partition=tm.HashPartition(64))
+    db["new"].insert_many({"id": list(range(900_000, 902_000)), "k": list(range(2_000))})
+
+
+def test_scan_by_an_index_that_no_commit_maintains_any_more_ends(db: tm.Database, monkeypatch: Any) -> None:
+    """Story: `drop_index` took the tree from the list that commits maintain, and marked it after its record was synced:
+    a scan begun before gave rows at old places, out of order, and once the pages were another table's, rows of that.
+    """
+    db.create_index("t", "by_k", ("k",))
+    rows = iter(db["t"].scan(index="by_k"))
+    next(rows)
+    store = db._store
+    seen: list[Any] = []
+
+    def beside() -> None:
+        db["t"].delete_many(list(range(256, 300)))
+        try:
+            seen.extend(tuple(row) for row in rows)
+        except tm.NoSuchIndex as error:
+            seen.append(error)
+
+    before_first(monkeypatch, store.log, "wait", beside)
+    db.drop_index("t", "by_k")
+    assert isinstance(seen[-1], tm.NoSuchIndex), seen[-3:]
+    assert all(row[0] == row[1] for row in seen[:-1])
+
+
+def test_lookup_in_a_unique_index_that_is_being_dropped_finds_it_gone(db: tm.Database, monkeypatch: Any) -> None:
+    """Story: as the scan; a lookup with locks could even write into a row that was another table's by then."""
+    db.create_index("t", "once_k", ("k",), unique=True)
+    met: list[Exception] = []
+
+    def beside() -> None:
+        with pytest.raises(tm.NoSuchIndex) as found:
+            db["t"].get(7, index="once_k")
+        met.append(found.value)
+        with pytest.raises(tm.NoSuchIndex), db.transaction() as txn:
+            txn.get("t", 7, index="once_k", lock="exclusive")
+
+    index = db._store.table("t").uniques["once_k"]
+    before_first(monkeypatch, db._store.log, "wait", beside)
+    monkeypatch.setattr(type(db._store.table("t")), "unique", lambda self, name: index)
+    db.drop_index("t", "once_k")
+    assert met
+
+
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+def test_scan_of_a_partition_whose_memory_is_another_tables_gives_none_of_its_rows(
+    db: tm.Database, monkeypatch: Any, storage: str
+) -> None:
+    """Story: between the look at the partitions and the kernel the fragment was freed and given to another table: the
+    scan gave 24 rows of that one; of disk columns the address was kept over whole reads of pages.
+    """
+    columns = [tm.Column("id", tm.Int64), tm.Column("k", tm.Int64, storage=storage)]
+    if storage == "disk":
+        db.drop_table("t")
+        db.create_tablespace("main", size="1 MiB", page_size="4 KiB", extent="32 KiB")
+        db.create_table("t", columns, primary_key="id", partition=tm.RangePartition("id", RANGES))
+        db["t"].insert_many({"id": list(range(300)), "k": list(range(300))})
+        before_first(monkeypatch, disk_reading.Gatherer, "run", lambda: refill(db, columns))
+    else:
+        before_first(monkeypatch, batch_operations, "scan_rows", lambda: refill(db, columns))
+    rows = [tuple(row) for row in db["t"].scan()]
+    assert rows == [(key, key) for key in range(100, 300)]
+
+
+@pytest.mark.parametrize("name", ["scan_program", "sum_column"])
+def test_sums_pass_over_a_partition_that_went_on_the_way(db: tm.Database, monkeypatch: Any, name: str) -> None:
+    before_first(monkeypatch, program_scans, name, lambda: refill(db, COLUMNS))
+    if name == "sum_column":
+        assert db["t"].scan().sum("k") == sum(range(100, 300))
+    else:
+        assert db["t"].scan(where=tm.col("k") >= 0).sum("k") == sum(range(100, 300))
+
+
+def test_calls_on_a_table_that_is_dropped_on_the_way_find_it_gone(db: tm.Database, monkeypatch: Any) -> None:
+    """Story: `check_table`, then a kernel on the table's address: `drop_table` came between."""
+    table = db._store.table("t")
+    db.drop_table("t")
+    monkeypatch.setattr(type(table), "is_dropped", False)
+    mem, out = db._store.mem, np.zeros(64, dtype=np.int64)
+    assert read_int_key(mem, table.handle, 7, out) == a.ST_DROPPED
+    assert table.count() == 0
+    with db.transaction() as txn:
+        assert touch_int_key(mem, table.handle, txn.desc, txn.buf, 7, a.MODE_LOCK) == a.ST_DROPPED
+    handle = TableHandle(db._store, table)
+    for call in (
+        lambda: handle[7],
+        lambda: handle.get_many([7]),
+        lambda: handle.insert((7, 7)),
+        lambda: handle.delete(7),
+    ):
+        with pytest.raises(tm.NoSuchTable):
+            call()
+
+
+def test_user_that_leaves_while_a_partition_is_dropped_is_not_waited_for(db: tm.Database, monkeypatch: Any) -> None:
+    """Story: the users of what is dropped were read, then the entry made; a transaction that ended between found
+    nothing to leave, and the dropped partition was kept for ever.
+    """
+    store = db._store
+    begun, over = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with db.transaction() as txn:
+            txn.update("t", 150, {"k": 1_000})
+            begun.set()
+            over.wait()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    begun.wait()
+
+    class Looked(dict[int, Any]):
+        """by_slot: the first look at the open transactions lets one end before it goes on."""
+
+        def values(self) -> Any:
+            found = list(super().values())
+            over.set()
+            worker.join()
+            return found
+
+    monkeypatch.setattr(store.locks, "by_slot", Looked(store.locks.by_slot))
+    db.drop_partition("t", "a")
+    assert store._dropped == []
+
+
+def test_pin_given_back_by_a_finalizer_below_the_latch_is_taken_back_after_it(db: tm.Database) -> None:
+    """Story: a generator that a collection of garbage ends closes its snapshot; in the middle of a change of the schema
+    that waited for the latch of its own thread.
+    """
+    store = db._store
+
+    def shown() -> Iterator[int]:
+        with db.snapshot() as snapshot:
+            yield len(list(snapshot["t"].scan()))
+
+    reader: Any = shown()
+    assert next(reader) == 300
+    db.drop_partition("t", "a")
+    assert len(store._dropped) == 1
+    with store.schema_latch:
+        del reader
+        gc.collect()
+        assert len(store._dropped) == 1
+    assert store._dropped == []
+
+
+def test_withdrawn_handle_leads_to_nothing_for_good(db: tm.Database) -> None:
+    """The block comes again as a descriptor, of whatever kind, and never with a handle it had."""
+    store = db._store
+    mem, seen = store.mem, set()
+    for turn in range(30):
+        name = f"x{turn}"
+        db.create_table(name, COLUMNS, primary_key="id")
+        table = store.table(name)
+        if turn % 3 == 0:
+            db.create_index(name, "i", ("k",), unique=turn % 2 == 0)
+            seen.add(store.table(name).any_index("i").tree.handle)
+        seen |= {table.handle, *table.fragments}
+        db.drop_table(name)
+        assert all(descriptor_word(mem, handle, 0) == a.ST_DROPPED for handle in seen)
+    assert len(seen) == 160
+    assert len({address_of(handle) for handle in seen}) < 10, "blocks are used again"
+
+
+def test_block_whose_generations_are_used_up_is_not_used_again(db: tm.Database) -> None:
+    store = db._store
+    db.create_table("x", COLUMNS, primary_key="id")
+    table = store.table("x")
+    at = address_of(table.handle)
+    store.mem[at + a.D_GENERATION] = a.GENERATION_MAX - 2
+    object.__setattr__(table, "handle", (a.GENERATION_MAX - 2) << a.HANDLE_BLOCK_BITS | at >> a.BLOCK_SHIFT)
+    assert table.handle > 0 and len(db["x"]) == 0
+    db.drop_table("x")
+    for turn in range(20):
+        db.create_table(f"y{turn}", COLUMNS, primary_key="id")
+        made = store.table(f"y{turn}")
+        assert at not in map(address_of, [made.handle, *made.fragments])
+
+
+def test_only_the_next_handle_gives_memory_back(db: tm.Database) -> None:
+    """What is withdrawn stays where it is until the thread that withdrew it has given it back."""
+    store = db._store
+    table = store.table("t")
+    fragment = table.fragments[0]
+    assert withdraw(store.mem, fragment) == a.OK
+    assert withdraw(store.mem, fragment) == a.ST_DROPPED
+    state, out = np.zeros(3, dtype=np.int64), np.zeros(4_096, dtype=np.int64)
+    assert scan_rows(store.mem, fragment, 0, NOTHING, 100, out, out[:100].copy(), state) == a.ST_DROPPED
+    assert tree_estimate(store.mem, fragment, out, out) == a.ST_DROPPED
+    assert drop_fragment_pages(store.mem, fragment, 0) == a.ST_DROPPED
+    assert descriptor_word(store.mem, next_handle(fragment), a.F_ROWS) == 100
+    table.by_number[0] = next_handle(fragment)  # as it was, for the close
+
+
+def test_transaction_ids_of_threads_are_never_behind_what_is_said_to_be_given(db: tm.Database) -> None:
+    """Story: the newest id was noted after it was taken: of two threads the slower one let it go back, and a group of
+    the log said of an id in it that no group up to here had it.
+    """
+    store = db._store
+    given: list[int] = []
+    start = threading.Barrier(4)
+
+    def take() -> None:
+        start.wait()
+        for _ in range(3_000):
+            txid = store.next_txid()
+            given.append(txid)
+            assert store.txid_limit() > txid
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(given)) == 12_000 and max(given) == store.txid_limit() - 1
