@@ -7,6 +7,7 @@ rows need it.
 from __future__ import annotations
 
 import mmap
+from typing import Any
 from collections.abc import Sequence
 
 import numpy as np

@@ -16,14 +16,14 @@ import os
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
 import engine.kernels
 from engine.clock import SystemClock
-from recovery.crash_harness.program import OPEN_FILES, Violation, resolve
+from recovery.crash_harness.program import OPEN_FILES, resolve
 from recovery.crash_harness.schedule_actors import ALL
 from recovery.crash_harness.schedule_life import Found, Life, Plan
 
@@ -47,7 +47,9 @@ class ScheduleReport:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """What a caller may ask for."""
     parser.add_argument("--seeds", default="0:100", help="A:B, from A up to but without B")
-    parser.add_argument("--rate", type=float, default=0.02, help="share of Python's looks at arena words that are points")
+    parser.add_argument(
+        "--rate", type=float, default=0.02, help="share of Python's looks at arena words that are points"
+    )
     parser.add_argument("--actors", default=",".join(sorted(ALL)), help="threads beside the writers, by name")
     storage = parser.add_mutually_exclusive_group()
     storage.add_argument("--memory", dest="storage", action="store_const", const="memory", help="no disk columns")
@@ -126,6 +128,10 @@ def _seeds(text: str) -> range:
     return range(int(first), int(last) if last else int(first) + 1)
 
 
+def _summary(found: Found) -> str:
+    return f"seed {found.seed}: {found.points} points, {found.switches} turns, trace {found.trace}"
+
+
 def _repeating(seed: int, asked: argparse.Namespace) -> str:
     options = [f"--seeds {seed}:{seed + 1}"]
     if asked.rate != 0.02:
@@ -159,14 +165,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report.acknowledged += found.acknowledged
         if found.error:
             report.findings.append(found.error)
-            say(
-                f"seed {found.seed}: {found.points} points, {found.switches} turns, trace {found.trace}\n{found.error}\n"
-                f"again: {_repeating(found.seed, asked)}"
-            )
+            say(f"{_summary(found)}\n{found.error}\nagain: {_repeating(found.seed, asked)}")
         elif report.lives % TOLD_LIVES == 0:
             say(f"{report.lives} lives, {len(report.findings)} findings")
         elif len(seeds) == 1 or asked.trace:
-            say(f"seed {found.seed}: {found.points} points, {found.switches} turns, trace {found.trace}, no finding")
+            say(f"{_summary(found)}, no finding")
         return not (found.error and asked.first)
 
     _load_everything()

@@ -142,7 +142,7 @@ class Historian(Actor):
             if len(table) < len(rows):
                 raise Violation(f"{self.name}: a snapshot of {len(table)} rows showed {len(rows)}")
             try:
-                again = [row for row in table.scan(index=index, reverse=index is not None and self.rng.random() < 0.5)]
+                again = list(table.scan(index=index, reverse=index is not None and self.rng.random() < 0.5))
             except NoSuchIndex:
                 again = list(table.scan())
             seen = {row.id: row for row in again}

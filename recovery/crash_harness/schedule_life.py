@@ -1,8 +1,8 @@
 """One life of the stress program whose threads take turns: the program, the threads beside it, and what is judged.
 
-Everything the judge of the stress program looks at is looked at here: while threads run, when they have ended, and after
-the store was opened again. The life runs in the calling process, which should have no other threads: what is wrong ends
-it from whatever thread finds it.
+Everything the judge of the stress program looks at is looked at here: while threads run, when they have ended, and
+after the store was opened again. The life runs in the calling process, which should have no other threads: what is
+wrong ends it from whatever thread finds it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class Life:
             site = kind(db, lambda: self._open_on(other, kind.identity, **options, **own))
         stress.prepare(db, storage, self._ledger, self._fill)
         transactions = self._rng.randrange(TRANSACTIONS_MIN, TRANSACTIONS_MAX)
-        program = stress.Stress(db, self.found.seed, self._ledger, transactions, lambda program: self._others(program, site))
+        program = stress.Stress(
+            db, self.found.seed, self._ledger, transactions, lambda program: self._others(program, site)
+        )
         # A life that takes long ends with the next transaction.
         self._turns.on_limit = lambda: setattr(program, "transactions", 0)
         self._turns.limit = POINTS_OF_A_LIFE
