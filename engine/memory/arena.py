@@ -7,8 +7,8 @@ rows need it.
 from __future__ import annotations
 
 import mmap
-from typing import Any
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
