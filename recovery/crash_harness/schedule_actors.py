@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections import namedtuple
 from collections.abc import Callable, Sequence, Set
 from typing import Any
@@ -39,9 +40,9 @@ class Actor(Worker):
         except GONE:
             return
 
+    @abc.abstractmethod
     def act(self) -> None:
         """One thing this thread does."""
-        raise NotImplementedError
 
     def whole(self, row: Any, how: str) -> None:
         """Raises: Violation if a row is not what its stamps say."""

@@ -6,6 +6,7 @@ Both must end with the rows of the store they follow, and be sound.
 
 from __future__ import annotations
 
+import abc
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -26,15 +27,15 @@ POLL_SECONDS = 0.001
 WAITED_SECONDS = 60.0
 
 
-class Site:
+class Site(abc.ABC):
     """A store that follows another one for the time of a life."""
 
     identity = ""  # as that one's
     db: Any
 
+    @abc.abstractmethod
     def await_end(self) -> None:
         """Return when it has everything, and follows no more. Raises: Violation if it differs."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Close it; the store it follows is closed already."""
