@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, get_args
 
 from engine.clock import ManualClock
 from engine.file_doubles.memory import MemoryFiles
@@ -30,6 +30,8 @@ from recovery.crash_harness.schedule_threads import taking_turns
 from recovery.crash_harness.schedule_turns import Turns
 from recovery.crash_harness.stress_rows import INDEX_KEYS, MAIN, UNIQUE_KEYS, WIDTH, row_of
 
+Storage = Literal["memory", "disk"]
+STORAGES: tuple[Storage, ...] = get_args(Storage)
 TRANSACTIONS_MIN = 8
 TRANSACTIONS_MAX = 60  # of one writer; then the life comes to its end
 DIVIDED = "replication.settings.options:divided"
@@ -42,7 +44,7 @@ class Plan:
     """What lives are like, beside what their seed decides."""
 
     actors: frozenset[str]  # those that take part beside the writers
-    storage: str | None = None  # "memory" or "disk"; None: the seed draws it
+    storage: Storage | None = None  # "memory" or "disk"; None: the seed draws it
     read_rate: float = 0.02
     is_traced: bool = False
 
@@ -77,7 +79,7 @@ class Life:
         """To its end, and what came of it."""
         if not HAS_DOOR:
             raise Violation("kernel calls are no points in this process; set TIDEMARK_KERNEL_DOOR=1 before it starts")
-        storage = self._rng.choice(("memory", "disk"))
+        storage: Storage = self._rng.choice(STORAGES)
         with self._scheduled():
             try:
                 self._work(self._plan.storage or storage)
@@ -88,7 +90,7 @@ class Life:
                 raise
         return self._counted()
 
-    def _work(self, storage: str) -> None:
+    def _work(self, storage: Storage) -> None:
         """The stress program, over a table that has rows already: scans of it take several calls."""
         options = stress.DISK_OPTIONS if storage == "disk" else stress.OPTIONS
         name = self._rng.choice((None, None, *SITES))
@@ -169,7 +171,7 @@ class Life:
     @classmethod
     def warm(cls) -> None:
         """Have loaded what every life would load, by a life without threads."""
-        for storage, options in (("memory", stress.OPTIONS), ("disk", stress.DISK_OPTIONS)):
+        for storage, options in zip(STORAGES, (stress.OPTIONS, stress.DISK_OPTIONS), strict=True):
             parsed = Options.from_keywords({**options, "background": False})
             db = resolve(OPEN_FILES)(MemoryFiles(), parsed, ManualClock(), None, None)
             ledger = Ledger()
