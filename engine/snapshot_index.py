@@ -98,6 +98,7 @@ class SnapshotIndexScan:
         self._index = index
         self._reverse = reverse
         self._left = limit
+        self._numbers = np.array(sorted(table.by_number), dtype=np.int64)
         self._with_disk = table.format.needs_disk(columns)
         self._cursor = (keys.high if reverse else keys.low).copy()
         self._bound = keys.low if reverse else keys.high
@@ -196,8 +197,16 @@ class SnapshotIndexScan:
                 words = ST_SPACE - status + 64
                 continue
             count = int(state[0])
-            batch = ScanBatch(out[: int(state[1])], offsets[:count], count)
-            return batch, places[:count], int(state[2]), status == OK
+            batch, places = self._shown(ScanBatch(out[: int(state[1])], offsets[:count], count), places[:count])
+            return batch, places, int(state[2]), status == OK
+
+    def _shown(self, batch: ScanBatch, places: Words) -> tuple[ScanBatch, Words]:
+        """Without rows of partitions dropped before the snapshot: their entries stay as long as others look at them."""
+        shown = np.isin(batch.fragments(), self._numbers)
+        if shown.all():
+            return batch, places
+        offsets = batch.offsets[shown]
+        return ScanBatch(batch.entries, offsets, offsets.size), places[shown]
 
     # --- versions --------------------------------------------------------------------------------
     def _gather(self, before: Words, head: int) -> None:
@@ -206,6 +215,8 @@ class SnapshotIndexScan:
             return
         entries, offsets, places = self._copied(head)
         self._gathered = head
+        batch, places = self._shown(ScanBatch(entries, offsets, offsets.size), places)
+        offsets = batch.offsets
         if not offsets.size:
             return
         keys = key_matrix(self._index.tree.shape, entries, offsets, self._table.format.fixed_words, self._reverse)

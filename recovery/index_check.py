@@ -31,9 +31,11 @@ def check_indexes(store: Store, table: Table, report: Callable[[str], None]) -> 
 def _check(store: Store, table: Table, index: AnyIndex, report: Callable[[str], None]) -> None:
     found = None
     while True:
-        fragments = table.fragments
-        # Rows of a dropped partition keep their entries until nobody looks at it any more.
-        is_counted = not store.has_dropped_fragments(table)
+        # Rows of a dropped partition keep their entries until nothing looks at it any more. With the latch: between
+        # its publication and its place in the list of what is kept lies a sync.
+        with store.schema_latch:
+            fragments = table.fragments
+            is_counted = not store.has_dropped_fragments(table)
         if isinstance(index, StoredUnique):
             found = index.tree.check(store.failure.check, fragments)
         else:

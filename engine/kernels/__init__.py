@@ -7,6 +7,9 @@ call, never raises for data, never trusts a length. Kernels that touch shared ro
 The cache of compiled code has a folder for each module of kernels, named by a digest of its source and of every kernel
 and layout source it imports: numba alone notices a change of the kernel's own file but not of a helper in another file,
 and would go on running stale code. Two installations with the same sources share it.
+
+The kernel door: with TIDEMARK_KERNEL_DOOR=1 in the environment when this module is imported, a harness that decides
+which thread runs is called before and after each kernel call (`set_door`). Otherwise kernels are what numba made.
 """
 
 from __future__ import annotations
@@ -20,10 +23,10 @@ import re
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numba
-from numba.core import caching, codegen, compiler, compiler_machinery, typed_passes
+from numba.core import caching, codegen, compiler, compiler_machinery, sigutils, typed_passes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,6 +85,46 @@ _COMPILERS: list[Callable[[], Any]] = []
 _announced = False
 _unkept_announced = False
 _compiling = threading.Lock()
+# Types of all signatures, for good: made while two threads make a first call, one type may get two codes, and numba
+# then finds no compiled version for it.
+_TYPES: list[Any] = []
+
+
+class Door(Protocol):
+    """What a harness does around kernel calls; either may let another thread run."""
+
+    def before(self, kernel: str) -> None:
+        """A kernel of this name is about to be called."""
+        ...
+
+    def after(self, kernel: str) -> None:
+        """It has returned."""
+        ...
+
+
+HAS_DOOR = os.environ.get("TIDEMARK_KERNEL_DOOR") == "1"
+_door: Door | None = None
+
+
+def set_door(door: Door | None) -> None:
+    """Let `door` be called around each kernel call; None: nothing is. Only with HAS_DOOR."""
+    global _door
+    _door = door
+
+
+def _behind_door(dispatcher: F, name: str) -> F:
+    """The kernel, called through the door."""
+
+    def call(*args: Any) -> Any:
+        door = _door
+        if door is None:
+            return dispatcher(*args)
+        door.before(name)
+        found = dispatcher(*args)
+        door.after(name)
+        return found
+
+    return call  # type: ignore[return-value]
 
 
 class _HelperLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
@@ -237,6 +280,8 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
         dispatcher = numba.njit(error_model="numpy", nogil=nogil, _nrt=False, no_cfunc_wrapper=True)(function)
         dispatcher._cache = _CodeCache(function)
         REGISTRY[f"{function.__module__}.{function.__name__}"] = (dispatcher, signature)
+        with _compiling:
+            _TYPES.append(sigutils.normalize_signature(signature))
         if numba.config.DISABLE_JIT:
             return function
 
@@ -251,6 +296,8 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
         # numba asks this attribute when no compiled version fits; a second kind of arguments is a TypeError then.
         dispatcher._compile_for_args = compile_once
         _COMPILERS.append(compile_once)
+        if HAS_DOOR:
+            return _behind_door(dispatcher, function.__name__)  # type: ignore[no-any-return]
         return dispatcher  # type: ignore[no-any-return]
 
     return declare

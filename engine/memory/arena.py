@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,11 +89,15 @@ class Reservation:
 class Arena:
     """Owner of the base array; everything in it is addressed by word index."""
 
+    # A harness that decides which thread runs has a kind of its own here, to see words that Python reads or writes.
+    words_kind: type[np.ndarray[Any, Any]] = np.ndarray
+
     def __init__(self, data_memory_bytes: int, checkpoint_memory_bytes: int, region_words: int = 0) -> None:
         """region_words: further words behind `data_memory`, for `take_region`."""
         pages = data_memory_bytes // PAGE_BYTES
         try:
-            self.mem: Words = np.zeros(pages * PAGE_BYTES // 8 + region_words, dtype=np.int64)
+            words = np.zeros(pages * PAGE_BYTES // 8 + region_words, dtype=np.int64)
+            self.mem: Words = words.view(self.words_kind)
         except MemoryError as error:
             raise MemoryExhausted(
                 f"data_memory of {data_memory_bytes} bytes cannot be reserved; open with a smaller data_memory"

@@ -18,6 +18,7 @@ from recovery.crash_harness.kill_loop import LIFE_MS_MAX, KillReport, kill_loop
 from recovery.crash_harness.pieces import DISK_PROGRAMS, run_pieces
 from recovery.crash_harness.power_loop import PowerReport, power_loop
 from recovery.crash_harness.program import Violation, resolve
+from recovery.crash_harness.schedule import add_options, start
 
 HISTORY = "recovery.crash_harness.history"
 BANK = "recovery.crash_harness.bank"
@@ -51,6 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     stress.add_argument("--life-ms-max", type=int, default=STRESS_LIFE_MS_MAX)
     stress.add_argument("--seed", type=int, default=1)
     stress.add_argument("--json", action="store_true", help="print the figures as JSON")
+    schedule = parts.add_parser("schedule", help="threads of the stress program take turns by a seed")
+    add_options(schedule)
     for part, work, verify in (
         (states, f"{HISTORY}:work", WHOLE_STATE),
         (anomalies, f"{HISTORY}:short_work", WHOLE_STATE),
@@ -113,6 +116,8 @@ def _run(asked: argparse.Namespace) -> list[dict[str, Any]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one part; prints its figures."""
     asked = _parser().parse_args(arguments)
+    if asked.part == "schedule":
+        return start((sys.argv[1:] if arguments is None else list(arguments))[1:])
     try:
         figures = _run(asked)
     except Violation as violation:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from engine.errors import NoPartition, NoSuchIndex, Retryable, RowNotFound
@@ -40,7 +41,7 @@ from recovery.crash_harness.stress_rows import (
     stamps_of,
 )
 from recovery.crash_harness.stress_threads import Worker
-from recovery.crash_harness.stress_verify import index_problems, shape_of, shown_line
+from recovery.crash_harness.stress_verify import index_problems, leftovers, shape_of, shown_line
 
 OPTIONS: dict[str, Any] = {
     "data_memory": "32 MiB",
@@ -237,10 +238,20 @@ class Keeper(Worker):
         self.stress.db.checkpoint()
 
 
+Others = Callable[["Stress"], Sequence[Worker]]
+
+
+def reader_and_keeper(stress: Stress) -> Sequence[Worker]:
+    """The threads there are beside writers and the changer, unless a caller has others."""
+    return Reader(stress), Keeper(stress)
+
+
 class Stress:
     """One life of the program."""
 
-    def __init__(self, db: Any, seed: int, ledger: Ledger, transactions: int) -> None:
+    def __init__(
+        self, db: Any, seed: int, ledger: Ledger, transactions: int, others: Others = reader_and_keeper
+    ) -> None:
         self.db = db
         self.seed = seed
         self.ledger = ledger
@@ -250,6 +261,7 @@ class Stress:
         self.changer = Changer(db, seed, ledger, shape_of(db), self.is_over)
         self.writers = [Writer(self, number) for number in range(THREADS)]
         self.changer.writers = self.writers
+        self.others = others
 
     def is_enough(self) -> bool:
         """Whether a writer has done its share."""
@@ -259,7 +271,7 @@ class Stress:
         """Until that is enough. Raises: what ended a thread before."""
         interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
-        threads: list[Worker] = [*self.writers, self.changer, Reader(self), Keeper(self)]
+        threads: list[Worker] = [*self.writers, self.changer, *self.others(self)]
         try:
             for thread in threads:
                 thread.start()
@@ -271,13 +283,17 @@ class Stress:
         failed = [each.failed for each in threads if each.failed is not None]
         for error in sorted(failed, key=lambda error: not isinstance(error, PowerOff)):
             raise error
-        found = index_problems(self.db, MAIN) or self.db.check()["problems"]
+        found = index_problems(self.db, MAIN) or self.db.check()["problems"] or leftovers(self.db)
         if found:
             raise Violation(f"stress, seed {self.seed}, behind the last transaction: {found[0]}")
 
 
-def _prepare(db: Any, storage: Literal["memory", "disk"], ledger: Ledger) -> None:
-    """Make the tables, whatever an earlier attempt got done; what is there then is shown from now on."""
+def prepare(
+    db: Any, storage: Literal["memory", "disk"], ledger: Ledger, fill: Callable[[Any], None] = lambda db: None
+) -> None:
+    """Make the tables, whatever an earlier attempt got done; what is there then is shown from now on. fill: what a
+    caller wants to be there at the start.
+    """
     if storage == "disk" and "main" not in db.tablespaces():
         db.create_tablespace("main", **DISK_SPACE)
     if MAIN not in db:
@@ -289,6 +305,7 @@ def _prepare(db: Any, storage: Literal["memory", "disk"], ledger: Ledger) -> Non
         # Two local checkpoints first: from then on a damaged one is never the store's fault.
         for _ in range(2):
             db.checkpoint()
+        fill(db)
         db[PROGRESS].insert_many([(number, 0) for number in range(THREADS)])
         ledger.acknowledge(shown_line(db))
 
@@ -296,7 +313,7 @@ def _prepare(db: Any, storage: Literal["memory", "disk"], ledger: Ledger) -> Non
 def work(open_store: OpenStore, seed: int, ledger: Ledger, transactions: int = 1 << 40) -> None:
     """The program: until it is killed, or a writer has begun so many transactions."""
     db = open_store(**OPTIONS)
-    _prepare(db, "memory", ledger)
+    prepare(db, "memory", ledger)
     Stress(db, seed, ledger, transactions).run()
     db.close()
 
@@ -304,6 +321,6 @@ def work(open_store: OpenStore, seed: int, ledger: Ledger, transactions: int = 1
 def disk_work(open_store: OpenStore, seed: int, ledger: Ledger, transactions: int = 1 << 40) -> None:
     """The program with disk columns, behind a cache of a hundred pages."""
     db = open_store(**DISK_OPTIONS)
-    _prepare(db, "disk", ledger)
+    prepare(db, "disk", ledger)
     Stress(db, seed, ledger, transactions).run()
     db.close()

@@ -23,8 +23,9 @@ class Worker(threading.Thread, abc.ABC):
 
     def run(self) -> None:
         try:
-            while not self.is_over.wait(self.pause_seconds):
+            while not self.is_over.is_set():
                 self.step()
+                self.pause()
         except (Error, Violation, PowerOff) as error:
             self.failed = error
         except BaseException as error:
@@ -32,6 +33,10 @@ class Worker(threading.Thread, abc.ABC):
             raise
         finally:
             self.is_over.set()
+
+    def pause(self) -> None:
+        """Between two steps."""
+        self.is_over.wait(self.pause_seconds)
 
     @abc.abstractmethod
     def step(self) -> None:

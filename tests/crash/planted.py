@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib.util
 import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -26,6 +27,8 @@ from tests.crash.disk_defects import DISK_DEFECTS, DISK_KERNEL_DEFECTS
 from tests.crash.log_defects import LOG_DEFECTS
 from tests.crash.replication_defects import PART as SIMULATION
 from tests.crash.replication_defects import REPLICATION_DEFECTS
+from tests.crash.schedule_defects import PART as SCHEDULE
+from tests.crash.schedule_defects import SCHEDULE_DEFECTS
 from tests.crash.view_defects import PART as VIEWS
 from tests.crash.view_defects import VIEW_DEFECTS
 
@@ -72,6 +75,8 @@ def part(name: str) -> Callable[[], object]:
         return functools.partial(binlog, name)
     if name.startswith(SIMULATION):
         return lambda: simulate(name.split()[1:])
+    if name.startswith(SCHEDULE):
+        return lambda: schedule(name.split()[1:])
     if name.startswith(VIEWS):
         return lambda: simulate_views(int(name.split()[1]))
     if name in LOG_PARTS:
@@ -194,6 +199,18 @@ def simulate_views(seeds: int) -> None:
         run_seed(seed)
 
 
+def schedule(arguments: Sequence[str]) -> None:
+    """Lives whose threads take turns, until one is a finding; what they print is not told."""
+    os.environ["TIDEMARK_KERNEL_DOOR"] = "1"  # nothing of the program is loaded yet
+    told = io.StringIO()
+    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+        from recovery.crash_harness.schedule import main
+
+        is_found = main([*arguments, "--first"]) != 0
+    if is_found:
+        raise AssertionError(next(line for line in told.getvalue().split("\n")[1:] if line))
+
+
 def stress_lives() -> None:
     """The stress program to its end, without a crash, a few times: it verifies itself while it runs and behind that."""
     from engine.clock import SystemClock
@@ -300,7 +317,7 @@ def main(name: str) -> int:
     """Plant it, look."""
     planted = (
         *(*DEFECTS, *DISK_DEFECTS, *LOG_DEFECTS, *BINLOG_DEFECTS),
-        *(*KERNEL_DEFECTS, *DISK_KERNEL_DEFECTS, *REPLICATION_DEFECTS, *VIEW_DEFECTS),
+        *(*KERNEL_DEFECTS, *DISK_KERNEL_DEFECTS, *REPLICATION_DEFECTS, *SCHEDULE_DEFECTS, *VIEW_DEFECTS),
     )
     defect = next(each for each in planted if each.name == name)
     sys.meta_path.insert(0, _Finder(defect))

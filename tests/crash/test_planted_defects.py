@@ -17,13 +17,14 @@ from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
 from tests.crash.disk_defects import DISK_DEFECTS, DISK_KERNEL_DEFECTS
 from tests.crash.log_defects import LOG_DEFECTS
 from tests.crash.replication_defects import REPLICATION_DEFECTS
+from tests.crash.schedule_defects import SCHEDULE_DEFECTS
 from tests.crash.view_defects import VIEW_DEFECTS
 from tests.seeds import fresh_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILED = (*KERNEL_DEFECTS, *DISK_KERNEL_DEFECTS)
 _PROCESSES = (*DEFECTS, *DISK_DEFECTS, *LOG_DEFECTS, *BINLOG_DEFECTS)
-EVERY = (*_PROCESSES, *COMPILED, *REPLICATION_DEFECTS, *VIEW_DEFECTS)
+EVERY = (*_PROCESSES, *COMPILED, *REPLICATION_DEFECTS, *SCHEDULE_DEFECTS, *VIEW_DEFECTS)
 # A process of some seconds each: a part of them, another one in each run; all with `make soak`.
 DRAWN_COUNT = 15
 DRAWN = random.Random(fresh_seeds(1)[0]).sample(_PROCESSES, DRAWN_COUNT)
@@ -51,6 +52,12 @@ def look(defect: Defect, **environment: str) -> None:
 @pytest.mark.parametrize("defect", DRAWN, ids=lambda defect: defect.name)
 def test_planted_defect_is_seen(defect: Defect) -> None:
     look(defect)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("defect", SCHEDULE_DEFECTS, ids=lambda defect: defect.name)
+def test_defect_that_an_order_of_threads_shows_is_seen(defect: Defect) -> None:
+    look(defect, PYTHONHASHSEED="0")
 
 
 @pytest.mark.soak

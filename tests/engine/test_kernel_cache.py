@@ -70,3 +70,52 @@ def test_helper_called_with_constants_is_compiled_once() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.split() == ["1", "1"], done.stderr
+
+
+FIRST_CALLS = """
+import threading
+import numpy as np
+from numba.core.types import abstract
+from engine.kernels import kernel
+
+def first_of(numbers):
+    return numbers[0, 0, 0]
+
+first_of.__module__ = "engine.kernels.checksums"  # kernels are kept by module of the product
+first_of = kernel("int64(uint16[:,:,::1])")(first_of)
+
+begun, made, told = threading.Event(), abstract._autoincr, []
+
+def slowly():
+    code = made()
+    if not begun.is_set():
+        begun.set()
+        threads[0].join(2)  # the other thread, in the midst of making the type
+    return code
+
+def call():
+    try:
+        told.append(int(first_of(np.ones((1, 1, 1), dtype=np.uint16))))
+    except TypeError as error:
+        told.append(str(error))
+
+threads = [threading.Thread(target=lambda: (begun.wait(), call())), threading.Thread(target=call)]
+abstract._autoincr = slowly
+threads[0].start()
+threads[1].start()
+threads[1].join()
+begun.set()
+threads[0].join()
+call()
+print(told)
+"""
+
+
+def test_two_threads_that_first_call_a_kernel_at_once_have_one_type(tmp_path: Path) -> None:
+    """Story: numba looks whether a type has a code and gives it one, without a lock. Two threads that called a kernel
+    for the first time gave the type of its array two, and a kernel compiled for one refused arrays of the other.
+    """
+    (tmp_path / "first_calls.py").write_text(FIRST_CALLS)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}", "TIDEMARK_CACHE": str(tmp_path / "kept")}
+    done = subprocess.run([sys.executable, "-c", "import first_calls"], capture_output=True, text=True, env=environment)
+    assert done.stdout.split("\n")[0] == "[1, 1, 1]", done.stdout + done.stderr

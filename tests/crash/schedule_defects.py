@@ -1,0 +1,93 @@
+"""Defects that only show in some order of threads: one changed line each, seen by the scheduled lives.
+
+The part is "schedule" and the arguments of `python -m recovery.crash_harness schedule`, which must come to a finding.
+"""
+
+from __future__ import annotations
+
+from tests.crash.defects import Defect
+
+PART = "schedule"
+
+SCHEDULE_DEFECTS: tuple[Defect, ...] = (
+    # --- what is dropped is kept for those that look at it -----------------------------------------------
+    Defect(
+        "dropped-memory-goes-at-once",
+        "engine.transactions",
+        "        users: set[object] = {*self.locks.by_slot.values(), *self._pins}",
+        "        users: set[object] = set()",
+        f"{PART} --seeds 0:40 --actors historian,member",
+    ),
+    Defect(
+        "wake-up-of-the-last-user-is-lost",
+        "engine.transactions",
+        "        users.intersection_update({*self.locks.by_slot.values(), *self._pins})",
+        "        pass",
+        f"{PART} --seeds 0:150 --actors background",
+    ),
+    Defect(
+        "user-that-leaves-under-the-schema-latch-is-forgotten",
+        "engine.transactions",
+        "        self.schema_latch = SchemaLatch(call_owner(self._reclaim))",
+        "        self.schema_latch = SchemaLatch(lambda: None)",
+        f"{PART} --seeds 0:60 --actors background,historian",
+    ),
+    Defect(
+        "snapshot-pins-nothing",
+        "engine.snapshot",
+        "                store.pin(snapshot)  #",
+        "                # store.pin(snapshot)  #",
+        f"{PART} --seeds 0:40 --actors historian",
+    ),
+    Defect(
+        "local-checkpoint-pins-nothing",
+        "recovery.local_checkpoint.writer",
+        "        self._store.pin(self)",
+        "        pass",
+        f"{PART} --seeds 0:60 --actors keeper,background",
+    ),
+    Defect(
+        "check-pins-nothing",
+        "recovery.check",
+        "    store.pin(pin)  #",
+        "    # store.pin(pin)  #",
+        f"{PART} --seeds 0:60 --actors checker",
+    ),
+    # --- indexes -----------------------------------------------------------------------------------------
+    Defect(
+        "build-does-not-wait-for-older-transactions",
+        "engine.index.online",
+        "            self._wait_for_older(table, index)",
+        "            set_tree_state(store.mem, index.tree.handle, ix.INDEX_BUILDING)",
+        f"{PART} --seeds 0:60 --actors checker",
+    ),
+    Defect(
+        "counter-is-read-after-the-version",
+        "engine.index.unique",
+        "        now, entries, _, _ = self._counters()",
+        "        now, entries = self._counters()[0], self._counters()[1]",
+        f"{PART} --seeds 0:60 --actors checker",
+    ),
+    Defect(
+        "entries-that-are-kept-are-counted",
+        "engine.transactions",
+        "        return any(each.table.handle == table.handle for each in dropped)",
+        "        return False",
+        f"{PART} --seeds 0:60 --actors checker,keeper,background",
+    ),
+    # --- commits -----------------------------------------------------------------------------------------
+    Defect(
+        "leader-wakes-no-follower",
+        "engine.log.leaders",
+        "                if wanted <= reached:",
+        "                if wanted < 0:",
+        f"{PART} --seeds 0:10",
+    ),
+    Defect(
+        "waiter-is-not-registered-under-the-guard",
+        "engine.locks",
+        "            self._waiting[txn] = waiter",
+        "            pass",
+        f"{PART} --seeds 0:40 --actors lookups",
+    ),
+)

@@ -1,0 +1,133 @@
+"""Lives whose threads take turns by a seed: they end well, they repeat, and what stands still is told."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.seeds import fresh_seeds
+
+ROOT = Path(__file__).resolve().parents[2]
+# All but the replica: docs/reliability.md, "Known and open".
+ACTORS = "background,backups,checker,counter,historian,keeper,lookups,member,reader,scanner"
+
+
+def scheduled(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m recovery.crash_harness schedule` with these arguments."""
+    command = [sys.executable, "-m", "recovery.crash_harness", "schedule", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def program(text: str) -> subprocess.CompletedProcess[str]:
+    """A program whose threads take turns; `end` tells what is wrong and ends it."""
+    start = """
+import os, queue, threading
+from recovery.crash_harness import schedule_turns
+from recovery.crash_harness.schedule_threads import taking_turns
+from recovery.crash_harness.schedule_turns import Turns
+
+def end(text):
+    print(text, flush=True)
+    os._exit(3)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, "-c", start + text], env=environment, capture_output=True, text=True)
+
+
+def test_twenty_lives_end_well() -> None:
+    done = scheduled("--seeds", "0:20", "--actors", ACTORS)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"lives 20, findings 0, points [1-9]\d{4,}, switches [1-9]\d{3,}", done.stdout)
+
+
+@pytest.mark.soak
+def test_thousands_of_lives_end_well() -> None:
+    seed = fresh_seeds(1)[0] % 1_000_000
+    done = scheduled("--seeds", f"{seed}:{seed + 5_000}", "--jobs", "2", "--actors", ACTORS)
+    print(done.stderr, done.stdout)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_same_seed_gives_the_same_trace() -> None:
+    told = [scheduled("--seeds", seed).stderr for seed in ("7", "7", "8")]
+    traces = [re.search(r"trace ([0-9a-f]{16})", each) for each in told]
+    digests = [found.group(1) for found in traces if found is not None]
+    assert len(digests) == 3, told
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_actors_and_storage_can_be_chosen_and_turns_are_printed() -> None:
+    done = scheduled("--seeds", "3", "--actors", "reader", "--memory", "--trace")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^\d+ [\d.]+ writer-\d \[\w+\] -> ", done.stderr, re.MULTILINE)
+    assert "backups" not in done.stderr
+    assert scheduled("--seeds", "3", "--actors", "nothing").returncode == 2
+
+
+def test_threads_that_wait_for_each_other_are_told_with_their_places() -> None:
+    done = program("""
+def work(first, second):
+    while True:
+        with first, second:
+            pass
+
+with taking_turns(Turns(1, end)):
+    one, two = threading.Lock(), threading.Lock()
+    threads = [threading.Thread(target=work, args=locks) for locks in ((one, two), (two, one))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+""")
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.startswith("deadlock: no thread can run")
+    assert done.stdout.count("waits for a lock") == 2 and done.stdout.count(" work: ") == 2
+
+
+def test_life_without_an_end_is_told() -> None:
+    done = program("""
+schedule_turns.POINTS_MAX = 2_000
+with taking_turns(Turns(1, end)):
+    lock = threading.Lock()
+    while True:
+        with lock:
+            pass
+""")
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.startswith("no end after 2001 points")
+
+
+def test_all_that_threads_wait_with_takes_turns_and_time_is_virtual() -> None:
+    done = program("""
+turns = Turns(5, end)
+with taking_turns(turns):
+    told, ready, changed, waiting = [], threading.Event(), threading.Condition(), queue.SimpleQueue()
+    assert not ready.wait(100)
+
+    def work():
+        told.append(ready.wait(60))
+        with changed:
+            told.append(changed.wait(1))
+        told.append(waiting.get())
+        lock = threading.RLock()
+        with lock, lock:
+            turns.sleep(30)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    ready.set()
+    turns.sleep(10)
+    waiting.put("a word")
+    thread.join(5)
+    assert thread.is_alive()
+    thread.join()
+    assert not thread.is_alive()
+    print(told, int(turns.now) - 100, flush=True)
+""")
+    assert done.stdout.split("\n")[0] == "[True, False, 'a word'] 40", done.stdout + done.stderr
