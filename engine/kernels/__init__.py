@@ -84,7 +84,8 @@ REGISTRY: dict[str, Any] = {}
 _COMPILERS: list[Callable[[], Any]] = []
 _announced = False
 _unkept_announced = False
-_compiling = threading.Lock()
+# Of one thread again: what compiles a kernel may import its module, which declares others.
+_compiling = threading.RLock()
 # Types of all signatures, for good: made while two threads make a first call, one type may get two codes, and numba
 # then finds no compiled version for it.
 _TYPES: list[Any] = []

@@ -29,7 +29,7 @@ from engine.layout.sealed import store_halves
 from engine.log.geometry import Geometry, open_files
 from engine.log.group import Group, content_of
 from engine.log.leaders import Leaders
-from engine.log.tail import TailNeeds
+from engine.log.tail import RESTART, TailNeeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,7 +192,7 @@ class RedoLog:
         """Nothing before `lsn` is needed any more (L5) by `what`, a local checkpoint. Who else needs it keeps the tail
         where it is until the next time. The latch is held, the control file that allows it durable.
         """
-        self._needs.set(self, what, lsn)
+        self._needs.set(RESTART, what, lsn)
         # Of a copied store the log may begin at its first byte with a later group than the first.
         if (lsn, sequence) > (self.tail_lsn, self.tail_sequence) and self._needs.allow(lsn):
             self._files.mark("cut", lsn=lsn)

@@ -1,7 +1,7 @@
-"""What of the log is needed, by whom and since when: the one function that decides what may be cut (D14).
+"""What of the log is needed, by what and since when: the one function that decides what may be cut (D14).
 
-Who needs the log says so here, and says again when the need moves on: local checkpoints (what a restart reads), the
-binlog, the archive, nodes that are being copied or that were. The log is cut to the lowest of them and no further.
+A holder says so here, and says again when its need moves on: local checkpoints (what a restart reads), the binlog, the
+archive, nodes that are being copied or that were. The log is cut to the lowest of them and no further.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.clock import Clock
+
+
+# The holder that stands for a restart: not the log itself, which has these needs (engine/owner.py).
+RESTART = "restart"
 
 
 @dataclass(frozen=True)
@@ -27,14 +31,14 @@ class Need:
 
 
 class TailNeeds:
-    """The needs of one log; by whom is any object that names who it is. The commit latch is held by all who call."""
+    """The needs of one log, by holder: any object. Every caller holds the commit latch."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._by_holder: dict[object, Need] = {}
 
     def set(self, holder: object, what: str, lsn: int | None) -> None:
-        """Whoever `what` says needs the log from this LSN on; None: not any longer."""
+        """The holder, which `what` names, needs the log from this LSN on; None: not any longer."""
         if lsn is None:
             self._by_holder.pop(holder, None)
             return
@@ -47,5 +51,5 @@ class TailNeeds:
         return sorted(self._by_holder.values(), key=lambda need: (need.lsn, need.since_us))
 
     def allow(self, lsn: int) -> bool:
-        """Whether the log may be cut to this LSN: nobody needs what is before it."""
+        """Whether the log may be cut to this LSN: nothing needs what is before it."""
         return all(need.lsn >= lsn for need in self._by_holder.values())

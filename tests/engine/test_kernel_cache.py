@@ -116,6 +116,7 @@ def test_two_threads_that_first_call_a_kernel_at_once_have_one_type(tmp_path: Pa
     for the first time gave the type of its array two, and a kernel compiled for one refused arrays of the other.
     """
     (tmp_path / "first_calls.py").write_text(FIRST_CALLS)
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}", "TIDEMARK_CACHE": str(tmp_path / "kept")}
-    done = subprocess.run([sys.executable, "-c", "import first_calls"], capture_output=True, text=True, env=environment)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_CACHE": str(tmp_path / "kept")}
+    command = [sys.executable, str(tmp_path / "first_calls.py")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.stdout.split("\n")[0] == "[1, 1, 1]", done.stdout + done.stderr
