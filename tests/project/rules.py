@@ -23,9 +23,15 @@ LINE_CHARACTERS_MAX = 120
 # Kernel dispatch loops that may be longer than a function may, as "module:function".
 LONG_FUNCTIONS: frozenset[str] = frozenset()
 
-# The places that may catch everything, as "module:function": entries of threads and of the command line.
+# The places that may catch everything, as "module:function": entries of threads and of the command line, and what fails
+# the store.
 BROAD_EXCEPT_PLACES: frozenset[str] = frozenset(
-    {"recovery.system_restart.load:guarded", "engine.kernels:load_overload", "engine.log.redo:_agree"}
+    {
+        "recovery.system_restart.load:guarded",
+        "engine.kernels:load_overload",
+        "engine.log.redo:_agree",
+        "engine.store:log_schema",
+    }
 )
 
 # Names of modules (or of things in them) and the only modules, or packages with a trailing dot, that may use them.
