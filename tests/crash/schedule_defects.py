@@ -28,8 +28,8 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "user-that-leaves-under-the-schema-latch-is-forgotten",
         "engine.transactions",
-        "        self.schema_latch = SchemaLatch(call_owner(self._reclaim))",
-        "        self.schema_latch = SchemaLatch(lambda: None)",
+        "            self._left.append(gone)",
+        "            self.schema_latch.locked() or self._left.append(gone)",
         f"{PART} --seeds 0:60 --actors background,historian",
     ),
     Defect(

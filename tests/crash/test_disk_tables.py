@@ -123,7 +123,9 @@ def make_table(db: Any, size: str) -> None:
 
 def lose_pages_of(disk: MemoryFiles, keys: Iterable[int]) -> MemoryFiles:
     """The disk after rows whose UNDO records got there, and whose pages did not: the power is lost in between."""
-    db = open_lost(FaultFiles(disk, [Rule("pwrite", "double-write", once=False, stall=power_off)]))
+    plan = Plan()
+    db = open_lost(FaultFiles(disk, plan))
+    plan.add(Rule("pwrite", "double-write", once=False, stall=power_off))
     fill(db, keys)
     with pytest.raises(PowerOff):
         db.checkpoint()
