@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Powers of ten that Arrow has for 128 bits.
 _ARROW_DIGITS = 38
-# Text that Arrow must not read as a decimal: exponents, and more digits behind the point than it has powers of ten.
+# Text that Arrow must not read as a decimal: exponents, and more digits after the point than it has powers of ten.
 _UNUSUAL_NUMBER = rf"[^-+.0-9]|\.[0-9]{{{_ARROW_DIGITS + 1}}}"
 # Python types whose values pyarrow converts exactly as `ColumnType.stored` would.
 _EXACT: dict[type, frozenset[type]] = {

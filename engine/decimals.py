@@ -30,7 +30,7 @@ def _form(precision: int, scale: int) -> tuple[decimal.Context, PythonDecimal]:
 
 
 def brought_to(value: PythonDecimal, precision: int, scale: int) -> PythonDecimal:
-    """The same finite number with exactly `scale` digits behind the point.
+    """The same finite number with exactly `scale` digits after the point.
 
     Raises: decimal.InvalidOperation if it has more than `precision` digits then, or is infinite; decimal.Inexact if
     digits were lost.

@@ -47,7 +47,7 @@ _DAY_US = 86_400_000_000
 
 @dataclass(frozen=True)
 class Kind:
-    """What a register holds: its type; digits behind the point of decimals; the calendar type it is of, if it is."""
+    """What a register holds: its type; digits after the point of decimals; the calendar type it is of, if it is."""
 
     type: str
     scale: int = 0
@@ -387,7 +387,7 @@ class Compiler:
         self.asm.operate("integer_to_float" if kind.type == INTEGER else "wide_to_float", register, register)
         if kind.scale:
             if kind.scale > sys.float_info.max_10_exp:
-                raise self.refuse(f"a decimal of {kind.scale} digits behind the point is beyond every float")
+                raise self.refuse(f"a decimal of {kind.scale} digits after the point is beyond every float")
             self._spare([register, *rest])
             self.asm.load_float(rest[0], float(10**kind.scale))
             self.asm.operate("float_div", register, register, rest[0])

@@ -46,8 +46,9 @@ def first_txid(incarnation: int) -> TxId:
 
 
 def next_incarnation(incarnation: int) -> int:
-    """Of the next opening, or of who begins to lead a node group. Raises: LimitExceeded if ids of transactions are used
-    up.
+    """Of the next opening, or of the node that begins to lead a node group.
+
+    Raises: LimitExceeded if ids of transactions are used up.
     """
     if incarnation >= INCARNATION_MAX:
         raise LimitExceeded(
@@ -59,5 +60,5 @@ def next_incarnation(incarnation: int) -> int:
 
 
 def txids_from(txid: int) -> range:
-    """Ids from this one on that are of its incarnation: those behind are the next opening's."""
+    """Ids from this one on that are of its incarnation: later ones are the next opening's."""
     return range(txid, (txid >> TXID_COUNTER_BITS) + 1 << TXID_COUNTER_BITS)

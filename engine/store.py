@@ -365,7 +365,7 @@ class Store(Transactions):
                 except KeyboardInterrupt as error:
                     interrupt = error
                 except BaseException as error:
-                    # Before the latch is released: no leader may write the record of what nobody sees.
+                    # Before the latch is released: no leader may write the record of what no reader sees.
                     text = f"a schema change was logged and cannot be made ({error!r}); open the store again"
                     raise self.fail(InvariantBroken(text)) from error
         if interrupt is not None:

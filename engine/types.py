@@ -171,7 +171,7 @@ class Decimal(ColumnType):
         return number if self.width == 8 else number.to_bytes(16, "little", signed=True)
 
     def exact(self, value: PythonDecimal) -> PythonDecimal:
-        """The same number with `scale` digits behind the point. Raises: ValueOutOfRange."""
+        """The same number with `scale` digits after the point. Raises: ValueOutOfRange."""
         if not value.is_finite():
             raise ValueOutOfRange(f"holds finite numbers, got {shown(value)}")
         try:
@@ -179,7 +179,7 @@ class Decimal(ColumnType):
         except InvalidOperation:
             raise self._too_large(value) from None
         except Inexact:
-            raise ValueOutOfRange(f"holds {self.scale} digits behind the point, got {shown(value)}") from None
+            raise ValueOutOfRange(f"holds {self.scale} digits after the point, got {shown(value)}") from None
 
     def _too_large(self, value: Any) -> ValueOutOfRange:
         return ValueOutOfRange(f"holds {self.precision - self.scale} digits before the point, got {shown(value)}")

@@ -88,7 +88,7 @@ class _RedoState:
 
     def __init__(self) -> None:
         self.end: int | None = None
-        self.written = 0  # end of the last write: a restart zeroes remnants behind the end of the log first
+        self.written = 0  # end of the last write: a restart zeroes remnants after the end of the log first
         self.tail: int | None = None
         self.is_placed = False
 

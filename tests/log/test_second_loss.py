@@ -65,7 +65,7 @@ def test_batch_in_two_files_killed_before_its_sync_is_firmed_up_whole(before: in
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["failed sync", "killed"])
 def test_commits_acknowledged_after_a_torn_batch_can_be_reached(is_killed: bool) -> None:
-    """Story: the third opening of such a store ended in RedoDamaged, with acknowledged commits behind the damage."""
+    """Story: the third opening of such a store ended in RedoDamaged, with acknowledged commits after the damage."""
     memory = MemoryFiles()
     fault: dict[str, Any] = {"stall": power_off} if is_killed else {"error": errno.EIO}
     faulty = FaultFiles(memory, [Rule("fdatasync", "redo/*", nth=6, **fault)])

@@ -1,4 +1,4 @@
-"""The one function that decides what of the log may be cut, and `status` that tells who holds it (D14)."""
+"""The one function that decides what of the log may be cut, and `status` that tells what holds it (D14)."""
 
 from __future__ import annotations
 
