@@ -110,6 +110,19 @@ def write_control(files: Files, identity: tuple[bytes, int], control: Control) -
     files.sync_directory(FOLDER)
 
 
+def firm_up_control(files: Files, control: Control) -> None:
+    """Write a control file again with identical bytes: after a sync that failed it may be shown and not be on the disk
+    (F39), and what only older ones need goes next. Durable on return: content and name.
+    """
+    file = files.open(control_name(control.lcp_id), writable=True)
+    try:
+        files.pwrite(file, 0, files.pread(file, 0, files.size(file)))
+        files.fdatasync(file)
+    finally:
+        files.close(file)
+    files.sync_directory(FOLDER)
+
+
 def control_ids(files: Files) -> list[int]:
     """Numbers of all control files that have a name, newest first."""
     leaves = [name.rpartition("/")[2] for name in files.list(FOLDER)]

@@ -20,7 +20,9 @@ SOAK_BATCH = 100
 @pytest.mark.parametrize("name", BY_NAME)
 def test_sites_keep_the_promises_of_a_function(name):
     met = 0
-    for seed in (SEED, SEED + 1, SEED + 2):
+    for seed in range(SEED, SEED + 20):
+        if seed > SEED + 2 and (met or name == "NONE"):
+            break
         print("seed", seed)
         report = run_seed(seed, [name])
         assert report.function == name and report.counts["epochs applied"] > 5
