@@ -318,6 +318,7 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
     read = {"get", "get_many", "scan", "commit", "rollback", "savepoint", "check"}
     inside = {
         "grow",
+        "apply_logged",
         "apply_slices",
         "bring",
         "bring_to_end",
