@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.file_doubles.faults import FaultFiles, Rule
+from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout.arena import S_UNDO
 from engine.layout.disk_arena import U_FREE, U_PROMISED
@@ -386,10 +386,11 @@ def test_pages_that_a_killed_process_wrote_are_synced_before_their_copies_are_ov
     assert unsynced(store.files), "the last batch lies in its place, unsynced"
     memory = store.files.kill()
     at_first_batch: list[int] = []
-    first_batch = Rule("pwrite", "double-write", stall=lambda: at_first_batch.append(unsynced(memory)))
-    store.files = FaultFiles(memory, [first_batch])
+    plan = Plan()
+    store.files = FaultFiles(memory, plan)
     store.db.close()
     store.db = open_memory(store.files, **store.options)
+    plan.add(Rule("pwrite", "double-write", stall=lambda: at_first_batch.append(unsynced(memory))))
     while not at_first_batch:
         store.load(range(40), 2, size=2_500)
     assert at_first_batch == [0]
