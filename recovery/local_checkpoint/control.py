@@ -110,11 +110,13 @@ def write_control(files: Files, identity: tuple[bytes, int], control: Control) -
     files.sync_directory(FOLDER)
 
 
-def firm_up_control(files: Files, control: Control) -> None:
-    """Write a control file again with identical bytes: after a sync that failed it may be shown and not be on the disk
-    (F39), and what only older ones need goes next. Durable on return: content and name.
+def firm_up_newest(files: Files, controls: list[Control]) -> None:
+    """Write the newest control file, if there is any, again with identical bytes: after a sync that failed it may be
+    shown and not be on the disk (F39), and what only older ones need goes next. Durable on return: content and name.
     """
-    file = files.open(control_name(control.lcp_id), writable=True)
+    if not controls:
+        return
+    file = files.open(control_name(controls[0].lcp_id), writable=True)
     try:
         files.pwrite(file, 0, files.pread(file, 0, files.size(file)))
         files.fdatasync(file)

@@ -47,7 +47,7 @@ from recovery.local_checkpoint.control import (
     LogStart,
     control_ids,
     control_name,
-    firm_up_control,
+    firm_up_newest,
     has_been_cut,
     log_start,
     read_controls,
@@ -402,8 +402,7 @@ class Restart:
         highest = max(
             int(gci_of(self._highest_epoch)), sysfile.gci, *[int(gci_of(control.epoch)) for control in controls], 0
         )
-        for control in controls[:1]:
-            firm_up_control(self._files, control)
+        firm_up_newest(self._files, controls)
         copies = open_copies(self._files)
         if self._is_cut:
             # The floor before the cut, or a crash between would find a log that ends before it. It is the end of the
