@@ -116,13 +116,13 @@ def firm_up_newest(files: Files, controls: list[Control]) -> None:
     """
     if not controls:
         return
+    files.sync_directory(FOLDER)
     file = files.open(control_name(controls[0].lcp_id), writable=True)
     try:
         files.pwrite(file, 0, files.pread(file, 0, files.size(file)))
         files.fdatasync(file)
     finally:
         files.close(file)
-    files.sync_directory(FOLDER)
 
 
 def control_ids(files: Files) -> list[int]:

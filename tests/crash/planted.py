@@ -310,7 +310,7 @@ def damage() -> None:
 
 
 # What a defect makes the harness or the store raise; a line that was changed badly raises something else.
-SEEN = (AssertionError, Error, ValueError, LookupError, BaseExceptionGroup, pytest.fail.Exception)
+SEEN = (AssertionError, Error, ValueError, LookupError, OverflowError, BaseExceptionGroup, pytest.fail.Exception)
 
 
 def main(name: str) -> int:
