@@ -7,13 +7,14 @@ intact is no control file. The two newest are kept.
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.disk.tablespaces import TablespaceDefinition
-from engine.errors import ForeignFile, IoFailed, Rejected
+from engine.errors import ForeignFile, IoFailed, Rejected, StorageFull
 from engine.layout.arena import ENTRY_WORDS
 from engine.layout.disk import OWNER_FRAGMENT_SHIFT
 from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
@@ -23,6 +24,8 @@ from recovery.local_checkpoint.data_file import FOLDER
 
 if TYPE_CHECKING:
     from engine.file_protocol import Files
+
+_log = logging.getLogger("tidemark.recovery")
 
 PREFIX = "control-"
 NUMBER_DIGITS_MAX = 15  # of a local checkpoint: more would not fit its field
@@ -112,15 +115,20 @@ def write_control(files: Files, identity: tuple[bytes, int], control: Control) -
 
 def firm_up_newest(files: Files, controls: list[Control]) -> None:
     """Write the newest control file, if there is any, again with identical bytes: after a sync that failed it may be
-    shown and not be on the disk (F39), and what only older ones need goes next. Durable on return: content and name.
+    shown and not be on the disk (F39), and what only older ones need goes next. Durable on return, unless the disk
+    refuses: content and name.
     """
     if not controls:
         return
     files.sync_directory(FOLDER)
     file = files.open(control_name(controls[0].lcp_id), writable=True)
+    file.read_errors_latch = False
     try:
         files.pwrite(file, 0, files.pread(file, 0, files.size(file)))
         files.fdatasync(file)
+    except (IoFailed, StorageFull) as error:
+        # A store on a full disk must open; its control file stands as it was read.
+        _log.warning("%s could not be written again (%s)", control_name(controls[0].lcp_id), error.message)
     finally:
         files.close(file)
 
