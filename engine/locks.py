@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engine.clock import Clock
-from engine.errors import Deadlock, LockTimeout, MemoryExhausted
+from engine.errors import Deadlock, LockTimeout
 from engine.kernels.operations import exchange_lock, mark_waited, upgrade_lock
 from engine.layout.arena import LOCK_OP_MASK, LOCK_SHARED, LOCK_WAITED, O_TXN, ST_MEMORY, X_SLOT
 
@@ -161,7 +161,7 @@ class LockTable:
                 # The only shared holder wants more: one kernel call makes it the exclusive one, nobody comes between.
                 # It stays among the holders: undoing a savepoint gives the shared lock back.
                 if upgrade_lock(self._mem, txn.desc, key[0], key[1]) == ST_MEMORY:
-                    raise MemoryExhausted("data_memory has no room for a lock; the transaction was rolled back")
+                    raise txn.store.arena.no_room("a lock")
             return holders
         cell = (lock & LOCK_OP_MASK) << 3
         # The cell may have been freed and used again since; the mark under the guard decides whether that matters.

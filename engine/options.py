@@ -66,7 +66,8 @@ class OptionKeywords(TypedDict, total=False):
 class Options:
     """How to open a store.
 
-    data_memory: memory for rows and indexes, reserved at once and used as it fills.
+    data_memory: memory for rows and indexes, reserved at once and used as it fills. Beside it open transactions use 64
+        bytes for each row they have changed or locked.
     redo_log: size of the REDO log on disk of a store that is made; one that exists keeps its own, whatever stands here.
     page_buffer: memory for pages of disk columns, for each size in use, those on their way to the disk included.
     page_flush_rate: bytes of disk pages a local checkpoint writes per second; 0 sets no bound.

@@ -16,7 +16,6 @@ from engine.errors import (
     CheckpointMemoryExhausted,
     DuplicateKey,
     InvariantBroken,
-    MemoryExhausted,
     NoPartition,
     Retryable,
     RowNotFound,
@@ -69,7 +68,7 @@ if TYPE_CHECKING:
 
 OUT_WORDS = 1_024
 COPIES_POLL_SECONDS = 0.002
-UNDO_POLL_SECONDS = 0.02
+LCP_POLL_SECONDS = 0.02
 _DISK_STATUSES = (ST_PAGE, ST_DAMAGED, ST_EXTENT, ST_UNDO)
 _FIRST: Words = np.zeros(1, dtype=np.int64)
 
@@ -103,11 +102,7 @@ def settle(
             txn.store.locks.wait(txn, key, int(mem[desc + X_LOCK]), deadline)
             txn.check()  # the store may have failed, or closed and rolled this transaction back
         elif status in (ST_MEMORY, ST_PAGES):
-            raise MemoryExhausted(
-                f"data_memory has no room for another row of {table.name}; the transaction was rolled back;"
-                " delete rows or open the store with a larger data_memory",
-                table=table.name,
-            )
+            raise txn.store.arena.no_room(f"another row of {table.name}", table.name)
         elif status == ST_COPIES:
             _wait_for_copies(txn, deadline)
         elif status == ST_DROPPED:
@@ -131,17 +126,33 @@ def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) ->
     elif status == ST_DAMAGED:
         raise disk.damaged(page, table.name)
     elif status == ST_EXTENT:
-        disk.extend(table.fragments[0])
-    else:
-        store = txn.store
-        store.on_redo_full()  # a local checkpoint frees both logs
-        if store.clock.monotonic() >= deadline:
-            raise StorageFull(
-                f"the UNDO log ({disk.undo.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in"
-                " time; the transaction was rolled back; make the store with a larger undo_log, or smaller transactions"
+        try:
+            disk.extend(table.fragments[0])
+        except StorageFull as full:
+            if not disk.has_dropped(table.fragments[0]):
+                raise
+            late = (
+                f"{full.message}; room of dropped tables is free after two local checkpoints, which did not come in"
+                " time: call checkpoint() twice and run the transaction again"
             )
-        store.clock.sleep(UNDO_POLL_SECONDS)
-        store.failure.check()
+            _wait_for_local_checkpoint(txn, deadline, StorageFull(late, **full.evidence))
+    else:
+        late = (
+            f"the UNDO log ({disk.undo.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in"
+            " time; the transaction was rolled back; call checkpoint() twice and run it again, in smaller"
+            " transactions if it is full again, or make the store with a larger undo_log"
+        )
+        _wait_for_local_checkpoint(txn, deadline, StorageFull(late))
+
+
+def _wait_for_local_checkpoint(txn: Transaction, deadline: float, late: StorageFull) -> None:
+    """A local checkpoint frees both logs and the extents of dropped tables. Raises: `late`, past the deadline."""
+    store = txn.store
+    store.on_redo_full()
+    if store.clock.monotonic() >= deadline:
+        raise late
+    store.clock.sleep(LCP_POLL_SECONDS)
+    store.failure.check()
 
 
 def _wait_for_copies(txn: Transaction, deadline: float) -> None:

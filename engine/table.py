@@ -207,10 +207,10 @@ class Table:
             if view is not None and view is not self:
                 view.superseded_by = self
 
-    def _put_words(self, header: Words) -> int:
+    def _put_words(self, header: Words, makes_room: bool = False) -> int:
         """Address of the partition words of a hash header in the arena, 0 if it has none. Raises: MemoryExhausted."""
         start = int(header[HH_PARTITION])
-        return self.arena.put_partition_words(header, start) if start else 0
+        return self.arena.put_partition_words(header, start, makes_room) if start else 0
 
     def _piece_words(self, tablespace: int) -> tuple[int, int]:
         """How large a piece of a disk part may be, and how large all are if they are equal."""
@@ -409,7 +409,7 @@ class Table:
         before, after = self.definition.partition.numbers, definition.partition.numbers
         (number,) = set(before) ^ set(after)
         header = hash_header(definition, self.format.fixed_words, self.seed)
-        words = self._put_words(header)
+        words = self._put_words(header, makes_room=number in before)
         fragment = 0
         if number in after:
             try:

@@ -253,7 +253,8 @@ class Transactions:
             )
         return RedoOverloaded(
             f"the REDO log ({self.log.geometry.capacity_bytes} bytes) is full and no local checkpoint freed it in time;"
-            " run the transaction again or make the store with a larger redo_log"
+            " call checkpoint() twice and run it again, in smaller transactions if it is full again, or make the store"
+            " with a larger redo_log"
         )
 
     # --- memory of what was dropped ---------------------------------------------------------------

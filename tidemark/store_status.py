@@ -32,6 +32,7 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
         "memory": {
             "data_memory_bytes": store.options.data_memory_bytes,
             "used_bytes": store.arena.used_pages() * PAGE_BYTES,
+            "operation_bytes": store.arena.operation_words() * 8,
         },
         "snapshots": store.snapshots.counters(),
         "delete_log": None if store.deletes is None else store.deletes.counters(),

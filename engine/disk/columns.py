@@ -294,6 +294,10 @@ class DiskColumns:
         """Give the tablespace of a fragment, which is pinned, free extents. Raises: StorageFull, MemoryExhausted."""
         self.space.extend(int(tablespace_of(self.mem, fragment)))
 
+    def has_dropped(self, fragment: int) -> bool:
+        """Whether the tablespace of a fragment, which is pinned, gets room by local checkpoints."""
+        return self.space.has_dropped(int(tablespace_of(self.mem, fragment)))
+
     def drop_undo_records(self) -> None:
         """A rehearsal: what the UNDO buffer holds will never be needed."""
         self.mem[int(self.mem[S_UNDO]) + U_USED] = 0

@@ -295,13 +295,19 @@ class Space:
             except StorageFull as error:
                 raise StorageFull(
                     f"tablespace {definition.name} is full and the disk has no room for another extent of"
-                    f" {definition.extent_bytes} bytes ({error.message}); make room on the disk, or drop tables",
+                    f" {definition.extent_bytes} bytes ({error.message}); make room on the disk, delete rows of the"
+                    " table that grows, or drop tables",
                     tablespace=definition.name,
                 ) from error
             self._sync(grown.file)
             grown.extents += count
             if not self._count(tablespace) and not self._has_free(tablespace):
                 raise self._no_memory()
+
+    def has_dropped(self, tablespace_id: int) -> bool:
+        """Whether extents of dropped tables wait for local checkpoints to be free."""
+        tablespace = self._by_id.get(tablespace_id)
+        return tablespace is not None and bool(self.mem[tablespace.address + TS_DROPPED])
 
     def _has_free(self, tablespace: Tablespace) -> bool:
         return bool(self.mem[tablespace.address + TS_FREE])
@@ -313,7 +319,8 @@ class Space:
         full = f"tablespace {definition.name} is full ({size_bytes} bytes)"
         if not definition.is_autoextending:
             raise StorageFull(
-                f"{full} and does not extend itself; give it another file with add_datafile(), or drop tables",
+                f"{full} and does not extend itself; give it another file with add_datafile(), delete rows of the table"
+                " that grows, or drop tables",
                 tablespace=definition.name,
             )
         last = tablespace.files[-1]
@@ -322,8 +329,8 @@ class Space:
             count = min(count, definition.limit_extents - tablespace.extents)
             if count <= 0:
                 raise StorageFull(
-                    f"{full}, which is its limit of {definition.limit_bytes} bytes; drop tables, or make new ones in"
-                    " another tablespace",
+                    f"{full}, which is its limit of {definition.limit_bytes} bytes; delete rows of the table that"
+                    " grows, drop tables, or make new ones in another tablespace",
                     tablespace=definition.name,
                 )
         if count <= 0:

@@ -53,7 +53,6 @@ from engine.layout.arena import (
     RUN_MAX,
     S_COPY_LIMIT,
     S_COPY_RESERVED,
-    S_POOL,
     ST_COPIES,
     ST_MEMORY,
     ST_SPACE,
@@ -109,7 +108,7 @@ def set_lock(mem, row, operation):
 @helper
 def add_operation(mem, txn, fragment, rowid, record, previous):
     """Append an operation to a transaction; its address, 0 when memory is exhausted."""
-    operation = take_cell(mem, S_POOL)
+    operation = take_cell(mem)
     if operation == 0:
         return 0
     mem[operation + O_NEXT] = 0
@@ -497,4 +496,4 @@ def copy_image(mem, buf, fragment, row, mine, out, at):
 @helper
 def drop_operation(mem, operation):
     """Give an operation's cell back."""
-    give_cell(mem, S_POOL, operation)
+    give_cell(mem, operation)

@@ -19,7 +19,6 @@ from engine.layout.arena import (
     F_TABLE,
     F_TABLESPACE,
     OK,
-    S_POOL,
     S_UNDO,
     ST_INVARIANT,
     ST_MEMORY,
@@ -106,7 +105,7 @@ def plan_part(mem, fragment, words, near):
         return page, 0
     if chunks == 0:
         return OK, page << SLOT_BITS | SLOT_NONE
-    cell = take_cell(mem, S_POOL)
+    cell = take_cell(mem)
     if cell == 0:
         space_release(mem, page, first_piece_words(mem, space, words))
         return ST_MEMORY, 0
@@ -137,7 +136,7 @@ def unplan_part(mem, fragment, words, plan):
             after = mem[OP_CHAIN - mem[space_word(mem, chunk)]]
             space_release(mem, chunk, mem[space + TS_PAYLOAD] - 1)
             chunk = after
-        give_cell(mem, S_POOL, -plan)
+        give_cell(mem, -plan)
 
 
 @helper
@@ -280,7 +279,7 @@ def write_first_piece(mem, fragment, rowid, plan, source, at, words, epoch):
     mem[piece + 1] = mem[PL_CHUNK - plan] << SLOT_BITS
     mem[piece + 2] = mem[PL_STAMP - plan]
     move_words(source, at, mem, piece + LINKED_WORDS, size - LINKED_WORDS)
-    give_cell(mem, S_POOL, -plan)
+    give_cell(mem, -plan)
     return reference
 
 

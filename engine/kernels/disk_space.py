@@ -30,7 +30,6 @@ from engine.layout.arena import (
     MATRIX_ROWS,
     OK,
     S_FILE_DIRECTORY,
-    S_POOL,
     ST_EXTENT,
     ST_INVARIANT,
     ST_MEMORY,
@@ -241,7 +240,7 @@ def open_unlink(mem, fragment, cell):
 @helper
 def open_page(mem, fragment, extent, page, at):
     """Open the closed page whose word lies at `at`, in the list of promised ones; its cell, 0 without memory."""
-    cell = take_cell(mem, S_POOL)
+    cell = take_cell(mem)
     if cell == 0:
         return 0
     free = mem[at]
@@ -261,7 +260,7 @@ def close_page(mem, fragment, cell, at):
     """Close an open page; its word lies at `at`."""
     open_unlink(mem, fragment, cell)
     mem[at] = mem[cell + OP_FREE]
-    give_cell(mem, S_POOL, cell)
+    give_cell(mem, cell)
 
 
 @helper

@@ -12,6 +12,7 @@ from engine.kernels.pool import give_block, give_page, take_block, take_page
 from engine.layout.arena import (
     BLOCK_WORDS,
     OK,
+    P_KEPT,
     P_SCRATCH,
     PAGE_SHIFT,
     S_POOL,
@@ -256,8 +257,8 @@ def give_partition_words(mem, at):
     give_block(mem, S_POOL, at)
 
 
-@kernel("int64(int64[::1], int64[::1], int64)")
-def put_partition_words(mem, words, start):
+@helper
+def copy_partition_words(mem, words, start):
     """Copy private partition words at words[start] into the arena; their address, 0 when memory is exhausted."""
     at = take_block(mem, S_POOL)
     if at == 0:
@@ -281,6 +282,20 @@ def put_partition_words(mem, words, start):
         for i in range(min(left, full)):
             mem[unit + i] = words[source + i]
         left -= full
+    return at
+
+
+@kernel("int64(int64[::1], int64[::1], int64, int64)")
+def put_partition_words(mem, words, start, makes_room):
+    """Copy private partition words at words[start] into the arena; their address, 0 when memory is exhausted.
+
+    makes_room: not 0 for those of a table without one of its partitions, which may take pages that are kept.
+    """
+    kept = mem[S_POOL + P_KEPT]
+    if makes_room:
+        mem[S_POOL + P_KEPT] = 0
+    at = copy_partition_words(mem, words, start)
+    mem[S_POOL + P_KEPT] = kept
     return at
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.kernels import helper, kernel
 from engine.kernels.handles import descriptor_of, give_descriptor, handle_of, renew_handle, take_descriptor
 from engine.kernels.partitions import give_partition_words
-from engine.kernels.pool import give_block, give_page, take_block, take_page
+from engine.kernels.pool import give_block, give_page, take_block, take_last_cells, take_page, unlink_block
 from engine.kernels.rows import map_get
 from engine.layout.arena import (
     BLOCK_WORDS,
@@ -43,10 +43,7 @@ from engine.layout.arena import (
     MAP_ROOTS,
     OK,
     P_DOWNWARDS,
-    P_FREE_BLOCK_COUNT,
     P_FREE_BLOCKS,
-    P_FREE_CELLS,
-    P_FREE_PAGE_COUNT,
     P_FREE_PAGES,
     P_HIGH,
     P_LIMIT,
@@ -56,6 +53,9 @@ from engine.layout.arena import (
     PAGE_WORDS,
     PG_USED,
     POOL_WORDS,
+    S_BLOCK_COUNTS,
+    S_CELL_HIGH,
+    S_CELL_LIMIT,
     S_POOL,
     S_POOL_TOP,
     SEG_BLOCK,
@@ -90,19 +90,19 @@ SHAPE_WORDS = 8
 
 
 @kernel("int64(int64[::1], int64, int64, int64)")
-def setup_pool(mem, pool, first_page, limit_page):
-    """Make a pool of pages [first, limit); its first page becomes its scratch page. OK or ST_MEMORY."""
-    mem[pool + P_FREE_PAGES] = 0
-    mem[pool + P_FREE_PAGE_COUNT] = 0
-    mem[pool + P_FREE_BLOCKS] = 0
-    mem[pool + P_FREE_BLOCK_COUNT] = 0
-    mem[pool + P_FREE_CELLS] = 0
-    mem[pool + P_HIGH] = first_page
-    mem[pool + P_LIMIT] = limit_page
-    page = take_page(mem, pool)
+def setup_memory(mem, cell_page, first_page, limit_page):
+    """Divide a zeroed arena: header, counts of free blocks, cells from `cell_page` on, pages from `first_page` up to
+    `limit_page`. Of these the first is for kernels to scribble on. OK or ST_MEMORY.
+    """
+    mem[S_BLOCK_COUNTS] = PAGE_WORDS
+    mem[S_CELL_HIGH] = cell_page << PAGE_SHIFT
+    mem[S_CELL_LIMIT] = first_page << PAGE_SHIFT
+    mem[S_POOL + P_HIGH] = first_page
+    mem[S_POOL + P_LIMIT] = limit_page
+    page = take_page(mem, S_POOL)
     if page == 0:
         return ST_MEMORY
-    mem[pool + P_SCRATCH] = page << PAGE_SHIFT
+    mem[S_POOL + P_SCRATCH] = page << PAGE_SHIFT
     return OK
 
 
@@ -142,7 +142,7 @@ def join_pools(mem):
         give_page(mem, S_POOL, page)
     while mem[S_POOL_TOP + P_FREE_BLOCKS] != 0:
         block = mem[S_POOL_TOP + P_FREE_BLOCKS]
-        mem[S_POOL_TOP + P_FREE_BLOCKS] = mem[block]
+        unlink_block(mem, S_POOL_TOP, block)
         give_block(mem, S_POOL, block)
     return OK
 
@@ -160,7 +160,8 @@ def set_pool(mem, fragment, pool):
 @kernel("int64(int64[::1])")
 def take_transaction_block(mem):
     """A block for BLOCK_WORDS / TXN_WORDS transaction descriptors; its address, 0 when memory is exhausted."""
-    return take_block(mem, S_POOL)
+    block = take_last_cells(mem, BLOCK_WORDS)
+    return block if block != 0 else take_block(mem, S_POOL)
 
 
 @helper

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from engine.kernels import helper, kernel
 from engine.kernels.handles import descriptor_of
-from engine.kernels.pool import give_block, take_block
-from engine.layout.arena import OK, P_FREE_BLOCK_COUNT, P_FREE_BLOCKS, ST_DROPPED, ST_MEMORY
+from engine.kernels.pool import give_block, take_raw_block
+from engine.layout.arena import OK, ST_DROPPED, ST_MEMORY
 from engine.layout.index_arena import (
     HEIGHT_MAX,
     I_FREE,
@@ -54,15 +54,9 @@ def blocks_needed(mem, tree, entries):
 @helper
 def take_own_block(mem, tree):
     """Move a block from the pool to the tree's own list; OK or ST_MEMORY."""
-    pool = mem[tree + I_POOL]
-    block = mem[pool + P_FREE_BLOCKS]
-    if block != 0:
-        mem[pool + P_FREE_BLOCKS] = mem[block]  # nobody reads what lies in a free node: no zeros needed
-        mem[pool + P_FREE_BLOCK_COUNT] -= 1
-    else:
-        block = take_block(mem, pool)
-        if block == 0:
-            return ST_MEMORY
+    block = take_raw_block(mem, mem[tree + I_POOL])
+    if block == 0:
+        return ST_MEMORY
     mem[block] = mem[tree + I_FREE]
     mem[tree + I_FREE] = block
     mem[tree + I_FREE_COUNT] += 1

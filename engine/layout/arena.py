@@ -14,7 +14,6 @@ BLOCK_WORDS = 512
 BLOCK_SHIFT = 9
 BLOCKS_PER_PAGE = PAGE_WORDS // BLOCK_WORDS
 CELL_WORDS = 8
-CELLS_PER_BLOCK = BLOCK_WORDS // CELL_WORDS
 
 # --- store header: page 0 -----------------------------------------------------------------------
 S_COPY_RESERVED = 8  # words promised to transactions for copies into a running local checkpoint
@@ -42,6 +41,10 @@ S_FREE_DESCRIPTORS = 29  # address of the first free descriptor of a table, frag
 S_FREE_DESCRIPTOR_COUNT = 30
 S_TXID = 31  # the newest transaction id given
 S_UNLISTED = 32  # handle of an index that was made and is in no list yet; 0: there is none
+S_FREE_CELLS = 33  # address of the first operation cell that is free and was used before; 0: none
+S_CELL_HIGH = 34  # address of the next operation cell that was never used
+S_CELL_LIMIT = 35  # end of the cells; descriptors of transactions lie after it
+S_BLOCK_COUNTS = 36  # address of a word for each page: how many blocks of it are free
 S_POOL = 64  # the shared pool descriptor
 S_POOL_TOP = 96  # restart: a second pool that takes pages from the arena's end downwards
 
@@ -53,8 +56,8 @@ P_LIMIT = 3  # first page that is not ours
 P_FREE_BLOCKS = 4  # address of the first free block, 0 none
 P_FREE_BLOCK_COUNT = 5
 P_SCRATCH = 6  # address of one page kernels may scribble on
-P_FREE_CELLS = 7  # address of the first free cell, 0 none
-P_DOWNWARDS = 8  # 1: never-used pages are taken from P_LIMIT down instead of from P_HIGH up
+P_DOWNWARDS = 7  # 1: never-used pages are taken from P_LIMIT down instead of from P_HIGH up
+P_KEPT = 8  # pages, free or never used, that only a call that makes room may take
 POOL_WORDS = 16
 
 # --- handles -------------------------------------------------------------------------------------
@@ -310,7 +313,6 @@ assert BLOCKS_PER_PAGE * BLOCK_WORDS == PAGE_WORDS
 assert 1 << BLOCK_SHIFT == BLOCK_WORDS
 assert F_SCHEMA_VERSION < D_GENERATION < F_LCP_ACTIVE and T_CAPTURE < D_GENERATION, "a word no descriptor has"
 assert GENERATION_MAX + 1 < 1 << 63 - HANDLE_BLOCK_BITS, "a handle is positive"
-assert CELLS_PER_BLOCK * CELL_WORDS == BLOCK_WORDS
 assert F_VAR_LISTS + VAR_CLASSES <= F_DISK_DIRTY
 assert F_DISK_MATRIX + MATRIX_ROWS * DISK_CLASSES <= F_DIRECTORY
 assert F_DIRECTORY + DIRECTORY_LEAVES <= F_MAP

@@ -1,11 +1,14 @@
 """The arena: one private anonymous reservation that holds every row, page map and index (D1).
 
 The array is reserved whole and committed by the operating system as it is touched, so `data_memory` costs nothing until
-rows need it.
+rows need it. It holds, in this order: the header, a count of free blocks for each page, operation cells of open
+transactions (not of `data_memory`: when that is full rows can still be deleted), the pages of `data_memory`, and
+regions of fixed size.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Sequence
 from typing import Any
@@ -23,22 +26,30 @@ from engine.kernels.setup import (
     drop_table_rest,
     fragment_handles,
     make_table,
-    setup_pool,
+    setup_memory,
     take_transaction_block,
     withdraw_table,
 )
 from engine.layout.arena import (
     BLOCK_SHIFT,
     BLOCK_WORDS,
+    CELL_WORDS,
     HANDLE_BLOCK_BITS,
     HANDLE_BLOCK_MASK,
+    LOCK_OP_MASK,
     OK,
     P_FREE_BLOCK_COUNT,
     P_FREE_PAGE_COUNT,
     P_HIGH,
+    P_KEPT,
     P_LIMIT,
     PAGE_BYTES,
+    PAGE_SHIFT,
+    PAGE_WORDS,
+    S_CELL_HIGH,
+    S_CELL_LIMIT,
     S_COPY_LIMIT,
+    S_FREE_CELLS,
     S_FREE_DESCRIPTOR_COUNT,
     S_POOL,
     ST_MORE,
@@ -48,6 +59,9 @@ from engine.layout.arena import (
 Words = NDArray[np.int64]
 NOTHING: Words = np.zeros(0, dtype=np.int64)  # for kernels that ask for an array and will not look into it
 DROP_PAGES_PER_CALL = 256
+KEPT_PAGES_MAX = 8  # the bounds of partitions without one take two
+CELL_SHARE = 4  # bytes of cells for one of `data_memory`: even the smallest rows can be deleted in one transaction
+CELL_PAGES_MAX = (LOCK_OP_MASK + 1) * CELL_WORDS // 2 >> PAGE_SHIFT  # locks of rows lead so far, and further once more
 
 
 def address_of(handle: int) -> int:
@@ -64,19 +78,29 @@ def next_handle(handle: int) -> int:
 _MAP_NORESERVE = 0x4000
 
 
+def reserve(words: int, option: str, advice: int) -> mmap.mmap:
+    """Private anonymous memory, zeroed, that costs nothing before it is touched; whole pages of the system. option: the
+    one to name if there is no room. Raises: MemoryExhausted.
+    """
+    size_bytes = -(-words * 8 // mmap.PAGESIZE) * mmap.PAGESIZE
+    try:
+        reserved = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+    except (OSError, ValueError, OverflowError) as error:
+        raise MemoryExhausted(
+            f"{size_bytes} bytes of address space cannot be reserved; open with a smaller {option}"
+        ) from error
+    with contextlib.suppress(OSError):  # a system without huge pages
+        reserved.madvise(advice)
+    return reserved
+
+
 class Reservation:
-    """Private anonymous memory outside the arena that costs nothing before it is touched, and can be given back."""
+    """Memory outside the arena that costs nothing before it is touched, and can be given back."""
 
     def __init__(self, words: int) -> None:
         """Zeroed; `words` are rounded up to whole pages of the system. Raises: MemoryExhausted."""
-        size_bytes = -(-words * 8 // mmap.PAGESIZE) * mmap.PAGESIZE
-        try:
-            self._map = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
-        except (OSError, ValueError, OverflowError) as error:
-            raise MemoryExhausted(
-                f"{size_bytes} bytes of address space cannot be reserved; open with a smaller transaction_limit"
-            ) from error
-        self._map.madvise(mmap.MADV_NOHUGEPAGE)  # or what is given back would leave most of 2 MiB behind
+        # Without huge pages, or what is given back would leave most of 2 MiB behind.
+        self._map = reserve(words, "transaction_limit", mmap.MADV_NOHUGEPAGE)
         self.words: Words = np.frombuffer(self._map, dtype=np.int64)
         self.page_words = mmap.PAGESIZE // 8
 
@@ -93,24 +117,26 @@ class Arena:
     words_kind: type[np.ndarray[Any, Any]] = np.ndarray
 
     def __init__(self, data_memory_bytes: int, checkpoint_memory_bytes: int, region_words: int = 0) -> None:
-        """region_words: further words behind `data_memory`, for `take_region`."""
-        pages = data_memory_bytes // PAGE_BYTES
-        try:
-            words = np.zeros(pages * PAGE_BYTES // 8 + region_words, dtype=np.int64)
-            self.mem: Words = words.view(self.words_kind)
-        except MemoryError as error:
-            raise MemoryExhausted(
-                f"data_memory of {data_memory_bytes} bytes cannot be reserved; open with a smaller data_memory"
-            ) from error
-        self.pages = pages
+        """region_words: further words after all pages, for `take_region`. Raises: MemoryExhausted."""
+        self.pages = data_memory_bytes // PAGE_BYTES
+        cells = min(CELL_SHARE * self.pages, CELL_PAGES_MAX)
+        counts = (self.pages + cells) // (PAGE_WORDS - 1) + 1  # a word for every page
+        first, limit = 1 + counts + cells, self.pages + counts + cells
+        reserved = reserve((limit << PAGE_SHIFT) + region_words, "data_memory", mmap.MADV_HUGEPAGE)
+        self.mem: Words = np.frombuffer(reserved, dtype=np.int64).view(self.words_kind)
         self.mem[S_COPY_LIMIT] = checkpoint_memory_bytes // 8
-        if setup_pool(self.mem, S_POOL, 1, pages) != OK:
+        if setup_memory(self.mem, 1 + counts, first, limit) != OK:
             raise MemoryExhausted("data_memory has no room for a single page; open with a larger data_memory")
+        self._cells = 1 + counts << PAGE_SHIFT
         self._spare_descriptors: list[int] = []
-        self._region = pages * PAGE_BYTES // 8
+        self.pages_end = self._region = limit << PAGE_SHIFT
+
+    def keep_pages(self) -> None:
+        """A restart has taken what it needs: from now on some pages are kept for what makes room."""
+        self.mem[S_POOL + P_KEPT] = min(KEPT_PAGES_MAX, self.pages // 16)
 
     def take_region(self, words: int) -> int:
-        """Address of zeroed words behind `data_memory`, for good."""
+        """Address of zeroed words after all pages, for good."""
         at = self._region
         if at + words > self.mem.size:
             raise InvariantBroken("the arena's region is smaller than what was to lie in it; report this")
@@ -138,6 +164,26 @@ class Arena:
     def free_blocks(self) -> int:
         """Blocks of 4 KiB on the free lists, that of descriptors included."""
         return int(self.mem[S_POOL + P_FREE_BLOCK_COUNT] + self.mem[S_FREE_DESCRIPTOR_COUNT])
+
+    def operation_words(self) -> int:
+        """Words that operations of open transactions have touched, ever: they are beside `data_memory`."""
+        return int(self.mem[S_CELL_HIGH]) - self._cells
+
+    def no_room(self, what: str, table: str | None = None) -> MemoryExhausted:
+        """The error of a call that found no memory for `what` or for the operation that was to make it."""
+        if self.mem[S_FREE_CELLS] == 0 and self.mem[S_CELL_HIGH] + CELL_WORDS > self.mem[S_CELL_LIMIT]:
+            operations = self.operation_words() // CELL_WORDS
+            return MemoryExhausted(
+                f"open transactions have changed or locked rows {operations} times, and there is no memory for more;"
+                " the transaction was rolled back; end others, make smaller ones, or open the store with a larger"
+                " data_memory",
+                table=table,
+            )
+        return MemoryExhausted(
+            f"data_memory has no room for {what}; the transaction was rolled back; delete rows, drop tables, or"
+            " open the store with a larger data_memory",
+            table=table,
+        )
 
     def take_descriptor(self) -> int:
         """Address of a transaction descriptor; MemoryExhausted when there is no room for one."""
@@ -182,9 +228,9 @@ class Arena:
             pass
         drop_fragment_rest(self.mem, fragment)
 
-    def put_partition_words(self, words: Words, start: int) -> int:
-        """Address of a copy of the partition words at words[start]."""
-        address = put_partition_words(self.mem, words, start)
+    def put_partition_words(self, words: Words, start: int, makes_room: bool) -> int:
+        """Address of a copy of the partition words at words[start]. makes_room: they are for a drop."""
+        address = put_partition_words(self.mem, words, start, makes_room)
         if address == 0:
             raise MemoryExhausted("data_memory has no room for the bounds of partitions; enlarge data_memory")
         return int(address)

@@ -159,6 +159,7 @@ class Restart:
         except BaseException:
             reader.close()
             raise
+        store.arena.keep_pages()
         sysfile = self._disk.sysfile
         self._files.read_errors_latch = True
         sysfile, copies = self._firm_up(sysfile, controls, reader, groups, caught_up)

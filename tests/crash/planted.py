@@ -22,6 +22,7 @@ import pytest
 
 from engine.errors import Error  # and nothing else of the program: what is loaded before cannot be changed
 from tests.crash.binlog_defects import BINLOG_DEFECTS
+from tests.crash.call_defects import CALL_DEFECTS, CALL_KERNEL_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
 from tests.crash.disk_defects import DISK_DEFECTS, DISK_KERNEL_DEFECTS
 from tests.crash.log_defects import LOG_DEFECTS
@@ -79,6 +80,8 @@ def part(name: str) -> Callable[[], object]:
         return lambda: schedule(name.split()[1:])
     if name.startswith(VIEWS):
         return lambda: simulate_views(int(name.split()[1]))
+    if name in CALL_PARTS:
+        return CALL_PARTS[name]
     if name in LOG_PARTS:
         return LOG_PARTS[name]
 
@@ -300,6 +303,62 @@ LOG_PARTS: dict[str, Callable[[], object]] = {
 }
 
 
+def commit_stopped() -> None:
+    """Commits that meet a broken invariant."""
+    from tests.store import test_commit_stopped as tests
+
+    for kind in ("small", "large", "spooled"):
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
+            tests.test_a_commit_that_met_a_broken_invariant_is_not_written_or_its_outcome_is_unknown(kind, patch)
+
+
+def full_partition() -> None:
+    """A partition dropped in a full memory."""
+    from tests.store import test_full_stores as tests
+
+    tests.test_drops_make_room_in_full_memory("drop_partition")
+
+
+def full_tablespace() -> None:
+    """A table dropped for one that finds no room in its tablespace."""
+    from tests.store import test_full_files as tests
+
+    tests.test_room_of_dropped_tables_is_waited_for()
+
+
+def pool() -> None:
+    """Pages, blocks and cells beside a model."""
+    from tests.engine import test_pool as tests
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        tests.test_any_units_taken_and_given_back_have_one_owner_and_blocks_become_pages_again(1)
+
+
+def values_short() -> None:
+    """Decimals of conditions."""
+    from tests.rows import test_bounded_values as tests
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        tests.test_numbers_made_short_compare_as_they_did(1)
+
+
+def values_of_rows() -> None:
+    """Decimals of rows, whose time is bounded by the system."""
+    from tests.rows import test_bounded_values as tests
+
+    tests.run("rows")
+
+
+CALL_PARTS: dict[str, Callable[[], object]] = {
+    "commit-stopped": commit_stopped,
+    "full-partition": full_partition,
+    "full-tablespace": full_tablespace,
+    "pool": pool,
+    "values-short": values_short,
+    "values-of-rows": values_of_rows,
+}
+
+
 def damage() -> None:
     """Files with right checksums and wrong content, and what a restart without both local checkpoints still needs."""
     from tests.recovery import test_local_checkpoint_content as content
@@ -316,8 +375,15 @@ SEEN = (AssertionError, Error, ValueError, LookupError, OverflowError, BaseExcep
 def main(name: str) -> int:
     """Plant it, look."""
     planted = (
-        *(*DEFECTS, *DISK_DEFECTS, *LOG_DEFECTS, *BINLOG_DEFECTS),
-        *(*KERNEL_DEFECTS, *DISK_KERNEL_DEFECTS, *REPLICATION_DEFECTS, *SCHEDULE_DEFECTS, *VIEW_DEFECTS),
+        *(*DEFECTS, *DISK_DEFECTS, *LOG_DEFECTS, *BINLOG_DEFECTS, *CALL_DEFECTS),
+        *(
+            *KERNEL_DEFECTS,
+            *CALL_KERNEL_DEFECTS,
+            *DISK_KERNEL_DEFECTS,
+            *REPLICATION_DEFECTS,
+            *SCHEDULE_DEFECTS,
+            *VIEW_DEFECTS,
+        ),
     )
     defect = next(each for each in planted if each.name == name)
     sys.meta_path.insert(0, _Finder(defect))

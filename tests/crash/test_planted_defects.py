@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.binlog_defects import BINLOG_DEFECTS
+from tests.crash.call_defects import CALL_DEFECTS, CALL_KERNEL_DEFECTS
 from tests.crash.defects import DEFECTS, KERNEL_DEFECTS, Defect
 from tests.crash.disk_defects import DISK_DEFECTS, DISK_KERNEL_DEFECTS
 from tests.crash.log_defects import LOG_DEFECTS
@@ -22,8 +23,8 @@ from tests.crash.view_defects import VIEW_DEFECTS
 from tests.seeds import fresh_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPILED = (*KERNEL_DEFECTS, *DISK_KERNEL_DEFECTS)
-_PROCESSES = (*DEFECTS, *DISK_DEFECTS, *LOG_DEFECTS, *BINLOG_DEFECTS)
+COMPILED = (*KERNEL_DEFECTS, *CALL_KERNEL_DEFECTS, *DISK_KERNEL_DEFECTS)
+_PROCESSES = (*DEFECTS, *DISK_DEFECTS, *LOG_DEFECTS, *BINLOG_DEFECTS, *CALL_DEFECTS)
 EVERY = (*_PROCESSES, *COMPILED, *REPLICATION_DEFECTS, *SCHEDULE_DEFECTS, *VIEW_DEFECTS)
 # A process of some seconds each: a part of them, another one in each run; all with `make soak`.
 DRAWN_COUNT = 15

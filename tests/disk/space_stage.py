@@ -7,7 +7,7 @@ import numpy as np
 from engine.kernels import REGISTRY, disk_extents, disk_matrix, kernel
 from engine.kernels import disk_space as s
 from engine.kernels.handles import descriptor_of
-from engine.kernels.setup import fragment_handles, make_table, setup_pool
+from engine.kernels.setup import fragment_handles, make_table, setup_memory
 from engine.layout import arena as a
 from engine.layout import disk_arena as d
 
@@ -55,7 +55,7 @@ class Stage:
         pages: int = 40,
     ) -> None:
         self.mem = np.zeros(pages * a.PAGE_WORDS, dtype=np.int64)
-        assert setup_pool(self.mem, a.S_POOL, 1, pages) == a.OK
+        assert setup_memory(self.mem, 2, 6, pages) == a.OK
         self.tablespace = disk_extents.setup_tablespace(self.mem, 7, page_words, extent_pages, 0)
         self.file = disk_extents.add_data_file(self.mem, self.tablespace, 3)
         assert disk_extents.add_extents(self.mem, self.file, extents) == extents

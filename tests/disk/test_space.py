@@ -182,17 +182,16 @@ def test_wanted_page_of_another_fragment_is_not_taken() -> None:
 def test_reservation_without_memory_for_a_cell_changes_nothing_and_a_commit_needs_none() -> None:
     stage = Stage()
     page = stage.reserve(5)
-    pool = stage.mem[a.S_POOL : a.S_POOL + a.POOL_WORDS]
-    saved = pool.copy()
-    pool[a.P_FREE_PAGES] = pool[a.P_FREE_BLOCKS] = pool[a.P_FREE_CELLS] = 0
-    pool[a.P_HIGH] = pool[a.P_LIMIT]
+    header = stage.mem[: a.S_POOL]
+    saved = header.copy()
+    header[a.S_FREE_CELLS], header[a.S_CELL_HIGH] = 0, header[a.S_CELL_LIMIT]
     before = stage.numbers()
     assert stage.reserve(stage.payload - 1) == a.ST_MEMORY
     assert stage.numbers() == before
     assert stage.settle(page + 1, 0, 11) == a.OK
     assert stage.free(page + 1) == 11
     assert stage.check() == a.OK
-    pool[:] = saved
+    header[:] = saved
     assert stage.reserve(stage.payload - 1) == page + 2
 
 

@@ -31,6 +31,7 @@ class ArenaCheck:
         self.operations: dict[int, int] = {}  # cell → transaction descriptor
         self.chunks: Counter[int] = Counter()  # var references rows and operations hold
         self.fragments: list[int] = []
+        self.free_blocks: list[int] = []
 
     def word(self, at: int) -> int:
         return int(self.mem[at])
@@ -57,7 +58,7 @@ class ArenaCheck:
         self.page(self.word(pool + a.P_SCRATCH) >> a.PAGE_SHIFT, "scratch page")
         self.free_list(self.word(pool + a.P_FREE_PAGES), "page", self.word(pool + a.P_FREE_PAGE_COUNT))
         self.free_list(self.word(pool + a.P_FREE_BLOCKS), "block", self.word(pool + a.P_FREE_BLOCK_COUNT))
-        self.free_list(self.word(pool + a.P_FREE_CELLS), "cell", None)
+        self.cells()
         self.free_list(self.word(a.S_FREE_DESCRIPTORS), "descriptor", self.word(a.S_FREE_DESCRIPTOR_COUNT))
         self.transactions()
         for table in self.store.tables.values():
@@ -79,12 +80,29 @@ class ArenaCheck:
         used = self.store.arena.pages - (begin - end >> a.PAGE_SHIFT) - self.word(a.S_POOL + a.P_FREE_PAGE_COUNT)
         assert self.store.arena.used_pages() == used
 
+    def cells(self) -> None:
+        """Counts of free blocks, free cells, and cells that were never used."""
+        counts, first = self.word(a.S_BLOCK_COUNTS), self.store.arena._cells
+        self.claim(counts, first - counts, "counts of free blocks")
+        free = Counter(block >> a.PAGE_SHIFT for block in self.free_blocks)
+        assert {page: self.word(counts + page) for page in free} == free
+        assert sum(self.mem[counts:first].tolist()) == len(self.free_blocks)
+        assert max(free.values(), default=0) < a.BLOCKS_PER_PAGE, "a page whose blocks are all free is not joined"
+        self.free_list(self.word(a.S_FREE_CELLS), "cell", None)
+        high, limit = self.word(a.S_CELL_HIGH), self.word(a.S_CELL_LIMIT)
+        assert first <= high <= limit
+        self.claim(high, limit - high, "cells never used")
+
     def free_list(self, first: int, kind: str, count: int | None) -> None:
-        found = 0
+        found, back = 0, 0
         while first:
             at = first << a.PAGE_SHIFT if kind == "page" else first
             words = {"page": a.PAGE_WORDS, "cell": a.CELL_WORDS}.get(kind, a.BLOCK_WORDS)
             self.claim(at, words, f"free {kind}")
+            if kind == "block":
+                assert self.word(at + 1) == back, "a free block leads back to another one"
+                self.free_blocks.append(at)
+            back = at
             first = self.word(at)
             found += 1
         assert count is None or found == count, f"{found} free {kind}s, {count} counted"

@@ -64,7 +64,7 @@ class DiskArenaCheck:
     def region(self) -> None:
         """Version store, caches and the UNDO log, then what was never taken."""
         arena = self.check.store.arena
-        begin = arena.pages << a.PAGE_SHIFT
+        begin = arena.pages_end
         undo = self.word(a.S_UNDO)
         if undo:
             size = self.word(undo + d.U_SIZE)

@@ -191,12 +191,20 @@ def test_planted_loss_of_a_block_and_a_double_owner_are_seen() -> None:
     mem = db._store.mem
     check_arena(db)
     first = int(mem[a.S_POOL + a.P_FREE_BLOCKS])
+    counted = int(mem[a.S_BLOCK_COUNTS]) + (first >> a.PAGE_SHIFT)
     mem[a.S_POOL + a.P_FREE_BLOCKS] = mem[first]
+    mem[mem[first] + 1] = 0
     mem[a.S_POOL + a.P_FREE_BLOCK_COUNT] -= 1
+    mem[counted] -= 1
     with pytest.raises(AssertionError, match="belong to nobody"):
         check_arena(db)
+    with pytest.raises(AssertionError, match="leads back"):
+        mem[mem[first] + 1] = 1
+        check_arena(db)
+    mem[mem[first] + 1] = first
     mem[a.S_POOL + a.P_FREE_BLOCKS] = first
     mem[a.S_POOL + a.P_FREE_BLOCK_COUNT] += 1
+    mem[counted] += 1
     fragment = db._store.tables["test.t"].fragments[0]
     mem[address_of(fragment) + a.F_ROWS] += 1
     with pytest.raises(AssertionError, match="F_ROWS"):

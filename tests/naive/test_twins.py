@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import engine.kernels
 from engine.kernels import operations as k
-from engine.kernels.setup import setup_pool, take_transaction_block
+from engine.kernels.setup import setup_memory, take_transaction_block
 from engine.layout import arena as a
 from tests.naive import batches as naive
 
@@ -251,7 +251,7 @@ TWINS = {
         SPACE_GIVEN_BACK,
     ),
     "disk_matrix.fill_of_extents": "tests.disk.test_space:test_fill_of_extents_lists_used_words_of_each_page",
-    "setup.setup_pool": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
+    "setup.setup_memory": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "setup.take_transaction_block": f"{HERE}:test_blocks_of_any_small_pool_equal_twin",
     "partitions.fragments_of_keys": PARTITIONS,
     "side_pages.change_format": SCHEMA_CHANGES,
@@ -386,18 +386,21 @@ def test_hashes_and_order_of_any_batch_equal_twin(
     assert starts[:fragments].tolist() == naive.starts_of(hashes.tolist(), fragments)
 
 
-@given(st.integers(1, 3), st.integers(0, 3))
-def test_blocks_of_any_small_pool_equal_twin(first: int, pages: int) -> None:
-    """Blocks are carved from pages in order, each once, zeroed; then there are none."""
+@given(st.integers(0, 2), st.integers(0, 3))
+def test_blocks_of_any_small_pool_equal_twin(cells: int, pages: int) -> None:
+    """Blocks are taken from the end of the cells, then carved from pages in order, each once, zeroed; then there are
+    none.
+    """
+    first = 2 + cells
     mem = np.full((first + pages + 2) * a.PAGE_WORDS, -1, dtype=np.int64)
-    mem[: a.PAGE_WORDS] = 0  # the store header, as the arena begins
+    mem[: 2 * a.PAGE_WORDS] = 0  # store header and counts of free blocks, as the arena begins
     twin = naive.Pool(first, first + pages)
     scratch = twin.take()
-    assert setup_pool(mem, a.S_POOL, first, first + pages) == (a.OK if scratch else a.ST_MEMORY)
+    assert setup_memory(mem, 2, first, first + pages) == (a.OK if scratch else a.ST_MEMORY)
     if not scratch:
         return
     assert mem[a.S_POOL + a.P_SCRATCH] == scratch << a.PAGE_SHIFT
-    expected: list[int] = []
+    expected: list[int] = [*range((first << a.PAGE_SHIFT) - a.BLOCK_WORDS, (2 << a.PAGE_SHIFT) - 1, -a.BLOCK_WORDS)]
     while page := twin.take():
         begin = page << a.PAGE_SHIFT
         expected += [begin, *range(begin + a.PAGE_WORDS - a.BLOCK_WORDS, begin, -a.BLOCK_WORDS)]

@@ -163,7 +163,7 @@ def run(case: str) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_numbers_made_short_compare_as_they_did(seed: int) -> None:
     """`comparable` changes no answer: values beside what columns hold are ordered as they are."""
-    from engine.decimals import comparable
+    from engine.decimals import COMPARED_DIGITS, comparable
 
     rng = np.random.default_rng(seed)
     print("seed", seed)
@@ -179,8 +179,12 @@ def test_numbers_made_short_compare_as_they_did(seed: int) -> None:
             for sign in (-1, 0, 1)
             for digits in (5, 1_500)
         ]
+        for value in (HUGE, TINY, NOTHING, LONG):
+            assert abs(comparable(value).adjusted()) < 2_000
+            assert len(comparable(value).as_tuple().digits) <= COMPARED_DIGITS
         for value in [*beside, Decimal("1e350"), Decimal("-1e350"), Decimal("1e-1700"), Decimal(0)]:
             short = comparable(value)
+            assert len(short.as_tuple().digits) <= COMPARED_DIGITS
             assert all((short < each, short == each) == (value < each, value == each) for each in stored), value
 
 

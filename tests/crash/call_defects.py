@@ -1,0 +1,77 @@
+"""Defects planted in what a call answers: stopped commits, full stores, values of callers."""
+
+from __future__ import annotations
+
+from tests.crash.defects import Defect
+
+CALL_DEFECTS: tuple[Defect, ...] = (
+    # --- commits that are stopped ----------------------------------------------------------------------
+    Defect(
+        "store-fails-after-the-latch-is-released",
+        "engine.transaction",
+        "            self._check_step(status)\n            ticket = log.sequence\n        if",
+        "            ticket = log.sequence\n        self._check_step(status)\n        if",
+        "commit-stopped",
+    ),
+    Defect(
+        "stopped-commit-of-a-spool-is-told-as-not-written",
+        "engine.spool_commit",
+        "    txn.apply_logged(group)",
+        "    txn.apply_slices(group)",
+        "commit-stopped",
+    ),
+    # --- full stores -----------------------------------------------------------------------------------
+    Defect(
+        "bounds-of-a-drop-take-nothing-kept",
+        "engine.table",
+        "makes_room=number in before",
+        "makes_room=False",
+        "full-partition",
+    ),
+    Defect(
+        "room-of-dropped-tables-not-waited-for",
+        "engine.row_operations",
+        "            if not disk.has_dropped(table.fragments[0]):",
+        "            if full:",
+        "full-tablespace",
+    ),
+    # --- values of callers -----------------------------------------------------------------------------
+    Defect(
+        "exponent-of-a-condition-not-judged",
+        "engine.decimals",
+        "        return _COMPARED.plus(value) if value.is_finite() else value",
+        "        return value",
+        "values-short",
+    ),
+    Defect(
+        "exponents-of-rows-not-judged-before-arrow",
+        "engine.column_values",
+        "values = [None if value is None else kind.exact(value) for value in values]",
+        "pass",
+        "values-of-rows",
+    ),
+)
+
+CALL_KERNEL_DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        "blocks-never-become-pages",
+        "engine.kernels.pool",
+        "if mem[mem[S_BLOCK_COUNTS] + page] == BLOCKS_PER_PAGE:",
+        "if mem[mem[S_BLOCK_COUNTS] + page] > BLOCKS_PER_PAGE:",
+        "pool",
+    ),
+    Defect(
+        "free-block-leads-back-to-one-that-is-taken",
+        "engine.kernels.pool",
+        "        mem[after + 1] = before\n",
+        "        mem[after + 1] = mem[after + 1]\n",
+        "pool",
+    ),
+    Defect(
+        "cell-past-the-end",
+        "engine.kernels.pool",
+        "    if cell + CELL_WORDS > mem[S_CELL_LIMIT]:",
+        "    if cell > mem[S_CELL_LIMIT]:",
+        "pool",
+    ),
+)

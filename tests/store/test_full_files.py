@@ -1,0 +1,193 @@
+"""Full files of a store: REDO log, UNDO log, spool, tablespaces. Each is filled to its refusal; then the advice of the
+message is followed as a user would, and the same change goes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from engine.file_doubles.memory import MemoryFiles
+from tests.store.support import open_memory
+
+NAME, OTHER = "test.full", "test.other"
+SIZES: dict[str, Any] = {"page_size": "4 KiB", "extent": "64 KiB"}
+
+
+def _until(error: type[tm.Error], change: Callable[[int], object]) -> str:
+    """Make changes until one is refused so; the message."""
+    for number in range(100_000):
+        try:
+            change(number)
+        except error as refused:
+            return refused.message
+    raise AssertionError("nothing was refused")
+
+
+def _rows(number: int, count: int = 100) -> list[tuple[Any, ...]]:
+    return [(key, number, b"c" * 100) for key in range(number * count, number * count + count)]
+
+
+def _create(db: Any, name: str = NAME, storage: str = "memory", tablespace: str | None = None) -> None:
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("c", tm.VarBinary(200), storage=storage)]
+    db.create_table(name, columns, "id", **({} if tablespace is None else {"tablespace": tablespace}))
+
+
+def _checkpoints(db: Any, advice: str) -> None:
+    assert "checkpoint() twice" in advice, advice
+    db.checkpoint()
+    db.checkpoint()
+
+
+@pytest.mark.parametrize("how", ["insert_many", "delete_many", "delete_where", "create_table"])
+def test_a_full_redo_log_is_free_behind_what_its_message_says(how: str) -> None:
+    db = open_memory(data_memory="16 MiB", redo_log="1 MiB", transaction_memory="256 KiB")
+    _create(db)
+    advice = _until(tm.RedoOverloaded, lambda number: db[NAME].insert_many(_rows(number)))
+    rows = len(list(db[NAME].scan(["id"])))
+    if how == "create_table":
+        with pytest.raises(tm.RedoOverloaded):
+            for number in range(1_000):
+                _create(db, f"test.t{number}")
+    _checkpoints(db, advice)
+    if how == "delete_many":
+        db[NAME].delete_many(list(range(rows // 2)))
+    elif how == "delete_where":
+        db[NAME].delete_where(tm.col("id") < rows // 2)
+    elif how == "create_table":
+        _create(db, OTHER)
+    db[NAME].insert_many(_rows(1_000))
+    assert db.check()["problems"] == []
+    db.close()
+
+
+def test_a_transaction_larger_than_the_whole_redo_log_is_told_so_and_goes_in_parts() -> None:
+    db = open_memory(data_memory="32 MiB", redo_log="1 MiB", transaction_memory="8 MiB", transaction_limit="8 MiB")
+    _create(db)
+    with pytest.raises(tm.RedoOverloaded, match="smaller transactions"):
+        db[NAME].insert_many(_rows(0, 20_000))
+    for number in range(20):
+        db[NAME].insert_many(_rows(number, 1_000))
+        db.checkpoint()
+        db.checkpoint()
+    assert len(list(db[NAME].scan(["id"]))) == 20_000
+    db.close()
+
+
+@pytest.mark.parametrize("how", ["insert_many", "delete_many", "delete_where", "drop_table"])
+def test_a_full_undo_log_is_free_behind_what_its_message_says(how: str) -> None:
+    db = open_memory(
+        data_memory="16 MiB", redo_log="32 MiB", undo_log="1 MiB", undo_filter=False, transaction_memory="4 MiB"
+    )
+    db.create_tablespace("main", "16 MiB", **SIZES)
+    _create(db, storage="disk")
+    db[NAME].insert_many(_rows(0, 5_000))
+    db.checkpoint()
+    advice = _until(tm.StorageFull, lambda number: db[NAME].update_where({"c": bytes([number % 256]) * 120}))
+    assert "UNDO" in advice
+    _checkpoints(db, advice)
+    if how == "delete_many":
+        db[NAME].delete_many(list(range(500)))
+    elif how == "delete_where":
+        db[NAME].delete_where(tm.col("id") < 500)
+    elif how == "drop_table":
+        db.drop_table(NAME)
+        _create(db, storage="disk")
+    db[NAME].insert_many(_rows(1_000))
+    assert db.check()["problems"] == []
+    db.close()
+
+
+@pytest.mark.parametrize("how", ["insert_many", "delete_where"])
+def test_a_transaction_past_its_limit_goes_in_parts(how: str) -> None:
+    db = open_memory(data_memory="16 MiB", redo_log="8 MiB", transaction_memory="64 KiB", transaction_limit="128 KiB")
+    _create(db)
+    for number in range(100):
+        db[NAME].insert_many(_rows(number))
+    with pytest.raises(tm.TransactionTooLarge, match="split it"):
+        if how == "insert_many":
+            db[NAME].insert_many(_rows(100, 2_000))
+        else:
+            db[NAME].delete_where(tm.col("id") >= 0)
+    if how == "delete_where":
+        for first in range(0, 10_000, 1_000):
+            assert db[NAME].delete_where((tm.col("id") >= first) & (tm.col("id") < first + 1_000)) == 1_000
+    db[NAME].insert_many(_rows(100, 500))
+    assert db.check()["problems"] == []
+    db.close()
+
+
+@pytest.mark.parametrize("how", ["drop_table", "add_datafile", "another", "delete_many", "delete_where"])
+@pytest.mark.parametrize("bound", ["fixed", "limit"])
+def test_a_full_tablespace_takes_rows_again_behind_what_its_message_says(bound: str, how: str) -> None:
+    db = open_memory(data_memory="16 MiB", redo_log="32 MiB", undo_log="16 MiB", transaction_memory="4 MiB")
+    size = {"autoextend": False} if bound == "fixed" else {"limit": "1 MiB"}
+    db.create_tablespace("main", "1 MiB", **SIZES, **size)
+    _create(db, OTHER, "disk", "main")
+    db[OTHER].insert_many(_rows(0, 2_000))
+    _create(db, NAME, "disk", "main")
+    advice = _until(tm.StorageFull, lambda number: db[NAME].insert_many(_rows(number)))
+    words = {"drop_table": "drop tables", "add_datafile": "add_datafile()", "another": "another tablespace"}.get(how)
+    if words is not None and words not in advice:
+        assert (bound, how) in (("limit", "add_datafile"), ("fixed", "another"))
+        return
+    if words is None:
+        assert "delete rows" in advice
+    rows = len(list(db[NAME].scan(["id"])))
+    if how == "drop_table":
+        db.drop_table(OTHER)
+        with pytest.raises(tm.StorageFull) as late:
+            db[NAME].insert_many(_rows(1_000))
+        _checkpoints(db, late.value.message)
+    elif how == "add_datafile":
+        db.add_datafile("main", "1 MiB")
+    elif how == "another":
+        db.create_tablespace("more", "1 MiB", **SIZES)
+        _create(db, "test.more", "disk", "more")
+        db["test.more"].insert_many(_rows(1_000))
+        return
+    elif how == "delete_many":
+        db[NAME].delete_many(list(range(rows // 2)))
+    else:
+        db[NAME].delete_where(tm.col("id") < rows // 2)
+    db[NAME].insert_many(_rows(1_000))
+    assert db.check()["problems"] == []
+    db.close()
+
+
+def test_room_of_dropped_tables_is_waited_for() -> None:
+    db = open_memory(redo_log="8 MiB", lock_timeout_ms=1_000)
+    db.create_tablespace("main", "1 MiB", **SIZES, autoextend=False)
+    _create(db, OTHER, "disk", "main")
+    db[OTHER].insert_many(_rows(0, 2_000))
+    _create(db, NAME, "disk", "main")
+    _until(tm.StorageFull, lambda number: db[NAME].insert_many(_rows(number)))
+    db.drop_table(OTHER)
+    wanted: list[int] = []
+
+    def checkpoint() -> None:  # as the thread of local checkpoints does
+        wanted.append(1)
+        db.checkpoint()
+
+    db._store.on_redo_full = checkpoint
+    db[NAME].insert_many(_rows(1_000))
+    assert len(wanted) == 2
+    db.close()
+
+
+def test_a_snapshot_that_is_too_old_hinders_no_writer_and_another_one_sees() -> None:
+    db = open_memory(MemoryFiles(), data_memory="16 MiB", redo_log="32 MiB", snapshot_memory="64 KiB")
+    _create(db)
+    db[NAME].insert_many(_rows(0, 2_000))
+    with db.snapshot() as snapshot:
+        for number in range(1, 5):
+            db[NAME].update_where({"n": number})
+        with pytest.raises(tm.SnapshotTooOld, match="open another one"):
+            list(snapshot[NAME].scan())
+    with db.snapshot() as snapshot:
+        assert {row.n for row in snapshot[NAME].scan()} == {4}
+    db[NAME].insert_many(_rows(1_000))
+    db.close()
