@@ -35,7 +35,7 @@ STORAGES: tuple[Storage, ...] = get_args(Storage)
 TRANSACTIONS_MIN = 8
 TRANSACTIONS_MAX = 60  # of one writer; then the life comes to its end
 DIVIDED = "replication.settings.options:divided"
-POINTS_OF_A_LIFE = 60_000
+POINTS_OF_A_LIFE = 30_000
 FRAMES_TOLD = 8  # of the place where an error came from
 
 
@@ -105,8 +105,7 @@ class Life:
         program = stress.Stress(
             db, self.found.seed, self._ledger, transactions, lambda program: self._others(program, site)
         )
-        # A life that takes long ends with the next transaction.
-        self._turns.on_limit = lambda: setattr(program, "transactions", 0)
+        self._turns.on_limit = lambda: self._end_soon(program)
         self._turns.limit = POINTS_OF_A_LIFE
         program.run()
         self.found.counts = dict(sorted(program.changer.counts.items()))
@@ -116,8 +115,13 @@ class Life:
         if site is not None:
             site.close()
 
+    def _end_soon(self, program: stress.Stress) -> None:
+        """A life that takes long ends with the next transaction."""
+        program.transactions = 0
+        self._turns.hurry()
+
     def _fill(self, db: Any) -> None:
-        keys = range(0, WIDTH * stress.FIRST_RANGES, self._rng.choice((1, 2, 5)))
+        keys = range(0, WIDTH * stress.FIRST_RANGES, self._rng.choice((2, 5, 10)))
         db[MAIN].insert_many([row_of(key, (1, 1)) for key in keys])
         kinds = {**INDEX_KEYS, **UNIQUE_KEYS}
         for name in self._rng.sample(sorted(kinds), self._rng.randrange(len(kinds))):

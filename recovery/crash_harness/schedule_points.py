@@ -7,7 +7,7 @@ Words of the arena that Python reads or writes are seen by a kind of array; kern
 from __future__ import annotations
 
 import random
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -74,15 +74,16 @@ class Lines:
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._known: dict[str, bool] = {}
+        self._known: dict[CodeType, bool] = {}
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
         """As `sys.settrace` has it."""
         if event == "call":
-            name = frame.f_code.co_filename
-            is_wanted = self._known.get(name)
+            code = frame.f_code
+            is_wanted = self._known.get(code)
             if is_wanted is None:
-                is_wanted = self._known[name] = name.endswith(_LINES) or "/engine/index/" in name
+                name = code.co_filename
+                is_wanted = self._known[code] = name.endswith(_LINES) or "/engine/index/" in name
             return self if is_wanted else None
         if event == "line":
             self._turns.line()

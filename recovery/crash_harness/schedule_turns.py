@@ -77,6 +77,7 @@ class Turns:
         self.line_rate = self._rng.choice((0.0, 0.0, 0.002, 0.02))
         self.limit = POINTS_MAX  # at so many points `on_limit` is called
         self.on_limit: Callable[[], None] = lambda: None
+        self._lines_left = 0  # before the next that is a point
         self._is_uneven = self._rng.random() < 0.5
         self._digest = hashlib.blake2b(digest_size=8)
         self._turns: list[Turn] = []
@@ -121,6 +122,12 @@ class Turns:
         """Whether the calling thread is the one that runs. All others of the process go their own ways."""
         return get_ident() == self._ident and not self._is_deciding
 
+    def hurry(self) -> None:
+        """All threads are equally fast from now on, and none stops for long: the life is to come to its end."""
+        self.park_rate, self._is_uneven = 0.0, False
+        for turn in self._turns:
+            turn.weight, turn.parked_until = 1.0, 0
+
     # --- points ----------------------------------------------------------------------------------
     def point(self, kind: str, may_park: bool = False) -> None:
         """Another thread may run here. may_park: this one may be made to wait for long."""
@@ -152,8 +159,11 @@ class Turns:
 
     def line(self) -> None:
         """A line of the engine is about to run: now and then a point."""
-        if get_ident() == self._ident and not self._is_deciding and self._rng.random() < self.line_rate:
-            self.point("line", True)
+        if get_ident() == self._ident and not self._is_deciding:
+            self._lines_left -= 1
+            if self._lines_left <= 0:
+                self._lines_left = int(self._rng.expovariate(self.line_rate))
+                self.point("line", True)
 
     def wait(self, resource: object, waits_for: str, deadline: float | None = None) -> None:
         """Let others run until `wake(resource)`, or the deadline. Only by the thread that runs."""
