@@ -185,6 +185,17 @@ def make_or_drop_table(changer: Changer) -> bool:
     return changer.change(after, lambda: db.drop_table(gone))
 
 
+def rename_table(changer: Changer) -> bool:
+    """Another name for a table that was made."""
+    after = copy.deepcopy(changer.shape)
+    tables = after["tables"]
+    if not tables:
+        return False
+    name, to = changer.rng.choice(sorted(tables)), f"{SCRATCH}_{changer.label}_{changer.steps}"
+    tables[to] = tables.pop(name)
+    return changer.change(after, lambda: changer.db.rename(name, to))
+
+
 def add_or_drop_column(changer: Changer) -> bool:
     """A column whose default every row has at once, in whose place comes another one some day; or one of them goes."""
     after = copy.deepcopy(changer.shape)
@@ -231,6 +242,7 @@ ACTIONS: Actions = (
     (add_range, 3),
     (drop_range, 2),
     (make_or_drop_table, 3),
+    (rename_table, 1),
     (add_or_drop_column, 3),
     (rename_or_widen_column, 2),
     (verify_beside_writers, 1),
