@@ -6,16 +6,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import tidemark as tm
+from engine import noted_rows
 from engine.errors import RedoDamaged
 from engine.file_doubles.memory import MemoryFiles
-from engine.layout.redo import FRAGMENT_MASK, FRAGMENT_SHIFT, GROUP_WORDS, TRANSACTION_WORDS
+from engine.layout.redo import FRAGMENT_MASK, FRAGMENT_SHIFT, GROUP_WORDS, KIND_REFRESH, TRANSACTION_WORDS
 from engine.log.follower import FollowPoint, LogFollower
 from engine.log.row_changes import ChangeReader, RowChanges, SchemaChange
 from recovery.local_checkpoint.control import read_controls
-from tests.log.test_follower import COLUMNS, Net, capture, followed, follower, nets, read_all
+from tests.log.test_follower import COLUMNS, Net, capture, followed, follower, nets, read_all, values
 
 WIDTH = 500
 RANGES = tm.RangePartition("id", [("low", WIDTH), ("middle", 2 * WIDTH), ("high", 3 * WIDTH)])
@@ -112,6 +114,26 @@ def test_transaction_with_rows_of_dropped_partitions_and_tables_alone_tells_noth
     parts = changes_of(db, follower(db, files))
     assert isinstance(parts[-1], SchemaChange)
     assert len(db["t"]) == WIDTH and len(db["other"]) == 0
+    db.close()
+
+
+def test_absent_row_of_a_dropped_partition_is_not_told_to_be_absent_after_the_range_above_has_it() -> None:
+    """An absence was told with whatever partition was the first: it outlived its own, and took the new row away."""
+    files = MemoryFiles()
+    db = made(files, "1 MiB")
+    absent = [1, MIDDLE[1], MIDDLE[-1] + 2, 4 * WIDTH]  # no range takes the last one
+    for gone, kept in (("middle", [absent[0], *absent[2:]]), ("low", absent[1:3])):
+        with db.transaction() as txn:
+            noted_rows.refresh_rows(txn, db._store.table("t"), pa.RecordBatch.from_pydict({"id": absent}))
+            db.drop_partition("t", gone)
+            if gone == "middle":
+                db["t"].insert(row(MIDDLE[1]))
+        if gone == "middle":
+            db["t"].delete(MIDDLE[1])
+        parts = changes_of(db, follower(db, files))
+        told = [part for part in parts if isinstance(part, RowChanges) and part.kind == KIND_REFRESH]
+        keys = [values(each, int(place), False)["id"] for each in told[-1:] for place in each.before]
+        assert keys == kept
     db.close()
 
 
