@@ -74,7 +74,7 @@ def track_reads(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:
 
 
 def _note_absent(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
-    """Lock keys that have no row, and leave a record of each that is: 1 for those, 0 for keys that have one by now."""
+    """Lock keys that have no row, and leave a record of each that is: 0 for keys that have one by now."""
     check_table(table)
     images, offsets = _key_images(table, keys)
     flags = FLAG_DISK_KEPT if table.format.has_disk else 0

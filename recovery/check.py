@@ -333,9 +333,9 @@ def _check_fragment(store: Store, fragment: int, where: str, report: CheckReport
         if status > 0:
             report.add(f"{where}: row {int(state[2])}: {FAULTS[status]}")
     report.rows += int(state[1])
-    # Rows may come and go meanwhile, so they are counted only if none did.
-    is_quiet = not is_live or (began is not None and began == _quiet_mark(store))
+    # Rows may come and go meanwhile, so they are counted only if none did until after the count was read.
     counted = store.arena.word(fragment, F_ROWS)
+    is_quiet = not is_live or (began is not None and began == _quiet_mark(store))
     if is_quiet and int(state[1]) != counted:
         report.add(f"{where}: {int(state[1])} rows were found, {counted} are counted")
     state[:] = 0

@@ -20,6 +20,7 @@ from engine.kernels.words import move_words
 from engine.layout.arena import (
     F_FIXED_WORDS,
     F_HAS_VAR,
+    F_NUMBER,
     F_RESERVED_ROWS,
     LCP_BIT,
     LOCK_MASK,
@@ -95,8 +96,8 @@ def meet_entry(mem, txn, fragment, rowid):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64[::1])")
 def lock_absent(mem, table, txn, images, offsets, start, stop, taken):
-    """Lock the keys of images [start, stop), `offsets` has one more, that have no row: taken[i] is 1, or 0 if there is
-    a row by now. A key no partition takes never has one.
+    """Lock the keys of images [start, stop), `offsets` has one more, that have no row: taken[i] is one more than the
+    number of the fragment its lock is in, or 0 if there is a row by now. A key no partition takes never has one: -1.
 
     Returns OK, or the status of row X_ROW that stopped it: ST_BUSY, ST_MEMORY, ST_PAGES. The transaction that holds an
     absence does not see the row, and does not make it: an insert is ST_DUPLICATE.
@@ -110,9 +111,10 @@ def lock_absent(mem, table, txn, images, offsets, start, stop, taken):
         mem[txn + X_ROW] = i
         first, words = image_key(images, offsets[i], fixed, held)
         fragment = fragment_of(mem, table, images, first, words)
-        taken[i] = 1
         if fragment == 0:
+            taken[i] = -1
             continue
+        taken[i] = 1 + mem[fragment + F_NUMBER]
         tag = tag_of(images, first, words, mem[table + T_SEED])
         entry = index_find(mem, fragment, tag, images, first, words)
         if entry == 0:

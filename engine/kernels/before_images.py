@@ -207,8 +207,10 @@ def put_chunks(mem, txn, buf, fragment, rowid, link, stamp, at, stop):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)")
 def note_rows(mem, fragment, txn, buf, images, offsets, chosen, start, stop, kind, flags):
-    """Append a record that changes no row, KIND_REFRESH, for each of the images [start, stop) that chosen[] is 1 for;
-    `offsets` has one more. OK, or ST_SPACE; X_ROW is the next row.
+    """Append a record that changes no row, KIND_REFRESH, for each of the images [start, stop) that chosen[] is not 0
+    for; `offsets` has one more. OK, or ST_SPACE; X_ROW is the next row.
+
+    It names the fragment chosen[] is one more than, whose drop it goes with; `fragment`, any of the table, for -1.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -223,6 +225,8 @@ def note_rows(mem, fragment, txn, buf, images, offsets, chosen, start, stop, kin
             return ST_SPACE
         buf[at] = _pack_kind(kind, flags, OPERATION_WORDS + words)
         head_record(mem, txn, buf, fragment, at, 0)
+        if chosen[i] > 0:
+            buf[at + 1] = _pack_identity(mem[fragment + F_TABLE], chosen[i] - 1, mem[fragment + F_SCHEMA_VERSION])
         move_words(images, offsets[i], buf, at + OPERATION_WORDS, words)
         mem[txn + X_USED] = at + OPERATION_WORDS + words
         mem[txn + X_CHANGES] += 1

@@ -4,6 +4,9 @@ Records of one piece (a group, or a block of a spool file) are listed by kernels
 of kinds where these alternate; changes of one row keep theirs. What a transaction did to one row is joined to one
 change. A transaction lies in one piece, but for one that spooled: of that, rows changed more than once are put off to
 its end.
+
+A transaction that was open while a table or a partition was dropped has its records after the drop, and no rows: what a
+record says of a partition whose drop lies before it is no change (`ChangeReader`).
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from engine.layout.partitions import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
 from engine.layout.redo import (
     ANY_VALUE_MASK,
     AUTHOR_SHIFT,
+    FRAGMENT_MASK,
+    FRAGMENT_SHIFT,
     KIND_DELETE,
     KIND_INSERT,
     KIND_NOOP,
@@ -62,6 +67,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from engine.memory.arena import Words
+    from engine.partition import Partition
 
 _RECORDS_GUESS_SHIFT = 4  # a record has 16 words, or more
 _EXTRA_WORDS = 4_096
@@ -124,14 +130,22 @@ class ChangeReader:
     """Reads pieces of the log in their order, following the schema."""
 
     def __init__(self, definitions: Iterable[TableDefinition]) -> None:
-        """definitions: the tables there are where reading begins."""
-        self.formats = {definition.table_id: RowFormat(definition) for definition in definitions}
+        """definitions: the tables, with the partitions, there are where reading begins."""
+        self.formats: dict[int, RowFormat] = {}
+        self._partitions: dict[int, NDArray[np.bool_]] = {}  # by table, then by fragment number: whether it is there
+        for definition in definitions:
+            self._take_up(definition)
 
     def copy(self) -> ChangeReader:
         """Another one that stands where this does."""
         made = ChangeReader(())
         made.formats = dict(self.formats)
+        made._partitions = dict(self._partitions)
         return made
+
+    def _take_up(self, definition: TableDefinition) -> None:
+        self.formats[definition.table_id] = RowFormat(definition)
+        self._partitions[definition.table_id] = _present(definition.partition)
 
     def skim(self, words: Words, start: int, stop: int) -> None:
         """Follow the schema through words[start:stop], and nothing else. Raises: RedoDamaged."""
@@ -169,12 +183,11 @@ class ChangeReader:
         found: dict[int, list[Words]] = {}
         for words, start, stop in blocks:
             records = _listed(words, start, stop, txid)
-            for table_id, chosen in _by_table(records):
-                if table_id in self.formats:
-                    rows = self._rows(words, records, chosen, self.formats[table_id])
-                    places = rows[rows[:, RW_IS_AGAIN] != 0, RW_PLACE]
-                    if places.size:
-                        found.setdefault(table_id, []).append(places)
+            for row_format, chosen in self._by_table(records):
+                rows = self._rows(words, records, chosen, row_format)
+                places = rows[rows[:, RW_IS_AGAIN] != 0, RW_PLACE]
+                if places.size:
+                    found.setdefault(row_format.definition.table_id, []).append(places)
         return {table_id: np.unique(np.concatenate(places)) for table_id, places in found.items()}
 
     # --- one piece -------------------------------------------------------------------------------
@@ -192,13 +205,32 @@ class ChangeReader:
         begin = 0
         for place in [*schema.tolist(), len(records)]:
             some = records[begin:place]
-            for table_id, chosen in _by_table(some):
-                row_format = self.formats.get(table_id)
-                if row_format is not None:  # else dropped while the transaction was open
-                    yield from self._of_table(words, some, chosen, row_format, repeated, put_off)
+            for row_format, chosen in self._by_table(some):
+                yield from self._of_table(words, some, chosen, row_format, repeated, put_off)
             if place < len(records):
                 yield self._schema_change(words, records[place])
             begin = place + 1
+
+    def _by_table(self, records: Words) -> Iterator[tuple[RowFormat, Words]]:
+        """(Format of a table, places of its records, in their order), without records of tables and partitions that
+        were dropped while the transaction was open.
+        """
+        for table_id, chosen in _by_table(records):
+            row_format = self.formats.get(table_id)
+            if row_format is None:
+                continue
+            present = self._partitions[table_id]
+            numbers = (records[chosen, RC_IDENTITY] >> FRAGMENT_SHIFT) & FRAGMENT_MASK
+            if int(numbers.max()) >= present.size:
+                raise RedoDamaged(
+                    f"the REDO log has a record of a partition {row_format.definition.name} never had; restore from a"
+                    " backup"
+                )
+            is_kept = present[numbers]
+            if not is_kept.all():
+                chosen = np.ascontiguousarray(chosen[is_kept])
+            if chosen.size:
+                yield row_format, chosen
 
     def _of_table(
         self,
@@ -245,9 +277,10 @@ class ChangeReader:
         table_id = after.table_id if after is not None else change.get("drop")
         if table_id is not None:
             held = self.formats.pop(int(table_id), None)
+            self._partitions.pop(int(table_id), None)
             before = held.definition if held is not None else None
         if after is not None:
-            self.formats[after.table_id] = RowFormat(after)
+            self._take_up(after)
         return SchemaChange(change, before, after, int(record[RC_TXID]))
 
 
@@ -280,6 +313,13 @@ def _by_table(records: Words) -> Iterator[tuple[int, Words]]:
     for end in ends.tolist():
         yield int(tables[order[begin]]), np.ascontiguousarray(order[begin:end])
         begin = end
+
+
+def _present(partition: Partition) -> NDArray[np.bool_]:
+    """By fragment number: whether there is such a partition. Numbers of dropped ones are never given again."""
+    present = np.zeros(partition.next_number, dtype=np.bool_)
+    present[list(partition.numbers)] = True
+    return present
 
 
 def _shape(row_format: RowFormat) -> Words:

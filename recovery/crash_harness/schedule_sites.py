@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from engine.errors import NotPrimary
 from engine.group_apply import GroupApplier
 from engine.log.group import Group
 from engine.schema import Column
@@ -95,7 +96,9 @@ class Member(Site):
         self._closings.append((epoch, sequence))
 
     def _close_epoch(self) -> None:
-        """A local checkpoint of the member wants the boundary of an epoch."""
+        """A local checkpoint of the member wants the boundary of an epoch. Raises: NotPrimary if none will come."""
+        if self._is_over:
+            raise NotPrimary("the stream of the primary has ended")
         with self.primary._store.latch:
             self.primary._store.epochs.close()
         self.primary._store.log.flush()

@@ -101,4 +101,12 @@ LOG_DEFECTS: tuple[Defect, ...] = (
         "    if False:",
         "tail",
     ),
+    # --- what the log says to those who follow it --------------------------------------------------------
+    Defect(
+        "row-of-a-dropped-partition-told",
+        "engine.log.row_changes",
+        "                chosen = np.ascontiguousarray(chosen[is_kept])",
+        "                pass",
+        "follower-drops",
+    ),
 )

@@ -292,6 +292,13 @@ def archive() -> None:
         tests.test_segment_that_is_shown_and_not_on_the_disk_is_made_sure_of(shown)
 
 
+def follower_drops() -> None:
+    """What the log says of rows whose partition was dropped before they were committed."""
+    from tests.log import test_follower_drops as drops
+
+    drops.test_rows_of_a_dropped_partition_that_are_committed_after_the_drop_are_not_told("1 MiB")
+
+
 LOG_PARTS: dict[str, Callable[[], object]] = {
     "batch-states": batch_states,
     "second-loss": second_loss,
@@ -300,6 +307,7 @@ LOG_PARTS: dict[str, Callable[[], object]] = {
     "tail": tail,
     "double-write": double_write,
     "archive": archive,
+    "follower-drops": follower_drops,
 }
 
 

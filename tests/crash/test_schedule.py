@@ -13,8 +13,6 @@ import pytest
 from tests.seeds import fresh_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
-# All but the replica: docs/reliability.md, "Known and open".
-ACTORS = "background,backups,checker,counter,historian,keeper,lookups,member,reader,scanner"
 
 
 def scheduled(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -41,7 +39,7 @@ def end(text):
 
 
 def test_twenty_lives_end_well() -> None:
-    done = scheduled("--seeds", "0:20", "--actors", ACTORS)
+    done = scheduled("--seeds", "0:20")
     assert done.returncode == 0, done.stderr
     assert re.search(r"lives 20, findings 0, points [1-9]\d{4,}, switches [1-9]\d{3,}", done.stdout)
 
@@ -49,7 +47,7 @@ def test_twenty_lives_end_well() -> None:
 @pytest.mark.soak
 def test_thousands_of_lives_end_well() -> None:
     seed = fresh_seeds(1)[0] % 1_000_000
-    done = scheduled("--seeds", f"{seed}:{seed + 5_000}", "--jobs", "2", "--actors", ACTORS)
+    done = scheduled("--seeds", f"{seed}:{seed + 5_000}", "--jobs", "2")
     print(done.stderr, done.stdout)
     assert done.returncode == 0, done.stderr
 

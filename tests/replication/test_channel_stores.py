@@ -84,6 +84,32 @@ def test_tables_that_changed_names_are_not_renamed_again_when_the_channel_goes_o
     assert rows(b) == {2: "x"} and rows(b, "shop.sold") == {1: "x"}
 
 
+@pytest.mark.parametrize(("dropped", "kept"), [("middle", {21, 22}), ("high", {11, 13})])
+def test_rows_that_went_with_a_dropped_partition_reach_no_replica(pair, dropped, kept):
+    """The records of a transaction that commits after the drop were told after it: the replica put the row into the
+    range above, and stopped with NoPartition at one that no range takes any more.
+    """
+    a, b = pair
+    ranges = tm.RangePartition("id", [("low", 10), ("middle", 20), ("high", 30)])
+    a.create_table("shop.item", COLUMNS, "id", ranges)
+    put(a, 1, 11, 12, 21, 23)
+    with a.transaction() as txn:
+        for key in (1, 11, 21):
+            txn.update("shop.item", key, {"v": "y"})
+        for key in (2, 13, 22):
+            txn.insert("shop.item", {"id": key, "v": "y"})
+        for key in (12, 23):
+            txn.delete("shop.item", key)
+        a.drop_partition("shop.item", dropped)
+        if dropped == "middle":
+            put(a, 11)  # a new row, in the range above
+    put(a, 3)
+    with tm.Channel(a, b) as channel:
+        channel.apply_all()
+    others = {3: "x", 11: "x"} if dropped == "middle" else {3: "x"}
+    assert rows(b) == rows(a) == {**others, **dict.fromkeys({1, 2, *kept}, "y")}
+
+
 def test_transactions_come_one_by_one_in_the_order_of_the_source(pair):
     a, b = pair
     make_table(a)
