@@ -100,6 +100,7 @@ class ReplicaChannel:
             raise Rejected("server_id 0 does not replicate; open the store with another one", option="server_id")
         self.own = own
         self.progress = Progress()
+        self.left_source = 0  # the server that has confirmed epochs of this site, until another source is met
         self.on_settings: Callable[[Settings], None] = lambda settings: None
         self.on_progress: Callable[[], None] = lambda: None  # more was received, or applied
         self.onward_of: Callable[[int], tuple[tuple[int, int], ...]] = lambda source_id: ()
@@ -142,6 +143,9 @@ class ReplicaChannel:
         Raises: PeerRefused if the relay log is another server's, BinlogDamaged, FileMissing.
         """
         check_peer(self.own, source)
+        if self.left_source not in (0, source.server_id):
+            self._positions.unconfirm()
+        self.left_source = 0
         relay = self.relay
         if self.options.heartbeat_from and relay.source_id not in (0, source.server_id):
             self._leave_for(source, relay)
@@ -184,6 +188,7 @@ class ReplicaChannel:
             raise self._lost(origin, source)
         if self._row_of(origin) is not None and source.server_id != origin:
             self._positions.forget(source.server_id)
+        self._positions.unconfirm()
         relay.reset()
 
     def _lost(self, failed: int, source: Site) -> PeerRefused:
@@ -420,6 +425,15 @@ class ReplicaChannel:
         """
         self.close()
         remove_relay_log(self._files, self.name)
+
+    def leave_source(self, left: int, met: int) -> None:
+        """Throw the relay log away: another source follows the server `left`, the server `met`, or 0 while nobody knows
+        which. What the one has confirmed the other need not have: the max replicated epoch begins anew. Nobody may
+        receive or apply. Durable: on return, but for a server that is not met yet.
+        """
+        if met not in (0, left):
+            self._positions.unconfirm()
+        self.discard_relay()
 
     def reset(self) -> None:
         """Throw the relay log away, and, unless `clear_apply_status` is off, what is known to be applied, where that

@@ -72,10 +72,18 @@ class OpenStore(NamedTuple):
 class Positions:
     """`mysql.ndb_apply_status` of a store, as `channel.ApplyStatus`."""
 
-    def __init__(self, store: Store, kept: Callable[[], frozenset[int] | None] = frozenset) -> None:
-        """kept: servers whose rows a reset leaves, None for all."""
+    def __init__(
+        self,
+        store: Store,
+        kept: Callable[[], frozenset[int] | None] = frozenset,
+        own_id: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """kept: servers whose rows a reset leaves, None for all. own_id: of this site, 0 while other channels go by its
+        row.
+        """
         self._store = store
         self._kept = kept
+        self._own_id = own_id
 
     def rows(self) -> Iterable[StatusRow]:
         """All of them, as committed."""
@@ -114,6 +122,15 @@ class Positions:
             txn.rollback()
             raise
         self.make_durable()
+
+    def unconfirm(self) -> None:
+        """Let the own row say 0. It stays: that epochs of this site have come back, a reset must know. Durable: on
+        return.
+        """
+        own_id = self._own_id()
+        if any(row.server_id == own_id and row.epoch for row in self.rows()):
+            self.note(StatusRow(own_id, 0))
+            self.make_durable()
 
     def make_durable(self) -> None:
         """Everything applied so far is durable on return."""
@@ -390,7 +407,12 @@ class Endpoint:
             with self._mutex:
                 return frozenset(each.source_id for each in self.channels.values() if each.name != name)
 
-        return Positions(self.store, kept)
+        def own_id() -> int:
+            with self._mutex:
+                is_alone = all(each.name == name for each in self.channels.values())
+            return self.site.server_id if is_alone else 0
+
+        return Positions(self.store, kept, own_id)
 
     def _is_judged_once(self) -> bool:
         """Whether changes of sources must not be applied a second time: a function here, or at a source, compares

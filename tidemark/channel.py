@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
-from engine.errors import EpochGap, PeerRefused, Rejected, SchemaInvalid
+from engine.errors import BinlogDamaged, EpochGap, FileMissing, PeerRefused, Rejected, SchemaInvalid
 from replication.applier.applier import ApplierOptions
 from replication.channel import DEFAULT_NAME, ReplicaChannel
 from replication.conflict.roles import Role
@@ -440,6 +440,9 @@ class Channel:
         away; the new source's own row of `mysql.ndb_apply_status` says where to go on: an intermediate site has passed
         it on. Without one, `failed_source` names the server whose epochs both have.
 
+        Of another server it is not known which epochs of this site it has: the max replicated epoch begins anew, and
+        where a function compares epochs changes are in conflict until the new source has confirmed the rows' epochs.
+
         ignore_server_ids: None leaves them as they are. Durable: that the relay log is gone, on return. Raises:
         Rejected while it runs, and as the constructor does; then nothing has changed.
         """
@@ -453,12 +456,21 @@ class Channel:
                 ignored = validated("ignore_server_ids", tuple(ignore_server_ids))
                 options = replace(options, ignore_server_ids=ignored)
             self._check(link)
+            left = self._left_source()
             self._let_go()
-            self.replica.discard_relay()
+            self.replica.leave_source(left, 0 if link.store is None else link.store.site.server_id)
             self._link = link
             self._options = options
             self._values["ignore_server_ids"] = options.ignore_server_ids
             self._build()
+            self.replica.left_source = left
+
+    def _left_source(self) -> int:
+        """The server whose changes were applied here until now; 0 if nothing tells."""
+        try:
+            return self.replica.relay.source_id or self.replica.left_source or self.source_id
+        except (BinlogDamaged, FileMissing):
+            return self.replica.left_source or self.source_id  # the relay log is thrown away as it is
 
     # --- role -------------------------------------------------------------------------------------
     @property
