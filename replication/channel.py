@@ -100,7 +100,7 @@ class ReplicaChannel:
             raise Rejected("server_id 0 does not replicate; open the store with another one", option="server_id")
         self.own = own
         self.progress = Progress()
-        self.left_source = 0  # the server that has confirmed epochs of this site, until another source is met
+        self.left_source = 0  # server that has confirmed epochs of this site, until a source is met
         self.on_settings: Callable[[Settings], None] = lambda settings: None
         self.on_progress: Callable[[], None] = lambda: None  # more was received, or applied
         self.onward_of: Callable[[int], tuple[tuple[int, int], ...]] = lambda source_id: ()
@@ -145,8 +145,7 @@ class ReplicaChannel:
         check_peer(self.own, source)
         if self.left_source not in (0, source.server_id):
             self._positions.unconfirm()
-        self.left_source = 0
-        relay = self.relay
+        relay, self.left_source = self.relay, 0
         if self.options.heartbeat_from and relay.source_id not in (0, source.server_id):
             self._leave_for(source, relay)
         try:
@@ -427,10 +426,7 @@ class ReplicaChannel:
         remove_relay_log(self._files, self.name)
 
     def leave_source(self, left: int, met: int) -> None:
-        """Throw the relay log away: another source follows the server `left`, the server `met`, or 0 while nobody knows
-        which. What the one has confirmed the other need not have: the max replicated epoch begins anew. Nobody may
-        receive or apply. Durable: on return, but for a server that is not met yet.
-        """
+        """`discard_relay` where another source follows the server `left`: `met` is its id, 0 until it is met."""
         if met not in (0, left):
             self._positions.unconfirm()
         self.discard_relay()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
@@ -439,9 +440,7 @@ class Channel:
         """Go on with another source, or another address of the same one. What was received and not applied is thrown
         away; the new source's own row of `mysql.ndb_apply_status` says where to go on: an intermediate site has passed
         it on. Without one, `failed_source` names the server whose epochs both have.
-
-        Of another server it is not known which epochs of this site it has: the max replicated epoch begins anew, and
-        where a function compares epochs changes are in conflict until the new source has confirmed the rows' epochs.
+        Of another server it is not known which epochs of this site it has: the max replicated epoch begins anew.
 
         ignore_server_ids: None leaves them as they are. Durable: that the relay log is gone, on return. Raises:
         Rejected while it runs, and as the constructor does; then nothing has changed.
@@ -467,10 +466,9 @@ class Channel:
 
     def _left_source(self) -> int:
         """The server whose changes were applied here until now; 0 if nothing tells."""
-        try:
+        with suppress(BinlogDamaged, FileMissing):  # the relay log is thrown away as it is
             return self.replica.relay.source_id or self.replica.left_source or self.source_id
-        except (BinlogDamaged, FileMissing):
-            return self.replica.left_source or self.source_id  # the relay log is thrown away as it is
+        return self.replica.left_source or self.source_id
 
     # --- role -------------------------------------------------------------------------------------
     @property

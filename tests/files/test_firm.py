@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+from typing import Any, cast
 
 import pytest
 
-from engine.errors import SyncFailed
+from engine.errors import SyncFailed, TooManyFiles
 from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
 from engine.firm import PIECE_BYTES, make_folder, write_again
 from recovery.crash_harness.program import PowerOff, power_off
 from recovery.sysfile import RESTORING
+from replication.node_group.carried import FilePart
+from replication.node_group.fetch import _write
 from replication.node_group.view_file import ViewFile, read_record
 from tests.node_group.test_views_file import RECORD, STORE
 from tests.store.support import ACCOUNT, open_memory, rows_of
@@ -60,6 +63,23 @@ def test_copies_of_a_view_keep_their_names() -> None:
     killed = files.kill()
     ViewFile(killed, STORE).write(RECORD)
     assert read_record(killed.image(lambda piece: False)) == RECORD
+
+
+def test_file_of_a_group_whose_name_is_not_durable_is_asked_for_again() -> None:
+    """Story: the sync of the folder found no descriptor. The file was there when the group came again, so the group was
+    taken, and rested on a name that power could take."""
+
+    class Parts:
+        def receive(self) -> FilePart:
+            return FilePart("spool/1", 0, 4, b"abcd", True)
+
+    files = MemoryFiles()
+    faulty = FaultFiles(files, [Rule("sync_directory", "spool", error=errno.EMFILE)])
+    with pytest.raises(TooManyFiles):
+        _write(faulty, "spool/1", cast(Any, Parts()))
+    assert not faulty.exists("spool/1")
+    _write(faulty, "spool/1", cast(Any, Parts()))
+    assert files.image(lambda piece: False).snapshot()["spool/1"] == b"abcd"
 
 
 def test_end_of_a_restore_is_durable_before_the_store_commits() -> None:

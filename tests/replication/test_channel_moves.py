@@ -4,7 +4,6 @@ what the new one has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -61,7 +60,7 @@ def meet(pair: Pair, third: Any, to_third: tm.Channel) -> list[dict[int, tuple[A
 
 
 @pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
-def test_another_source_has_not_confirmed_what_the_old_one_has(pair_of: Callable[..., Pair], function: str) -> None:  # noqa: F811
+def test_another_source_has_not_confirmed_what_the_old_one_has(pair_of: Any, function: str) -> None:  # noqa: F811
     """Story: the primary went on with another secondary, which had changed a row before it had the primary's newer one.
     The old peer had confirmed that, so the change passed for one made behind it: the primary's row was overwritten in
     silence, and the sites differed from then on.
@@ -83,7 +82,7 @@ def test_another_source_has_not_confirmed_what_the_old_one_has(pair_of: Callable
 
 
 @pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
-def test_same_server_met_again_has_confirmed_what_it_had(pair_of: Callable[..., Pair], function: str) -> None:  # noqa: F811
+def test_same_server_met_again_has_confirmed_what_it_had(pair_of: Any, function: str) -> None:  # noqa: F811
     pair = pair_of(function, 7)
     pair.primary["shop.item"].insert((1, "u1", "first"))
     pair.turn(2)
@@ -95,7 +94,7 @@ def test_same_server_met_again_has_confirmed_what_it_had(pair_of: Callable[..., 
     assert pair.rows() == [{1: ("u1", "second")}] * 2 and pair.conflicts() == [0, 0]
 
 
-def test_server_at_an_address_is_known_when_it_is_met(pair_of: Callable[..., Pair]) -> None:  # noqa: F811
+def test_server_at_an_address_is_known_when_it_is_met(pair_of: Any) -> None:  # noqa: F811
     """Story: at an address another server answers, or the same one."""
     for is_other in (False, True):
         pair = pair_of(EPOCH_FUNCTIONS[0], 7)

@@ -51,6 +51,14 @@ def test_relay_log_whose_sync_failed_is_written_again_before_more_is_received() 
     assert received_twice(Rule("fdatasync", f"{FOLDER}/main.0*", nth=3, error=errno.EIO)) == EPOCHS
 
 
+def test_relay_log_opens_on_a_full_disk_and_what_is_in_it_can_be_applied() -> None:
+    source, files = Source(file_bytes=1 << 20), MemoryFiles()
+    source.write(*EPOCHS)
+    receive(relay_on(files, FILE_BYTES), source)
+    full = FaultFiles(files.kill(), [Rule("pwrite", f"{FOLDER}/*", once=False, error=errno.ENOSPC)])
+    assert epochs_of(full, relay_on(full, FILE_BYTES)) == EPOCHS
+
+
 @pytest.mark.parametrize("nth", range(1, 8))
 def test_file_of_the_relay_log_whose_name_is_not_on_the_disk_yet_is_not_lost_with_what_follows(nth: int) -> None:
     """Story: a process was killed when it had renamed the index, and had not synced the folder. The next one appended
