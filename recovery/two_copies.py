@@ -45,8 +45,8 @@ def open_both(files: Files, names: Names, size_bytes: int) -> tuple[File, File]:
         file = files.create(name, size_bytes)
         files.fdatasync(file)
         files.close(file)
-    if missing:
-        files.sync_directory("")
+    # Also for names that a killed process made or removed: the copies themselves, and all else the directory holds.
+    files.sync_directory("")
     return files.open(names[0], True), files.open(names[1], True)
 
 

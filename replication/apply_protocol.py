@@ -43,6 +43,12 @@ class ApplyStatus(Protocol):
         """Delete the row of one server, if there is one. Durable: on return."""
         ...
 
+    def unconfirm(self) -> None:
+        """No epoch of this site is known to be applied at the source any more: its own row, if there is one and another
+        channel does not go by it, says 0. No other site hears of it. Durable: on return.
+        """
+        ...
+
     def make_durable(self) -> None:
         """Everything applied so far is durable on return."""
         ...

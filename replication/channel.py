@@ -100,6 +100,7 @@ class ReplicaChannel:
             raise Rejected("server_id 0 does not replicate; open the store with another one", option="server_id")
         self.own = own
         self.progress = Progress()
+        self.left_source = 0  # server that has confirmed epochs of this site, until a source is met
         self.on_settings: Callable[[Settings], None] = lambda settings: None
         self.on_progress: Callable[[], None] = lambda: None  # more was received, or applied
         self.onward_of: Callable[[int], tuple[tuple[int, int], ...]] = lambda source_id: ()
@@ -142,7 +143,9 @@ class ReplicaChannel:
         Raises: PeerRefused if the relay log is another server's, BinlogDamaged, FileMissing.
         """
         check_peer(self.own, source)
-        relay = self.relay
+        if self.left_source not in (0, source.server_id):
+            self._positions.unconfirm()
+        relay, self.left_source = self.relay, 0
         if self.options.heartbeat_from and relay.source_id not in (0, source.server_id):
             self._leave_for(source, relay)
         try:
@@ -184,6 +187,7 @@ class ReplicaChannel:
             raise self._lost(origin, source)
         if self._row_of(origin) is not None and source.server_id != origin:
             self._positions.forget(source.server_id)
+        self._positions.unconfirm()
         relay.reset()
 
     def _lost(self, failed: int, source: Site) -> PeerRefused:
@@ -420,6 +424,12 @@ class ReplicaChannel:
         """
         self.close()
         remove_relay_log(self._files, self.name)
+
+    def leave_source(self, left: int, met: int) -> None:
+        """`discard_relay` where another source follows the server `left`: `met` is its id, 0 until it is met."""
+        if met not in (0, left):
+            self._positions.unconfirm()
+        self.discard_relay()
 
     def reset(self) -> None:
         """Throw the relay log away, and, unless `clear_apply_status` is off, what is known to be applied, where that

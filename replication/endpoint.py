@@ -15,14 +15,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from engine import row_operations
-from engine.batch_operations import delete_many
 from engine.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
-from replication.any_value import NO_LOGGING
 from replication.applier.applier import RETRY_PAUSE_SECONDS, Applied, Applier, ApplierOptions
 from replication.applier.positions import committed_in
 from replication.applier.setups import rows_of
-from replication.apply_protocol import StatusRow
+from replication.apply_status import Positions
 from replication.binlog.index_table import found_rows, made_table
 from replication.binlog.mark import FOLDER
 from replication.channel_rules import check_functions
@@ -45,7 +42,6 @@ if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
     from engine.store import Store
-    from engine.transaction import Transaction
     from replication.applier.one_pass import OnePass
     from replication.binlog.attached import AttachedBinlog
     from replication.binlog.index import Position as Place
@@ -67,57 +63,6 @@ class OpenStore(NamedTuple):
     values: Mapping[str, Any]
     binlog: AttachedBinlog | None
     status: ReplicationStatus
-
-
-class Positions:
-    """`mysql.ndb_apply_status` of a store, as `channel.ApplyStatus`."""
-
-    def __init__(self, store: Store, kept: Callable[[], frozenset[int] | None] = frozenset) -> None:
-        """kept: servers whose rows a reset leaves, None for all."""
-        self._store = store
-        self._kept = kept
-
-    def rows(self) -> Iterable[StatusRow]:
-        """All of them, as committed."""
-        return [StatusRow(**row) for row in rows_of(made_table(self._store, NDB_APPLY_STATUS))]
-
-    def note(self, row: StatusRow) -> None:
-        """Keep where to go on behind a change of the schema; no binlog takes it. Durable: as a commit."""
-        table = made_table(self._store, NDB_APPLY_STATUS)
-        txn: Transaction = self._store.begin(NO_LOGGING)
-        try:
-            row_operations.write(txn, table, row)
-            txn.commit(self._store.waits_for_disk)
-        except BaseException:
-            txn.rollback()
-            raise
-
-    def clear(self) -> None:
-        """Delete them, but for those that are kept; no binlog takes it. Durable: on return."""
-        kept = self._kept()
-        if kept is not None:
-            self._delete([row.server_id for row in self.rows() if row.server_id not in kept])
-
-    def forget(self, server_id: int) -> None:
-        """Delete the row of one server, if there is one; no binlog takes it. Durable: on return."""
-        self._delete([row.server_id for row in self.rows() if row.server_id == server_id])
-
-    def _delete(self, keys: list[int]) -> None:
-        if not keys:
-            return
-        table = made_table(self._store, NDB_APPLY_STATUS)
-        txn: Transaction = self._store.begin(NO_LOGGING)
-        try:
-            delete_many(txn, table, keys)
-            txn.commit(False)
-        except BaseException:
-            txn.rollback()
-            raise
-        self.make_durable()
-
-    def make_durable(self) -> None:
-        """Everything applied so far is durable on return."""
-        self._store.log.flush()
 
 
 class _IndexRows:
@@ -390,7 +335,12 @@ class Endpoint:
             with self._mutex:
                 return frozenset(each.source_id for each in self.channels.values() if each.name != name)
 
-        return Positions(self.store, kept)
+        def own_id() -> int:
+            with self._mutex:
+                is_alone = all(each.name == name for each in self.channels.values())
+            return self.site.server_id if is_alone else 0
+
+        return Positions(self.store, kept, own_id)
 
     def _is_judged_once(self) -> bool:
         """Whether changes of sources must not be applied a second time: a function here, or at a source, compares

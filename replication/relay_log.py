@@ -24,6 +24,7 @@ from typing import NamedTuple
 from engine.clock import Clock
 from engine.errors import BinlogDamaged, EpochGap, LimitExceeded, Rejected, StorageFull
 from engine.file_protocol import File, Files
+from engine.firm import make_folder, write_again
 from engine.layout import binlog as b
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
@@ -91,9 +92,7 @@ class RelayLog:
         self.epoch = 0  # newest whole epoch that is durable, 0 if none is in it
         self._file: File | None = None
         self._stream: EventStream | None = None
-        if not files.exists(FOLDER):
-            files.make_directory(FOLDER)
-            files.sync_directory("")
+        make_folder(files, FOLDER)
         self.index = BinlogIndex(files, FOLDER, channel)
         self.index.settle()
         strangers = self.index.strangers()
@@ -128,8 +127,13 @@ class RelayLog:
         self._whole, self._written_epoch = self._look_through(run)
         self.cut()
         assert self._file is not None
-        # Also what a process that died had written and not synced: it is applied from now on.
-        self._files.fdatasync(self._file)
+        try:
+            # Also what a process that died had written and not synced: it is acknowledged and applied from now on.
+            write_again(self._files, self._file, run.offset_of(self._whole))
+        except StorageFull as error:
+            # What is here can be applied on a full disk, and receiving waits for room.
+            _log.warning("%s could not be written again (%s)", run.name, error.message)
+            self._files.fdatasync(self._file)
         for older in self._runs[-2:-1]:
             self._end(older)
         for older in reversed(self._runs[:-1]):

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
-from engine.errors import EpochGap, PeerRefused, Rejected, SchemaInvalid
+from engine.errors import BinlogDamaged, EpochGap, FileMissing, PeerRefused, Rejected, SchemaInvalid
 from replication.applier.applier import ApplierOptions
 from replication.channel import DEFAULT_NAME, ReplicaChannel
 from replication.conflict.roles import Role
@@ -439,6 +440,7 @@ class Channel:
         """Go on with another source, or another address of the same one. What was received and not applied is thrown
         away; the new source's own row of `mysql.ndb_apply_status` says where to go on: an intermediate site has passed
         it on. Without one, `failed_source` names the server whose epochs both have.
+        Of another server it is not known which epochs of this site it has: the max replicated epoch begins anew.
 
         ignore_server_ids: None leaves them as they are. Durable: that the relay log is gone, on return. Raises:
         Rejected while it runs, and as the constructor does; then nothing has changed.
@@ -453,12 +455,20 @@ class Channel:
                 ignored = validated("ignore_server_ids", tuple(ignore_server_ids))
                 options = replace(options, ignore_server_ids=ignored)
             self._check(link)
+            left = self._left_source()
             self._let_go()
-            self.replica.discard_relay()
+            self.replica.leave_source(left, 0 if link.store is None else link.store.site.server_id)
             self._link = link
             self._options = options
             self._values["ignore_server_ids"] = options.ignore_server_ids
             self._build()
+            self.replica.left_source = left
+
+    def _left_source(self) -> int:
+        """The server whose changes were applied here until now; 0 if nothing tells."""
+        with suppress(BinlogDamaged, FileMissing):  # the relay log is thrown away as it is
+            return self.replica.relay.source_id or self.replica.left_source or self.source_id
+        return self.replica.left_source or self.source_id
 
     # --- role -------------------------------------------------------------------------------------
     @property

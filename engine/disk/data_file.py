@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.errors import FileTruncated, ForeignFile, IoFailed, PageDamaged, StorageFull
+from engine.firm import make_folder
 from engine.layout.disk import DATA_FILE, DATA_FILE_HEADER_BYTES
 from engine.layout.disk_arena import FILE_ID_MAX
 from engine.layout.sealed import KIND_DATA_FILE, check_version, header_of, is_sealed, seal, store_of, write_seal
@@ -43,9 +44,7 @@ def create_data_file(
     """Make and open a zero-filled data file. Durable on return: content and name. Raises: StorageFull; then nothing of
     it is left.
     """
-    if not files.exists(FOLDER):
-        files.make_directory(FOLDER)
-        files.sync_directory("")
+    make_folder(files, FOLDER)
     name = file_name(file_id)
     if files.exists(name):  # left by a call that was interrupted: no record names it
         files.unlink(name)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.errors import FileTruncated
+from engine.firm import make_folder
 from engine.layout.log import GROUP_ALIGN_BYTES
 
 if TYPE_CHECKING:
@@ -88,9 +89,7 @@ def is_log_name(leaf: str, suffix: str = SUFFIX) -> bool:
 
 def create_files(files: Files, geometry: Geometry) -> None:
     """Make the zero-filled files of a new log. Durable: content and names, on return."""
-    if not files.exists(geometry.folder):  # a crash while they were made leaves the folder
-        files.make_directory(geometry.folder)
-    files.sync_directory("")
+    make_folder(files, geometry.folder)
     for name in geometry.names():
         file = files.create(name, geometry.file_bytes)
         files.fdatasync(file)

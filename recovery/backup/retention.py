@@ -1,7 +1,8 @@
 """Retention: which backups may go, and of the files only what no backup that stays needs (docs/backup.md, 5).
 
-Order: manifests of the backups that go, their folders synced; then rows files that no manifest names; then archived
-log of before the oldest that stays. So a crash leaves files that nobody needs, never a backup that lacks one.
+Order: names of the manifests that stay, made sure of; then those of the backups that go, their folders synced; then
+rows files that no manifest names; then archived log of before the oldest that stays. So a crash leaves files that
+nobody needs, never a backup that lacks one.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def prune(files: Files, keep: int) -> PruneReport:
         )
     kept, gone = found.manifests[:keep], found.manifests[keep:]
     report = PruneReport([each.number for each in gone], [each.number for each in kept])
+    if gone:
+        _firm_up(files, kept)
     for manifest in reversed(gone):
         files.unlink(manifest_name(manifest.number))
         files.sync_directory(str(manifest.number))
@@ -55,6 +58,15 @@ def prune(files: Files, keep: int) -> PruneReport:
         _remove_rows(files, kept, report)
         _remove_log(files, kept, report)
     return report
+
+
+def _firm_up(files: Files, kept: list[Manifest]) -> None:
+    """The backups that stay stand in for those that go: one whose manifest has its name in the cache of the system
+    alone, because what made it was killed before its last sync, does not (F39). Durable on return: their names.
+    """
+    files.sync_directory("")
+    for manifest in kept:
+        files.sync_directory(str(manifest.number))
 
 
 def _remove_rows(files: Files, kept: list[Manifest], report: PruneReport) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import BackupDamaged, ForeignFile, IoFailed, ReadOnly
+from engine.errors import BackupDamaged, ForeignFile, IoFailed
 from engine.layout.backup import ARCHIVE_SEGMENT, ARCHIVE_WORDS
 from engine.layout.log import GROUP, GROUP_ALIGN_WORDS
 from engine.layout.redo import GROUP_WORDS
@@ -29,12 +29,12 @@ from engine.layout.sealed import (
     write_seal,
 )
 from engine.log.reader import GroupRead, described
+from recovery.backup.storage import firm_up_file
 
 if TYPE_CHECKING:
     from engine.file_protocol import File, Files
     from engine.memory.arena import Words
 
-PIECE_BYTES = 1 << 20
 FOLDER = "archive"
 _NAME = re.compile(r"(\d{1,15})-([0-9a-f]{16})\.redo", re.ASCII)
 
@@ -158,17 +158,7 @@ def firm_up(files: Files, segment: Segment) -> None:
     """
     for _ in groups_of(files, segment):
         pass
-    try:
-        file = files.open(segment.name, writable=True)
-    except ReadOnly:
-        return
-    try:
-        for offset in range(0, segment.size_bytes, PIECE_BYTES):
-            files.pwrite(file, offset, files.pread(file, offset, min(PIECE_BYTES, segment.size_bytes - offset)))
-        files.fdatasync(file)
-    finally:
-        files.close(file)
-    files.sync_directory(FOLDER)
+    firm_up_file(files, segment.name)
 
 
 def groups_of(files: Files, segment: Segment) -> Iterator[GroupRead]:

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import Rejected, StorageFull
+from engine.errors import ReadOnly, Rejected, StorageFull
 from engine.file_layer import CheckedFiles
 from engine.file_protocol import File
 from engine.files import PosixFiles
+from engine.firm import write_again
 
 if TYPE_CHECKING:
     from engine.file_protocol import Buffer, Files
@@ -74,6 +75,23 @@ def full_disk_named(place: str) -> Iterator[None]:
         if "place" in error.evidence:
             raise
         raise StorageFull(f"{place} is full: {error.message}", **{**error.evidence, "place": place}) from error
+
+
+def firm_up_file(files: Files, name: str) -> None:
+    """Write a file's bytes again: after a sync that failed, or a kill before it, the system may show what the disk
+    lacks (F39). Durable on return: content and name. A place that takes files once, and whole, has it as it is.
+
+    Raises: FileMissing, StorageFull, SyncFailed.
+    """
+    try:
+        file = files.open(name, writable=True)
+    except ReadOnly:
+        return
+    try:
+        write_again(files, file)
+    finally:
+        files.close(file)
+    files.sync_directory(name.rpartition("/")[0])
 
 
 def _arrow(system: Any, path: str, create: bool) -> Files:

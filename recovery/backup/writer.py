@@ -33,6 +33,7 @@ from recovery.backup.manifest import (
     write_manifest,
 )
 from recovery.backup.rows_file import BLOCK_WORDS, Place, RowsReader, RowsWriter
+from recovery.backup.storage import firm_up_file
 
 if TYPE_CHECKING:
     from engine.batch_operations import ScanBatch
@@ -168,6 +169,8 @@ class BackupWriter:
             known = chain[0].place.epoch if chain else 0
             if level.place.since == known and level.place.epoch > known:
                 self._chains[place] = [level, *chain]
+                # It was read back from the cache of the system, perhaps: what was killed had not synced it (F39).
+                firm_up_file(self._files, level.place.name)
                 report.resumed_files += 1
 
     def _whole(self, name: str) -> Level:

@@ -92,7 +92,7 @@ def publish(job: LoadJob, reports: Sequence[FragmentReport], place: Directory | 
     """
     with directory_of(job, place) as opened:
         if published_leaf(job.name, opened) is not None:
-            return read_manifest(job, opened)
+            return _published_before(job, opened)
         _check_reports(job, reports)
         manifest = LoadManifest(job, tuple(report.file for report in reports if report.file is not None))
         manifest.check()
@@ -103,10 +103,16 @@ def publish(job: LoadJob, reports: Sequence[FragmentReport], place: Directory | 
         except FileMissing:
             opened.remove(stem + MANIFEST)
             if published_leaf(job.name, opened) is not None:
-                return read_manifest(job, opened)
+                return _published_before(job, opened)
             raise LoadEnded(f"load {job.name} was given up; plan another one", job=job.number) from None
         opened.sync()
         return manifest
+
+
+def _published_before(job: LoadJob, place: Directory) -> LoadManifest:
+    """The manifest of a load that is published. Durable on return, also if a publisher was killed before its sync."""
+    place.sync()
+    return read_manifest(job, place)
 
 
 def published_leaf(name: str, place: Directory) -> str | None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from engine.errors import FileMissing
+from engine.firm import make_folder
 from engine.load_files import FOLDER
 from recovery.backup.storage import full_disk_named, open_place
 
@@ -95,7 +96,5 @@ def directory_of(job: LoadJob, place: Directory | None = None) -> Iterator[Direc
 
 def own_directory(files: Files) -> Directory:
     """The folder for loads in a store, made if it is missing. Durable on return."""
-    if not files.exists(FOLDER):
-        files.make_directory(FOLDER)
-        files.sync_directory("")
+    make_folder(files, FOLDER)
     return Directory(files, FOLDER)

@@ -15,6 +15,7 @@ import numpy as np
 
 from engine.disk.tablespaces import TablespaceDefinition
 from engine.errors import ForeignFile, IoFailed, Rejected, StorageFull
+from engine.firm import write_again
 from engine.layout.arena import ENTRY_WORDS
 from engine.layout.disk import OWNER_FRAGMENT_SHIFT
 from engine.layout.lcp import CONTROL_HEADER_WORDS, LCP_CONTROL, UNIT_WORDS_MIN
@@ -124,8 +125,7 @@ def firm_up_newest(files: Files, controls: list[Control]) -> None:
     file = files.open(control_name(controls[0].lcp_id), writable=True)
     file.read_errors_latch = False
     try:
-        files.pwrite(file, 0, files.pread(file, 0, files.size(file)))
-        files.fdatasync(file)
+        write_again(files, file)
     except (IoFailed, StorageFull) as error:
         # A store on a full disk must open; its control file stands as it was read.
         _log.warning("%s could not be written again (%s)", control_name(controls[0].lcp_id), error.message)

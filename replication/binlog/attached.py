@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import LimitExceeded, NotPrimary, PeerError, Rejected, StorageFull, TooManyFiles
+from engine.firm import make_folder
 from engine.ids import gci_of
 from engine.layout import binlog as b
 from engine.limits import GCI_MAX
@@ -133,8 +134,7 @@ class AttachedBinlog:
         if not files.exists(FOLDER):
             if is_new and not is_copied:
                 return False
-            files.make_directory(FOLDER)
-            files.sync_directory("")
+            make_folder(files, FOLDER)
             leave_mark(files)
         own = f"{self._values['log_bin']}.index"
         for name in files.list(FOLDER):

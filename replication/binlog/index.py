@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from engine.errors import BinlogDamaged, FileMissing, Rejected, StorageFull
 from engine.file_protocol import Files
+from engine.firm import write_again
 
 _DIGITS = 6
 _INDEX_BYTES_MAX = 16 << 20
@@ -63,11 +64,18 @@ class BinlogIndex:
         return names if all(self._files.exists(self.path(name)) for name in names) else []
 
     def settle(self) -> None:
-        """Finish a replacement that a crash divided. Durable: on return."""
+        """Finish a replacement that a crash divided. Durable on return: the names as they are read, also those of a
+        process that was killed before its sync: what they do not name is removed next, what they name is gone on with.
+        """
         if not self.exists and self.names:
+            file = self._files.open(self._fresh_path, writable=True)
+            try:
+                write_again(self._files, file)
+            finally:
+                self._files.close(file)
             self._files.rename(self._fresh_path, self._index_path)
-            self._files.sync_directory(self.folder)
             self.exists = True
+        self._files.sync_directory(self.folder)
 
     def path(self, name: str) -> str:
         """The path of a file of the binlog."""

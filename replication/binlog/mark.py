@@ -16,6 +16,8 @@ STOPPED = "binlog/stopped"
 
 def leave_mark(files: Files) -> None:
     """Note that what the store does, or forgets, now is not in its binlog, if it has one. Durable: on return."""
-    if files.exists(FOLDER) and not files.exists(STOPPED):
-        files.close(files.create(STOPPED))
+    if files.exists(FOLDER):
+        if not files.exists(STOPPED):
+            files.close(files.create(STOPPED))
+        # Also the name that a process made which was killed before its sync: what commits now rests on it.
         files.sync_directory(FOLDER)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from engine.errors import BinlogDamaged, FileMissing
 from engine.file_protocol import File, Files
+from engine.firm import make_folder, write_again
 from engine.layout import binlog as b
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
@@ -18,17 +19,13 @@ from replication.binlog.file_end import check_end, end_use, has_end
 from replication.binlog.index import BinlogIndex, Position
 from replication.binlog.scan import read_format, walk
 
-_PIECE_BYTES = 256 << 10
-
 
 def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -> Position | None:
     """Make the binlog end at a transaction; returns that end, None if there is no file yet.
 
     Durable: on return. Raises: BinlogDamaged, FileMissing.
     """
-    if not files.exists(index.folder):
-        files.make_directory(index.folder)
-        files.sync_directory("")
+    make_folder(files, index.folder)
     index.settle()
     _sweep(files, index)
     if not index.names:
@@ -74,16 +71,10 @@ def _end(files: Files, path: str, name: str) -> None:
                 end += len(stop)
             # Also what a process that died had written and not synced: the flag below says that it is there. Behind a
             # sync that failed the system may show what the disk lacks, and no sync writes it any more (F33).
-            _write_again(files, file, end)
-            files.fdatasync(file)
+            write_again(files, file, end)
             end_use(files, file)
     finally:
         files.close(file)
-
-
-def _write_again(files: Files, file: File, end: int) -> None:
-    for start in range(0, end, _PIECE_BYTES):
-        files.pwrite(file, start, files.pread(file, start, min(_PIECE_BYTES, end - start)))
 
 
 def _sweep(files: Files, index: BinlogIndex) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.errors import PeerError, PositionLost
+from engine.firm import make_folder
 from engine.log.reader import described
 from engine.log.spool_reader import is_name, referred
 from replication.node_group.carried import FilePart, FileWanted
@@ -45,9 +46,7 @@ def fetch_files(files: Files, words: Words, converse: Callable[[], Conversation]
 
 def _write(files: Files, name: str, conversation: Conversation) -> None:
     folder = name.partition("/")[0]
-    if not files.exists(folder):
-        files.make_directory(folder)
-        files.sync_directory("")
+    make_folder(files, folder)
     file = files.create(name)
     try:
         at, is_last = 0, False
@@ -58,13 +57,13 @@ def _write(files: Files, name: str, conversation: Conversation) -> None:
             files.pwrite(file, at, part.data)
             at, is_last = at + len(part.data), part.is_last
         files.fdatasync(file)
+        files.sync_directory(folder)
     except BaseException:
         files.close(file)
         if files.failure.first is None:
-            files.unlink(name)  # half a file under its name would be taken for the whole
+            files.unlink(name)  # half a file, or a name that is not durable, would be taken for the whole
         raise
     files.close(file)
-    files.sync_directory(folder)
 
 
 def send_file(files: Files, name: str, conversation: Conversation) -> None:

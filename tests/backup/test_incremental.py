@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from engine.file_doubles.memory import MemoryFiles
 from recovery.backup import writer as writer_room
 from recovery.backup.manifest import find_backups, read_manifest
 from tests.backup.support import content, content_of, restored, take
+from tests.backup.test_damage import PowerOff, off
 from tests.snapshot.watched import Watched
 from tests.store.support import open_memory
 from tidemark.backup import restore
@@ -196,4 +198,21 @@ def test_full_disk_leaves_no_backup_and_the_next_one_uses_what_is_whole(call: in
     report = take(db, place)
     assert report["resumed_files"] > 0
     assert content_of(restored(place, data_memory="64 MiB"), data_memory="64 MiB") == content(db)
+    db.close()
+
+
+@pytest.mark.parametrize("fault", ["failed sync", "killed"])
+def test_file_of_a_backup_that_was_broken_off_is_made_sure_of_before_it_is_a_level(fault: str) -> None:
+    """Story: the sync of a rows file failed, or its process was killed before it. The next backup read the file back
+    whole from the cache, and its manifest named it; power was lost, and the backup could not be restored."""
+    db, place = open_memory(), MemoryFiles()
+    for name in "ab":
+        db.create_table(f"test.{name}", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+        db[f"test.{name}"].insert_many([(key, key) for key in range(100)])
+    how: dict[str, Any] = {"error": errno.EIO} if fault == "failed sync" else {"stall": off}
+    with pytest.raises((PowerOff, tm.SyncFailed)):
+        take(db, FaultFiles(place, [Rule("fdatasync", "1/*.rows", **how)]))
+    killed = place.kill()
+    assert take(db, killed)["resumed_files"] > 0
+    assert content_of(restored(killed.image(lambda piece: False))) == content(db)
     db.close()

@@ -81,6 +81,35 @@ def test_power_lost_at_any_call_leaves_every_backup_whole() -> None:
             assert verify(left).problems == []
 
 
+def test_backup_that_is_only_shown_does_not_stand_in_for_those_that_go() -> None:
+    """Story: a backup was killed before the last sync of its manifest, and the next process kept that one, and removed
+    the others. Power was lost: the manifest was gone, and no backup was left."""
+    db, place = open_memory(), MemoryFiles()
+    db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+    db["test.t"].insert_many([(key, key) for key in range(50)])
+    take(db, place)
+    db["test.t"].write_many([(key, -key) for key in range(70)])
+    with pytest.raises(PowerOff):
+        take(db, FaultFiles(place, [Rule("rename", "2/manifest.new", stall=off)]))
+    killed = place.kill()
+    killed.rename("2/manifest.new", "2/manifest")
+    assert [each.number for each in find_backups(killed).manifests] == [2, 1]
+    want = content(db)
+    for call in range(1, 100):
+        disk = killed.kill()
+        try:
+            prune(FaultFiles(disk, [Rule("*", nth=call, stall=off)]), 1)
+        except PowerOff:
+            left = disk.image(lambda piece: False)
+            assert verify(left).problems == [] and find_backups(left).manifests
+        else:
+            lost = disk.image(lambda piece: False)
+            assert [each.number for each in find_backups(lost).manifests] == [2]
+            assert content_of(restored(lost)) == want
+            break
+    db.close()
+
+
 def test_damaged_manifest_stops_it_before_anything_goes() -> None:
     place = MemoryFiles()
     chain(place)

@@ -108,4 +108,56 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
         "                pass",
         "binlog-bytes",
     ),
+    # --- what a killed process or a failed sync left is not believed --------------------------------------
+    Defect(
+        "relay-log-only-synced",
+        "replication.relay_log",
+        "            write_again(self._files, self._file, run.offset_of(self._whole))",
+        "            self._files.fdatasync(self._file)",
+        "binlog-shown-relay",
+    ),
+    Defect(
+        "names-of-an-index-believed",
+        "replication.binlog.index",
+        "            self.exists = True\n        self._files.sync_directory(self.folder)",
+        "            self._files.sync_directory(self.folder)\n            self.exists = True",
+        "binlog-shown-index",
+    ),
+    Defect(
+        "first-index-not-written-again",
+        "replication.binlog.index",
+        "                write_again(self._files, file)\n",
+        "                pass\n",
+        "binlog-shown-index",
+    ),
+    Defect(
+        "mark-that-is-there-believed",
+        "replication.binlog.mark",
+        "        if not files.exists(STOPPED):\n            files.close(files.create(STOPPED))\n",
+        "        if not files.exists(STOPPED):\n            files.close(files.create(STOPPED))\n        else:\n"
+        "            return\n",
+        "binlog-shown-mark",
+    ),
+    # --- a channel that goes on with another server -------------------------------------------------------
+    Defect(
+        "old-peer-confirms-for-the-new-one",
+        "replication.channel",
+        "        if met not in (0, left):",
+        "        if False:",
+        "binlog-moves",
+    ),
+    Defect(
+        "server-at-an-address-confirms-for-another-one",
+        "replication.channel",
+        "        if self.left_source not in (0, source.server_id):",
+        "        if False:",
+        "binlog-moves",
+    ),
+    Defect(
+        "failover-source-confirms-for-the-one-before",
+        "replication.channel",
+        "        self._positions.unconfirm()\n        relay.reset()",
+        "        relay.reset()",
+        "binlog-moves",
+    ),
 )

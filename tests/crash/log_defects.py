@@ -64,6 +64,42 @@ LOG_DEFECTS: tuple[Defect, ...] = (
         "                pass",
         "archive",
     ),
+    # --- and so is all else that a killed process or a failed sync leaves in the cache --------------------
+    Defect(
+        "folder-that-is-there-believed",
+        "engine.firm",
+        "        files.make_directory(path)\n    files.sync_directory",
+        "        files.make_directory(path)\n        files.sync_directory",
+        "shown-names",
+    ),
+    Defect(
+        "names-of-a-store-believed",
+        "recovery.two_copies",
+        '    files.sync_directory("")\n    return',
+        '    if missing:\n        files.sync_directory("")\n    return',
+        "shown-names",
+    ),
+    Defect(
+        "rows-file-of-a-broken-backup-believed",
+        "recovery.backup.writer",
+        "                firm_up_file(self._files, level.place.name)\n",
+        "",
+        "shown-backups",
+    ),
+    Defect(
+        "manifest-that-stays-believed",
+        "recovery.backup.retention",
+        "        _firm_up(files, kept)\n",
+        "        pass\n",
+        "shown-backups",
+    ),
+    Defect(
+        "published-load-believed",
+        "recovery.load.commit",
+        "    place.sync()\n    return read_manifest",
+        "    return read_manifest",
+        "shown-load",
+    ),
     # --- the floor -----------------------------------------------------------------------------------
     Defect(
         "floor-not-raised-by-sync",

@@ -163,7 +163,11 @@ def _binlog(name: str) -> None:
         test_attached_back,
         test_attached_crash,
         test_binlog_bytes,
+        test_channel_moves,
+        test_second_loss,
     )
+    from tests.replication.test_failover import Net
+    from tests.replication.two_sites import EPOCH_FUNCTIONS, Pair
 
     if name == "binlog-openings":
         test_attached.test_binlog_applied_strictly_makes_the_tables_of_the_store_over_many_openings()
@@ -180,6 +184,21 @@ def _binlog(name: str) -> None:
         test_attached_back.test_old_copy_beside_a_newer_binlog_begins_anew_behind_an_incident(0, 0, True)
     elif name == "binlog-gap":
         test_attached.test_store_opened_without_its_binlog_has_a_gap_that_an_incident_tells()
+    elif name == "binlog-shown-relay":
+        test_second_loss.test_relay_log_whose_sync_failed_is_written_again_before_more_is_received()
+    elif name == "binlog-shown-index":
+        for nth in (1, 2, 3):
+            test_second_loss.test_first_index_of_a_binlog_is_written_again_before_it_has_its_name(nth)
+        for opened in (test_second_loss.relay_index, test_second_loss.binlog_index):
+            test_second_loss.test_files_go_only_when_the_index_on_the_disk_does_not_name_them(
+                opened, test_second_loss.purged, 2
+            )
+    elif name == "binlog-shown-mark":
+        test_second_loss.test_mark_of_a_store_without_its_binlog_is_durable_before_it_commits()
+    elif name == "binlog-moves":
+        test_channel_moves.test_another_source_has_not_confirmed_what_the_old_one_has(Pair, EPOCH_FUNCTIONS[0])
+        test_channel_moves.test_server_at_an_address_is_known_when_it_is_met(Pair)
+        test_channel_moves.test_source_of_a_fail_over_has_not_confirmed_what_the_one_before_has(Net())
     elif name == "binlog-full":
         test_attached.test_epochs_wait_for_a_full_disk_and_no_local_checkpoint_passes_them()
     else:
@@ -299,6 +318,31 @@ def follower_drops() -> None:
     drops.test_rows_of_a_dropped_partition_that_are_committed_after_the_drop_are_not_told("1 MiB")
 
 
+def shown_names() -> None:
+    """Folders and files whose names are shown and not on the disk."""
+    from tests.files import test_firm as tests
+
+    tests.test_folder_that_is_there_already_is_durable_all_the_same()
+    tests.test_copies_of_a_view_keep_their_names()
+    tests.test_end_of_a_restore_is_durable_before_the_store_commits()
+
+
+def shown_backups() -> None:
+    """Files of backups that are shown and not on the disk."""
+    from tests.backup import test_incremental, test_retention
+
+    test_retention.test_backup_that_is_only_shown_does_not_stand_in_for_those_that_go()
+    for fault in ("failed sync", "killed"):
+        test_incremental.test_file_of_a_backup_that_was_broken_off_is_made_sure_of_before_it_is_a_level(fault)
+
+
+def shown_load() -> None:
+    """A load that is published in the cache alone."""
+    from tests.load import test_crash as tests
+
+    tests.test_load_that_is_published_is_durably_so_for_every_publisher()
+
+
 LOG_PARTS: dict[str, Callable[[], object]] = {
     "batch-states": batch_states,
     "second-loss": second_loss,
@@ -308,6 +352,9 @@ LOG_PARTS: dict[str, Callable[[], object]] = {
     "double-write": double_write,
     "archive": archive,
     "follower-drops": follower_drops,
+    "shown-names": shown_names,
+    "shown-backups": shown_backups,
+    "shown-load": shown_load,
 }
 
 

@@ -122,6 +122,22 @@ def test_power_lost_at_any_call_of_tasks_and_publication_leaves_a_load_or_none()
     assert outcomes[True] > 0 and outcomes[False] > 10
 
 
+def test_load_that_is_published_is_durably_so_for_every_publisher() -> None:
+    """Story: a publisher was killed when it had renamed what says so, and had not synced the name. The next one was
+    told that the load is published; power was lost, and it was open again, and could be given up."""
+    db = new_store()
+    job, files = job_of(db), MemoryFiles()
+    syncs: list[int] = []
+    steps(FaultFiles(MemoryFiles(), [Rule("sync_directory", once=False, stall=lambda: syncs.append(1))]), job)
+    with pytest.raises(PowerOff):
+        steps(FaultFiles(files, [Rule("sync_directory", nth=len(syncs), stall=off)]), job)
+    killed = files.kill()
+    assert load.publish(job, [], Directory(killed)).rows == 80
+    left = Directory(killed.image(lambda piece: False))
+    assert not load.abort(job, place=left)
+    assert load.publish(job, [], left).rows == 80
+
+
 def adopted_from(db: Any, job: load.LoadJob, place: Directory) -> dict[int, Any]:
     from recovery.load.adopt import Adopter
 
