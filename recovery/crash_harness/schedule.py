@@ -29,6 +29,7 @@ from recovery.crash_harness.schedule_life import Found, Life, Plan
 
 MODULE = "recovery.crash_harness.schedule"
 TOLD_LIVES = 50  # how far it has come is told that often
+NO_WORD = "the process of this life ended without a word; see what it wrote"
 HANG_SECONDS = 1_200  # of real time: a thread that has the turn waits for a lock that takes no turns
 
 
@@ -96,13 +97,13 @@ def _received(connection: Any, seed: int) -> Found:
     try:
         found: Found = connection.recv()
     except EOFError:
-        return Found(seed, "the process of this life ended without a word; see what it wrote")
+        return Found(seed, NO_WORD)
     return found
 
 
 def _live(seed: int, plan: Plan, told: Connection, say: Callable[[str], None]) -> None:
     """In the process of one life."""
-    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=sys.__stderr__)
 
     def end(found: Found) -> NoReturn:
         told.send(found)

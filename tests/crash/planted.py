@@ -226,9 +226,11 @@ def schedule(arguments: Sequence[str]) -> None:
     os.environ["TIDEMARK_KERNEL_DOOR"] = "1"  # nothing of the program is loaded yet
     told = io.StringIO()
     with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
-        from recovery.crash_harness.schedule import main
+        from recovery.crash_harness.schedule import NO_WORD, main
 
         is_found = main([*arguments, "--first"]) != 0
+    if NO_WORD in told.getvalue():
+        raise RuntimeError(f"a life could not be lived, whatever was planted: {told.getvalue()}")
     if is_found:
         raise AssertionError(next(line for line in told.getvalue().split("\n")[1:] if line))
 
