@@ -51,6 +51,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate", type=float, default=0.02, help="share of Python's looks at arena words that are points"
     )
+    parser.add_argument(
+        "--line-rate", type=float, help="share of lines, in modules that follow what others drop; drawn by the seed"
+    )
     parser.add_argument("--actors", default=",".join(sorted(ALL)), help="threads beside the writers, by name")
     storage = parser.add_mutually_exclusive_group()
     storage.add_argument("--memory", dest="storage", action="store_const", const="memory", help="no disk columns")
@@ -103,7 +106,7 @@ def _received(connection: Any, seed: int) -> Found:
 
 def _live(seed: int, plan: Plan, told: Connection, say: Callable[[str], None]) -> None:
     """In the process of one life."""
-    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=2)
 
     def end(found: Found) -> NoReturn:
         told.send(found)
@@ -137,6 +140,8 @@ def _repeating(seed: int, asked: argparse.Namespace) -> str:
     options = [f"--seeds {seed}:{seed + 1}"]
     if asked.rate != 0.02:
         options.append(f"--rate {asked.rate}")
+    if asked.line_rate is not None:
+        options.append(f"--line-rate {asked.line_rate}")
     if set(asked.actors.split(",")) != ALL:
         options.append(f"--actors {asked.actors}")
     if asked.storage:
@@ -152,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     actors = frozenset(filter(None, asked.actors.split(",")))
     if actors - ALL:
         parser.error(f"no such actors: {', '.join(sorted(actors - ALL))}; there are {', '.join(sorted(ALL))}")
-    plan = Plan(actors, asked.storage, asked.rate, asked.trace)
+    plan = Plan(actors, asked.storage, asked.rate, asked.line_rate, asked.trace)
     seeds, report, clock = _seeds(asked.seeds), ScheduleReport(), SystemClock()
     began = clock.monotonic()
 

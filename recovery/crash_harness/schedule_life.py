@@ -46,6 +46,7 @@ class Plan:
     actors: frozenset[str]  # those that take part beside the writers
     storage: Storage | None = None  # "memory" or "disk"; None: the seed draws it
     read_rate: float = 0.02
+    line_rate: float | None = None  # None: the seed draws it
     is_traced: bool = False
 
 
@@ -72,6 +73,8 @@ class Life:
         self._end = end
         self._rng = random.Random(f"life {seed}")
         self._turns = Turns(seed, self._give_up, plan.read_rate, say if plan.is_traced else None)
+        if plan.line_rate is not None:
+            self._turns.line_rate = plan.line_rate
         self._disk = MemoryFiles()
         self._ledger = Ledger()
 

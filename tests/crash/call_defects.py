@@ -1,4 +1,4 @@
-"""Defects planted in what a call answers: stopped commits, full stores, values of callers."""
+"""Defects planted in what a call answers: stopped commits, full stores, drops, values of callers."""
 
 from __future__ import annotations
 
@@ -34,6 +34,14 @@ CALL_DEFECTS: tuple[Defect, ...] = (
         "            if not disk.has_dropped(table.fragments[0]):",
         "            if full:",
         "full-tablespace",
+    ),
+    # --- drops ---------------------------------------------------------------------------------------------
+    Defect(
+        "wake-up-of-the-last-user-is-lost",
+        "engine.transactions",
+        "        users.intersection_update({*self.locks.by_slot.values(), *self._pins})",
+        "        pass",
+        "left-user",
     ),
     # --- values of callers -----------------------------------------------------------------------------
     Defect(

@@ -12,9 +12,11 @@ import importlib.util
 import io
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -391,6 +393,18 @@ def pool() -> None:
         tests.test_any_units_taken_and_given_back_have_one_owner_and_blocks_become_pages_again(1)
 
 
+def left_user() -> None:
+    """A transaction that ends while a partition is dropped."""
+    from tests.engine import test_withdrawn as tests
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tests.store_at(Path(folder) / "store") as db,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        tests.test_user_that_leaves_while_a_partition_is_dropped_is_not_waited_for(db, patch)
+
+
 def values_short() -> None:
     """Decimals of conditions."""
     from tests.rows import test_bounded_values as tests
@@ -411,6 +425,7 @@ CALL_PARTS: dict[str, Callable[[], object]] = {
     "full-partition": full_partition,
     "full-tablespace": full_tablespace,
     "pool": pool,
+    "left-user": left_user,
     "values-short": values_short,
     "values-of-rows": values_of_rows,
 }

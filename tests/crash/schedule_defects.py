@@ -19,13 +19,6 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
         f"{PART} --seeds 0:40 --actors historian,member",
     ),
     Defect(
-        "wake-up-of-the-last-user-is-lost",
-        "engine.transactions",
-        "        users.intersection_update({*self.locks.by_slot.values(), *self._pins})",
-        "        pass",
-        f"{PART} --seeds 0:150 --actors background",
-    ),
-    Defect(
         "user-that-leaves-under-the-schema-latch-is-forgotten",
         "engine.transactions",
         "            self._left.append(gone)",
@@ -74,20 +67,5 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
         "        return any(each.table.handle == table.handle for each in dropped)",
         "        return False",
         f"{PART} --seeds 0:60 --actors checker,keeper,background",
-    ),
-    # --- commits -----------------------------------------------------------------------------------------
-    Defect(
-        "leader-wakes-no-follower",
-        "engine.log.leaders",
-        "                if wanted <= reached:",
-        "                if wanted < 0:",
-        f"{PART} --seeds 0:10",
-    ),
-    Defect(
-        "waiter-is-not-registered-under-the-guard",
-        "engine.locks",
-        "            self._waiting[txn] = waiter",
-        "            pass",
-        f"{PART} --seeds 0:40 --actors lookups",
     ),
 )

@@ -38,6 +38,7 @@ def end(text):
     return subprocess.run([sys.executable, "-c", start + text], env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.timeout(1_200)
 def test_twenty_lives_end_well() -> None:
     done = scheduled("--seeds", "0:20")
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,19 @@ RANGES = [("a", 100), ("b", 200), ("c", 300)]
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("k", tm.Int64)]
 
 
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[tm.Database]:
+@contextmanager
+def store_at(path: Path) -> Iterator[tm.Database]:
     """A store with a table `t` of three ranges, 300 rows."""
-    with tm.open(tmp_path / "store", data_memory="32 MiB", page_buffer="256 KiB", background=False) as db:
+    with tm.open(path, data_memory="32 MiB", page_buffer="256 KiB", background=False) as db:
         db.create_table("t", COLUMNS, primary_key="id", partition=tm.RangePartition("id", RANGES))
         db["t"].insert_many({"id": list(range(300)), "k": list(range(300))})
+        yield db
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[tm.Database]:
+    """Such a store."""
+    with store_at(tmp_path / "store") as db:
         yield db
 
 
