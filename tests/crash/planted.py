@@ -76,6 +76,8 @@ def part(name: str) -> Callable[[], object]:
     """A part of the harness, small; an anomaly loop by the name of its anomaly."""
     if name.startswith("binlog-"):
         return functools.partial(binlog, name)
+    if name.startswith("site-"):
+        return functools.partial(sites, name)
     if name.startswith(SIMULATION):
         return lambda: simulate(name.split()[1:])
     if name.startswith(SCHEDULE):
@@ -205,6 +207,25 @@ def _binlog(name: str) -> None:
         test_attached.test_epochs_wait_for_a_full_disk_and_no_local_checkpoint_passes_them()
     else:
         test_binlog_bytes.test_f67_file_cut_between_two_transactions_is_not_read_over()
+
+
+def sites(name: str) -> None:
+    """Two sites whose tables have a function that compares epochs."""
+    from tests.replication import test_channel_reset, test_unique_clashes, test_updates_of_nothing
+    from tests.replication.two_sites import EPOCH_FUNCTIONS, Pair
+
+    function = EPOCH_FUNCTIONS[0]
+    if name == "site-reset":
+        for which in ("primary", "secondary"):
+            test_channel_reset.test_reset_lets_no_change_through_a_second_time(Pair, function, which)
+    elif name == "site-clash":
+        test_unique_clashes.test_one_unique_value_inserted_at_both_sites_is_the_primarys_and_is_told_of(
+            Pair, function, 7
+        )
+        test_unique_clashes.test_row_that_was_in_the_way_comes_back_as_the_primary_has_it(Pair, function)
+        test_unique_clashes.test_row_that_the_primary_has_taken_meanwhile_is_lost_at_both_sites_alike(Pair, function)
+    else:
+        test_updates_of_nothing.test_change_of_the_other_site_behind_an_update_of_nothing_is_taken(Pair, function, 7)
 
 
 def simulate(functions: Sequence[str]) -> None:
