@@ -264,8 +264,9 @@ def test_failed_call_before_the_commit_is_in_the_log_leaves_nothing_of_it(
     seen = 0
     for nth in range(1, 200):
         disk = files.kill()
-        plan = Plan([Rule(operation, where, nth=nth, error=number)])
+        plan = Plan()
         db = open_low(FaultFiles(disk, plan))
+        plan.add(Rule(operation, where, nth=nth, error=number))  # now: an opening syncs the directory, too
         txn = db.transaction()
         try:
             txn.update_where(NAME, {"balance": tm.col("balance") + 1})
