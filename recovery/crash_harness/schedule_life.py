@@ -33,9 +33,9 @@ from recovery.crash_harness.stress_rows import INDEX_KEYS, MAIN, UNIQUE_KEYS, WI
 Storage = Literal["memory", "disk"]
 STORAGES: tuple[Storage, ...] = get_args(Storage)
 TRANSACTIONS_MIN = 8
-TRANSACTIONS_MAX = 60  # of one writer; then the life comes to its end
+TRANSACTIONS_MAX = 60  # of one writer
 DIVIDED = "replication.settings.options:divided"
-POINTS_OF_A_LIFE = 30_000
+POINTS_OF_A_LIFE = 12_000  # then it comes to its end
 FRAMES_TOLD = 8  # of the place where an error came from
 
 
