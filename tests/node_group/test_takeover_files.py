@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from engine.clock import SystemClock
 from engine.errors import PeerError
 from replication.node_group import copy_server, fetch
 from replication.node_group.primacy import Primacy
 from tests.node_group.site import PATIENCE_MS, site_of
 from tests.node_group.test_node import COLUMNS, equal, ids_at
 from tests.waiting import wait_until
-
-CLOCK = SystemClock()
 
 
 @pytest.mark.parametrize("stands_still", [False, True])
@@ -114,7 +111,7 @@ def test_half_a_file_is_not_taken_for_the_whole(tmp_path: Path, monkeypatch: pyt
     """While a file came in, its group was sent again, and taken because the file was there; the rest of it did not
     come, half a file was removed, and the group could not be applied.
     """
-    real, failed = fetch._write, []
+    real, failed, offered = fetch._write, [], []
 
     def half(files: Any, name: str, conversation: Any) -> None:
         if failed:
@@ -125,10 +122,7 @@ def test_half_a_file_is_not_taken_for_the_whole(tmp_path: Path, monkeypatch: pyt
             files.make_directory(folder)
         files.close(files.create(name))
         life = next(node._node.life for node in site.nodes.values() if node._node.store.files is files)
-        through = life._passed_through
-        while life._passed_through == through == 0:  # the group has come, and comes again meanwhile
-            CLOCK.sleep(0.01)
-        CLOCK.sleep(0.5)
+        wait_until(lambda: offered.count(life._stream.fetched_sequence) > 1)  # the group comes again meanwhile
         failed.append(life._stream.last)
         files.unlink(name)
         raise PeerError("the link broke; connect again")
@@ -138,6 +132,13 @@ def test_half_a_file_is_not_taken_for_the_whole(tmp_path: Path, monkeypatch: pyt
             db.create_table("t", COLUMNS, "id")
             monkeypatch.setattr(fetch, "_write", half)
             life, sequence = site.nodes[2]._node.life, site.db(1)._store.log.sequence
+            take = life._stream.take
+
+            def noted(first: int, groups: Any) -> None:
+                offered.extend(range(first, first + len(groups)))
+                take(first, groups)
+
+            monkeypatch.setattr(life._stream, "take", noted)
             db.run(lambda txn: txn.upsert_many("t", [(number, 0, "y" * 50) for number in range(12_000)]), 50)
         assert failed[0] < sequence and site.nodes[2]._node.life is life, "it has taken what it could not apply"
         assert ids_at(site, 2) == list(range(12_000))

@@ -236,24 +236,34 @@ def test_strangers_are_refused(serving: tm.CallServing) -> None:
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "why"),
     [
-        None,
-        [],
-        ["nothing"],
-        ["txn", "__class__", [], {}],
-        ["table", "test.account", "_alone", [], {}],
-        ["store", "close", [], {}],
-        ["of_scan", "test.account", False, {}, "to_arrow", [], {}],
-        ["table", "test.account", "get", [], {}],
-        ["store", "tables", [1, 2, 3], {}],
-        ["next"],
+        (None, "no call of this version"),
+        ([], "no call of this version"),
+        (["nothing"], "no call of this version"),
+        (["txn", "__class__", [], {}], "a transaction has no call '__class__'"),
+        (["txn", "savepoint", [], {}], "a transaction has no call 'savepoint'"),
+        (["table", "test.account", "_alone", [], {}], "a table has no call '_alone'"),
+        (["store", "close", [], {}], "a store has no call 'close'"),
+        (["of_scan", "test.account", False, {}, "to_arrow", [], {}], "a scan has no call 'to_arrow'"),
     ],
 )
-def test_calls_that_are_none_are_refused_and_the_store_goes_on(remote: tm.RemoteDatabase, call: Any) -> None:
+def test_call_that_is_none_is_refused_and_the_store_goes_on(remote: tm.RemoteDatabase, call: Any, why: str) -> None:
     link = remote.links.take(remote.links.primary())
-    with pytest.raises((tm.FrameRejected, tm.Rejected)):
+    with pytest.raises(tm.FrameRejected, match=why):
         link.ask(call)
+    remote.links.give(remote.links.primary(), link)
+    assert remote.tables() == ["test.account"]
+
+
+@pytest.mark.parametrize(
+    "call", [["table", "test.account", "get", [], {}], ["store", "tables", [1, 2, 3], {}], ["next"]]
+)
+def test_call_with_wrong_arguments_is_refused_and_the_store_goes_on(remote: tm.RemoteDatabase, call: Any) -> None:
+    link = remote.links.take(remote.links.primary())
+    with pytest.raises(tm.Rejected, match=f"call {call[0]} has arguments that cannot be") as caught:
+        link.ask(call)
+    assert type(caught.value) is tm.Rejected
     remote.links.give(remote.links.primary(), link)
     assert remote.tables() == ["test.account"]
 
