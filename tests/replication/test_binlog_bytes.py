@@ -18,7 +18,11 @@ import pytest
 from engine.errors import BinlogDamaged, Damaged, Rejected, StoreFailed
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout import binlog as b
+from replication.binlog import events as e
+from replication.binlog.errors import Origin
+from replication.binlog.reader import BinlogReader, StatementMaps
 from tests.replication.site import index_rows, open_site, transactions_in
+from tests.replication.stage import end_of
 from tests.store.support import ACCOUNT
 
 SEED = 670_112
@@ -179,6 +183,18 @@ def sealed(event):
     return bytes(event) + struct.pack("<I", zlib.crc32(event))
 
 
+def read_through(files):
+    """Every event and every row of a binlog, as a replica reads them. Raises: Damaged, Rejected."""
+    reader, maps = BinlogReader(files), StatementMaps()
+    for read in reader.events(end_of(files)):
+        maps.step(read.event)
+        if isinstance(read.event, e.Rows):
+            origin = Origin(*read.at)
+            for _ in maps.reader(read.event, origin).chunks(read.event.body, origin):
+                pass
+    reader.close()
+
+
 def test_f112_events_with_right_checksums_and_any_content_are_refused_or_read_and_harm_nothing():
     """Bytes of events are changed and their checksums made right: counts, lengths, names, positions, row bodies."""
     contents, (truth, _), rows = history(False)
@@ -206,9 +222,9 @@ def test_f112_events_with_right_checksums_and_any_content_are_refused_or_read_an
             outcome = "opened"
             assert {row.id: row._asdict() for row in db[NAME].scan()} == rows, f"event at {at}, seed {SEED} {number}"
             try:
-                transactions_in(db._files)
-            except (Damaged, Rejected, AssertionError, KeyError, TypeError, IndexError):
-                pass  # the test's own reader takes names of columns for granted
+                read_through(db._files)
+            except (Damaged, Rejected):
+                pass
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
     print(outcomes, len(truth))
     assert outcomes["refused"] > 5 and outcomes["opened"] > 20
