@@ -14,6 +14,7 @@ import tidemark as tm
 from recovery.node_restart.messages import Ready
 from recovery.node_restart.source import Source
 from replication.node_group import fetch
+from tests.attempts import Attempts
 from tests.node_group.pair import same_slots
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, site_of
 from tests.ports import free_ports
@@ -424,9 +425,11 @@ def test_log_is_held_for_a_node_that_joins_until_transactions_need_it(tmp_path: 
             db.create_table("t", COLUMNS, "id")
             copies.hold(node, 2, node.store.log.sequence - 1, 1e18)
             (held,) = held_for_nodes(node.store)
+            attempts = Attempts(per_transaction=5)
             for number in range(40):
-                db.run(lambda txn, n=number: txn.write_many("t", [(k, n, "z" * 300) for k in range(300)]), retries=50)
+                attempts.run(db, lambda txn, n=number: txn.write_many("t", [(k, n, "z" * 300) for k in range(300)]))
                 copies.hold(node, 2, 1, 1e18)
+            attempts.check()
             assert node.store.log.tail_lsn > held, "it was never cut"
             copies.release(node, frozenset({2}), 0.0)
             assert held_for_nodes(node.store) == []

@@ -15,6 +15,7 @@ import pytest
 
 import tidemark as tm
 from replication.calls import conversation
+from tests.attempts import Attempts
 from tests.store.support import ACCOUNT
 from tests.waiting import wait_until
 from tidemark.remote.executor import Executor
@@ -313,6 +314,7 @@ def test_threads_share_a_connection(remote: tm.RemoteDatabase) -> None:
     seed = 8
     print(f"seed {seed}")
     remote["test.account"].insert_many(accounts(10))
+    attempts = Attempts(per_transaction=5)
 
     def transfer(number: int) -> None:
         draw = random.Random(seed + number)
@@ -323,7 +325,7 @@ def test_threads_share_a_connection(remote: tm.RemoteDatabase) -> None:
                 txn.update("test.account", one, {"balance": tm.col("balance") - 1})
                 txn.update("test.account", other, {"balance": tm.col("balance") + 1})
 
-            remote.run(work, retries=50)
+            attempts.run(remote, work)
 
     threads = [threading.Thread(target=transfer, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -331,6 +333,7 @@ def test_threads_share_a_connection(remote: tm.RemoteDatabase) -> None:
     for thread in threads:
         thread.join()
     assert remote["test.account"].scan().sum("balance") == sum(range(10))
+    attempts.check()
 
 
 def test_more_links_than_replicas_may_have_are_served(remote: tm.RemoteDatabase) -> None:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tidemark as tm
+from tests.attempts import Attempts
 from tests.store.support import open_memory
 
 ACCOUNTS = 300
@@ -24,6 +25,7 @@ class Bank:
         self.table.insert_many([(i, 100, "n" * (i % 200)) for i in range(ACCOUNTS)])
         self.db.create_index("test.bank", "by_balance", ["balance"])
         self.looks = 0
+        self.attempts = Attempts(per_transaction=5)
         self.is_done = threading.Event()
 
     def run(self, work: Any, seed: int) -> None:
@@ -57,7 +59,7 @@ class Bank:
     def moved(self, move: Any) -> bool:
         """Whether it was done. Nobody locks the key of an account that is not there: the other may make it first."""
         try:
-            self.db.run(move, retries=50)
+            self.attempts.run(self.db, move)
         except tm.DuplicateKey:
             return False
         return True
@@ -92,6 +94,7 @@ def test_snapshots_beside_writing_threads_show_one_instant_each() -> None:
     assert (status["open"], status["used_bytes"]) == (0, 0)
     assert bank.table.scan().sum("balance") == TOTAL
     assert bank.db.check()["problems"] == []
+    bank.attempts.check()
     bank.db.close()
 
 
