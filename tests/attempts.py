@@ -10,15 +10,15 @@ RETRIES = 50
 
 
 class Attempts:
-    """How often the transactions of a test were begun, from whatever thread."""
+    """Counts how often the transactions of a test were begun, in any thread."""
 
     def __init__(self, per_transaction: float) -> None:
-        """per_transaction: attempts one may take, on average."""
+        """per_transaction: attempts that one transaction may take, on average."""
         self.per_transaction = per_transaction
         self._wanted, self._made = itertools.count(), itertools.count()
 
     def run(self, db: Any, work: Callable[[Any], Any]) -> Any:
-        """One transaction, as `Database.run`."""
+        """Run one transaction as `Database.run` does."""
         next(self._wanted)
 
         def attempt(txn: Any) -> Any:
@@ -28,7 +28,7 @@ class Attempts:
         return db.run(attempt, retries=RETRIES)
 
     def check(self) -> None:
-        """Behind the last one. Raises: AssertionError if there were too many attempts."""
+        """Call once, after the last transaction. Raises: AssertionError if there were too many attempts."""
         wanted, made = next(self._wanted), next(self._made)
         print(f"{made} attempts at {wanted} transactions")
         assert made <= self.per_transaction * wanted, f"{made} attempts at {wanted} transactions"

@@ -60,8 +60,8 @@ def wait_logged(site: Site, *numbers: int) -> None:
 
 
 def wait_complete(site: Site, number: int) -> None:
-    """Until a node knows that every member has all groups of its log. It is told of epochs that have groups, so this
-    one is the last of those, and not that of a local checkpoint, which may have none.
+    """Return when a node knows that every member has all groups of its log. The primary announces only epochs that
+    have groups; the epoch of a local checkpoint may have none, and would never be announced.
     """
     node = site.nodes[number]._node
 

@@ -172,7 +172,7 @@ def test_slices_never_show_half_of_a_large_commit() -> None:
 
 # --- defects that are planted ---------------------------------------------------------------------
 def is_found(variant: str = "rowid_sync", seeds: range = range(8)) -> bool:
-    """Whether the copies differ behind some history: it is seen while they are made, or by comparing them."""
+    """Whether the copies differ after some history. The joining node notices, or comparing the stores does."""
     for seed in seeds:
         db, files, writers, node, through, rng = away(seed + 70, rows=400, steps=10)
         wire = Wire(db, files, rng, writers.step, slice_slots=9, work_max=40)

@@ -221,7 +221,7 @@ def test_node_that_has_joined_does_not_claim_to_know_what_the_copy_deleted(seed:
 
 # --- defects that are planted ---------------------------------------------------------------------
 def is_found(seeds: range = range(6)) -> bool:
-    """Whether the copies differ behind some history: it is seen while they are made, or by comparing them."""
+    """Whether the copies differ after some history. The joining node notices, or comparing the stores does."""
     for seed in seeds:
         rng = random.Random(seed)
         db, files, node, through = few()

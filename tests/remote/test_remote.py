@@ -262,7 +262,7 @@ def test_call_that_is_none_is_refused_and_the_store_goes_on(remote: tm.RemoteDat
 )
 def test_call_with_wrong_arguments_is_refused_and_the_store_goes_on(remote: tm.RemoteDatabase, call: Any) -> None:
     link = remote.links.take(remote.links.primary())
-    with pytest.raises(tm.Rejected, match=f"call {call[0]} has arguments that cannot be") as caught:
+    with pytest.raises(tm.Rejected, match=f"call {call[0]} has invalid arguments") as caught:
         link.ask(call)
     assert type(caught.value) is tm.Rejected
     remote.links.give(remote.links.primary(), link)

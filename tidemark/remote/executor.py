@@ -145,7 +145,7 @@ class Executor:
         except (TypeError, AttributeError, LookupError, ValueError) as error:
             # Of what a client's own classes refuse nothing comes here: it has another version, or is none.
             _log.warning("call %s of a client: %r", what[0], error)
-            raise Rejected(f"call {what[0]} has arguments that cannot be: {error}") from error
+            raise Rejected(f"call {what[0]} has invalid arguments: {error}") from error
 
     def close(self) -> None:
         """The link has ended: so does its transaction."""
