@@ -135,15 +135,13 @@ class Turns:
             return
         running = self._running
         assert running is not None
-        self.points += 1
-        self.now += POINT_SECONDS
+        self._count()
         self._note(kind, running.name)
         if self.points % COLLECT_POINTS == 0:
             gc.collect()  # finalizers run wherever a thread may be
-        if self.points == self.limit:
+        if self.points >= self.limit:
+            self.limit = POINTS_MAX
             self.on_limit()
-        if self.points > POINTS_MAX or self.now > SECONDS_MAX:
-            self.stop(f"no end after {self.points} points and {self.now:.1f} s of virtual time")
         if may_park and self._rng.random() < self.park_rate:
             longer = self._rng.random()
             points = PARKED_POINTS_MIN * (PARKED_POINTS_MAX / PARKED_POINTS_MIN) ** longer
@@ -169,6 +167,7 @@ class Turns:
         """Let others run until `wake(resource)`, or the deadline. Only by the thread that runs."""
         running = self._running
         assert running is not None
+        self._count()  # a thread that does nothing but wait still lets those go on that were stopped for some points
         running.resource, running.waits_for, running.deadline = resource, waits_for, deadline
         self._note(f"wait {waits_for}", running.name)
         self._switch(running, waits_for)
@@ -188,6 +187,12 @@ class Turns:
     # --- turns -----------------------------------------------------------------------------------
     def _note(self, kind: str, name: str) -> None:
         self._digest.update(f"{name} {kind};".encode())
+
+    def _count(self) -> None:
+        self.points += 1
+        self.now += POINT_SECONDS
+        if self.points > POINTS_MAX or self.now > SECONDS_MAX:
+            self.stop(f"no end after {self.points} points and {self.now:.1f} s of virtual time")
 
     def _switch(self, running: Turn, kind: str) -> None:
         chosen = self._choose()

@@ -130,3 +130,27 @@ with taking_turns(turns):
     print(told, int(turns.now) - 100, flush=True)
 """)
     assert done.stdout.split("\n")[0] == "[True, False, 'a word'] 40", done.stdout + done.stderr
+
+
+def test_thread_that_only_sleeps_lets_those_go_on_that_were_stopped() -> None:
+    """A reader of a store without tables slept and did nothing else, while all others were stopped for some points.
+    A sleep was no point: none passed, and two lives of a long run had no end.
+    """
+    done = program("""
+turns = Turns(1, end)
+turns.park_rate = 1.0
+with taking_turns(turns):
+    worked = []
+
+    def work():
+        turns.point("kernel", True)
+        worked.append(turns.points)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not worked:
+        turns.sleep(0)
+    thread.join()
+    print("worked", flush=True)
+""")
+    assert done.stdout == "worked\n", done.stdout + done.stderr
