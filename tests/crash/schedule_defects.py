@@ -44,7 +44,8 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
         "recovery.check",
         "    store.pin(pin)  #",
         "    # store.pin(pin)  #",
-        f"{PART} --seeds 0:60 --actors checker",
+        # One life in some hundred: what is read is sound until the memory was given back and taken again.
+        f"{PART} --seeds 150:200 --actors checker --disk",
     ),
     # --- indexes -----------------------------------------------------------------------------------------
     Defect(
