@@ -73,6 +73,7 @@ class Life:
         self._end = end
         self._rng = random.Random(f"life {seed}")
         self._turns = Turns(seed, self._give_up, plan.read_rate, say if plan.is_traced else None)
+        self._door = KernelDoor(self._turns)
         if plan.line_rate is not None:
             self._turns.line_rate = plan.line_rate
         self._disk = MemoryFiles()
@@ -135,7 +136,7 @@ class Life:
         gc.collect()
         gc.disable()  # from here on at points only
         Arena.words_kind = TurnWords
-        set_door(KernelDoor(self._turns))
+        set_door(self._door)
         try:
             with taking_turns(self._turns, Lines(self._turns) if self._turns.line_rate else None):
                 yield
@@ -157,7 +158,9 @@ class Life:
     def _open_on(self, disk: MemoryFiles, identity: str, **options: Any) -> Any:
         files = TurnFiles(OrderMonitor(MemoryFiles(disk.disk)), self._turns)
         parsed, replication = resolve(DIVIDED)({**options, "background": "background" in self._plan.actors})
-        return resolve(OPEN_FILES)(files, parsed, TurnClock(self._turns, identity), None, None, None, replication)
+        db = resolve(OPEN_FILES)(files, parsed, TurnClock(self._turns, identity), None, None, None, replication)
+        self._door.opened(db)
+        return db
 
     def _verify_again(self) -> None:
         """What an opening finds is what was acknowledged. Raises: Violation."""

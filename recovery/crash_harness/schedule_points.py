@@ -2,11 +2,14 @@
 
 Kernels come through the kernel door (`engine.kernels.set_door`), which only processes with TIDEMARK_KERNEL_DOOR=1 have.
 Words of the arena that Python reads or writes are seen by a kind of array; kernels take it for the array it is.
+
+Between two kernel calls nothing may look at memory that was given back: it is overwritten now and then.
 """
 
 from __future__ import annotations
 
 import random
+import weakref
 from types import CodeType, FrameType
 from typing import Any
 
@@ -15,12 +18,37 @@ import numpy as np
 from engine.file_doubles.wrapper import RawWrapper, WrappedFiles
 from engine.file_layer import CheckedFiles
 from engine.file_protocol import Buffer, File
+from engine.layout.arena import (
+    BLOCK_WORDS,
+    P_FREE_BLOCKS,
+    P_FREE_PAGES,
+    PAGE_SHIFT,
+    PAGE_WORDS,
+    S_POOL,
+)
 from recovery.crash_harness import schedule_threads
 from recovery.crash_harness.schedule_turns import Turns
 
 # How long half a sync may take: in the time of one point or of some hundred.
 SYNC_SECONDS = (0.0, 0.000_025, 0.000_25, 0.002)
 WALL_US = 1_700_000_000_000_000
+# What memory that was given back is overwritten with, after so many kernel calls: as an address it lies in the arena.
+OVERWRITTEN = 3
+OVERWRITTEN_EVERY = 100
+
+
+def overwrite_free_memory(mem: Any) -> None:
+    """Free pages and blocks of an arena lose all but the words that link them."""
+    words = np.asarray(mem).view(np.ndarray)
+    page = int(words[S_POOL + P_FREE_PAGES])
+    while page:
+        at = page << PAGE_SHIFT
+        words[at + 1 : at + PAGE_WORDS] = OVERWRITTEN
+        page = int(words[at])
+    block = int(words[S_POOL + P_FREE_BLOCKS])
+    while block:
+        words[block + 2 : block + BLOCK_WORDS] = OVERWRITTEN
+        block = int(words[block])
 
 
 class KernelDoor:
@@ -28,10 +56,22 @@ class KernelDoor:
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
+        self._calls = 0
+        self._arenas: list[weakref.ref[Any]] = []
+
+    def opened(self, db: Any) -> None:
+        """A store whose given-back memory is overwritten from now on."""
+        self._arenas.append(weakref.ref(db._store.mem))
 
     def before(self, kernel: str) -> None:
         """See `engine.kernels.Door`."""
         self._turns.point(kernel, True)
+        self._calls += 1
+        if self._calls % OVERWRITTEN_EVERY == 0:
+            for arena in self._arenas:
+                mem = arena()
+                if mem is not None:
+                    overwrite_free_memory(mem)
 
     def after(self, kernel: str) -> None:
         """See `engine.kernels.Door`."""

@@ -10,7 +10,20 @@ from pathlib import Path
 
 import pytest
 
+import tidemark as tm
+from engine.layout.arena import (
+    BLOCK_WORDS,
+    P_FREE_BLOCK_COUNT,
+    P_FREE_BLOCKS,
+    P_FREE_PAGE_COUNT,
+    P_FREE_PAGES,
+    PAGE_SHIFT,
+    PAGE_WORDS,
+    S_POOL,
+)
+from recovery.crash_harness.schedule_points import OVERWRITTEN, overwrite_free_memory
 from tests.seeds import fresh_seeds
+from tests.store.support import open_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -154,3 +167,21 @@ with taking_turns(turns):
     print("worked", flush=True)
 """)
     assert done.stdout == "worked\n", done.stdout + done.stderr
+
+
+def test_memory_that_was_given_back_is_overwritten_and_nothing_else() -> None:
+    with open_memory() as db:
+        for name in ("kept", "dropped"):
+            table = db.create_table(name, [tm.Column("id", tm.Int64), tm.Column("note", tm.VarChar(3_000))], "id")
+            table.insert_many([(key, name * (key % 400)) for key in range(3_000)])
+        db["kept"].delete_where(tm.col("id") % 3 == 0)
+        want = [tuple(row) for row in db["kept"].scan()]
+        db.drop_table("dropped")
+        mem = db._store.mem
+        assert mem[S_POOL + P_FREE_PAGE_COUNT] > 100 and mem[S_POOL + P_FREE_BLOCK_COUNT] > 0
+        overwrite_free_memory(mem)
+        page, block = mem[S_POOL + P_FREE_PAGES] << PAGE_SHIFT, mem[S_POOL + P_FREE_BLOCKS]
+        assert set(mem[page + 1 : page + PAGE_WORDS]) == set(mem[block + 2 : block + BLOCK_WORDS]) == {OVERWRITTEN}
+        assert [tuple(row) for row in db["kept"].scan()] == want
+        db["kept"].insert_many([(key, "again" * (key % 90)) for key in range(3_000, 5_000)])
+        assert db.check()["problems"] == []
