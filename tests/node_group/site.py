@@ -56,8 +56,19 @@ class Site:
         self.nodes.pop(number).close()
 
     def db(self, number: int) -> Any:
-        """The `Database` of a node: what is looked at in tests, and read elsewhere through `reading`."""
-        return self.nodes[number]._node.store.db
+        """The `Database` of a node: what is looked at in tests, and read elsewhere through `reading`. Between two lives
+        the node has none, which no status tells in time: waits for the next.
+        """
+        found: list[Any] = []
+
+        def is_open() -> bool:
+            store = self.nodes[number]._node.store
+            if store is not None:
+                found.append(store.db)
+            return store is not None
+
+        wait_until(is_open)
+        return found[0]
 
     def wait_view(self, *members: int) -> None:
         """Until these are the members of an open view, and nobody else."""

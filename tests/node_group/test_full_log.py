@@ -78,17 +78,17 @@ def test_member_whose_log_stays_full_is_left_out_and_comes_back(
     with site_of(tmp_path, 2, with_arbitrator=True, **SHORT) as site, site.nodes[1].connect(PATIENCE_MS) as db:
         db.create_table("t", COLUMNS, "id")
         hold_checkpoints(site, 2)
+        store = site.db(2)._store
         writing = Writing(db)
         writing.start()
         wait_until(lambda: stuck(caplog))
-        store = site.db(2)._store
         site.wait_view(1)
         before = len(writing.acknowledged)
         wait_until(lambda: len(writing.acknowledged) > before + 50)
-        wait_until(lambda: site.nodes[2].status()["state"] == "open" and site.db(2)._store is not store)
+        wait_until(lambda: site.db(2)._store is not store)
+        site.wait_view(1, 2)
         writing.is_over.set()
         writing.join()
-        site.wait_view(1, 2)
         equal(site)
 
 
@@ -165,10 +165,10 @@ def test_member_without_room_in_the_midst_of_a_group_begins_again_with_what_it_h
         writing = Writing(db)
         writing.start()
         assert broken.wait(PATIENCE_MS / 1_000)
-        wait_until(lambda: site.nodes[2].status()["state"] == "open" and site.db(2)._store is not member)
+        wait_until(lambda: site.db(2)._store is not member)
+        site.wait_view(1, 2)
         writing.is_over.set()
         writing.join()
-        site.wait_view(1, 2)
         assert member.failure.error is not None and "open the store again" in member.failure.error.message
         assert forgotten == []
         equal(site)
