@@ -340,11 +340,17 @@ class _Judge:
 
 
 def crash_states(
-    work: Work, verify: Verify, seed: int, per_point: int = STATES_PER_POINT, report: StatesReport | None = None
+    work: Work,
+    verify: Verify,
+    seed: int,
+    per_point: int = STATES_PER_POINT,
+    report: StatesReport | None = None,
+    share: float = 1.0,
 ) -> StatesReport:
     """Record one run of the program and judge what power losses may leave of it; figures are added to `report`.
 
-    `per_point` bounds the states of one crash point. Raises: Violation at the first wrong state.
+    per_point: states of one crash point, at most. share: of the points, which the seed draws. Raises: Violation at the
+    first wrong state.
     """
     clock = SystemClock()
     began = clock.monotonic()
@@ -360,6 +366,8 @@ def crash_states(
         raise Violation(f"crash states, seed {seed}, the run itself: {type(error).__name__}: {error}") from error
     for files, ledger, event in crash_points(events):
         report.points += 1
+        if rng.random() >= share:
+            continue
         call = "the end" if event is None else event.render(digests=False)
         pieces = files.pieces()
         judge.at(pieces)
