@@ -9,6 +9,8 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 SOURCES := engine recovery replication tidemark pyspark_tidemark.py tests $(wildcard bench)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start hundreds of processes; without compiled modules each takes a second longer.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup run test soak check format bench clean
 

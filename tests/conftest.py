@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return path not in with_spark, -counts[path], first[path]
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all they import stay: a full collection of garbage needs a second for them, each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", params=STORAGES)
