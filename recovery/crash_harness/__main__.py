@@ -37,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     states.add_argument("--seed-step", type=int, default=1, help="from one seed to the next")
     states.add_argument("--piece", action="store_true", help="go on behind a violation; the report whole, as JSON")
     states.add_argument("--per-point", type=int, default=STATES_PER_POINT, help="states of one crash point at most")
+    states.add_argument("--share", type=float, default=1.0, help="of the crash points, drawn by the seed")
     anomalies = parts.add_parser("anomalies", help="the n-th call of the disk goes wrong, for every n")
     anomalies.add_argument("--only", choices=sorted(ANOMALIES), action="append", help="this kind; may be repeated")
     anomalies.add_argument("--step", type=int, default=1, help="leave points out")
@@ -70,7 +71,9 @@ def _in_pieces(asked: argparse.Namespace) -> list[dict[str, Any]]:
     """One summary for each program, printed as soon as it is there."""
     found = []
     for program in DISK_PROGRAMS if asked.disk else (asked.work,):
-        figures = run_pieces(program, asked.verify, asked.seed, asked.distinct, asked.per_point, asked.jobs)
+        figures = run_pieces(
+            program, asked.verify, asked.seed, asked.distinct, asked.per_point, asked.share, asked.jobs
+        )
         sys.stdout.write(json.dumps(figures) + "\n")
         sys.stdout.flush()
         found.append(figures)
@@ -103,7 +106,7 @@ def _run(asked: argparse.Namespace) -> list[dict[str, Any]]:
     work, verify = resolve(asked.work), resolve(asked.verify)
     if asked.part == "states":
         states = many_crash_states(
-            work, verify, asked.seed, asked.distinct, say, asked.per_point, asked.seed_step, asked.piece
+            work, verify, asked.seed, asked.distinct, say, asked.per_point, asked.share, asked.seed_step, asked.piece
         )
         found = states.to_dict()
         if not asked.piece:

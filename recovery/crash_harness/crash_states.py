@@ -401,6 +401,7 @@ def many_crash_states(
     distinct: int,
     say: Callable[[str], None] | None = None,
     per_point: int = STATES_PER_POINT,
+    share: float = 1.0,
     seed_step: int = 1,
     goes_on: bool = False,
 ) -> StatesReport:
@@ -413,7 +414,7 @@ def many_crash_states(
         if report.distinct >= distinct or len(report.violations) >= VIOLATIONS_MAX:
             break
         try:
-            crash_states(work, verify, seed, per_point, report)
+            crash_states(work, verify, seed, per_point, report, share)
         except Violation as violation:
             if not goes_on:
                 raise

@@ -21,7 +21,9 @@ DISK_PROGRAMS = tuple(
 NUMBERS = ("points", "judged", "kills", "failed_syncs", "restarts", "second_restarts", "broken_off", "checks")
 
 
-def piece_command(program: str, verify: str, seeds: tuple[int, int], distinct: int, per_point: int) -> list[str]:
+def piece_command(
+    program: str, verify: str, seeds: tuple[int, int], distinct: int, per_point: int, share: float
+) -> list[str]:
     """The command of one piece; seeds: the first, and how far it is from one to the next."""
     named = {
         "--work": program,
@@ -30,6 +32,7 @@ def piece_command(program: str, verify: str, seeds: tuple[int, int], distinct: i
         "--seed-step": seeds[1],
         "--distinct": distinct,
         "--per-point": per_point,
+        "--share": share,
     }
     given = [str(part) for pair in named.items() for part in pair]
     return [sys.executable, "-m", "recovery.crash_harness", "states", "--piece", *given]
@@ -67,15 +70,17 @@ def summary(program: str, report: StatesReport) -> dict[str, Any]:
     }
 
 
-def run_pieces(program: str, verify: str, seed: int, distinct: int, per_point: int, jobs: int) -> dict[str, Any]:
-    """Enumerate one program in `jobs` processes, each until its share of states has been judged; the summary.
+def run_pieces(
+    program: str, verify: str, seed: int, distinct: int, per_point: int, share: float, jobs: int
+) -> dict[str, Any]:
+    """Enumerate one program in `jobs` processes, each until its part of the states has been judged; the summary.
 
     Raises: CalledProcessError if a piece ended in any other way than with its report.
     """
     clock = SystemClock()
     began = clock.monotonic()
-    share = -(-distinct // jobs)
-    commands = [piece_command(program, verify, (seed + job, jobs), share, per_point) for job in range(jobs)]
+    each = -(-distinct // jobs)
+    commands = [piece_command(program, verify, (seed + job, jobs), each, per_point, share) for job in range(jobs)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE) for command in commands]
     reports = []
     try:

@@ -12,7 +12,7 @@ from recovery.crash_harness.program import Work
 
 @pytest.mark.parametrize("work", [index_history.work, index_history.disk_work], ids=["memory", "disk"])
 def test_crash_states_of_a_program_with_indexes_hold_table_and_indexes(work: Work) -> None:
-    report = crash_states(work, index_history.verify, seed=1, per_point=1)
+    report = crash_states(work, index_history.verify, seed=1, per_point=1, share=0.2)
     assert report.distinct > 20
 
 

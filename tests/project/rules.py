@@ -16,7 +16,6 @@ from pathlib import Path
 # Floors from the ground up: a floor imports itself and what stands before it here.
 FLOORS = ("engine", "recovery", "replication", "tidemark")
 
-MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 LINE_CHARACTERS_MAX = 120
 
@@ -147,11 +146,21 @@ class Source:
         return ast.parse(self.text)
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of its nodes."""
+        return list(ast.walk(self.tree))
+
+    def let_go(self) -> None:
+        """Forget the nodes: millions of them slow every collection of garbage."""
+        for name in ("tree", "nodes", "typing_only"):
+            vars(self).pop(name, None)
+
+    @cached_property
     def typing_only(self) -> frozenset[int]:
         """Ids of the nodes under `if TYPE_CHECKING:`, which never run."""
         return frozenset(
             id(inner)
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
             for statement in node.body
             for inner in ast.walk(statement)
@@ -161,7 +170,7 @@ class Source:
     def imports(self) -> list[tuple[ast.stmt, str, str]]:
         """Every runtime import as (statement, full dotted name of what is imported, name it is bound to)."""
         found: list[tuple[ast.stmt, str, str]] = []
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if id(node) in self.typing_only:
                 continue
             if isinstance(node, ast.Import):
@@ -190,7 +199,7 @@ class Source:
             bound[alias] = alias if is_plain else name
             out.append((node.lineno, name))
         inner: set[int] = set()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Attribute) and id(node) not in inner and id(node) not in self.typing_only:
                 chain: list[str] = []
                 at: ast.expr = node
@@ -292,7 +301,7 @@ def _bound_at_top(tree: ast.Module) -> set[str]:
 def check_builtins(source: Source) -> Iterator[str]:
     """`open` only behind the door to the disk; code is never made at run time."""
     own = _bound_at_top(source.tree)
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)) or node.id in own:
             continue
         if node.id in BUILTINS_NOWHERE:
@@ -303,7 +312,7 @@ def check_builtins(source: Source) -> Iterator[str]:
 
 def check_anonymous_memory(source: Source) -> Iterator[str]:
     """A mapping is of anonymous memory, never of a file."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("mmap.mmap", "mmap"):
             if not node.args or ast.unparse(node.args[0]) != "-1":
                 yield f"{source.module}:{node.lineno} maps a file"
@@ -313,7 +322,7 @@ def check_lazy_imports(source: Source) -> Iterator[str]:
     """Heavy modules are imported inside functions."""
     inside = {
         id(inner)
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         for inner in ast.walk(node)
     }
@@ -324,24 +333,22 @@ def check_lazy_imports(source: Source) -> Iterator[str]:
 
 
 def check_sizes(source: Source) -> Iterator[str]:
-    """Modules, functions and lines within their bounds."""
-    lines = source.text.splitlines()
-    if len(lines) > MODULE_LINES_MAX:
-        yield f"{source.module} has {len(lines)} lines; at most {MODULE_LINES_MAX}"
-    for number, line in enumerate(lines, 1):
+    """Lines within their bound."""
+    for number, line in enumerate(source.text.splitlines(), 1):
         if len(line) > LINE_CHARACTERS_MAX:
             yield f"{source.module}:{number} has {len(line)} characters; at most {LINE_CHARACTERS_MAX}"
 
 
-def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree):
+def functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function and method of a module."""
+    for node in source.nodes:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield node
 
 
 def check_functions(source: Source) -> Iterator[str]:
     """Functions within their bound, the docstring not counted; the exceptions really are exceptions."""
-    for node in _functions(source.tree):
+    for node in functions(source):
         first = node.body[0]
         is_documented = ast.get_docstring(node, clean=False) is not None
         docstring_lines = (first.end_lineno or 0) - first.lineno + 1 if is_documented else 0
@@ -371,11 +378,11 @@ def check_broad_except(source: Source) -> Iterator[str]:
     """Nothing catches everything, unless it always raises it again or stands in a named place."""
     named = {
         id(inner)
-        for node in _functions(source.tree)
+        for node in functions(source)
         if f"{source.module}:{node.name}" in BROAD_EXCEPT_PLACES
         for inner in ast.walk(node)
     }
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.ExceptHandler) and _catches_all(node) and id(node) not in named:
             last = node.body[-1]
             if not (isinstance(last, ast.Raise) and last.exc is None):
@@ -400,7 +407,7 @@ def check_handles(source: Source) -> Iterator[str]:
     """A kernel compares the identity of each table, fragment and index it takes before it does anything with it."""
     if not source.module.startswith("engine.kernels."):
         return
-    for node in _functions(source.tree):
+    for node in functions(source):
         where = f"{source.module}:{node.lineno} {node.name}"
         compared = {
             id(inner)
@@ -428,8 +435,8 @@ def _place(node: ast.expr) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
-def _defined_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+def _defined_names(source: Source) -> Iterator[tuple[int, str]]:
+    for node in source.nodes:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.lineno, node.name
         elif isinstance(node, ast.arg):
@@ -443,7 +450,7 @@ def _defined_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
 def check_checkpoint_names(source: Source) -> Iterator[str]:
     """*Checkpoint* never stands alone: a name says local or global."""
     own = [(1, source.module.split(".")[-1])]
-    for line, name in [*own, *_defined_names(source.tree)]:
+    for line, name in [*own, *_defined_names(source)]:
         flat = name.replace("_", "").lower()
         if name not in CHECKPOINT_NAMES and re.search(r"(?<!local)(?<!global)checkpoint", flat):
             yield f"{source.module}:{line} {name}: say local_checkpoint, global_checkpoint, lcp or gcp"

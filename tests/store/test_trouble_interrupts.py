@@ -22,7 +22,7 @@ NAME = "test.account"
 # an exception is under way already. It stays open, as if its user had kept it, until it is ended or the store closed.
 UNREACHABLE = ("in __enter__", "in __exit__", "in rollback")
 OPTIONS: dict[str, Any] = {"redo_log": "8 MiB", "undo_log": "16 MiB", "transaction_memory": "4 MiB", **LEAST}
-POINTS = int(os.environ.get("TIDEMARK_INTERRUPT_POINTS", "40"))  # per case; 0 is all
+POINTS = int(os.environ.get("TIDEMARK_INTERRUPT_POINTS", "12"))  # per case; 0 is all
 
 
 def contents(storage: str) -> dict[str, bytes]:
