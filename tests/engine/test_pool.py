@@ -90,3 +90,6 @@ def test_any_units_taken_and_given_back_have_one_owner_and_blocks_become_pages_a
     for _ in range(PAGES + 1):
         model.take(0)
     assert len(model.held[0]) == PAGES, "every block given back serves as a page again"
+    for _ in range(CELLS + 1):
+        model.take(2)
+    assert len(model.held[2]) == CELLS
