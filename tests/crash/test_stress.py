@@ -74,17 +74,32 @@ def worked(
     return made[0], ledger
 
 
-def test_lives_of_the_program_reach_what_it_is_for(tmp_path: Path) -> None:
-    """Each kind of change, ranges dropped, and transactions beside them: a life goes on until it has seen them."""
+def whole_life(path: Path, seed: int) -> int:
+    """A life with each kind of change, ranges dropped, and transactions beside them: it goes on until it has seen them.
+    Its store is opened again and verified. How many rows' lines were acknowledged.
+    """
     wanted = {action.__name__ for action, _ in stress_actions.ACTIONS}
 
     def has_seen(life: stress.Stress) -> bool:
         return set(life.changer.counts) == wanted and life.changer.drops_done > 2
 
-    life, ledger = worked(tmp_path / "store", 0, 200, has_seen)
+    life, ledger = worked(path, seed, 200, has_seen)
     assert has_seen(life)
-    assert sum(line.startswith("rows ") for line in ledger.acknowledged) > 150
     assert any(line.startswith("shape ") for line in ledger.acknowledged)
+    with tm.open(path, background=False, data_memory="64 MiB") as db:
+        assert stress_verify.verify(db, ledger) == []
+    return sum(line.startswith("rows ") for line in ledger.acknowledged)
+
+
+def test_lives_of_the_program_reach_what_it_is_for(tmp_path: Path) -> None:
+    assert whole_life(tmp_path / "store", 0) > 150
+
+
+@pytest.mark.soak
+def test_hundreds_of_lives_of_the_program_reach_what_it_is_for(tmp_path: Path) -> None:
+    acknowledged = [whole_life(tmp_path / str(seed), seed) for seed in range(400)]
+    print(f"400 lives, {sum(acknowledged)} acknowledged")
+    assert min(acknowledged) > 150
 
 
 @pytest.fixture
