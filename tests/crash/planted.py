@@ -90,7 +90,7 @@ def part(name: str) -> Callable[[], object]:
     if name in LOG_PARTS:
         return LOG_PARTS[name]
 
-    from hypothesis import Phase
+    from hypothesis import HealthCheck, Phase
 
     from recovery.crash_harness import (
         disk_history,
@@ -107,7 +107,7 @@ def part(name: str) -> Callable[[], object]:
     from recovery.crash_harness.program import whole_state
     from tests.crash import test_disk_tables
     from tests.crash.test_stateful import run
-    from tests.unique import test_history, test_life
+    from tests.unique import test_life
 
     if name == "states":
         return lambda: [crash_states(history.work, whole_state, seed) for seed in (1, 2)]
@@ -130,7 +130,7 @@ def part(name: str) -> Callable[[], object]:
     if name == "disk-undo-full":
         return test_disk_tables.test_store_with_a_full_undo_log_takes_a_local_checkpoint_after_a_restart
     if name == "unique":
-        return lambda: test_history.test_random_transactions_leave_rows_and_entries_as_the_model("memory", 1)
+        return unique_entries
     if name == "unique-build":
         return test_life.test_transactions_from_before_the_build_leave_no_entry_behind
     if name == "disk-states":
@@ -151,8 +151,17 @@ def part(name: str) -> Callable[[], object]:
     if name == "life":
         return stress_lives
     if name == "stateful":
-        return lambda: run(300, 40, phases=[Phase.generate], derandomize=True)
+        slow = [HealthCheck.too_slow]  # it compiles its kernels first
+        return lambda: run(300, 40, phases=[Phase.generate], derandomize=True, suppress_health_check=slow)
     return lambda: anomaly_loop(history.short_work, whole_state, name, 5)
+
+
+def unique_entries() -> None:
+    """Entries of rows that change and go."""
+    from tests.unique import test_history, test_life
+
+    test_life.test_one_row_that_flips_between_two_keys_a_thousand_times_keeps_both_until_it_ends()
+    test_history.test_random_transactions_leave_rows_and_entries_as_the_model("memory", 1)
 
 
 def binlog(name: str) -> None:
