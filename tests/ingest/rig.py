@@ -17,7 +17,7 @@ from engine.types_base import ColumnType
 from replication.ingest.address import Address, Filter, Tls
 from replication.ingest.ingest import COPY, Ingest, IngestOptions
 from tests.ports import free_port
-from tests.replication.mariadb_rig import Server, environment, need_mariadb
+from tests.replication.mariadb_rig import Server, need_mariadb
 from tidemark.mysql_ingest import ingest
 
 _LIMIT_S = 60
@@ -70,14 +70,14 @@ class Source(Server):
         """The same server on the data it has left."""
         assert self._process is not None
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(self._process.args, env=environment(self.root), stdout=log, stderr=log)
+            self._process = subprocess.Popen(self._process.args, env=self.environment(), stdout=log, stderr=log)
         self.await_answer()
 
     def await_answer(self) -> None:
         admin = self.root / "usr/bin/mariadb-admin"
         subprocess.run(
             [admin, "--no-defaults", f"--socket={self._socket}", "--wait=300", "--connect-timeout=60", "ping"],
-            env=environment(self.root),
+            env=self.environment(),
             check=True,
             capture_output=True,
             timeout=_LIMIT_S,

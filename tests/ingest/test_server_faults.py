@@ -134,6 +134,11 @@ def test_server_that_falls_silent_is_connected_anew(
     assert_same(db, source, *TABLES)
 
 
+def test_server_of_these_tests_has_a_temporary_folder_of_its_own(server: Source) -> None:
+    """Another one that started removed its temporary tables from /tmp, and it died while it answered a query."""
+    assert server.sql("SELECT @@tmpdir;").strip() == str(server.folder)
+
+
 def test_copy_refuses_tables_that_are_there_and_begins_anew_after_its_own_end(
     db: tm.Database, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,10 +109,16 @@ class Server:
         self._socket = folder / "s"
         self._process: subprocess.Popen[bytes] | None = None
 
+    def environment(self) -> dict[str, str]:
+        """A server that starts removes the temporary tables of every server from its temporary folder: one that was
+        beside it died of that.
+        """
+        return {**environment(self.root), "TMPDIR": str(self.folder)}
+
     def _call(self, *command: str | Path, text: str = "") -> str:
         done = subprocess.run(
             [str(each) for each in command],
-            env=environment(self.root),
+            env=self.environment(),
             input=text.encode(),
             capture_output=True,
             timeout=_LIMIT_S,
@@ -142,7 +148,7 @@ class Server:
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(
                 [self.root / "usr/sbin/mariadbd", "--no-defaults", *options],
-                env=environment(self.root),
+                env=self.environment(),
                 stdout=log,
                 stderr=log,
             )
@@ -151,7 +157,7 @@ class Server:
                 break
             ping = subprocess.run(
                 [self.root / "usr/bin/mariadb-admin", "--no-defaults", f"--socket={self._socket}", "--wait=1", "ping"],
-                env=environment(self.root),
+                env=self.environment(),
                 capture_output=True,
                 timeout=_LIMIT_S,
             )
