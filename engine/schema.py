@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from engine import limits
@@ -56,12 +57,13 @@ def is_system_table(name: str) -> bool:
     return name.startswith(SYSTEM_DATABASE + ".") or name.endswith(EXCEPTIONS_SUFFIX)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Column:
     """A column: name, type, whether NULL is allowed, the value taken when none is given, and where it is kept.
 
     Without a default, a nullable column that is left out is NULL and any other is a NotNullViolation. `storage` is
-    "memory" or "disk": on pages of the table's tablespace, read through a cache. Key columns live in memory.
+    "memory" or "disk": on pages of the table's tablespace, read through a cache. Key columns live in memory. Columns
+    are equal if their JSON is: a default of NaN is equal to itself, one of 0.0 is not to one of -0.0.
     """
 
     name: str
@@ -91,6 +93,16 @@ class Column:
             except Rejected as error:
                 raise SchemaInvalid(f"default of column {self.name!r} {error.message}") from error
             object.__setattr__(self, "default", kept)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Column) and (self is other or self._canonical == other._canonical)
+
+    def __hash__(self) -> int:
+        return hash(self._canonical)
+
+    @cached_property
+    def _canonical(self) -> str:
+        return json.dumps(self.to_json(), sort_keys=True)
 
     @property
     def has_default(self) -> bool:
