@@ -33,7 +33,10 @@ DEFAULT_TABLESPACE = "main"
 
 
 class _Absent:
-    """The default of a column that has none."""
+    """The default of a column that has none; a copy or an unpickled one is the same object."""
+
+    def __reduce__(self) -> str:
+        return "ABSENT"
 
     def __repr__(self) -> str:
         return "<absent>"

@@ -27,6 +27,14 @@ STRESS_LIFE_MS_MAX = 4_000  # its threads have more to warm up
 WHOLE_STATE = "recovery.crash_harness.program:whole_state"
 
 
+def _share(text: str) -> float:
+    """More than 0, at most 1: with none of the points no state would ever be judged."""
+    share = float(text)
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is invalid; give more than 0 and at most 1")
+    return share
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m recovery.crash_harness", description=__doc__)
     parts = parser.add_subparsers(dest="part", required=True)
@@ -37,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     states.add_argument("--seed-step", type=int, default=1, help="from one seed to the next")
     states.add_argument("--piece", action="store_true", help="go on behind a violation; the report whole, as JSON")
     states.add_argument("--per-point", type=int, default=STATES_PER_POINT, help="states of one crash point at most")
-    states.add_argument("--share", type=float, default=1.0, help="of the crash points, drawn by the seed")
+    states.add_argument("--share", type=_share, default=1.0, help="of the crash points, drawn by the seed")
     anomalies = parts.add_parser("anomalies", help="the n-th call of the disk goes wrong, for every n")
     anomalies.add_argument("--only", choices=sorted(ANOMALIES), action="append", help="this kind; may be repeated")
     anomalies.add_argument("--step", type=int, default=1, help="leave points out")

@@ -29,7 +29,7 @@ from recovery.crash_harness.schedule_life import Found, Life, Plan
 
 MODULE = "recovery.crash_harness.schedule"
 TOLD_LIVES = 50  # how far it has come is told that often
-TOLD_ALL = 10  # of so few seeds each life is told
+LIVES_SHOWN_MAX = 10  # with no more seeds than this, each life has a line of its own
 NO_WORD = "the process of this life ended without a word; see what it wrote"
 HANG_SECONDS = 1_200  # of real time: a thread that has the turn waits for a lock that takes no turns
 
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say(f"{_summary(found)}\n{found.error}\nagain: {_repeating(found.seed, asked)}")
         elif report.lives % TOLD_LIVES == 0:
             say(f"{report.lives} lives, {len(report.findings)} findings")
-        elif len(seeds) <= TOLD_ALL or asked.trace:
+        elif len(seeds) <= LIVES_SHOWN_MAX or asked.trace:
             say(f"{_summary(found)}, no finding")
         return not (found.error and asked.first)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
+from typing import Any
 
 import pytest
 
@@ -55,6 +58,14 @@ def test_defaults_are_equal_if_their_bytes_are() -> None:
     assert again == definition and hash(again) == hash(definition) and again.to_json() == definition.to_json()
     zeros = [tm.Column("a", tm.Float64, default=zero) for zero in (0.0, -0.0, 0.0)]
     assert zeros[0] != zeros[1] and zeros[0] == zeros[2] and zeros[0] != "a"
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda column: pickle.loads(pickle.dumps(column))])
+def test_column_without_a_default_is_copied_without_one(copied: Any) -> None:
+    """A copy had an unknown object for its default, which no value of the column may be."""
+    column = tm.Column("a", tm.Int64)
+    again = copied(column)
+    assert again == column and hash(again) == hash(column) and not again.has_default
 
 
 def test_json_from_before_there_were_changes_is_read_and_stays_as_it_was() -> None:
