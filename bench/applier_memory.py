@@ -86,7 +86,7 @@ def write_log(folder: str, db: tm.Database, rows: int) -> BinlogWriter:
     files.make_directory("binlog")
     images = BinlogOptions(transaction_id=True, empty_update=True)
     writer = BinlogWriter(files, SystemClock(), options=WriterOptions(server_id=SOURCE, sync_binlog=0, images=images))
-    table, status = db._store.table(TABLE), TablePlans(db._store.table(NDB_APPLY_STATUS).format)
+    table, status = db.parts.store.table(TABLE), TablePlans(db.parts.store.table(NDB_APPLY_STATUS).format)
     plans = TablePlans(table.format)
     words = np.concatenate([np.zeros(3, np.int64), status.row_format.encode_row((SOURCE, EPOCH, "", 0, 0))])
     first = RowImages(words, None, np.array([3], np.int64))
@@ -142,7 +142,7 @@ def received(folder: str, writer: BinlogWriter, log: LogFolder, applier: Applier
 
 def arena_mib(db: tm.Database) -> float:
     """Data memory in use."""
-    return db._store.arena.used_pages() * PAGE_BYTES / (1 << 20)
+    return db.parts.store.arena.used_pages() * PAGE_BYTES / (1 << 20)
 
 
 def measure(rows: int, mode: str, memory: str) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def measure(rows: int, mode: str, memory: str) -> dict[str, Any]:
         writer = write_log(f"{folder}/log", db, rows)
         log_bytes = sum(path.stat().st_size for path in (Path(folder) / "log" / "binlog").iterdir())
         log = LogFolder(PosixFiles(f"{folder}/log"))
-        applier = Applier(db._store, SiteSettings(OWN))
+        applier = Applier(db.parts.store, SiteSettings(OWN))
         before, arena_before = resident_mib(), arena_mib(db)
         forget_peak()
         channel = received(f"{folder}/relay", writer, log, applier)

@@ -113,13 +113,13 @@ def run_cell(cell: Cell, seconds: float) -> Cell:
         site.first_open()
     for link in world.links:
         link.tick()
-    world._begin()
+    world.begin()
     world.sites[PRIMARY].act(world.sites[PRIMARY].work.prepare)
-    world._settle()
+    world.settle()
     world.is_working = True
-    world._run_until(world.timeline.now + seconds)
+    world.run_until(world.timeline.now + seconds)
     world.is_working = False
-    world._settle()
+    world.settle()
     check_promises(world)
     _count(world, cell)
     return cell

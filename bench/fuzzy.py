@@ -80,7 +80,7 @@ def scan_fuzzy(mem, fragment, out, limit, state):  # type: ignore[no-untyped-def
 
 def fuzzy_checkpoint(db: Any) -> dict[str, Any]:
     """Make one; the same report as `db.checkpoint()`. Its files are removed: nothing may be restored from them."""
-    store, files, lcp = db._store, db._files, db._lcp
+    store, files, lcp = db.parts.store, db.parts.files, db.parts.lcp
     began = time.monotonic()
     lcp_id = lcp.next_id
     lcp.next_id += 1
@@ -97,7 +97,7 @@ def fuzzy_checkpoint(db: Any) -> dict[str, Any]:
     for table in store.tables.values():
         for number, fragment in enumerate(table.fragments):
             name = data_name(lcp_id, table.table_id, number)
-            writer = DataFileWriter(files, name, db._opened.identity, (lcp_id, table.table_id, number), span)
+            writer = DataFileWriter(files, name, db.parts.opened.identity, (lcp_id, table.table_id, number), span)
             status = ST_MORE
             while status != OK:
                 status = scan_fuzzy(store.mem, fragment, writer.block, SCAN_SLOTS, writer.state)

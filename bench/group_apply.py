@@ -47,7 +47,7 @@ class Bench:
         shutil.copytree(folder / "primary", folder / "member")
         self.primary = tm.open(folder / "primary", **OPTIONS)
         self.member: Any = tm.open(folder / "member", **OPTIONS)
-        self.applier = GroupApplier(self.member._store)
+        self.applier = GroupApplier(self.member.parts.store)
         self.primary.create_table(NAME, COLUMNS, "id", tm.HashPartition(2))
         if is_indexed:
             self.primary.create_index(NAME, "by_ts", ["ts"])
@@ -57,12 +57,12 @@ class Bench:
 
     def apply(self) -> float:
         """Apply what the member lacks; seconds."""
-        store = self.primary._store
+        store = self.primary.parts.store
         self.primary.sync()
-        handles = open_files(self.primary._files, store.log.geometry, False)
-        reader = LogReader(self.primary._files, store.log.geometry, self.primary._opened.identity[0], handles)
+        handles = open_files(self.primary.parts.files, store.log.geometry, False)
+        reader = LogReader(self.primary.parts.files, store.log.geometry, self.primary.parts.opened.identity[0], handles)
         lsn = self.applied_lsn
-        sequence = self.member._store.log.sequence
+        sequence = self.member.parts.store.log.sequence
         groups = []
         while (group := reader.group_at(lsn, sequence)) is not None:
             groups.append(group.words)
@@ -74,7 +74,7 @@ class Bench:
             began = time.perf_counter()
             self.applier.apply(words)
             seconds += time.perf_counter() - began
-            self.member._store.log.flush()
+            self.member.parts.store.log.flush()
         return seconds
 
     def transact(self, calls: list[Callable[[Any], None]]) -> float:

@@ -97,8 +97,8 @@ def checkpoint(db: Any, kind: str) -> dict[str, Any]:
     if kind == "fuzzy":
         return fuzzy_checkpoint(db)
     report = dict(db.checkpoint())
-    fragments = db["t"]._table.fragments
-    report["copied_rows"] = sum(int(db._store.mem[address_of(each) + F_LCP_COPIED]) for each in fragments)
+    fragments = db["t"].table.fragments
+    report["copied_rows"] = sum(int(db.parts.store.mem[address_of(each) + F_LCP_COPIED]) for each in fragments)
     return report
 
 
@@ -127,7 +127,7 @@ def run_once(base: Path, folder: Path, rows: int, kind: str, rate: int, skew: st
         old_rows, old_bytes = report["copied_rows"], report["copies_bytes"]
         if kind == "fuzzy":
             old_rows = during.kept_deletes
-            old_bytes = old_rows * (ENTRY_WORDS + db["t"]._table.format.fixed_words) * 8
+            old_bytes = old_rows * (ENTRY_WORDS + db["t"].table.format.fixed_words) * 8
         found = Run(
             kind,
             rate,

@@ -205,12 +205,12 @@ def changed_behind(db: Any, through: int) -> tuple[int, int]:
     """Rows with an epoch behind `through`, and their bytes in slices."""
     rows = size_bytes = 0
     out = np.empty(1 << 20, dtype=np.int64)
-    for fragment in db._store.tables[NAME].fragments:
+    for fragment in db.parts.store.tables[NAME].fragments:
         state = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
         status = None
         while status != OK:
             state[N_USED] = state[N_ROWS] = 0
-            status = int(scan_changed(db._store.mem, fragment, through, 0, 1 << 20, out, state))
+            status = int(scan_changed(db.parts.store.mem, fragment, through, 0, 1 << 20, out, state))
             rows += int(state[N_ROWS])
             size_bytes += int(state[N_USED]) * 8
         assert state[N_POSITION]
@@ -221,10 +221,10 @@ class Service:
     """Carries messages between source and pipe on one thread, and counts them."""
 
     def __init__(self, db: Any, through: int, pipe: Connection, feed: Feed, served: Served) -> None:
-        self.source = Source(db._store, db._files, db._opened.identity)
+        self.source = Source(db.parts.store, db.parts.files, db.parts.opened.identity)
         self._db = db
         self._through = through
-        self._log = db._store.log
+        self._log = db.parts.store.log
         self._pipe = pipe
         self._feed = feed
         self._served = served
@@ -271,7 +271,7 @@ class Service:
             elif isinstance(message, Deletes):
                 kind = "deletes"
             elif isinstance(message, GroupPart):
-                registered = self.source._registered
+                registered = self.source.registered
                 kind = "log" if registered is None or message.sequence <= registered else "stream"
             self._served.bytes[kind] += len(data)
             self._served.messages += 1
@@ -300,8 +300,8 @@ def serve(folder: str, setting: Setting, through: int, pipe: Connection, control
     with tm.open(Path(folder), **options_of(setting.rows, setting.variant)) as db:
         keys, served.deleted_rows = change(db, setting)
         feed = Feed()
-        db._store.log.flush()
-        db._store.log.partner = feed
+        db.parts.store.log.flush()
+        db.parts.store.log.partner = feed
         service = Service(db, through, pipe, feed, served)
         writer = Writer(db, setting.rows, keys, setting.rate)
         ticker = threading.Thread(target=tick, args=(db, writer.over), daemon=True)
@@ -324,5 +324,5 @@ def serve(folder: str, setting: Setting, through: int, pipe: Connection, control
         ticker.join()
         served.writers = writer.between(service.began, end)
         served.alone = writer.between(begin_alone, end_alone)
-        db._store.log.partner = None
+        db.parts.store.log.partner = None
     control.send(asdict(served))

@@ -35,24 +35,24 @@ class TimedLatch:
     """A latch that keeps for how long it was held each time, in milliseconds."""
 
     def __init__(self, latch: Any) -> None:
-        self._latch = latch
+        self.latch = latch
         self._since = 0.0
         self.held_ms: list[float] = []
 
     def __enter__(self) -> None:
-        self._latch.__enter__()
+        self.latch.__enter__()
         self._since = time.perf_counter()
 
     def __exit__(self, *error: object) -> None:
         held_s = time.perf_counter() - self._since
-        self._latch.__exit__(*error)
+        self.latch.__exit__(*error)
         self.held_ms.append(held_s * 1e3)
 
 
 def scan(db: Any, since: int) -> dict[str, Any]:
     """Slices of what has changed behind an epoch, all taken at once; milliseconds of each, and what they held."""
-    store = db._store
-    source = Source(store, db._files, db._opened.identity)
+    store = db.parts.store
+    source = Source(store, db.parts.files, db.parts.opened.identity)
     source.begin(Ready(since, 0, ROWID_SYNC, ""))
     table = store.tables[NAME]
     source.plan(Plan({(table.table_id, number): since for number in table.by_number}))
@@ -66,7 +66,7 @@ def scan(db: Any, since: int) -> dict[str, Any]:
                 source.read()
             messages = source.step()
         finally:
-            store.latch = latch._latch
+            store.latch = latch.latch
         slices = [each for each in messages if isinstance(each, Slice)]
         for each in slices:
             rows += each.rows

@@ -101,13 +101,13 @@ class Replica:
         self.db = tm.open(directory, server_id=2, durability=durability, data_memory="512 MiB", redo_log="512 MiB")
         self.channel = tm.Channel(address, self.db, secret=SECRET)
         self.seen: dict[int, tuple[int, int]] = {}
-        note = self.channel.replica._applied
+        note = self.channel.replica.on_applied
 
         def applied(transaction: Any) -> None:
             self.seen[transaction.epoch] = (time.time_ns() // 1_000, transaction.commit_us or 0)
             note(transaction)
 
-        self.channel.replica._applied = applied  # type: ignore[method-assign]
+        self.channel.replica.on_applied = applied  # type: ignore[method-assign]
 
     def start(self) -> None:
         """Receive and apply."""

@@ -40,7 +40,7 @@ class TimedPartner:
     """Passes a partner's calls on, and keeps when each group was sent, synced here, and acknowledged."""
 
     def __init__(self, partner: CommitPartner) -> None:
-        self._partner = partner
+        self.partner = partner
         self.offer = partner.offer
         self.share = partner.share
         self.epoch_closed = partner.epoch_closed
@@ -50,13 +50,13 @@ class TimedPartner:
 
     def send(self, group: LogGroup) -> None:
         """Behind it the group is written and synced."""
-        self._partner.send(group)
+        self.partner.send(group)
         self._sent = time.perf_counter()
 
     def wait(self, sequence: int) -> None:
         """Before it the group was synced."""
         synced = time.perf_counter()
-        self._partner.wait(sequence)
+        self.partner.wait(sequence)
         self.own_s.append(synced - self._sent)
         self.members_s.append(time.perf_counter() - synced)
 
@@ -112,7 +112,7 @@ def measure(folder: Path, count: int, rounds: int, durability: Durability) -> di
         parts: dict[str, TimedPartner] = {}
         for name, db in stores.items():
             _fill(db)
-            log = db._store.log
+            log = db.parts.store.log
             log.flush()
             if log.partner is not None and durability == DURABLE:
                 log.partner = parts[name] = TimedPartner(log.partner)
@@ -136,7 +136,7 @@ def measure(folder: Path, count: int, rounds: int, durability: Durability) -> di
         for name, timing in interleave(works, THREADS * each, rounds).items():
             found[name]["many_per_second"] = 1 / timing.median_s
         for name, partner in parts.items():
-            stores[name]._store.log.partner = partner._partner
+            stores[name].parts.store.log.partner = partner.partner
     return found
 
 

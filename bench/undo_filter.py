@@ -85,9 +85,9 @@ class Watch:
         self.cell = cell
         self.is_counting = False
         self.reason = "buffer"
-        self.disk = db._store.disk
+        self.disk = db.parts.store.disk
         self.undo = self.disk.undo
-        publish = self.undo._publish
+        publish = self.undo.publish
 
         def counted(batch: Any, group: Any) -> None:
             if self.is_counting:
@@ -95,8 +95,8 @@ class Watch:
                 cell.dropped[self.reason] += group.result[FILTER_DROPPED]
             publish(batch, group)
 
-        self.disk._writer._write_ahead = self
-        self.undo._publish = counted  # type: ignore[method-assign]
+        self.disk.writer.write_ahead = self
+        self.undo.publish = counted  # type: ignore[method-assign]
 
     def flush_through(self, lsn: int) -> None:
         """What the page writer asks of the UNDO log."""
@@ -116,7 +116,7 @@ class Watch:
 
     def numbers(self) -> tuple[int, int, int, int]:
         """Counters of the log and the pages."""
-        pages = sum(cache.behind.pages_written for cache in self.disk._caches.values())
+        pages = sum(cache.behind.pages_written for cache in self.disk.caches.values())
         return self.undo.groups_written, self.undo.flushes, self.undo.bytes_written, pages
 
 
@@ -169,7 +169,7 @@ def _tick(db: tm.Database, table: Any, watch: Watch, keys: Any, now: int) -> Non
         with watch.because("checkpoint"):
             db.checkpoint()
     if now % setting.gcp_ms == 0:
-        db._clockwork.advance_gci()
+        db.parts.clockwork.advance_gci()
     elif now % EPOCH_MS == 0:
         db.advance_epoch()
 

@@ -59,7 +59,7 @@ class Writer:
         order = rng.permutation(rows)
         doomed = int(rows * DELETE_SHARE)
         self.table: Any = db["t"]
-        self.mem = db._store.mem
+        self.mem = db.parts.store.mem
         self.rate = rate
         self.updates = draw_keys(order[doomed:], skew, POOL, rng)
         self.doomed = order[:doomed]
@@ -74,7 +74,7 @@ class Writer:
         """Fragment address and ROWID of every key, so that a delete can be compared with the scan's position."""
         found = self.table.scan([self.table.definition.primary_key[0], tm.ROWID, tm.FRAGMENT]).to_arrow()
         keys, rowids, fragments = (column.to_numpy() for column in found.columns)
-        addresses = np.array(self.table._table.fragments, dtype=np.int64)
+        addresses = np.array(self.table.table.fragments, dtype=np.int64)
         self.rowids = np.zeros(rows, dtype=np.int64)
         self.fragments = np.zeros(rows, dtype=np.int64)
         self.rowids[keys] = rowids

@@ -94,7 +94,7 @@ def _upserts(
     keys = keys or _keys(table, rows)
     places = np.arange(rows.num_rows)
     while places.size:
-        found = _lock(txn, table, _some(table, rows, keys, places))
+        found = lock_keys(txn, table, _some(table, rows, keys, places))
         if updates:
             _update(txn, table, rows, keys, places[found == 1], judge, outcomes)
         late = _insert(txn, table, rows, places[found == 0], outcomes)
@@ -117,7 +117,7 @@ def _updates(
 ) -> Words:
     outcomes = np.full(rows.num_rows, MISSING, dtype=np.int64)
     keys = keys or _keys(table, rows)
-    found = _lock(txn, table, keys)
+    found = lock_keys(txn, table, keys)
     _update(txn, table, rows, keys, np.flatnonzero(found), judge, outcomes)
     return outcomes
 
@@ -134,7 +134,7 @@ def _deletes(
 ) -> Words:
     outcomes = np.full(rows.num_rows, MISSING, dtype=np.int64)
     keys = keys or _keys(table, rows)
-    places = np.flatnonzero(_lock(txn, table, keys))
+    places = np.flatnonzero(lock_keys(txn, table, keys))
     if judge is not None and places.size:
         entries, offsets = _read(txn, table, _some(table, rows, keys, places), table.format.touches_disk(judge.names))
         accepted = judge.accepts(table, entries, offsets, places)
@@ -163,7 +163,7 @@ def _some(table: Table, rows: pa.RecordBatch, keys: EncodedKeys, places: Words) 
     return keys if places.size == keys.count else _keys(table, rows.take(places))
 
 
-def _lock(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
+def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
     """Lock the rows that are there; for each key 1 or 0."""
     txn.check()
     check_table(table)

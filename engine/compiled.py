@@ -71,7 +71,7 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=KEPT_MAX)
-def _filter(key: _Key) -> Program:
+def kept_filter(key: _Key) -> Program:
     return expression_programs.compile_filter(key.definition, key.what[0])
 
 
@@ -91,7 +91,7 @@ def compile_filter(definition: TableDefinition, where: Expression) -> Program:
         key = _Key(definition, (where,))
     except _TooLarge:
         return expression_programs.compile_filter(definition, where)
-    return _filter(key)
+    return kept_filter(key)
 
 
 def compile_aggregates(

@@ -40,17 +40,17 @@ class DeleteLog:
 
     def __init__(self, arena: Arena, options: Options) -> None:
         """Lays the log out. Raises: MemoryExhausted."""
-        self._mem = arena.mem
+        self.mem = arena.mem
         words = delete_log_words(options)
-        self._log = log = arena.take_region(words)
-        if setup_delete_log(self._mem, log, words) != OK:
+        self.region = log = arena.take_region(words)
+        if setup_delete_log(self.mem, log, words) != OK:
             raise MemoryExhausted("delete_log is too small for a single entry; open with a larger one")
-        self.capacity = int(self._mem[log + DL_CAPACITY])
+        self.capacity = int(self.mem[log + DL_CAPACITY])
 
     @property
     def head(self) -> int:
         """Position of the next entry."""
-        return int(self._mem[self._log + DL_HEAD])
+        return int(self.mem[self.region + DL_HEAD])
 
     @property
     def tail(self) -> int:
@@ -60,16 +60,16 @@ class DeleteLog:
     @property
     def cut_epoch(self) -> int:
         """Every delete behind this epoch is in the log."""
-        return int(self._mem[self._log + DL_CUT])
+        return int(self.mem[self.region + DL_CUT])
 
     # --- what is in it ---------------------------------------------------------------------------
     def begin_behind(self, epoch: int) -> None:
         """Of this epoch, and those before, deletes are not known; nothing has been committed behind it yet."""
-        self._mem[self._log + DL_CUT] = max(epoch, self.cut_epoch)
+        self.mem[self.region + DL_CUT] = max(epoch, self.cut_epoch)
 
     def note_records(self, words: Words, start: int, stop: int, epoch: int) -> None:
         """Note the deletes among records of the REDO log, which have been replayed. Raises: InvariantBroken."""
-        if note_deletes_of(self._mem, words, start, stop, epoch) != OK:
+        if note_deletes_of(self.mem, words, start, stop, epoch) != OK:
             raise InvariantBroken("records of the log that were replayed are none for the delete log; report this")
 
     # --- reading it ------------------------------------------------------------------------------
@@ -83,18 +83,18 @@ class DeleteLog:
         The newest entry may grow behind its copy, by rows that are deleted later.
         """
         first, last = self._address(position), self._address(position) + (stop - position) * DELETE_ENTRY_WORDS
-        end = self._log + DL_WORDS + self.capacity * DELETE_ENTRY_WORDS
-        found = self._mem[first : min(last, end)].copy()
+        end = self.region + DL_WORDS + self.capacity * DELETE_ENTRY_WORDS
+        found = self.mem[first : min(last, end)].copy()
         if last > end:
-            begin = self._log + DL_WORDS
-            found = np.concatenate([found, self._mem[begin : begin + last - end]])
+            begin = self.region + DL_WORDS
+            found = np.concatenate([found, self.mem[begin : begin + last - end]])
         return found.reshape(-1, DELETE_ENTRY_WORDS)
 
     def _address(self, position: int) -> int:
-        return self._log + DL_WORDS + position % self.capacity * DELETE_ENTRY_WORDS
+        return self.region + DL_WORDS + position % self.capacity * DELETE_ENTRY_WORDS
 
     def _epoch(self, position: int) -> int:
-        return int(self._mem[self._address(position) + DE_EPOCH])
+        return int(self.mem[self._address(position) + DE_EPOCH])
 
     def counters(self) -> dict[str, Any]:
         """For `status()`."""

@@ -41,12 +41,12 @@ class EpochClock:
         self.current = int(make_epoch(gci, 0))
         self.newest_closed = 0
         self.has_commits = False
-        self._holders: set[object] = set()
+        self.holders: set[object] = set()
         self.is_following = False
         # Asks the primary to close an epoch, without the latch; who wants one closed waits in any case.
         self.on_wanted: Callable[[], None] = lambda: None
-        self._wanting: set[int] = set()  # threads that wait for a boundary
-        self._is_boundary = False  # the stream stands at one that is nobody's yet
+        self.wanting: set[int] = set()  # threads that wait for a boundary
+        self.is_boundary = False  # the stream stands at one that is nobody's yet
         # Whether the stream waits at a boundary for a local checkpoint, which could not begin before the next one.
         # Asked with the latch, as far as nobody hurries: a node that is to lead soon must have applied what it has.
         self.holds_stream: Callable[[], bool] = lambda: False
@@ -61,12 +61,12 @@ class EpochClock:
     def hold(self, holder: object) -> None:
         """`used`, and keep the epoch open until `unhold`: a large commit is applied in slices."""
         self.has_commits = True
-        self._holders.add(holder)
+        self.holders.add(holder)
 
     def unhold(self, holder: object) -> None:
         """Let the epoch close again; holding no more is allowed. Takes the latch itself."""
         with self._settled:
-            self._holders.discard(holder)
+            self.holders.discard(holder)
             self._settled.notify_all()
 
     def close(self, next_gci: bool = False) -> tuple[int, int, int]:
@@ -95,7 +95,7 @@ class EpochClock:
         """Return when no large commit is being applied: rows are then what the log says. The latch is let go only while
         one is. Raises: StoreFailed if that will never end.
         """
-        while self._holders:
+        while self.holders:
             self._failure.check()
             self._settled.wait(HOLDERS_POLL_SECONDS)
 
@@ -127,20 +127,20 @@ class EpochClock:
         self.current = epoch
         self.has_commits = False
         self._log.close_epoch(epoch)
-        self._is_boundary = True
+        self.is_boundary = True
         self._settled.notify_all()
-        if threading.get_ident() in self._wanting:
+        if threading.get_ident() in self.wanting:
             return  # it is his own question that brought the answer
         polls = 0
         while True:
             if polls < HELD_POLLS and not self.is_hurried and self.holds_stream():
-                self._is_boundary = True
-            elif not (self._is_boundary and self._wanting):
+                self.is_boundary = True
+            elif not (self.is_boundary and self.wanting):
                 break
             self._failure.check()
             if not self._settled.wait(HOLDERS_POLL_SECONDS):
                 polls += 1
-        self._is_boundary = False
+        self.is_boundary = False
 
     def lead(self) -> None:
         """Numbers are taken here again, one GCI behind. Who waits for a boundary has it."""
@@ -150,12 +150,12 @@ class EpochClock:
 
     def end_stream(self) -> None:
         """No boundary will come any more: who waits for one gives up."""
-        self._wanting.clear()
+        self.wanting.clear()
         self._settled.notify_all()
 
     def _await_boundary(self) -> None:
         thread = threading.get_ident()
-        self._wanting.add(thread)
+        self.wanting.add(thread)
         try:
             for poll in itertools.count():
                 if poll % WANTED_POLLS == 0:  # again and again: a primary that begins to lead does not hear it
@@ -164,15 +164,15 @@ class EpochClock:
                         self.on_wanted()
                     finally:
                         self._settled.acquire()
-                if self._is_boundary or not self.is_following:
+                if self.is_boundary or not self.is_following:
                     break
-                if thread not in self._wanting:
+                if thread not in self.wanting:
                     raise NotPrimary("the stream of the primary has ended, so no epoch is closed here; try again later")
                 self._failure.check()
                 self._settled.wait(HOLDERS_POLL_SECONDS)
-            self._is_boundary = False
+            self.is_boundary = False
         finally:
-            self._wanting.discard(thread)
+            self.wanting.discard(thread)
             self._settled.notify_all()
 
     def pass_over(self, epoch: int) -> None:

@@ -103,7 +103,7 @@ class CheckedFiles:
         self.read_errors_latch = True
         self._open: set[File] = set()
         # Bound once: the commit path calls these.
-        self._raw_pwrite = raw.pwrite
+        self.raw_pwrite = raw.pwrite
         self._raw_pread_into = raw.pread_into
         self._raw_fdatasync = raw.fdatasync
 
@@ -350,7 +350,7 @@ class CheckedFiles:
     def _pwrite_some(self, file: File, offset: int, view: memoryview) -> int:
         failure = self.failure
         try:
-            return self._raw_pwrite(file, view, offset)
+            return self.raw_pwrite(file, view, offset)
         except OSError as cause:
             if cause.errno not in FULL and cause.errno not in TRANSIENT:
                 if failure.first is None:

@@ -129,7 +129,7 @@ class GroupApplier:
 
         Raises: Rejected while transactions are open.
         """
-        self._store = store
+        self.store = store
         self._identity = store.spools.identity[0]
         self.rows_applied = 0
         text = "this node is a member of its group and takes no transactions; ask the primary"
@@ -143,14 +143,14 @@ class GroupApplier:
     # --- epochs ----------------------------------------------------------------------------------
     def start_at(self, epoch: int) -> None:
         """The epoch that is open at the primary, where its stream begins for this member. Raises: InvariantBroken."""
-        with self._store.latch:
-            self._store.epochs.follow(epoch)
+        with self.store.latch:
+            self.store.epochs.follow(epoch)
 
     def close_epoch(self, epoch: int, sequence: int) -> None:
         """`epoch` is open from the group of this sequence on; groups before it have been applied. Told again, or late,
         it does nothing. Raises: InvariantBroken if groups are missing; StoreFailed.
         """
-        store = self._store
+        store = self.store
         store.failure.check()
         if sequence > store.log.sequence:
             raise store.fail(self._gap(sequence))
@@ -166,7 +166,7 @@ class GroupApplier:
         Raises: RedoDamaged, RedoOverloaded, and nothing happened; InvariantBroken if it does not fit what is here, and
         any other StoreFailed.
         """
-        store = self._store
+        store = self.store
         store.failure.check()
         group = self._received(words)
         if group.sequence < store.log.sequence:
@@ -198,25 +198,25 @@ class GroupApplier:
 
     def _gap(self, sequence: int) -> InvariantBroken:
         return InvariantBroken(
-            f"group {sequence} came where group {self._store.log.sequence} must; the groups between are missing",
+            f"group {sequence} came where group {self.store.log.sequence} must; the groups between are missing",
             sequence=sequence,
         )
 
     def may_wait(self, words: Words) -> bool:
         """Whether `apply` may wait for a local checkpoint: to make room in the log, or to begin at an epoch's end."""
-        return not self._has_room(words) or described(words).epoch > self._store.epochs.current
+        return not self._has_room(words) or described(words).epoch > self.store.epochs.current
 
     def _has_room(self, words: Words) -> bool:
-        mem = self._store.mem
+        mem = self.store.mem
         return int(mem[S_REDO_RESERVED]) + int(words.size) + PAD_WORDS <= int(mem[S_REDO_FREE])
 
     def _await_room(self, words: Words) -> None:
         """Until the log takes the group: a member's own local checkpoints make room in it. Raises: RedoOverloaded."""
         if not self._has_room(words):
-            self._store.wait_for_redo(lambda: self._has_room(words))
+            self.store.wait_for_redo(lambda: self._has_room(words))
 
     def _apply(self, group: GroupRead) -> None:
-        store = self._store
+        store = self.store
         what = referred(group)
         reader = None
         if what is not None:
@@ -228,7 +228,7 @@ class GroupApplier:
             if group.epoch > store.epochs.current:
                 store.epochs.advance(group.epoch)
             store.epochs.used()
-        self.rows_applied += _Run(store, group, own, reader).all()
+        self.rows_applied += GroupRun(store, group, own, reader).all()
         with store.latch:
             store.log.append(own)
         if what is not None:
@@ -242,7 +242,7 @@ class GroupApplier:
         ids behind all that any primary gave. keep: writes the incarnation they belong to into the sysfile, durably,
         before the first of them begins, or ids would be given again after a restart.
         """
-        store = self._store
+        store = self.store
         store.failure.check()
         incarnation = next_incarnation(max(store.txid_limit() >> TXID_COUNTER_BITS, store.spools.identity[1]))
         keep(incarnation)
@@ -253,8 +253,8 @@ class GroupApplier:
 
     def end_stream(self) -> None:
         """No group will come any more: who waits for the end of an epoch gives up. The store stays a member."""
-        with self._store.latch:
-            self._store.epochs.end_stream()
+        with self.store.latch:
+            self.store.epochs.end_stream()
 
 
 def _broken_off(sequence: int, error: BaseException) -> StoreFailed:
@@ -268,11 +268,11 @@ def _broken_off(sequence: int, error: BaseException) -> StoreFailed:
     return InvariantBroken(text, sequence=sequence)
 
 
-class _Run:
+class GroupRun:
     """One group on its way into a store."""
 
     def __init__(self, store: Store, group: GroupRead, own: Group, reader: SpoolReader | None) -> None:
-        self._store = store
+        self.store = store
         self._group = group
         self._own = own
         self._reader = reader
@@ -285,12 +285,12 @@ class _Run:
         """Apply every transaction; rows changed. Raises: StoreFailed, and whatever else must end the store."""
         stop = GROUP_WORDS + self._group.records_words
         self._state[GA_AT] = self._state[GA_TXN_STOP] = GROUP_WORDS
-        self._records(self._group.words, stop)
+        self.apply_part(self._group.words, stop)
         self._txn.rollback()  # nothing is left of it but its place
         return self._rows + int(self._state[GA_ROWS])
 
-    def _records(self, words: Words, stop: int) -> None:
-        store, state = self._store, self._state
+    def apply_part(self, words: Words, stop: int) -> None:
+        store, state = self.store, self._state
         need = 0
         while True:
             wait_for_copies(store)
@@ -318,14 +318,14 @@ class _Run:
         """What a record needs before it can be prepared. Raises: InvariantBroken and what settling raises."""
         at = int(self._state[GA_AT])
         if status in _DISK_NEEDS:
-            table = self._store.by_id[int(words[at + 1]) & TABLE_MASK]
-            settle_disk(self._txn, table, status, self._store.locks.deadline())
+            table = self.store.by_id[int(words[at + 1]) & TABLE_MASK]
+            settle_disk(self._txn, table, status, self.store.locks.deadline())
             return
-        raise self._store.fail(self._misfit(status, words, at))
+        raise self.store.fail(self._misfit(status, words, at))
 
     def _misfit(self, status: int, words: Words, at: int) -> InvariantBroken:
-        mem, desc = self._store.mem, self._txn.desc
-        table = self._store.by_id.get(int(words[at + 1]) & TABLE_MASK)
+        mem, desc = self.store.mem, self._txn.desc
+        table = self.store.by_id.get(int(words[at + 1]) & TABLE_MASK)
         name = "a table that is not here" if table is None else table.name
         if status in (ST_MEMORY, ST_PAGES):
             text = f"data_memory has no room for a row of {name} that the primary has committed; enlarge data_memory"
@@ -343,9 +343,9 @@ class _Run:
         """The schema transaction that is next. Who makes an index waits for transactions of before: also for this."""
         at = int(self._state[GA_AT])
         self._txn.rollback()
-        apply_change(self._store, change_in(words, at))
-        self._tables = self._store.directory()
-        self._txn = self._store.begin_applied(0, 0, AppliedTransaction)
+        apply_change(self.store, change_in(words, at))
+        self._tables = self.store.directory()
+        self._txn = self.store.begin_applied(0, 0, AppliedTransaction)
         stop = at + (int(words[at]) >> WORDS_SHIFT)
         self._stand_at(stop, stop)
 
@@ -361,7 +361,7 @@ class _Run:
         for block in self._reader.blocks():
             self._stand_at(block.start, block.stop)
             state[GA_IS_LARGE] = 1
-            self._records(block.words, block.stop)
+            self.apply_part(block.words, block.stop)
         self._stand_at(stop, stop)
 
     def _stand_at(self, at: int, txn_stop: int) -> None:

@@ -4,7 +4,7 @@ Exclusive locks live in row headers (kernels take and free them); this module ow
 wait-for graph. A waiter registers with every holder; when a holder frees a row somebody waits for, all its waiters try
 again.
 
-Invariants: (K1) a row's shared mark is set exactly while `_shared` holds it and its one holder has not made it
+Invariants: (K1) a row's shared mark is set exactly while `shared` holds it and its one holder has not made it
 exclusive (a savepoint that takes that back sets it again); (K2) a waiter is registered and the row marked as waited
 for under one guard, so a holder that frees the row afterwards must see it; (K3) a cycle is found when its last edge
 is added, and its youngest transaction is the one victim; several cycles closed at once have one victim each.
@@ -52,7 +52,7 @@ class LockTable:
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._guard = threading.Lock()
-        self._shared: dict[RowKey, set[Transaction]] = {}
+        self.shared: dict[RowKey, set[Transaction]] = {}
         self._waiting: dict[Transaction, Waiter] = {}
         self._waiters_of: dict[Transaction, set[Transaction]] = {}
         self.by_slot: dict[int, Transaction] = {}
@@ -67,34 +67,34 @@ class LockTable:
     def share(self, txn: Transaction, key: RowKey, lock: int) -> bool:
         """Take a shared lock on a row whose lock word was `lock` (free or shared); False if it has changed since."""
         with self._guard:
-            holders = self._shared.get(key)
+            holders = self.shared.get(key)
             if holders is not None and txn in holders:
                 return True
             if lock & LOCK_WAITED and holders and any(waiter.key == key for waiter in self._waiting.values()):
                 return False  # somebody waits for all shared holders to leave: do not keep them waiting for ever
             # Registered before the row is marked: a signal in between must leave nothing that the end does not free.
             txn.shared.add(key)
-            holders = self._shared.setdefault(key, set())
+            holders = self.shared.setdefault(key, set())
             holders.add(txn)
             if exchange_lock(self._mem, key[0], key[1], lock, LOCK_SHARED):
                 return True
             txn.shared.discard(key)
             holders.discard(txn)
             if not holders:
-                del self._shared[key]
+                del self.shared[key]
             return False
 
     def release_shared(self, txn: Transaction) -> None:
         """Give up all shared locks of a transaction that ends."""
         with self._guard:
             for key in txn.shared:
-                holders = self._shared.get(key)
+                holders = self.shared.get(key)
                 if holders is None:
                     continue  # a signal cut an earlier call
                 holders.discard(txn)
                 if not holders:
                     exchange_lock(self._mem, key[0], key[1], LOCK_SHARED, 0)
-                    del self._shared[key]
+                    del self.shared[key]
             txn.shared.clear()
             self._wake(txn)
 
@@ -156,8 +156,8 @@ class LockTable:
 
     def _holders(self, txn: Transaction, key: RowKey, lock: int) -> set[Transaction]:
         if lock & LOCK_SHARED:
-            holders = self._shared.get(key, set()) - {txn}
-            if not holders and txn in self._shared.get(key, ()):
+            holders = self.shared.get(key, set()) - {txn}
+            if not holders and txn in self.shared.get(key, ()):
                 # The only shared holder wants more: one kernel call makes it the exclusive one, nobody comes between.
                 # It stays among the holders: undoing a savepoint gives the shared lock back.
                 if upgrade_lock(self._mem, txn.desc, key[0], key[1]) == ST_MEMORY:
@@ -213,5 +213,5 @@ class LockTable:
             "deadlocks": self.deadlocks,
             "timeouts": self.timeouts,
             "waiting": len(self._waiting),
-            "shared": len(self._shared),
+            "shared": len(self.shared),
         }

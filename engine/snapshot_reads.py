@@ -231,15 +231,15 @@ class _Memory(_Fragment):
         return int(self._state[0])
 
 
-class _Disk(_Fragment):
+class DiskRows(_Fragment):
     """Rows with disk parts, window by window; inside a window the pages are read in their order."""
 
-    _rows = SCAN_ROWS_FIRST
+    rows = SCAN_ROWS_FIRST  # of the next window
 
     def next(self, most: int) -> ScanBatch:
         """The next at most so many rows."""
         snapshot, state = self._snapshot, self._state
-        rowids = np.empty(min(most, self._rows), dtype=np.int64)
+        rowids = np.empty(min(most, self.rows), dtype=np.int64)
         pages = np.empty(rowids.size, dtype=np.int64)
         state[0] = 0
         status = ST_MORE
@@ -253,14 +253,14 @@ class _Disk(_Fragment):
         out, offsets = read_rows(snapshot, self._table, fragments, rowids[:count], pages[:count])
         if count:
             used = int(offsets.max())
-            self._rows = max(1, min(SCAN_ROWS_MAX, 4 * self._rows, DISK_SCAN_WORDS * count // max(used, 1)))
+            self.rows = max(1, min(SCAN_ROWS_MAX, 4 * self.rows, DISK_SCAN_WORDS * count // max(used, 1)))
         found = offsets[offsets >= 0]
         return ScanBatch(out, found, found.size)
 
 
-def fragment_scan(snapshot: Snapshot, table: Table, fragment: int, with_disk: bool) -> _Memory | _Disk:
+def fragment_scan(snapshot: Snapshot, table: Table, fragment: int, with_disk: bool) -> _Memory | DiskRows:
     """The rows of one fragment (a handle), whole, or without their disk parts."""
-    return _Disk(snapshot, table, fragment) if with_disk else _Memory(snapshot, table, fragment)
+    return DiskRows(snapshot, table, fragment) if with_disk else _Memory(snapshot, table, fragment)
 
 
 def count(snapshot: Snapshot, table: Table, numbers: Sequence[int]) -> int:

@@ -321,7 +321,7 @@ class Transaction:
     def apply_slices(self, group: Group) -> None:
         """Apply a large commit to the rows. A KeyboardInterrupt waits until the last slice: the log has the whole."""
         store = self.store
-        step = self._disk_slice if int(self.mem[self.desc + X_DISK]) else self._slice
+        step = self._disk_slice if int(self.mem[self.desc + X_DISK]) else self.apply_slice
         interrupt: KeyboardInterrupt | None = None
         status = ST_MORE
         while status in _GOES_ON:
@@ -354,7 +354,7 @@ class Transaction:
             return sink.room(int(self.mem[self.desc + X_COPY_WORDS]))
         return sink.room(int(slice_copy_words(self.mem, self.desc, SLICE_OPERATIONS)))
 
-    def _slice(self, group: Group) -> int:
+    def apply_slice(self, group: Group) -> int:
         if self.spool is not None:
             wait_for_copies(self.store)
         with self.store.latch:
@@ -370,7 +370,7 @@ class Transaction:
         return int(commit_indexed(*place, SLICE_ENTRIES, none))
 
     def _disk_slice(self, group: Group) -> int:
-        """As `_slice`, its pages pinned. What cannot be read now was promised in the log: only a restart may go on."""
+        """As `apply_slice`, its pages pinned. What cannot be read now was promised in the log: only a restart may go on."""
         disk = self.store.disk
         if self.spool is not None:
             wait_for_copies(self.store)

@@ -124,11 +124,11 @@ class Transactions:
         self._applied: tuple[int, str] | None = None  # thread, and the schema change of another node it makes here
         self._slots = itertools.count(1)
         self._spare_slots: list[int] = []
-        self._spare_places: list[Place] = []
+        self.spare_places: list[Place] = []
         self._txids = txids_from(1)
         # What was dropped, and the open transactions and scans that may still be looking at its memory.
-        self._dropped: list[tuple[Table | DroppedFragment, set[object]]] = []
-        self._pins: set[object] = set()
+        self.dropped: list[tuple[Table | DroppedFragment, set[object]]] = []
+        self.pins: set[object] = set()
         self._left: deque[object] = deque()  # users that have ended while something dropped waited for its users
         self.index_generation = 0  # raised behind the kernel that announces an index, for `begin`
 
@@ -178,7 +178,7 @@ class Transactions:
         if self.failure.first is not None:
             self.failure.check()
         try:
-            place = self._spare_places.pop()
+            place = self.spare_places.pop()
         except IndexError:
             place = self._new_place()
         slot, desc, _, _ = place
@@ -195,7 +195,7 @@ class Transactions:
         except BaseException:
             # Ctrl-C among others: nobody will ever end this one, so its promises are given back here (F117).
             abort_step(self.mem, desc, self.no_words, 1)
-            self._spare_places.append(place)
+            self.spare_places.append(place)
             raise
         return txn
 
@@ -219,8 +219,8 @@ class Transactions:
         del self.locks.by_slot[place[0]]
         txn.is_ended = True  # before its place can be another's
         self._leave(txn)
-        if txn.buf is place[2] and len(self._spare_places) < SPARE_PLACES:
-            self._spare_places.append(place)
+        if txn.buf is place[2] and len(self.spare_places) < SPARE_PLACES:
+            self.spare_places.append(place)
         else:
             self.arena.give_descriptor(place[1])
             self._spare_slots.append(place[0])
@@ -260,11 +260,11 @@ class Transactions:
     # --- memory of what was dropped ---------------------------------------------------------------
     def pin(self, holder: object) -> None:
         """Keep the memory of what is dropped from now on until `unpin`: a scan or a local checkpoint looks at it."""
-        self._pins.add(holder)
+        self.pins.add(holder)
 
     def unpin(self, holder: object) -> None:
         """The holder looks at no table any more."""
-        self._pins.discard(holder)
+        self.pins.discard(holder)
         self._leave(holder)
 
     def _release(self, dropped: Table | DroppedFragment) -> None:
@@ -272,9 +272,9 @@ class Transactions:
 
         In the list first: a user that leaves between the two looks finds it there, or is not found by the second.
         """
-        users: set[object] = {*self.locks.by_slot.values(), *self._pins}
-        self._dropped.append((dropped, users))
-        users.intersection_update({*self.locks.by_slot.values(), *self._pins})
+        users: set[object] = {*self.locks.by_slot.values(), *self.pins}
+        self.dropped.append((dropped, users))
+        users.intersection_update({*self.locks.by_slot.values(), *self.pins})
         self._drop_unused()
 
     def _leave(self, gone: object) -> None:
@@ -283,7 +283,7 @@ class Transactions:
         With the latch held its memory goes when the next one leaves: the holder may be this very thread, if a finalizer
         in the middle of a change of the schema gives back a pin.
         """
-        if self._dropped:
+        if self.dropped:
             self._left.append(gone)
             if not self.schema_latch.locked():
                 with self.schema_latch:
@@ -293,16 +293,16 @@ class Transactions:
         """Give back what the users that have left were the last to look at. With `schema_latch` held."""
         while self._left:
             gone = self._left.popleft()
-            for _, users in self._dropped:
+            for _, users in self.dropped:
                 users.discard(gone)
-        for dropped, users in self._dropped:
+        for dropped, users in self.dropped:
             if not users:
                 dropped.drop()  # again, if Ctrl-C cut it short: what is withdrawn already is passed over
-        self._dropped = [entry for entry in self._dropped if entry[1]]
+        self.dropped = [entry for entry in self.dropped if entry[1]]
 
     def has_dropped_fragments(self, table: Table) -> bool:
         """Whether somebody may still look at a dropped partition of a table."""
-        dropped = [each for each, _ in list(self._dropped) if isinstance(each, DroppedFragment)]
+        dropped = [each for each, _ in list(self.dropped) if isinstance(each, DroppedFragment)]
         return any(each.table.handle == table.handle for each in dropped)
 
     def fail(self, error: StoreFailed) -> StoreFailed:

@@ -55,8 +55,8 @@ class ChangeFiles:
             self._files.close_all()
             raise Rejected(f"the store in {place} has no binlog; open it with log_bin, and changes are kept from then")
         self._base = found[0]
-        self._beside = BinlogBeside(self._files, FOLDER, self._base)
-        self._known: dict[int, Position] = {}  # some epochs, and where what follows each begins
+        self.beside = BinlogBeside(self._files, FOLDER, self._base)
+        self.known_places: dict[int, Position] = {}  # some epochs, and where what follows each begins
         self._pins: dict[str, Pin] = {}
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class ChangeFiles:
     # --- how far ----------------------------------------------------------------------------------
     def newest_epoch(self) -> int:
         """The epoch the binlog ends with by now, 0 if it has none. Raises: BinlogDamaged, FileMissing."""
-        return self._beside.newest_epoch()
+        return self.beside.newest_epoch()
 
     def reach(self, since: int, until: int | None, epochs_max: int | None, piece_bytes: int) -> Reach:
         """See `ChangeLog.reach`; pieces are what lies between statements, so that a large epoch is many."""
@@ -76,7 +76,7 @@ class ChangeFiles:
         said: list[s.Statement] = []
         epoch, epochs, end = since, 0, start
         obstacle: Error | None = None
-        for file, boundary in self._beside.boundaries(start):
+        for file, boundary in self.beside.boundaries(start):
             if boundary.incident is not None:
                 obstacle = lost(
                     f"changes behind epoch {epoch} are not in the binlog ({boundary.incident})", epoch=epoch
@@ -107,17 +107,17 @@ class ChangeFiles:
         return Reach(epoch, pieces.finished(), obstacle)
 
     def _behind(self, epoch: int) -> Position:
-        place = self._known.get(epoch)
-        if place is not None and place.file in self._beside.index().names:
+        place = self.known_places.get(epoch)
+        if place is not None and place.file in self.beside.index().names:
             return place
-        place = self._beside.behind(epoch)
+        place = self.beside.behind(epoch)
         self._note(epoch, place)
         return place
 
     def _note(self, epoch: int, place: Position) -> None:
-        self._known[epoch] = place
-        if len(self._known) > _KNOWN_MAX:
-            self._known.pop(next(iter(self._known)))
+        self.known_places[epoch] = place
+        if len(self.known_places) > _KNOWN_MAX:
+            self.known_places.pop(next(iter(self.known_places)))
 
     def _obstacle(self, said: Sequence[s.Statement], epoch: int) -> Error | None:
         """What of a schema change row changes cannot tell, None if nothing."""
@@ -165,7 +165,7 @@ class ChangeFiles:
             pin = self._files.pin(f"{FOLDER}/{name}")
             if pin is not None:
                 # Also one that its owner had decided on before: then the index has forgotten it.
-                if name in self._beside.index().names:
+                if name in self.beside.index().names:
                     return pin
                 pin.release()
             # The owner may have asked just now who has pinned it.

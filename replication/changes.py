@@ -125,8 +125,8 @@ class Changes:
         # Also of one that nobody closed.
         self._let_go = weakref.finalize(self, _let_go, self._binlog, self._holder, self._news.set)
         try:
-            self._position = self._begin(since)
-            self._binlog.pin(self._holder, self._position)
+            self.position = self._begin(since)
+            self._binlog.pin(self._holder, self.position)
         except BaseException:
             self.close()
             raise
@@ -217,7 +217,7 @@ class Changes:
         log = LogFolder(self._endpoint.files, FOLDER, self._binlog.base)
         statements: Position | None = None
         before: EpochTransaction | Statement | Loss | None = None
-        for each in transactions(log, self._position, end):
+        for each in transactions(log, self.position, end):
             self._pass(before, statements)
             if isinstance(each, EpochTransaction):
                 statements = None
@@ -230,7 +230,7 @@ class Changes:
     def _pass(self, before: EpochTransaction | Statement | Loss | None, statements: Position | None) -> None:
         """Go on behind what was passed; statements are read again with the epoch behind them."""
         if before is not None and before.next is not None:
-            self._position = statements or before.next
+            self.position = statements or before.next
 
     def guarded(self, events: Iterator[ReadEvent]) -> Iterator[ChangedRows]:
         """The rows of some events, each step under the turn. Raises: StoreClosed."""

@@ -264,7 +264,7 @@ class ReplicaChannel:
             self._hand_over(transaction)
             self.progress.applied += 1
         self._pending = None
-        self._applied(transaction)
+        self.on_applied(transaction)
         return transaction
 
     def apply_all(self) -> int:
@@ -398,10 +398,10 @@ class ReplicaChannel:
         self._positions.make_durable()
         self._pending = None
         self.progress.passed_over += 1
-        self._applied(transaction)
+        self.on_applied(transaction)
         return transaction.incident
 
-    def _applied(self, transaction: RelayTransaction) -> None:
+    def on_applied(self, transaction: RelayTransaction) -> None:
         progress = self.progress
         progress.applied_epoch = max(progress.applied_epoch, transaction.epoch)
         progress.applied_commit_us = transaction.commit_us or progress.applied_commit_us

@@ -210,7 +210,7 @@ class Endpoint:
         self._counters: dict[str, Counters] = {}
         self.reach = Reach(opened, lambda: bool(self.channels), self._applied_in)
         self._role: Role = opened.values["conflict_role"]
-        self._has_epoch_peer = False  # a source has told of a function that compares epochs
+        self.has_epoch_peer = False  # a source has told of a function that compares epochs
         self.channels: dict[str, Member] = {}
         self.servings: list[Member] = []
         self._register(opened.status)
@@ -347,7 +347,7 @@ class Endpoint:
         epochs, which tell nothing of rows deleted since, nor of what this site has changed and the source confirmed; or
         this site's own epochs have come back, so that changes of both sites have met already.
         """
-        if self._has_epoch_peer or any(goes_by_epochs(row.conflict_fn) for row in self.replication_rows()):
+        if self.has_epoch_peer or any(goes_by_epochs(row.conflict_fn) for row in self.replication_rows()):
             return True
         own_id = self.opened.values["server_id"]
         return any(row["server_id"] == own_id for row in rows_of(made_table(self.store, NDB_APPLY_STATUS)))
@@ -375,7 +375,7 @@ class Endpoint:
     def check_channels(self, peer: tuple[list[ReplicationRow], int] | None = None) -> None:
         """Refuse what the conflict functions here cannot have: see `channel_rules`. Raises: SchemaInvalid."""
         if peer is not None and any(goes_by_epochs(row.conflict_fn) for row in peer[0]):
-            self._has_epoch_peer = True
+            self.has_epoch_peer = True
         rows = self.replication_rows()
         tables = {name: table.definition for name, table in list(self.store.tables.items())} if rows else {}
         with self._mutex:

@@ -131,7 +131,7 @@ class CopyTarget:
     """The replica's side of one copy: `begin`, then everything of `Copied` in its order."""
 
     def __init__(self, store: Store, own_id: int, source_id: int, progress: Progress | None) -> None:
-        self._store = store
+        self.store = store
         self._own_id = own_id
         self._source_id = source_id
         self._progress = progress
@@ -147,14 +147,14 @@ class CopyTarget:
         """
         left = self._left()
         for name in left:
-            if name in self._store.tables:
-                self._store.drop_table(name)
-        self._store.log.flush()
+            if name in self.store.tables:
+                self.store.drop_table(name)
+        self.store.log.flush()
         return bool(left) or not is_positioned
 
     def _left(self) -> list[str]:
         """Tables that an earlier copy of this source has left, or may have made."""
-        return [name for source_id, name in _marked(self._store) if source_id == self._source_id]
+        return [name for source_id, name in _marked(self.store) if source_id == self._source_id]
 
     def take(self, item: Copied) -> None:
         """The next of what travels. Durable: with `CopiedEnd` everything, on return.
@@ -169,18 +169,18 @@ class CopyTarget:
         if isinstance(item, CopiedRows):
             self._insert(item)
         else:
-            self._finish(item)
+            self.finish(item)
 
     def _make_tables(self) -> None:
         self._is_made = True
-        there = sorted(name for name in self._tables if name in self._store.tables)
+        there = sorted(name for name in self._tables if name in self.store.tables)
         if there:
             raise Rejected(
                 f"the replica has {', '.join(there[:3])} already; a first copy begins without the tables it brings,"
                 " drop them or leave them out with replicate_ignore",
                 tables=there,
             )
-        table = made_table(self._store, TIDEMARK_FIRST_COPY)
+        table = made_table(self.store, TIDEMARK_FIRST_COPY)
 
         def mark(txn: Transaction) -> None:
             self._unmark(txn)
@@ -188,21 +188,21 @@ class CopyTarget:
                 insert(txn, table, (self._source_id, name))
 
         self._run(NO_LOGGING, 0, mark)
-        self._store.log.flush()
+        self.store.log.flush()
         for each in self._tables.values():
-            apply_statement(self._store, "", each.statement, self._source_id)
+            apply_statement(self.store, "", each.statement, self._source_id)
 
     def _insert(self, item: CopiedRows) -> None:
-        table = self._store.table(item.table)
+        table = self.store.table(item.table)
         self._run(self._source_id, self._source_id, lambda txn: insert_many(txn, table, item.rows))
         self._done += item.rows.num_rows
         if self._progress is not None:
             self._progress(self._done, sum(each.rows for each in self._tables.values()), "rows")
 
-    def _finish(self, end: CopiedEnd) -> None:
+    def finish(self, end: CopiedEnd) -> None:
         for _, statement in end.statements:
-            apply_statement(self._store, "", statement, self._source_id)
-        made_table(self._store, NDB_APPLY_STATUS)
+            apply_statement(self.store, "", statement, self._source_id)
+        made_table(self.store, NDB_APPLY_STATUS)
 
         def positions(txn: Transaction) -> None:
             for server_id, epoch in end.positions:
@@ -213,11 +213,11 @@ class CopyTarget:
             self._unmark(txn)
 
         self._run(0, 0, positions)
-        self._store.log.flush()
+        self.store.log.flush()
         self.epoch = end.epoch
 
     def _unmark(self, txn: Transaction) -> None:
-        table = made_table(self._store, TIDEMARK_FIRST_COPY)
+        table = made_table(self.store, TIDEMARK_FIRST_COPY)
         for name in self._left():
             delete(txn, table, (self._source_id, name))
 
@@ -230,10 +230,10 @@ class CopyTarget:
             except Retryable:
                 if attempt == RETRIES:
                     raise
-                self._store.clock.sleep(RETRY_PAUSE_SECONDS)
+                self.store.clock.sleep(RETRY_PAUSE_SECONDS)
 
     def _try(self, any_value: int, author: int, work: Callable[[Transaction], Any]) -> None:
-        txn: Transaction = self._store.begin(any_value, author)
+        txn: Transaction = self.store.begin(any_value, author)
         try:
             work(txn)
             txn.commit(False)

@@ -68,7 +68,7 @@ class Reach:
         self._is_circular = is_circular
         self._applied_in = applied_in
         self._changed = threading.Condition()
-        self._applied: dict[int, int] = {}  # by server id
+        self.heard: dict[int, int] = {}  # by server id
         self._brought: dict[int, _Brought] = {}  # by server id of the source
         self._trails: dict[int, EpochTrail] = {}
         self.on_change: list[Callable[[], None]] = []  # what is told to sources may be more now
@@ -97,10 +97,10 @@ class Reach:
 
     def _rise(self, server_id: int, epoch: int) -> bool:
         """Whether that is news."""
-        known = self._applied.get(server_id, -1)
+        known = self.heard.get(server_id, -1)
         if server_id == self._own_id or epoch <= known:
             return False
-        self._applied[server_id] = epoch
+        self.heard[server_id] = epoch
         self._changed.notify_all()
         return True
 
@@ -142,7 +142,7 @@ class Reach:
     def applied(self) -> dict[int, int]:
         """The newest epoch of this site that each other one is known to have applied, by server id."""
         with self._changed:
-            return dict(self._applied)
+            return dict(self.heard)
 
     def onward(self, source_id: int) -> tuple[tuple[int, int], ...]:
         """(server id, newest epoch of a source that is applied there) of the sites this one passes its changes on to,
@@ -154,7 +154,7 @@ class Reach:
         handled, newest = binlog.handled_epoch, binlog.newest_epoch  # in this order: what is newer is not handled yet
         with self._changed:
             brought = self._brought.get(source_id)
-            applied = sorted(self._applied.items())
+            applied = sorted(self.heard.items())
         if brought is None and applied:
             before = _Brought(*self._applied_in(source_id))
             with self._changed:
@@ -177,12 +177,12 @@ class Reach:
         deadline = self._clock.monotonic() + timeout_ms / 1_000
         with self._changed:
             while True:
-                sites = list(self._applied) if at is None else list(at)
+                sites = list(self.heard) if at is None else list(at)
                 if not sites:
                     raise Rejected("no replica was heard of since the store was opened; name server ids with at=")
                 is_logged = binlog.has_through(epoch)  # first: what is newer than the binlog's newest is not logged
                 wanted = min(epoch, binlog.newest_epoch)
-                lacking = [each for each in sites if self._applied.get(each, -1) < wanted]
+                lacking = [each for each in sites if self.heard.get(each, -1) < wanted]
                 if is_logged and not lacking:
                     return
                 rest_s = deadline - self._clock.monotonic()
@@ -191,7 +191,7 @@ class Reach:
                 self._changed.wait(min(rest_s, _LOOK_SECONDS))
 
     def _late(self, epoch: int, timeout_ms: int, lacking: list[int]) -> PeerTimeout:
-        known = dict(self._applied)
+        known = dict(self.heard)
         if not lacking:
             text = f"epoch {epoch} is not closed, or not in the binlog, after {timeout_ms} ms; call sync()"
             return PeerTimeout(text, epoch=epoch, servers=[], applied=known)

@@ -173,13 +173,13 @@ class Worker:
         self._work = work
         self._wake = wake
         self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
         self.error: Error | None = None
 
     @property
     def is_running(self) -> bool:
         """Whether the thread works."""
-        return self._thread is not None and self._thread.is_alive()
+        return self.thread is not None and self.thread.is_alive()
 
     def start(self) -> None:
         """Start it, unless it runs."""
@@ -187,16 +187,16 @@ class Worker:
             return
         self.error = None
         self._stopped.clear()
-        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self.thread.start()
 
     def stop(self) -> None:
         """Tell it to stop, and wait until it has."""
         self._stopped.set()
         self._wake()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-            self._thread = None
+        if self.thread is not None and self.thread is not threading.current_thread():
+            self.thread.join()
+            self.thread = None
 
     def _run(self) -> None:
         try:

@@ -82,7 +82,7 @@ class RelayLog:
 
         Raises: BinlogDamaged, FileMissing (`remove_relay_log` helps), StorageFull.
         """
-        self._files = files
+        self.files = files
         self._clock = clock
         self._server_id = server_id
         self._file_bytes = file_bytes
@@ -108,14 +108,14 @@ class RelayLog:
 
     # --- opening ----------------------------------------------------------------------------------
     def _read_run(self, name: str) -> Run:
-        file = self._files.open(self.index.path(name))
+        file = self.files.open(self.index.path(name))
         try:
-            header, _, behind = read_format(self._files, file, name)
+            header, _, behind = read_format(self.files, file, name)
             if not header.flags & b.FLAG_RELAY_LOG:
                 raise Origin(name, b.FIRST_POSITION).damaged("does not describe a relay log")
-            source_id, source, begin = read_relay_head(self._files, file, name, behind)
+            source_id, source, begin = read_relay_head(self.files, file, name, behind)
         finally:
-            self._files.close(file)
+            self.files.close(file)
         if self.source_id not in (0, source_id):
             raise Origin(name, behind).damaged(f"names server {source_id}, the file before it {self.source_id}")
         self.source_id = source_id
@@ -129,11 +129,11 @@ class RelayLog:
         assert self._file is not None
         try:
             # Also what a process that died had written and not synced: it is acknowledged and applied from now on.
-            write_again(self._files, self._file, run.offset_of(self._whole))
+            write_again(self.files, self._file, run.offset_of(self._whole))
         except StorageFull as error:
             # What is here can be applied on a full disk, and receiving waits for room.
             _log.warning("%s could not be written again (%s)", run.name, error.message)
-            self._files.fdatasync(self._file)
+            self.files.fdatasync(self._file)
         for older in self._runs[-2:-1]:
             self._end(older)
         for older in reversed(self._runs[:-1]):
@@ -146,26 +146,26 @@ class RelayLog:
 
     def _end(self, run: Run) -> None:
         """Mark a file that another one follows as whole. Durable: on return."""
-        file = self._files.open(self.index.path(run.name), writable=True)
+        file = self.files.open(self.index.path(run.name), writable=True)
         try:
-            end_use(self._files, file)
+            end_use(self.files, file)
         finally:
-            self._files.close(file)
+            self.files.close(file)
 
     def _look_through(self, run: Run) -> tuple[int, int]:
         """(position of the source behind the last whole transaction, newest epoch or 0) of a file."""
         stream = EventStream(run.source.file, run.source.position, self.source_id, Origin(run.name, run.begin))
-        file = self._files.open(self.index.path(run.name))
+        file = self.files.open(self.index.path(run.name))
         offset = run.begin
         try:
-            while piece := self._files.pread(file, offset, PIECE_BYTES):
+            while piece := self.files.pread(file, offset, PIECE_BYTES):
                 stream.feed(piece)
                 offset += len(piece)
         except (BinlogDamaged, LimitExceeded) as error:
             # Torn by a crash, or damaged since: the source has it, from the end of what is whole (F68).
             _log.warning("the relay log ends early: %s", error.message)
         finally:
-            self._files.close(file)
+            self.files.close(file)
         return stream.whole, stream.newest_epoch
 
     # --- where it stands --------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class RelayLog:
     def size_bytes(self) -> int:
         """Of all its files."""
         with self.changed:
-            return sum(self._files.size(self.index.path(run.name)) for run in self._runs)
+            return sum(self.files.size(self.index.path(run.name)) for run in self._runs)
 
     def covers(self, position: Position) -> bool:
         """Whether reading can go on at this place."""
@@ -293,13 +293,13 @@ class RelayLog:
     def _write(self, position: int, data: memoryview) -> None:
         assert self._file is not None
         if len(data):
-            self._files.pwrite(self._file, self._runs[-1].offset_of(position), data)
+            self.files.pwrite(self._file, self._runs[-1].offset_of(position), data)
 
     def _begin_file(self, at: Position) -> None:
         """Durable: everything before, the new file and its name in the index, on return."""
         if self._file is not None:
-            self._files.fdatasync(self._file)
-            self._files.close(self._file)
+            self.files.fdatasync(self._file)
+            self.files.close(self._file)
             self._file = None
             self._durable = Position(self._runs[-1].source.file, self._whole)
             self.epoch, self.received = self._written_epoch, self._written_count
@@ -313,16 +313,16 @@ class RelayLog:
             rotate, len(head), server_id=self.source_id, flags=b.FLAG_ARTIFICIAL | b.FLAG_RELAY_LOG, **stamp
         )
         path = self.index.path(name)
-        if self._files.exists(path):
-            self._files.unlink(path)  # of an attempt the disk was too full for
-        file = self._files.create(path)
+        if self.files.exists(path):
+            self.files.unlink(path)  # of an attempt the disk was too full for
+        file = self.files.create(path)
         try:
-            self._files.pwrite(file, 0, head)
-            self._files.fdatasync(file)
-            self._files.sync_directory(self.index.folder)
+            self.files.pwrite(file, 0, head)
+            self.files.fdatasync(file)
+            self.files.sync_directory(self.index.folder)
             self.index.add(name)
         except StorageFull:
-            self._files.close(file)
+            self.files.close(file)
             raise
         self._file = file
         self._runs.append(Run(name, at, len(head)))
@@ -338,7 +338,7 @@ class RelayLog:
             if stream is not None and self._file is not None:
                 durable = Position(stream.file, self._whole)
                 if durable != self._durable:
-                    self._files.fdatasync(self._file)
+                    self.files.fdatasync(self._file)
                     self._durable = durable
                     self.epoch, self.received = self._written_epoch, self._written_count
                     self.changed.notify_all()
@@ -355,9 +355,9 @@ class RelayLog:
             run = self._runs[-1]
             end = run.offset_of(self._whole)
             if self._file is None:
-                self._file = self._files.open(self.index.path(run.name), writable=True)
-            if self._files.size(self._file) > end:
-                self._files.truncate(self._file, end)
+                self._file = self.files.open(self.index.path(run.name), writable=True)
+            if self.files.size(self._file) > end:
+                self.files.truncate(self._file, end)
             self._stream = EventStream(run.source.file, self._whole, self.source_id)
             self.sync()
 
@@ -392,7 +392,7 @@ class RelayLog:
         """Close its file; harmless twice. What is not synced may be lost."""
         with self.changed:
             if self._file is not None:
-                self._files.close(self._file)
+                self.files.close(self._file)
                 self._file = None
 
 

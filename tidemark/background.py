@@ -47,15 +47,15 @@ class Clockwork:
         self, opened: Opened, files: Files, lcp: LocalCheckpoint, binlog: AttachedBinlog | None = None
     ) -> None:
         self._store = opened.store
-        self._keeper = opened.keeper
+        self.keeper = opened.keeper
         self._files = files
         self._lcp = lcp
-        self._binlog = binlog
+        self.binlog = binlog
         self.archiver: Archiver | None = None  # of a store that archives itself; set before `start`
         self._binlog_wanted = threading.Event()
         self.lcp_turn = threading.Lock()
         self._sysfile_turn = threading.Lock()
-        self._stop = threading.Event()
+        self.stopping = threading.Event()
         self._lcp_wanted = threading.Event()
         self._is_lcp_abandoned = False
         self._threads: list[threading.Thread] = []
@@ -89,11 +89,11 @@ class Clockwork:
                 else:
                     closed, lsn, sequence = store.epochs.close(next_gci=True)
                 gci = store.epochs.current >> 32
-            filtered_epoch = closed if store.disk.is_filtering else self._keeper.content.filtered_epoch
+            filtered_epoch = closed if store.disk.is_filtering else self.keeper.content.filtered_epoch
             store.log.wait(sequence - 1)
             # Here at the latest it is noticed that the store's directory was renamed, removed or replaced (F80).
             self._files.check_place()
-            self._keeper.write(
+            self.keeper.write(
                 gci=gci,
                 closed_epoch=closed,
                 filtered_epoch=filtered_epoch,
@@ -103,7 +103,7 @@ class Clockwork:
                 next_lcp_id=self._lcp.next_id,
             )
             if store.disk.is_filtering and not is_last:
-                self._keeper.write()  # the other copy too: the filter goes as far as both say
+                self.keeper.write()  # the other copy too: the filter goes as far as both say
         self._write_binlog()
 
     def raise_floor(self) -> None:
@@ -112,11 +112,11 @@ class Clockwork:
         """
         with self._store.latch:
             lsn, sequence = self._store.log.durable_lsn, self._store.log.durable_sequence
-        self._keeper.raise_floor(lsn, sequence)
+        self.keeper.raise_floor(lsn, sequence)
 
     def _write_binlog(self) -> None:
-        if self._binlog is not None and not self._threads:
-            self._binlog.write_closed_epochs()
+        if self.binlog is not None and not self._threads:
+            self.binlog.write_closed_epochs()
         self._binlog_wanted.set()
 
     def local_checkpoint(self, progress: Progress | None = None) -> LcpReport:
@@ -139,18 +139,18 @@ class Clockwork:
         works = (
             ("tidemark-epochs", self._run_epochs),
             ("tidemark-lcp", self._run_lcp),
-            ("tidemark-pages", self._run_pages),
-            *([("tidemark-binlog", self._run_binlog)] if self._binlog is not None else []),
+            ("tidemark-pages", self.run_pages),
+            *([("tidemark-binlog", self._run_binlog)] if self.binlog is not None else []),
             *([("tidemark-archive", self._run_archive)] if self.archiver is not None else []),
         )
         for name, work in works:
-            thread = threading.Thread(target=self._guarded, args=(work,), name=name, daemon=True)
+            thread = threading.Thread(target=self.guarded, args=(work,), name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def stop(self) -> None:
         """Stop and join the threads; a running local checkpoint is finished first."""
-        self._stop.set()
+        self.stopping.set()
         self._lcp_wanted.set()
         self._binlog_wanted.set()
         self._store.disk.has_writer = False
@@ -159,7 +159,7 @@ class Clockwork:
             thread.join()
         self._threads.clear()
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
         except (StoreFailed, OutcomeUnknown) as error:
@@ -175,7 +175,7 @@ class Clockwork:
         options = self._store.options
         clock = self._store.clock
         next_gci = clock.monotonic() + options.gcp_interval_ms / 1_000
-        while not self._stop.wait(options.epoch_interval_ms / 1_000):
+        while not self.stopping.wait(options.epoch_interval_ms / 1_000):
             if clock.monotonic() >= next_gci:
                 self.advance_gci()
                 next_gci = clock.monotonic() + options.gcp_interval_ms / 1_000
@@ -183,9 +183,9 @@ class Clockwork:
                 self.advance_epoch()
 
     def _run_lcp(self) -> None:
-        while not self._stop.is_set():
+        while not self.stopping.is_set():
             self._lcp_wanted.wait(LCP_POLL_SECONDS)
-            if self._stop.is_set():
+            if self.stopping.is_set():
                 return
             if self._lcp_wanted.is_set() or self._is_due():
                 self._lcp_wanted.clear()
@@ -195,12 +195,12 @@ class Clockwork:
                 except (StorageFull, TooManyFiles, NotPrimary) as error:
                     self._is_lcp_abandoned = True
                     _log.warning("local checkpoint abandoned: %s", error)
-                    self._stop.wait(RETRY_PAUSE_SECONDS)
+                    self.stopping.wait(RETRY_PAUSE_SECONDS)
 
-    def _run_pages(self) -> None:
+    def run_pages(self) -> None:
         """Write dirty pages ahead of need, and the UNDO buffer before it is full: who reads and commits need not."""
         disk = self._store.disk
-        while not self._stop.is_set():
+        while not self.stopping.is_set():
             disk.writer_wanted.wait(PAGES_POLL_SECONDS)
             disk.writer_wanted.clear()
             if disk.is_started:
@@ -209,26 +209,26 @@ class Clockwork:
                 except (StorageFull, TooManyFiles) as error:
                     # Pages that were not written stay dirty. Who needs their frames is told the same.
                     _log.warning("disk pages not written ahead of need: %s", error)
-                    self._stop.wait(RETRY_PAUSE_SECONDS)
+                    self.stopping.wait(RETRY_PAUSE_SECONDS)
 
     def _run_binlog(self) -> None:
         """Write closed epochs into the binlog. While its disk is full the log keeps them, and in the end holds commits
         back.
         """
-        assert self._binlog is not None
-        while not self._stop.is_set():
+        assert self.binlog is not None
+        while not self.stopping.is_set():
             self._binlog_wanted.wait(BINLOG_POLL_SECONDS)
             self._binlog_wanted.clear()
             try:
-                self._binlog.write_closed_epochs()
+                self.binlog.write_closed_epochs()
             except (StorageFull, TooManyFiles) as error:
                 _log.warning("epochs wait for the binlog: %s", error)
-                self._stop.wait(RETRY_PAUSE_SECONDS)
+                self.stopping.wait(RETRY_PAUSE_SECONDS)
 
     def _run_archive(self) -> None:
         """Archive closed epochs. While the place fails the log keeps them, and in the end holds commits back."""
         assert self.archiver is not None
-        while not self._stop.wait(self._store.options.archive_interval_ms / 1_000):
+        while not self.stopping.wait(self._store.options.archive_interval_ms / 1_000):
             self.archiver.step()
 
     def _is_due(self) -> bool:

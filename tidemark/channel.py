@@ -154,8 +154,8 @@ class Channel:
         self.replica.on_progress = self._tell
         self.replica.onward_of = own.reach.onward
         own.reach.on_change.append(self._tell)
-        self._receiving = Worker(f"tidemark-receiver-{self.name}", self._receiver.run, self._receiver.wake)
-        self._applying = Worker(f"tidemark-applier-{self.name}", applying(self.replica), self.replica.wake)
+        self.receiving = Worker(f"tidemark-receiver-{self.name}", self._receiver.run, self._receiver.wake)
+        self.applying = Worker(f"tidemark-applier-{self.name}", applying(self.replica), self.replica.wake)
 
     def _check(self, link: Link | None = None) -> None:
         """What the conflict functions ask of channels. Raises: SchemaInvalid."""
@@ -253,9 +253,9 @@ class Channel:
             self._check()
             if receiver:
                 self._receiver.restart()
-                self._receiving.start()
+                self.receiving.start()
             if applier:
-                self._applying.start()
+                self.applying.start()
             if self._failover is not None:
                 self._failover.begin()
                 self._watching.start()
@@ -267,9 +267,9 @@ class Channel:
 
     def _stop(self, receiver: bool, applier: bool) -> None:
         if receiver:
-            self._receiving.stop()
+            self.receiving.stop()
         if applier:
-            self._applying.stop()
+            self.applying.stop()
 
     def check_failover(self) -> bool:
         """Look once whether another source must be tried, as a thread does behind `start`; whether the channel moved.
@@ -293,38 +293,38 @@ class Channel:
         self._link = link
         self._build()
         if is_received:
-            self._receiving.start()
+            self.receiving.start()
         if is_applied:
-            self._applying.start()
+            self.applying.start()
 
     @property
     def _is_received(self) -> bool:
-        return self.is_receiving or self._receiving.error is not None
+        return self.is_receiving or self.receiving.error is not None
 
     @property
     def _is_at_gap(self) -> bool:
         """Whether the applier has ended because this source lacks something, and not what all sources lack: a load."""
-        error = self._applying.error
+        error = self.applying.error
         return isinstance(error, EpochGap) and "load" not in error.evidence
 
     @property
     def is_receiving(self) -> bool:
         """Whether the receiver's thread works."""
-        return self._receiving.is_running
+        return self.receiving.is_running
 
     @property
     def is_applying(self) -> bool:
         """Whether the applier's thread works."""
-        return self._applying.is_running
+        return self.applying.is_running
 
     def check_running(self) -> None:
         """Raises: what the receiver's or the applier's thread has ended with, if one has, but for what another source
         may help with, if there is one.
         """
-        if self._applying.error is not None and (self._failover is None or not self._is_at_gap):
-            raise self._applying.error
-        if self._receiving.error is not None and self._failover is None:
-            raise self._receiving.error
+        if self.applying.error is not None and (self._failover is None or not self._is_at_gap):
+            raise self.applying.error
+        if self.receiving.error is not None and self._failover is None:
+            raise self.receiving.error
 
     @property
     def has_caught_up(self) -> bool:
@@ -495,6 +495,6 @@ class Channel:
             **self.replica.status(),
             "source": self._link.shown,
             "failover": None if self._failover is None else self._failover.status(),
-            "receiver": self._receiving.status(),
-            "applier": self._applying.status(),
+            "receiver": self.receiving.status(),
+            "applier": self.applying.status(),
         }

@@ -60,14 +60,14 @@ def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
             yield copy
         elif isinstance(copy, Database):
             copy.check_usable()
-            snapshot = copy._store.snapshots.begin(copy._store, engine_snapshot.Snapshot)
+            snapshot = copy.parts.store.snapshots.begin(copy.parts.store, engine_snapshot.Snapshot)
             stack.callback(snapshot.close)
-            yield SnapshotSide(snapshot, copy._opened.identity[0])
+            yield SnapshotSide(snapshot, copy.parts.opened.identity[0])
         elif isinstance(copy, engine_snapshot.Snapshot):
             yield SnapshotSide(copy, b"")
         elif isinstance(copy, ReadOnlyDatabase):
             copy.check_usable()
-            yield ViewSide(copy._view)
+            yield ViewSide(copy.parts)
         elif isinstance(copy, (str, os.PathLike, tuple)):
             files = open_place(copy)
             stack.callback(files.close_all)

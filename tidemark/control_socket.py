@@ -43,7 +43,7 @@ class ControlSocket:
     def __init__(self, files: PosixFiles, commands: Commands) -> None:
         """Listen. Raises: OSError if the system lends no socket here, or something else has its name."""
         self._files = files
-        self._commands = commands
+        self.commands = commands
         self._pid = os.getpid()
         self._mutex = threading.Lock()
         self._stop = threading.Event()
@@ -75,7 +75,7 @@ class ControlSocket:
             _shut_down(connection, socket.SHUT_RD)
         for _, thread in clients:
             thread.join()
-        self._commands = {}  # methods of the store's owner, which owns this
+        self.commands = {}  # methods of the store's owner, which owns this
         if not self._files.remove_socket(NAME):
             _log.info("control socket %s left behind; the next to open the store removes it", NAME)
 
@@ -115,9 +115,9 @@ class ControlSocket:
         except (ValueError, RecursionError):
             request = None
         name = request.get("command") if isinstance(request, dict) else None
-        command = self._commands.get(name) if isinstance(name, str) else None
+        command = self.commands.get(name) if isinstance(name, str) else None
         if command is None:
-            known = ", ".join(sorted(self._commands))
+            known = ", ".join(sorted(self.commands))
             return {"error": "PeerError", "message": f'no such command; send {{"command": ...}} with one of {known}'}
         arguments = request.get("arguments", {})
         if not isinstance(arguments, dict) or (arguments and name not in WITH_ARGUMENTS):

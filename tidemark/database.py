@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 
 from engine.catalog import Catalog
 from engine.clock import SystemClock
@@ -50,6 +50,7 @@ from tidemark.store_status import store_status
 if TYPE_CHECKING:
     from engine.clock import Clock
     from engine.file_protocol import Files
+    from engine.store import Store
     from recovery.backup.archiver import Archiver
     from recovery.system_restart.restart import Opened
     from replication.binlog.attached import AttachedBinlog
@@ -61,6 +62,22 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark")
 R = TypeVar("R")
 RETRY_PAUSE_SECONDS = 0.001
+
+
+class Parts(NamedTuple):
+    """What an open store is made of: for the rooms below the API, the crash harness and tests. Not promised to users;
+    any version may change it.
+    """
+
+    store: Store
+    files: Files
+    opened: Opened
+    lcp: LocalCheckpoint
+    clockwork: Clockwork
+    values: Mapping[str, Any]  # of the replication options
+    replication: ReplicationStatus
+    control: ControlSocket | None
+    archiver: Archiver | None
 
 
 class Database(SchemaCalls, LoadCalls):
@@ -204,6 +221,21 @@ class Database(SchemaCalls, LoadCalls):
 
     def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
         raise Unsupported("an open store does not pickle; send db.locator and open that")
+
+    @property
+    def parts(self) -> Parts:
+        """What this store is made of; see `Parts`."""
+        return Parts(
+            self._store,
+            self._files,
+            self._opened,
+            self._lcp,
+            self._clockwork,
+            self._values,
+            self._replication,
+            self._control,
+            self._archiver,
+        )
 
     @property
     def restart_report(self) -> dict[str, Any]:

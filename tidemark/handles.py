@@ -55,11 +55,11 @@ def index_counters(table: Table) -> dict[str, Any]:
 class TableHandle:
     """One table of an open store. Every writing call is a transaction: durable on return with `durability="commit"`."""
 
-    __slots__ = ("_begin", "_failure", "_table")
+    __slots__ = ("_begin", "_failure", "table")
 
     def __init__(self, store: Store, table: Table) -> None:
         self._failure = store.failure
-        self._table = table
+        self.table = table
         self._begin: Callable[[], Transaction] = store.begin
 
     def _check_usable(self) -> None:
@@ -69,18 +69,18 @@ class TableHandle:
     @property
     def name(self) -> str:
         """Qualified name, "database.table"."""
-        return self._table.newest.name
+        return self.table.newest.name
 
     @property
     def definition(self) -> TableDefinition:
         """The table's definition."""
-        return self._table.newest.definition
+        return self.table.newest.definition
 
     def _alone(self, call: Callable[..., R], *arguments: Any) -> R:
         """One call as a transaction. Not by `with`: a signal on the way into `__exit__` would leave it open (F117)."""
         txn = self._begin()
         try:
-            result = call(txn, self._table.newest, *arguments)
+            result = call(txn, self.table.newest, *arguments)
             txn.commit(txn.store.waits_for_disk)
         except BaseException:
             # Interrupted before the hand-over it is rolled back; behind it, committed: outcome(txid) tells.
@@ -102,8 +102,8 @@ class TableHandle:
         if self._failure.first is not None:
             self._failure.check()
         if index is not None:
-            return unique_calls.get(None, self._table.newest, key, index)
-        table = self._table
+            return unique_calls.get(None, self.table.newest, key, index)
+        table = self.table
         if table.superseded_by is not None:  # asked here: a property costs a thirtieth of the whole call
             table = table.newest
         return row_operations.get_committed(table, key)
@@ -176,8 +176,8 @@ class TableHandle:
         """
         self._check_usable()
         if index is not None:
-            return unique_calls.get_many(None, self._table.newest, keys, columns, index)
-        return batch_operations.get_many(self._table.newest, keys, columns, None)
+            return unique_calls.get_many(None, self.table.newest, keys, columns, index)
+        return batch_operations.get_many(self.table.newest, keys, columns, None)
 
     def scan(
         self,
@@ -207,7 +207,7 @@ class TableHandle:
         """
         self._check_usable()
         by = ByIndex(index, lower, upper, prefix, reverse)
-        return Scan(self._table.newest, None, columns, limit, None, partitions, where, by, progress)
+        return Scan(self.table.newest, None, columns, limit, None, partitions, where, by, progress)
 
     def explain(self, columns: Sequence[str] | None = None, where: Where = None, **options: Any) -> dict[str, Any]:
         """How a scan with these arguments would find its rows now; see `Scan.explain`. Arguments and errors as
@@ -218,12 +218,12 @@ class TableHandle:
     def indexes(self) -> list[dict[str, Any]]:
         """The indexes: `name`, `columns`, `unique`, `entries`."""
         self._check_usable()
-        return [index.to_dict() for index in self._table.newest.listed_indexes()]
+        return [index.to_dict() for index in self.table.newest.listed_indexes()]
 
     def partitions(self) -> list[dict[str, Any]]:
         """The partitions: `name`, `fragment` (its number), `rows`, and of ranges `upper`, of lists `values`."""
         self._check_usable()
-        return partitions_of(self._table.newest)
+        return partitions_of(self.table.newest)
 
     def to_arrow(
         self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
@@ -246,7 +246,7 @@ class TableHandle:
 
     def __len__(self) -> int:
         self._check_usable()
-        return self._table.newest.count()
+        return self.table.newest.count()
 
     def __contains__(self, key: Any) -> bool:
         return self.get(key) is not None

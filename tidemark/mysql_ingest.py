@@ -25,4 +25,4 @@ def ingest(
 ) -> Ingest:
     """What takes a server into an open store; call its `run`. Raises: StoreFailed."""
     db.check_usable()
-    return Ingest(db, db._store, address, options, progress)
+    return Ingest(db, db.parts.store, address, options, progress)

@@ -52,7 +52,7 @@ POLL_SECONDS = 0.01
 FOLDER = "node"  # of a store's directory: what the node of a group must not forget, and its lock
 
 
-class _NodeStore:
+class DrivenStore:
     """A `Database` as the node drives it."""
 
     def __init__(self, db: Database, files: PosixFiles, applier: GroupApplier, lowest_epoch: int) -> None:
@@ -60,25 +60,25 @@ class _NodeStore:
         self.db = db
         self.files: Files = files
         self.applier = applier
-        self.store: Store = db._store
-        self.identity = db._opened.identity
+        self.store: Store = db.parts.store
+        self.identity = db.parts.opened.identity
         self._lowest_epoch = lowest_epoch
         self._rules: TableRules | None = None
-        values = db._values
+        values = db.parts.values
         if db.binlog is None and values["server_id"]:
             # Members may have binlogs, and their logs say what this one's does.
-            self._rules = TableRules(values, lambda: replication_rows(db._store))
-            capture(db._store, self._rules)
+            self._rules = TableRules(values, lambda: replication_rows(db.parts.store))
+            capture(db.parts.store, self._rules)
 
     def lead(self, epoch: int) -> None:
         """See `NodeStore`."""
-        store, keeper = self.store, self.db._opened.keeper
+        store, keeper = self.store, self.db.parts.opened.keeper
         lowest = max(epoch, self._lowest_epoch)
         with store.latch:
             if store.epochs.current < lowest:
                 store.epochs.follow(lowest)
         self.applier.lead(lambda incarnation: keeper.write(incarnation=incarnation))
-        if self.db._values["server_id"]:
+        if self.db.parts.values["server_id"]:
             try:
                 make(store, NDB_APPLY_STATUS)
                 make(store, NDB_SCHEMA)
@@ -93,7 +93,7 @@ class _NodeStore:
         self.db.close()
 
 
-class _Home:
+class StoreHome:
     """The store's directory, and the options it is opened with."""
 
     def __init__(
@@ -115,7 +115,7 @@ class _Home:
         self._variant = variant
         self._want_epoch = want_epoch
 
-    def open(self, can_create: bool) -> _NodeStore:
+    def open(self, can_create: bool) -> DrivenStore:
         """See `Home`."""
         files = PosixFiles(self._directory)
         try:
@@ -124,10 +124,10 @@ class _Home:
         except Error:
             files.close_all()
             raise
-        made: list[_NodeStore] = []
+        made: list[DrivenStore] = []
 
         def follow(db: Database) -> None:
-            store, opened = db._store, db._opened
+            store, opened = db.parts.store, db.parts.opened
             lowest_epoch = store.epochs.current
             node = self._followed(db, files, lowest_epoch)
             if opened.keeper.content.closed_epoch:
@@ -138,11 +138,11 @@ class _Home:
         self._database(files, None, follow)
         return made[0]
 
-    def bring_back(self, welcome: Welcome, link: Link, epoch: int, sequence: int) -> _NodeStore:
+    def bring_back(self, welcome: Welcome, link: Link, epoch: int, sequence: int) -> DrivenStore:
         """See `Home`."""
         files = PosixFiles(self._directory)
         through = Through(epoch, sequence)
-        made: list[_NodeStore] = []
+        made: list[DrivenStore] = []
         next_epoch: list[int] = []
 
         def restart() -> Opened:
@@ -151,7 +151,7 @@ class _Home:
             return opened
 
         def follow(db: Database) -> None:
-            make_recoverable(db._lcp)
+            make_recoverable(db.parts.lcp)
             node = self._followed(db, files, next_epoch[0])
             node.applier.start_at(next_epoch[0])
             made.append(node)
@@ -159,9 +159,9 @@ class _Home:
         self._database(files, restart, follow)
         return made[0]
 
-    def _followed(self, db: Database, files: PosixFiles, lowest_epoch: int) -> _NodeStore:
-        node = _NodeStore(db, files, GroupApplier(db._store), lowest_epoch)
-        db._store.epochs.on_wanted = self._want_epoch
+    def _followed(self, db: Database, files: PosixFiles, lowest_epoch: int) -> DrivenStore:
+        node = DrivenStore(db, files, GroupApplier(db.parts.store), lowest_epoch)
+        db.parts.store.epochs.on_wanted = self._want_epoch
         return node
 
     def _database(
@@ -224,7 +224,7 @@ class _Gate:
         store = self._node.store
         if store is None:
             raise NotPrimary("this node is being brought up to its group; ask another")
-        assert isinstance(store, _NodeStore)
+        assert isinstance(store, DrivenStore)
         return store.db
 
     def reading(self) -> int:
@@ -317,7 +317,7 @@ class NodeGroup:
             self._files.lock()
             calls_back = self._want_epoch, self._completed_epoch, self._serve_replicas
             self._node = GroupNode(
-                _Home(directory, parsed, replication, variant, *calls_back),
+                StoreHome(directory, parsed, replication, variant, *calls_back),
                 self._files,
                 node,
                 configuration,
@@ -337,6 +337,11 @@ class NodeGroup:
         if self._channel is not None:
             self._channel.start()
 
+    @property
+    def parts(self) -> GroupNode:
+        """The node behind this, for the rooms below the API and tests; not promised to users."""
+        return self._node
+
     def _channel_of(self, given: NodeChannelKeywords | None, server_id: int) -> NodeChannel | None:
         """What runs the group's channel here. Raises: SchemaInvalid, InvalidName, Rejected."""
         if given is None:
@@ -347,7 +352,7 @@ class NodeGroup:
         """The store of this node, if it leads."""
         life = self._node.life
         store = None if life is None or not life.is_leading else life.node
-        return store.db if isinstance(store, _NodeStore) else None
+        return store.db if isinstance(store, DrivenStore) else None
 
     def _serve_calls(self, store: bytes) -> str:
         """Take calls of clients from now on; where."""

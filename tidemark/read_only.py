@@ -162,7 +162,7 @@ class ReadOnlyTable(TableHandle):
 
     @property
     def _table(self) -> Table:  # type: ignore[override]
-        found = self._db._view.store.by_id.get(self._table_id)
+        found = self._db.parts.store.by_id.get(self._table_id)
         if found is None:
             raise NoSuchTable(f"table {self._name} was dropped; see tables()", table=self._name)
         return found
@@ -191,6 +191,11 @@ class ReadOnlyDatabase:
             files.close_all()
             raise
         _open.add(self)
+
+    @property
+    def parts(self) -> View:
+        """What is shown, as the rooms below the API have it: for them and for tests, not promised to users."""
+        return self._view
 
     # --- life ------------------------------------------------------------------------------------
     def close(self) -> None:

@@ -40,7 +40,7 @@ def _memory_bandwidth() -> float:
 
 def _touched_bytes(table: tm.TableHandle) -> int:
     """Bytes of one row that a sum of b brings in: the cache lines of its header and of b, on average over the page."""
-    row_bytes = (ROW_HEADER_WORDS + table._table.format.fixed_words) * 8
+    row_bytes = (ROW_HEADER_WORDS + table.table.format.fixed_words) * 8
     return min(row_bytes, 2 * LINE_BYTES)
 
 

@@ -195,8 +195,8 @@ def _hit_rounds(context: Context, name: str, policy: int, cache_bytes: int, read
     rounds = []
     with context.open(f"disk-{name}", page_buffer=cache_bytes, durability="epoch", undo_log="128 MiB") as db:
         table: Any = db.create_table("t", DISK_COLUMNS, "id")
-        cache = db._store.disk._caches[PAGE_BYTES]
-        db._store.mem[cache.address + C_POLICY] = policy  # before the first page is there
+        cache = db.parts.store.disk.caches[PAGE_BYTES]
+        db.parts.store.mem[cache.address + C_POLICY] = policy  # before the first page is there
         for first in range(0, rows, PIECE_ROWS):
             table.insert_many(rows_with_notes(first, min(PIECE_ROWS, rows - first)))
         for number in range(SCANS):

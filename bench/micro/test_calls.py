@@ -20,7 +20,7 @@ SEED = 3
 
 
 def test_put_rows_of_a_thousand_new_rows(benchmark: Any, database: Any, table: Any) -> None:
-    inner = table._table
+    inner = table.table
     (batch,) = to_columns(make_table(ROWS, BATCH), inner.definition)
     encoded = encode_rows(inner.format, batch)
     hashes, order = np.empty(BATCH, dtype=np.int64), np.empty(BATCH, dtype=np.int64)
@@ -29,7 +29,7 @@ def test_put_rows_of_a_thousand_new_rows(benchmark: Any, database: Any, table: A
     sort_by_fragment(hashes, BATCH, fragments, order, np.empty(fragments + 1, dtype=np.int64))
 
     def setup() -> tuple[tuple[Any], dict[str, Any]]:
-        txn = database._store.begin()
+        txn = database.parts.store.begin()
         txn.grow(2 * encoded.images.size)
         return (txn,), {}
 
@@ -59,26 +59,26 @@ def _random_keys() -> list[int]:
 
 def test_touch_int_key_of_two_hundred_rows(benchmark: Any, database: Any, table: Any) -> None:
     keys = _random_keys()
-    handle = table._table.handle
+    handle = table.table.handle
 
     def touch(txn: Any) -> None:
         for key in keys:
             assert touch_int_key(txn.mem, handle, txn.desc, txn.buf, key, MODE_UPDATE) > 0
 
     benchmark.pedantic(
-        touch, setup=lambda: ((database._store.begin(),), {}), teardown=lambda txn: txn.rollback(), rounds=500
+        touch, setup=lambda: ((database.parts.store.begin(),), {}), teardown=lambda txn: txn.rollback(), rounds=500
     )
     benchmark.extra_info["rows"] = KEYS
 
 
 def test_commit_small_of_two_hundred_one_row_updates(benchmark: Any, database: Any, table: Any) -> None:
     keys = _random_keys()
-    handle = table._table.handle
+    handle = table.table.handle
 
     def setup() -> tuple[tuple[Any], dict[str, Any]]:
         transactions = []
         for key in keys:
-            txn = database._store.begin()
+            txn = database.parts.store.begin()
             assert touch_int_key(txn.mem, handle, txn.desc, txn.buf, key, MODE_UPDATE) > 0
             transactions.append(txn)
         return (transactions,), {}

@@ -36,8 +36,8 @@ def test_xxh64_of_a_key_of_one_word(benchmark: Any) -> None:
 
 
 def test_scan_lcp_of_a_hundred_thousand_rows(benchmark: Any, database: Any, table: Any) -> None:
-    store = database._store
-    fragments = table._table.fragments
+    store = database.parts.store
+    fragments = table.table.fragments
     out = np.zeros(MEBIBYTE_WORDS, dtype=np.int64)
     state = np.zeros(2, dtype=np.int64)
 
@@ -61,14 +61,14 @@ def test_scan_lcp_of_a_hundred_thousand_rows(benchmark: Any, database: Any, tabl
 
 
 def test_replay_group_of_twenty_thousand_updates(benchmark: Any, database: Any, table: Any) -> None:
-    store = database._store
+    store = database.parts.store
     log = store.log
     database.sync()
     lsn, sequence = log.head_lsn, log.sequence
     keys = np.random.default_rng(4).permutation(ROWS)[:OPERATIONS]
     table.update_many(pa.table({"id": keys, "b": np.arange(OPERATIONS, dtype=np.float64)}))
     database.sync()
-    reader = LogReader(database._files, log.geometry, database._opened.identity[0], log._handles)
+    reader = LogReader(database.parts.files, log.geometry, database.parts.opened.identity[0], log.handles)
     groups = list(reader.groups(lsn, sequence))
     directory = store.directory()
 

@@ -19,8 +19,8 @@ BATCH = 1_000
 @pytest.fixture
 def index(database: Any, table: Any) -> Iterator[OrderedIndex]:
     """An index over column b, filled."""
-    inner = table._table
-    made = OrderedIndex(database._store.arena, inner.definition, inner.format.layout, ["b"], inner.fragments)
+    inner = table.table
+    made = OrderedIndex(database.parts.store.arena, inner.definition, inner.format.layout, ["b"], inner.fragments)
     made.build()
     yield made
     made.drop()
@@ -75,10 +75,10 @@ def test_search_of_one_value(benchmark: Any, index: OrderedIndex) -> None:
 
 
 def test_collect_sort_and_load_all_entries(benchmark: Any, database: Any, table: Any) -> None:
-    inner = table._table
+    inner = table.table
 
     def build() -> int:
-        made = OrderedIndex(database._store.arena, inner.definition, inner.format.layout, ["b"], inner.fragments)
+        made = OrderedIndex(database.parts.store.arena, inner.definition, inner.format.layout, ["b"], inner.fragments)
         made.build()
         entries = made.counters()["entries"]
         made.drop()

@@ -99,15 +99,15 @@ class PageCache:
         self._files = files
         self._writer = writer
         self._clock = clock
-        self._wait_seconds = wait_ms / 1_000
+        self.wait_seconds = wait_ms / 1_000
         self._batch_pages = max(1, min(BEHIND_PAGES_MAX, frames // 4))
         self._turn = threading.Lock()
         self.behind = WriteBehind(writer, page_words, self._batch_pages, wake_writer)
         self.reader = PageReader(mem, address, page_words, files, places, self.behind, store)
         self._changed = threading.Condition()
-        self._waiting = 0
-        self._promised = 0  # pages of all holders (H2)
-        self._read_ahead = ReadAhead(call_owner(self._load_ahead))
+        self.waiting = 0
+        self.promised = 0  # pages of all holders (H2)
+        self.read_ahead = ReadAhead(call_owner(self._load_ahead))
         self._scratch: list[Scratch] = []
 
     # --- holding ---------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class PageCache:
 
         Never fails: a page that cannot be read is left to who asks for it. What exceeds a few hundred pages is dropped.
         """
-        self._read_ahead.ask(distinct(pages).tolist())
+        self.read_ahead.ask(distinct(pages).tolist())
 
     def forget_files(self, file_ids: Iterable[int]) -> None:
         """Drop all pages of data files that are being removed, dirty or not: nobody changes them any more. A batch of
@@ -203,8 +203,8 @@ class PageCache:
         dropped until then stay so.
         """
         gone = np.array(sorted(file_ids), dtype=np.int64)
-        deadline = self._clock.monotonic() + self._wait_seconds
-        self._read_ahead.forget(set(gone.tolist()))
+        deadline = self._clock.monotonic() + self.wait_seconds
+        self.read_ahead.forget(set(gone.tolist()))
         while True:
             with self._turn, self._writer.turn:
                 self._writer.settle()
@@ -228,16 +228,16 @@ class PageCache:
         """Promise frames to a holder. promise[0]: how many it has; no signal can come between the two stores."""
         if count > self.frames:
             raise self._exhausted(f"has {self.frames} frames, {count} are needed at once")
-        deadline = self._clock.monotonic() + self._wait_seconds
+        deadline = self._clock.monotonic() + self.wait_seconds
         with self._changed:
-            while self._promised + count > self.frames:
+            while self.promised + count > self.frames:
                 self._wait(deadline)
-            self._promised += count
+            self.promised += count
             promise[0] = count
 
     def _take_promise_back(self, promise: list[int]) -> None:
         with self._changed:
-            self._promised -= promise[0]
+            self.promised -= promise[0]
             promise[0] = 0
             self._changed.notify_all()
 
@@ -246,7 +246,7 @@ class PageCache:
         out = np.zeros(wanted.size, dtype=np.int64)
         if not self.can_write:
             how |= c.CLAIM_ANY
-        deadline = self._clock.monotonic() + self._wait_seconds
+        deadline = self._clock.monotonic() + self.wait_seconds
         at = 0
         try:
             while at < wanted.size:
@@ -287,13 +287,13 @@ class PageCache:
             return at
         with self._changed:
             # Once more with the condition held: whoever ends a load or a pin has to pass here to tell.
-            self._waiting += 1
+            self.waiting += 1
             try:
                 after = claim_pages(self._mem, self.address, wanted, at, at + 1, how, out)
                 if after == at and out[at] == reason:
                     self._wait(deadline)
             finally:
-                self._waiting -= 1
+                self.waiting -= 1
         if after > at and out[at] == c.CLAIM_LOAD:
             self.reader.load(wanted, [at], out, how)
             self._notify()
@@ -315,7 +315,7 @@ class PageCache:
         self._notify()
 
     def _notify(self) -> None:
-        if self._waiting:
+        if self.waiting:
             with self._changed:
                 self._changed.notify_all()
 
@@ -411,7 +411,7 @@ class PageCache:
     # --- others ----------------------------------------------------------------------------------
     def close(self) -> None:
         """Stop reading ahead. What is dirty is lost, as in a crash."""
-        self._read_ahead.close()
+        self.read_ahead.close()
 
     def counters(self) -> dict[str, int]:
         """Counters for `status()`."""

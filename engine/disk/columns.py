@@ -89,15 +89,15 @@ class DiskColumns:
         self._options = options
         self._latch = latch
         self._identity = identity
-        self._writer: PageWriter | None = None
-        self._caches: dict[int, PageCache] = {}  # by bytes of a page
+        self.writer: PageWriter | None = None
+        self.caches: dict[int, PageCache] = {}  # by bytes of a page
         self.pages_at_hand = np.zeros(1 + AT_HAND_PAGES, dtype=np.int64)
 
     # --- life ------------------------------------------------------------------------------------
     @property
     def is_started(self) -> bool:
         """Whether there is an UNDO log: whether there ever was a tablespace."""
-        return self._writer is not None
+        return self.writer is not None
 
     @property
     def is_filtering(self) -> bool:
@@ -134,7 +134,7 @@ class DiskColumns:
             call_owner(self._ask_restorable_epoch),
             self._options.undo_filter,
         )
-        self._writer = PageWriter(
+        self.writer = PageWriter(
             self._files, self.space, self.undo, DoubleWrite(self._files, self._identity), self._identity
         )
 
@@ -142,9 +142,9 @@ class DiskColumns:
         return self.restorable_epoch()
 
     def _cache_address(self, page_bytes: int) -> int:
-        cache = self._caches.get(page_bytes)
+        cache = self.caches.get(page_bytes)
         if cache is None:
-            assert self._writer is not None, "tablespaces come after the UNDO log"
+            assert self.writer is not None, "tablespaces come after the UNDO log"
             frames = frames_of(self._options, page_bytes)
             cache = PageCache(
                 self.mem,
@@ -153,30 +153,30 @@ class DiskColumns:
                 frames,
                 files=self._files,
                 places=self.space,
-                writer=self._writer,
+                writer=self.writer,
                 store=self._identity[0],
                 clock=self._clock,
                 wait_ms=max(1, self._options.lock_timeout_ms),
                 can_write=self.can_write,
                 wake_writer=call_owner(self._wake_writer),
             )
-            self._caches[page_bytes] = cache
+            self.caches[page_bytes] = cache
         return cache.address
 
     def close(self) -> None:
         """Stop reading ahead. What is dirty in memory is lost, as in a crash."""
-        for cache in self._caches.values():
+        for cache in self.caches.values():
             cache.close()
 
     # --- pages -----------------------------------------------------------------------------------
     def _by_cache(self, pages: Iterable[int]) -> list[tuple[PageCache, list[int]]]:
-        if len(self._caches) == 1:
-            (only,) = self._caches.values()
+        if len(self.caches) == 1:
+            (only,) = self.caches.values()
             return [(only, list(pages))]
         found: dict[int, list[int]] = {}
         for page in pages:
             found.setdefault(self.space.page_bytes(page & ~FRESH_PAGE), []).append(page)
-        return [(self._caches[size], found[size]) for size in sorted(found)]
+        return [(self.caches[size], found[size]) for size in sorted(found)]
 
     def hold(self, pages: list[int], is_reference: bool = True) -> None:
         """Bring pages in and pin them until `release`; all or none. Raises: as `PageCache.hold`."""
@@ -232,7 +232,7 @@ class DiskColumns:
         """Drop all pages of a tablespace no table lies in. Nothing may go to its files once they are forgotten, and
         what lies on its pages is of no meaning, whether it is dropped then or not. Raises: as `PageCache.forget_files`.
         """
-        cache = self._caches[tablespace.definition.page_bytes]
+        cache = self.caches[tablespace.definition.page_bytes]
         cache.forget_files(each.file_id for each in tablespace.files)
 
     @contextmanager
@@ -246,11 +246,11 @@ class DiskColumns:
 
     def is_waiting(self, page: int) -> bool:
         """Whether what the page's place has is older than what was copied out of memory."""
-        return any(cache.behind.find(page) is not None for cache in list(self._caches.values()))
+        return any(cache.behind.find(page) is not None for cache in list(self.caches.values()))
 
     def pages_per_hold(self, most: int) -> int:
         """How many pages one holder should pin at once: a quarter of the frames, so that several may."""
-        fewest = min((cache.frames for cache in self._caches.values()), default=FRAMES_MIN)
+        fewest = min((cache.frames for cache in self.caches.values()), default=FRAMES_MIN)
         return max(1, min(most, fewest // 4))
 
     def damaged(self, page: int, table: str) -> PageDamaged:
@@ -305,13 +305,13 @@ class DiskColumns:
     # --- local checkpoints and counters ----------------------------------------------------------
     def flush(self, bytes_per_second: int = 0) -> int:
         """Write all pages that are dirty now; how many. Durable on return: they, in their places."""
-        return sum(cache.flush(bytes_per_second) for cache in list(self._caches.values()))
+        return sum(cache.flush(bytes_per_second) for cache in list(self.caches.values()))
 
     def clean_ahead(self) -> int:
         """Write the UNDO buffer if it is half full, and batches of pages that are full; pages written."""
         if self.undo.wants_flush():
             self.undo.flush_through(int(self.mem[int(self.mem[S_UNDO]) + U_LSN]))
-        return sum(cache.behind.write_full() for cache in list(self._caches.values()))
+        return sum(cache.behind.write_full() for cache in list(self.caches.values()))
 
     def _wake_writer(self) -> bool:
         if self.has_writer:
@@ -321,8 +321,8 @@ class DiskColumns:
     def counters(self) -> dict[str, Any]:
         """Counters for `status()`."""
         found: dict[str, Any] = {"pages_repaired": self.pages_repaired}
-        if self._writer is not None:
-            found["page_buffer"] = {str(size): cache.counters() for size, cache in sorted(self._caches.items())}
-            found["double_write_batches"] = self._writer.batches
+        if self.writer is not None:
+            found["page_buffer"] = {str(size): cache.counters() for size, cache in sorted(self.caches.items())}
+            found["double_write_batches"] = self.writer.batches
             found["undo"] = self.undo.counters()
         return found

@@ -62,8 +62,8 @@ class PageReader:
         self._places = places
         self._behind = behind
         self._store = store
-        self._seal = np.array([disk_page_word(page_words), 0, 0], dtype=np.int64)
-        self._seal[1:].view(np.uint64)[:] = store_halves(store)
+        self.seal = np.array([disk_page_word(page_words), 0, 0], dtype=np.int64)
+        self.seal[1:].view(np.uint64)[:] = store_halves(store)
 
     def load_one(self, page: int, scratch: Scratch) -> bool:
         """Read one page that was claimed with CLAIM_LOAD; False if it is not as it should be, or on its way."""
@@ -148,7 +148,7 @@ class PageReader:
         not.
         """
         xxh3_lanes_of_page(words, start + 1, self._page_words - 1, lanes)
-        status = loaded_intact_page(self._mem, self._address, page, words, start, lanes, self._seal, is_pinned)
+        status = loaded_intact_page(self._mem, self._address, page, words, start, lanes, self.seal, is_pinned)
         return bool(status == OK)
 
     def _verify(self, words: Words, page: int, name: str, offset: int) -> None:

@@ -46,8 +46,8 @@ class PageWriter:
     ) -> None:
         self.turn = threading.Lock()
         self._files = files
-        self._places = places
-        self._write_ahead = write_ahead
+        self.places = places
+        self.write_ahead = write_ahead
         self._double_write = double_write
         self._identity = identity
         self._is_unsynced = True  # what a process wrote that was killed: the next batch goes over its copies
@@ -62,7 +62,7 @@ class PageWriter:
         if it raises. Raises: StorageFull, IoFailed, SyncFailed.
         """
         self._seal(batch, len(numbers), page_words)
-        self._write_ahead.flush_through(lsn)
+        self.write_ahead.flush_through(lsn)
         self.settle()
         self._double_write.write_batch(batch, numbers, page_words)
         self._is_unsynced = True
@@ -75,7 +75,7 @@ class PageWriter:
         """Make everything written so far durable in its place."""
         self._finish()
         if self._is_unsynced:
-            self._places.sync_files()
+            self.places.sync_files()
             self._is_unsynced = False
 
     def _finish(self) -> None:
@@ -93,7 +93,7 @@ class PageWriter:
         seal_units(batch, [(HEADER_WORDS + number * page_words, page_words) for number in range(count)])
 
     def _write_in_place(self, batch: Words, numbers: list[int], page_words: int) -> None:
-        places = [self._places.place(page) for page in numbers]
+        places = [self.places.place(page) for page in numbers]
         first = 0
         for number in range(1, len(numbers) + 1):
             if number < len(numbers) and is_behind(places[number - 1], places[number], page_words * 8):

@@ -29,7 +29,7 @@ class ReadAhead:
 
     def __init__(self, load: Callable[[list[int]], None]) -> None:
         self._load = load
-        self._wanted: deque[int] = deque()
+        self.wanted: deque[int] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_closed = False
@@ -41,8 +41,8 @@ class ReadAhead:
         with self._changed:
             if self._is_closed:
                 return
-            self._wanted.extend(pages[: PAGES_MAX - len(self._wanted)])
-            if self._thread is None and self._wanted:
+            self.wanted.extend(pages[: PAGES_MAX - len(self.wanted)])
+            if self._thread is None and self.wanted:
                 self._thread = threading.Thread(target=self._run, name="tidemark-read-ahead", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
@@ -50,15 +50,15 @@ class ReadAhead:
     def drain(self) -> None:
         """Return when nothing is asked for or being loaded."""
         with self._changed:
-            while not self._is_closed and (self._wanted or self._is_loading):
+            while not self._is_closed and (self.wanted or self._is_loading):
                 self._changed.wait()
 
     def forget(self, file_ids: Container[int]) -> None:
         """Load no page of these data files any more; return when what is being loaded now is there."""
         with self._changed:
-            kept = [page for page in self._wanted if page >> FILE_SHIFT not in file_ids]
-            self._wanted.clear()
-            self._wanted.extend(kept)
+            kept = [page for page in self.wanted if page >> FILE_SHIFT not in file_ids]
+            self.wanted.clear()
+            self.wanted.extend(kept)
             loads = self._loads
             while not self._is_closed and self._is_loading and self._loads == loads:
                 self._changed.wait(IDLE_SECONDS)
@@ -67,7 +67,7 @@ class ReadAhead:
         """Stop and join the thread; what it has not begun is dropped. Harmless twice."""
         with self._changed:
             self._is_closed = True
-            self._wanted.clear()
+            self.wanted.clear()
             self._changed.notify_all()
             thread = self._thread
         if thread is not None:
@@ -78,13 +78,13 @@ class ReadAhead:
             with self._changed:
                 self._is_loading = False
                 self._changed.notify_all()
-                if not self._wanted and not self._is_closed:
+                if not self.wanted and not self._is_closed:
                     self._changed.wait(IDLE_SECONDS)
-                if self._is_closed or not self._wanted:
+                if self._is_closed or not self.wanted:
                     self._thread = None
                     return
-                pages = list(self._wanted)
-                self._wanted.clear()
+                pages = list(self.wanted)
+                self.wanted.clear()
                 self._is_loading = True
                 self._loads += 1
             try:
@@ -97,5 +97,5 @@ class ReadAhead:
     def _stop(self) -> None:
         with self._changed:
             self._is_closed = True
-            self._wanted.clear()
+            self.wanted.clear()
             self._changed.notify_all()

@@ -88,7 +88,7 @@ class Space:
         self._files = files
         self._store = store
         self._by_id: dict[int, Tablespace] = {}
-        self._open: dict[int, tuple[File, int]] = {}  # file number: file, bytes of a page
+        self.open_files: dict[int, tuple[File, int]] = {}  # file number: file, bytes of a page
         self._growing = threading.Lock()
         self._counting = threading.Lock()  # over counts and lists of extents that take several calls
         self._making: set[int] = set()  # data files no definition names yet
@@ -112,7 +112,7 @@ class Space:
 
     def place(self, page: int) -> tuple[File, int]:
         """The file a page lies in, and its offset there. Raises: PageDamaged for a number no data file has."""
-        found = self._open.get(page >> FILE_SHIFT)
+        found = self.open_files.get(page >> FILE_SHIFT)
         if found is None:
             raise PageDamaged(f"page {page:#x} lies in no data file; run check()", page=page)
         return found[0], (page & PAGE_IN_FILE_MASK) * found[1]
@@ -120,7 +120,7 @@ class Space:
     def page_bytes(self, page: int) -> int:
         """Bytes of a page. Raises: PageDamaged for a number no data file has."""
         self.place(page)
-        return self._open[page >> FILE_SHIFT][1]
+        return self.open_files[page >> FILE_SHIFT][1]
 
     def counters(self) -> dict[str, Any]:
         """Sizes and what is free, by name."""
@@ -142,7 +142,7 @@ class Space:
     # --- syncing ---------------------------------------------------------------------------------
     def sync_files(self) -> None:
         """Make everything written into data files so far durable. Raises: SyncFailed."""
-        for file, _ in list(self._open.values()):
+        for file, _ in list(self.open_files.values()):
             self._sync(file)
 
     def _sync(self, file: File) -> None:
@@ -164,7 +164,7 @@ class Space:
     def restore_file(self, tablespace_id: int, file_id: int) -> None:
         """Open a data file of a tablespace that exists; harmless if it is open. Raises: as `restore`."""
         tablespace = self._by_id.get(tablespace_id)
-        if tablespace is None or file_id in self._open:
+        if tablespace is None or file_id in self.open_files:
             return
         file, extents = open_data_file(self._files, self._store, tablespace.definition, file_id)
         file.writes += 1  # a process that was killed may have written what no sync has seen
@@ -184,9 +184,9 @@ class Space:
 
     def close(self) -> None:
         """Close all data files: this restart begins again."""
-        for file, _ in self._open.values():
+        for file, _ in self.open_files.values():
             self._files.close(file)
-        self._open.clear()
+        self.open_files.clear()
 
     def remove_unnamed(self, kept: Iterable[TablespaceDefinition]) -> list[str]:
         """Remove data files neither this state nor a kept local checkpoint names. Their names."""
@@ -223,14 +223,14 @@ class Space:
         self._by_id[definition.tablespace_id] = tablespace
         self.number(definition)
         for each in tablespace.files:
-            self._open[each.file_id] = (each.file, definition.page_bytes)
+            self.open_files[each.file_id] = (each.file, definition.page_bytes)
             self._making.discard(each.file_id)
         self._count(tablespace)
 
     def publish_file(self, tablespace: Tablespace, made: DataFile) -> None:
         """Let the extents of a new file be used."""
         definition = tablespace.definition
-        self._open[made.file_id] = (made.file, definition.page_bytes)
+        self.open_files[made.file_id] = (made.file, definition.page_bytes)
         if made.file_id not in definition.file_ids:
             tablespace.definition = replace(definition, file_ids=(*definition.file_ids, made.file_id))
         if made not in tablespace.files:
@@ -253,7 +253,7 @@ class Space:
         self.by_name.pop(tablespace.definition.name, None)
         self._by_id.pop(tablespace.definition.tablespace_id, None)
         for each in tablespace.files:
-            self._open.pop(each.file_id, None)
+            self.open_files.pop(each.file_id, None)
 
     def release(self, tablespace: Tablespace) -> None:
         """Close the files of a forgotten tablespace and give back its memory; they stay until `remove_unnamed`."""

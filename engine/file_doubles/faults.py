@@ -130,19 +130,19 @@ class FaultFiles(WrappedFiles):
     """`Files` that follow a plan; without rules they only count."""
 
     def __init__(self, inner: CheckedFiles, plan: Iterable[Rule] | Plan = ()) -> None:
-        self._plan = plan if isinstance(plan, Plan) else Plan(plan)
-        self.plan = self._plan.rules
-        super().__init__(inner, _FaultRaw(inner.raw, self._plan))
+        self.faults = plan if isinstance(plan, Plan) else Plan(plan)
+        self.plan = self.faults.rules
+        super().__init__(inner, _FaultRaw(inner.raw, self.faults))
 
     @property
     def calls(self) -> int:
         """Calls that reached the raw disk, failed ones included: the bound of a loop over all of them."""
-        return self._plan.calls
+        return self.faults.calls
 
     @property
     def fired(self) -> tuple[Fired, ...]:
         """What has been injected so far."""
-        return tuple(self._plan.fired)
+        return tuple(self.faults.fired)
 
 
 class _FaultRaw(RawWrapper):

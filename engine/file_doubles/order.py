@@ -49,7 +49,7 @@ _SYSFILE = re.compile(r"sysfile\.\d")
 
 
 @functools.cache
-def _is_redo_name(name: str) -> bool:
+def is_redo_name(name: str) -> bool:
     return _REDO.fullmatch(name) is not None
 
 
@@ -154,7 +154,7 @@ class _OrderRaw(RawWrapper):
         return not self._is_entry_unsynced(name) and (state is None or not state.is_unsynced)
 
     def _unsynced_redo(self) -> list[str]:
-        return sorted(name for name in self._states if _is_redo_name(name) and not self._is_durable(name))
+        return sorted(name for name in self._states if is_redo_name(name) and not self._is_durable(name))
 
     def _unsynced_undo(self) -> list[str]:
         return sorted(name for name in self._states if is_undo_name(name) and not self._is_durable(name))
@@ -238,7 +238,7 @@ class _OrderRaw(RawWrapper):
 
     def _measure_redo(self) -> None:
         if not self._redo_bytes:
-            names = [f"redo/{leaf}" for leaf in self.inner.names("redo") if _is_redo_name(f"redo/{leaf}")]
+            names = [f"redo/{leaf}" for leaf in self.inner.names("redo") if is_redo_name(f"redo/{leaf}")]
             # All or none: a signal may come out of any of these calls.
             self._redo_bytes = {name: self.inner.size_of(name) for name in names}
 
@@ -274,7 +274,7 @@ class _OrderRaw(RawWrapper):
             count = view.nbytes
             if _SYSFILE.fullmatch(file.name) and count == SYSFILE_BYTES:
                 self._reach_written[file.name] = int(np.frombuffer(view, dtype=SYSFILE)["reach_lsn"][0])
-            is_redo = _is_redo_name(file.name)
+            is_redo = is_redo_name(file.name)
             # A write that lengthens a REDO file fills it at its creation; the log itself never grows a file.
             is_log = is_redo and offset + count <= self.inner.size(file)
             if is_log:

@@ -63,7 +63,7 @@ class RedoLog:
         position: Position,
         next_txid: Callable[[], int],
     ) -> None:
-        self._files = files
+        self.files = files
         self.geometry = geometry
         self._mem = mem
         self._latch = latch
@@ -71,7 +71,7 @@ class RedoLog:
         self._store = store_halves(identity[0])
         self._incarnation = identity[1]
         self._next_txid = next_txid
-        self._handles = open_files(files, geometry, True)
+        self.handles = open_files(files, geometry, True)
         self.tail_lsn = position.tail_lsn
         self.tail_sequence = position.tail_sequence
         self.head_lsn = position.lsn
@@ -79,10 +79,10 @@ class RedoLog:
         self.durable_sequence = position.sequence - 1
         self.durable_lsn = position.lsn
         self.epoch = 0
-        self._pending: deque[Group] = deque()
-        self._spares = [np.zeros(FILL_WORDS, dtype=np.int64) for _ in range(2)]
+        self.pending: deque[Group] = deque()
+        self.spares = [np.zeros(FILL_WORDS, dtype=np.int64) for _ in range(2)]
         self.fill = self._fresh()
-        self._writing = Leaders(files.failure)
+        self.writing = Leaders(files.failure)
         self._sharing = Leaders(files.failure)
         self._sending = threading.Lock()  # before the latch, if both
         self._sent_sequence = position.sequence - 1  # the partner has it
@@ -130,7 +130,7 @@ class RedoLog:
     def copy_of(self, group: GroupRead) -> Group:
         """A group of another node's log to be queued here: the same records, time and transaction ids. No latch."""
         used = GROUP_WORDS + group.records_words
-        words = self._spares.pop() if used + GROUP_ALIGN_WORDS <= FILL_WORDS and self._spares else None
+        words = self.spares.pop() if used + GROUP_ALIGN_WORDS <= FILL_WORDS and self.spares else None
         made = Group(np.zeros(0, dtype=np.int64), used, group.transactions)
         made.words = np.empty(max(FILL_WORDS, made.written_words), dtype=np.int64) if words is None else words
         made.words[GROUP_WORDS:used] = group.words[GROUP_WORDS:used]
@@ -156,7 +156,7 @@ class RedoLog:
         return int(self.fill[0]) > GROUP_WORDS
 
     def _fresh(self) -> Words:
-        fill = self._spares.pop() if self._spares else np.zeros(FILL_WORDS, dtype=np.int64)
+        fill = self.spares.pop() if self.spares else np.zeros(FILL_WORDS, dtype=np.int64)
         fill[0] = GROUP_WORDS
         fill[1] = 0
         return fill
@@ -178,9 +178,9 @@ class RedoLog:
         self.sequence = sequence + 1
         self.head_lsn = lsn + group.written_words * 8
         self.fill = fill
-        self._pending.append(group)
+        self.pending.append(group)
         self._update_free()
-        if len(self._pending) > SPARE_BUFFERS and self.on_pressure is not None:
+        if len(self.pending) > SPARE_BUFFERS and self.on_pressure is not None:
             self.on_pressure()
 
     # --- space -----------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class RedoLog:
         self._needs.set(RESTART, what, lsn)
         # Of a copied store the log may begin at its first byte with a later group than the first.
         if (lsn, sequence) > (self.tail_lsn, self.tail_sequence) and self._needs.allow(lsn):
-            self._files.mark("cut", lsn=lsn)
+            self.files.mark("cut", lsn=lsn)
             self.tail_lsn = lsn
             self.tail_sequence = sequence
             self._update_free()
@@ -215,7 +215,7 @@ class RedoLog:
         Raises: CommitOnFailedStore if the log failed first: the outcome is unknown until the store is opened again.
         """
         try:
-            self._writing.wait(sequence, lambda: self.durable_sequence, self._lead)
+            self.writing.wait(sequence, lambda: self.durable_sequence, self._lead)
         except StoreFailed as error:
             raise CommitOnFailedStore(
                 "the store failed before the commit was durable; open it again and ask outcome(txid)"
@@ -245,10 +245,10 @@ class RedoLog:
         """Have the partner take everything committed so far, and wait for its word; what comes meanwhile goes next."""
         with self._sending:
             with self._latch:
-                self._files.failure.check()
+                self.files.failure.check()
                 self._seal_fill()
                 last = self.sequence - 1
-                unsent = [group for group in self._pending if group.sequence > self._sent_sequence]
+                unsent = [group for group in self.pending if group.sequence > self._sent_sequence]
             for group in unsent:
                 self._send(group)
         if self.partner is not None:
@@ -266,7 +266,7 @@ class RedoLog:
             while True:
                 try:
                     if self.durable_sequence < last.sequence:  # else its buffer may hold other records already
-                        self._write(batch)
+                        self.write(batch)
                         if self.partner is not None:
                             self._agree(self.partner.wait, last.sequence)
                     self._publish(last)
@@ -282,11 +282,11 @@ class RedoLog:
     def _batch(self) -> list[Group]:
         """The next groups to be written: all that have come, up to some size; the filling one if there is none."""
         with self._latch:
-            self._files.failure.check()  # what is filled may be records of a commit that met a broken invariant
-            if not self._pending:
+            self.files.failure.check()  # what is filled may be records of a commit that met a broken invariant
+            if not self.pending:
                 self._seal_fill()
             found: list[Group] = []
-            for group in self._pending:
+            for group in self.pending:
                 if found and group.end_lsn - found[0].lsn > BATCH_BYTES:
                     break
                 found.append(group)
@@ -297,11 +297,11 @@ class RedoLog:
         try:
             step(argument)
         except StoreFailed as error:
-            self._files.failure.latch(error)
+            self.files.failure.latch(error)
             raise
         except Exception as error:
             broken = InvariantBroken(f"the commit partner failed ({error!r}); open the store again")
-            self._files.failure.latch(broken)
+            self.files.failure.latch(broken)
             raise broken from error
 
     def _seal(self, group: Group) -> None:
@@ -316,11 +316,11 @@ class RedoLog:
             self._agree(self.partner.send, group)
             self._sent_sequence = group.sequence
 
-    def _write(self, batch: list[Group]) -> None:
+    def write(self, batch: list[Group]) -> None:
         start_lsn, end_lsn = batch[0].lsn, batch[-1].end_lsn
         if end_lsn - self.tail_lsn > self.geometry.capacity_bytes:  # L4: promises failed, and what is needed must stay
             broken = InvariantBroken("the REDO log would go over groups that are needed; open the store again")
-            self._files.failure.latch(broken)
+            self.files.failure.latch(broken)
             raise broken
         self.writing_sequence = batch[-1].sequence
         with self._sending:  # who shares writes into headers of what was not sent
@@ -335,20 +335,20 @@ class RedoLog:
             if end_lsn > self.reach_lsn and self.extend_reach is not None:
                 self.reach_lsn = self.extend_reach(end_lsn)
             for number, offset, start, length in self.geometry.pieces(start_lsn, end_lsn - start_lsn):
-                self._files.pwrite(self._handles[number], offset, view[start : start + length])
+                self.files.pwrite(self.handles[number], offset, view[start : start + length])
                 numbers.append(number)
         except StorageFull as error:
             # The log's space was taken when it was made, so only a file system that copies on write gets here. The
             # rows have the changes already: nothing is rolled back, and nobody may be told so (F44).
             failure = IoFailed(f"{error.message}; the log cannot be written, open the store again", **error.evidence)
-            self._files.failure.latch(failure)
+            self.files.failure.latch(failure)
             raise failure from error
         for number in numbers:
-            self._files.fdatasync(self._handles[number])
+            self.files.fdatasync(self.handles[number])
 
     def _publish(self, last: Group) -> None:
         """Groups are durable up to this one: forget them, let their followers go."""
-        self._files.mark("ack", sequence=last.sequence)
+        self.files.mark("ack", sequence=last.sequence)
         end_lsn = last.end_lsn
         with self._latch:
             written, bytes_ = last.sequence - self.durable_sequence, end_lsn - self.durable_lsn
@@ -358,17 +358,17 @@ class RedoLog:
             self.groups_written += written
             self.batches_written += written > 0
             self.bytes_written += bytes_
-            while self._pending and self._pending[0].sequence <= last.sequence:
-                words = self._pending.popleft().words
-                if words.size == FILL_WORDS and len(self._spares) < SPARE_BUFFERS:
-                    self._spares.append(words)
-        self._writing.let_go(last.sequence)
+            while self.pending and self.pending[0].sequence <= last.sequence:
+                words = self.pending.popleft().words
+                if words.size == FILL_WORDS and len(self.spares) < SPARE_BUFFERS:
+                    self.spares.append(words)
+        self.writing.let_go(last.sequence)
 
     def close(self) -> None:
         """Close the files; what was not flushed is lost, as in a crash."""
-        for handle in self._handles:
-            self._files.close(handle)
-        self._handles = []
+        for handle in self.handles:
+            self.files.close(handle)
+        self.handles = []
 
     def counters(self) -> dict[str, Any]:
         """Counters for `status()`."""

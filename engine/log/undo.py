@@ -130,7 +130,7 @@ class UndoLog:
 
         Raises: FileMissing, FileTruncated; InvariantBroken if the buffers are too large for the ring.
         """
-        self._files = files
+        self.files = files
         self.geometry = geometry
         self._mem = mem
         self._at = int(mem[S_UNDO])
@@ -156,18 +156,18 @@ class UndoLog:
         self._private = _aligned(largest // 8)
         self._filter_state = np.zeros(FILTER_STATE_WORDS, dtype=np.int64)
         self._guard = threading.Lock()
-        self._flusher: object | None = None
+        self.flusher: object | None = None
         self._waiting: deque[threading.Lock] = deque()
         self._batch: _Batch | None = None
         self._cuts: list[tuple[int, int]] = []  # (word of the active buffer, LSN) where an UNDO_LCP begins a group
         self._places: dict[int, tuple[int, int]] = {}
         self.filtered_epoch = 0
         self.records_filtered = self.bytes_filtered = self.bytes_written = self.groups_written = self.flushes = 0
-        self._private_words = private_words_of(geometry)
+        self.private_words = private_words_of(geometry)
         mem[self._at + U_LSN] = position.lsn
         files.mark("undo_cut", position=self.tail)
         files.mark("undo_durable", lsn=self.durable_lsn)
-        self._update_free()
+        self.update_free()
 
     # --- under the commit latch, after `make_room(UNDO_MARK_WORDS)` without it --------------------
     def mark_lcp(self, lcp_id: int, epoch: int) -> int:
@@ -179,7 +179,7 @@ class UndoLog:
         used = self._word(U_USED)
         lsn = self._append_mark(UNDO_LCP, lcp_id, epoch, 0, 0)
         self._cuts.append((used, lsn))
-        self._update_free()
+        self.update_free()
         return lsn
 
     def record_create(self, table_id: int) -> int:
@@ -202,25 +202,25 @@ class UndoLog:
         return lsn
 
     def _check_marks(self, words: int) -> None:
-        left = self._word(U_FREE) - self._word(U_PROMISED) + self._private_words // 2
+        left = self._word(U_FREE) - self._word(U_PROMISED) + self.private_words // 2
         if left < words:
             raise StorageFull("the UNDO log has no room for a local checkpoint to begin; enlarge it", left_words=left)
 
     def set_tail(self, sequence: int, position: int) -> None:
         """No group before this one is needed any more (U5). The control file that allows it is durable."""
         if position > self.tail:
-            self._files.mark("undo_cut", position=position)
+            self.files.mark("undo_cut", position=position)
             self.tail = position
             self.tail_sequence = sequence
             self.mark = max(self.mark, position)
             self._places = {lsn: place for lsn, place in self._places.items() if place[1] >= position}
-            self._update_free()
+            self.update_free()
 
     def set_mark(self, position: int) -> None:
         """The UNDO_LCP record of the newest complete local checkpoint is in this group: a restart undoes back to it."""
         if position > self.mark:
             self.mark = position
-            self._update_free()
+            self.update_free()
 
     def made_again(self) -> None:
         """A restart has written an UNDO_RESTART record, or met one, and made all records behind it: the next restart
@@ -230,14 +230,14 @@ class UndoLog:
         self.set_mark(self.head)
 
     # --- space -----------------------------------------------------------------------------------
-    def _update_free(self) -> None:
+    def update_free(self) -> None:
         waiting = self._word(U_USED)
         if waiting:
             waiting += GROUP_SHARE_WORDS * (1 + len(self._cuts))
         if self._batch is not None:
             waiting += sum(group.words_max for group in self._batch.groups)
         spent = (2 * self.head - self.tail - self.mark) // 8
-        self._mem[self._at + U_FREE] = (self.geometry.capacity_bytes // 8 - self._private_words - spent) // 2 - waiting
+        self._mem[self._at + U_FREE] = (self.geometry.capacity_bytes // 8 - self.private_words - spent) // 2 - waiting
 
     def _word(self, offset: int) -> int:
         return int(self._mem[self._at + offset])
@@ -276,8 +276,8 @@ class UndoLog:
             gate: threading.Lock | None = None
             try:
                 with self._guard:
-                    if self._flusher is None:
-                        self._flusher = token
+                    if self.flusher is None:
+                        self.flusher = token
                     else:
                         gate = threading.Lock()
                         gate.acquire()
@@ -285,12 +285,12 @@ class UndoLog:
                 if gate is not None:
                     gate.acquire(timeout=WAITER_POLL_SECONDS)
                     if self.durable_lsn < wanted:
-                        self._files.failure.check()
+                        self.files.failure.check()
                 elif self.durable_lsn < wanted:
                     self._flush()
             finally:
-                if self._flusher is token:
-                    self._flusher = None  # no call before it, so no signal can leave a flusher who has gone
+                if self.flusher is token:
+                    self.flusher = None  # no call before it, so no signal can leave a flusher who has gone
                     self._let_go()
 
     def _let_go(self) -> None:
@@ -331,7 +331,7 @@ class UndoLog:
             else:
                 self.head, self.sequence = group.end, group.sequence + 1
                 self._last_position, self._last_lsn = group.position, group.next_lsn
-            self._update_free()
+            self.update_free()
 
     def _flush(self) -> None:
         with self._latch:
@@ -347,14 +347,14 @@ class UndoLog:
                 self._prepare(batch.address, group, restorable)
             if group.words:
                 self._write(group)
-            self._publish(batch, group)
-        self._files.mark("undo_durable", lsn=batch.next_lsn)
+            self.publish(batch, group)
+        self.files.mark("undo_durable", lsn=batch.next_lsn)
         with self._latch:
             # No call, hence no signal, between these: the records are durable and the buffer is free, or neither.
             self.durable_lsn = batch.next_lsn
             self._batch = None
             self.flushes += 1
-            self._update_free()
+            self.update_free()
 
     def _swap(self) -> None:
         """Take the active buffer away, if there is anything in it; the latch is held."""
@@ -422,7 +422,7 @@ class UndoLog:
         numbers = []
         try:
             for number, offset, start, length in self.geometry.pieces(self.head, size):
-                self._files.pwrite(self._handles[number], offset, view[start : start + length])
+                self.files.pwrite(self._handles[number], offset, view[start : start + length])
                 numbers.append(number)
         except StorageFull as error:
             # The log's space was taken when it was made: only a file system that copies on write gets here. The pages
@@ -430,12 +430,12 @@ class UndoLog:
             failure = IoFailed(
                 f"{error.message}; the UNDO log cannot be written, open the store again", **error.evidence
             )
-            self._files.failure.latch(failure)
+            self.files.failure.latch(failure)
             raise failure from error
         for number in numbers:
-            self._files.fdatasync(self._handles[number])
+            self.files.fdatasync(self._handles[number])
 
-    def _publish(self, batch: _Batch, group: _Group) -> None:
+    def publish(self, batch: _Batch, group: _Group) -> None:
         """The group is durable or empty: place the next one behind it."""
         size = group.words * 8
         head, sequence, result = self.head, self.sequence, group.result
@@ -456,17 +456,17 @@ class UndoLog:
             self.records_filtered += result[FILTER_DROPPED]
             self.bytes_filtered += result[FILTER_DROPPED_WORDS] * 8
             batch.groups = rest
-            self._update_free()
+            self.update_free()
 
     def _broken(self, what: str) -> InvariantBroken:
         failure = InvariantBroken(f"{what}; close the store, keep a copy, and report it")
-        self._files.failure.latch(failure)
+        self.files.failure.latch(failure)
         return failure
 
     def close(self) -> None:
         """Close the files; what was not flushed is lost, as in a crash."""
         for handle in self._handles:
-            self._files.close(handle)
+            self.files.close(handle)
         self._handles = []
 
     def counters(self) -> dict[str, Any]:

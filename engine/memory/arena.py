@@ -127,9 +127,9 @@ class Arena:
         self.mem[S_COPY_LIMIT] = checkpoint_memory_bytes // 8
         if setup_memory(self.mem, 1 + counts, first, limit) != OK:
             raise MemoryExhausted("data_memory has no room for a single page; open with a larger data_memory")
-        self._cells = 1 + counts << PAGE_SHIFT
-        self._spare_descriptors: list[int] = []
-        self.pages_end = self._region = limit << PAGE_SHIFT
+        self.cells = 1 + counts << PAGE_SHIFT
+        self.spare_descriptors: list[int] = []
+        self.pages_end = self.region = limit << PAGE_SHIFT
 
     def keep_pages(self) -> None:
         """A restart has taken what it needs: from now on some pages are kept for what makes room."""
@@ -137,10 +137,10 @@ class Arena:
 
     def take_region(self, words: int) -> int:
         """Address of zeroed words after all pages, for good."""
-        at = self._region
+        at = self.region
         if at + words > self.mem.size:
             raise InvariantBroken("the arena's region is smaller than what was to lie in it; report this")
-        self._region = at + words
+        self.region = at + words
         return at
 
     def sum_words(self, handles: Sequence[int], word: int) -> int:
@@ -167,7 +167,7 @@ class Arena:
 
     def operation_words(self) -> int:
         """Words that operations of open transactions have touched, ever: they are beside `data_memory`."""
-        return int(self.mem[S_CELL_HIGH]) - self._cells
+        return int(self.mem[S_CELL_HIGH]) - self.cells
 
     def no_room(self, what: str, table: str | None = None) -> MemoryExhausted:
         """The error of a call that found no memory for `what` or for the operation that was to make it."""
@@ -188,19 +188,19 @@ class Arena:
     def take_descriptor(self) -> int:
         """Address of a transaction descriptor; MemoryExhausted when there is no room for one."""
         try:
-            return self._spare_descriptors.pop()
+            return self.spare_descriptors.pop()
         except IndexError:
             pass
         block = take_transaction_block(self.mem)
         if block == 0:
             raise MemoryExhausted("data_memory has no room for another transaction; end others or enlarge data_memory")
         addresses = list(range(block, block + BLOCK_WORDS, TXN_WORDS))
-        self._spare_descriptors.extend(addresses[1:])
+        self.spare_descriptors.extend(addresses[1:])
         return addresses[0]
 
     def give_descriptor(self, address: int) -> None:
         """Give a transaction descriptor back."""
-        self._spare_descriptors.append(address)
+        self.spare_descriptors.append(address)
 
     def make_table(self, shape: list[int]) -> tuple[int, list[int]]:
         """Make an empty table (see the kernel for `shape`); its handle and those of its fragments."""

@@ -46,7 +46,7 @@ class Archiver:
         self.name = name
         self._open_place = open_place
         self._turn = threading.Lock()
-        self._archive: Archive | None = None
+        self.archive: Archive | None = None
         self._last: dict[str, Any] = {"last_epoch": 0, "lsn": 0, "segments": 0, "bytes_written": 0}
         self._earlier = {"segments": 0, "bytes_written": 0}  # by archives that were let go
         self.failures = 0
@@ -72,14 +72,14 @@ class Archiver:
             self._attached()
 
     def _attached(self) -> Archive:
-        if self._archive is None:
+        if self.archive is None:
             place = self._open_place()
             try:
-                self._archive = Archive(self._store, self._files, *self._about, place, self._before)
+                self.archive = Archive(self._store, self._files, *self._about, place, self._before)
             except BaseException:
                 place.close_all()
                 raise
-        return self._archive
+        return self.archive
 
     def copy(self) -> dict[str, Any]:
         """Archive all closed epochs. Durable on return: they, in the archive. Returns `status`. Raises: what the place
@@ -115,21 +115,21 @@ class Archiver:
         if self.last_error != error.message:  # said once, not at every step
             _log.warning("the log is not archived to %s: %s; it is kept until it can be", self.name, error.message)
         self.last_error = error.message
-        archive = self._archive
+        archive = self.archive
         if archive is not None and archive.place_has_failed:
-            self._let_go(archive)
+            self.let_go(archive)
 
-    def _let_go(self, archive: Archive) -> None:
+    def let_go(self, archive: Archive) -> None:
         """Close it; what checkpoints must wait for is told by the gate again."""
         self._last = archive.status()
         for name in self._earlier:
             self._earlier[name] += self._last[name]
-        self._archive = None
+        self.archive = None
         archive.close(self._gate)
 
     def status(self) -> dict[str, Any]:
         """How far it has come, what it has written since the store was opened, and how the place does."""
-        archive = self._archive
+        archive = self.archive
         found = self._last if archive is None else archive.status()
         written = {name: value + (0 if archive is None else found[name]) for name, value in self._earlier.items()}
         return {
@@ -145,6 +145,6 @@ class Archiver:
     def close(self) -> None:
         """Archive no more; the log is cut without it."""
         with self._turn:
-            if self._archive is not None:
-                self._archive.close(self._before)
+            if self.archive is not None:
+                self.archive.close(self._before)
             self._store.on_publish = self._before

@@ -125,7 +125,7 @@ class _AdoptingLcp(LocalCheckpoint):
 
     adopted: dict[tuple[int, int], Sizes]
 
-    def _write_fragment(
+    def write_fragment(
         self,
         lcp_id: int,
         part: tuple[int, int],
@@ -136,7 +136,7 @@ class _AdoptingLcp(LocalCheckpoint):
     ) -> Sizes:
         if part in self.adopted:
             return self.adopted[part]
-        return super()._write_fragment(lcp_id, part, fragment, span, copies, report)
+        return super().write_fragment(lcp_id, part, fragment, span, copies, report)
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class Restore:
         if self._goes_on:
             rows = self._go_on(report)
         if self._how.is_verified:
-            report.indexes = self._compare(rows)
+            report.indexes = self.compare(rows)
             report.is_verified = True
         files.mark("restored", epoch=report.epoch)
         self._is_under_way = False
@@ -475,7 +475,7 @@ class Restore:
         gc.collect()
 
     # --- verification ----------------------------------------------------------------------------
-    def _compare(self, rows: dict[tuple[str, int], int]) -> int:
+    def compare(self, rows: dict[tuple[str, int], int]) -> int:
         """Bring the store back from its files as an opening does, in memory; entries of its indexes.
 
         Raises: BackupDamaged, MemoryExhausted.

@@ -75,7 +75,7 @@ class BatchHistory(History):
 
     def _opened(self) -> Any:
         db = self._open()
-        db._store.log.partner = self.turns
+        db.parts.store.log.partner = self.turns
         return db
 
     def run(self, steps: int) -> None:

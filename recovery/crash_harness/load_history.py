@@ -51,7 +51,7 @@ class LoadHistory(History):
         fate = self.rng.random()
         if fate < 0.15 and rows:
             made.append(self.row(self.rng.choice(sorted(rows))))
-        place = Directory(self.db._files, FOLDER)
+        place = Directory(self.db.parts.files, FOLDER)
         job = self.db.plan_load(MAIN)
         reports = self.written(job, made, place)
         if 0.15 <= fate < 0.25:

@@ -31,7 +31,7 @@ class Actor(Worker):
 
     def pause(self) -> None:
         """A point, and no more."""
-        self.db._store.clock.sleep(0)
+        self.db.parts.store.clock.sleep(0)
 
     def step(self) -> None:
         """What it does, unless that was dropped meanwhile."""
@@ -55,7 +55,7 @@ class Scanner(Reader):
 
     def pause(self) -> None:
         """A point, and no more."""
-        self.stress.db._store.clock.sleep(0)
+        self.stress.db.parts.store.clock.sleep(0)
 
 
 class FollowingReader(Scanner):
@@ -171,7 +171,7 @@ class Backups(Actor):
 
     def act(self) -> None:
         """One backup."""
-        opened = self.db._opened
+        opened = self.db.parts.opened
         timeline = opened.keeper.content.timeline
         writer = BackupWriter(opened.store, self.place, opened.identity, timeline, 0, True, None)
         writer.run(self.rng.random() < 0.5)

@@ -61,7 +61,7 @@ class KernelDoor:
 
     def opened(self, db: Any) -> None:
         """A store whose given-back memory is overwritten from now on."""
-        self._arenas.append(weakref.ref(db._store.mem))
+        self._arenas.append(weakref.ref(db.parts.store.mem))
 
     def before(self, kernel: str) -> None:
         """See `engine.kernels.Door`."""

@@ -59,7 +59,7 @@ class Member(Site):
     def __init__(self, primary: Any, open_store: Callable[[], Any]) -> None:
         self.primary = primary
         self.db = open_store()
-        self.applier = GroupApplier(self.db._store)
+        self.applier = GroupApplier(self.db.parts.store)
         self._changed = threading.Condition()
         self._groups: deque[tuple[int, Any]] = deque()
         self._closings: deque[tuple[int, int]] = deque()
@@ -67,15 +67,15 @@ class Member(Site):
         self._is_over = False
         self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="member")
-        self.db._store.epochs.on_wanted = self._close_epoch
-        primary._store.log.partner = self
+        self.db.parts.store.epochs.on_wanted = self._close_epoch
+        primary.parts.store.log.partner = self
         self._thread.start()
 
     # --- the partner of the primary's log -----------------------------------------------------------
     def offer(self, txid: int, names: tuple[str, ...]) -> None:
         """Take files of a large transaction."""
         for name in names:
-            _copy_file(self.primary._files, self.db._files, name)
+            _copy_file(self.primary.parts.files, self.db.parts.files, name)
 
     def send(self, group: Group) -> None:
         """Queue a group."""
@@ -99,9 +99,9 @@ class Member(Site):
         """A local checkpoint of the member wants the boundary of an epoch. Raises: NotPrimary if none will come."""
         if self._is_over:
             raise NotPrimary("the stream of the primary has ended")
-        with self.primary._store.latch:
-            self.primary._store.epochs.close()
-        self.primary._store.log.flush()
+        with self.primary.parts.store.latch:
+            self.primary.parts.store.epochs.close()
+        self.primary.parts.store.log.flush()
 
     # --- its thread ---------------------------------------------------------------------------------
     def _run(self) -> None:
@@ -115,7 +115,7 @@ class Member(Site):
             raise
 
     def _step(self) -> bool:
-        if self._closings and self._closings[0][1] <= self.db._store.log.sequence:
+        if self._closings and self._closings[0][1] <= self.db.parts.store.log.sequence:
             self.applier.close_epoch(*self._closings.popleft())
             return True
         if not self._groups:
@@ -124,7 +124,7 @@ class Member(Site):
         applied = self.applier.apply(words)
         if applied != sequence:
             raise Violation(f"member: group {sequence} was applied as {applied}")
-        self.db._store.log.flush()
+        self.db.parts.store.log.flush()
         return True
 
     def await_end(self) -> None:
@@ -172,7 +172,7 @@ class Replica(Site):
         """Until the last thing the source does is here too."""
         self.source.create_table(MARK, [Column("id", Int64)], primary_key="id").insert((1,))
         self.source.advance_epoch()
-        clock = self.source._store.clock
+        clock = self.source.parts.store.clock
         deadline = clock.monotonic() + WAITED_SECONDS
         while MARK not in self.db or len(self.db[MARK]) == 0:
             self.channel.check_running()

@@ -174,7 +174,7 @@ def index_problems(db: Any, table: str) -> list[str]:
     """Each index leads to the rows of a full scan, sorted by its columns, NULLs first; backwards too."""
     rows = [tuple(row) for row in db[table].scan()]
     # Entries of a dropped range are kept as long as a local checkpoint, say, may look at its rows.
-    is_kept = db._store.has_dropped_fragments(db._store.table(table))
+    is_kept = db.parts.store.has_dropped_fragments(db.parts.store.table(table))
     for index in db.indexes(table):
         places = [db[table].definition.position(name) for name in index["columns"]]
         if index["unique"]:
@@ -217,17 +217,17 @@ def _unique_problems(
 
 def leftovers(db: Any) -> list[str]:
     """What is kept though every thread that used the store has ended: dropped memory, pins, transactions, locks."""
-    store = db._store
+    store = db.parts.store
     # A local checkpoint holds a pin, and the binlog writes the rows of its own tables in transactions.
-    rows_turn = nullcontext() if db.binlog is None else db.binlog._rows._turn
-    with db._clockwork.lcp_turn, rows_turn:
+    rows_turn = nullcontext() if db.binlog is None else db.binlog.rows.turn
+    with db.parts.clockwork.lcp_turn, rows_turn:
         kept = {
-            "dropped tables and partitions": len(store._dropped),
-            "pins": len(store._pins),
+            "dropped tables and partitions": len(store.dropped),
+            "pins": len(store.pins),
             "open transactions": len(store.locks.by_slot),
-            "shared locks": len(store.locks._shared),
-            "waiters for locks": len(store.locks._waiting),
-            "holders of an epoch": len(store.epochs._holders),
+            "shared locks": len(store.locks.shared),
+            "waiters for locks": len(store.locks.waiting),
+            "holders of an epoch": len(store.epochs.holders),
         }
     return [f"{count} {name} are left" for name, count in kept.items() if count]
 

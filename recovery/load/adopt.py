@@ -136,7 +136,7 @@ class Adopter:
         store = self._store
         txn: Transaction = store.begin()
         try:
-            place.write(manifest.job.name + ADOPTING, _mark(manifest.job.name, txn.txid, manifest.rows))
+            place.write(manifest.job.name + ADOPTING, mark_of(manifest.job.name, txn.txid, manifest.rows))
             if not is_own:
                 self._take_in(manifest, place, own)
             self._place(txn, table, manifest, progress)
@@ -161,7 +161,7 @@ class Adopter:
         mark = place.read(name + ADOPTING)
         words = mark.split()
         txid, rows = (int(word) if word.isdigit() else -1 for word in (words + [b"", b""])[:2])
-        if mark != _mark(name, txid, rows):
+        if mark != mark_of(name, txid, rows):
             raise LoadDamaged(
                 f"{name + ADOPTING}, by which one knows whether the load was adopted, is damaged; look whether its rows"
                 " are in the table, then remove the load's files",
@@ -233,7 +233,7 @@ class Adopter:
         placing.finish()
 
 
-def _mark(name: str, txid: int, rows: int) -> bytes:
+def mark_of(name: str, txid: int, rows: int) -> bytes:
     """What stands in the mark of an adoption: a wrong transaction would have a wrong outcome, so it has a checksum."""
     said = f"{txid} {rows}"
     return f"{said} {zlib.crc32(f'{name} {said}'.encode()):08x}".encode()

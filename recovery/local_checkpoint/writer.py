@@ -118,9 +118,9 @@ class LocalCheckpoint:
         try:
             parts: Parts = {}
             try:
-                control = self._start(lcp_id, parts)
+                control = self.start(lcp_id, parts)
                 report = LcpReport(lcp_id, control.epoch)
-                self._write_data(control, parts, report, progress)
+                self.write_data(control, parts, report, progress)
                 self._write_disk(control, report)
                 self._files.sync_directory(FOLDER)
                 self._store.log.wait(control.start_sequence - 1)
@@ -140,7 +140,7 @@ class LocalCheckpoint:
         report.seconds = self._store.clock.monotonic() - began
         return report
 
-    def _start(self, lcp_id: int, parts: Parts) -> Control:
+    def start(self, lcp_id: int, parts: Parts) -> Control:
         store = self._store
         disk = store.disk
         if disk.is_started:
@@ -172,7 +172,7 @@ class LocalCheckpoint:
                 next_file_id=space.next_file_id,
             )
 
-    def _write_data(self, control: Control, parts: Parts, report: LcpReport, progress: Progress | None) -> None:
+    def write_data(self, control: Control, parts: Parts, report: LcpReport, progress: Progress | None) -> None:
         lcp_id = control.lcp_id
         total = self._store.arena.sum_words(list(parts.values()), F_ROWS)
         span = new_span()
@@ -180,13 +180,13 @@ class LocalCheckpoint:
         copies = DataFileWriter(self._files, copies_name(lcp_id), self._identity, place, new_span())
         try:
             for part, fragment in parts.items():
-                sizes = self._write_fragment(lcp_id, part, fragment, span, copies, report)
+                sizes = self.write_fragment(lcp_id, part, fragment, span, copies, report)
                 control.fragments[part] = sizes
                 report.rows += sizes[0]
                 report.size_bytes += sizes[2]
                 if progress is not None:
                     progress(report.rows, total, "rows")
-            self._drain(copies, report)
+            self.drain(copies, report)
             with self._store.latch:
                 self._sink.stop()
             copies.close()
@@ -198,7 +198,7 @@ class LocalCheckpoint:
         control.copies = (copied, copies.blocks, copies.size_bytes)
         report.size_bytes += copies.size_bytes
 
-    def _write_fragment(
+    def write_fragment(
         self,
         lcp_id: int,
         part: tuple[int, int],
@@ -210,7 +210,7 @@ class LocalCheckpoint:
         """Write the data file of one fragment; its entries, blocks and bytes. Durable on return: its content."""
         writer = DataFileWriter(self._files, data_name(lcp_id, *part), self._identity, (lcp_id, *part), span)
         try:
-            self._scan(fragment, writer, copies, report)
+            self.scan(fragment, writer, copies, report)
             writer.close()
         except BaseException:
             writer.discard()
@@ -229,14 +229,14 @@ class LocalCheckpoint:
         report.size_bytes += control.extents[2]
         self._extents = self._store.no_words
 
-    def _scan(self, fragment: int, writer: DataFileWriter, copies: DataFileWriter, report: LcpReport) -> None:
+    def scan(self, fragment: int, writer: DataFileWriter, copies: DataFileWriter, report: LcpReport) -> None:
         status = ST_MORE
         while status != OK:
             self._store.failure.check()
             status = scan_lcp(self._store.mem, fragment, writer.block, SCAN_SLOTS, writer.state)
             if status <= ST_SPACE:
                 writer.make_room(ST_SPACE - status)
-                self._drain(copies, report, only_full=True)
+                self.drain(copies, report, only_full=True)
             elif status not in (OK, ST_MORE):
                 raise self._store.fail(self._disagrees(fragment))
 
@@ -256,7 +256,7 @@ class LocalCheckpoint:
             f" checkpoint bit {int(bit)} in a local checkpoint of epoch {epoch}; the store stopped, reopen it"
         )
 
-    def _drain(self, copies: DataFileWriter, report: LcpReport, only_full: bool = False) -> None:
+    def drain(self, copies: DataFileWriter, report: LcpReport, only_full: bool = False) -> None:
         for buffer in self._sink.take_full() if only_full else self._sink.take():
             entries = buffer[1 : int(buffer[0])]
             copies.append(entries, 0)  # commits count them, by fragment

@@ -133,23 +133,23 @@ class Joiner:
     def take(self, message: FromLive, through: int) -> list[FromJoiner]:
         """Handle a message; what to answer. through: epoch whose end the rows are at. Raises: as `Join.run`."""
         if isinstance(message, Begin):
-            return self._begin(message, through)
+            return self.begin_copy(message, through)
         if isinstance(message, Slice):
-            self._slice(message)
+            self.apply_slice(message)
             return [Taken(message.size_words)]
         if isinstance(message, Deletes):
-            self._deletes(message)
+            self.apply_deletes(message)
             return [Taken(message.size_words)]
         if isinstance(message, GroupPart):
-            self._group(message)
+            self.apply_group(message)
             if self._is_replaying:
                 return [Taken(message.stop - message.start)]
         elif isinstance(message, End):
-            self._end(message)
+            self.end_copy(message)
         return []
 
     # --- definitions -----------------------------------------------------------------------------
-    def _begin(self, begin: Begin, through: int) -> list[FromJoiner]:
+    def begin_copy(self, begin: Begin, through: int) -> list[FromJoiner]:
         self.progress.variant, self.progress.why = begin.variant, begin.why
         self._is_replaying = begin.variant == REPLAY_LOG
         if self._is_replaying:
@@ -230,7 +230,7 @@ class Joiner:
         return set()
 
     # --- the delete log, slices ------------------------------------------------------------------
-    def _deletes(self, message: Deletes) -> None:
+    def apply_deletes(self, message: Deletes) -> None:
         """Nothing was copied yet, so the rows are those of the joiner's epoch, or fewer: the order does not matter."""
         words, stop = message.words, message.words.size
         self._delete_found(
@@ -239,7 +239,7 @@ class Joiner:
         self.progress.deletes += stop // DELETED_WORDS
         self.progress.bytes += words.nbytes
 
-    def _slice(self, message: Slice) -> None:
+    def apply_slice(self, message: Slice) -> None:
         table = self._store.by_id.get(message.place[0])
         fragment = 0 if table is None else table.by_number.get(message.place[1], 0)
         if table is None or not fragment or table.definition.version != message.version:
@@ -282,7 +282,7 @@ class Joiner:
             self._noted = np.empty(2 * self._noted.size + unit, dtype=np.int64)
 
     # --- groups ----------------------------------------------------------------------------------
-    def _group(self, part: GroupPart) -> None:
+    def apply_group(self, part: GroupPart) -> None:
         at = part.start
         while at < part.stop:
             found = int(find_schema_change(part.words, at, part.stop))
@@ -330,7 +330,7 @@ class Joiner:
         self._look_at_tables()
 
     # --- the end ---------------------------------------------------------------------------------
-    def _end(self, end: End) -> None:
+    def end_copy(self, end: End) -> None:
         for table in self._store.by_id.values():
             if any(self._store.arena.word(fragment, F_UNCOPIED) for fragment in table.fragments):
                 raise self._differ(f"{table.name} was not copied to its end")

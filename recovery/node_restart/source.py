@@ -60,7 +60,7 @@ UNANSWERED_WORDS = 32_768  # 256 KiB on their way: slices wait beyond
 NEAR_BYTES = 1 << 20  # replay of the log: so near to its end the stream takes over
 
 
-def _order(message: FromLive) -> tuple[int, int]:
+def order_of(message: FromLive) -> tuple[int, int]:
     """Where a message stands among others: the parts of a group, then slices and the end behind it."""
     return (message.sequence, 0 if isinstance(message, GroupPart) else 1)
 
@@ -94,11 +94,11 @@ class Source:
         self._slice_slots = slice_slots
         self._out: Words = np.empty(slice_words, dtype=np.int64)
         self._state: Words = np.zeros(NODE_COPY_STATE_WORDS, dtype=np.int64)
-        self._registered: int | None = None  # groups behind this one come from the stream
+        self.registered: int | None = None  # groups behind this one come from the stream
         self._sent = 0  # newest group that went out whole
         self._queue: list[FromLive] = []  # in the order in which it goes out
         self._through = 0
-        self._to_copy: deque[tuple[FragmentPlace, int]] | None = None
+        self.to_copy: deque[tuple[FragmentPlace, int]] | None = None
         self._deletes: DeleteTail | None = None
         self._is_full = False  # everything is copied, though the joiner has rows
         self._tail: LogTail | None = None
@@ -125,10 +125,10 @@ class Source:
     def awaited_sequence(self) -> int:
         """The group that must go out before what waits, 0 if nothing does: see that it gets written."""
         if self._queue:
-            return _order(self._queue[0])[0]
+            return order_of(self._queue[0])[0]
         # Replay of the log ends with the group the joiner was registered at, which is read from its files too.
-        is_written = self._registered is None or self._registered <= self._store.log.durable_sequence
-        return 0 if self._tail is None or is_written else self._registered or 0
+        is_written = self.registered is None or self.registered <= self._store.log.durable_sequence
+        return 0 if self._tail is None or is_written else self.registered or 0
 
     # --- what the joiner says --------------------------------------------------------------------
     def begin(self, ready: Ready) -> list[FromLive]:
@@ -173,7 +173,7 @@ class Source:
                 space.next_tablespace_id,
                 space.next_file_id,
             )
-            self._registered = self._sent = sequence
+            self.registered = self._sent = sequence
         self.progress.variant, self.progress.why = message.variant, why
         return [message]
 
@@ -185,11 +185,11 @@ class Source:
     def plan(self, plan: Plan) -> None:
         """What the joiner wants copied."""
         since = dict.fromkeys(plan.since, 0) if self._is_full else plan.since
-        self._to_copy = deque(sorted(since.items()))
+        self.to_copy = deque(sorted(since.items()))
         if self._deletes is not None:
             self._deletes.keep(place for place, epoch in since.items() if epoch)
         self._state[N_POSITION] = 0
-        self.progress.fragments = len(self._to_copy)
+        self.progress.fragments = len(self.to_copy)
         self.progress.pages = sum(self._pages(self._fragment(place)) for place in plan.since)
 
     def taken(self, taken: Taken) -> None:
@@ -202,15 +202,15 @@ class Source:
 
         Raises: SpoolDamaged, InvariantBroken.
         """
-        if self._registered is None or group.sequence <= self._registered:
+        if self.registered is None or group.sequence <= self.registered:
             return []
         self._queue_parts(group)
-        return list(self._released())
+        return list(self.released())
 
     def _queue_parts(self, group: GroupRead) -> None:
         self.progress.groups += 1
         for part in self._parts(group):
-            insort_right(self._queue, part, key=_order)
+            insort_right(self._queue, part, key=order_of)
 
     def _parts(self, group: GroupRead) -> Iterator[GroupPart]:
         what = referred(group)
@@ -228,7 +228,7 @@ class Source:
         found = self._store.space.tablespaces()
         return tuple(TablespaceShape(each.definition, tuple(file.extents for file in each.files)) for each in found)
 
-    def _released(self) -> Iterator[FromLive]:
+    def released(self) -> Iterator[FromLive]:
         """What may go out now: groups one by one, and behind a group what shows the state behind it."""
         while self._queue and not self.wants_read and self._read is None:
             message = self._queue[0]
@@ -239,7 +239,7 @@ class Source:
                     self._sent = message.sequence
                 if self._tail is not None:
                     self._unanswered_words += message.stop - message.start
-            elif _order(message)[0] > self._sent:
+            elif order_of(message)[0] > self._sent:
                 return
             yield self._queue.pop(0)
 
@@ -258,19 +258,19 @@ class Source:
         elif self._tail is not None:
             if self._unanswered_words < UNANSWERED_WORDS:
                 return self._replay_step()
-        elif self._to_copy is not None and not self._has_ended:
+        elif self.to_copy is not None and not self._has_ended:
             if self._unanswered_words < UNANSWERED_WORDS:
                 if self._deletes is not None:
                     return self._delete_step()
-                message = self._next_slice() if self._to_copy else self._end()
+                message = self._next_slice() if self.to_copy else self.end_copy()
         if message is not None:
-            insort_right(self._queue, message, key=_order)
-        return list(self._released())
+            insort_right(self._queue, message, key=order_of)
+        return list(self.released())
 
     def _replay_step(self) -> list[FromLive]:
         """A group of the kept log; near its end the stream takes over, and then the log is needed no more."""
         assert self._tail is not None
-        if self._registered is None:
+        if self.registered is None:
             if self._tail.is_full:
                 self.close()
                 self._unanswered_words = 0
@@ -278,36 +278,36 @@ class Source:
                 return self._begin_copy("transactions needed the room in the log before the joiner had read it")
             if self._tail.left_bytes < NEAR_BYTES:
                 with self._store.latch:
-                    self._registered = self._store.log.divide()
+                    self.registered = self._store.log.divide()
         if self._next_group is not None:
             group, self._next_group = self._next_group, None
             self._queue_parts(group)
-        elif self._registered is not None and self._sent >= self._registered:
+        elif self.registered is not None and self._sent >= self.registered:
             self.close()
-            insort_right(self._queue, self._end(), key=_order)
+            insort_right(self._queue, self.end_copy(), key=order_of)
         else:
             self.wants_read = True
-        return list(self._released())
+        return list(self.released())
 
     def _delete_step(self) -> list[FromLive]:
         """What the delete log has. The order of deletes does not matter, so they go out at once: no slot was copied."""
-        assert self._deletes is not None and self._registered is not None
+        assert self._deletes is not None and self.registered is not None
         with self._store.latch:
             is_cut = self._deletes.is_cut
             words = self._store.no_words if is_cut else self._deletes.next()
         if is_cut:
-            self._deletes = self._to_copy = None
+            self._deletes = self.to_copy = None
             self._queue.clear()
             return self._begin_copy(self._full("the delete log was cut before the joiner had read it"))
-        message = Deletes(self._deletes.epoch, self._registered, words)
+        message = Deletes(self._deletes.epoch, self.registered, words)
         if not self._deletes.left:
             self._deletes = None
         if words.size:
             self._unanswered_words += message.size_words
             self.progress.deletes += words.size // DELETED_WORDS
             self.progress.bytes += words.nbytes
-            insort_right(self._queue, message, key=_order)
-        return list(self._released())
+            insort_right(self._queue, message, key=order_of)
+        return list(self.released())
 
     def _fragment(self, place: FragmentPlace) -> int:
         """Handle of a fragment, 0 if it was dropped."""
@@ -319,9 +319,9 @@ class Source:
 
     def _next_slice(self) -> Slice | None:
         """The next one of a table in memory. Of one with disk columns `read` is to bring it."""
-        assert self._to_copy is not None
+        assert self.to_copy is not None
         store = self._store
-        place, since = self._to_copy[0]
+        place, since = self.to_copy[0]
         while True:
             with store.latch:
                 store.epochs.settle()
@@ -369,8 +369,8 @@ class Source:
         return made
 
     def _go_on(self) -> None:
-        assert self._to_copy is not None
-        self._to_copy.popleft()
+        assert self.to_copy is not None
+        self.to_copy.popleft()
         self._state[N_POSITION] = 0
         self.progress.fragments_done += 1
 
@@ -390,8 +390,8 @@ class Source:
                 self._next_group = self._tail.next()
             self.wants_read = False
             return
-        assert self._to_copy is not None
-        place, since = self._to_copy[0]
+        assert self.to_copy is not None
+        place, since = self.to_copy[0]
         slots = min(self._slice_slots, DISK_SLICE_SLOTS)
         start = int(self._state[N_POSITION])
         while True:
@@ -437,7 +437,7 @@ class Source:
         numbers = (made.version, made.start, made.stop, made.epoch, made.sequence)
         return Slice(place, *numbers, words, made.rows)
 
-    def _end(self) -> End:
+    def end_copy(self) -> End:
         store = self._store
         with store.latch:
             epoch, _, sequence = store.epochs.close()

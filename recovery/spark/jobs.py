@@ -52,13 +52,13 @@ def verifier(spark: SparkSession) -> Callable[[list[VerifyTask]], Iterable[Verif
     return lambda tasks: map(VerifyReport.from_json, mapped(spark, _verified, [task.to_json() for task in tasks]))
 
 
-def _restored(text: str) -> str:
+def restored_task(text: str) -> str:
     return restore_fragment(RestoreTask.from_json(text)).to_json()
 
 
 def restorer(spark: SparkSession) -> Callable[[list[RestoreTask]], Iterable[TaskReport]]:
     """Carries out tasks of a restore."""
-    return lambda tasks: map(TaskReport.from_json, mapped(spark, _restored, [task.to_json() for task in tasks]))
+    return lambda tasks: map(TaskReport.from_json, mapped(spark, restored_task, [task.to_json() for task in tasks]))
 
 
 def digester(spark: SparkSession) -> Callable[[Sequence[Any]], Iterable[Any]]:

@@ -162,7 +162,7 @@ class Restart:
         store.arena.keep_pages()
         sysfile = self._disk.sysfile
         self._files.read_errors_latch = True
-        sysfile, copies = self._firm_up(sysfile, controls, reader, groups, caught_up)
+        sysfile, copies = self.firm_up(sysfile, controls, reader, groups, caught_up)
         keeper = SysfileKeeper(self._files, copies, sysfile)
         self._attach(store, keeper, controls, groups, reader)
         if caught_up.epoch:
@@ -389,7 +389,7 @@ class Restart:
             )
 
     # --- the first writes ------------------------------------------------------------------------
-    def _firm_up(
+    def firm_up(
         self,
         sysfile: Sysfile,
         controls: list[Control],

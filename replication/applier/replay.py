@@ -59,7 +59,7 @@ class EpochReplay:
         self._store = store
         self._make_room = make_room
         self._intake = Intake(store.table, _key_of, IntakeOptions(NOBODY, with_places=True))
-        self._run: _Run | None = None
+        self._run: AuthoredTransaction | None = None
         self._done = 0  # rows of the epoch under way whose transactions have committed
         self.rows = 0
 
@@ -154,9 +154,9 @@ class EpochReplay:
                 self._run = None
             raise
 
-    def _begin(self, taken: int, author: int) -> _Run:
+    def _begin(self, taken: int, author: int) -> AuthoredTransaction:
         self._commit(taken)
-        self._run = _Run(self._store, author)
+        self._run = AuthoredTransaction(self._store, author)
         return self._run
 
     def _commit(self, taken: int) -> None:
@@ -192,7 +192,7 @@ class _Authors:
         return min(others[0], AUTHOR_MASK) if len(others) == 1 else AUTHOR_MASK
 
 
-class _Run:
+class AuthoredTransaction:
     """One transaction of the store, whose changes have one author."""
 
     def __init__(self, store: Store, author: int) -> None:

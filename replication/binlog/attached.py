@@ -85,11 +85,11 @@ class AttachedBinlog:
         self._files = files
         self._values = dict(values)
         self._lcp_epoch, self._store_epoch = lcp_epoch, newest_epoch
-        self._turn = threading.RLock()  # who writes epochs
+        self.turn = threading.RLock()  # who writes epochs
         self.on_written: list[Callable[[], None]] = []
         self.on_epoch: list[Callable[[int], None]] = []
         self.newest_epoch = 0  # that stands in the files
-        self._pins: dict[object, Position] = {}
+        self.pins: dict[object, Position] = {}
         self._counters = dict.fromkeys(("epochs", "incidents", "load_marks", "statements", "rows"), 0)
         self._written = self._handled = self._latest_rows = 0
         self._wanted = 0  # the epoch a local checkpoint waits for, or was abandoned for
@@ -106,7 +106,7 @@ class AttachedBinlog:
         self.rules = TableRules(self._values, lambda: replication_rows(store))
         self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], WriterOptions.of(self._values))
         self._injector = Injector(self.writer, self._injector_options(), self.rules, call_owner(self._status_plans))
-        self._rows = OwedRows(store, index, files, FOLDER, self.writer, self._values)
+        self.rows = OwedRows(store, index, files, FOLDER, self.writer, self._values)
         self._epoch_file = self.writer.end.file
         if completed is None:
             self._catch_up(is_apart)
@@ -118,7 +118,7 @@ class AttachedBinlog:
         store.follower_holds_log = call_owner(self._holds_log)
         # The primary of a group may still be in the epoch of the last group here.
         self._write_epochs(store.epochs.current - 1 if completed is None else newest_epoch, store.log.durable_lsn)
-        self._rows.begin(completed is not None)
+        self.rows.begin(completed is not None)
 
     # --- opening ----------------------------------------------------------------------------------
     def _status_plans(self) -> TablePlans:
@@ -173,7 +173,7 @@ class AttachedBinlog:
         written = self._injector.write_empty(newest)
         self.writer.sync()
         self._note(written)
-        self._rows.write()
+        self.rows.write()
         self._remove_mark()
         self._written = self._handled = newest
 
@@ -197,7 +197,7 @@ class AttachedBinlog:
         self._written = self._handled = self.newest_epoch = tail.epoch
         self._injector.passed_over = deque(tail.statements)
 
-    def _close_gap(self) -> None:
+    def close_gap(self) -> None:
         """Durable: that something is missing, and from where on the binlog is whole, before the mark goes."""
         epoch = self._written
         self.incident(f"the binlog of this node lacks changes up to epoch {epoch}; go on with another node's")
@@ -225,17 +225,17 @@ class AttachedBinlog:
         if recovered is None:
             return Tail(0, None, ()), 0
         own_id, base = self._values["server_id"], self.writer.index.base
-        if self._rows.index is None:
+        if self.rows.index is None:
             tail, lost_epoch = last_epoch(self._files, FOLDER, base, recovered, own_id), 0
         else:
-            known, lost_epoch = self._rows.known_end(recovered)
+            known, lost_epoch = self.rows.known_end(recovered)
             if known is None:
                 tail, start = Tail(0, None, ()), Position(self.writer.index.names[0], b.FIRST_POSITION)
             else:
                 tail, start = Tail(known[0], known[1], ()), known[1]
             for each in epochs_between(self._files, FOLDER, base, start, recovered, own_id):
                 tail = tail.behind(each)
-            self._rows.found(start, tail.end)
+            self.rows.found(start, tail.end)
         if tail.end is not None:
             self._epoch_file = tail.end.file
         return tail, lost_epoch
@@ -256,7 +256,7 @@ class AttachedBinlog:
             )
         if name not in OF_BINLOG:
             raise Rejected(f"option {name} is not one of the binlog; give it to a channel", option=name)
-        with self._turn:
+        with self.turn:
             if values["log_bin_use_v1_row_events"] != self._values["log_bin_use_v1_row_events"]:
                 self.writer.rotate()
             self._values.update(values)
@@ -278,10 +278,10 @@ class AttachedBinlog:
         done with. Durable: as `sync_binlog` says. Raises: StorageFull, and the next call goes on where this one had to
         stop; StoreFailed.
         """
-        with self._turn:
+        with self.turn:
             self._follow()
         # Without the turn: where the log has no room these wait for a local checkpoint, and that one for the turn.
-        self._rows.write()
+        self.rows.write()
         return self._handled
 
     def reach(self, epoch: int) -> None:
@@ -291,7 +291,7 @@ class AttachedBinlog:
         """
         self._wanted = max(self._wanted, epoch)
         while not self.has_through(epoch):
-            with self._turn:
+            with self.turn:
                 self._follow()
             if self._completed is None:
                 break
@@ -331,9 +331,9 @@ class AttachedBinlog:
         if self._completed is not None:
             closed = min(closed, self._completed())
             if self._has_gap and closed > self._written:
-                self._close_gap()
+                self.close_gap()
         for changes in self._follower.epochs(closed, durable_lsn, self._written):
-            written = self._write(changes)
+            written = self.write_epoch(changes)
             self.newest_epoch = self.newest_epoch if written is None else written.epoch  # first: `Reach` compares them
             self._written = self._handled = changes.epoch
             if written is not None:
@@ -350,7 +350,7 @@ class AttachedBinlog:
         for call in list(self.on_written):
             call()
 
-    def _write(self, changes: EpochChanges) -> WrittenEpoch | None:
+    def write_epoch(self, changes: EpochChanges) -> WrittenEpoch | None:
         try:
             return self._injector.write(changes)
         except LimitExceeded as error:
@@ -368,7 +368,7 @@ class AttachedBinlog:
         self._counters["statements"] += written.counts.statements
         self._counters["load_marks"] += written.loads
         self._epoch_file = written.end.file
-        self._rows.note(written)
+        self.rows.note(written)
         if rows:
             self._latest_rows = written.epoch
         for call in list(self.on_epoch):
@@ -381,7 +381,7 @@ class AttachedBinlog:
 
         Raises: StorageFull.
         """
-        with self._turn:
+        with self.turn:
             self.writer.incident(message)
             self.writer.sync()
             self._counters["incidents"] += 1
@@ -405,25 +405,25 @@ class AttachedBinlog:
     # --- files ------------------------------------------------------------------------------------
     def rotate(self) -> None:
         """End the file and begin the next one. Durable: everything so far. Raises: StorageFull."""
-        with self._turn:
+        with self.turn:
             self.writer.rotate()
             self._expire()
-        self._rows.write()
+        self.rows.write()
 
     def pin(self, holder: object, place: Position) -> None:
         """Keep the file of a place, and those behind it, until `unpin`, or the holder pins another place."""
-        self._pins[holder] = place
+        self.pins[holder] = place
 
     def unpin(self, holder: object) -> None:
         """The holder needs no file any more."""
-        self._pins.pop(holder, None)
+        self.pins.pop(holder, None)
 
     def _kept(self) -> str:
         """The oldest file that is needed: by a channel, by the next restart, or by a reader in another process, which
         has pinned its file and may go on with those behind it.
         """
         index = self.writer.index
-        needed = [self._epoch_file, *(place.file for place in list(self._pins.values()))]
+        needed = [self._epoch_file, *(place.file for place in list(self.pins.values()))]
         needed += [name for name in index.names if self._files.is_pinned(index.path(name))][:1]
         return min((name for name in needed if name in index.names), key=index.place_of)
 
@@ -432,7 +432,7 @@ class AttachedBinlog:
         `before_s` (seconds since 1970), or as many as leave no more than `bytes_max`. What a channel or a restart needs
         stays. Returns the names. Durable: on return. Raises: Rejected for a file there is not.
         """
-        with self._turn:
+        with self.turn:
             index, keep = self.writer.index, self._kept()
             wanted = [] if to is None else [index.names[min(index.place_of(to), index.place_of(keep))]]
             if before_s is not None:
@@ -442,13 +442,13 @@ class AttachedBinlog:
             if not wanted:
                 return []
             gone = self._purged(wanted)
-        self._rows.write()
+        self.rows.write()
         return gone
 
     def _purged(self, names: list[str]) -> list[str]:
         """Remove the files before the last one of these."""
         gone = self.writer.index.purge_to(max(names, key=self.writer.index.place_of))
-        self._rows.files_have_gone |= bool(gone)
+        self.rows.files_have_gone |= bool(gone)
         return gone
 
     def _expire(self) -> None:
@@ -459,7 +459,7 @@ class AttachedBinlog:
     # --- life -------------------------------------------------------------------------------------
     def close(self) -> None:
         """Write what is closed and end the file. Durable: everything, or the next opening catches up."""
-        with self._turn:
+        with self.turn:
             try:
                 if self._is_given_up:
                     self._follow()  # rows of tables are another node's to write
@@ -494,7 +494,7 @@ class AttachedBinlog:
             "latest_trans_epoch": self._latest_rows,
             "latest_received_binlog_epoch": self._written,
             "latest_handled_binlog_epoch": self._handled,
-            "index_lags": self._rows.lags,
+            "index_lags": self.rows.lags,
             "holds_log": self._holds_log(),
             "has_gap": self._has_gap,
         }

@@ -56,7 +56,7 @@ class BinlogBeside:
         self._files = files
         self._folder = folder
         self._base = base
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
 
     def index(self) -> BinlogIndex:
         """The files as they are now; the writer may purge some while their names are read. Raises: BinlogDamaged,
@@ -143,7 +143,7 @@ class BinlogBeside:
                         raise
             finally:
                 self._files.close(file)
-            self._clock.sleep(_LOOK_AGAIN_SECONDS)
+            self.clock.sleep(_LOOK_AGAIN_SECONDS)
 
     def _read(self, file: File, name: str, start: int, is_written: bool) -> Iterator[Boundary]:
         size = self._files.size(file)

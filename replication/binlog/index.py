@@ -34,7 +34,7 @@ class BinlogIndex:
         """Reads the index; `exists` says whether there is one. Raises: BinlogDamaged, FileMissing, Rejected."""
         if not re.fullmatch(r"[A-Za-z0-9_\-]{1,64}", base):
             raise Rejected(f"log_bin must be 1 to 64 letters, digits, _ or -, got {base!r}", option="log_bin")
-        self._files = files
+        self.files = files
         self.folder = folder
         self.base = base
         self.exists = files.exists(self._index_path)
@@ -55,27 +55,27 @@ class BinlogIndex:
 
     def _unfinished(self) -> list[str]:
         """What the new index of a replacement says that lost its target's name; nothing if it was not whole yet."""
-        if not self._files.exists(self._fresh_path):
+        if not self.files.exists(self._fresh_path):
             return []
         try:
             names = self._read(self._fresh_path)
         except BinlogDamaged:
             return []
-        return names if all(self._files.exists(self.path(name)) for name in names) else []
+        return names if all(self.files.exists(self.path(name)) for name in names) else []
 
     def settle(self) -> None:
         """Finish a replacement that a crash divided. Durable on return: the names as they are read, also those of a
         process that was killed before its sync: what they do not name is removed next, what they name is gone on with.
         """
         if not self.exists and self.names:
-            file = self._files.open(self._fresh_path, writable=True)
+            file = self.files.open(self._fresh_path, writable=True)
             try:
-                write_again(self._files, file)
+                write_again(self.files, file)
             finally:
-                self._files.close(file)
-            self._files.rename(self._fresh_path, self._index_path)
+                self.files.close(file)
+            self.files.rename(self._fresh_path, self._index_path)
             self.exists = True
-        self._files.sync_directory(self.folder)
+        self.files.sync_directory(self.folder)
 
     def path(self, name: str) -> str:
         """The path of a file of the binlog."""
@@ -111,10 +111,10 @@ class BinlogIndex:
         self.names = self._read(self._index_path)
 
     def _read(self, path: str) -> list[str]:
-        file = self._files.open(path)
-        size = self._files.size(file)
-        text = self._files.pread(file, 0, min(size, _INDEX_BYTES_MAX))
-        self._files.close(file)
+        file = self.files.open(path)
+        size = self.files.size(file)
+        text = self.files.pread(file, 0, min(size, _INDEX_BYTES_MAX))
+        self.files.close(file)
         names = [line.removeprefix(b"./").decode("ascii", "replace") for line in text.splitlines()]
         numbers = [self.number_of(name) for name in names]
         first = numbers[0] if numbers else 0
@@ -130,21 +130,21 @@ class BinlogIndex:
         """Make these the files. Durable: the new index, on return."""
         names = list(names)
         fresh = self._fresh_path
-        if self._files.exists(fresh):
-            self._files.unlink(fresh)
-        file = self._files.create(fresh)
+        if self.files.exists(fresh):
+            self.files.unlink(fresh)
+        file = self.files.create(fresh)
         try:
-            self._files.pwrite(file, 0, "".join(f"./{name}\n" for name in names).encode())
+            self.files.pwrite(file, 0, "".join(f"./{name}\n" for name in names).encode())
         except StorageFull:
-            self._files.close(file)
-            self._files.unlink(fresh)
+            self.files.close(file)
+            self.files.unlink(fresh)
             raise
-        self._files.fdatasync(file)
-        self._files.close(file)
+        self.files.fdatasync(file)
+        self.files.close(file)
         # A crash may take the old index away and not have renamed the new one: then that must have its name.
-        self._files.sync_directory(self.folder)
-        self._files.rename(fresh, self._index_path)
-        self._files.sync_directory(self.folder)
+        self.files.sync_directory(self.folder)
+        self.files.rename(fresh, self._index_path)
+        self.files.sync_directory(self.folder)
         self.names = names
         self.exists = True
 
@@ -156,14 +156,14 @@ class BinlogIndex:
         """Files of this binlog that the index does not name."""
         known = set(self.names)
         return [
-            name for name in self._files.list(self.folder) if self.number_of(name) is not None and name not in known
+            name for name in self.files.list(self.folder) if self.number_of(name) is not None and name not in known
         ]
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files that the index does not name (any more)."""
         for name in names:
-            self._files.unlink(self.path(name))
-        self._files.sync_directory(self.folder)
+            self.files.unlink(self.path(name))
+        self.files.sync_directory(self.folder)
 
     def purge_to(self, name: str) -> list[str]:
         """Forget and remove all files before `name`, oldest first; returns their names.

@@ -56,7 +56,7 @@ class OwedRows:
         self._folder = folder
         self._writer = writer
         self._values = values
-        self._turn = threading.RLock()  # who writes rows
+        self.turn = threading.RLock()  # who writes rows
         self._guard = threading.Lock()  # for what follows
         self._pending: list[WrittenEpoch] = []  # epochs without rows in the index
         self._schema: dict[str, SchemaRow] = {}  # by table
@@ -124,7 +124,7 @@ class OwedRows:
     # --- paying -----------------------------------------------------------------------------------
     def write(self) -> None:
         """Write what is owed. Where the store refuses now, the next call does it. Durable: with their epoch."""
-        with self._turn:
+        with self.turn:
             if self.index is not None:
                 self._write_index(self.index)
             self._write_schema()

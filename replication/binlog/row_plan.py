@@ -81,7 +81,7 @@ class TablePlans:
         self.row_format = row_format
         self.definition = row_format.definition
         self.types: tuple[OutgoingType, ...] = tuple(outgoing(column.type) for column in self.definition.columns)
-        self._plans: dict[tuple[int, ...], ImagePlan] = {}
+        self.plans: dict[tuple[int, ...], ImagePlan] = {}
         self.every = self.of(tuple(range(len(self.types))))
         places = row_format.layout.places
         self.disk_positions = tuple(position for position, place in enumerate(places) if place.is_disk)
@@ -96,11 +96,11 @@ class TablePlans:
 
     def of(self, positions: tuple[int, ...]) -> ImagePlan:
         """The plan of the columns at these positions, ascending."""
-        plan = self._plans.get(positions)
+        plan = self.plans.get(positions)
         if plan is None:
-            if len(self._plans) >= PLANS_MAX:
-                self._plans = {each.positions: each for each in (self.every, self.memory, self.key)}
-            plan = self._plans[positions] = self._make(positions)
+            if len(self.plans) >= PLANS_MAX:
+                self.plans = {each.positions: each for each in (self.every, self.memory, self.key)}
+            plan = self.plans[positions] = self._make(positions)
         return plan
 
     def _make(self, positions: tuple[int, ...]) -> ImagePlan:

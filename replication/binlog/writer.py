@@ -95,7 +95,7 @@ class BinlogWriter:
         Durable: the cut of a torn transaction and the new file, on return.
         Raises: BinlogDamaged, FileMissing, Rejected, StorageFull.
         """
-        self._files = files
+        self.files = files
         self._clock = clock
         self.options = options or WriterOptions()
         self.index = BinlogIndex(files, folder, base)
@@ -104,7 +104,7 @@ class BinlogWriter:
         self._maps: dict[int, TableMap] = {}
         self._file: File
         self._name: str
-        self._buffer = bytearray()
+        self.buffer = bytearray()
         self._unsynced = 0
         self._start: int | None = None  # of the open transaction
         # Which file it is, and how far it is whole, changes in one step for who syncs.
@@ -127,15 +127,15 @@ class BinlogWriter:
         stamp = {"timestamp_s": self._now_s(), "server_id": self.options.server_id}
         head += e.frame(e.FormatDescription(created_s=created_s), len(head), flags=b.FLAG_IN_USE, **stamp)
         head += e.frame(e.PreviousGtids(), len(head), flags=b.FLAG_IGNORABLE, **stamp)
-        file = self._files.create(path)
+        file = self.files.create(path)
         try:
-            self._files.pwrite(file, 0, head)
-            self._files.fdatasync(file)
-            self._files.sync_directory(self.index.folder)
+            self.files.pwrite(file, 0, head)
+            self.files.fdatasync(file)
+            self.files.sync_directory(self.index.folder)
             self.index.add(name)
         except StorageFull:
-            self._files.close(file)
-            self._files.unlink(path)
+            self.files.close(file)
+            self.files.unlink(path)
             raise
         self._file, self._name = file, name
         self._written, self._sequence, self._unsynced = len(head), 0, 0
@@ -149,13 +149,13 @@ class BinlogWriter:
             is_ended = True
         except StorageFull:
             # It ends at a transaction all the same, and is ended by the next opening.
-            self._buffer = bytearray()
-            self._files.truncate(self._file, end)
+            self.buffer = bytearray()
+            self.files.truncate(self._file, end)
             is_ended = False
-        self._files.fdatasync(self._file)
+        self.files.fdatasync(self._file)
         if is_ended:
-            end_use(self._files, self._file)
-        self._files.close(self._file)
+            end_use(self.files, self._file)
+        self.files.close(self._file)
 
     def rotate(self) -> None:
         """End the file and begin the next. Durable: everything, on return.
@@ -188,14 +188,14 @@ class BinlogWriter:
         """Durable: all transactions so far, on return."""
         with self._turn:
             if self.synced != self.end:
-                self._files.fdatasync(self._file)
+                self.files.fdatasync(self._file)
                 self._unsynced = 0
                 self.synced = self.end
 
     # --- bytes ------------------------------------------------------------------------------------
     @property
     def _position(self) -> int:
-        return self._written + len(self._buffer)
+        return self._written + len(self.buffer)
 
     def _append(self, event: e.Event, *, server_id: int = 0, flags: int = 0) -> int:
         """Frame an event and buffer it; returns its bytes."""
@@ -203,16 +203,16 @@ class BinlogWriter:
         raw = e.frame(
             event, self._position, timestamp_s=timestamp_s, server_id=server_id or self.options.server_id, flags=flags
         )
-        self._buffer += raw
-        if len(self._buffer) >= _BUFFER_BYTES:
+        self.buffer += raw
+        if len(self.buffer) >= _BUFFER_BYTES:
             self._flush()
         return len(raw)
 
     def _flush(self) -> None:
-        if self._buffer:
-            self._files.pwrite(self._file, self._written, self._buffer)
-            self._written += len(self._buffer)
-            self._buffer = bytearray()
+        if self.buffer:
+            self.files.pwrite(self._file, self._written, self.buffer)
+            self._written += len(self.buffer)
+            self.buffer = bytearray()
 
     # --- transactions -----------------------------------------------------------------------------
     def _need_no_transaction(self, what: str) -> None:
@@ -347,10 +347,10 @@ class BinlogWriter:
         """Take back the open transaction. Durable: nothing; a crash leaves the torn transaction or none of it."""
         if self._start is None:
             return
-        self._buffer = bytearray()
+        self.buffer = bytearray()
         self._held = None
-        if self._files.size(self._file) > self._start:
-            self._files.truncate(self._file, self._start)
+        if self.files.size(self._file) > self._start:
+            self.files.truncate(self._file, self._start)
         self._written = self._start
         self._sequence = self._sequence_before
         self._start = None

@@ -57,10 +57,10 @@ class CallLink:
 
     def __init__(self, address: tuple[str, int], secret: bytes, tls: TlsContext | None, clock: Clock) -> None:
         """Connect. Raises: PeerError in all its leaves."""
-        self._met = call(address, Client(), secret, tls, clock)
-        self._met.wire.wait_long()
+        self.met = call(address, Client(), secret, tls, clock)
+        self.met.wire.wait_long()
         self._messages = Pieces(FRAME_ANSWER, MESSAGE_BYTES_MAX)
-        self.store: str = self._met.peer.store
+        self.store: str = self.met.peer.store
         self.is_broken = False
 
     def ask(self, what: Any) -> Any:
@@ -71,7 +71,7 @@ class CallLink:
         message = pack(what)
         if len(message) > MESSAGE_BYTES_MAX:
             raise LimitExceeded(f"a call has {len(message)} bytes, more than {MESSAGE_BYTES_MAX}; divide it")
-        wire = self._met.wire
+        wire = self.met.wire
         try:
             for frame in frames_of(wire.writer, FRAME_CALL, [message], PIECE_BYTES):
                 wire.send(frame)
@@ -92,8 +92,8 @@ class CallLink:
         """Say goodbye."""
         if not self.is_broken:
             self.is_broken = True
-            tell(self._met.wire, self._met.wire.writer.frame(FRAME_BYE, b""))
-            self._met.wire.close()
+            tell(self.met.wire, self.met.wire.writer.frame(FRAME_BYE, b""))
+            self.met.wire.close()
 
 
 class Abandoned(Exception):

@@ -74,7 +74,7 @@ class Judge:
         rows = states[first]["rows"]
         problems += self._journal(rows, ledger)
         problems += self._accounts(rows, ledger)
-        return problems + self._binlogs(states)
+        return problems + self.compare_binlogs(states)
 
     def _journal(self, rows: dict[str, Any], ledger: Ledger) -> list[str]:
         there = Counter((row[0], row[1], row[2]) for row in rows[JOURNAL])
@@ -107,7 +107,7 @@ class Judge:
                 problems.append(f"accounts {behind} have lesser stamps than acknowledged changes gave them")
         return problems
 
-    def _binlogs(self, states: dict[int, dict[str, Any]]) -> list[str]:
+    def compare_binlogs(self, states: dict[int, dict[str, Any]]) -> list[str]:
         """What the binlogs have got since they were read last, over the same stretch: all sites are at rest."""
         found: dict[int, Read] = {}
         for site, state in states.items():

@@ -81,7 +81,7 @@ class Carrier:
         self._serve = serve
         self._mutex = threading.Lock()
         self._claims: dict[int, Claim] = {}
-        self._senders: dict[int, Sender] = {}
+        self.senders: dict[int, Sender] = {}
         self._conversations: set[Conversation] = set()
         self._is_closed = False
         self._server = Server(listen, own, secrets.secret, secrets.server_tls, clock, self._called)
@@ -93,11 +93,11 @@ class Carrier:
         self._server.own = self._own = replace(self._own, others=frozenset(others))
         for node in others:
             self._claims[node] = Claim(node, self._clock)
-            self._senders[node] = Sender(
+            self.senders[node] = Sender(
                 node, self._claims[node], self._clock, partial(self._call, purpose=MESSAGES), self._gone
             )
         self._server.start()
-        for sender in self._senders.values():
+        for sender in self.senders.values():
             sender.start()
 
     def close(self) -> None:
@@ -108,11 +108,11 @@ class Carrier:
             if self._is_closed:
                 return
             self._is_closed = True
-        for sender in self._senders.values():
+        for sender in self.senders.values():
             sender.stop()
         for conversation in self._under_way():
             conversation.close()
-        for sender in self._senders.values():
+        for sender in self.senders.values():
             sender.join()
         self._server.close()
 
@@ -123,7 +123,7 @@ class Carrier:
         False if it was dropped: there is no link, no room, or no such node. It may be lost afterwards too. Raises:
         LimitExceeded for a message that no node would take.
         """
-        sender = self._senders.get(node)
+        sender = self.senders.get(node)
         if sender is None:
             return False
         lane = _LANES.get(type(message), SMALL)
@@ -135,12 +135,12 @@ class Carrier:
 
     def is_connected(self, node: int) -> bool:
         """Whether there is a link by which messages go to this node."""
-        sender = self._senders.get(node)
+        sender = self.senders.get(node)
         return sender is not None and sender.is_connected
 
     def waiting_bytes(self, node: int) -> int:
         """Bytes that wait to be sent to a node."""
-        return self._senders[node].outbox.waiting_bytes
+        return self.senders[node].outbox.waiting_bytes
 
     def status(self) -> dict[int, dict[str, Any]]:
         """For each other node: whether it is connected, why it is refused, if it is, or refuses this one; bytes that
@@ -153,12 +153,12 @@ class Carrier:
                 "waiting_bytes": sender.outbox.waiting_bytes,
                 "dropped": sender.outbox.dropped,
             }
-            for node, sender in sorted(self._senders.items())
+            for node, sender in sorted(self.senders.items())
         }
 
     def refusal(self) -> PeerRefused | None:
         """Why no other node is connected, if one refuses this one, or is refused."""
-        senders = [sender for node, sender in self._senders.items() if node != ARBITRATOR]
+        senders = [sender for node, sender in self.senders.items() if node != ARBITRATOR]
         if any(each.is_connected for each in senders):
             return None
         return next((each.refused for each in senders if each.refused is not None), None)
@@ -166,12 +166,12 @@ class Carrier:
     def become(self, store: str, incarnation: int) -> None:
         """This node has a store now, or another incarnation of it: said on links that are made anew for it."""
         self._server.own = self._own = replace(self._own, store=store, incarnation=incarnation)
-        for sender in self._senders.values():
+        for sender in self.senders.values():
             sender.renew()
 
     def converse(self, node: int) -> Conversation:
         """Begin a conversation with a node; close it. Raises: PeerError."""
-        if node not in self._senders:
+        if node not in self.senders:
             raise PeerError(f"node {node} is not configured; compare the group all nodes are given")
         if self._is_closed:
             raise PeerError("this node closes")
@@ -217,7 +217,7 @@ class Carrier:
         wire, store = met.wire, bytes.fromhex(party.store)
         claim.take(party, IN, wire)
         try:
-            self._senders[party.node].hurry()
+            self.senders[party.node].hurry()
             wire.wait_long()
             with claim.delivering:
                 pass  # what the link before it brought is handled

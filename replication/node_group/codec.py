@@ -49,7 +49,7 @@ _SIZE = struct.Struct("<I")
 
 
 # --- out and in -------------------------------------------------------------------------------------
-class _Out:
+class Out:
     """A message on its way out."""
 
     def __init__(self, number: int) -> None:
@@ -156,7 +156,7 @@ def _number(value: Any) -> int:
 
 
 # --- kinds of fields ----------------------------------------------------------------------------------
-Put = Callable[[_Out, Any], None]
+Put = Callable[[Out, Any], None]
 Take = Callable[[_In], Any]
 Field = tuple[Put, Take]
 
@@ -228,7 +228,7 @@ def _view(value: Any) -> View:
     return view
 
 
-def _listed_view(view: View) -> list[Any]:
+def listed_view(view: View) -> list[Any]:
     return [view.number, [list(each) for each in view.members], view.primary, view.arbitrator]
 
 
@@ -243,7 +243,7 @@ def _place(value: Any) -> tuple[int, int]:
     return table, fragment
 
 
-def _put_groups(out: _Out, groups: tuple[Words, ...]) -> None:
+def _put_groups(out: Out, groups: tuple[Words, ...]) -> None:
     buffers: list[Buffer] = []
     for words in groups:
         if words.dtype != np.int64 or words.ndim != 1 or not words.size:
@@ -259,7 +259,7 @@ def _take_groups(data: _In) -> tuple[Words, ...]:
     return groups
 
 
-def _put_since(out: _Out, since: Mapping[tuple[int, int], int]) -> None:
+def _put_since(out: Out, since: Mapping[tuple[int, int], int]) -> None:
     out.words(np.array([(*place, epoch) for place, epoch in since.items()], dtype=np.int64).reshape(-1))
 
 
@@ -270,7 +270,7 @@ def _take_since(data: _In) -> dict[tuple[int, int], int]:
     return {(table, fragment): epoch for table, fragment, epoch in words.reshape(-1, 3).tolist()}
 
 
-def _put_tables(out: _Out, tables: tuple[TableDefinition, ...]) -> None:
+def _put_tables(out: Out, tables: tuple[TableDefinition, ...]) -> None:
     out.blobs([each.to_json() for each in tables])
 
 
@@ -278,7 +278,7 @@ def _take_tables(data: _In) -> tuple[TableDefinition, ...]:
     return tuple(TableDefinition.from_json(bytes(each)) for each in data.blobs())
 
 
-def _put_shapes(out: _Out, shapes: tuple[TablespaceShape, ...]) -> None:
+def _put_shapes(out: Out, shapes: tuple[TablespaceShape, ...]) -> None:
     out.blobs([each.definition.to_json() for each in shapes])
     out.blobs([np.array(each.extents, dtype=np.int64).tobytes() for each in shapes])
 
@@ -296,15 +296,15 @@ STORE = _plain(_store)
 FILE_NAME = _plain(_file_name, _file_name)
 BALLOT = _plain(_ballot, list)
 MEMBER = _plain(_member, list)
-VIEW = _plain(_view, _listed_view)
+VIEW = _plain(_view, listed_view)
 VIEW_OR_NONE = _plain(
     lambda value: None if value is None else _view(value),
-    lambda view: None if view is None else _listed_view(view),
+    lambda view: None if view is None else listed_view(view),
 )
 GRANTS = _plain(_grants, lambda grants: [list(each) for each in grants])
 PLACE = _plain(_place, list)
-WORDS: Field = (_Out.words, _In.words)
-DATA: Field = (_Out.section, lambda data: bytes(data.bytes(data.number())))
+WORDS: Field = (Out.words, _In.words)
+DATA: Field = (Out.section, lambda data: bytes(data.bytes(data.number())))
 GROUPS: Field = (_put_groups, _take_groups)
 SINCE: Field = (_put_since, _take_since)
 TABLES: Field = (_put_tables, _take_tables)
@@ -342,15 +342,15 @@ _KINDS: tuple[tuple[type, tuple[Field, ...]], ...] = (
     (restart.End, (NUMBER, NUMBER, NUMBER)),
     (restart.Deletes, (NUMBER, NUMBER, WORDS)),
 )
-_NUMBERS = {kind: number for number, (kind, _) in enumerate(_KINDS)}
+NUMBERS = {kind: number for number, (kind, _) in enumerate(_KINDS)}
 GROUP_MESSAGES = frozenset(kind for kind, _ in _KINDS if kind.__module__ == group.__name__) | {
     carried.EpochIs,
     carried.EpochWanted,
 }
-RESTART_MESSAGES = frozenset(_NUMBERS) - GROUP_MESSAGES
+RESTART_MESSAGES = frozenset(NUMBERS) - GROUP_MESSAGES
 
 
-def _values(message: Any) -> tuple[Any, ...]:
+def values_of(message: Any) -> tuple[Any, ...]:
     if isinstance(message, tuple):
         return message
     if isinstance(message, restart.GroupPart):
@@ -382,9 +382,9 @@ def encode(message: Any) -> list[Buffer]:
 
     Raises: FrameRejected for a file's part or name that cannot be.
     """
-    number = _NUMBERS[type(message)]
-    out = _Out(number)
-    for (put, _), value in zip(_KINDS[number][1], _values(message), strict=True):
+    number = NUMBERS[type(message)]
+    out = Out(number)
+    for (put, _), value in zip(_KINDS[number][1], values_of(message), strict=True):
         put(out, value)
     if isinstance(message, carried.FilePart):
         _check(message)

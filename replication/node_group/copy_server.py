@@ -51,7 +51,7 @@ class CopyServer:
                 if isinstance(wanted, FileWanted):
                     send_file(node.files, wanted.name, conversation)
                 elif isinstance(wanted, CopyWanted):
-                    self._copy(node, conversation)
+                    self.copy(node, conversation)
                     return
                 else:
                     raise PeerError(f"a conversation does not begin with {type(wanted).__name__}")
@@ -61,14 +61,14 @@ class CopyServer:
         finally:
             conversation.close()
 
-    def _copy(self, node: NodeStore, conversation: Conversation) -> None:
+    def copy(self, node: NodeStore, conversation: Conversation) -> None:
         number = conversation.peer.node
         feed = self._stream.feed()  # before the copy registers at a group: none behind that is missing
         source = Source(node.store, node.files, node.identity)
         self.copies[number] = source.progress
         try:
             conversation.send(source.welcome())
-            _Copy(self, node, conversation, source, feed).run()
+            ServedCopy(self, node, conversation, source, feed).run()
         finally:
             self._stream.drop(feed)
             source.close()
@@ -98,7 +98,7 @@ class CopyServer:
                 node.store.log.hold_tail(self._holders.pop(number)[0], f"node {number}", None)
 
 
-class _Copy:
+class ServedCopy:
     """One copy under way."""
 
     def __init__(

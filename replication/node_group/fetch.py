@@ -39,12 +39,12 @@ def fetch_files(files: Files, words: Words, converse: Callable[[], Conversation]
     try:
         for name in missing:
             conversation.send(FileWanted(name))
-            _write(files, name, conversation)
+            write_file(files, name, conversation)
     finally:
         conversation.close()
 
 
-def _write(files: Files, name: str, conversation: Conversation) -> None:
+def write_file(files: Files, name: str, conversation: Conversation) -> None:
     folder = name.partition("/")[0]
     make_folder(files, folder)
     file = files.create(name)

@@ -102,7 +102,7 @@ class Life:
         self._joined_to, self._joined_at = 0, clock.monotonic()
         self._passed_over: deque[Received] = deque()  # groups behind one whose files are being brought
         self._passed_through = 0  # the last of them
-        self._thread = StoreThread(
+        self.thread = StoreThread(
             home,
             self._tell,
             self._failed,
@@ -111,9 +111,9 @@ class Life:
             self._take_again,
             2 * times.stall_ms / 1_000,  # by then it is left out, if others live
         )
-        self._stream = self._thread.stream
-        self.copies = CopyServer(self._stream, self._leading, lambda: self._thread.node)
-        self.machine = Node(own, view_file.record, self._stream, times, incarnation, peers, clock.monotonic())
+        self.stream = self.thread.stream
+        self.copies = CopyServer(self.stream, self._leading, lambda: self.thread.node)
+        self.machine = Node(own, view_file.record, self.stream, times, incarnation, peers, clock.monotonic())
         self.carrier = carrier(self)
         self._writer = threading.Thread(target=self._write_records, name="tidemark-node-votes", daemon=True)
         self._records: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
@@ -131,10 +131,10 @@ class Life:
         if isinstance(message, EpochIs):
             view = self.machine.view
             if store == self._store_id() and (message.view, node) == (view.number, view.primary):
-                self._thread.epoch_opened(message.epoch, message.sequence)
+                self.thread.epoch_opened(message.epoch, message.sequence)
         elif isinstance(message, EpochWanted):
             if self.is_leading:
-                self._thread.close_epoch()
+                self.thread.close_epoch()
         else:
             self._events.put(Received(node, store, message))
 
@@ -155,7 +155,7 @@ class Life:
         return self.machine.journal.record.store
 
     def _leading(self) -> NodeStore | None:
-        return self._thread.node if self.is_leading else None
+        return self.thread.node if self.is_leading else None
 
     def _converse(self) -> Conversation:
         view = self.machine.view
@@ -167,7 +167,7 @@ class Life:
     @property
     def node(self) -> NodeStore | None:
         """The open store, None while it is being brought back."""
-        return self._thread.node
+        return self.thread.node
 
     def reading(self) -> int:
         """The view a read begins in, to be given to `shown` behind it. Raises: NotPrimary if none may begin here."""
@@ -175,7 +175,7 @@ class Life:
         with self._mutex:
             view = self.machine.reads_in()
             may_show = self.machine.may_show(view, self._clock.monotonic())
-        if not may_show or self._thread.node is None:
+        if not may_show or self.thread.node is None:
             raise NotPrimary("this node serves no reads now: it joins its group, or the group has no view; ask another")
         return view
 
@@ -224,25 +224,25 @@ class Life:
     # --- life ------------------------------------------------------------------------------------------
     def open_store(self, can_create: bool) -> None:
         """Open the store as its files have it, for a node that is a member. Raises: what opening raises."""
-        self._thread.open(can_create)
+        self.thread.open(can_create)
 
     def run(self, is_founder: bool) -> Ending:
         """Live. is_founder: make the group's first view if none is known. Raises: Error if the node cannot go on."""
         self._writer.start()
-        self._thread.start()
+        self.thread.start()
         self.carrier.start()
         try:
             self._loop(is_founder)
         finally:
             self.ended.set()
             self.is_leading = False
-            self._stream.end(StoreClosed("the node has left its group, or was closed; ask another node"))
-            self._thread.stop()
+            self.stream.end(StoreClosed("the node has left its group, or was closed; ask another node"))
+            self.thread.stop()
             self.carrier.close()
-            node = self._thread.node
+            node = self.thread.node
             if node is not None and self._ending is not Ending.STOPPED:
                 node.store.fail(StoreClosed("the group goes on without this node; ask another one"))
-            self._thread.close()
+            self.thread.close()
             self._records.put(None)
             self._writer.join()
         assert self._ending is not None
@@ -263,12 +263,12 @@ class Life:
         """
         if not self._is_alone():
             error = StoreClosed("the node was closed")
-            self._stream.end(error)
+            self.stream.end(error)
             node = self._leading()
             if node is not None:
                 node.store.fail(error)
-        self._thread.stop()
-        self._thread.close()
+        self.thread.stop()
+        self.thread.close()
 
     def _is_alone(self) -> bool:
         """Whether this node is its whole group, and leads: if all others have just left, its view opens soon."""
@@ -308,7 +308,7 @@ class Life:
         if type(event) is LogGrew:
             self._has_log_grown = False
         elif isinstance(event, Received) and isinstance(event.message, AskJoin):
-            self._keep_log(event.sender, event.message)
+            self.keep_log(event.sender, event.message)
         machine = self.machine
         actions: list[Action] = []
         with self._mutex:
@@ -324,8 +324,8 @@ class Life:
         self._do(actions)
         # A node that lives no more may stand still in the midst of a file: its successor is not to wait for that.
         is_view_over = machine.is_member and machine.is_frozen
-        self._thread.break_off_fetch(0 if is_view_over else machine.view.number)
-        self._thread.hurry(is_view_over)
+        self.thread.break_off_fetch(0 if is_view_over else machine.view.number)
+        self.thread.hurry(is_view_over)
         if self.is_leading:
             self._tell_epochs()
             self._look_at_view(now)
@@ -333,7 +333,7 @@ class Life:
     def _keep_passed_over(self, event: Received, told: Groups) -> None:
         """Groups that were not taken, because files are being brought."""
         last = told.first + len(told.groups) - 1
-        if self._stream.fetched_sequence and last > max(self._stream.last, self._passed_through):
+        if self.stream.fetched_sequence and last > max(self.stream.last, self._passed_through):
             self._passed_through = last
             self._passed_over.append(event)
 
@@ -356,24 +356,24 @@ class Life:
             if isinstance(action, Send):
                 self.carrier.send(action.to, action.message)
             elif isinstance(action, Acknowledge):
-                self._stream.acknowledge(action.sequence)
+                self.stream.acknowledge(action.sequence)
             elif isinstance(action, Shared):
-                self._stream.shared(action.sequence)
+                self.stream.shared(action.sequence)
             elif isinstance(action, Write):
                 self._records.put(action)
             elif isinstance(action, Open):
-                self._open(action.view)
+                self.open_view(action.view)
             elif isinstance(action, (Lost, Left)):
                 _log.info("view %d is without this node", action.view.number)
                 self._ending = Ending.LOST if isinstance(action, Lost) else Ending.LEFT
             elif isinstance(action, Fail):
                 raise InvariantBroken(action.reason)
 
-    def _open(self, view: View) -> None:
+    def open_view(self, view: View) -> None:
         _log.info("view %d is open: nodes %s, primary %d", view.number, sorted(view.numbers), view.primary)
         if view.primary == self.machine.number and not self.is_leading:
             primacy = self.machine.primacy
-            self._thread.lead(0 if primacy is None else primacy.epoch, self._led)
+            self.thread.lead(0 if primacy is None else primacy.epoch, self._led)
         node = self._leading()
         if node is not None:
             self.copies.release(node, view.numbers, 0.0)
@@ -384,7 +384,7 @@ class Life:
 
     def _tell_epochs(self) -> None:
         """Epochs the primary has closed: to the machine those with groups, to the others all."""
-        opened, closed = self._stream.closings()
+        opened, closed = self.stream.closings()
         with self._mutex:
             now = self._clock.monotonic()
             actions = [action for event in closed for action in self.machine.step(event, now)]
@@ -395,14 +395,14 @@ class Life:
                 self.carrier.send(node, EpochIs(view.number, epoch, sequence))
         self._do(actions)
 
-    def _keep_log(self, sender: int, asked: AskJoin) -> None:
+    def keep_log(self, sender: int, asked: AskJoin) -> None:
         """The log stays for a node that joins, as long as it is heard of and there is room."""
         node = self._leading()
         if node is not None and asked.view == self.machine.view.number:
             self.copies.hold(node, sender, asked.synced, self._clock.monotonic())
 
     def _look_at_store(self) -> None:
-        error = self._error or self._thread.failure
+        error = self._error or self.thread.failure
         if error is not None:
             self._give_up(error)
         node = self._leading()
@@ -413,8 +413,8 @@ class Life:
 
     def _look_at_joining(self, now: float) -> None:
         """A node that joins and gets none of the groups it lacks: the primary's log begins behind them by now."""
-        machine, synced = self.machine, self._stream.synced
-        is_waiting = machine.is_joining and self._thread.is_idle and not machine.has_caught_up()
+        machine, synced = self.machine, self.stream.synced
+        is_waiting = machine.is_joining and self.thread.is_idle and not machine.has_caught_up()
         if not is_waiting or synced != self._joined_to:
             self._joined_to, self._joined_at = synced, now
         elif now - self._joined_at > JOIN_SECONDS and self._ending is None:

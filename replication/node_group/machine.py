@@ -57,8 +57,8 @@ class Machine(ABC):
         self._ending: Left | Lost | None = None
         self.refusal = ""  # why somebody wants nothing of this node, for its status
         self._peers = peers - {own.number}
-        self._serial = incarnation << SERIAL_BITS
-        self._now = now
+        self.serial = incarnation << SERIAL_BITS
+        self.now = now
         self._began = now
         self._beat_at = now
         self._frozen_at = now
@@ -145,7 +145,7 @@ class Machine(ABC):
 
     def _sooner(self, due: float, at: float) -> float:
         """The earlier one; what is over has been looked at, and waits for something else than time."""
-        return at if self._now < at < due else due
+        return at if self.now < at < due else due
 
     def _candidate_at(self) -> float:
         """When this node stands, if nothing comes of what froze it. The primary first, for its transactions live on."""
@@ -156,18 +156,18 @@ class Machine(ABC):
 
     # --- what the parts of the machine ask of each other --------------------------------------------
     @abstractmethod
-    def _learn(self, view: View, now: float) -> list[Action]:
+    def learn(self, view: View, now: float) -> list[Action]:
         """A view was decided."""
 
     def _suspects(self, member: int, now: float) -> bool:
         """Whether a member is dead, as far as this node knows, or not the one it was."""
         return member in self._lacking or self.detector.suspects(member, now)
 
-    def _joining(self) -> dict[int, Member]:
+    def joining(self) -> dict[int, Member]:
         """Nodes that join and are ready, with everything on disk that members have there: worth the next view."""
         return {} if self.primacy is None else self._ready_behind(self.primacy.acknowledged)
 
-    def _joined(self) -> dict[int, Member]:
+    def joined(self) -> dict[int, Member]:
         """Those that may be taken in: they have on disk also what is acknowledged for being in memory."""
         return {} if self.primacy is None else self._ready_behind(self.primacy.shared)
 
@@ -175,7 +175,7 @@ class Machine(ABC):
         """Nodes that join, are ready and have groups up to this one on disk."""
         if self.primacy is None or not self.primacy.is_open:
             return {}
-        since = self._now - self.times.suspicion_ms / 1_000
+        since = self.now - self.times.suspicion_ms / 1_000
         ready = {number: each for number, each in self.joiners.items() if each.is_ready and each.asked_at > since}
         return {number: each.member for number, each in ready.items() if each.synced >= sequence}
 

@@ -118,12 +118,12 @@ class Sender:
         self._is_closed = False
         self._owes_gone = False
         self._renewals = 0
-        self._told = ""
-        self._thread = threading.Thread(target=self._run, name=f"tidemark-to-node-{node}", daemon=True)
+        self.told = ""
+        self.thread = threading.Thread(target=self._run, name=f"tidemark-to-node-{node}", daemon=True)
 
     def start(self) -> None:
         """Begin to connect."""
-        self._thread.start()
+        self.thread.start()
 
     def send(self, lane: int, message: Message) -> bool:
         """Let a message wait for its turn; False if it was dropped, as there was no room."""
@@ -154,12 +154,12 @@ class Sender:
 
     def join(self) -> None:
         """Wait for the end, and cut the link if it takes long. Behind `stop`."""
-        if self._thread.ident is None:
+        if self.thread.ident is None:
             self._wake.close()
             return
-        self._thread.join(CLOSE_SECONDS)
+        self.thread.join(CLOSE_SECONDS)
         self._cut()
-        self._thread.join()
+        self.thread.join()
         self._wake.close()
 
     # --- in its thread ----------------------------------------------------------------------------
@@ -199,8 +199,8 @@ class Sender:
     def _tell(self, error: PeerError) -> None:
         """Log why there is no link, once."""
         self.refused = error if isinstance(error, PeerRefused) else None
-        if error.message != self._told:
-            self._told = error.message
+        if error.message != self.told:
+            self.told = error.message
             _log.warning("no link to node %d: %s", self._node, error.message)
 
     def _serve(self, met: Met, renewals: int) -> None:
@@ -213,7 +213,7 @@ class Sender:
             self.outbox.open()
             self.is_connected = True
             self.refused = None
-            self._told = ""
+            self.told = ""
             self._judge(met.early)
             self._send_all(wire)
         except PeerError as error:

@@ -32,7 +32,7 @@ class Standing(Machine):
             deadline = max(deadline, self._began + self.times.restart_ms / 1_000)
         actions = self._shut(now)
         self.candidacy = Candidacy(self.view, Ballot(self._round, self.number), deadline, self._is_leaving)
-        return actions + self.candidacy.ask(self._joining())
+        return actions + self.candidacy.ask(self.joining())
 
     def _propose(self, now: float) -> list[Action]:
         """Propose a view, once those that may answer have."""
@@ -43,7 +43,7 @@ class Standing(Machine):
         if self.is_adopted:
             awaited -= self.detector.suspected(now) | self._lacking
         # Nothing is acknowledged any more, so who joins and is a little behind soon has everything.
-        is_coming = now < candidacy.deadline and bool(self._joining().keys() - self._joined().keys())
+        is_coming = now < candidacy.deadline and bool(self.joining().keys() - self._joined().keys())
         if is_coming or candidacy.waits_for(awaited, now):
             return []
         candidacy.propose(self._joined(), self._given_up, self.own)
@@ -70,7 +70,7 @@ class Standing(Machine):
         if own is None or (told.base, told.ballot) != (own.base.number, own.ballot) or own.proposed is None:
             return []
         own.votes.add(sender)
-        return self._learn(own.proposed, now) if own.is_decided() else []
+        return self.learn(own.proposed, now) if own.is_decided() else []
 
     # --- as a voter ---------------------------------------------------------------------------------
     def _prepare(self, sender: int, asked: Prepare, now: float) -> list[Action]:
@@ -132,7 +132,7 @@ class Standing(Machine):
         """What to answer a candidate of another view than this node's; None if it is the same."""
         view = self.view
         if base.number > view.number:
-            return self._learn(base, now)
+            return self.learn(base, now)
         if base.number < view.number:
             return self.journal.behind(Send(sender, ViewIs(view)))
         if base != view:

@@ -83,7 +83,7 @@ class StoreThread:
         self._converse = converse
         self._view = view
         self._take_again = take_again
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self._lacked: tuple[int, int, float] = (0, 0, 0.0)  # view, group whose files do not come, since when
         self.stream = GroupStream(tell, self._take)
         self._fetching: tuple[int, Conversation] | None = None  # files, in which view
@@ -93,7 +93,7 @@ class StoreThread:
         self._tasks: deque[Callable[[], None]] = deque()
         self._is_stopped = False
         self.is_idle = True  # nothing is to be done
-        self._epochs: deque[tuple[int, int]] = deque()  # opened at the primary: epoch, its first group
+        self.epochs: deque[tuple[int, int]] = deque()  # opened at the primary: epoch, its first group
         self._copied_from = 0  # incarnation of the live node the store is a copy of
         self._conversation: Conversation | None = None
         self.node: NodeStore | None = None
@@ -162,7 +162,7 @@ class StoreThread:
             self._turn.notify_all()
 
     def _take(self, first: int, groups: tuple[Words, ...]) -> None:
-        self._do(lambda: self._apply(first, groups))
+        self._do(lambda: self.apply(first, groups))
 
     def _run(self) -> None:
         try:
@@ -193,7 +193,7 @@ class StoreThread:
                 raise Stopped
 
     # --- groups ------------------------------------------------------------------------------------
-    def _apply(self, first: int, groups: tuple[Words, ...]) -> None:
+    def apply(self, first: int, groups: tuple[Words, ...]) -> None:
         """Apply groups, and have them synced; where commits do not wait for disks the next ones do not either.
 
         Raises: StoreFailed, RedoOverloaded, BinlogOverloaded, and whatever keeps a member from taking a group.
@@ -209,7 +209,7 @@ class StoreThread:
                 self._keep(store, sequence - 1)
                 told = sequence
             self._close_epochs(sequence)
-            lsn = self._apply_one(node, words)
+            lsn = self.apply_one(node, words)
             stream.sent.add(sequence, lsn, store.epochs.current, words)
         last = first + len(groups) - 1
         self._keep(store, last)
@@ -224,7 +224,7 @@ class StoreThread:
             self.stream.applied_through(last)
             self._syncer.sync(store, last)
 
-    def _apply_one(self, node: NodeStore, words: Words) -> int:
+    def apply_one(self, node: NodeStore, words: Words) -> int:
         """Apply one group; where it lies in the log here. It waits for room in the log, which a local checkpoint makes,
         or the binlog's.
 
@@ -239,7 +239,7 @@ class StoreThread:
                 node.applier.apply(words.copy())  # which is written into
                 return lsn
             except (RedoOverloaded, BinlogOverloaded) as error:
-                if store.clock.monotonic() - began > self._patience_s:
+                if store.clock.monotonic() - began > self.patience_s:
                     raise
                 _log.warning("group %d of the primary waits: %s", store.log.sequence, error.message)
                 self._pause()
@@ -281,24 +281,24 @@ class StoreThread:
         self._take_again()
 
     def _note_epoch(self, epoch: int, sequence: int) -> None:
-        self._epochs.append((epoch, sequence))
+        self.epochs.append((epoch, sequence))
         if self.node is not None:
             self._close_epochs(self.stream.applied + 1)
 
     def _is_epoch_over(self, sequence: int) -> bool:
         """Whether an epoch was opened at a group up to this one, which is the next."""
-        return bool(self._epochs) and self._epochs[0][1] <= sequence
+        return bool(self.epochs) and self.epochs[0][1] <= sequence
 
     def _close_epochs(self, sequence: int) -> None:
         """Epochs that were opened at a group up to this one, which is the next."""
         assert self.node is not None
         while self._is_epoch_over(sequence):
-            self.node.applier.close_epoch(*self._epochs.popleft())
+            self.node.applier.close_epoch(*self.epochs.popleft())
 
     def _lead(self, epoch: int, done: Callable[[], None]) -> None:
         node = self.node
         assert node is not None
-        self._epochs.clear()
+        self.epochs.clear()
         node.store.log.flush()
         self.stream.synced_through(self.stream.last)
         with node.store.latch:
@@ -316,14 +316,14 @@ class StoreThread:
         """Back to X, and from there up to the primary of the newest view: as it is, if it is a copy of that one."""
         while True:
             try:
-                self._come_back(epoch, sequence)
+                self.come_back(epoch, sequence)
                 break
             except (PeerError, NotPrimary) as error:
                 _log.warning("not copied yet: %s", error.message)
                 self._pause()
         self._tell(LogCut())
 
-    def _come_back(self, epoch: int, sequence: int) -> None:
+    def come_back(self, epoch: int, sequence: int) -> None:
         conversation = self._converse()
         with self._turn:
             if self._is_stopped:
@@ -339,7 +339,7 @@ class StoreThread:
             if node is not None:
                 with self._syncer.paused():
                     node.close()
-            self._epochs.clear()
+            self.epochs.clear()
             self._copied_from = 0
             self._use(self._home.bring_back(welcome, _Link(conversation), epoch, sequence), True)
             self._copied_from = welcome.incarnation

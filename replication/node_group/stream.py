@@ -58,7 +58,7 @@ class GroupStream:
         """tell: an event for the machine. work: groups of the primary for the thread of the store, which says
         `applied_through` behind them.
         """
-        self._tell = tell
+        self.tell = tell
         self._work = work
         self._changed = threading.Condition()
         self.last = 0
@@ -140,13 +140,13 @@ class GroupStream:
     def applied_through(self, sequence: int) -> None:
         """Groups are applied here, up to this one."""
         self.applied = sequence
-        self._tell(LogGrew())
+        self.tell(LogGrew())
 
     def synced_through(self, sequence: int) -> None:
         """Groups are applied and synced here, up to this one."""
         self.applied = max(self.applied, sequence)
         self.synced = max(self.synced, sequence)
-        self._tell(LogGrew())
+        self.tell(LogGrew())
 
     # --- commit partner ----------------------------------------------------------------------------
     def offer(self, txid: int, names: tuple[str, ...]) -> None:
@@ -166,7 +166,7 @@ class GroupStream:
             for feed in self._feeds:
                 feed.put(words)
             self._feeds = [feed for feed in self._feeds if not feed.is_over]
-        self._tell(LogGrew())
+        self.tell(LogGrew())
 
     def wait(self, sequence: int) -> None:
         """Return when every member of the view has the group on disk. Raises: StoreFailed if the group of nodes goes on
@@ -189,7 +189,7 @@ class GroupStream:
     def epoch_closed(self, epoch: int, sequence: int) -> None:
         """Noted; `closings` tells it when the groups before it are on their way."""
         self._closings.append((epoch, sequence))
-        self._tell(LogGrew())
+        self.tell(LogGrew())
 
     # --- for the node ------------------------------------------------------------------------------
     def acknowledge(self, sequence: int) -> None:

@@ -59,17 +59,17 @@ class Node(Standing):
         """Make the group's first view, with this node alone, if its record names none. With an arbitrator only one node
         succeeds, ever; without one it is the caller's word that no other does so.
         """
-        self._now = now
+        self.now = now
         if self.view.number:
             return []
         self._is_first = True
         if self.view.arbitrator:
             return self._flow(self._stand(now), now)
-        return self._flow(self._learn(View(1, (self.own,), self.number), now), now)
+        return self._flow(self.learn(View(1, (self.own,), self.number), now), now)
 
     def step(self, event: Event, now: float) -> list[Action]:
         """Take an event; returns what to do, in this order."""
-        self._now = now
+        self.now = now
         if self.is_over or (isinstance(event, Received) and self.is_stalled(now)):
             return []
         return self._flow(_EVENTS[type(event)](self, event, now), now)
@@ -107,7 +107,7 @@ class Node(Standing):
             self.is_over = True  # behind the others having been told of the view: it may be this node that decided it
             return [*actions, self._ending]
         if self.is_member and not self.is_frozen and not self.is_adopted:
-            actions += self._adopt(now)
+            actions += self.adopt(now)
         return actions + self._begin_joining()
 
     def _log_grew(self, _event: LogGrew, now: float) -> list[Action]:
@@ -156,7 +156,7 @@ class Node(Standing):
         others = self.view.numbers if self.is_adopted and not self.is_frozen else self.view.numbers | self._peers
         actions: list[Action] = [Send(each, ping) for each in sorted(others - {self.number})]
         if self.candidacy is not None:
-            actions += self.candidacy.ask(self._joining())
+            actions += self.candidacy.ask(self.joining())
         if self.primacy is not None:
             return actions + self._send_lacking()
         if self.is_joining and self.journal.is_written and self.view.primary != self.number:
@@ -189,10 +189,10 @@ class Node(Standing):
             return True
         if any(state.is_frozen for node, state in self._states.items() if node in view.numbers):
             return True
-        return bool(self._joining())
+        return bool(self.joining())
 
     # --- views ----------------------------------------------------------------------------------
-    def _learn(self, view: View, now: float) -> list[Action]:
+    def learn(self, view: View, now: float) -> list[Action]:
         """A view was decided. Its record is written before anything is done in it."""
         prior, record = self.view, self.journal.record
         if view.number <= prior.number:
@@ -229,7 +229,7 @@ class Node(Standing):
                 self._ending = Left(view) if self._is_leaving else Lost(view)
         return actions
 
-    def _adopt(self, now: float) -> list[Action]:
+    def adopt(self, now: float) -> list[Action]:
         """The view is on disk: act in it."""
         self.is_adopted = True
         if not self.is_primary:
@@ -348,7 +348,7 @@ class Node(Standing):
         return []
 
     def _view_is(self, _sender: int, told: ViewIs, now: float) -> list[Action]:
-        return self._learn(told.view, now)
+        return self.learn(told.view, now)
 
     def _adopted(self, sender: int, told: Adopted, now: float) -> list[Action]:
         primacy, view = self.primacy, self.view
@@ -364,7 +364,7 @@ class Node(Standing):
             return [self._tell_opened(sender)]
         return primacy.send_new(self.log, ()) + self._progress(now)
 
-    def _groups(self, sender: int, told: Groups, _now: float) -> list[Action]:
+    def _groups(self, sender: int, told: Groups, now: float) -> list[Action]:
         if told.view != self.view.number or sender != self.view.primary or not self.is_taking:
             return []
         last = self.log.last
@@ -375,7 +375,7 @@ class Node(Standing):
             return self._tell_applied()
         self.log.take(last + 1, new)
         if self._log_owed_since is None and self.log.last > last:
-            self._log_owed_since = self._now
+            self._log_owed_since = self.now
         return []
 
     def _applied(self, sender: int, told: Applied, now: float) -> list[Action]:
@@ -416,7 +416,7 @@ class Node(Standing):
             actions = primacy.send_new(self.log, self.joiners)
         return actions + self._watch(now)
 
-    def _refused(self, _sender: int, told: Refused, _now: float) -> list[Action]:
+    def _refused(self, _sender: int, told: Refused, now: float) -> list[Action]:
         self.refusal = told.reason
         return []
 

@@ -79,7 +79,7 @@ def _check_nothing_in_doubt(world: World) -> None:
     """
     primary = world.sites[PRIMARY]
     confirmed = primary.channels[SECONDARY].applier.inner.applier.mre.value
-    for batch in scan(primary.db._store.table(MAIN), None):
+    for batch in scan(primary.db.parts.store.table(MAIN), None):
         for epoch, author in zip(batch.epochs().tolist(), batch.authors().tolist(), strict=True):
             if author == 0 and epoch > confirmed:
                 world.break_promise(f"a row of epoch {epoch} at the primary is in doubt for good, {confirmed} is told")

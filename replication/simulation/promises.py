@@ -62,7 +62,7 @@ def epochs_of(site: SimulatedSite) -> list[FoundEpoch]:
     """The epoch transactions of a site's binlog."""
     writer = site.db.binlog.writer
     start = Position(writer.index.names[0], FIRST_POSITION)
-    found = epochs_between(site.db._files, "binlog", "binlog", start, writer.end, site.server_id)
+    found = epochs_between(site.db.parts.files, "binlog", "binlog", start, writer.end, site.server_id)
     return [each for each in found if each.epoch]
 
 

@@ -68,7 +68,9 @@ class Channel:
             heartbeat_ms=plan.heartbeat_ms,
         )
         self.positions = endpoint.positions(name)
-        self.replica = ReplicaChannel(site.db._files, site.clock, site.identity, self.applier, self.positions, channel)
+        self.replica = ReplicaChannel(
+            site.db.parts.files, site.clock, site.identity, self.applier, self.positions, channel
+        )
         self.replica.onward_of = endpoint.reach.onward
         self.replica.on_settings = self._learn
         self._counted: dict[str, int] = {}
@@ -156,7 +158,7 @@ class SimulatedSite:
         files = FaultFiles(MemoryFiles(self._disk.disk), self._plan)
         parsed, replication = divided({**SIMULATED, **self.plan.options, "background": False})
         db = resolve(OPEN_FILES)(files, parsed, self.clock, None, None, None, replication)
-        uuid, incarnation = db._opened.identity
+        uuid, incarnation = db.parts.opened.identity
         self.identity = Site(self.server_id, uuid.hex(), incarnation)
         self.db = db
         db.endpoint.reach.on_change.append(self._check_reach)
@@ -278,7 +280,7 @@ class SimulatedSite:
         )
         if len(self.world.sites) > 2:
             self.ever |= {row[0] for row in rows_of(self.db, JOURNAL)}
-        if self.db._store.waits_for_disk:
+        if self.db.parts.store.waits_for_disk:
             self.durable[source] = applied.epoch
 
     def _check_reach(self) -> None:
@@ -305,7 +307,7 @@ class SimulatedSite:
 
     def check_positions(self) -> None:
         """`ndb_apply_status` says what was applied, and MRE what the other side says of this one."""
-        if self.db is None or self.db._store.failure.first is not None:
+        if self.db is None or self.db.parts.store.failure.first is not None:
             return
         for channel in self.channels.values():
             rows = {row.server_id: row.epoch for row in channel.positions.rows()}

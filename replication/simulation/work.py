@@ -125,7 +125,7 @@ class Work:
         done = Done(
             self.site.server_id << NUMBER_BITS | self._count,
             world.next_moment(),
-            db._store.epochs.current,
+            db.parts.store.epochs.current,
             0,
             changes,
             {source: self.site.seen(source) for source in self.site.channels},
@@ -144,7 +144,7 @@ class Work:
         self._doubtful = None
         self.done.append(done)
         world.tally.add("transactions")
-        if db._store.waits_for_disk:
+        if db.parts.store.waits_for_disk:
             self.is_durable_now()
 
     def _change(self, txn: Any, change: Change) -> None:

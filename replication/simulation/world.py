@@ -96,26 +96,26 @@ class World:
             site.first_open()
         for link in self.links:
             link.tick()
-        self._begin()
+        self.begin()
         self.is_working = True
         self.has_faults, self.faults = True, self.plan.faults
-        self._run_until(self.timeline.now + self.plan.work_seconds)
+        self.run_until(self.timeline.now + self.plan.work_seconds)
         self.is_working = self.has_faults = False
         self.faults = Faults()
         for link in self.links:
             link.is_cut = False
         for site in self.sites:
             site.heal()
-        self._settle()
+        self.settle()
         self._await_reach()
         check_promises(self)
         return self._report()
 
-    def _run_until(self, moment: float) -> None:
+    def run_until(self, moment: float) -> None:
         while self.timeline.step(moment):
             pass
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         plan = self.plan
         for site in self.sites:
             calls: list[tuple[float, Callable[[], None], Callable[[], bool]]] = [
@@ -129,7 +129,7 @@ class World:
             for mean, call, wanted in calls:
                 self._often(mean, call, wanted)
         for link in self.links:
-            self._often(plan.faults.cut_every, partial(self._cut, link), lambda: self.has_faults)
+            self._often(plan.faults.cut_every, partial(self.cut, link), lambda: self.has_faults)
             self._often(plan.faults.reset_every, link.drop, lambda: self.has_faults)
             self._often(plan.faults.channel_reset_every, link.reset_channel, lambda: self.has_faults)
 
@@ -161,14 +161,14 @@ class World:
             work()
         except Retryable as error:
             self.tally.add(f"work of stores put off by {type(error).__name__}")
-            site.db._store.log.flush()
+            site.db.parts.store.log.flush()
         site.is_durable_now()
 
     def _disk_fault(self, site: SimulatedSite) -> None:
         if site.is_up:
             site.disk_fault()
 
-    def _cut(self, link: Link) -> None:
+    def cut(self, link: Link) -> None:
         """The link carries nothing for a while; nobody is told."""
         if link.is_cut:
             return
@@ -178,13 +178,13 @@ class World:
         self.timeline.after(self.rng.uniform(0.05, 0.6), lambda: setattr(link, "is_cut", False))
 
     # --- the end ----------------------------------------------------------------------------------
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Wait until nothing moves any more."""
         still: Any = None
         for _ in range(QUIET_ROUNDS_MAX):
             for site in self.sites:
                 self._close_epoch(site, False)
-            self._run_until(self.timeline.now + QUIET_SECONDS + self.plan.delay[1])
+            self.run_until(self.timeline.now + QUIET_SECONDS + self.plan.delay[1])
             now = [self._standing(site) for site in self.sites]
             if None not in now and now == still and all(map(self._is_applied, self.links)):
                 self.note("quiet")
@@ -207,12 +207,12 @@ class World:
                 return
             except PeerTimeout as error:
                 late = error.message
-            self._run_until(self.timeline.now + QUIET_SECONDS + self.plan.delay[1])
+            self.run_until(self.timeline.now + QUIET_SECONDS + self.plan.delay[1])
         self.break_promise(f"nobody told: {late}")
 
     def _standing(self, site: SimulatedSite) -> Any:
         """Where a site's binlog ends and what is applied, None while it is down or has more to say."""
-        if site.db is None or site.db._store.epochs.has_commits:
+        if site.db is None or site.db.parts.store.epochs.has_commits:
             return None
         return site.db.binlog.writer.end, [site.seen(source) for source in site.channels]
 

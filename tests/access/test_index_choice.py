@@ -211,7 +211,7 @@ def test_index_dropped_between_choice_and_scan_is_done_without(
     table, col = filled(db), tm.col
     expected = sorted(row.id for row in table.scan(["id"], where=col("n") == 3))
     condition = Condition(table.definition, col("n") == 3)
-    found = choose(table._table, condition, ["id"], [0, 1])
+    found = choose(table.table, condition, ["id"], [0, 1])
     assert found is not None and found.index.name == "by_n"
     begun = iter(table.scan(["id"], where=col("n").between(3, 6)))
     next(begun)
@@ -274,7 +274,7 @@ def test_kept_programs_are_bounded_and_large_expressions_are_not_kept(db: tm.Dat
     table = filled(db, 10)
     for number in range(2 * compiled.KEPT_MAX):
         compiled.compile_filter(table.definition, tm.col("n") == number)
-    assert compiled._filter.cache_info().currsize == compiled.KEPT_MAX
+    assert compiled.kept_filter.cache_info().currsize == compiled.KEPT_MAX
     assert conditions.cost_of.cache_info().maxsize == conditions.PROGRAMS_KNOWN
     for where in (tm.col("n").isin(range(1_000)), tm.col("owner") == "x" * 5_000):
         one, other = (compiled.compile_filter(table.definition, where) for _ in range(2))

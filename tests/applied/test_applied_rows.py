@@ -33,7 +33,7 @@ def db(tmp_path: Any) -> Any:
 
 
 def table_of(db: Any) -> Any:
-    return db._store.table("t")
+    return db.parts.store.table("t")
 
 
 def greater(db: Any) -> Program:
@@ -161,14 +161,14 @@ def test_touched_rows_are_the_same_but_for_their_epoch(db: Any) -> None:
 def test_row_that_another_inserts_meanwhile_exists_and_the_others_are_inserted(
     db: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = applied_rows._lock
+    lock = applied_rows.lock_keys
 
     def slow(txn: Any, table: Any, keys: Any) -> Any:
         found = lock(txn, table, keys)
         db["t"].insert({"id": 3, "name": "theirs", "stamp": 0})
         return found
 
-    monkeypatch.setattr(applied_rows, "_lock", slow)
+    monkeypatch.setattr(applied_rows, "lock_keys", slow)
     with db.transaction() as txn:
         rows = batch([{"id": key, "name": "ours", "stamp": 1} for key in range(6)], ["id", "name", "stamp"])
         got = applied_rows.apply_inserts(txn, table_of(db), rows)

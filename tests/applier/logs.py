@@ -56,11 +56,11 @@ class Log:
         self.plans[name] = TablePlans(RowFormat(definition))
 
     def begin(self, epoch: int, server_id: int = SOURCE) -> None:
-        self.writer.begin((), _batch(STATUS, e.WRITE, None, [(server_id, epoch, "", 0, 0)], as_called=True))
+        self.writer.begin((), batch_of(STATUS, e.WRITE, None, [(server_id, epoch, "", 0, 0)], as_called=True))
 
     def position(self, server_id: int, epoch: int, logger_id: int = SOURCE) -> None:
         row = [(server_id, epoch, "", 0, 0)]
-        self.writer.append(_batch(STATUS, e.WRITE, None, row, as_called=True, server_ids=logger_id))
+        self.writer.append(batch_of(STATUS, e.WRITE, None, row, as_called=True, server_ids=logger_id))
 
     def rows(
         self,
@@ -71,7 +71,7 @@ class Log:
         binlog_type: int = 7,
         **marks: Any,
     ) -> None:
-        self.writer.append(_batch(self.plans[name], kind, old, new, binlog_type, **marks))
+        self.writer.append(batch_of(self.plans[name], kind, old, new, binlog_type, **marks))
 
     def insert(self, *rows: Row, **marks: Any) -> None:
         self.rows(e.WRITE, None, rows, **marks)
@@ -96,7 +96,7 @@ class Log:
         return transactions(LogFolder(self.files), start, self.writer.end)
 
 
-def _batch(
+def batch_of(
     plans: TablePlans,
     kind: int,
     old: Sequence[Row] | None,
@@ -135,7 +135,7 @@ def make_store(files: Any = None, function: str | None = None, binlog_type: int 
 
 
 def applier_of(db: tm.Database, role: Role = Role.NONE, **options: Any) -> Applier:
-    return Applier(db._store, SiteSettings(OWN, role), ApplierOptions(**options))
+    return Applier(db.parts.store, SiteSettings(OWN, role), ApplierOptions(**options))
 
 
 def apply_all(applier: Applier, log: Log, start: Position | None = None) -> list[Applied]:

@@ -16,7 +16,7 @@ TEXT = {"name": "b", "type": "varchar(30)", "nullable": True}
 STAMP = {"name": "X", "type": "int unsigned", "nullable": False, "default": 0}
 COLUMNS = [INT, TEXT, STAMP]
 KEYS = 6
-_HEAD = [
+HEAD = [
     {"name": "NDB$server_id", "type": "int unsigned", "nullable": False},
     {"name": "NDB$master_server_id", "type": "int unsigned", "nullable": False},
     {"name": "NDB$master_epoch", "type": "bigint unsigned", "nullable": False},
@@ -64,7 +64,7 @@ def cases(function: str | None, on_both: bool, roles: bool, binlog_type: int, ro
             {"db": "test", "table_name": "t2", "server_id": 0, "binlog_type": binlog_type, "conflict_fn": None},
         ]
 
-    exceptions = [{"name": "t1$EX", "for": "t1", "columns": _HEAD, "pk": [each["name"] for each in _HEAD[:4]]}]
+    exceptions = [{"name": "t1$EX", "for": "t1", "columns": HEAD, "pk": [each["name"] for each in HEAD[:4]]}]
     case = {
         "sites": {"A": {"server_id": 1}, "B": {"server_id": 3}},
         "circular": True,

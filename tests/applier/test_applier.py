@@ -52,7 +52,7 @@ def test_epochs_are_applied_with_their_positions() -> None:
     (status,) = db["mysql.ndb_apply_status"].scan()
     assert tuple(status) == (SOURCE, 6, end.file, done[0].next.position, end.position)
     assert applier.position == done[-1].next == end
-    assert done[1].own_epoch == db._store.epochs.current
+    assert done[1].own_epoch == db.parts.store.epochs.current
 
 
 def test_changes_of_one_row_are_applied_in_their_order() -> None:
@@ -209,7 +209,7 @@ def test_bad_event_stops_with_its_place_and_leaves_no_trace(what: str) -> None:
     assert stopped.value.evidence["file"] == "binlog.000001" and stopped.value.evidence["position"] > 0
     assert rows_in(db) == {0: (0, "before", 0)} and positions_in(db) == {SOURCE: 4}
     assert applier.status() == counters
-    assert not db._store.locks.by_slot, "the transaction has ended"
+    assert not db.parts.store.locks.by_slot, "the transaction has ended"
 
 
 def test_stopped_epoch_is_applied_when_its_table_is_there() -> None:
@@ -347,7 +347,9 @@ def test_statement_is_given_to_whoever_executes_it_and_refused_without_one() -> 
     with pytest.raises(Unsupported):
         applier_of(db).statement("DROP TABLE x", "d")
     seen: list[tuple[str, str]] = []
-    Applier(db._store, SiteSettings(OWN), on_statement=lambda *given: seen.append(given)).statement("DROP TABLE x", "d")
+    Applier(db.parts.store, SiteSettings(OWN), on_statement=lambda *given: seen.append(given)).statement(
+        "DROP TABLE x", "d"
+    )
     assert seen == [("DROP TABLE x", "d")]
 
 

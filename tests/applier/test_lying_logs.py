@@ -124,7 +124,7 @@ def test_changed_events_are_applied_or_stop_with_their_place_and_leave_no_trace(
             stopped += 1
             assert not isinstance(error, Retryable), f"seed {seed}, {number}: {error!r}"
             assert {"file", "position"} <= set(error.evidence), f"seed {seed}, {number}: {error!r} {error.evidence}"
-        assert not db._store.locks.by_slot, f"seed {seed}, {number}: a transaction is left open"
+        assert not db.parts.store.locks.by_slot, f"seed {seed}, {number}: a transaction is left open"
         db.close()
     assert stopped > ROUNDS // 4
 
@@ -163,11 +163,11 @@ def narrow_number(log: Log) -> None:
 
 
 def position_of_another_kind(log: Log) -> None:
-    from tests.applier.logs import _batch
+    from tests.applier.logs import batch_of
     from tests.replication.stage import STATUS
 
     rows = [(3, 8, "", 0, 0)]
-    log.writer.append(_batch(STATUS, e.UPDATE, rows, rows, as_called=True))
+    log.writer.append(batch_of(STATUS, e.UPDATE, rows, rows, as_called=True))
 
 
 LIES: dict[str, tuple[Callable[[Log], None], type[Error]]] = {

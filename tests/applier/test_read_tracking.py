@@ -9,7 +9,7 @@ import pytest
 
 import tidemark as tm
 from engine.errors import Rejected
-from tests.applier.stage import _HEAD
+from tests.applier.stage import HEAD
 from tests.conformance.scenario import parse_scenario
 from tests.conformance.store_site import StoreSite, store_sites
 from tests.replication.site import epochs_in, open_site
@@ -40,7 +40,7 @@ READS: dict[str, Callable[[Any], Any]] = {
 @pytest.fixture
 def pair() -> Iterator[dict[str, StoreSite]]:
     """A is the primary of NDB$EPOCH_TRANS, with t1 and its exceptions table, and t2."""
-    head = [each for each in _HEAD if "$" not in each["name"] or each["name"].startswith("NDB$")]
+    head = [each for each in HEAD if "$" not in each["name"] or each["name"].startswith("NDB$")]
     rows = [[number, f"Initial data {number}", number, number] for number in range(1, 5)]
 
     def settings(server_id: int, function: str | None) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def test_update_of_a_row_read_elsewhere_rejects_the_reader_s_transaction(pair: d
     assert text(b.rows("t1"))[1] == "Primary 1" and text(b.rows("t2"))[3] == "Initial data 3"
 
 
-_UNTOLD = {each["name"] for each in _HEAD[:4]} | {"NDB$ORIG_TRANSID"}
+_UNTOLD = {each["name"] for each in HEAD[:4]} | {"NDB$ORIG_TRANSID"}
 
 
 def test_reads_that_are_not_tracked_leave_no_trace(pair: dict[str, StoreSite]) -> None:
@@ -128,7 +128,7 @@ def test_reads_that_are_not_tracked_leave_no_trace(pair: dict[str, StoreSite]) -
 
 def rows_logged(db: tm.Database) -> list[tuple[Any, ...]]:
     db.sync()
-    return [(row.kind, (row.before or row.after)["a"], row.flags) for row in epochs_in(db._files)[-1].rows]
+    return [(row.kind, (row.before or row.after)["a"], row.flags) for row in epochs_in(db.parts.files)[-1].rows]
 
 
 def site(**options: Any) -> tm.Database:

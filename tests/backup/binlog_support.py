@@ -33,11 +33,11 @@ def new_site(files: Any = None, **options: Any) -> Any:
 
 def backed_up(db: Any, place: Any, incremental: bool = False) -> dict[str, Any]:
     """A backup that knows whose it is."""
-    opened = db._opened
+    opened = db.parts.opened
     db.sync()
     if db.binlog is not None:
         db.binlog.write_closed_epochs()  # and with them rows of ndb_schema
-    writer = BackupWriter(db._store, place, opened.identity, opened.keeper.content.timeline, db._server_id)
+    writer = BackupWriter(db.parts.store, place, opened.identity, opened.keeper.content.timeline, db.parts.values["server_id"] or 0)
     return writer.run(incremental).to_dict()
 
 
@@ -53,7 +53,7 @@ def noted(db: Any, history: dict[int, Tables]) -> int:
 def files_of(db: Any) -> MemoryFiles:
     """Files of an open store as they are now."""
     db.binlog.write_closed_epochs()
-    return MemoryFiles.from_snapshot(db._files.snapshot())
+    return MemoryFiles.from_snapshot(db.parts.files.snapshot())
 
 
 def log_of(source: Any) -> RestoreBinlog:
@@ -97,7 +97,7 @@ def definitions(source: Any) -> dict[str, Any]:
     """What tables are, but for their numbers and versions."""
     return {
         name: (table.definition.columns, table.definition.primary_key, table.definition.indexes)
-        for name, table in source._store.tables.items()
+        for name, table in source.parts.store.tables.items()
         if not name.startswith("mysql.")
     }
 

@@ -20,16 +20,18 @@ Tables = dict[str, list[tuple[Any, ...]]]
 
 def take(db: Any, place: Any, incremental: bool = False, **how: Any) -> dict[str, Any]:
     """A backup, as `db.backup` makes it."""
-    opened = db._opened
+    opened = db.parts.opened
     timeline = opened.keeper.content.timeline
-    writer = BackupWriter(db._store, place, opened.identity, timeline, **how)
+    writer = BackupWriter(db.parts.store, place, opened.identity, timeline, **how)
     return writer.run(incremental).to_dict()
 
 
 def archived(db: Any, place: Any) -> Archive:
     """The archive of a store, everything closed copied."""
-    content = db._opened.keeper.content
-    archive = Archive(db._store, db._files, content.geometry, db._opened.identity, content.timeline, place)
+    content = db.parts.opened.keeper.content
+    archive = Archive(
+        db.parts.store, db.parts.files, content.geometry, db.parts.opened.identity, content.timeline, place
+    )
     archive.copy()
     return archive
 

@@ -26,9 +26,9 @@ ROOM: dict[str, Any] = {"data_memory": "16 MiB", "redo_log": "1 MiB", "undo_log"
 
 
 def archiver_of(db: Any, open_place: Any) -> Archiver:
-    content_of_sysfile = db._opened.keeper.content
-    about = (content_of_sysfile.geometry, db._opened.identity, content_of_sysfile.timeline)
-    return Archiver(db._store, db._files, *about, "the place", open_place)
+    content_of_sysfile = db.parts.opened.keeper.content
+    about = (content_of_sysfile.geometry, db.parts.opened.identity, content_of_sysfile.timeline)
+    return Archiver(db.parts.store, db.parts.files, *about, "the place", open_place)
 
 
 def made(**options: Any) -> Any:
@@ -192,9 +192,9 @@ def test_place_is_the_same_wherever_the_process_is(tmp_path: Path, monkeypatch: 
     with tm.open(tmp_path / "store", background=False, archive="place", **ROOM) as db:
         db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
         monkeypatch.chdir(tmp_path / "there")
-        archiver = db._archiver
-        assert archiver is not None and archiver._archive is not None
-        archiver._let_go(archiver._archive)  # as if it had failed
+        archiver = db.parts.archiver
+        assert archiver is not None and archiver.archive is not None
+        archiver.let_go(archiver.archive)  # as if it had failed
         db.archive()
     assert (tmp_path / "here" / "place").exists() and not (tmp_path / "there" / "place").exists()
 

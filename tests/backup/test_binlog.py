@@ -100,7 +100,7 @@ def test_changes_of_the_schema_are_there_at_their_time() -> None:
 
 def test_time_takes_the_last_epoch_begun_by_then() -> None:
     db, place = new_site(), MemoryFiles()
-    clock: Any = db._store.clock
+    clock: Any = db.parts.store.clock
     db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
     backed_up(db, place)
     history: dict[int, Tables] = {}
@@ -218,7 +218,7 @@ def test_what_other_sites_changed_keeps_its_author_and_positions() -> None:
             noted(db, history)
     with db.transaction() as txn:
         tag(txn, REFRESH, 0)
-        refresh_rows(txn, db._store.table("test.t"), _keys(1))
+        refresh_rows(txn, db.parts.store.table("test.t"), _keys(1))
     noted(db, history)
     with db.transaction() as txn:
         tag(txn, REFLECT, 2)
@@ -267,7 +267,7 @@ def test_restored_store_goes_on_behind_every_epoch_of_the_binlog() -> None:
         db["test.t"].insert((key,))
         noted(db, history)
         for _ in range(5):
-            db._clockwork.advance_gci()
+            db.parts.clockwork.advance_gci()
     first, *_, last = sorted(history)
     copy = open_memory(restored(place, db, until=first), **ROOM)
     copy["test.t"].insert((9,))

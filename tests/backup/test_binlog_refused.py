@@ -60,7 +60,7 @@ def worked(db: Any, history: dict[int, Tables] | None = None) -> None:
 
 
 def reopened(db: Any, **options: Any) -> Any:
-    files = db._files
+    files = db.parts.files
     db.close()
     return new_site(MemoryFiles.from_snapshot(files.snapshot()), **options)
 
@@ -104,7 +104,7 @@ def test_incident_ends_the_reach_and_is_refused_without_until() -> None:
     db["test.t"].insert((60, 1))
     db = reopened(db)
     worked(db)
-    wall_us = db._store.clock.wall_us()
+    wall_us = db.parts.store.clock.wall_us()
     with pytest.raises(tm.EpochGap, match="gap behind epoch"):
         planned(place, db)
     with pytest.raises(tm.EpochGap):
@@ -122,7 +122,7 @@ def test_rows_of_a_load_that_was_not_logged_are_a_gap() -> None:
     db = filled(place, log_load_rows=False)
     worked(db)
     job = db.plan_load("test.t")
-    directory = Directory(db._files, LOAD_FOLDER)
+    directory = Directory(db.parts.files, LOAD_FOLDER)
     batch = pa.record_batch({"id": pa.array([900, 901]), "n": pa.array([1, 2])})
     load.publish(job, load.write_parts(job, 0, [batch], 0, directory), directory)
     db.adopt(job)
@@ -289,7 +289,7 @@ def test_transaction_that_finds_no_room_is_done_again(monkeypatch: pytest.Monkey
     db.sync()
     want = content(db)
     calls = {"n": 0}
-    change = replay._Run.change
+    change = replay.AuthoredTransaction.change
 
     def sometimes(self: Any, batch: Any) -> None:
         calls["n"] += 1
@@ -297,7 +297,7 @@ def test_transaction_that_finds_no_room_is_done_again(monkeypatch: pytest.Monkey
             raise tm.RedoOverloaded("full")
         change(self, batch)
 
-    monkeypatch.setattr(replay._Run, "change", sometimes)
+    monkeypatch.setattr(replay.AuthoredTransaction, "change", sometimes)
     found = content_of(restored(place, db))
     assert calls["n"] == 6  # the first one once refused; what followed it, of another author, begun again
     assert {name: [row[:-3] for row in rows] for name, rows in found.items()} == {

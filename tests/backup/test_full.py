@@ -47,7 +47,7 @@ def test_backup_beside_random_writer_restores_to_the_snapshot_of_its_epoch(
     # The writer's first change is behind the backup's epoch: what stood then is what must come back.
     want = content(store.db)
     report = take(store.db, place, progress=between)
-    assert store.db._store.epochs.current > report["epoch"]
+    assert store.db.parts.store.epochs.current > report["epoch"]
     files = restored(place, **ROOM)
     assert content_of(files, **ROOM) == want
     assert content(store.db) != want

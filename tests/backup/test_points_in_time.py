@@ -146,7 +146,7 @@ def test_log_that_was_not_archived_is_a_gap_that_the_plan_tells(tmp_path: Path) 
 
 def test_time_takes_the_last_epoch_sealed_by_then() -> None:
     db, place = open_memory(), MemoryFiles()
-    clock: Any = db._store.clock
+    clock: Any = db.parts.store.clock
     db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
     archive = archived(db, place)
     take(db, place)

@@ -152,7 +152,7 @@ def test_task_that_ends_behind_the_sweep_leaves_no_file_in_the_store(
     its file stayed in the new store.
     """
     last: list[RestoreTask] = []
-    real = Restore._compare
+    real = Restore.compare
 
     def compare(restore: Restore, rows: Any) -> int:
         # It needs no split file any more: it has read them.
@@ -161,5 +161,5 @@ def test_task_that_ends_behind_the_sweep_leaves_no_file_in_the_store(
         assert attempts(tmp_path / "copy")
         return real(restore, rows)
 
-    monkeypatch.setattr(Restore, "_compare", compare)
+    monkeypatch.setattr(Restore, "compare", compare)
     restored(place, tmp_path / "copy", Runner(last.append))

@@ -118,7 +118,7 @@ class Plant:
 
     def __init__(self) -> None:
         self.db = filled()
-        self.store = self.db._store
+        self.store = self.db.parts.store
         self.mem: Any = self.store.mem
         self.fragment = self.store.tables["test.t"].fragments[0]
         self.space = int(self.mem[address_of(self.fragment) + a.F_TABLESPACE])
@@ -271,10 +271,10 @@ def harm_disk(plant: Plant) -> None:
     plant.store.disk.hold([page])
     file, offset = plant.store.space.place(page)
     words = np.zeros(PAGE_WORDS, dtype=np.int64)
-    plant.db._files.pread_into(file, offset, words)
+    plant.db.parts.files.pread_into(file, offset, words)
     words[p.DP_LSN] -= 8
     seal(words, PAGE_WORDS)
-    plant.db._files.pwrite(file, offset, words)
+    plant.db.parts.files.pwrite(file, offset, words)
 
 
 MEMORY_HARMS: list[tuple[Callable[[Plant], None], str]] = [

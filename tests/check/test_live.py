@@ -66,7 +66,7 @@ def test_epoch_that_closes_while_rows_are_looked_at_is_no_damage(monkeypatch: py
     beside: list[threading.Thread] = []
 
     def work() -> None:
-        db._clockwork.advance_epoch()
+        db.parts.clockwork.advance_epoch()
         db["test.account"].update(1, {"balance": 2.0})
 
     def looked_at(*arguments: Any) -> int:
@@ -89,7 +89,7 @@ def test_row_that_goes_as_rows_are_counted_is_no_damage(monkeypatch: pytest.Monk
     """
     db = filled()
     db["test.account"].insert_many([(n, "owner", 0.0, None) for n in range(1_000, 1_100)])
-    word = db._store.arena.word
+    word = db.parts.store.arena.word
     gone: list[int] = []
 
     def read(*place: int) -> int:
@@ -98,7 +98,7 @@ def test_row_that_goes_as_rows_are_counted_is_no_damage(monkeypatch: pytest.Monk
             db["test.account"].delete(gone[-1])
         return word(*place)
 
-    monkeypatch.setattr(db._store.arena, "word", read)
+    monkeypatch.setattr(db.parts.store.arena, "word", read)
     assert db.check()["problems"] == []
     assert len(gone) >= 3, "the counters of three fragments are read"
 
@@ -107,7 +107,7 @@ def row_of(db: tm.Database, key: Any, name: str = "test.account") -> tuple[int, 
     """(fragment, ROWID, address) of a row."""
     with db.transaction() as txn:
         txn.get(name, key, lock="exclusive")
-        mem, desc = db._store.mem, txn.desc
+        mem, desc = db.parts.store.mem, txn.desc
         operation = int(mem[desc + a.X_LAST])
         fragment, rowid = int(mem[operation + a.O_FRAGMENT]), int(mem[operation + a.O_ROWID])
     middle = int(mem[fragment + a.F_MAP + (rowid >> 34)])
@@ -186,7 +186,7 @@ def harm_page(mem: Any, fragment: int, row: int) -> None:
 def test_damage_in_memory_is_found(harm: Harm, expected: str) -> None:
     db = filled()
     fragment, _, row = row_of(db, 33)
-    harm(db._store.mem, fragment, row)
+    harm(db.parts.store.mem, fragment, row)
     report = db.check()
     assert not report["is_sound"]
     assert any(expected in problem and "test.account" in problem for problem in report["problems"]), report["problems"]
@@ -198,7 +198,7 @@ def test_flipped_bits_anywhere_in_a_row_never_crash_the_check() -> None:
     rng = random.Random(seed)
     db = filled()
     fragment, _, row = row_of(db, 40)
-    mem = db._store.mem
+    mem = db.parts.store.mem
     words = int(mem[fragment + a.F_ROW_WORDS])
     for _ in range(400):
         at = rng.choice([row + rng.randrange(words), var_address(mem, fragment, row) + rng.randrange(3)])
@@ -261,7 +261,7 @@ def test_commit_at_any_look_at_the_words_of_an_index_is_no_damage(is_unique: boo
                 handle.insert((1_000 + looks[1], -looks[1]))
             return super().__getitem__(at)
 
-    table = db._store.table("t")
+    table = db.parts.store.table("t")
     index = next(iter((table.uniques if is_unique else table.indexes).values()))
     index.tree.mem = index.tree.mem.view(Seen)
     while looks[0] >= looks[1]:
@@ -278,7 +278,7 @@ def test_partition_whose_drop_waits_for_the_disk_is_no_damage(monkeypatch: pytes
     ranges = tm.RangePartition("id", [("a", 100), ("b", 200)])
     db.create_table("t", columns, primary_key="id", partition=ranges).insert_many([(n, n) for n in range(200)])
     db.create_index("t", "by_k", ("k",))
-    store, checker = db._store, threading.get_ident()
+    store, checker = db.parts.store, threading.get_ident()
     pin, problems = object(), list[str]()
     waits, goes_on = threading.Event(), threading.Event()
     real_check, real_wait, real_latch = OrderedIndex.check, store.log.wait, store.schema_latch

@@ -98,7 +98,7 @@ def test_file_removed_by_somebody_does_not_disturb_close(store: Path) -> None:
 
 def test_socket_of_a_failed_store_is_removed_and_answers_until_then(store: Path) -> None:
     db = tm.open(store, **OPEN)
-    db._store.fail(tm.IoFailed("read of a file failed; reopen the store"))
+    db.parts.store.fail(tm.IoFailed("read of a file failed; reopen the store"))
     assert ask(store, "status")["store"]["state"] == "failed"
     with pytest.raises(tm.IoFailed, match="read of a file failed"):
         ask(store, "checkpoint")
@@ -189,8 +189,8 @@ def test_error_of_the_owner_is_the_error_of_the_client(
     def full() -> None:
         raise tm.StorageFull("the disk is full; free space")
 
-    assert db._control is not None
-    monkeypatch.setattr(db._control, "_commands", {"checkpoint": full})
+    assert db.parts.control is not None
+    monkeypatch.setattr(db.parts.control, "commands", {"checkpoint": full})
     with pytest.raises(tm.StorageFull, match="free space"):
         ask(store, "checkpoint")
     result = run("checkpoint", store)
@@ -201,7 +201,7 @@ def test_close_waits_for_the_local_checkpoint_a_client_asked_for(
     db: tm.Database, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
-    assert db._control is not None
+    assert db.parts.control is not None
     checkpoint = db.checkpoint
 
     def slow() -> dict[str, Any]:
@@ -209,7 +209,7 @@ def test_close_waits_for_the_local_checkpoint_a_client_asked_for(
         assert go_on.wait(20)
         return checkpoint()
 
-    monkeypatch.setattr(db._control, "_commands", {"checkpoint": slow})
+    monkeypatch.setattr(db.parts.control, "commands", {"checkpoint": slow})
     with connect(store) as connection:
         connection.sendall(b'{"command": "checkpoint"}\n')
         assert begun.wait(20)
@@ -227,20 +227,20 @@ def test_interrupt_while_close_waits_for_a_client_gives_the_store_free(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db = tm.open(store, **OPEN)
-    assert db._control is not None
-    close = db._control.close
+    assert db.parts.control is not None
+    close = db.parts.control.close
 
     def interrupted() -> None:
         close()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(db._control, "close", interrupted)
+    monkeypatch.setattr(db.parts.control, "close", interrupted)
     with pytest.raises(KeyboardInterrupt):
         db.close()
     with pytest.raises(tm.StoreClosed):
         db.tables()
     assert document("tables", store)[0]["rows"] == 9
-    db._clockwork.stop()
+    db.parts.clockwork.stop()
 
 
 def test_concurrent_status_and_changes_of_schema_agree(db: tm.Database, store: Path) -> None:

@@ -140,7 +140,7 @@ def test_dump_on_a_full_disk_leaves_no_part(store: Path, tmp_path: Path, monkeyp
         target.write(b"half of it")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(user_files, "_writer", full)
+    monkeypatch.setattr(user_files, "open_writer", full)
     assert "No space left" in refused("dump", store, "test.account", file)
     assert [each.name for each in tmp_path.iterdir()] == ["store"]
 

@@ -101,10 +101,10 @@ def test_binlog_is_compared_with_the_store_by_what_its_files_say(tmp_path):
     report = document("check", path, "--binlog")
     assert report["is_sound"] and (report["changes"], report["keys"]) == (20, 20)
     with tm.open(path, **SMALL, server_id=7, log_bin="mine") as db:
-        txn = db._store.begin(0x8000_007F)
+        txn = db.parts.store.begin(0x8000_007F)
         from engine import row_operations
 
-        row_operations.delete(txn, db["d.t"]._table, 3)
+        row_operations.delete(txn, db["d.t"].table, 3)
         txn.commit(True)
     result = run("check", path, "--binlog")
     assert result.exit_code == 1 and "d.t, key 3 is missing" in result.stdout

@@ -82,18 +82,18 @@ class _Table:
         self.key = ["a"] if r.random() < 0.7 else r.choice([["a", "k"], ["k", "a"], ["k"]])
         for each in self.key:
             kind = "int" if each == "a" else r.choice(["varchar(20)", "int", "bigint unsigned"])
-            self._add(each, kind, (lambda r: f"k{r.randrange(3)}") if "char" in kind else (lambda r: r.randrange(KEYS)))
+            self.add(each, kind, (lambda r: f"k{r.randrange(3)}") if "char" in kind else (lambda r: r.randrange(KEYS)))
         if r.random() < 0.85:
             kind = r.choice(["int unsigned", "bigint unsigned"])
-            self._add("X", kind, lambda r: r.choice([0, 1, 2, 3, (1 << 32) - 1]), r.random() < 0.3)
+            self.add("X", kind, lambda r: r.choice([0, 1, 2, 3, (1 << 32) - 1]), r.random() < 0.3)
         types = _PLAIN_TYPES if is_tame or r.random() < 0.8 else (*_PLAIN_TYPES, *_LOB_TYPES)
         for number in range(r.randrange(1, 4)):
             kind, maker = r.choice(types)
-            self._add(f"c{number}", kind, maker, r.random() < 0.6)
+            self.add(f"c{number}", kind, maker, r.random() < 0.6)
         if r.random() < 0.3:
             r.shuffle(self.columns)
 
-    def _add(self, name: str, kind: str, maker: Any, nullable: bool = False) -> None:
+    def add(self, name: str, kind: str, maker: Any, nullable: bool = False) -> None:
         self.columns.append(_column(name, kind, nullable))
         self.makers[name] = (lambda r: None if r.random() < 0.2 else maker(r)) if nullable else maker
 
@@ -160,7 +160,7 @@ class Making:
 
     def _has_column(self, table: _Table) -> None:
         if "X" not in table.makers:
-            table._add("X", "int unsigned", lambda r: r.randrange(4))
+            table.add("X", "int unsigned", lambda r: r.randrange(4))
 
     # --- settings --------------------------------------------------------------------------------
     def _case(self, seed: int) -> dict[str, Any]:

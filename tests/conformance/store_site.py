@@ -39,7 +39,7 @@ class StoreSite:
         self.server_id = case.server_id
         self.files = MemoryFiles()
         self.db = open_site(self.files, case)
-        self.store = self.db._store
+        self.store = self.db.parts.store
         self.db.create_replication_table()
         with self.db.transaction() as txn:
             for row in case.replication:

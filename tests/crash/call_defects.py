@@ -39,7 +39,7 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "wake-up-of-the-last-user-is-lost",
         "engine.transactions",
-        "        users.intersection_update({*self.locks.by_slot.values(), *self._pins})",
+        "        users.intersection_update({*self.locks.by_slot.values(), *self.pins})",
         "        pass",
         "left-user",
     ),

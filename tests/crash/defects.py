@@ -60,7 +60,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "group-not-synced",
         "engine.log.redo",
-        "            self._files.fdatasync(self._handles[number])",
+        "            self.files.fdatasync(self.handles[number])",
         "            pass",
         "states",
     ),

@@ -8,7 +8,7 @@ DISK_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "page-before-its-undo",
         "engine.disk.page_writer",
-        "        self._write_ahead.flush_through(lsn)",
+        "        self.write_ahead.flush_through(lsn)",
         "        pass",
         "disk-order",
     ),
@@ -29,14 +29,14 @@ DISK_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "data-files-not-synced",
         "engine.disk.page_writer",
-        "            self._places.sync_files()",
+        "            self.places.sync_files()",
         "            pass",
         "disk-order",
     ),
     Defect(
         "undo-group-not-synced",
         "engine.log.undo",
-        "            self._files.fdatasync(self._handles[number])",
+        "            self.files.fdatasync(self._handles[number])",
         "            pass",
         "disk-order",
     ),

@@ -14,7 +14,7 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "dropped-memory-goes-at-once",
         "engine.transactions",
-        "        users: set[object] = {*self.locks.by_slot.values(), *self._pins}",
+        "        users: set[object] = {*self.locks.by_slot.values(), *self.pins}",
         "        users: set[object] = set()",
         f"{PART} --seeds 0:40 --actors historian,member",
     ),

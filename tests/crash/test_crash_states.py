@@ -58,7 +58,7 @@ def test_damage_to_a_local_checkpoint_that_was_finished_is_seen() -> None:
 
     def verify(db: Any, ledger: Ledger) -> list[str]:
         if "finished" in ledger.acknowledged:
-            raw = db._files.raw
+            raw = db.parts.files.raw
             while hasattr(raw, "inner"):  # past what watches and counts
                 raw = raw.inner
             raw.pwrite(raw.open("lcp/control-1", True), bytes(512), 512)

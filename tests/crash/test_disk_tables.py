@@ -189,11 +189,11 @@ def test_page_emptied_by_a_restart_goes_back_to_an_older_local_checkpoint() -> N
     db["app.t"].delete_many(list(range(4, 8)))
     db.checkpoint()
     fill(db, range(100, 112))
-    db._store.disk.flush()
+    db.parts.store.disk.flush()
     expected = sorted(row.id for row in db["app.t"].scan())
     disk = disk.image(lambda piece: False)
     db = open_lost(disk)
-    assert db._store.disk.counters()["undo"]["records_made"] > 0
+    assert db.parts.store.disk.counters()["undo"]["records_made"] > 0
     contents = disk.image(lambda piece: False).snapshot()
     newest = max(name for name in contents if name.startswith("lcp/control-"))
     contents[newest] = b"\0" * len(contents[newest])
@@ -212,8 +212,8 @@ def test_data_file_that_grows_beside_a_batch_of_pages_does_not_count_them_as_syn
     make_table(db, "32 KiB")
     fill(db, range(8))
     before = db.status()["tablespaces"]["main"]["extents"]
-    plan.add(Rule("pwrite", "space/1.data", stall=lambda: db._store.space.extend(1)))
-    db._store.disk.flush()
+    plan.add(Rule("pwrite", "space/1.data", stall=lambda: db.parts.store.space.extend(1)))
+    db.parts.store.disk.flush()
     assert db.status()["tablespaces"]["main"]["extents"] > before
     fill(db, range(8, 16))
     db.checkpoint()

@@ -185,7 +185,7 @@ def test_memory_that_was_given_back_is_overwritten_and_nothing_else() -> None:
         db["kept"].delete_where(tm.col("id") % 3 == 0)
         want = [tuple(row) for row in db["kept"].scan()]
         db.drop_table("dropped")
-        mem = db._store.mem
+        mem = db.parts.store.mem
         assert mem[S_POOL + P_FREE_PAGE_COUNT] > 100 and mem[S_POOL + P_FREE_BLOCK_COUNT] > 0
         overwrite_free_memory(mem)
         page, block = mem[S_POOL + P_FREE_PAGES] << PAGE_SHIFT, mem[S_POOL + P_FREE_BLOCKS]

@@ -261,7 +261,7 @@ def test_who_meets_a_page_being_loaded_waits_for_it_and_reads_it_once() -> None:
         first = pool.submit(stage.get, page(1))
         assert reached.wait(100)
         second = pool.submit(stage.get, page(1))
-        while not stage.cache._waiting:
+        while not stage.cache.waiting:
             pass
         gate.set()
         assert (first.result(100), second.result(100)) == (-2, -2)
@@ -276,17 +276,17 @@ def test_read_ahead_brings_pages_in_unpinned_and_its_errors_are_the_readers() ->
     spoil(stage.files, "space/1.data", 3 * PAGE_BYTES + 200, b"\xfe")
     again = Stage(stage.files.kill(), frames=40)
     again.cache.read_ahead([page(number) for number in (5, 6, 7)])
-    again.cache._read_ahead.drain()
+    again.cache.read_ahead.drain()
     assert again.cache.reader.pages_read == 3
     assert [again.get(page(number)) for number in (5, 6, 7)] == [5, 6, 7]
     assert again.cache.reader.pages_read == 3
     again.cache.read_ahead([page(3)])
-    again.cache._read_ahead.drain()
+    again.cache.read_ahead.drain()
     assert (again.counter("pinned"), again.frame(page(3))) == (0, 0)
     with pytest.raises(PageDamaged):
         again.get(page(3))
     again.cache.read_ahead([page(4)])
-    again.cache._read_ahead.drain()
+    again.cache.read_ahead.drain()
     assert again.frame(page(4)) > 0, "an error does not end it"
     again.cache.close()
     again.cache.close()
@@ -302,7 +302,7 @@ def test_references_of_read_ahead_and_commit_make_no_page_hotter() -> None:
     hot = int(stage.mem[CACHE + c.C_HOT])
     for number in scanned:
         stage.cache.read_ahead([number])
-        stage.cache._read_ahead.drain()
+        stage.cache.read_ahead.drain()
         stage.get(number)
         stage.cache.hold([number], is_reference=False)
         stage.cache.release([number])
@@ -328,7 +328,7 @@ def test_forgotten_pages_of_a_file_are_gone_dirty_or_not_and_held_ones_are_refus
 
 def test_pages_of_a_forgotten_file_are_not_read_ahead_any_more() -> None:
     stage = Stage()
-    wanted = stage.cache._read_ahead._wanted
+    wanted = stage.cache.read_ahead.wanted
     wanted.extend([page(1), page(1, 2), page(2)])  # asked for, and the thread has not come to it
     stage.cache.forget_files([1])
     assert list(wanted) == [page(1, 2)]
@@ -393,9 +393,9 @@ def test_holder_waits_for_pages_promised_to_others_and_goes_on_when_they_are_rel
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(stage.cache.hold, second)
         assert not held.done()
-        assert stage.cache._promised == 20
+        assert stage.cache.promised == 20
         stage.cache.release(first)
         held.result(100)
     assert stage.counter("pinned") == 20
     stage.cache.release(second)
-    assert stage.cache._promised == stage.counter("pinned") == 0
+    assert stage.cache.promised == stage.counter("pinned") == 0

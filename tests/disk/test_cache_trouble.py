@@ -171,7 +171,7 @@ def test_page_read_alone_is_intact_or_not_as_the_careful_way_says() -> None:
         assert claim_pages(again.mem, CACHE, np.array([page(4)]), 0, 1, 0, out) == 1
         xxh3_lanes_of_page(changed, 1, PAGE_WORDS - 1, lanes)
         is_intact = is_page(changed, page(4), PAGE_WORDS, STORE) and int(changed[1]) == int(words[1])
-        status = loaded_intact_page(again.mem, CACHE, page(4), changed, 0, lanes, again.cache.reader._seal, 0)
+        status = loaded_intact_page(again.mem, CACHE, page(4), changed, 0, lanes, again.cache.reader.seal, 0)
         if is_intact:  # then the directory decides, as for `loaded_page`
             other = Stage(stage.files)
             assert claim_pages(other.mem, CACHE, np.array([page(4)]), 0, 1, 0, out) == 1
@@ -214,7 +214,7 @@ def test_read_error_in_a_run_of_pages_names_the_page_and_leaves_the_others() -> 
     with pytest.raises(PageDamaged) as caught:
         stage.cache.hold([page(number) for number in range(1, 6)])
     assert (caught.value.page, caught.value.offset) == (page(3), bad)
-    assert (stage.counter("pinned"), stage.cache._promised) == (0, 0)
+    assert (stage.counter("pinned"), stage.cache.promised) == (0, 0)
     assert [stage.get(page(number)) for number in (1, 2, 4, 5)] == [-2] * 4
 
 
@@ -238,7 +238,7 @@ def test_signal_at_any_point_of_hold_or_release_leaves_no_pin_and_no_promise(cal
             point = interrupt_at(nth, lambda stage=stage: stage.cache.hold(pages))
         if not point.where:
             break
-        assert (stage.counter("pinned"), stage.cache._promised) == (0, 0), point.where
+        assert (stage.counter("pinned"), stage.cache.promised) == (0, 0), point.where
         stage.cache.hold(pages)
         assert stage.counter("pinned") == 4
     assert nth > 4
@@ -291,7 +291,7 @@ def test_restart_that_may_not_write_says_so_when_changed_pages_fill_the_cache() 
 def test_read_ahead_thread_ends_when_the_store_is_dead() -> None:
     stage = Stage(FaultFiles(new_disk(), [Rule("pread", error=errno.EIO)]))
     stage.cache.read_ahead([page(1)])
-    stage.cache._read_ahead.drain()
+    stage.cache.read_ahead.drain()
     assert stage.files.failure.first is not None
     stage.cache.close()
     assert stage.counter("pinned") == 0
@@ -306,7 +306,7 @@ def test_signal_in_the_middle_of_a_load_leaves_no_pin_and_no_page_for_ever_loadi
         stage.cache.hold([page(1), page(2), page(1, 2), page(5, 2)])
     assert stage.counter("pinned") == 0
     assert stage.get(page(1, 2)) == stage.get(page(5, 2)) == -2
-    assert stage.cache._promised == 0
+    assert stage.cache.promised == 0
 
 
 def test_page_brought_in_alone_is_refused_like_any_other_and_a_signal_leaves_nothing_behind() -> None:

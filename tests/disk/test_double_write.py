@@ -98,7 +98,7 @@ def test_pages_of_the_last_batch_are_durable_before_their_copies_go(is_failed: b
             files.lose_sync(f"space/{number}.data", lambda piece: piece.offset % PAGE_BYTES < 512)
     second, repaired = restart(files.kill())
     assert repaired == 0
-    second.writer._places = Unsynced(second.places)  # as of a store: what this process did not write it does not sync
+    second.writer.places = Unsynced(second.places)  # as of a store: what this process did not write it does not sync
     second.put(page(40), 7)
     second.cache.flush()
     lost = second.files.image(lambda piece: piece.offset % PAGE_BYTES < 512)

@@ -47,7 +47,7 @@ def work(files: TraceFiles) -> None:
     db.create_tablespace("a", 2 * EXTENT, **SIZES)
     done("a 2")
     assert use_extents(db, "a", 9) == 2
-    db._store.space.extend(1)
+    db.parts.store.space.extend(1)
     done("a 18")
     db.add_datafile("a", EXTENT)
     done("a 19")
@@ -124,7 +124,7 @@ def test_sync_that_fails_while_a_tablespace_is_made_kills_the_store_and_leaves_n
     except tm.SyncFailed:
         again = open_memory(MemoryFiles(disk.disk).crash(random.Random(nth), "drop"), redo_log="1 MiB")
         assert again.tablespaces() == []
-        assert not again._files.exists("space") or again._files.list("space") == ()
+        assert not again.parts.files.exists("space") or again.parts.files.list("space") == ()
     else:
         assert nth > 2, "the file and its directory are synced"
 
@@ -135,7 +135,7 @@ def filled(count: int = 3) -> tuple[Database, np.ndarray]:
     db = open_memory()
     db.create_tablespace("a", count * EXTENT, **SIZES)
     use_extents(db, "a", count)
-    return db, copy_headers(db._store.space)
+    return db, copy_headers(db.parts.store.space)
 
 
 IDENTITY = (bytes(range(16)), 3)
@@ -199,7 +199,7 @@ def test_extents_file_of_another_store_checkpoint_or_count_is_refused() -> None:
 def test_copy_counts_promises_as_free_and_is_restored_for_tables_that_are_and_that_were() -> None:
     db = open_memory()
     db.create_tablespace("a", 4 * EXTENT, **SIZES)
-    store = db._store
+    store = db.parts.store
     tablespace = store.space.named("a")
     db.create_table("kept", [tm.Column("id", tm.Int64)], primary_key="id", partition=tm.HashPartition(1))
     kept = store.table("kept")
@@ -212,15 +212,15 @@ def test_copy_counts_promises_as_free_and_is_restored_for_tables_that_are_and_th
     assert out[0] == page
     use_extents(db, "a", 1)  # of a table that the schema does not know
     headers = copy_headers(store.space)
-    again, _ = reopened(db, db._files)  # type: ignore[arg-type]
-    space = again._store.space
-    table = again._store.table("kept")
+    again, _ = reopened(db, db.parts.files)  # type: ignore[arg-type]
+    space = again.parts.store.space
+    table = again.parts.store.table("kept")
     address = space.named("a").address
-    assert disk_extents.join_tablespace(again._store.mem, table.handle, address, 400, 0) == a.OK
-    assert restore_extents(again._store, headers, 6) == 2
+    assert disk_extents.join_tablespace(again.parts.store.mem, table.handle, address, 400, 0) == a.OK
+    assert restore_extents(again.parts.store, headers, 6) == 2
     assert (copy_headers(space) == headers).all()
     assert again.status()["tablespaces"]["a"]["free_extents"] == 2
-    steps(again._store.mem, np.array([4, page, 0, 0], dtype=np.int64), out)
+    steps(again.parts.store.mem, np.array([4, page, 0, 0], dtype=np.int64), out)
     assert out[0] == 195, "the promise is forgotten"
     with pytest.raises(tm.TablespaceInUse):
         again.drop_tablespace("a")
@@ -228,12 +228,12 @@ def test_copy_counts_promises_as_free_and_is_restored_for_tables_that_are_and_th
     assert space.free_dropped([]) == 1
     assert again.status()["tablespaces"]["a"]["free_extents"] == 3
     with pytest.raises(DataFileDamaged, match="two owners"):
-        restore_extents(again._store, headers, 6)
+        restore_extents(again.parts.store, headers, 6)
 
 
 def test_copy_of_a_tablespace_that_grows_meanwhile_makes_room() -> None:
     db, headers = filled(3)
-    space = db._store.space
+    space = db.parts.store.space
     for each in space.tablespaces()[0].files:
         each.extents = 0  # as if all its extents had come since the copy was measured
     assert (copy_headers(space) == headers).all()

@@ -45,7 +45,7 @@ def reopened(db: Database, files: MemoryFiles) -> tuple[Database, MemoryFiles]:
 
 def use_extents(db: Database, name: str, count: int) -> int:
     """Give extents to a table that is not in the schema; how many there were. They are free again after a restart."""
-    store = db._store
+    store = db.parts.store
     tablespace = store.space.named(name)
     table = make_table(store.mem, np.array([999, 1, 4, 0, 1, 0, 1], dtype=np.int64))
     assert join_tablespace(store.mem, table, tablespace.address, 400, 0) == a.OK
@@ -158,7 +158,7 @@ def test_extension_grows_by_sixteen_extents_or_an_eighth_up_to_the_limit() -> No
     files = MemoryFiles()
     db = open_memory(files)
     db.create_tablespace("main", 160 * EXTENT, **SIZES, limit=190 * EXTENT)
-    space = db._store.space
+    space = db.parts.store.space
     space.extend(1)
     assert state_of(db)["main"]["extents"] == 160, "there are free ones"
     for expected in (180, 190):
@@ -179,7 +179,7 @@ def test_tablespace_that_does_not_extend_itself_says_what_to_do() -> None:
     db.create_tablespace("main", EXTENT, **SIZES, autoextend=False)
     assert use_extents(db, "main", 9) == 1
     with pytest.raises(tm.StorageFull, match="add_datafile"):
-        db._store.space.extend(1)
+        db.parts.store.space.extend(1)
     db.add_datafile("main", EXTENT)
     assert use_extents(db, "main", 9) == 1
 
@@ -203,15 +203,15 @@ def test_disk_full_while_extending_keeps_whole_extents_and_nothing_else(fits: in
     assert use_extents(db, "main", 9) == 1
     if fits == 0:
         with pytest.raises(tm.StorageFull, match="main is full and the disk has no room"):
-            db._store.space.extend(1)
+            db.parts.store.space.extend(1)
     else:
-        db._store.space.extend(1)
+        db.parts.store.space.extend(1)
     assert state_of(db)["main"]["extents"] == 1 + fits
     assert disk.size("space/1.data") == 4_096 + (1 + fits) * EXTENT
     assert use_extents(db, "main", 9) == fits
     assert db.status()["store"]["state"] == "open"
-    files._plan.is_over = True  # there is space again
-    db._store.space.extend(1)
+    files.faults.is_over = True  # there is space again
+    db.parts.store.space.extend(1)
     assert state_of(db)["main"]["extents"] == 1 + fits + 16
     db.close()
     assert state_of(open_memory(MemoryFiles(disk.disk)))["main"]["extents"] == 1 + fits + 16
@@ -222,7 +222,7 @@ def test_extension_asked_for_by_several_threads_is_done_once() -> None:
     db.create_tablespace("main", EXTENT, **SIZES)
     assert use_extents(db, "main", 9) == 1
     with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(db._store.space.extend, 1) for _ in range(8)]:
+        for done in [pool.submit(db.parts.store.space.extend, 1) for _ in range(8)]:
             done.result()
     assert state_of(db)["main"]["extents"] == 17
     assert state_of(db)["main"]["free_extents"] == 16
@@ -246,7 +246,7 @@ def test_disk_full_while_making_a_tablespace_leaves_nothing_and_it_can_be_made_l
 
 def test_memory_exhausted_while_making_a_tablespace_leaves_nothing() -> None:
     db = open_memory(data_memory="1 MiB")
-    pool = db._store.mem[a.S_POOL : a.S_POOL + a.POOL_WORDS]
+    pool = db.parts.store.mem[a.S_POOL : a.S_POOL + a.POOL_WORDS]
     saved = pool.copy()
     pool[a.P_FREE_PAGES] = pool[a.P_FREE_BLOCKS] = 0
     pool[a.P_HIGH] = pool[a.P_LIMIT]
@@ -355,9 +355,9 @@ def test_file_that_grew_in_part_has_the_extents_that_fit_and_strangers_stay() ->
     assert state_of(db)["main"]["extents"] == 5
     assert files.list("space") == ("07.data", "1.data", "2.data", "notes.txt")
     page = 1 << d.FILE_SHIFT | 3
-    assert db._store.space.place(page) == (db._store.space._open[1][0], 3 * 4_096)
+    assert db.parts.store.space.place(page) == (db.parts.store.space.open_files[1][0], 3 * 4_096)
     with pytest.raises(tm.PageDamaged):
-        db._store.space.place(9 << d.FILE_SHIFT | 1)
+        db.parts.store.space.place(9 << d.FILE_SHIFT | 1)
     assert file_name(9) == "space/9.data"
 
 

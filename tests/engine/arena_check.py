@@ -63,7 +63,7 @@ class ArenaCheck:
         self.transactions()
         for table in self.store.tables.values():
             self.table(table)
-        for dropped, _ in self.store._dropped:
+        for dropped, _ in self.store.dropped:
             if isinstance(dropped, DroppedFragment):
                 self.fragment(self.block(address_of(dropped.fragment), "dropped fragment"), None)
             else:
@@ -82,7 +82,7 @@ class ArenaCheck:
 
     def cells(self) -> None:
         """Counts of free blocks, free cells, and cells that were never used."""
-        counts, first = self.word(a.S_BLOCK_COUNTS), self.store.arena._cells
+        counts, first = self.word(a.S_BLOCK_COUNTS), self.store.arena.cells
         self.claim(counts, first - counts, "counts of free blocks")
         free = Counter(block >> a.PAGE_SHIFT for block in self.free_blocks)
         assert {page: self.word(counts + page) for page in free} == free
@@ -111,7 +111,7 @@ class ArenaCheck:
     def transactions(self) -> None:
         store = self.store
         open_now = [txn.desc for txn in store.locks.by_slot.values()]
-        idle = [place[1] for place in store._spare_places] + list(store.arena._spare_descriptors)
+        idle = [place[1] for place in store.spare_places] + list(store.arena.spare_descriptors)
         for desc in open_now + idle:
             self.claim(desc, a.TXN_WORDS, "transaction descriptor")
         for desc in idle:
@@ -191,7 +191,7 @@ class ArenaCheck:
         at = self.block(self.word(address_of(index.tree.handle) + ix.I_UNIQUE), "hash of a unique index")
         found: dict[Any, int] = {}
         self.hash_of(at, found, is_many=True)
-        if self.operations or self.store._dropped or index.name not in table.uniques:
+        if self.operations or self.store.dropped or index.name not in table.uniques:
             return
         wanted = set()
         seed = self.word(address_of(index.tree.handle) + un.U_SEED) % 2**64
@@ -314,7 +314,7 @@ class ArenaCheck:
     def lock(self, f: int, row: int, rowid: int, state: int) -> None:
         lock = self.word(row) & a.LOCK_MASK
         if lock & a.LOCK_SHARED:
-            shared = {(address_of(fragment), each) for fragment, each in self.store.locks._shared}
+            shared = {(address_of(fragment), each) for fragment, each in self.store.locks.shared}
             assert (f, rowid) in shared, "a row is shared by nobody"
         elif lock:
             assert (lock & a.LOCK_OP_MASK) << 3 in self.operations, "a row is locked by nobody"
@@ -435,6 +435,6 @@ class ArenaCheck:
 
 def check_arena(db: Any) -> None:
     """Walk the arena of an open database with nobody else at work."""
-    check = ArenaCheck(db._store)
+    check = ArenaCheck(db.parts.store)
     check.run()
     assert not check.chunks, f"var parts that lie in no page: {dict(check.chunks)}"

@@ -83,14 +83,14 @@ class DiskArenaCheck:
             assert self.word(log + dl.DL_END) == log + dl.DL_WORDS + entries
         for cache in self.caches():
             self.cache(cache)
-        taken = arena._region
+        taken = arena.region
         assert begin <= taken <= self.check.mem.size
         assert self.check.owner[begin:taken].all(), "words of the region belong to nobody"
         assert not self.check.owner[taken:].any() and not self.check.mem[taken:].any(), "the region was used untaken"
         self.check.owner[taken:] = 1
 
     def caches(self) -> list[int]:
-        return [cache.address for cache in self.check.store.disk._caches.values()]
+        return [cache.address for cache in self.check.store.disk.caches.values()]
 
     def cache(self, at: int) -> None:
         word = self.word

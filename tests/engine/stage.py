@@ -69,7 +69,7 @@ class Stage:
 
     def until_waiting(self, count: int) -> None:
         """Return when `count` transactions wait for a lock; a busy loop, so that nothing depends on time."""
-        while self.db._store.locks.counters()["waiting"] != count:
+        while self.db.parts.store.locks.counters()["waiting"] != count:
             pass
 
     def close(self) -> None:

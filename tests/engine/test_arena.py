@@ -127,7 +127,7 @@ def test_random_transactions_leave_every_word_owned_once_and_rows_as_the_model(s
         if part % 30 == 20:
             world.db.checkpoint()
         if part % 30 == 28:
-            world.db = open_memory(world.db._files.kill(), **OPTIONS)
+            world.db = open_memory(world.db.parts.files.kill(), **OPTIONS)
             world.agrees()
 
 
@@ -146,13 +146,13 @@ def test_index_grown_by_splits_and_shrunk_by_deletes_holds_each_key_once(shape: 
     for key in gone:
         del world.model[key]
     world.agrees()
-    world.db = open_memory(world.db._files.kill(), **OPTIONS)
+    world.db = open_memory(world.db.parts.files.kill(), **OPTIONS)
     world.agrees()
     at_once = open_memory(**OPTIONS)
     table = at_once.create_table(world.name, SHAPES[shape][0], primary_key="id", partition=tm.HashPartition(1))
     table.insert_many(rows)
     check_arena(at_once)
-    segments = at_once._store.arena.word(at_once._store.tables[world.name].fragments[0], a.F_SEGMENTS)
+    segments = at_once.parts.store.arena.word(at_once.parts.store.tables[world.name].fragments[0], a.F_SEGMENTS)
     assert segments > 2
 
 
@@ -167,7 +167,7 @@ def test_dropped_tables_and_refused_ones_give_all_their_memory_back() -> None:
             check_arena(db)
             db.drop_table("test.gone")
             check_arena(db)
-    assert db._store.arena.used_pages() < 1_300
+    assert db.parts.store.arena.used_pages() < 1_300
 
 
 def test_memory_used_after_a_restart_counts_pages_of_both_loaders() -> None:
@@ -176,19 +176,19 @@ def test_memory_used_after_a_restart_counts_pages_of_both_loaders() -> None:
     world = World("var", 1)
     world.db[world.name].insert_many([(number, "x" * 900) for number in range(6_000)])
     world.db.checkpoint()
-    before = world.db._store.arena.used_pages()
-    world.db = open_memory(world.db._files.kill(), **OPTIONS)
-    after = world.db._store.arena.used_pages()
+    before = world.db.parts.store.arena.used_pages()
+    world.db = open_memory(world.db.parts.files.kill(), **OPTIONS)
+    after = world.db.parts.store.arena.used_pages()
     assert 0.8 * before < after < 1.2 * before
     world.db.drop_table(world.name)
-    assert 0 <= world.db._store.arena.used_pages() < 60
+    assert 0 <= world.db.parts.store.arena.used_pages() < 60
     check_arena(world.db)
 
 
 def test_planted_loss_of_a_block_and_a_double_owner_are_seen() -> None:
     db = open_memory()
     db.create_table("test.t", SHAPES["var"][0], primary_key="id").insert_many([(n, "x" * n) for n in range(100)])
-    mem = db._store.mem
+    mem = db.parts.store.mem
     check_arena(db)
     first = int(mem[a.S_POOL + a.P_FREE_BLOCKS])
     counted = int(mem[a.S_BLOCK_COUNTS]) + (first >> a.PAGE_SHIFT)
@@ -205,7 +205,7 @@ def test_planted_loss_of_a_block_and_a_double_owner_are_seen() -> None:
     mem[a.S_POOL + a.P_FREE_BLOCKS] = first
     mem[a.S_POOL + a.P_FREE_BLOCK_COUNT] += 1
     mem[counted] += 1
-    fragment = db._store.tables["test.t"].fragments[0]
+    fragment = db.parts.store.tables["test.t"].fragments[0]
     mem[address_of(fragment) + a.F_ROWS] += 1
     with pytest.raises(AssertionError, match="F_ROWS"):
         check_arena(db)
@@ -214,7 +214,7 @@ def test_planted_loss_of_a_block_and_a_double_owner_are_seen() -> None:
 def test_planted_loss_in_what_disk_columns_hold_is_seen() -> None:
     world = World("disk var", 3)
     world.db[world.name].insert_many([(n, "x" * (n * 9)) for n in range(700)])
-    store = world.db._store
+    store = world.db.parts.store
     mem, fragment = store.mem, store.tables[world.name].fragments[0]
     check_arena(world.db)
     txn = world.db.transaction()

@@ -54,8 +54,8 @@ def test_cycle_of_any_size_has_one_victim_the_youngest(stage: Stage, size: int, 
         if step < size - 1:
             stage.until_waiting(step + 1)
     assert finish(stage, actors, futures) == [size - 1]
-    assert stage.db._store.locks.counters()["deadlocks"] == 1
-    assert stage.db._store.locks.counters()["timeouts"] == 0
+    assert stage.db.parts.store.locks.counters()["deadlocks"] == 1
+    assert stage.db.parts.store.locks.counters()["timeouts"] == 0
 
 
 def test_two_who_share_a_row_and_both_want_to_change_it_have_one_victim(stage: Stage) -> None:
@@ -106,7 +106,7 @@ def test_wait_that_closes_two_cycles_finds_a_victim_in_each(stage: Stage) -> Non
     actors[1].commit()
     futures[2].result(timeout=100)
     actors[2].commit()
-    assert stage.db._store.locks.counters()["timeouts"] == 0
+    assert stage.db.parts.store.locks.counters()["timeouts"] == 0
 
 
 def test_lock_wait_too_long_rolls_back_and_frees_its_locks() -> None:
@@ -142,7 +142,7 @@ def test_lock_wait_is_cut_by_a_failure_of_the_store(stage: Stage) -> None:
     holder.change(1, 1)
     waiting = waiter.start(lambda txn: txn.update(NAME, 1, {"value": 2}))
     stage.until_waiting(1)
-    stage.db._store.fail(IoFailed("the disk is gone; reopen the store"))
+    stage.db.parts.store.fail(IoFailed("the disk is gone; reopen the store"))
     with pytest.raises(tm.IoFailed):
         waiting.result(timeout=LONG_MS / 2_000)
 

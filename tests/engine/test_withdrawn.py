@@ -83,7 +83,7 @@ def test_scan_by_an_index_that_no_commit_maintains_any_more_ends(db: tm.Database
     db.create_index("t", "by_k", ("k",))
     rows = iter(db["t"].scan(index="by_k"))
     next(rows)
-    store = db._store
+    store = db.parts.store
     seen: list[Any] = []
 
     def beside() -> None:
@@ -111,9 +111,9 @@ def test_lookup_in_a_unique_index_that_is_being_dropped_finds_it_gone(db: tm.Dat
         with pytest.raises(tm.NoSuchIndex), db.transaction() as txn:
             txn.get("t", 7, index="once_k", lock="exclusive")
 
-    index = db._store.table("t").uniques["once_k"]
-    before_first(monkeypatch, db._store.log, "wait", beside)
-    monkeypatch.setattr(type(db._store.table("t")), "unique", lambda self, name: index)
+    index = db.parts.store.table("t").uniques["once_k"]
+    before_first(monkeypatch, db.parts.store.log, "wait", beside)
+    monkeypatch.setattr(type(db.parts.store.table("t")), "unique", lambda self, name: index)
     db.drop_index("t", "once_k")
     assert met
 
@@ -149,15 +149,15 @@ def test_sums_pass_over_a_partition_that_went_on_the_way(db: tm.Database, monkey
 
 def test_calls_on_a_table_that_is_dropped_on_the_way_find_it_gone(db: tm.Database, monkeypatch: Any) -> None:
     """Story: `check_table`, then a kernel on the table's address: `drop_table` came between."""
-    table = db._store.table("t")
+    table = db.parts.store.table("t")
     db.drop_table("t")
     monkeypatch.setattr(type(table), "is_dropped", False)
-    mem, out = db._store.mem, np.zeros(64, dtype=np.int64)
+    mem, out = db.parts.store.mem, np.zeros(64, dtype=np.int64)
     assert read_int_key(mem, table.handle, 7, out) == a.ST_DROPPED
     assert table.count() == 0
     with db.transaction() as txn:
         assert touch_int_key(mem, table.handle, txn.desc, txn.buf, 7, a.MODE_LOCK) == a.ST_DROPPED
-    handle = TableHandle(db._store, table)
+    handle = TableHandle(db.parts.store, table)
     for call in (
         lambda: handle[7],
         lambda: handle.get_many([7]),
@@ -172,7 +172,7 @@ def test_user_that_leaves_while_a_partition_is_dropped_is_not_waited_for(db: tm.
     """Story: the users of what is dropped were read, then the entry made; a transaction that ended between found
     nothing to leave, and the dropped partition was kept for ever.
     """
-    store = db._store
+    store = db.parts.store
     begun, over = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -196,14 +196,14 @@ def test_user_that_leaves_while_a_partition_is_dropped_is_not_waited_for(db: tm.
 
     monkeypatch.setattr(store.locks, "by_slot", Looked(store.locks.by_slot))
     db.drop_partition("t", "a")
-    assert store._dropped == []
+    assert store.dropped == []
 
 
 def test_pin_given_back_by_a_finalizer_below_the_latch_waits_for_nothing(db: tm.Database) -> None:
     """Story: a generator that a collection of garbage ends closes its snapshot; in the middle of a change of the schema
     that waited for the latch of its own thread.
     """
-    store = db._store
+    store = db.parts.store
 
     def shown() -> Iterator[int]:
         with db.snapshot() as snapshot:
@@ -212,18 +212,18 @@ def test_pin_given_back_by_a_finalizer_below_the_latch_waits_for_nothing(db: tm.
     reader: Any = shown()
     assert next(reader) == 300
     db.drop_partition("t", "a")
-    assert len(store._dropped) == 1
+    assert len(store.dropped) == 1
     with store.schema_latch:
         del reader
         gc.collect()
-        assert len(store._dropped) == 1
+        assert len(store.dropped) == 1
     db["t"].delete(250)  # the next to leave
-    assert store._dropped == []
+    assert store.dropped == []
 
 
 def test_withdrawn_handle_leads_to_nothing_for_good(db: tm.Database) -> None:
     """The block comes again as a descriptor, of whatever kind, and never with a handle it had."""
-    store = db._store
+    store = db.parts.store
     mem, seen = store.mem, set()
     for turn in range(30):
         name = f"x{turn}"
@@ -240,7 +240,7 @@ def test_withdrawn_handle_leads_to_nothing_for_good(db: tm.Database) -> None:
 
 
 def test_block_whose_generations_are_used_up_is_not_used_again(db: tm.Database) -> None:
-    store = db._store
+    store = db.parts.store
     db.create_table("x", COLUMNS, primary_key="id")
     table = store.table("x")
     at = address_of(table.handle)
@@ -256,7 +256,7 @@ def test_block_whose_generations_are_used_up_is_not_used_again(db: tm.Database) 
 
 def test_only_the_next_handle_gives_memory_back(db: tm.Database) -> None:
     """What is withdrawn stays where it is until the thread that withdrew it has given it back."""
-    store = db._store
+    store = db.parts.store
     table = store.table("t")
     fragment = table.fragments[0]
     assert withdraw(store.mem, fragment) == a.OK
@@ -270,7 +270,7 @@ def test_only_the_next_handle_gives_memory_back(db: tm.Database) -> None:
 
 
 def test_words_of_descriptors_equal_those_in_the_arena(db: tm.Database) -> None:
-    store = db._store
+    store = db.parts.store
     db.create_tablespace("main", size="1 MiB", page_size="4 KiB", extent="32 KiB")
     db.create_table("d", [tm.Column("id", tm.Int64), tm.Column("x", tm.Int64, storage="disk")], primary_key="id")
     db.create_index("t", "once_k", ("k",), unique=True)
@@ -301,7 +301,7 @@ def test_transaction_ids_of_threads_are_never_behind_what_is_said_to_be_given(db
     """Story: the newest id was noted after it was taken: of two threads the slower one let it go back, and a group of
     the log said of an id in it that no group up to here had it.
     """
-    store = db._store
+    store = db.parts.store
     given: list[int] = []
     start = threading.Barrier(4)
 

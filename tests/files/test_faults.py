@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import errno
+import inspect
 from collections.abc import Callable
 from types import CodeType
 
@@ -346,13 +347,14 @@ def interruptible_handlers(code: CodeType) -> tuple[int, list[str]]:
 
 
 LATCHING: list[Callable[..., object]] = [
-    CheckedFiles.fdatasync,
-    CheckedFiles.sync_directory,
-    CheckedFiles.close,
-    CheckedFiles._call,
-    CheckedFiles._pread_some,
-    CheckedFiles._pwrite_some,
+    method
+    for method in vars(CheckedFiles).values()
+    if inspect.isfunction(method) and interruptible_handlers(method.__code__)[0]
 ]
+
+
+def test_methods_that_latch_are_found() -> None:
+    assert {"fdatasync", "sync_directory", "close"} < {method.__name__ for method in LATCHING} and len(LATCHING) >= 6
 
 
 @pytest.mark.parametrize("method", LATCHING, ids=lambda method: method.__name__)

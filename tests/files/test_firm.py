@@ -14,7 +14,7 @@ from engine.firm import PIECE_BYTES, make_folder, write_again
 from recovery.crash_harness.program import PowerOff, power_off
 from recovery.sysfile import RESTORING
 from replication.node_group.carried import FilePart
-from replication.node_group.fetch import _write
+from replication.node_group.fetch import write_file
 from replication.node_group.view_file import ViewFile, read_record
 from tests.node_group.test_views_file import RECORD, STORE
 from tests.store.support import ACCOUNT, open_memory, rows_of
@@ -76,9 +76,9 @@ def test_file_of_a_group_whose_name_is_not_durable_is_asked_for_again() -> None:
     files = MemoryFiles()
     faulty = FaultFiles(files, [Rule("sync_directory", "spool", error=errno.EMFILE)])
     with pytest.raises(TooManyFiles):
-        _write(faulty, "spool/1", cast(Any, Parts()))
+        write_file(faulty, "spool/1", cast(Any, Parts()))
     assert not faulty.exists("spool/1")
-    _write(faulty, "spool/1", cast(Any, Parts()))
+    write_file(faulty, "spool/1", cast(Any, Parts()))
     assert files.image(lambda piece: False).snapshot()["spool/1"] == b"abcd"
 
 

@@ -338,7 +338,7 @@ def test_file_made_by_another_thread_during_a_sync_is_nobodys_fault(monkeypatch:
     run = Run(MemoryFiles())
     run.write_group(sync=False)
     makers: list[threading.Thread] = []
-    is_redo_name = order._is_redo_name
+    is_redo_name = order.is_redo_name
 
     def beside(name: str) -> bool:
         if not makers:
@@ -347,7 +347,7 @@ def test_file_made_by_another_thread_during_a_sync_is_nobodys_fault(monkeypatch:
             makers[0].join(0.05)
         return is_redo_name(name)
 
-    monkeypatch.setattr(order, "_is_redo_name", beside)
+    monkeypatch.setattr(order, "is_redo_name", beside)
     run.files.fdatasync(run.redo[0])
     makers[0].join()
     assert "1-1-0.data" in run.files.list("lcp")

@@ -36,7 +36,7 @@ def test_right_log_over_several_laps_passes_with_short_writes_too() -> None:
 def test_group_before_the_one_before_is_durable_is_caught() -> None:
     undo = monitored()
     undo.write(UNDO_FREE, 1)
-    undo.log._files = Forgetful(undo.log._files)
+    undo.log.files = Forgetful(undo.log.files)
     undo.write(UNDO_FREE, 2)
     with pytest.raises(OrderViolation, match="^O9: .* is unsynced"):
         undo.write(UNDO_FREE, 3)

@@ -166,7 +166,7 @@ def build() -> tuple[dict[str, bytes], dict[str, Any]]:
     disk.write_many(disk_rows_of(9, 41, rng))
     disk.update_many([{"id": key, "i64": key, "in_memory": "behind"} for key in range(30, 33)])
     disk.delete(36)
-    db._store.disk.flush()  # pages newer than the local checkpoint: a restart undoes them
+    db.parts.store.disk.flush()  # pages newer than the local checkpoint: a restart undoes them
     disk.update(31, {"u8": 200, "text": "newest"})
     missing = {column.name: column.missing for column in EVERYTHING}
     changed = [missing | {"id": key, "text": "behind", "i32": key} for key in range(20, 30)]

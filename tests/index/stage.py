@@ -58,7 +58,7 @@ class Stage:
             if fragments > 1
             else self.db.create_table(NAME, list(columns), primary_key=primary_key)
         )
-        self.store = self.db._store
+        self.store = self.db.parts.store
         self.table = self.store.table(NAME)
         self.mem: Any = self.store.mem
         self.names = [column.name for column in self.table.definition.columns]

@@ -117,8 +117,8 @@ def test_rows_are_not_looked_at() -> None:
     table.insert_many([(key, key % 7) for key in range(500)])
     db.create_index(NAME, "by_n", ["n", "id"])
     expected = sorted((key % 7, key) for key in range(500))
-    pages = {int(place) >> ix.PLACE_SHIFT for places in table._table.indexes["by_n"].tree.scan() for place in places}
-    mem = table._table.mem
+    pages = {int(place) >> ix.PLACE_SHIFT for places in table.table.indexes["by_n"].tree.scan() for place in places}
+    mem = table.table.mem
     kept = {page: mem[page * PAGE_WORDS : (page + 1) * PAGE_WORDS].copy() for page in pages}
     for page in pages:
         mem[page * PAGE_WORDS + PAGE_HEADER_WORDS : (page + 1) * PAGE_WORDS] = -1
@@ -168,7 +168,7 @@ def test_counts_of_ranges_are_what_scans_of_them_find(monkeypatch: pytest.Monkey
     with db.transaction() as txn:  # it keeps the dropped fragment, and the entries of its rows, where they are
         assert txn.get(NAME, 1) is not None
         db.drop_partition(NAME, "a")
-        assert table._table.indexes["by_n"].to_dict()["entries"] == len(rows)
+        assert table.table.indexes["by_n"].to_dict()["entries"] == len(rows)
         assert table.scan(index="by_n").count() == txn.scan(NAME, index="by_n").count() == len(rows) - 5_000
         assert len(list(table.scan(["n"], index="by_n"))) == len(rows) - 5_000
     assert table.scan(index="by_n").count() == len(rows) - 5_000

@@ -57,7 +57,7 @@ def test_restart_builds_every_index_and_its_timeline_tells() -> None:
 def test_fault_planted_in_a_tree_is_reported_by_check(plant: str, said: str) -> None:
     store = filled()
     store.index("by_n")
-    tree = store.db._store.table(NAME).indexes["by_n"].tree
+    tree = store.db.parts.store.table(NAME).indexes["by_n"].tree
     leaf = int(tree.mem[address_of(tree.handle) + ix.I_FIRST_LEAF])
     capacity = int(tree.mem[address_of(tree.handle) + ix.I_LEAF_CAPACITY])
     words = int(tree.mem[address_of(tree.handle) + ix.I_WORDS])

@@ -239,9 +239,9 @@ def test_interrupted_build_and_drop_leave_the_index_or_none() -> None:
             break
         points += 1
         nth += rng.randint(1, 3)
-        assert store.db._store.schema_latch.acquire(blocking=False), point.where
-        store.db._store.schema_latch.release()
-        assert not store.db._store.table(NAME).building, point.where
+        assert store.db.parts.store.schema_latch.acquire(blocking=False), point.where
+        store.db.parts.store.schema_latch.release()
+        assert not store.db.parts.store.table(NAME).building, point.where
         assert store.db.check()["problems"] == [], point.where
         store.transaction()
         if points % 10 == 0:

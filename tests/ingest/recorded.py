@@ -30,10 +30,10 @@ class Stream:
         self.start = position
         self.raw: list[bytes] = []
         self.number = 0
-        self._send(e.Rotate(file, position), b.FLAG_ARTIFICIAL)
-        self._send(e.FormatDescription(), b.FLAG_ARTIFICIAL)
+        self.send(e.Rotate(file, position), b.FLAG_ARTIFICIAL)
+        self.send(e.FormatDescription(), b.FLAG_ARTIFICIAL)
 
-    def _send(self, event: e.Event, flags: int = 0, server_id: int = SERVER_ID) -> None:
+    def send(self, event: e.Event, flags: int = 0, server_id: int = SERVER_ID) -> None:
         is_artificial = bool(flags & b.FLAG_ARTIFICIAL)
         at = 0 if is_artificial else self.position
         made = e.frame(event, at, timestamp_s=1_700_000_000 + self.number, server_id=server_id, flags=flags)
@@ -43,7 +43,7 @@ class Stream:
 
     def add(self, *events: e.Event) -> Stream:
         for event in events:
-            self._send(event)
+            self.send(event)
         return self
 
     def begin(self) -> Stream:

@@ -24,15 +24,15 @@ def db(tmp_path: Path) -> Iterator[tm.Database]:
         assert isinstance(opened, tm.Database)
         opened.create_table("d.t", DEFINITION.columns, DEFINITION.primary_key)
         opened.create_table(INGEST, INGEST_TABLE.columns, INGEST_TABLE.primary_key)
-        Standing("main", SERVER_ID, FILE, 4).save(opened._store)
+        Standing("main", SERVER_ID, FILE, 4).save(opened.parts.store)
         yield opened
 
 
 def applier_of(db: tm.Database, **given: Any) -> Applier:
-    standing = read_standing(db._store, "main")
+    standing = read_standing(db.parts.store, "main")
     assert standing is not None
     given.setdefault("wanted", Filter())
-    return Applier(db._store, db, standing, **given)
+    return Applier(db.parts.store, db, standing, **given)
 
 
 def apply(db: tm.Database, stream: Stream, flushes: bool = True, **given: Any) -> Applier:
@@ -49,7 +49,7 @@ def rows(db: tm.Database, table: str = "d.t") -> list[tuple[Any, ...]]:
 
 
 def standing_of(db: tm.Database) -> Standing:
-    found = read_standing(db._store, "main")
+    found = read_standing(db.parts.store, "main")
     assert found is not None
     return found
 

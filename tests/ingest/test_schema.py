@@ -114,7 +114,7 @@ def test_schema_change_broken_off_at_any_step_is_made_once(
     monkeypatch.undo()
     for name in db.tables():
         db.drop_table(name)
-    test_applier.Standing("main", 77, "master.000001", 4).save(db._store)
+    test_applier.Standing("main", 77, "master.000001", 4).save(db.parts.store)
     db.create_table("d.t", test_applier.DEFINITION.columns, "id")
     apply(db, stream)
     assert broken == described(db)

@@ -44,12 +44,12 @@ def test_binlog_that_was_reset_is_another_one_whatever_its_length(db: tm.Databas
     """Files of the same name, and a position that is one between transactions in both."""
     make_tables(source, 10)
     take_in(db, source)
-    found = read_standing(db._store, "main")
+    found = read_standing(db.parts.store, "main")
     assert found is not None and found.file_created_s
     source.sql("DO SLEEP(1); DROP TABLE d.a, d.b, e.c; RESET MASTER;")
     make_tables(source, 10)
     end = source.sql("SHOW MASTER STATUS").split("\t")[:2]
-    replace(found, file=end[0], position=int(end[1])).save(db._store)
+    replace(found, file=end[0], position=int(end[1])).save(db.parts.store)
     with pytest.raises(tm.PositionLost, match="was reset"):
         take_in(db, source)
     source.sql("RESET MASTER;")
@@ -153,7 +153,7 @@ def test_copy_refuses_tables_that_are_there_and_begins_anew_after_its_own_end(
     )
     with pytest.raises(ZeroDivisionError):
         take_in(db, source)
-    found = read_standing(db._store, "main")
+    found = read_standing(db.parts.store, "main")
     assert found is not None and found.state == "copying" and "d.a" in db
     monkeypatch.undo()
     # A table of the store's own that has come since is none of the copy's.

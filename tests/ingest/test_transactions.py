@@ -108,7 +108,7 @@ def test_file_that_was_begun_at_another_time_is_another_file() -> None:
 def test_idle_events_of_servers_change_nothing_and_marks_move_the_position() -> None:
     stream = Stream().add(e.Other(160, b"text"), e.Other(36, b""), e.Other(161, b""))
     end = stream.position
-    stream._send(e.Other(200, b""), b.FLAG_IGNORABLE)
+    stream.send(e.Other(200, b""), b.FLAG_IGNORABLE)
     steps = stream.steps()
     assert kinds(stream) == [Moved, Moved] and steps[-1].place.position == end
 

@@ -66,7 +66,7 @@ def new_store(files: Any = None, on_disk: bool = False, partition: Any = None, *
 
 
 def own_place(db: Any) -> Directory:
-    return Directory(db._files, FOLDER)
+    return Directory(db.parts.files, FOLDER)
 
 
 def written(db: Any, job: LoadJob, made: list[Row], attempt: int = 0, part: int = 0) -> list[FragmentReport]:
@@ -95,4 +95,4 @@ def by_key(made: list[Row]) -> dict[int, Row]:
 
 def leaves(db: Any) -> list[str]:
     """Names of files in the store's folder of loads."""
-    return list(db._files.list(FOLDER)) if db._files.exists(FOLDER) else []
+    return list(db.parts.files.list(FOLDER)) if db.parts.files.exists(FOLDER) else []

@@ -12,7 +12,7 @@ import tidemark as tm
 from engine.layout.arena import F_PAGES, F_RELEASED
 from engine.memory.arena import address_of
 from recovery import load
-from recovery.load.adopt import Adopter, _mark
+from recovery.load.adopt import Adopter, mark_of
 from tests.backup.support import content
 from tests.engine.arena_check import check_arena
 from tests.load.support import NAME, by_key, found, leaves, new_store, own_place, published, row, rows, written
@@ -65,7 +65,7 @@ def test_adopted_rows_are_there_with_the_epoch_of_the_commit_and_after_every_res
     for step in range(4):
         if step == 2:
             db.checkpoint()
-        files = db._files.kill()
+        files = db.parts.files.kill()
         db = open_memory(files, data_memory="32 MiB", redo_log="16 MiB", undo_log="16 MiB")
         assert found(db) == want
         sound(db)
@@ -81,7 +81,7 @@ def test_load_files_stay_until_the_log_is_cut_behind_them() -> None:
     db.checkpoint()
     db.checkpoint()
     assert leaves(db) == []
-    assert len(found(open_memory(db._files.kill(), data_memory="32 MiB", redo_log="16 MiB"))) == 500
+    assert len(found(open_memory(db.parts.files.kill(), data_memory="32 MiB", redo_log="16 MiB"))) == 500
 
 
 def test_snapshot_taken_before_does_not_see_the_rows() -> None:
@@ -103,8 +103,8 @@ def test_duplicates_are_counted_and_shown_and_nothing_happens(shape: str) -> Non
     db[NAME].insert_many(before)
     want = content(db)
     pages = [
-        int(db._store.mem[address_of(f) + F_PAGES] - db._store.mem[address_of(f) + F_RELEASED])
-        for f in db[NAME]._table.fragments
+        int(db.parts.store.mem[address_of(f) + F_PAGES] - db.parts.store.mem[address_of(f) + F_RELEASED])
+        for f in db[NAME].table.fragments
     ]
     made = rows(290, 400)  # 10 keys exist
     made[200] = (10_000, "3@example.com", 1, None, None)  # this email, too
@@ -122,8 +122,8 @@ def test_duplicates_are_counted_and_shown_and_nothing_happens(shape: str) -> Non
     assert content(db) == want
     sound(db)
     after = [
-        int(db._store.mem[address_of(f) + F_PAGES] - db._store.mem[address_of(f) + F_RELEASED])
-        for f in db[NAME]._table.fragments
+        int(db.parts.store.mem[address_of(f) + F_PAGES] - db.parts.store.mem[address_of(f) + F_RELEASED])
+        for f in db[NAME].table.fragments
     ]
     assert all(now - then in (0, 1) for now, then in zip(after, pages, strict=True))
     # What is in the way can go, and the same load be adopted.
@@ -157,7 +157,7 @@ def test_adoption_whose_caller_never_knew_is_told_again(tmp_path: Any) -> None:
         assert marks == []
         for name, data in kept.items():  # as a crash right behind the commit leaves it
             (tmp_path / "jobs" / name).write_bytes(data)
-        (tmp_path / "jobs" / (job.name + ".adopting")).write_bytes(_mark(job.name, first.txid, 1_000))
+        (tmp_path / "jobs" / (job.name + ".adopting")).write_bytes(mark_of(job.name, first.txid, 1_000))
         again = db.adopt(job)
         assert (again.is_repeated, again.rows, again.txid) == (True, 1_000, first.txid)
         assert list((tmp_path / "jobs").iterdir()) == []
@@ -168,7 +168,7 @@ def test_adoption_whose_caller_never_knew_is_told_again(tmp_path: Any) -> None:
         with db.transaction() as txn:
             aborted = txn.txid
             txn.rollback()
-        (tmp_path / "jobs" / (other.name + ".adopting")).write_bytes(_mark(other.name, aborted, 500))
+        (tmp_path / "jobs" / (other.name + ".adopting")).write_bytes(mark_of(other.name, aborted, 500))
         assert not db.adopt(other).is_repeated
         assert len(db["t"]) == 1_500
 
@@ -209,7 +209,7 @@ def test_load_of_another_store_is_refused() -> None:
     db = new_store()
     job = published(db, rows(0, 10))
     with pytest.raises(tm.ForeignFile):
-        Adopter(db._store, db._files, (b"another store 16", 1)).adopt(job)
+        Adopter(db.parts.store, db.parts.files, (b"another store 16", 1)).adopt(job)
 
 
 def test_key_that_a_transaction_holds_is_waited_for_and_then_everything_goes_back() -> None:
@@ -257,7 +257,7 @@ def test_writers_beside_go_on_and_nothing_is_mixed_up() -> None:
     want = by_key(made) | {key: row(key) for key in done}
     assert found(db) == want
     sound(db)
-    files = db._files.kill()
+    files = db.parts.files.kill()
     assert found(open_memory(files, data_memory="32 MiB", redo_log="16 MiB", undo_log="16 MiB")) == want
 
 

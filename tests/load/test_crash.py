@@ -78,7 +78,7 @@ def off() -> None:
 
 def job_of(db: Any) -> load.LoadJob:
     """A job whose files go elsewhere."""
-    return load.LoadJob(7 << 40, *db._opened.identity, db[NAME].definition.to_json(), "elsewhere")
+    return load.LoadJob(7 << 40, *db.parts.opened.identity, db[NAME].definition.to_json(), "elsewhere")
 
 
 def steps(files: Any, job: load.LoadJob) -> load.LoadManifest:
@@ -96,7 +96,7 @@ def test_power_lost_at_any_call_of_tasks_and_publication_leaves_a_load_or_none()
     job = job_of(db)
     plan = FaultFiles(MemoryFiles())
     steps(plan, job)
-    calls = plan._plan.calls if hasattr(plan, "_plan") else plan.calls
+    calls = plan.calls
     outcomes: Counter[bool] = Counter()
     for call in range(1, calls + 1):
         inner = MemoryFiles()
@@ -112,7 +112,7 @@ def test_power_lost_at_any_call_of_tasks_and_publication_leaves_a_load_or_none()
             manifest = load.publish(job, [], left)
             assert manifest.rows == 80
             store = new_store()
-            assert store._opened.identity == db._opened.identity
+            assert store.parts.opened.identity == db.parts.opened.identity
             store.plan_load(NAME)
             assert adopted_from(store, job, left) == by_key(rows(0, 80)), f"call {call}, {policy}"
             store.close()
@@ -141,7 +141,7 @@ def test_load_that_is_published_is_durably_so_for_every_publisher() -> None:
 def adopted_from(db: Any, job: load.LoadJob, place: Directory) -> dict[int, Any]:
     from recovery.load.adopt import Adopter
 
-    Adopter(db._store, db._files, db._opened.identity).adopt(job, place)
+    Adopter(db.parts.store, db.parts.files, db.parts.opened.identity).adopt(job, place)
     return found(db)
 
 
@@ -190,11 +190,11 @@ def test_disk_full_at_any_write_of_an_adoption_from_elsewhere_leaves_nothing_and
 
 
 def content_at(db: Any, name: str) -> bytes:
-    file = db._files.open(f"{FOLDER}/{name}")
+    file = db.parts.files.open(f"{FOLDER}/{name}")
     try:
-        return bytes(db._files.pread(file, 0, db._files.size(file)))
+        return bytes(db.parts.files.pread(file, 0, db.parts.files.size(file)))
     finally:
-        db._files.close(file)
+        db.parts.files.close(file)
 
 
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
@@ -209,22 +209,22 @@ def test_each_changed_byte_of_a_load_is_found_before_a_row_is_seen(most: int | N
     db = new_store(on_disk=on_disk)
     made = rows(1, 12)
     job = published(db, made)
-    names = [name for name in db._files.list(FOLDER) if name.endswith((".load", ".manifest"))]
-    assert {name.rpartition(".")[2] for name in db._files.list(FOLDER)} == {"load", "manifest", "published"}
+    names = [name for name in db.parts.files.list(FOLDER) if name.endswith((".load", ".manifest"))]
+    assert {name.rpartition(".")[2] for name in db.parts.files.list(FOLDER)} == {"load", "manifest", "published"}
     harmed = 0
     for name in names:
         text = content_at(db, name)
-        file = db._files.open(f"{FOLDER}/{name}", True)
+        file = db.parts.files.open(f"{FOLDER}/{name}", True)
         places = range(len(text)) if most is None else sorted(rng.sample(range(len(text)), min(len(text), most)))
         for at in places:
             for changed in (text[at] ^ 1 << rng.randrange(8), (text[at] + 1) % 256):
-                db._files.pwrite(file, at, bytes([changed]))
+                db.parts.files.pwrite(file, at, bytes([changed]))
                 with pytest.raises((tm.LoadDamaged, tm.Incompatible)):
                     db.adopt(job)
                 harmed += 1
-            db._files.pwrite(file, at, text[at : at + 1])
-        db._files.fdatasync(file)
-        db._files.close(file)
+            db.parts.files.pwrite(file, at, text[at : at + 1])
+        db.parts.files.fdatasync(file)
+        db.parts.files.close(file)
     print(harmed, "changes,", len(names), "files")
     assert found(db) == {}
     db.adopt(job)
@@ -257,7 +257,7 @@ def test_files_of_a_load_cut_exchanged_or_gone_are_found() -> None:
     db = new_store()
     made = rows(0, 300)
     job = published(db, made, parts=2)
-    names = [name for name in db._files.list(FOLDER) if name.endswith((".load", ".manifest"))]
+    names = [name for name in db.parts.files.list(FOLDER) if name.endswith((".load", ".manifest"))]
     contents = {name: content_at(db, name) for name in names}
     for name, text in contents.items():
         for size in (0, 8, len(text) // 16 * 8, len(text) - 8):
@@ -270,27 +270,27 @@ def test_files_of_a_load_cut_exchanged_or_gone_are_found() -> None:
     with pytest.raises(tm.LoadDamaged):
         db.adopt(job)
     replace(db, one, contents[one])
-    db._files.rename(f"{FOLDER}/{one}", f"{FOLDER}/gone")
+    db.parts.files.rename(f"{FOLDER}/{one}", f"{FOLDER}/gone")
     with pytest.raises(tm.LoadDamaged):
         db.adopt(job)
-    db._files.rename(f"{FOLDER}/gone", f"{FOLDER}/{one}")
+    db.parts.files.rename(f"{FOLDER}/gone", f"{FOLDER}/{one}")
     db.adopt(job)
     assert found(db) == by_key(made)
     assert db.check()["problems"] == []
 
 
 def replace(db: Any, name: str, text: bytes) -> None:
-    db._files.unlink(f"{FOLDER}/{name}")
-    file = db._files.create(f"{FOLDER}/{name}")
-    db._files.pwrite(file, 0, text)
-    db._files.fdatasync(file)
-    db._files.close(file)
+    db.parts.files.unlink(f"{FOLDER}/{name}")
+    file = db.parts.files.create(f"{FOLDER}/{name}")
+    db.parts.files.pwrite(file, 0, text)
+    db.parts.files.fdatasync(file)
+    db.parts.files.close(file)
 
 
 def test_damage_of_an_adopted_file_is_found_by_the_restart_that_needs_it() -> None:
     db = new_store()
     db.adopt(published(db, rows(0, 200)))
-    contents = db._files.kill().snapshot()
+    contents = db.parts.files.kill().snapshot()
     name = next(name for name in contents if name.endswith(".load"))
     for wrong in (
         contents[name][:-4_096],

@@ -91,16 +91,16 @@ def test_binlog_of_a_load_brings_its_rows_to_a_replica() -> None:
     a[NAME].update(1_007, {"text": "changed"})
     a[NAME].delete(1_008)
     a.sync()
-    assert replayed(a._files)[NAME].keys() == found(a).keys()
-    loaded = [each for each in epochs_in(a._files) if len(each.rows) >= 700]
+    assert replayed(a.parts.files)[NAME].keys() == found(a).keys()
+    loaded = [each for each in epochs_in(a.parts.files) if len(each.rows) >= 700]
     assert len(loaded) == 1, "all rows of a load are in one epoch transaction"
     with tm.Channel(a, b) as channel:
         channel.apply_all()
     assert found(b) == found(a) and len(found(b)) == 719
     # The binlog that a crash cut off is made whole again from the log and the load files.
     a.adopt(published(a, rows(5_000, 300)))
-    a = open_site(a._files.kill(), server_id=1, **ROOM, **whole)
-    assert replayed(a._files)[NAME].keys() == found(a).keys() and len(found(a)) == 1_019
+    a = open_site(a.parts.files.kill(), server_id=1, **ROOM, **whole)
+    assert replayed(a.parts.files)[NAME].keys() == found(a).keys() and len(found(a)) == 1_019
     with tm.Channel(a, b) as channel:
         channel.apply_all()
     assert found(b) == found(a)
@@ -181,5 +181,5 @@ def test_fault_of_the_store_in_the_middle_of_a_load_is_the_store_s(tmp_path: Pat
     db.close()
     with pytest.raises(tm.StoreFailed):
         db.adopt(job)
-    again = open_memory(db._files.kill(), **ROOM)
+    again = open_memory(db.parts.files.kill(), **ROOM)
     assert found(again) == {} and leaves(again) == []

@@ -33,8 +33,8 @@ def test_file_read_by_struct_alone_has_every_row_once_and_in_order(on_disk: bool
     (report,) = load.write_parts(job, 3, [batch(made[:200], on_disk), batch(made[200:], on_disk)], 4, own_place(db))
     file = report.file
     assert file is not None and (file.part, file.attempt, file.rows) == (4, 3, 700)
-    handle = db._files.open(file.name)
-    content = db._files.pread(handle, 0, db._files.size(handle))
+    handle = db.parts.files.open(file.name)
+    content = db.parts.files.pread(handle, 0, db.parts.files.size(handle))
     assert len(content) == file.size_bytes and file.leaf in leaves(db)
     offset, number, start, place, images = 0, 0, 20, 0, []
     slots = job.shape.slots
@@ -66,7 +66,7 @@ def test_fragments_of_a_batch_are_those_of_the_store(kind: str) -> None:
     db = new_store(partition=PARTITIONS[kind])
     job = LoadJob.from_json(db.plan_load(NAME).to_json())
     keys = [*range(0, 1_000, 7), 5, 999]
-    want = db[NAME]._table.fragments_of(keys)
+    want = db[NAME].table.fragments_of(keys)
     assert np.array_equal(load.fragments_of(job, batch([row(key) for key in keys])), want)
     assert np.array_equal(load.fragments_of(job, {"id": pa.array(keys)}), want)
     assert set(load.fragments_of(job, {"id": pa.array([None, 1 << 62, None])})[[0, 2]]) == {-1}

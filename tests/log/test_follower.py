@@ -39,22 +39,22 @@ LARGE = [tm.Column("id", tm.Int64), tm.Column("number", tm.Int32), tm.Column("te
 
 def followed(files: MemoryFiles, **options: Any) -> Any:
     db: Any = open_memory(files, redo_log="32 MiB", **options)
-    db._store.follows_log = True
+    db.parts.store.follows_log = True
     return db
 
 
 def capture(db: Any, name: str, mode: int = CAPTURE_WHOLE) -> None:
-    set_capture(db._store.mem, db._store.table(name).handle, mode)
+    set_capture(db.parts.store.mem, db.parts.store.table(name).handle, mode)
 
 
 def follower(db: Any, files: MemoryFiles, point: FollowPoint | None = None) -> LogFollower:
-    return LogFollower(files, db._store.log.geometry, db._opened.sysfile.store, point or FollowPoint())
+    return LogFollower(files, db.parts.store.log.geometry, db.parts.opened.sysfile.store, point or FollowPoint())
 
 
 def read_all(db: Any, by: LogFollower, after: int = 0) -> list[tuple[int, list[Any]]]:
     db.sync()
     db.advance_epoch()
-    epochs = by.epochs(db._store.epochs.current - 1, db._store.log.durable_lsn, after)
+    epochs = by.epochs(db.parts.store.epochs.current - 1, db.parts.store.log.durable_lsn, after)
     return [(each.epoch, list(each.parts())) for each in epochs]
 
 
@@ -169,7 +169,7 @@ def random_transaction(rng: random.Random, db: Any, model: Model, operations: in
     if rng.random() < 0.1:
         txn.rollback()
         return
-    epoch = db._store.epochs.current
+    epoch = db.parts.store.epochs.current
     txn.commit(True)
     model.commit(epoch, touched, now)
 
@@ -205,9 +205,9 @@ def test_random_transactions_are_read_back_as_what_they_did(seed: int) -> None:
 
     def publish(epoch: int) -> None:
         # What is read no later than this stays in the log, and its spool files with it.
-        read.extend((each.epoch, list(each.parts())) for each in by.epochs(epoch, db._store.log.durable_lsn))
+        read.extend((each.epoch, list(each.parts())) for each in by.epochs(epoch, db.parts.store.log.durable_lsn))
 
-    db._store.on_publish = publish
+    db.parts.store.on_publish = publish
     for _ in range(40):
         random_transaction(rng, db, model, rng.choice([1, 3, 8, 60]))
         if rng.random() < 0.4:
@@ -264,7 +264,7 @@ def test_any_value_and_author_belong_to_operations_and_rows() -> None:
     capture(db, "memory")
     db["memory"].insert_many([{"id": number, "number": 0, "name": "n"} for number in range(4)])
     db.sync()
-    store, table = db._store, db._store.table("memory")
+    store, table = db.parts.store, db.parts.store.table("memory")
     with db.transaction() as txn:
         noted_rows.tag(txn, 17, 17)
         txn.insert("memory", (10, 1, "a"))
@@ -299,7 +299,7 @@ def test_any_value_and_author_belong_to_operations_and_rows() -> None:
     assert authors == {0: 17, 1: 0, 2: 0, 10: 17, 11: 17, 12: 0}
     db.close()
     db = open_memory(files.crash(random.Random(1)), redo_log="32 MiB")
-    assert {row.id: author for row, author in authors_of(db, db._store)} == authors
+    assert {row.id: author for row, author in authors_of(db, db.parts.store)} == authors
     db.close()
 
 
@@ -357,7 +357,7 @@ def test_following_goes_on_behind_an_epoch_and_gives_one_again_that_was_not_take
     for number in range(5):
         db["fixed"].insert((number, number))
         db.advance_epoch()
-    closed, durable = db._store.epochs.newest_closed, db._store.log.durable_lsn
+    closed, durable = db.parts.store.epochs.newest_closed, db.parts.store.log.durable_lsn
     first = next(by.epochs(closed, durable))
     next(first.parts())
     again = list(by.epochs(closed, durable))
@@ -389,7 +389,7 @@ def test_after_a_crash_the_log_from_the_newest_local_checkpoint_on_says_the_same
             db.checkpoint()
     crashed = files.crash(rng)
     after: Any = open_memory(crashed, redo_log="32 MiB", transaction_memory="64 KiB", undo_log="32 MiB")
-    control = after._opened.controls[0]
+    control = after.parts.opened.controls[0]
     point = FollowPoint(control.start_lsn, control.start_sequence, tuple(control.tables))
     check(read_all(after, follower(after, crashed, point)), model, control.epoch)
     assert {row.id: row._asdict() for row in after["memory"].scan()} == model.tables["memory"]
@@ -426,7 +426,7 @@ def test_row_that_came_and_went_is_nothing_though_an_absent_one_was_refreshed_be
     keys = pa.RecordBatch.from_pydict({"id": pa.array([5_000], pa.int64())})
     with db.transaction() as txn:
         txn.insert("memory", (0, 1, "a"))
-        noted_rows.refresh_rows(txn, db._store.table("memory"), keys)
+        noted_rows.refresh_rows(txn, db.parts.store.table("memory"), keys)
         for number in range(1, 1_000):
             txn.insert("memory", (number, 1, "b" * 40))
         txn.delete("memory", 0)

@@ -91,7 +91,7 @@ def test_rows_of_a_dropped_partition_that_are_committed_after_the_drop_are_not_t
     assert by_key(rows) == wanted
 
     # Reading that begins between the drop and the commit knows the drop by the tables of the local checkpoint.
-    control = read_controls(files, db._opened.sysfile.store)[0]
+    control = read_controls(files, db.parts.opened.sysfile.store)[0]
     point = FollowPoint(control.start_lsn, control.start_sequence, tuple(control.tables))
     *rows, update = rows_in(changes_of(db, follower(db, files, point)))
     assert update == last and by_key(rows) == wanted
@@ -124,7 +124,7 @@ def test_absent_row_of_a_dropped_partition_is_not_told_to_be_absent_after_the_ra
     absent = [1, MIDDLE[1], MIDDLE[-1] + 2, 4 * WIDTH]  # no range takes the last one
     for gone, kept in (("middle", [absent[0], *absent[2:]]), ("low", absent[1:3])):
         with db.transaction() as txn:
-            noted_rows.refresh_rows(txn, db._store.table("t"), pa.RecordBatch.from_pydict({"id": absent}))
+            noted_rows.refresh_rows(txn, db.parts.store.table("t"), pa.RecordBatch.from_pydict({"id": absent}))
             db.drop_partition("t", gone)
             if gone == "middle":
                 db["t"].insert(row(MIDDLE[1]))
@@ -143,8 +143,8 @@ def test_record_of_a_partition_there_never_was_is_redo_damaged() -> None:
     db.sync()
     reading = ChangeReader([db["t"].definition])
     by = follower(db, files)
-    table = by.group(0, 1, db._store.log.durable_lsn)
-    group = by.group(table.end_lsn, 2, db._store.log.durable_lsn)
+    table = by.group(0, 1, db.parts.store.log.durable_lsn)
+    group = by.group(table.end_lsn, 2, db.parts.store.log.durable_lsn)
     by.close()
     words = group.words[GROUP_WORDS : GROUP_WORDS + group.records_words].copy()
     assert sum(each.count for each in reading.piece(words, 0, words.size)) == 3 * WIDTH // 2

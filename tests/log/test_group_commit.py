@@ -84,7 +84,7 @@ def test_leader_interrupted_at_a_file_call_leaves_nobody_behind(operation: str, 
         for number in (20, 21, 22):
             followers.append(threading.Thread(target=log.write, args=(number,)))
             followers[-1].start()
-        while len(log.redo._writing.followers) < 3:
+        while len(log.redo.writing.followers) < 3:
             pass
         raise KeyboardInterrupt
 
@@ -131,11 +131,11 @@ def test_signal_behind_the_publishing_of_a_group_does_not_write_its_buffer_again
             words[:] = 7  # somebody else's records
             raise KeyboardInterrupt
 
-    log.redo._spares = Taken()
+    log.redo.spares = Taken()
     with pytest.raises(KeyboardInterrupt):
         log.write(1)
     assert on_disk(log) == {1}
-    assert log.redo.durable_sequence == 1 and not log.redo._pending
+    assert log.redo.durable_sequence == 1 and not log.redo.pending
 
 
 @pytest.mark.parametrize("personality", ["clean", "reverted", "late"])
@@ -157,7 +157,7 @@ def test_failure_at_the_disk_tells_all_who_wait_that_the_outcome_is_unknown(
         for number in range(2, 6):
             followers.append(threading.Thread(target=commit, args=(number,)))
             followers[-1].start()
-        while len(log.redo._writing.followers) < 4:
+        while len(log.redo.writing.followers) < 4:
             pass
 
     def faulty(memory: MemoryFiles) -> FaultFiles:

@@ -153,7 +153,7 @@ def history() -> tuple[Contents, dict[Any, Any], int]:
     db.checkpoint()
     for number in range(12):
         account.update(number, {"balance": float(number)})
-    return files.kill().snapshot(), rows_of(db), db._store.log.head_lsn
+    return files.kill().snapshot(), rows_of(db), db.parts.store.log.head_lsn
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def test_store_with_its_last_group_damaged_opens_without_it(store: Any) -> None:
     assert {key: row for key, row in found.items() if key != 11} == {k: row for k, row in rows.items() if k != 11}
     db["test.account"].insert((100, "b", 1.0, None))
     expected = rows_of(db)
-    assert rows_of(open_memory(db._files.kill())) == expected
+    assert rows_of(open_memory(db.parts.files.kill())) == expected
 
 
 def test_store_with_garbage_behind_its_end_or_before_its_checkpoints_opens_whole(store: Any) -> None:

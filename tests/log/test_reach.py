@@ -22,7 +22,7 @@ OPTIONS: dict[str, Any] = {"redo_log": "1 MiB"}  # a step is an eighth of it
 def fill(db: Any, commits: int, seed: int) -> list[tuple[int, int]]:
     """Commit updates, some groups large; (LSN, bytes) of every group."""
     rng = random.Random(seed)
-    log = db._store.log
+    log = db.parts.store.log
     groups = []
     for number in range(commits):
         begun = log.head_lsn
@@ -47,7 +47,7 @@ def new_store() -> Any:
 
 def durable(db: Any) -> MemoryFiles:
     """The disk with nothing but what was synced."""
-    image: MemoryFiles = db._files.image(lambda piece: False)
+    image: MemoryFiles = db.parts.files.image(lambda piece: False)
     return image
 
 
@@ -56,20 +56,20 @@ def test_log_never_ends_behind_the_durable_reach_over_laps_restarts_and_checkpoi
     rng = random.Random(seed)
     db = new_store()
     laps = 3
-    while db._store.log.head_lsn < laps * db._store.log.geometry.capacity_bytes:
+    while db.parts.store.log.head_lsn < laps * db.parts.store.log.geometry.capacity_bytes:
         fill(db, 3, rng.randrange(1 << 30))
         sysfile = read_sysfile(durable(db))
         assert sysfile is not None
-        head, step = db._store.log.head_lsn, sysfile.geometry.reach_step_bytes
+        head, step = db.parts.store.log.head_lsn, sysfile.geometry.reach_step_bytes
         assert head <= sysfile.reach_lsn, f"seed {seed}"
-        if db._store.log.used_bytes() > (1 << 18):
+        if db.parts.store.log.used_bytes() > (1 << 18):
             db.checkpoint()
         if rng.randrange(8) == 0:
             expected = rows_of(db)
-            db = opened(db._files.kill())
+            db = opened(db.parts.files.kill())
             assert rows_of(db) == expected
             after = read_sysfile(durable(db))
-            assert after is not None and after.reach_lsn == db._store.log.head_lsn + step
+            assert after is not None and after.reach_lsn == db.parts.store.log.head_lsn + step
 
 
 def test_any_run_of_damaged_groups_before_an_intact_one_is_damage() -> None:
@@ -78,14 +78,14 @@ def test_any_run_of_damaged_groups_before_an_intact_one_is_damage() -> None:
         db.checkpoint()
         db.checkpoint()
         groups = fill(db, 24, turn)
-        contents = db._files.kill().snapshot()
-        geometry = db._store.log.geometry
+        contents = db.parts.files.kill().snapshot()
+        geometry = db.parts.store.log.geometry
         for first, last in ((0, 0), (0, 22), (5, 22), (11, 12), (22, 22)):
             damaged = zero_headers(contents, geometry, groups[first : last + 1])
             error = refused(damaged, tm.RedoDamaged)
             assert error.lsn == groups[first][0], f"turn {turn}, groups {first} to {last}"
         expected = rows_of(db)
-        db = opened(db._files.kill())
+        db = opened(db.parts.files.kill())
         assert rows_of(db) == expected
 
 
@@ -121,8 +121,8 @@ def test_opening_reads_a_step_behind_the_end_and_the_whole_ring_when_a_sysfile_c
     db.checkpoint()
     db.checkpoint()
     fill(db, 4, 5)
-    contents = db._files.kill().snapshot()
-    log = db._store.log
+    contents = db.parts.files.kill().snapshot()
+    log = db.parts.store.log
     capacity, step = log.geometry.capacity_bytes, log.geometry.reach_step_bytes
     needed = log.head_lsn - log.tail_lsn
     assert bytes_read_at_opening(contents) < step + 3 * needed + GROUP_ALIGN_BYTES < capacity
@@ -139,7 +139,7 @@ def test_damage_is_seen_beyond_the_older_reach_when_the_newer_sysfile_copy_is_lo
     db.checkpoint()
     db.checkpoint()
     groups = fill(db, 60, 8)
-    contents = db._files.kill().snapshot()
-    damaged = zero_headers(contents, db._store.log.geometry, groups[1:-1])
+    contents = db.parts.files.kill().snapshot()
+    damaged = zero_headers(contents, db.parts.store.log.geometry, groups[1:-1])
     damaged[name] = bytes(len(contents[name]))
     assert refused(damaged, tm.RedoDamaged).lsn == groups[1][0]

@@ -74,8 +74,8 @@ def test_commits_acknowledged_after_a_torn_batch_can_be_reached(is_killed: bool)
     db.sync()
     for key in range(COUNT):
         db["test.account"].insert((key, "a", 1.0, "n" * 3_000))
-        with db._store.latch:
-            db._store.log.divide()
+        with db.parts.store.latch:
+            db.parts.store.log.divide()
     with pytest.raises((PowerOff, CommitOnFailedStore)):
         db.sync()
     again = open_memory(memory.kill())
@@ -83,7 +83,7 @@ def test_commits_acknowledged_after_a_torn_batch_can_be_reached(is_killed: bool)
     assert shown == list(range(COUNT))
     again["test.account"].insert((100, "b", 1.0, None))
     for place in range(3):
-        disk = again._files.raw._disk  # type: ignore[attr-defined]
+        disk = again.parts.files.disk  # type: ignore[attr-defined]
         lost = MemoryFiles(disk).image(lambda piece, place=place: piece.sector % 3 < place)
         third = open_memory(lost)
         assert sorted(rows_of(third)) == [*shown, 100]
@@ -123,5 +123,5 @@ def test_power_lost_in_an_opening_leaves_no_floor_that_the_log_does_not_reach(is
     with pytest.raises(PowerOff):
         for key in range(2, 20):
             db["test.account"].insert((key, "a", 1.0, None))
-    through = db._store.epochs.current if is_cut else None
+    through = db.parts.store.epochs.current if is_cut else None
     assert lost_at_each_sync(memory.kill(), through) >= 3

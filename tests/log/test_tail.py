@@ -33,25 +33,25 @@ def test_log_is_cut_to_the_lowest_need_and_status_names_it() -> None:
     starts = []
     for number in range(3):
         filled(db, 100 * number)
-        starts.append(db._store.log.head_lsn)
+        starts.append(db.parts.store.log.head_lsn)
         db.checkpoint()
-    assert held_by(db) == [("local checkpoint 2, the older of two", db._store.log.tail_lsn)]
-    reader, holder = db._store.log.tail_lsn, object()
-    with db._store.latch:
-        db._store.log.hold_tail(holder, "a node that is being copied", reader)
+    assert held_by(db) == [("local checkpoint 2, the older of two", db.parts.store.log.tail_lsn)]
+    reader, holder = db.parts.store.log.tail_lsn, object()
+    with db.parts.store.latch:
+        db.parts.store.log.hold_tail(holder, "a node that is being copied", reader)
     for number in range(3, 5):
         filled(db, 100 * number)
         db.checkpoint()
-    assert db._store.log.tail_lsn == reader
+    assert db.parts.store.log.tail_lsn == reader
     found = db.status()["log"]
     first, second = found["held_by"]
     assert (first["what"], first["lsn"]) == ("a node that is being copied", reader)
     assert second["what"] == "local checkpoint 4, the older of two" and second["lsn"] > reader
     assert first["bytes"] == found["used_bytes"] == found["head_lsn"] - reader > second["bytes"]
-    with db._store.latch:
-        db._store.log.hold_tail(holder, "a node that is being copied", None)
+    with db.parts.store.latch:
+        db.parts.store.log.hold_tail(holder, "a node that is being copied", None)
     db.checkpoint()
-    assert held_by(db) == [("local checkpoint 5, the older of two", db._store.log.tail_lsn)]
+    assert held_by(db) == [("local checkpoint 5, the older of two", db.parts.store.log.tail_lsn)]
 
 
 def test_need_tells_since_when_it_has_not_moved() -> None:
@@ -89,10 +89,10 @@ def test_binlog_and_archive_are_named(tmp_path: Path) -> None:
         filled(db, 0)
         db.advance_epoch()
         whats = dict(held_by(db))
-        assert whats["the binlog"] == db._store.log.head_lsn  # no epoch has come since
+        assert whats["the binlog"] == db.parts.store.log.head_lsn  # no epoch has come since
         assert whats["the archive"] < whats["the binlog"]
         db.archive()
-        assert dict(held_by(db))["the archive"] == db._store.log.head_lsn
+        assert dict(held_by(db))["the archive"] == db.parts.store.log.head_lsn
 
 
 def with_incarnation(files: MemoryFiles, incarnation: int) -> None:
@@ -118,7 +118,7 @@ def test_store_that_was_opened_too_often_says_so_before_ids_overflow() -> None:
     with_incarnation(files, INCARNATION_MAX - 1)
     last = open_memory(files)
     last["test.account"].insert((2, "a", 1.0, None))
-    assert last._store.txid_limit() < 1 << 63
+    assert last.parts.store.txid_limit() < 1 << 63
     last.close()
     files = files.kill()
     before = files.snapshot()
@@ -133,8 +133,8 @@ def test_last_id_of_an_opening_is_followed_by_none() -> None:
     """Story: the counter went over into the ids of the next opening, which would have been given twice."""
     db = open_memory()
     db.create_table("test.account", ACCOUNT, primary_key="id")
-    end = txids_from(db._store.txid_limit()).stop
-    db._store.number_from(end - 1)
+    end = txids_from(db.parts.store.txid_limit()).stop
+    db.parts.store.number_from(end - 1)
     db["test.account"].insert((1, "a", 1.0, None))
     for _ in range(2):
         with pytest.raises(tm.LimitExceeded, match="open it again"):

@@ -125,7 +125,7 @@ def test_flusher_interrupted_anywhere_leaves_a_log_that_others_flush() -> None:
         _, records = read(undo.after_power_loss(), undo.geometry)
         assert records == undo.made, point.where
         assert undo.log.mark_place(mark.lsn) == (2, 4_096), point.where
-        assert not undo.latch.locked() and undo.log._flusher is None, point.where
+        assert not undo.latch.locked() and undo.log.flusher is None, point.where
 
 
 @pytest.mark.parametrize("personality", ["clean", "reverted", "late"])
@@ -230,11 +230,11 @@ def test_free_words_count_what_is_buffered_and_on_its_way_twice_with_its_groups(
     def stall() -> None:
         undo.append(UNDO_FREE, 4)
         with undo.latch:
-            undo.log._update_free()
+            undo.log.update_free()
         seen.append(undo.free)
 
     undo = Undo(wrap=lambda files: FaultFiles(files, [Rule("fdatasync", "undo/*", stall=stall)]))
-    ring = (undo.geometry.capacity_bytes // 8 - undo.log._private_words) // 2
+    ring = (undo.geometry.capacity_bytes // 8 - undo.log.private_words) // 2
     assert undo.free == ring
     undo.append(UNDO_FREE, 1, 2, 3)
     assert undo.free == ring - 8 - 576

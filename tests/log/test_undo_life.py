@@ -176,7 +176,7 @@ def test_promised_records_never_reach_the_tail_whatever_the_groups(seed: int) ->
             for size in sizes:
                 undo.append(UNDO_FREE, *range(size))
             undo.end(at)
-            assert undo.promised <= max(undo.free, 0) + undo.log._private_words // 2
+            assert undo.promised <= max(undo.free, 0) + undo.log.private_words // 2
             undo.log.flush_through(undo.made[-1].lsn)
             written = 2 * undo.log.head - undo.log.tail - undo.log.mark
             assert written <= capacity, "all since the mark could be made again"

@@ -52,7 +52,7 @@ class Stream:
             self.tell(number)
             self.before(words)
             assert self.applier.apply(words) == number
-            self.applier._store.log.flush()
+            self.applier.store.log.flush()
             self.after(number)
 
     def share(self, sequence: int) -> None:
@@ -97,21 +97,21 @@ class Pair:
 
     def join(self) -> None:
         """The member follows the primary from here on."""
-        self.applier = GroupApplier(self.member._store)
-        self.stream = Stream(self.applier, self.primary._files, self.member._files)
-        self.primary._store.log.partner = self.stream
-        self.member._store.epochs.on_wanted = self.close_epoch
+        self.applier = GroupApplier(self.member.parts.store)
+        self.stream = Stream(self.applier, self.primary.parts.files, self.member.parts.files)
+        self.primary.parts.store.log.partner = self.stream
+        self.member.parts.store.epochs.on_wanted = self.close_epoch
 
     def close_epoch(self) -> None:
         """Close an epoch at the primary, and have the member know."""
-        with self.primary._store.latch:
-            self.primary._store.epochs.close()
+        with self.primary.parts.store.latch:
+            self.primary.parts.store.epochs.close()
         self.pump()
 
     def pump(self) -> None:
         """Let the member have everything."""
-        self.primary._store.log.flush()
-        self.stream.tell(self.primary._store.log.sequence)
+        self.primary.parts.store.log.flush()
+        self.stream.tell(self.primary.parts.store.log.sequence)
 
     def verify(self, said: str = "") -> None:
         """Both stores must be equal, and sound."""
@@ -130,7 +130,7 @@ def slots_of(db: Any) -> tuple[dict[Slot, Any], dict[Slot, int]]:
     """Rows by slot: epoch, author, words of the fixed image that refer to no page. And the epoch of empty slots."""
     rows: dict[Slot, Any] = {}
     empty: dict[Slot, int] = {}
-    store = db._store
+    store = db.parts.store
     mem = store.mem
     for table_id, table in store.by_id.items():
         for number, fragment in table.by_number.items():
@@ -166,7 +166,7 @@ def same_slots(one: Any, other: Any, said: str = "", is_joined: bool = False) ->
     is_joined: one of both may have been copied. Then epochs of empty slots are not compared: a slot that a slice says
     is empty has the slice's epoch, which may be higher than that of the delete, never lower.
     """
-    definitions = [{each.table_id: each.definition for each in db._store.tables.values()} for db in (one, other)]
+    definitions = [{each.table_id: each.definition for each in db.parts.store.tables.values()} for db in (one, other)]
     assert {key: each.to_json() for key, each in definitions[0].items()} == {
         key: each.to_json() for key, each in definitions[1].items()
     }, said
@@ -177,7 +177,7 @@ def same_slots(one: Any, other: Any, said: str = "", is_joined: bool = False) ->
     for place in () if is_joined else set(empty) & set(empties):
         # A local checkpoint has no empty slots: behind a restart theirs is 0, which counts as changed.
         assert empty[place] == empties[place] or not empty[place] * empties[place], f"{said}: {place}"
-    for name in one._store.tables:
+    for name in one.parts.store.tables:
         assert contents(one, name) == contents(other, name), f"{said}: {name}"
 
 

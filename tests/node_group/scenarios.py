@@ -167,7 +167,7 @@ class Group(Site):
             one, other = self.db(first), self.db(number)
             said = f"seed {self.seed}, nodes {first} and {number}"
             # Empty slots are not compared: those of a copy have the epoch of their slice, which may be higher.
-            assert not different_slots(one._store, other._store), said
+            assert not different_slots(one.parts.store, other.parts.store), said
             assert [contents(one, name) for name in one.tables()] == [
                 contents(other, name) for name in other.tables()
             ], said
@@ -285,7 +285,7 @@ class Stop:
     def __init__(self) -> None:
         self.reached = threading.Event()
         self._goes_on = threading.Event()
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
 
     def wait(self) -> None:
         """Until somebody stands there."""
@@ -293,15 +293,15 @@ class Stop:
 
     def go(self, error: BaseException | None = None) -> None:
         """Let it go on, or raise there."""
-        self._error = error
+        self.error = error
         self._goes_on.set()
 
     def stand(self) -> None:
         """At the place."""
         self.reached.set()
         self._goes_on.wait(PATIENCE_MS / 1_000)
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
 
 
 @contextmanager
@@ -326,4 +326,4 @@ def stopped_at(
             yield stop
         finally:
             left[0] = 0
-            stop.go(stop._error)
+            stop.go(stop.error)

@@ -46,7 +46,7 @@ class Site:
     def drop(self, number: int) -> None:
         """A node is gone without a word: nothing of what closing does is done, as far as a process can do that."""
         node = self.nodes.pop(number)
-        life = node._node.life
+        life = node.parts.life
         assert life is not None and life.node is not None
         life.node.store.fail(tm.StoreFailed("this process is to die"))
         node.close(leave=False)
@@ -62,7 +62,7 @@ class Site:
         found: list[Any] = []
 
         def is_open() -> bool:
-            store = self.nodes[number]._node.store
+            store = self.nodes[number].parts.store
             if store is not None:
                 found.append(store.db)
             return store is not None

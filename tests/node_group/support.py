@@ -44,9 +44,9 @@ class Stream:
     """The groups of a live store's log, in order, as a commit partner would be given them."""
 
     def __init__(self, db: Any, files: MemoryFiles) -> None:
-        opened = db._opened
-        self._log = db._store.log
-        with db._store.latch:
+        opened = db.parts.opened
+        self._log = db.parts.store.log
+        with db.parts.store.latch:
             self._log.divide()
             self._at = (self._log.head_lsn, self._log.sequence)
         self._reader = LogReader(
@@ -90,7 +90,7 @@ class Wire:
         """work: what happens on the live node between two steps. most: messages before the source dies.
         work_max: how often work is called.
         """
-        self.source = Source(db._store, files, db._opened.identity, **options)
+        self.source = Source(db.parts.store, files, db.parts.opened.identity, **options)
         self.stream = Stream(db, files)
         self.work = work
         self._rng = rng
@@ -164,7 +164,7 @@ def finish(files: MemoryFiles, opened: Opened) -> LocalCheckpoint:
 
 def assert_equal(db: Any, store: Any, said: str = "") -> None:
     """Both stores have the same slots."""
-    found = different_slots(db._store, store)
+    found = different_slots(db.parts.store, store)
     assert not found, f"{said} {found[:5]}"
 
 
@@ -173,10 +173,10 @@ def joined_and_reopened(db: Any, files: MemoryFiles, opened: Opened, said: str =
     assert_equal(db, opened.store, said)
     finish(files, opened)
     again = open_node(files.kill())
-    assert_equal(db, again._store, f"{said}, reopened")
+    assert_equal(db, again.parts.store, f"{said}, reopened")
     report = again.check()
     assert report["is_sound"], f"{said} {report}"
-    for name in db._store.tables:
+    for name in db.parts.store.tables:
         assert rows_of(again, name) == rows_of(db, name), f"{said} {name}"
     again.close()
 
@@ -228,7 +228,7 @@ class Writers:
 
     def step(self) -> None:
         """One or two transactions."""
-        log = self.db._store.log
+        log = self.db.parts.store.log
         if log.used_bytes() * 2 > log.geometry.capacity_bytes:
             self.db.checkpoint()
         for _ in range(self.rng.randrange(1, 3)):

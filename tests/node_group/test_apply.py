@@ -44,7 +44,7 @@ def test_authors_and_any_values_are_those_of_the_primary() -> None:
     pair = Pair()
     pair.primary.create_table("test.account", ACCOUNT, "id")
     for author in (0, 7, 0, 9):
-        txn: Any = pair.primary._store.begin(5 + author, author, kind=Transaction)
+        txn: Any = pair.primary.parts.store.begin(5 + author, author, kind=Transaction)
         txn.write("test.account", (author, "o", 1.0, None))
         txn.write("test.account", (1, "o", float(author), None))
         txn.commit(False)
@@ -67,7 +67,7 @@ def test_log_of_the_member_has_the_groups_of_the_primary_word_for_word() -> None
     pair.primary["test.account"].delete_many(list(range(0, 30_000, 7)))
     pair.verify()
     first, second = (groups_of(db) for db in (pair.primary, pair.member))
-    assert len(first) == len(second) == pair.primary._store.log.sequence - 1
+    assert len(first) == len(second) == pair.primary.parts.store.log.sequence - 1
     for one, other in zip(first, second, strict=True):
         names = ("sequence", "epoch", "wall_us", "next_txid", "transactions", "records_words")
         assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
@@ -77,8 +77,10 @@ def test_log_of_the_member_has_the_groups_of_the_primary_word_for_word() -> None
 
 
 def groups_of(db: Any) -> list[GroupRead]:
-    log = db._store.log
-    reader = LogReader(db._files, log.geometry, db._opened.identity[0], open_files(db._files, log.geometry, False))
+    log = db.parts.store.log
+    reader = LogReader(
+        db.parts.files, log.geometry, db.parts.opened.identity[0], open_files(db.parts.files, log.geometry, False)
+    )
     groups = list(reader.groups(log.tail_lsn, log.tail_sequence))
     reader.close()
     return groups

@@ -32,13 +32,13 @@ LOGGED: dict[str, Any] = {"server_id": 1, "log_bin": "log", "log_updated_only": 
 def said(site: Site, number: int) -> list[Epoch]:
     """What the binlog of a node says."""
     binlog = site.db(number).binlog
-    return transactions_in(site.db(number)._files, end=binlog.durable_end(), base=binlog.base)
+    return transactions_in(site.db(number).parts.files, end=binlog.durable_end(), base=binlog.base)
 
 
 def raw(site: Site, number: int) -> list[tuple[Any, ...]]:
     """Statements, table maps and rows in a node's binlog, word for word."""
     binlog = site.db(number).binlog
-    reader = BinlogReader(site.db(number)._files, base=binlog.base)
+    reader = BinlogReader(site.db(number).parts.files, base=binlog.base)
     found: list[tuple[Any, ...]] = []
     for read in reader.events(binlog.durable_end()):
         event = read.event
@@ -63,11 +63,11 @@ def wait_complete(site: Site, number: int) -> None:
     """Return when a node knows that every member has all groups of its log. The primary announces only epochs that
     have groups; the epoch of a local checkpoint may have none, and would never be announced.
     """
-    node = site.nodes[number]._node
+    node = site.nodes[number].parts
 
     def is_complete() -> bool:
         life = node.life  # None while it is out of its group for a moment, as on a slow machine
-        return life is not None and life.serves() and node.completed_epoch >= life._stream.sent.last_epoch
+        return life is not None and life.serves() and node.completed_epoch >= life.stream.sent.last_epoch
 
     wait_until(is_complete)
 
@@ -114,8 +114,8 @@ def test_nothing_is_in_a_binlog_before_every_member_has_it(tmp_path: Path) -> No
             db.create_table("t", COLUMNS, "id")
             do(db, "insert", (1, 1, None))
             wait_logged(site, 1, 2)
-            carrier, held = site.nodes[2]._node.life.carrier, threading.Event()
-            send, log = carrier.send, site.db(2)._store.log
+            carrier, held = site.nodes[2].parts.life.carrier, threading.Event()
+            send, log = carrier.send, site.db(2).parts.store.log
             last = log.sequence
 
             def without_answer(to: int, message: Any) -> None:
@@ -130,8 +130,8 @@ def test_nothing_is_in_a_binlog_before_every_member_has_it(tmp_path: Path) -> No
             writer.start()
             assert held.wait(PATIENCE_MS / 1_000)
             # Not the open epoch: it may be the one behind, and the primary closes none while it waits for the member.
-            epoch = site.nodes[2]._node.life._stream.sent.last_epoch
-            wait_until(lambda: site.db(2)._store.epochs.newest_closed >= epoch)
+            epoch = site.nodes[2].parts.life.stream.sent.last_epoch
+            wait_until(lambda: site.db(2).parts.store.epochs.newest_closed >= epoch)
             site.db(2).binlog.write_closed_epochs()
             assert writer.is_alive(), "the commit did not wait for the member"
             assert {number: said(site, number) for number in (1, 2)} == before
@@ -148,8 +148,8 @@ def test_epochs_without_groups_are_told_by_no_binlog(tmp_path: Path) -> None:
             do(db, "insert", (1, 1, None))
         wait_logged(site, 1, 2)
         last = site.db(1).binlog.handled_epoch
-        newest = site.db(1)._store.epochs.current
-        wait_until(lambda: site.db(1)._store.epochs.current > newest + 5)
+        newest = site.db(1).parts.store.epochs.current
+        wait_until(lambda: site.db(1).parts.store.epochs.current > newest + 5)
         for number in (1, 2):
             assert said(site, number)[-1].epoch <= last == site.db(number).binlog.handled_epoch
             assert site.db(number).checkpoint()["epoch"] > last, "a local checkpoint of an epoch nobody will complete"
@@ -429,11 +429,11 @@ def test_member_that_opens_writes_no_row_of_its_own(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(owed_rows, "write_schema_row", spy)
     with site_of(tmp_path, 2, with_arbitrator=True, **LOGGED) as site, site.nodes[1].connect(PATIENCE_MS) as db:
-        leading = site.nodes[1]._node.life.node.store
+        leading = site.nodes[1].parts.life.node.store
         for number in range(3):
             binlog = site.db(2).binlog
             monkeypatch.setattr(
-                binlog, "_write", lambda *_: (_ for _ in ()).throw(tm.StoreFailed("no epoch is written"))
+                binlog, "write_epoch", lambda *_: (_ for _ in ()).throw(tm.StoreFailed("no epoch is written"))
             )
             db.create_table(f"t{number}", COLUMNS, "id")
             site.drop(2)

@@ -170,7 +170,7 @@ def test_node_that_ends_is_told_once_and_connected_again_when_it_is_back(
 
 def test_node_that_was_never_there_is_not_gone(site: Site) -> None:
     one = site.end(1)
-    wait_until(lambda: bool(one.carrier._senders[2]._told))
+    wait_until(lambda: bool(one.carrier.senders[2].told))
     other = site.end(2)
     one.wait_for(2)
     assert one.gone == []
@@ -243,7 +243,7 @@ def test_process_that_is_stopped_holds_nobody_up_and_goes_on_where_it_was(proces
     stopped.process.send_signal(signal.SIGSTOP)
     wait_until(lambda: not one.carrier.send(2, Groups(1, 1, (WORDS,))))
     one.carrier.close()
-    assert not one.carrier._senders[2]._thread.is_alive()
+    assert not one.carrier.senders[2].thread.is_alive()
 
 
 # --- strangers ----------------------------------------------------------------------------------
@@ -405,7 +405,7 @@ def test_links_with_tls_carry_the_same_and_plain_ones_are_refused(tls: Secrets) 
     wait_until(lambda: len(other.came) == 31)
     assert all(np.array_equal(each.groups[0], WORDS) for each in other.messages(Groups))
     plain = site.end(3, secrets=Secrets(SECRET))
-    wait_until(lambda: bool(plain.carrier._senders[1]._told))
+    wait_until(lambda: bool(plain.carrier.senders[1].told))
     assert not plain.carrier.is_connected(1)
     other.carrier.close()
     wait_until(lambda: one.gone == [2])

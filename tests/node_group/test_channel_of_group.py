@@ -211,15 +211,15 @@ def test_first_copy_in_which_the_primary_died_is_made_anew_by_the_next_one(
     """What said that a copy was broken off lay in a file of the node that died: the next primary found the tables, took
     them for somebody's, and the group had no channel until a person dropped them.
     """
-    real, held = CopyTarget._finish, threading.Event()
+    real, held = CopyTarget.finish, threading.Event()
 
     def finish(target: Any, end: Any) -> None:
         if not held.is_set():
             held.set()
-            wait_until(lambda: target._store.failure.error is not None)
+            wait_until(lambda: target.store.failure.error is not None)
         real(target, end)
 
-    monkeypatch.setattr(CopyTarget, "_finish", finish)
+    monkeypatch.setattr(CopyTarget, "finish", finish)
     with source_at(tmp_path / "source") as (source, address):
         for key in range(100):
             source["t"].insert((key, key, None))
@@ -231,14 +231,14 @@ def test_first_copy_in_which_the_primary_died_is_made_anew_by_the_next_one(
             with site.nodes[2].connect(PATIENCE_MS) as db:
                 db.create_table("own", COLUMNS, "id")
                 db["own"].insert((7, 7, None))
-            assert has_t(site, 2) and is_broken_off(site.db(2)._store) and applied(site.db(2), 7) == 0
+            assert has_t(site, 2) and is_broken_off(site.db(2).parts.store) and applied(site.db(2), 7) == 0
             site.drop(1)
             site.wait_view(2)
             source["t"].insert((100, 100, None))
             wait_equal(source, site, 2)
             wait_until(lambda: channel_at(site, 2)["is_here"])
             assert channel_at(site, 2)["error"] is None and applied(site.db(2), 7) > 0
-            assert not is_broken_off(site.db(2)._store)
+            assert not is_broken_off(site.db(2).parts.store)
             assert list(map(tuple, site.db(2)["own"].scan())) == [(7, 7, None)]
             site.start(1)
             wait_equal(source, site, 1, 2)

@@ -253,11 +253,11 @@ def forced(message: Any) -> bytes:
     """The bytes of a liar, who checks nothing."""
     from replication.node_group import codec
 
-    out = codec._Out(codec._NUMBERS[type(message)])
-    for value in codec._values(message):
+    out = codec.Out(codec.NUMBERS[type(message)])
+    for value in codec.values_of(message):
         match value:
             case View():
-                out.head.append(codec._listed_view(value))
+                out.head.append(codec.listed_view(value))
             case Ballot() | Member():
                 out.head.append(list(value))
             case _ if isinstance(message, Groups) and isinstance(value, tuple):

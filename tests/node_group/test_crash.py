@@ -72,7 +72,7 @@ def test_member_killed_at_any_write_reopens_to_a_prefix_and_goes_on(seed: int) -
             images.append((state["acknowledged"], disk))
 
     pair.stream.after = after
-    after(pair.member._store.log.sequence - 1)
+    after(pair.member.parts.store.log.sequence - 1)
     base = state["acknowledged"]
     plan.add(Rule("*", once=False, stall=take))
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_member_killed_at_any_write_reopens_to_a_prefix_and_goes_on(seed: int) -
     assert images
     for acknowledged, disk in images:
         again: Any = open_memory(disk, **OPTIONS)
-        last = again._store.log.sequence - 1
+        last = again.parts.store.log.sequence - 1
         assert acknowledged <= last <= base + len(pair.stream.words), f"seed {seed}"
         assert contents(again, NAME) == wanted[last], f"seed {seed}, group {last}"
         # A control file that was being written stays torn until the next local checkpoint.
@@ -97,21 +97,23 @@ def test_member_killed_at_any_write_reopens_to_a_prefix_and_goes_on(seed: int) -
 
 def catch_up(again: Any, pair: Pair, said: str) -> None:
     """Give a member that was opened again what it lacks: it is equal then."""
-    applier = GroupApplier(again._store)
-    missing = [words for words in pair.stream.words if int(words[5]) >= again._store.log.sequence]
-    assert [int(words[5]) for words in missing] == [*range(again._store.log.sequence, pair.primary._store.log.sequence)]
+    applier = GroupApplier(again.parts.store)
+    missing = [words for words in pair.stream.words if int(words[5]) >= again.parts.store.log.sequence]
+    assert [int(words[5]) for words in missing] == [
+        *range(again.parts.store.log.sequence, pair.primary.parts.store.log.sequence)
+    ]
     if missing:
         applier.start_at(int(missing[0][8]))
     for words in missing:
         for names in pair.stream.offered:
             for name in names:
-                if pair.files[0].exists(name) and not again._files.exists(name):
-                    copy_file(pair.files[0], again._files, name)
+                if pair.files[0].exists(name) and not again.parts.files.exists(name):
+                    copy_file(pair.files[0], again.parts.files, name)
         applier.apply(words.copy())
-    again._store.log.flush()
+    again.parts.store.log.flush()
     same_slots(pair.primary, again, said)
     check_arena(again)
-    applier.lead(lambda incarnation: again._opened.keeper.write(incarnation=incarnation))
+    applier.lead(lambda incarnation: again.parts.opened.keeper.write(incarnation=incarnation))
 
 
 @pytest.mark.parametrize("seed", fresh_seeds(1))
@@ -123,14 +125,14 @@ def test_member_leads_when_the_primary_is_gone_and_is_replayed_strictly(seed: in
         pair.primary.transaction().rollback()  # ids the member never saw a record of
     work(pair.primary, rng, 5)
     pair.verify(f"seed {seed}")
-    assert pair.member._store.txid_limit() >= int(pair.stream.words[-1][10])
-    ids = pair.primary._store.txid_limit()
-    epoch = pair.primary._store.epochs.current
+    assert pair.member.parts.store.txid_limit() >= int(pair.stream.words[-1][10])
+    ids = pair.primary.parts.store.txid_limit()
+    epoch = pair.primary.parts.store.epochs.current
     pair.files[0].kill()  # nobody hears of it again
     db = pair.member
-    pair.applier.lead(lambda incarnation: db._opened.keeper.write(incarnation=incarnation))
-    incarnation = db._opened.keeper.content.incarnation
-    assert db._store.epochs.current > epoch and db._store.epochs.current >> 32 > epoch >> 32
+    pair.applier.lead(lambda incarnation: db.parts.opened.keeper.write(incarnation=incarnation))
+    incarnation = db.parts.opened.keeper.content.incarnation
+    assert db.parts.store.epochs.current > epoch and db.parts.store.epochs.current >> 32 > epoch >> 32
     with db.transaction() as txn:
         assert txn.txid >= ids and txn.txid >> 40 == incarnation
     work(db, rng, 5)
@@ -143,7 +145,7 @@ def test_member_leads_when_the_primary_is_gone_and_is_replayed_strictly(seed: in
     again = open_memory(pair.files[1].kill(), **OPTIONS)
     assert contents(again, NAME) == want, f"seed {seed}"
     assert again.check()["problems"] == []
-    assert again._opened.identity[1] > incarnation
+    assert again.parts.opened.identity[1] > incarnation
     again.close()
     db.close()
 

@@ -71,19 +71,19 @@ def test_record_that_does_not_fit_ends_the_member_and_says_where(what: str) -> N
         seal(words, words.size)
 
     pair.stream.before = bent
-    before = pair.member._store.log.sequence
+    before = pair.member.parts.store.log.sequence
     with pytest.raises(tm.OutcomeUnknown):
         call(pair)
     with pytest.raises(tm.InvariantBroken, match=f"group {before} "):
         pair.member.check_usable()
-    assert pair.member._store.log.sequence == before, "nothing of it is in the log"
+    assert pair.member.parts.store.log.sequence == before, "nothing of it is in the log"
 
 
 @pytest.mark.parametrize("call", [insert, update, delete])
 def test_copy_that_came_apart_is_found_by_the_next_change_of_the_row(call: Any) -> None:
     pair = stage()
-    table = pair.member._store.tables[NAME]
-    mem = pair.member._store.mem
+    table = pair.member.parts.store.tables[NAME]
+    mem = pair.member.parts.store.mem
     fragment = table.fragments[0]
     base = page_of(mem, fragment, 0) << a.PAGE_SHIFT
     slot = 2 if call is not insert else 4
@@ -103,7 +103,7 @@ def test_difference_in_any_word_of_a_slot_is_seen_by_these_tests() -> None:
     """The harness itself: an epoch, an author or an image that differs is found."""
     for word, bit in ((0, 1 << a.AUTHOR_SHIFT), (1, 1), (3, 1)):
         pair = stage()
-        store = pair.member._store
+        store = pair.member.parts.store
         fragment = store.tables[NAME].fragments[0]
         at = (page_of(store.mem, fragment, 0) << a.PAGE_SHIFT) + a.PAGE_HEADER_WORDS
         store.mem[at + word] ^= bit
@@ -114,7 +114,7 @@ def test_difference_in_any_word_of_a_slot_is_seen_by_these_tests() -> None:
 def test_groups_out_of_order_or_of_others_are_refused() -> None:
     pair = stage()
     sent = [words.copy() for words in pair.stream.words]
-    sequence = pair.member._store.log.sequence
+    sequence = pair.member.parts.store.log.sequence
     assert pair.applier.apply(sent[-1].copy()) == sequence - 1, "one that came before does nothing"
     pair.verify()
     broken = sent[-1].copy()
@@ -144,7 +144,7 @@ def test_store_with_open_transactions_cannot_become_a_member() -> None:
     db.create_table(NAME, ACCOUNT, "id")
     txn = db.transaction()
     with pytest.raises(tm.Rejected, match="transactions are open"):
-        GroupApplier(db._store)
+        GroupApplier(db.parts.store)
     txn.rollback()
     db[NAME].insert((1, "o", 1.0, None))
     db.close()

@@ -41,7 +41,7 @@ def noted(log: DeleteLog, first: int | None = None) -> list[naive.Deleted]:
 def logged(files: Any, db: Any, groups: list[Any]) -> list[naive.Deleted]:
     """The rows that groups of the REDO log delete, files they name included."""
     found = []
-    spooled = Spooled(files, db._opened.identity[0], groups)
+    spooled = Spooled(files, db.parts.opened.identity[0], groups)
     for group in groups:
         for some in spooled.records(group):
             found += naive.deletes_of(some.words.tolist(), some.start, some.stop, group.epoch)
@@ -61,7 +61,7 @@ def test_delete_log_has_every_delete_of_the_redo_log_and_no_other(seed: int, has
     with db.transaction() as txn:  # in slices
         for key in [row[0] for row in db["test.wide"].scan()][:1_800]:
             txn.delete("test.wide", key)
-    found = noted(db._store.deletes)
+    found = noted(db.parts.store.deletes)
     assert len(found) > 300 and sorted(found) == sorted(logged(files, db, stream.groups())), f"seed {seed}"
     assert [row[3] for row in found] == sorted(row[3] for row in found), "epochs ascend"
     assert db.check()["is_sound"]
@@ -79,8 +79,8 @@ def test_rows_of_a_spooled_transaction_are_noted_too() -> None:
             txn.delete("test.t", key)
     groups = stream.groups()
     expected = logged(files, db, groups)
-    assert len(expected) == 3_000 and len(Spooled(files, db._opened.identity[0], groups)) == 1
-    assert sorted(noted(db._store.deletes)) == sorted(expected)
+    assert len(expected) == 3_000 and len(Spooled(files, db.parts.opened.identity[0], groups)) == 1
+    assert sorted(noted(db.parts.store.deletes)) == sorted(expected)
     db.close()
 
 
@@ -97,9 +97,9 @@ def test_rows_taken_back_are_none() -> None:
     txn = db.transaction()
     txn.delete("test.t", 5)
     txn.rollback()
-    assert noted(db._store.deletes) == []
+    assert noted(db.parts.store.deletes) == []
     db["test.t"].delete(6)
-    assert [row[2] for row in noted(db._store.deletes)] == [6]
+    assert [row[2] for row in noted(db.parts.store.deletes)] == [6]
     db.close()
 
 
@@ -110,7 +110,7 @@ def test_neighbours_deleted_together_are_one_entry() -> None:
     with db.transaction() as txn:
         for key in range(3_000):
             txn.delete("test.t", key)
-    log = db._store.deletes
+    log = db.parts.store.deletes
     assert len(noted(log)) == 3_000 and log.head < 10
     db.close()
 
@@ -124,7 +124,7 @@ def test_full_log_loses_its_oldest_and_says_from_which_epoch_on(seed: int) -> No
     assert setup_delete_log(mem, a.PAGE_WORDS, dl.DL_WORDS + 2) == a.ST_SPACE
     assert setup_delete_log(mem, a.PAGE_WORDS, words) == a.OK
     log = DeleteLog.__new__(DeleteLog)
-    log._mem, log._log, log.capacity = mem, a.PAGE_WORDS, capacity
+    log.mem, log.region, log.capacity = mem, a.PAGE_WORDS, capacity
     twin, epoch = naive.Ring(capacity), 3
     for _ in range(200):
         epoch += int(rng.integers(0, 2))
@@ -154,8 +154,8 @@ def test_member_notes_what_the_primary_does() -> None:
         if key % 4 == 0:
             pair.close_epoch()
     pair.verify()
-    found = noted(pair.primary._store.deletes)
-    assert len(found) == 34 and noted(pair.member._store.deletes) == found
+    found = noted(pair.primary.parts.store.deletes)
+    assert len(found) == 34 and noted(pair.member.parts.store.deletes) == found
     pair.close()
 
 
@@ -166,15 +166,15 @@ def test_restart_begins_it_again_with_what_the_redo_log_has() -> None:
     db["test.t"].insert_many([(key, 0) for key in range(1_000)])
     db["test.t"].delete(1)
     db.advance_epoch()
-    assert db._store.deletes.cut_epoch == 0
+    assert db.parts.store.deletes.cut_epoch == 0
     lcp_epoch = db.checkpoint()["epoch"]
     db["test.t"].delete(2)
     db.advance_epoch()
     db["test.t"].delete(3)
-    expected = noted(db._store.deletes)[-2:]
+    expected = noted(db.parts.store.deletes)[-2:]
     db.sync()
     again = open_node(files.kill())
-    log = again._store.deletes
+    log = again.parts.store.deletes
     assert log.cut_epoch == lcp_epoch and noted(log, log.behind(lcp_epoch)) == expected
     again["test.t"].delete(4)
     assert [row[2] for row in noted(log)][-3:] == [2, 3, 4] and noted(log)[-1][3] > expected[-1][3]
@@ -184,7 +184,7 @@ def test_restart_begins_it_again_with_what_the_redo_log_has() -> None:
 
 def test_store_without_the_option_keeps_none() -> None:
     db = open_memory()
-    assert db._store.deletes is None and int(db._store.mem[a.S_DELETE_LOG]) == 0
+    assert db.parts.store.deletes is None and int(db.parts.store.mem[a.S_DELETE_LOG]) == 0
     assert db.status()["delete_log"] is None
     db.create_table("test.t", COLUMNS, "id")
     db["test.t"].insert((1, 1))

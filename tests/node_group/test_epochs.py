@@ -37,21 +37,21 @@ def test_member_closes_no_epoch_of_its_own_and_numbers_are_those_of_the_primary(
     pair = Pair()
     bank(pair.primary)
     pair.pump()
-    store = pair.member._store
+    store = pair.member.parts.store
     for _ in range(3):
         pair.primary.sync()
         pair.primary[NAME].update(1, {"balance": 100.0})
         pair.pump()
         before = store.epochs.current
-        assert before == pair.primary._store.epochs.current
+        assert before == pair.primary.parts.store.epochs.current
         pair.member.advance_epoch()
         pair.member.advance_gci()
         assert store.epochs.current == before
     pair.primary.advance_gci()
     pair.pump()
     pair.member.advance_gci()
-    assert store.epochs.current == pair.primary._store.epochs.current
-    assert pair.member._opened.keeper.content.gci == store.epochs.current >> 32
+    assert store.epochs.current == pair.primary.parts.store.epochs.current
+    assert pair.member.parts.opened.keeper.content.gci == store.epochs.current >> 32
     pair.close()
 
 
@@ -62,7 +62,7 @@ def test_snapshots_and_checkpoints_of_a_member_stand_between_epochs_while_groups
     bank(pair.primary)
     pair.pump()
     # The primary closes epochs by itself, and nobody asks it to.
-    pair.member._store.epochs.on_wanted = lambda: None
+    pair.member.parts.store.epochs.on_wanted = lambda: None
     ended = threading.Event()
     done: list[int] = []
 
@@ -70,14 +70,14 @@ def test_snapshots_and_checkpoints_of_a_member_stand_between_epochs_while_groups
         count = 0
         while not ended.is_set():
             # With a full log the member takes nothing, and the boundary its local checkpoint needs comes from here.
-            is_full = pair.member._store.log.used_bytes() > 2 << 20
+            is_full = pair.member.parts.store.log.used_bytes() > 2 << 20
             for _ in range(0 if is_full else rng.randint(1, 5)):
                 transfer(pair.primary, rng)
                 count += 1
-            with pair.primary._store.latch:
-                pair.primary._store.epochs.close()
+            with pair.primary.parts.store.latch:
+                pair.primary.parts.store.epochs.close()
             pair.pump()
-            if pair.primary._store.log.used_bytes() > 1 << 20:
+            if pair.primary.parts.store.log.used_bytes() > 1 << 20:
                 pair.primary.checkpoint()
         done.append(count)
 
@@ -112,7 +112,7 @@ def test_checkpoint_of_a_member_keeps_rows_of_its_epoch_while_groups_change_them
     pair = Pair(redo_log="4 MiB")
     bank(pair.primary)
     pair.pump()
-    store = pair.member._store
+    store = pair.member.parts.store
     seen: list[int] = []
     gate = threading.Event()
 
@@ -136,7 +136,7 @@ def test_checkpoint_of_a_member_keeps_rows_of_its_epoch_while_groups_change_them
     changed = contents(pair.primary, NAME)
     gate.set()
     thread.join(30)
-    assert pair.member._lcp.completed == 1
+    assert pair.member.parts.lcp.completed == 1
     pair.verify()
     again = open_memory(pair.files[1].kill(), redo_log="4 MiB")
     assert contents(again, NAME) == changed != want
@@ -150,7 +150,7 @@ def test_who_waits_for_a_boundary_is_let_go_when_the_stream_ends_or_the_store_fa
         pair = Pair()
         bank(pair.primary)
         pair.pump()
-        store = pair.member._store
+        store = pair.member.parts.store
         store.epochs.on_wanted = lambda: None
         said: list[Any] = []
 
@@ -163,7 +163,7 @@ def test_who_waits_for_a_boundary_is_let_go_when_the_stream_ends_or_the_store_fa
 
         thread = threading.Thread(target=look)
         thread.start()
-        while not store.epochs._wanting:
+        while not store.epochs.wanting:
             thread.join(0.001)
         if end == "stream":
             pair.applier.end_stream()
@@ -180,7 +180,7 @@ def test_closing_told_before_its_groups_have_come_is_a_gap() -> None:
     bank(pair.primary)
     pair.pump()
     with pytest.raises(tm.InvariantBroken, match="are missing"):
-        pair.applier.close_epoch(99 << 32, pair.member._store.log.sequence + 1)
+        pair.applier.close_epoch(99 << 32, pair.member.parts.store.log.sequence + 1)
 
 
 @pytest.mark.parametrize("is_hurried", [False, True])
@@ -189,17 +189,17 @@ def test_stream_is_held_at_a_boundary_for_who_is_to_take_it_and_not_for_ever(is_
     pair = Pair()
     bank(pair.primary)
     pair.pump()
-    epochs = pair.member._store.epochs
+    epochs = pair.member.parts.store.epochs
     asked: list[bool] = []
 
     def holds() -> bool:
-        asked.append(epochs._is_boundary)
+        asked.append(epochs.is_boundary)
         return True
 
     epochs.holds_stream, epochs.is_hurried = holds, is_hurried
     before = epochs.newest_closed
     pair.close_epoch()
-    assert epochs.newest_closed > before and not epochs._is_boundary
+    assert epochs.newest_closed > before and not epochs.is_boundary
     assert len(asked) == (0 if is_hurried else HELD_POLLS) and all(asked)
     pair.close()
 
@@ -211,7 +211,7 @@ def test_local_checkpoint_that_is_yet_to_ask_for_its_boundary_has_the_one_the_st
     pair = Pair()
     bank(pair.primary)
     pair.pump()
-    store = pair.member._store
+    store = pair.member.parts.store
     store.epochs.on_wanted = lambda: None  # nobody closes another one
     made: list[int] = []
     making = threading.Thread(target=lambda: made.append(pair.member.checkpoint()["epoch"]))
@@ -219,7 +219,7 @@ def test_local_checkpoint_that_is_yet_to_ask_for_its_boundary_has_the_one_the_st
     def holds() -> bool:
         if making.ident is None:
             making.start()
-        return pair.member._lcp.completed == 0
+        return pair.member.parts.lcp.completed == 0
 
     store.epochs.holds_stream = holds
     closed = store.epochs.current

@@ -12,7 +12,7 @@ import pytest
 
 import tidemark as tm
 from engine.clock import SystemClock
-from engine.group_apply import _Run
+from engine.group_apply import GroupRun
 from replication.node_group import configuration
 from replication.node_group.life import Life
 from replication.node_group.store_thread import StoreThread
@@ -61,7 +61,7 @@ def hold_checkpoints(site: Site, number: int) -> None:
     def waits(*_: Any) -> Any:
         raise tm.NotPrimary("no end of an epoch comes")
 
-    site.db(number)._lcp.run = waits
+    site.db(number).parts.lcp.run = waits
 
 
 def stuck(caplog: pytest.LogCaptureFixture) -> bool:
@@ -78,14 +78,14 @@ def test_member_whose_log_stays_full_is_left_out_and_comes_back(
     with site_of(tmp_path, 2, with_arbitrator=True, **SHORT) as site, site.nodes[1].connect(PATIENCE_MS) as db:
         db.create_table("t", COLUMNS, "id")
         hold_checkpoints(site, 2)
-        store = site.db(2)._store
+        store = site.db(2).parts.store
         writing = Writing(db)
         writing.start()
         wait_until(lambda: stuck(caplog))
         site.wait_view(1)
         before = len(writing.acknowledged)
         wait_until(lambda: len(writing.acknowledged) > before + 50)
-        wait_until(lambda: site.db(2)._store is not store)
+        wait_until(lambda: site.db(2).parts.store is not store)
         site.wait_view(1, 2)
         writing.is_over.set()
         writing.join()
@@ -123,22 +123,22 @@ def test_member_whose_local_checkpoints_are_slow_lets_them_begin_in_time(
     monkeypatch.setattr(configuration, "Times", Times)
     with site_of(tmp_path, 2, with_arbitrator=True, **SHORT) as site, site.nodes[1].connect(PATIENCE_MS) as db:
         db.create_table("t", COLUMNS, "id")
-        store, lcp = site.db(2)._store, site.db(2)._lcp
-        real = lcp._write_data
+        store, lcp = site.db(2).parts.store, site.db(2).parts.lcp
+        real = lcp.write_data
 
         def slowly(*given: Any) -> None:
             threading.Event().wait(0.6)
             real(*given)
 
-        lcp._write_data = slowly
+        lcp.write_data = slowly
         writing = Writing(db)
         writing.start()
         wait_until(lambda: len(writing.acknowledged) > 1_500)
         writing.is_over.set()
         writing.join()
         assert not stuck(caplog) and lcp.completed > 3
-        assert site.db(2)._store is store and site.nodes[1].status()["members"] == [1, 2]
-        lcp._write_data = real
+        assert site.db(2).parts.store is store and site.nodes[1].status()["members"] == [1, 2]
+        lcp.write_data = real
         equal(site)
 
 
@@ -148,24 +148,24 @@ def test_member_without_room_in_the_midst_of_a_group_begins_again_with_what_it_h
     """Half a group in its rows, and a full UNDO log: nothing of the group was in its log, so opening it was enough. All
     its rows were forgotten instead, also where nobody lived to copy them from.
     """
-    real, broken = _Run._records, threading.Event()
+    real, broken = GroupRun.apply_part, threading.Event()
 
     def records(run: Any, words: Any, stop: int) -> None:
         real(run, words, stop)
-        if run._store is member and not broken.is_set():
+        if run.store is member and not broken.is_set():
             broken.set()
             raise tm.StorageFull("the UNDO log is full")
 
     with site_of(tmp_path, 2, with_arbitrator=True, **SHORT) as site, site.nodes[1].connect(PATIENCE_MS) as db:
         db.create_table("t", COLUMNS, "id")
-        member = site.db(2)._store
+        member = site.db(2).parts.store
         forgotten: list[Any] = []
         monkeypatch.setattr(Life, "forget_rows", forgotten.append)
-        monkeypatch.setattr(_Run, "_records", records)
+        monkeypatch.setattr(GroupRun, "apply_part", records)
         writing = Writing(db)
         writing.start()
         assert broken.wait(PATIENCE_MS / 1_000)
-        wait_until(lambda: site.db(2)._store is not member)
+        wait_until(lambda: site.db(2).parts.store is not member)
         site.wait_view(1, 2)
         writing.is_over.set()
         writing.join()
@@ -190,11 +190,11 @@ def test_group_waits_for_room_as_long_as_it_may(error: type[tm.Error]) -> None:
     )
     unused: Any = None
     thread = StoreThread(unused, unused, unused, unused, unused, unused, 60.0)
-    assert thread._apply_one(node, np.zeros(64, dtype=np.int64)) == 4_096 and log.head_lsn == 4_608
-    thread._patience_s = 0.0
+    assert thread.apply_one(node, np.zeros(64, dtype=np.int64)) == 4_096 and log.head_lsn == 4_608
+    thread.patience_s = 0.0
     refused.append(error("full"))
     with pytest.raises(error):
-        thread._apply_one(node, np.zeros(64, dtype=np.int64))
+        thread.apply_one(node, np.zeros(64, dtype=np.int64))
 
 
 @pytest.mark.parametrize("why", ["no room", "an epoch's end"])
@@ -215,10 +215,10 @@ def test_groups_before_a_wait_are_synced_and_told_first(why: str) -> None:
     node: Any = SimpleNamespace(store=store, applier=applier)
     sent: Any = SimpleNamespace(add=lambda *given: None)
     thread.node, thread.stream.sent = node, sent
-    thread.stream._tell = lambda event: said.append(f"told {thread.stream.synced}")
+    thread.stream.tell = lambda event: said.append(f"told {thread.stream.synced}")
     if why == "an epoch's end":
-        thread._epochs.append((2 << 32, 3))
-    thread._apply(1, tuple(np.full(8, number, dtype=np.int64) for number in (1, 2, 3)))
+        thread.epochs.append((2 << 32, 3))
+    thread.apply(1, tuple(np.full(8, number, dtype=np.int64) for number in (1, 2, 3)))
     opened = ["epoch opened at 3"] if why == "an epoch's end" else []
     first, last = ["applied 1", "applied 2", "synced 2", "told 2"], ["applied 3", "synced 3", "told 3"]
     assert said == [*first, *opened, *last]

@@ -106,7 +106,7 @@ def seconds_to_open(is_open: bool, left_out: set[int], now: float) -> float:
         if any(isinstance(each, Open) for each in machine.step(Tick(), at)):
             return at - now
         for member in rest[1:]:
-            machine.step(Received(member.number, STORE, Pong(3, machine._serial, False, 0)), at)
+            machine.step(Received(member.number, STORE, Pong(3, machine.serial, False, 0)), at)
         at += 0.01
     raise AssertionError("never opened")
 
@@ -155,5 +155,5 @@ def test_node_is_taken_in_only_with_what_is_acknowledged_for_being_in_memory():
     found = []
     for synced in range(2, 7):
         node.joiners = {2: Joiner(members(1, 2)[1], synced, True, 0.0)}
-        found.append((sorted(node._joining()), sorted(node._joined())))
+        found.append((sorted(node.joining()), sorted(node.joined())))
     assert found == [([], []), ([2], []), ([2], []), ([2], [2]), ([2], [2])]

@@ -58,7 +58,7 @@ def test_group_goes_over_to_a_newer_program_node_by_node(tmp_path: Path) -> None
                 other.run(lambda txn: txn.insert("t", (4, 0, None)), retries=20)
             # An older member behind a newer primary says what it lacks, and nothing of its store is harmed.
             node = site.begin(1)
-            wait_until(lambda: node._node.error is not None)
+            wait_until(lambda: node.parts.error is not None)
             with pytest.raises(tm.VersionTooNew, match="use a newer Tidemark"):
                 node.status()
             site.close(1)

@@ -170,9 +170,9 @@ def test_member_whose_rows_differ_is_copied_whole(tmp_path: Path) -> None:
         with site.nodes[1].connect() as db:
             db.create_table("t", COLUMNS, "id")
             db["t"].insert_many([(number, 0, None) for number in range(50)])
-            life = site.nodes[2]._node.life
+            life = site.nodes[2].parts.life
             life.node.store.fail(tm.InvariantBroken("group 9 does not fit; copy the store from the primary"))
-            wait_until(lambda: site.nodes[2]._node.life not in (life, None))
+            wait_until(lambda: site.nodes[2].parts.life not in (life, None))
             db["t"].delete(3)
         site.wait_view(1, 2, 3)
         equal(site)
@@ -185,7 +185,7 @@ def test_directory_of_another_group_or_node_is_refused(tmp_path: Path) -> None:
     try:
         site.start(1)
         stranger = site.begin(2)
-        wait_until(lambda: stranger._node.error is not None)
+        wait_until(lambda: stranger.parts.error is not None)
         with pytest.raises(tm.ForeignFile, match="another store"):
             stranger.wait_member(10)
         site.close(2)
@@ -196,7 +196,7 @@ def test_directory_of_another_group_or_node_is_refused(tmp_path: Path) -> None:
         site.nodes.pop(1)
         wrong.close()
         again = tm.NodeGroup(tmp_path / "1", 2, site.text, SECRET, **OPTIONS)
-        wait_until(lambda: again._node.error is not None)
+        wait_until(lambda: again.parts.error is not None)
         with pytest.raises(tm.Rejected, match="is of node 1"):
             again.status()
         again.close()
@@ -237,7 +237,7 @@ def test_client_of_a_primary_that_is_cut_off_finds_out_elsewhere(tmp_path: Path)
             db["t"].insert((1, 1, None))
             txn = db.transaction()
             txn.insert("t", (2, 2, None))
-            site.nodes[1]._node.life.carrier.close()
+            site.nodes[1].parts.life.carrier.close()
             with pytest.raises(tm.PrimaryLost):
                 txn.commit()
             with pytest.raises(tm.NotPrimary), site.nodes[1].reading():
@@ -263,7 +263,7 @@ def test_client_whose_first_node_is_between_two_lives_asks_the_next(tmp_path: Pa
         with site.nodes[1].connect() as db:
             db.create_table("t", COLUMNS, "id")
         with monkeypatch.context() as patch:
-            patch.setattr(site.nodes[2]._node, "living", living)
+            patch.setattr(site.nodes[2].parts, "living", living)
             with tm.connect([site.nodes[2].address, site.nodes[1].address], SECRET, timeout_ms=5_000) as db:
                 db["t"].insert((1, 1, None))
                 assert db["t"].get(1) == (1, 1, None)
@@ -298,15 +298,15 @@ def test_new_primary_leads_behind_every_epoch_that_any_member_has_heard_of(tmp_p
     with site_of(tmp_path, 3) as site:
         with site.nodes[2].connect() as db:
             db.create_table("t", COLUMNS, "id")
-            store = site.db(3)._store
-            life = site.nodes[3]._node.life
+            store = site.db(3).parts.store
+            life = site.nodes[3].parts.life
             with store.latch:
                 store.epochs.advance(store.epochs.current + (40 << 32))
             site.drop(1)
             db["t"].insert((1, 1, None))
             site.wait_view(2, 3)
             assert ids_at(site, 3) == [1] and site.primary() == 2
-            assert site.nodes[3]._node.life is life, "it was copied anew"
+            assert site.nodes[3].parts.life is life, "it was copied anew"
         equal(site)
 
 
@@ -343,14 +343,14 @@ def test_commit_the_next_primary_will_never_know_of_is_unanswered_at_once(
             txn = db.transaction()
             txn.insert("t", (1, 1, None))
             site.start(2)
-            db.links._learn()  # as a client does that was told of both nodes
+            db.links.learn()  # as a client does that was told of both nodes
 
             def unanswered(what: Any) -> Any:
                 site.close(1)
                 site.wait_view(2)
                 raise tm.PeerError("the link broke; connect again")
 
-            monkeypatch.setattr(txn._link, "ask", unanswered)
+            monkeypatch.setattr(txn.link, "ask", unanswered)
             with pytest.raises(tm.CommitUnanswered, match="came later") as caught:
                 txn.commit()
             assert caught.value.txid == txn.txid
@@ -363,13 +363,13 @@ def test_node_that_joins_and_gets_no_groups_is_copied_again(tmp_path: Path, monk
     with site_of(tmp_path, 1, of=2) as site:
         with site.nodes[1].connect() as db:
             db.create_table("t", COLUMNS, "id")
-            stream = site.nodes[1]._node.life._stream
+            stream = site.nodes[1].parts.life.stream
             real, lives = stream.groups, set()
             monkeypatch.setattr(stream, "groups", lambda first, last: () if len(lives) < 2 else real(first, last))
             node = site.begin(2)
 
             def is_in() -> bool:
-                life = node._node.life
+                life = node.parts.life
                 if life is not None and life.machine.is_joining:
                     lives.add(id(life))
                     db["t"].write((len(lives), 0, None))
@@ -385,7 +385,7 @@ def test_member_whose_file_is_not_to_be_had_any_more_is_copied_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with site_of(tmp_path, 3, transaction_memory="256 KiB") as site:
-        lives = {number: site.nodes[number]._node.life for number in (2, 3)}
+        lives = {number: site.nodes[number].parts.life for number in (2, 3)}
         real, refused = fetch.is_name, []
         monkeypatch.setattr(fetch, "is_name", lambda name: bool(refused) and real(name) or refused.append(name))
         with site.nodes[1].connect(PATIENCE_MS) as db:
@@ -393,7 +393,7 @@ def test_member_whose_file_is_not_to_be_had_any_more_is_copied_whole(
             db.run(lambda txn: txn.insert_many("t", [(number, 0, "y" * 50) for number in range(12_000)]), retries=20)
         assert refused
         site.wait_view(1, 2, 3)
-        assert sum(site.nodes[number]._node.life is not life for number, life in lives.items()) == 1
+        assert sum(site.nodes[number].parts.life is not life for number, life in lives.items()) == 1
         assert ids_at(site, 2) == ids_at(site, 3) == list(range(12_000))
         equal(site)
 
@@ -406,21 +406,21 @@ def test_thread_of_a_store_that_dies_of_a_bug_ends_the_life_of_its_node(
     with site_of(tmp_path, 3) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
-            life = site.nodes[2]._node.life
+            life = site.nodes[2].parts.life
 
             def broken(*_: Any) -> int:
                 raise ZeroDivisionError
 
-            monkeypatch.setattr(life._thread, "_apply_one", broken)
+            monkeypatch.setattr(life.thread, "apply_one", broken)
             db["t"].insert((1, 1, None))
         site.wait_view(1, 2, 3)
-        assert site.nodes[2]._node.life is not life
+        assert site.nodes[2].parts.life is not life
         equal(site)
 
 
 def test_log_is_held_for_a_node_that_joins_until_transactions_need_it(tmp_path: Path) -> None:
     with site_of(tmp_path, 1, redo_log="4 MiB", checkpoint_interval_ms=0) as site:
-        node, copies = site.nodes[1]._node.store, site.nodes[1]._node.life.copies
+        node, copies = site.nodes[1].parts.store, site.nodes[1].parts.life.copies
         with site.nodes[1].connect() as db:
             db.create_table("t", COLUMNS, "id")
             copies.hold(node, 2, node.store.log.sequence - 1, 1e18)
@@ -461,10 +461,10 @@ def test_node_that_stood_at_the_end_of_what_is_complete_is_not_copied_whole(
             db.create_table("t", [*COLUMNS, far], "id", tablespace="main")
             db["t"].insert_many([(number, 0, None, "far") for number in range(500)])
             for turn, go in enumerate((site.close, site.drop, site.close)):
-                wait_until(lambda: knows_all(site.nodes[3]._node.life.machine))
+                wait_until(lambda: knows_all(site.nodes[3].parts.life.machine))
                 for _ in range(2):
                     site.db(3).checkpoint()
-                epoch, keeper = site.db(3)._store.epochs.newest_closed, site.db(3)._opened.keeper
+                epoch, keeper = site.db(3).parts.store.epochs.newest_closed, site.db(3).parts.opened.keeper
                 wait_until(lambda epoch=epoch, keeper=keeper: keeper.restorable_epoch > epoch)
                 go(3)
                 db["t"].insert((1_000 + turn, 1, None, "far"))

@@ -96,7 +96,7 @@ def test_case(name: str, slots: int, variant: str) -> None:
     before, after = CASES[name]
     db, files, node, through = node_and_live(changes(before), changes(after))
     was = open_node(MemoryFiles.from_snapshot(node.snapshot()))
-    met = cases_met(keys_by_slot(was._store), keys_by_slot(db._store), 10)
+    met = cases_met(keys_by_slot(was.parts.store), keys_by_slot(db.parts.store), 10)
     assert int(name[0]) in met, f"the history meets {met}"
     was.close()
     wire = Wire(db, files, random.Random(1), slice_slots=slots)
@@ -110,7 +110,7 @@ def test_slots_that_have_not_changed_are_not_sent() -> None:
     wire = Wire(db, files, random.Random(1))
     restarted(node, wire, through)
     sent = np.concatenate([message.words for message in wire.log if isinstance(message, Slice)])
-    entry = rows_by_rowid(db._store.tables[TABLE], 0)[3]
+    entry = rows_by_rowid(db.parts.store.tables[TABLE], 0)[3]
     row_words = 1 + len(entry) // 8
     # The row of key 3, the empty slot of key 4, and everything behind the last slot that was ever used.
     assert sent.size == row_words + 2 + 2
@@ -142,6 +142,7 @@ class Halfway(Wire):
 
     def __init__(self, db: Any, files: MemoryFiles, work: Work) -> None:
         super().__init__(db, files, random.Random(1), slice_slots=5)
+        self.live = db
         self._once: Work | None = work
         self.joiner_saw: list[Any] = []
 
@@ -149,7 +150,7 @@ class Halfway(Wire):
         copied = [message for message in self.log if isinstance(message, Slice)]
         if copied and self._once is not None:
             assert copied[-1].stop == 5
-            self._once(self.source._store_face)  # type: ignore[attr-defined]
+            self._once(self.live)
             self._once = None
             for group in self.stream.groups():
                 self._queue.extend(self.source.group(group))
@@ -176,7 +177,6 @@ def test_rule(name: str, variant: str) -> None:
     before, after, during = RULES[name]
     db, files, node, through = node_and_live(changes(before), changes(after))
     wire = Halfway(db, files, changes(during))
-    wire.source._store_face = db  # type: ignore[attr-defined]
     opened = restarted(node, wire, through, variant)
     kinds = [type(message) for message in wire.log if isinstance(message, (Slice, GroupPart))]
     assert kinds.index(GroupPart) > kinds.index(Slice) and kinds[::-1].index(Slice) == 0, "groups came in the middle"

@@ -158,7 +158,7 @@ def test_slices_never_show_half_of_a_large_commit() -> None:
 
     class Threaded(Wire):
         def _turn(self) -> None:
-            if not self.source._to_copy and self.source._to_copy is not None:
+            if not self.source.to_copy and self.source.to_copy is not None:
                 thread.join()
             super()._turn()
 
@@ -199,8 +199,8 @@ def test_slices_that_overtake_groups_are_found(monkeypatch: Any) -> None:
                 self._sent = message.sequence
             yield message
 
-    monkeypatch.setattr(source_module.Source, "_released", released)
-    monkeypatch.setattr(source_module, "_order", lambda message: (0, 0))
+    monkeypatch.setattr(source_module.Source, "released", released)
+    monkeypatch.setattr(source_module, "order_of", lambda message: (0, 0))
     assert is_found()
 
 

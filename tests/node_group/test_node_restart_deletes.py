@@ -92,7 +92,7 @@ def test_only_rows_and_deletes_are_sent() -> None:
     deletes = [message for message in wire.log if isinstance(message, Deletes)]
     slots = [int(word) & (1 << 48) - 1 for message in deletes for word in message.words[1::2]]
     assert set(slots) >= {4, 5, 7} and len(slots) <= 4, "the one of 80 is at a slot used again"
-    row_words = 1 + len(rows_by_rowid(db._store.tables[HOT], 0)[3]) // 8
+    row_words = 1 + len(rows_by_rowid(db.parts.store.tables[HOT], 0)[3]) // 8
     assert sum(message.words.size for message in wire.log if isinstance(message, Slice)) == 2 * row_words
     joined_and_reopened(db, node, opened)
     db.close()
@@ -115,7 +115,7 @@ def test_deletes_of_what_is_dropped_meanwhile_are_passed_over(monkeypatch: Any) 
     monkeypatch.setattr(tail_module, "ENTRIES", 8)
 
     def drop() -> None:
-        if "test.gone" in db._store.tables and len(wire.log) > 3:
+        if "test.gone" in db.parts.store.tables and len(wire.log) > 3:
             db.drop_table("test.gone")
             db.drop_partition("test.parts", "p0")
             db.create_table("test.late", columns, "id")
@@ -125,7 +125,7 @@ def test_deletes_of_what_is_dropped_meanwhile_are_passed_over(monkeypatch: Any) 
     wire = Wire(db, files, random.Random(4), drop)
     opened = restarted(node, wire, through, "delete_log")
     kinds = [type(message) for message in wire.log]
-    assert "test.gone" not in db._store.tables and GroupPart in kinds
+    assert "test.gone" not in db.parts.store.tables and GroupPart in kinds
     assert kinds.index(GroupPart) < len(kinds) - 1 - kinds[::-1].index(Deletes), "dropped in the midst of the deletes"
     joined_and_reopened(db, node, opened)
     db.close()
@@ -153,7 +153,7 @@ def test_live_node_that_keeps_no_delete_log_copies_everything() -> None:
 
 def test_log_that_was_cut_behind_the_joiner_means_a_full_copy_and_one_that_was_not_does_not() -> None:
     db, files, node, through = few(1_000, delete_log="4 KiB")
-    log = db._store.deletes
+    log = db.parts.store.deletes
     for key in range(0, 1_000, 3):
         db[HOT].delete(key)
         if key == 600:
@@ -194,13 +194,13 @@ def test_live_node_that_was_restarted_has_what_its_redo_log_has() -> None:
         db[HOT].delete(key)
     db.sync()
     again = open_node(files.kill())
-    wire = Wire(again, again._files, random.Random(1))
+    wire = Wire(again, again.parts.files, random.Random(1))
     other = MemoryFiles.from_snapshot(node.snapshot())
     joined_and_reopened(again, other, restarted(other, wire, through, "delete_log"))
     assert wire.source.progress.variant == "delete_log" and wire.source.progress.deletes > 10
     again.checkpoint()
-    last = open_node(again._files.kill())
-    wire = full_copy(last, last._files, node, through)
+    last = open_node(again.parts.files.kill())
+    wire = full_copy(last, last.parts.files, node, through)
     assert "reaches back to epoch" in wire.source.progress.why
     last.close()
 

@@ -213,7 +213,7 @@ def test_words_that_are_no_slice_are_refused_and_change_nothing(seed: int) -> No
     db = open_node()
     db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("text", tm.Text)], "id")
     db["test.t"].insert_many([(key, "x" * (key % 9)) for key in range(100)])
-    store = db._store
+    store = db.parts.store
     fragment = store.tables["test.t"].fragments[0]
     before = store.mem.copy()
     statuses = set()

@@ -37,13 +37,13 @@ def test_node_that_has_joined_serves_the_next_one(seed: int, variant: str) -> No
 
 def test_slice_waits_for_a_large_commit_that_is_half_applied(monkeypatch: Any) -> None:
     db, files, writers, _, through, _ = away(3, rows=2_500, steps=0, stray=0)
-    source = Source(db._store, files, db._opened.identity)
+    source = Source(db.parts.store, files, db.parts.opened.identity)
     source.begin(Ready(through, 1, "rowid_sync", ""))
-    table = db._store.tables["test.wide"]
+    table = db.parts.store.tables["test.wide"]
     source.plan(Plan({(table.table_id, 0): through}))
     threads: list[threading.Thread] = []
     waited: list[bool] = []
-    real = Transaction._slice
+    real = Transaction.apply_slice
 
     def one_slice(self: Any, group: Any) -> int:
         status = real(self, group)
@@ -54,7 +54,7 @@ def test_slice_waits_for_a_large_commit_that_is_half_applied(monkeypatch: Any) -
             waited.append(threads[0].is_alive())
         return status
 
-    monkeypatch.setattr(Transaction, "_slice", one_slice)
+    monkeypatch.setattr(Transaction, "apply_slice", one_slice)
     with db.transaction() as txn:
         for row in db["test.wide"].scan():
             txn.update("test.wide", row[0], {"group": 99})

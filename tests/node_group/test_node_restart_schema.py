@@ -63,7 +63,7 @@ class SchemaWriters:
         self.db[name].insert_many([(key, key) for key in range(self.rng.randrange(50))])
 
     def _made(self) -> list[str]:
-        return [name for name in self.db._store.tables if name.startswith("test.made")]
+        return [name for name in self.db.parts.store.tables if name.startswith("test.made")]
 
     def _drop(self) -> None:
         if self._made():
@@ -79,7 +79,7 @@ class SchemaWriters:
         self.db.create_index("test.hot", f"i{self.number}", "n") if self.number % 2 else self._create()
 
     def _unique(self) -> None:
-        table = self.db._store.tables["test.hot"]
+        table = self.db.parts.store.tables["test.hot"]
         for index in table.definition.indexes:
             self.db.drop_index("test.hot", index.name)
             return
@@ -92,7 +92,7 @@ class SchemaWriters:
             self.db.add_partition("test.ranges", f"p{partition.next_number}", partition.partitions[-1][1][0] + 100)
 
     def _tablespace(self) -> None:
-        spaces = [each for each in self.db._store.space.by_name if each != "main"]
+        spaces = [each for each in self.db.parts.store.space.by_name if each != "main"]
         if not spaces:
             self.number += 1
             self.db.create_tablespace(f"space{self.number}", "1 MiB")

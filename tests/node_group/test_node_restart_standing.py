@@ -74,7 +74,7 @@ class Rest:
 
     def _go(self, strays: int, late: int) -> None:
         self.db["test.hot"].write((0, self.rng.randrange(99)))
-        self.through = Through(self.db.sync(), self.db._store.log.sequence - 1)
+        self.through = Through(self.db.sync(), self.db.parts.store.log.sequence - 1)
         self.rows = contents(self.db)
         node = MemoryFiles.from_snapshot(self.files.snapshot())
         other = open_node(node)
@@ -82,7 +82,7 @@ class Rest:
             other.advance_gci()
             other.checkpoint()
         other.advance_gci()
-        self.epoch = other._store.epochs.newest_closed
+        self.epoch = other.parts.store.epochs.newest_closed
         for _ in range(strays):
             other["test.wide"].write(self.writers.row(self.rng.randrange(self.writers.keys)))
             other["test.hot"].write((5, STRAY))
@@ -92,7 +92,7 @@ class Rest:
             other.checkpoint()
         other.sync()
         self.node = node.kill()
-        assert self.through.epoch < self.db._store.epochs.current < self.epoch, "the numbers are given twice"
+        assert self.through.epoch < self.db.parts.store.epochs.current < self.epoch, "the numbers are given twice"
 
     def wire(self, **given: Any) -> Wire:
         """A link to the live node."""
@@ -168,7 +168,7 @@ def test_local_checkpoints_with_a_group_behind_x_lead_nowhere(late: int) -> None
 def test_damaged_local_checkpoint_gives_way_to_the_one_before_and_two_to_a_full_copy(count: int) -> None:
     it = Rest(5)
     files = it.node.snapshot()
-    store = it.db._opened.identity[0]
+    store = it.db.parts.opened.identity[0]
     for control in read_controls(it.node, store)[:count]:
         name = data_name(control.lcp_id, *min(control.fragments))
         files[name] = flipped(files[name], 200)
@@ -264,7 +264,7 @@ def test_local_checkpoint_of_a_lower_number_behind_the_seam_is_missed_if_it_is_d
     before = {name: content for name, content in it.node.snapshot().items() if name.startswith(f"{FOLDER}/")}
     finish(it.node, opened)
     after = it.node.kill().snapshot()
-    newest, older = read_controls(MemoryFiles.from_snapshot({**before, **after}), it.db._opened.identity[0])[:2]
+    newest, older = read_controls(MemoryFiles.from_snapshot({**before, **after}), it.db.parts.opened.identity[0])[:2]
     assert newest.epoch < older.epoch and newest.start_lsn == older.start_lsn
     data = data_name(newest.lcp_id, *min(newest.fragments))
     with pytest.raises(LcpDamaged, match="join again"):
@@ -278,14 +278,14 @@ def test_sysfile_names_no_epoch_that_the_group_has_not_closed() -> None:
     that, and who joined by it missed slots that had been emptied since.
     """
     it = Rest(12)
-    assert read_sysfile(it.node).closed_epoch > it.db._store.epochs.current
+    assert read_sysfile(it.node).closed_epoch > it.db.parts.store.epochs.current
     opened = it.back(it.wire())
     assert opened.sysfile.closed_epoch == it.through.epoch
     finish(it.node, opened)
-    (epoch,) = (control.epoch for control in read_controls(it.node, it.db._opened.identity[0]))
+    (epoch,) = (control.epoch for control in read_controls(it.node, it.db.parts.opened.identity[0]))
     assert epoch > it.through.epoch
     again = open_node(it.node.kill())
-    assert again._opened.sysfile.closed_epoch == epoch
+    assert again.parts.opened.sysfile.closed_epoch == epoch
     again.close()
     it.db.close()
 

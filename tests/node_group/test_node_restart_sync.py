@@ -95,7 +95,7 @@ def test_log_is_given_up_for_transactions_that_need_its_room_and_rows_go_on_from
     db, files, writers, node, through, rng = away(44, steps=5)
 
     def much() -> None:
-        log = db._store.log
+        log = db.parts.store.log
         if log.used_bytes() * 10 > log.geometry.capacity_bytes * 8:
             db.checkpoint()
             return
@@ -128,7 +128,7 @@ def test_bytes_sent_are_those_of_the_changed_rows_and_little_more(share: int, va
     db["test.wide"].write_many([writers.row(key) for key in rng.sample(alive, len(alive) * share // 20)])
     for key in rng.sample(alive, 20):
         db["test.wide"].delete(key)
-    rows = [rows_by_rowid(db._store.tables["test.wide"], number) for number in (0, 1)]
+    rows = [rows_by_rowid(db.parts.store.tables["test.wide"], number) for number in (0, 1)]
     epochs = [(int.from_bytes(row[:8], "little"), len(row)) for each in rows for row in each.values()]
     changed = sum(size for epoch, size in epochs if epoch > through)
     wire = Wire(db, files, rng)

@@ -33,7 +33,7 @@ def test_node_that_was_away_comes_back_by_the_variant_it_wishes_for(
         db.create_table(NAME, [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id", tm.HashPartition(2))
         db[NAME].insert_many([(key, 0) for key in range(500)])
         away = next(number for number in (3, 2) if number != site.primary())
-        life = site.nodes[away]._node.life
+        life = site.nodes[away].parts.life
         wait_until(lambda: life.machine.journal.record.epoch > 0)  # or it would come back from nothing
         site.close(away)
         site.wait_view(*sorted(site.nodes))
@@ -47,6 +47,6 @@ def test_node_that_was_away_comes_back_by_the_variant_it_wishes_for(
         progress = served[-1].progress
         assert (progress.variant, progress.why) == (variant, "")
         assert (progress.deletes > 0) == (variant == "delete_log")
-        store = site.db(away)._store
-        wait_until(lambda: store.log.sequence >= db._store.log.sequence)
-        assert different_slots(db._store, store) == []
+        store = site.db(away).parts.store
+        wait_until(lambda: store.log.sequence >= db.parts.store.log.sequence)
+        assert different_slots(db.parts.store, store) == []

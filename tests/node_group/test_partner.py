@@ -26,7 +26,7 @@ class Notes:
         self.raises: dict[str, list[BaseException]] = {}
 
     def _note(self, call: str, *what: Any) -> None:
-        log = self.db._store.log
+        log = self.db.parts.store.log
         self.told.append((call, *what))
         if call in ("send", "wait"):
             assert log.durable_sequence < what[0], "published before the partner had it"
@@ -55,7 +55,7 @@ def stage(**options: Any) -> tuple[Any, Notes, MemoryFiles]:
     db: Any = open_memory(files, **options)
     db.create_table(NAME, ACCOUNT, "id")
     notes = Notes(db)
-    db._store.log.partner = notes
+    db.parts.store.log.partner = notes
     return db, notes, files
 
 
@@ -65,7 +65,7 @@ def row(key: int, note: Any = None) -> tuple[Any, ...]:
 
 def test_each_group_is_sent_then_waited_for_and_closings_come_where_they_fall() -> None:
     db, notes, _ = stage()
-    first = db._store.log.sequence
+    first = db.parts.store.log.sequence
     db[NAME].insert(row(1))
     db.sync()
     db[NAME].insert(row(2))
@@ -81,7 +81,7 @@ def test_each_group_is_sent_then_waited_for_and_closings_come_where_they_fall() 
 def test_who_does_not_wait_for_the_disk_waits_for_the_memory_of_others() -> None:
     """With durability="epoch" a commit of a node group returned before any other node had it."""
     db, notes, files = stage(durability="epoch")
-    first = db._store.log.sequence
+    first = db.parts.store.log.sequence
     for key in (1, 2):
         db[NAME].insert(row(key))
     assert [each[:2] for each in notes.told] == [
@@ -90,19 +90,19 @@ def test_who_does_not_wait_for_the_disk_waits_for_the_memory_of_others() -> None
         ("send", first + 1),
         ("share", first + 1),
     ]
-    assert db._store.log.durable_sequence == first - 1, "no disk was waited for"
+    assert db.parts.store.log.durable_sequence == first - 1, "no disk was waited for"
     sent = [each[2] for each in notes.told if each[0] == "send"]
     db.sync()
     behind = [each[:2] for each in notes.told[4:] if each[0] != "epoch_closed"]
     assert behind == [("wait", first + 1)], "both by one write, none sent again"
     assert len(open_memory(files.kill())[NAME]) == 2
-    assert sent[0] != sent[1] and db._store.log.durable_sequence == first + 1
+    assert sent[0] != sent[1] and db.parts.store.log.durable_sequence == first + 1
     db.close()
 
 
 def test_commits_that_came_together_are_shared_as_one_group() -> None:
     db, notes, _ = stage(durability="epoch")
-    log, first = db._store.log, db._store.log.sequence
+    log, first = db.parts.store.log, db.parts.store.log.sequence
     gate, real = threading.Event(), notes.share
 
     def slow(sequence: int) -> None:
@@ -231,7 +231,8 @@ def test_followers_of_a_group_whose_partner_fails_all_learn_it() -> None:
     threads = [threading.Thread(target=commit, args=(key,)) for key in range(4)]
     for each in threads:
         each.start()
-    while db._store.log.sequence == db._store.log.durable_sequence + 1 and not db._store.log.has_records():
+    log = db.parts.store.log
+    while log.sequence == log.durable_sequence + 1 and not log.has_records():
         pass
     gate.set()
     for each in threads:

@@ -27,7 +27,7 @@ def die(group: Group, number: int, stop: Any) -> None:
     """The process of a node that stands at a place is gone, there."""
     stop.go(tm.StoreFailed(DEATH))
     node = group.nodes.pop(number)
-    wait_until(lambda: node._node.error is not None)
+    wait_until(lambda: node.parts.error is not None)
     node.close(leave=False)
 
 
@@ -66,7 +66,7 @@ def test_restart_nf_during_nr(tmp_path: Path, monkeypatch: Any) -> None:
         group.drop(4)
         group.load(range(500, 1_500), 1)
         with Writers(group, "write", "hot") as writers:
-            with stopped_at(monkeypatch, Joiner, "_slice", 2) as stop:
+            with stopped_at(monkeypatch, Joiner, "apply_slice", 2) as stop:
                 group.begin(4)
                 stop.wait()
                 group.drop(3)
@@ -74,7 +74,7 @@ def test_restart_nf_during_nr(tmp_path: Path, monkeypatch: Any) -> None:
                 group.drop(1)
             group.wait_view(2, 4)
             writers.wait()
-            with stopped_at(monkeypatch, Joiner, "_slice", 1) as stop:
+            with stopped_at(monkeypatch, Joiner, "apply_slice", 1) as stop:
                 group.begin(1)
                 stop.wait()
                 writers.wait()
@@ -87,7 +87,7 @@ def test_restart_nf_during_nr(tmp_path: Path, monkeypatch: Any) -> None:
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (Joiner, "_slice"),
+        (Joiner, "apply_slice"),
         (Source, "_end"),
         *soaked((Joiner, "_begin"), (Joiner, "_group"), (Joiner, "_end"), (Source, "_begin_copy")),
     ],
@@ -181,7 +181,7 @@ def test_restart_node_during_lcp(tmp_path: Path, monkeypatch: Any) -> None:
     with group_of(tmp_path, 3) as group:
         group.load(range(300))
         for number in (2, 1):
-            lcp = group.db(number)._lcp
+            lcp = group.db(number).parts.lcp
 
             def checkpoint(number: int = number) -> None:
                 with pytest.raises(tm.Error):
@@ -194,7 +194,7 @@ def test_restart_node_during_lcp(tmp_path: Path, monkeypatch: Any) -> None:
                 thread.start()
                 stop.wait()
                 group.scan_update()
-                group.db(number)._store.fail(tm.StoreFailed(DEATH))
+                group.db(number).parts.store.fail(tm.StoreFailed(DEATH))
                 stop.go()
                 thread.join()
                 group.nodes.pop(number).close(leave=False)
@@ -211,19 +211,19 @@ def test_lcp_fs_err(tmp_path: Path) -> None:
         group.load(range(300))
         kept = group.db(2).checkpoint()["lcp_id"]
         group.scan_update()
-        files, node = group.db(2)._files, group.nodes.pop(2)
-        real = files._raw_pwrite
+        files, node = group.db(2).parts.files, group.nodes.pop(2)
+        real = files.raw_pwrite
 
         def refused(file: Any, *arguments: Any) -> Any:
             if not file.name.startswith("lcp/"):
                 return real(file, *arguments)
             raise OSError(5, "input/output error")
 
-        files._raw_pwrite = refused
-        for work in (node._node.store.db.checkpoint, node.status):
+        files.raw_pwrite = refused
+        for work in (node.parts.store.db.checkpoint, node.status):
             with pytest.raises(tm.IoFailed, match="lcp/"):
                 work()
-            wait_until(node._node.ended.is_set)
+            wait_until(node.parts.ended.is_set)
         group.wait_view(1, 3)
         group.load(range(100, 400), 5)
         node.close(leave=False)
@@ -274,7 +274,7 @@ def test_late_commit(tmp_path: Path, monkeypatch: Any) -> None:
                     del group.rows[key]
         group.drop(3)
         group.load(range(1_000, 1_100))
-        with stopped_at(monkeypatch, Joiner, "_slice", 2) as stop:
+        with stopped_at(monkeypatch, Joiner, "apply_slice", 2) as stop:
             group.begin(3)
             stop.wait()
             open_txns[0].commit()
@@ -290,7 +290,7 @@ def test_commit_ack(tmp_path: Path, monkeypatch: Any) -> None:
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(50))
-        stream = group.nodes[3]._node.life._stream
+        stream = group.nodes[3].parts.life.stream
         ended = []
 
         def commit() -> None:
@@ -306,12 +306,12 @@ def test_commit_ack(tmp_path: Path, monkeypatch: Any) -> None:
             thread.join(PATIENCE_MS / 1_000)
         assert ended and group.shown(2)[77] == row(77, 7)
         group.start(3)
-        stream = group.nodes[1]._node.life._stream
+        stream = group.nodes[1].parts.life.stream
         with stopped_at(monkeypatch, GroupStream, "wait", 1, lambda each: each is stream) as stop:
             thread = threading.Thread(target=lambda: group.load([78], 8))
             thread.start()
             stop.wait()
-            group.nodes[1]._node.life.node.store.fail(tm.StoreFailed(DEATH))
+            group.nodes[1].parts.life.node.store.fail(tm.StoreFailed(DEATH))
             stop.go()
             group.nodes.pop(1).close(leave=False)
             thread.join(PATIENCE_MS / 1_000)
@@ -371,14 +371,14 @@ def test_node_fail_gcp_open(tmp_path: Path, monkeypatch: Any) -> None:
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(100))
-        stream = group.nodes[1]._node.life._stream
+        stream = group.nodes[1].parts.life.stream
         for victim in (3, 1):
             with stopped_at(monkeypatch, GroupStream, "closings", 3, lambda each: each is stream) as stop:
                 stop.wait()
                 if victim == 3:
                     group.drop(3)
                 else:
-                    group.nodes[1]._node.life.node.store.fail(tm.StoreFailed(DEATH))
+                    group.nodes[1].parts.life.node.store.fail(tm.StoreFailed(DEATH))
                 stop.go()
                 if victim == 1:
                     group.nodes.pop(1).close(leave=False)
@@ -450,8 +450,8 @@ def test_nr_disk_data_undo_log_local_lcp(tmp_path: Path) -> None:
             if first % 400 == 0:
                 group.client.checkpoint()
         node = group.begin(2)
-        wait_until(lambda: node._node.error is not None or node._node.serves())
-        if node._node.error is not None:
+        wait_until(lambda: node.parts.error is not None or node.parts.serves())
+        if node.parts.error is not None:
             with pytest.raises(tm.Error, match="UNDO"):
                 node.status()
             group.nodes.pop(2).close(leave=False)

@@ -244,7 +244,7 @@ def test_bug_21536_commit_that_nobody_acknowledged_is_cut(tmp_path: Path) -> Non
         with group.connect(1) as db:
             txn = db.transaction()
             txn.insert(NAME, row(7_777, 1))
-            group.nodes[1]._node.life.carrier.close()
+            group.nodes[1].parts.life.carrier.close()
             with pytest.raises((tm.PrimaryLost, tm.OutcomeUnknown)):
                 txn.commit()
         group.load(range(50, 120), 3)
@@ -281,7 +281,7 @@ def test_bug_29167_nodes_die_as_what_they_synced_is_not_acknowledged(tmp_path: P
     """
     with group_of(tmp_path, 3) as group:
         group.load(range(100))
-        stream = group.nodes[2]._node.life._stream
+        stream = group.nodes[2].parts.life.stream
         told: list[BaseException | None] = []
 
         def commit() -> None:
@@ -301,7 +301,7 @@ def test_bug_29167_nodes_die_as_what_they_synced_is_not_acknowledged(tmp_path: P
             group.crash(3, 1)
             stop.go(tm.StoreFailed(DEATH))
             node = group.nodes.pop(2)
-            wait_until(lambda: node._node.error is not None)
+            wait_until(lambda: node.parts.error is not None)
             node.close(leave=False)
         group.start_all()
         thread.join(PATIENCE_MS / 1_000)

@@ -22,7 +22,7 @@ LAZY: dict[str, Any] = {
 
 
 def log_of(site: Site, number: int) -> Any:
-    return site.db(number)._store.log
+    return site.db(number).parts.store.log
 
 
 def test_commits_on_no_disk_survive_their_primary_and_are_seen_at_once_at_every_member(tmp_path: Path) -> None:
@@ -76,14 +76,14 @@ def test_members_disk_that_stands_still_keeps_nobody_waiting_but_who_syncs(
         db.create_table("t", COLUMNS, "id")
         db.sync()
         log, gate, stood = log_of(site, 2), threading.Event(), threading.Event()
-        real = log._files.fdatasync
+        real = log.files.fdatasync
 
         def stall(handle: Any) -> None:
             stood.set()
             assert gate.wait(60)
             real(handle)
 
-        monkeypatch.setattr(log._files, "fdatasync", stall)
+        monkeypatch.setattr(log.files, "fdatasync", stall)
         durable = log.durable_sequence
         for number in range(20):
             db["t"].insert((number, 0, None))
@@ -103,14 +103,14 @@ def test_member_writes_what_has_come_meanwhile_by_one_sync(tmp_path: Path, monke
         db.create_table("t", COLUMNS, "id")
         db.sync()
         log, gate = log_of(site, 2), threading.Event()
-        real, batches = log._write, []
+        real, batches = log.write, []
 
         def write(batch: list[Any]) -> None:
             batches.append(len(batch))
             assert gate.wait(60)
             real(batch)
 
-        monkeypatch.setattr(log, "_write", write)
+        monkeypatch.setattr(log, "write", write)
         for number in range(30):
             db["t"].insert((number, 0, None))
         gate.set()
@@ -128,13 +128,13 @@ def test_log_that_fails_behind_shared_commits_ends_the_life_of_its_node(
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             db.sync()
-            node, log = site.nodes[3]._node, log_of(site, 3)
+            node, log = site.nodes[3].parts, log_of(site, 3)
             life = node.life
 
             def broken(batch: list[Any]) -> None:
                 raise ZeroDivisionError
 
-            monkeypatch.setattr(log, "_write", broken)
+            monkeypatch.setattr(log, "write", broken)
             for number in range(3):
                 db["t"].insert((number, 0, None))
             wait_until(lambda: node.life is not None and node.life is not life)

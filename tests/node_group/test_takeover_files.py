@@ -51,10 +51,10 @@ def test_group_whose_file_dies_with_its_primary_stops_nobody(
 
         writer = threading.Thread(target=large)
         writer.start()
-        sequence = site.db(1)._store.log.sequence
+        sequence = site.db(1).parts.store.log.sequence
         assert asked.wait(PATIENCE_MS / 1_000)
-        wait_until(lambda: all(site.nodes[each]._node.life._stream.fetched_sequence for each in (2, 3)))
-        assert all(site.nodes[each]._node.life._stream.last < sequence for each in (2, 3)), "a log nobody can apply"
+        wait_until(lambda: all(site.nodes[each].parts.life.stream.fetched_sequence for each in (2, 3)))
+        assert all(site.nodes[each].parts.life.stream.last < sequence for each in (2, 3)), "a log nobody can apply"
         dropped = threading.Thread(target=site.drop, args=(1,))  # it waits for who gives the file out
         dropped.start()
         monkeypatch.setattr(copy_server, "send_file", real)
@@ -89,7 +89,7 @@ def test_member_gets_the_file_from_a_primary_that_does_not_lead_yet(
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
         monkeypatch.setattr(copy_server, "send_file", refused)
-        sequence = site.db(1)._store.log.sequence
+        sequence = site.db(1).parts.store.log.sequence
 
         def large() -> None:
             with site.nodes[2].connect(PATIENCE_MS) as db:
@@ -98,7 +98,7 @@ def test_member_gets_the_file_from_a_primary_that_does_not_lead_yet(
         writer = threading.Thread(target=large)
         writer.start()
         assert asked.wait(PATIENCE_MS / 1_000)
-        wait_until(lambda: site.nodes[2]._node.life._stream.applied >= sequence)
+        wait_until(lambda: site.nodes[2].parts.life.stream.applied >= sequence)
         site.drop(1)
         monkeypatch.setattr(copy_server, "send_file", real)
         site.wait_view(2, 3)
@@ -111,7 +111,7 @@ def test_half_a_file_is_not_taken_for_the_whole(tmp_path: Path, monkeypatch: pyt
     """While a file came in, its group was sent again, and taken because the file was there; the rest of it did not
     come, half a file was removed, and the group could not be applied.
     """
-    real, failed, offered = fetch._write, [], []
+    real, failed, offered = fetch.write_file, [], []
 
     def half(files: Any, name: str, conversation: Any) -> None:
         if failed:
@@ -121,26 +121,26 @@ def test_half_a_file_is_not_taken_for_the_whole(tmp_path: Path, monkeypatch: pyt
         if not files.exists(folder):
             files.make_directory(folder)
         files.close(files.create(name))
-        life = next(node._node.life for node in site.nodes.values() if node._node.store.files is files)
-        wait_until(lambda: offered.count(life._stream.fetched_sequence) > 1)  # the group comes again meanwhile
-        failed.append(life._stream.last)
+        life = next(node.parts.life for node in site.nodes.values() if node.parts.store.files is files)
+        wait_until(lambda: offered.count(life.stream.fetched_sequence) > 1)  # the group comes again meanwhile
+        failed.append(life.stream.last)
         files.unlink(name)
         raise PeerError("the link broke; connect again")
 
     with site_of(tmp_path, 2, with_arbitrator=True, transaction_memory="256 KiB") as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
-            monkeypatch.setattr(fetch, "_write", half)
-            life, sequence = site.nodes[2]._node.life, site.db(1)._store.log.sequence
-            take = life._stream.take
+            monkeypatch.setattr(fetch, "write_file", half)
+            life, sequence = site.nodes[2].parts.life, site.db(1).parts.store.log.sequence
+            take = life.stream.take
 
             def noted(first: int, groups: Any) -> None:
                 offered.extend(range(first, first + len(groups)))
                 take(first, groups)
 
-            monkeypatch.setattr(life._stream, "take", noted)
+            monkeypatch.setattr(life.stream, "take", noted)
             db.run(lambda txn: txn.upsert_many("t", [(number, 0, "y" * 50) for number in range(12_000)]), 50)
-        assert failed[0] < sequence and site.nodes[2]._node.life is life, "it has taken what it could not apply"
+        assert failed[0] < sequence and site.nodes[2].parts.life is life, "it has taken what it could not apply"
         assert ids_at(site, 2) == list(range(12_000))
         equal(site)
 

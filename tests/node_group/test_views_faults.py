@@ -18,20 +18,20 @@ def whole(nodes: int, has_arbitrator: bool = True, **changed) -> World:
     """A group that is whole, with clients and without faults; every promise stays checked."""
     drawn = {"faults": Faults(), "rates": (1.0, 1.0), "delay": (0.0002, 0.001), "sync": (0.0002, 0.001), "firsts": 1}
     world = World(plan_of(SEED, nodes=nodes, has_arbitrator=has_arbitrator, **{**drawn, **changed}))
-    world._lose_one = lambda: None
+    world.lose_one = lambda: None
     world.run()
     return world
 
 
 def cut(world: World, one: int, other: int, both: bool = True) -> None:
-    world._cut[one, other] = FOREVER
+    world.cut[one, other] = FOREVER
     if both:
-        world._cut[other, one] = FOREVER
+        world.cut[other, one] = FOREVER
 
 
 def acknowledged_in(world: World, seconds: float) -> int:
     before = world.promises.end[0]
-    world._run_until(world.timeline.now + seconds)
+    world.run_until(world.timeline.now + seconds)
     return world.promises.end[0] - before
 
 
@@ -48,8 +48,8 @@ def test_split_brain_leaves_one_living_side_and_the_other_ends_its_store():
     assert acknowledged_in(world, 3.0) > 5
     assert living(world) == [other] and world.promises.newest.numbers == {other}
     node = world.nodes[old].node
-    assert not node.may_show(node.view.number, node._now) and not node.may_commit()
-    world._cut.clear()
+    assert not node.may_show(node.view.number, node.now) and not node.may_commit()
+    world.cut.clear()
     assert acknowledged_in(world, 3.0) > 5
     assert world.counts["Lost"] == 1 and world.promises.newest.numbers == {1, 2}
 
@@ -67,9 +67,9 @@ def test_two_halves_of_four_without_an_arbitrator_stand_still_and_go_on_together
     for one in (1, 3):
         for other in (2, 4):
             cut(world, one, other)
-    world._run_until(world.timeline.now + 1.0)
+    world.run_until(world.timeline.now + 1.0)
     assert acknowledged_in(world, 3.0) == 0 and living(world) == []
-    world._cut.clear()
+    world.cut.clear()
     assert acknowledged_in(world, 4.0) > 5 and world.promises.newest.numbers == {1, 2, 3, 4}
 
 
@@ -88,15 +88,15 @@ def test_flapping_link_costs_views_but_no_commit_and_ends_when_it_ends():
     before = world.promises.newest.number
     for _ in range(20):
         cut(world, one, other)
-        world._run_until(world.timeline.now + 0.05)
-        world._cut.clear()
-        world._run_until(world.timeline.now + 0.15)
+        world.run_until(world.timeline.now + 0.05)
+        world.cut.clear()
+        world.run_until(world.timeline.now + 0.15)
     assert world.promises.newest.number == before, "shorter than a suspicion: nothing happens"
     for _ in range(4):
         cut(world, one, other)
-        world._run_until(world.timeline.now + 0.6)
-        world._cut.clear()
-        world._run_until(world.timeline.now + 0.6)
+        world.run_until(world.timeline.now + 0.6)
+        world.cut.clear()
+        world.run_until(world.timeline.now + 0.6)
     assert world.promises.newest.number > before
     assert acknowledged_in(world, 4.0) > 5 and world.promises.newest.numbers == {1, 2, 3}
 
@@ -123,8 +123,8 @@ def test_arbitrator_dead_two_that_hear_each_other_go_on():
     world = whole(2)
     world.kept_down.add(ARBITRATOR)
     world.sites[ARBITRATOR].crash()
-    world._crash(world.sites[2], True)
-    world._run_until(world.timeline.now + 6.0)
+    world.crash(world.sites[2], True)
+    world.run_until(world.timeline.now + 6.0)
     assert acknowledged_in(world, 1.0) > 3 and world.promises.newest.numbers == {1, 2}
 
 
@@ -133,10 +133,10 @@ def test_arbitrator_and_a_node_dead_the_site_stops_and_does_not_lie():
     for number in (ARBITRATOR, 2):
         world.kept_down.add(number)
         world.sites[number].crash()
-    world._run_until(world.timeline.now + 1.0)
+    world.run_until(world.timeline.now + 1.0)
     assert acknowledged_in(world, 3.0) == 0
     node = world.nodes[1].node
-    assert not node.may_show(node.view.number, node._now)
+    assert not node.may_show(node.view.number, node.now)
     world.kept_down.clear()
     world.sites[ARBITRATOR].start()
     assert acknowledged_in(world, 3.0) > 5 and living(world) == [1]
@@ -150,7 +150,7 @@ def test_arbitrator_without_its_disk_refuses_until_an_operator_says_so():
     arbitrator.start()
     world.kept_down.add(2)
     world.sites[2].crash()
-    world._run_until(world.timeline.now + 1.0)
+    world.run_until(world.timeline.now + 1.0)
     assert acknowledged_in(world, 2.0) == 0 and world.nodes[1].node.refusal == NO_RECORD
     assert isinstance(arbitrator.machine, Arbitrator) and arbitrator.machine.record is None
     arbitrator.do(arbitrator.machine.begin(world.promises.newest, arbitrator.now))
@@ -164,10 +164,10 @@ def test_old_primary_that_comes_back_goes_back_to_x_and_joins():
     cut(world, old, ARBITRATOR)
     for other in {1, 2, 3} - {old}:
         cut(world, old, other)
-    world._commit()
+    world.commit()
     assert acknowledged_in(world, 3.0) > 5
-    world._cut.clear()
-    world._run_until(world.timeline.now + 3.0)
+    world.cut.clear()
+    world.run_until(world.timeline.now + 3.0)
     assert world.counts["Lost"] == 1 and world.promises.newest.numbers == {1, 2, 3}
     assert world.promises.newest.primary != old
 
@@ -178,7 +178,7 @@ def test_link_that_carries_one_direction_is_no_link():
     cut(world, 3 - primary, primary, both=False)
     assert acknowledged_in(world, 2.0) > 5
     assert len(living(world)) == 1 and len(world.promises.newest.members) == 1
-    world._cut.clear()
+    world.cut.clear()
     assert acknowledged_in(world, 3.0) > 5 and world.promises.newest.numbers == {1, 2}
 
 
@@ -186,9 +186,9 @@ def test_node_whose_disk_stands_still_falls_silent_and_is_left_out():
     world = whole(3, stall_ms=600)
     slow = world.promises.newest.primary
     world.sites[slow].stalled_until = world.timeline.now + 4.0
-    world._run_until(world.timeline.now + 2.5)
+    world.run_until(world.timeline.now + 2.5)
     assert acknowledged_in(world, 1.0) > 3 and slow not in world.promises.newest.numbers
-    world._run_until(world.timeline.now + 4.0)
+    world.run_until(world.timeline.now + 4.0)
     assert world.promises.newest.numbers == {1, 2, 3}
 
 
@@ -196,7 +196,7 @@ def test_disk_that_stands_still_for_less_only_makes_commits_wait():
     world = whole(3, stall_ms=5_000)
     before = world.promises.newest.number
     world.sites[2].stalled_until = world.timeline.now + 2.0
-    world._run_until(world.timeline.now + 0.1)
+    world.run_until(world.timeline.now + 0.1)
     assert acknowledged_in(world, 1.5) == 0
     assert acknowledged_in(world, 2.0) > 5 and world.promises.newest.number == before
 
@@ -210,7 +210,7 @@ def test_member_and_primary_leave_in_order_without_a_wait_for_their_leases():
         world.sites[number].step(Leave())
         at = world.timeline.now
         while world.promises.opened == opened and world.timeline.now < at + 2:
-            world._run_until(world.timeline.now + 0.005)
+            world.run_until(world.timeline.now + 0.005)
         assert world.timeline.now - at < 0.15 and number not in world.promises.newest.numbers
     assert acknowledged_in(world, 1.0) > 0 and world.counts["Left"] == 2
 
@@ -219,7 +219,7 @@ def test_last_member_does_not_leave():
     world = whole(2)
     world.kept_down.add(2)
     world.sites[2].step(Leave())
-    world._run_until(world.timeline.now + 1.0)
+    world.run_until(world.timeline.now + 1.0)
     world.sites[1].step(Leave())
     assert acknowledged_in(world, 1.0) > 0 and "last member" in world.nodes[1].node.refusal
 
@@ -239,8 +239,8 @@ def test_site_without_power_comes_back_with_everything_acknowledged():
     for nodes, has_arbitrator in ((2, True), (2, False), (3, False), (4, True)):
         world = whole(nodes, has_arbitrator)
         before = world.promises.end[0]
-        world._crash_all()
-        world._run_until(world.timeline.now + 6.0)
+        world.crash_all()
+        world.run_until(world.timeline.now + 6.0)
         assert world.promises.end[0] > before and len(world.promises.newest.members) == nodes
 
 

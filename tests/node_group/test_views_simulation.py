@@ -51,7 +51,7 @@ def test_plans_have_every_size_and_kind_of_fault():
 def test_group_without_faults_is_made_takes_commits_and_never_changes_its_view_again():
     for nodes in (2, 3, 4):
         world = World(plan_of(5, nodes=nodes, has_arbitrator=True, faults=Faults(), rates=(1.0, 1.0), firsts=1))
-        world._lose_one = lambda: None
+        world.lose_one = lambda: None
         world.run()
         assert max(world.promises.views) <= nodes, "one view for each node that joined, at most"
         assert len(world.promises.acknowledged) > 20
@@ -66,14 +66,14 @@ def test_killed_primary_is_followed_within_a_second(refused, bound):
             sync=(0.0002, 0.002), firsts=1,
         )  # fmt: skip
         world = World(plan)
-        world._lose_one = lambda: None
+        world.lose_one = lambda: None
         world.run()
         before = world.promises.newest
         world.kept_down.add(before.primary)
         killed = world.timeline.now
-        world._crash(world.sites[before.primary], refused == 1.0)
+        world.crash(world.sites[before.primary], refused == 1.0)
         while world.promises.opened == before.number and world.timeline.now < killed + 5:
-            world._run_until(world.timeline.now + 0.005)
+            world.run_until(world.timeline.now + 0.005)
         assert world.promises.opened == before.number + 1
         assert world.timeline.now - killed < bound
 

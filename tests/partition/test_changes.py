@@ -39,7 +39,7 @@ def made(columns: list[tm.Column] = COLUMNS, partition: Any = None) -> Any:
 
 
 def again(db: Any) -> Any:
-    return open_memory(db._files.kill(), **ROOM)
+    return open_memory(db.parts.files.kill(), **ROOM)
 
 
 def names(db: Any) -> list[str]:
@@ -227,7 +227,7 @@ def test_interrupted_change_has_happened_or_not_at_all(
         interrupted.clear()
         with monkeypatch.context() as patch:
             if where == "before the log":
-                patch.setattr(db._store, "log_schema", interrupt)
+                patch.setattr(db.parts.store, "log_schema", interrupt)
             else:
                 patch.setattr(Table, "apply", interrupt)
             with pytest.raises(KeyboardInterrupt):
@@ -265,7 +265,7 @@ def test_transaction_on_a_partition_dropped_under_it_commits_what_is_left(column
 def test_rolled_back_transaction_gives_a_dropped_partition_free(columns: list[tm.Column]) -> None:
     db = made(columns)
     db.drop_partition("t", "p2")
-    used = db._store.arena.used_pages() * 8 - db._store.arena.free_blocks()
+    used = db.parts.store.arena.used_pages() * 8 - db.parts.store.arena.free_blocks()
     db.add_partition("t", "p2", 30)
     db["t"].insert_many([row(columns, key) for key in range(20, 30)])
     txn = db.transaction()
@@ -274,7 +274,7 @@ def test_rolled_back_transaction_gives_a_dropped_partition_free(columns: list[tm
     txn.rollback()
     assert keys(db) == list(range(20))
     check_arena(db)
-    assert db._store.arena.used_pages() * 8 - db._store.arena.free_blocks() <= used + 8
+    assert db.parts.store.arena.used_pages() * 8 - db.parts.store.arena.free_blocks() <= used + 8
 
 
 @STORAGE
@@ -318,7 +318,7 @@ def test_restart_through_an_epoch_before_the_drop_brings_the_partition_back() ->
     db.drop_partition("t", "p1")
     db["t"].insert(row(COLUMNS, 15))
     db.sync()
-    db = open_memory(db._files.kill(), through=epoch, **ROOM)
+    db = open_memory(db.parts.files.kill(), through=epoch, **ROOM)
     assert names(db) == ["p0", "p1", "p2"] and keys(db) == list(range(30))
     db.add_partition("t", "p3", 40)
     assert names(again(db)) == ["p0", "p1", "p2", "p3"]
@@ -334,7 +334,7 @@ def test_damaged_data_file_of_a_partition_falls_back_to_the_checkpoint_before() 
     db.drop_partition("t", "p2")
     table_id = db["t"].definition.table_id
     for number in (1, 3):
-        files = db._files.kill()
+        files = db.parts.files.kill()
         file = files.open(f"lcp/2-{table_id}-{number}.data", True)
         files.pwrite(file, 100, b"damage!")
         files.fdatasync(file)
@@ -425,4 +425,4 @@ def test_partitions_that_come_and_go_leave_every_word_owned_once(columns: list[t
         if step % 6 == 5:
             check_arena(db)
             assert keys(db) == sorted(model) and names(db) == sorted(bounds, key=bounds.__getitem__)
-    assert db["t"]._table.fragments_of(sorted(model)).min() >= 0
+    assert db["t"].table.fragments_of(sorted(model)).min() >= 0

@@ -463,6 +463,34 @@ def check_sleep(source: Source) -> Iterator[str]:
             yield f"{source.module}:{line} sleeps"
 
 
+# Private names that are no room's: of named tuples, of the standard library, of libraries a test watches.
+PRIVATE_OF_OTHERS = frozenset(
+    {"_asdict", "_fields", "_make", "_replace", "_exit", "_preflight", "_autoincr", "_is_event_valid"}
+)
+
+
+def _is_private(name: str) -> bool:
+    return re.fullmatch(r"_[A-Za-z]\w*", name) is not None and name not in PRIVATE_OF_OTHERS
+
+
+def check_private(source: Source) -> Iterator[str]:
+    """A test holds, observes and fails what a room offers by a public name; private names are of the room alone."""
+    for node in source.nodes:
+        names: list[str] = []
+        if isinstance(node, ast.Attribute):
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            own = own or (isinstance(node.value, ast.Call) and ast.unparse(node.value) == "super()")
+            names = [] if own else [node.attr]
+        elif isinstance(node, ast.ImportFrom):
+            names = [each.name for each in node.names]
+        elif isinstance(node, ast.Call) and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
+            called = ast.unparse(node.func).rpartition(".")[2]
+            names = [str(node.args[1].value)] if called in ("setattr", "getattr", "delattr", "hasattr") else []
+        for name in names:
+            if _is_private(name):
+                yield f"{source.module}:{node.lineno} reaches for {name}"
+
+
 def check_citations(source: Source, known: frozenset[str]) -> Iterator[str]:
     """Decisions (D5) and faults (F17) cited in comments and docstrings stand in the documents."""
     for number, line in enumerate(source.text.splitlines(), 1):
@@ -500,4 +528,4 @@ PACKAGE_RULES = (
     check_handles,
     check_checkpoint_names,
 )
-TEST_RULES = (check_sizes, check_unfinished, check_broad_except, check_sleep)
+TEST_RULES = (check_sizes, check_unfinished, check_broad_except, check_sleep, check_private)

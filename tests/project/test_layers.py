@@ -150,6 +150,9 @@ PLANTED: list[tuple[Rule, str, str]] = [
     (rules.check_checkpoint_names, "engine.table", "self.last_checkpoint = 1"),
     (rules.check_checkpoint_names, "recovery.checkpoint_scan", ""),
     (rules.check_sleep, "tests.files.test_x", "import time\ntime.sleep(1)"),
+    (rules.check_private, "tests.files.test_x", "db._store.log"),
+    (rules.check_private, "tests.files.test_x", "from engine.table import _made"),
+    (rules.check_private, "tests.files.test_x", "monkeypatch.setattr(log, '_write', None)"),
 ]
 
 

@@ -47,7 +47,7 @@ class Check:
         self.damages = self.openings = 0
         with tm.open(directory, **SMALL) as db:
             self.truth = expected(db)
-            self.identity = db._opened.identity
+            self.identity = db.parts.opened.identity
         assert served(directory, self.identity) == self.truth
 
     def damaged(self) -> None:
@@ -61,7 +61,7 @@ class Check:
         self.openings += 1
         with tm.open(self.directory, **SMALL) as db:
             assert expected(db) == self.truth
-            self.identity = db._opened.identity
+            self.identity = db.parts.opened.identity
             assert db["test.account"].get(7) is not None
         assert served(self.directory, self.identity) == self.truth
 

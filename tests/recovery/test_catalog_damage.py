@@ -41,7 +41,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def catalog_of(directory: Path, db: Any) -> Any:
-    return served(directory, db._opened.identity)
+    return served(directory, db.parts.opened.identity)
 
 
 def test_any_damage_of_the_catalog_is_found_and_mended_and_kills_no_process(directory: Path) -> None:

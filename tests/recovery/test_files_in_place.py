@@ -172,7 +172,7 @@ def test_files_copied_one_by_one_from_an_open_store_open_as_a_moment_of_it_or_ar
             if attempt % 3 == 0 and rng.random() < 0.3:
                 db.checkpoint()
             if rng.random() < 0.3:
-                db._clockwork.advance_gci()
+                db.parts.clockwork.advance_gci()
             if name in files.snapshot():
                 taken[name] = files.snapshot()[name]
         copied = MemoryFiles.from_snapshot(taken)
@@ -201,7 +201,7 @@ def test_clock_that_jumps_either_way_orders_nothing() -> None:
         epochs.append(db.sync())
         if number % 2:
             db.checkpoint()
-        db._clockwork.advance_gci()
+        db.parts.clockwork.advance_gci()
     assert epochs == sorted(set(epochs))
     expected = dump(db)
     again = Database(files.kill(), Options.from_keywords(SMALL), ManualClock(start_us=1))

@@ -215,12 +215,12 @@ def test_failed_sync_of_the_sysfile_fails_the_store_and_nothing_is_lost(
     plan.is_over = False
     with pytest.raises(tm.SyncFailed):
         for _ in range(6):
-            db._clockwork.advance_gci()
+            db.parts.clockwork.advance_gci()
     with pytest.raises(tm.SyncFailed):
         db.transaction()
     for left in (memory.kill(), memory.image(lambda piece: False)):
         again = open_memory(left)
         assert rows_of(again) == rows
-        again._clockwork.advance_gci()
-        again._clockwork.advance_gci()
+        again.parts.clockwork.advance_gci()
+        again.parts.clockwork.advance_gci()
         again.close()

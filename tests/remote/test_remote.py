@@ -106,7 +106,7 @@ def test_scan_given_up_frees_its_link_and_many_are_read_at_once(db: tm.Database,
     assert [next(scan).id for scan in scans] == [0] * 5
     for scan in scans:
         scan.close()  # type: ignore[attr-defined]
-    assert sum(len(links) for links in remote.links._spares.values()) == 5
+    assert sum(len(links) for links in remote.links.spares.values()) == 5
 
 
 def test_transaction_sees_its_own_changes_and_savepoints_undo(db: tm.Database, remote: tm.RemoteDatabase) -> None:
@@ -151,7 +151,7 @@ def test_locks_are_held_across_processes_and_a_timeout_ends_the_transaction(
 def test_link_that_breaks_rolls_its_transaction_back_and_says_so(db: tm.Database, remote: tm.RemoteDatabase) -> None:
     txn = remote.transaction()
     txn.insert("test.account", (1, "ann", 1.0, None))
-    txn._link._met.wire.connection.shutdown(socket.SHUT_RDWR)
+    txn.link.met.wire.connection.shutdown(socket.SHUT_RDWR)
     with pytest.raises(tm.PrimaryLost):
         txn.insert("test.account", (2, "bob", 1.0, None))
     wait_until(lambda: db.status()["transactions"]["open"] == 0)
@@ -164,12 +164,12 @@ def test_commit_whose_answer_is_lost_is_found_out(
 ) -> None:
     txn = remote.transaction()
     txn.insert("test.account", (1, "ann", 1.0, None))
-    link = txn._link
+    link = txn.link
 
     def broken(what: Any) -> Any:
         if is_carried_out:
             type(link).ask(link, what)
-        link._met.wire.close()
+        link.met.wire.close()
         link.is_broken = True
         raise tm.PeerError("the link broke; connect again")
 
@@ -288,7 +288,7 @@ def test_scan_that_is_refused_or_only_asked_for_its_schema_gives_its_link_back(r
         with pytest.raises(tm.NoSuchColumn):
             list(table.scan(columns=["none"]))
         assert table.scan().schema().names[0] == "id"
-    assert sum(len(links) for links in remote.links._spares.values()) == 1
+    assert sum(len(links) for links in remote.links.spares.values()) == 1
 
 
 def test_commit_that_its_node_may_not_make_any_more_leaves_no_lock(db: tm.Database) -> None:

@@ -149,9 +149,9 @@ class Replica:
         self.files = files or MemoryFiles()
         self.store = Store()
         self.options = ChannelOptions(**{"relay_file_bytes": 6_000, **options})
-        self.channel = self._channel()
+        self.channel = self.new_channel()
 
-    def _channel(self) -> ReplicaChannel:
+    def new_channel(self) -> ReplicaChannel:
         return ReplicaChannel(self.files, ManualClock(), REPLICA, self.store, self.store, self.options)
 
     def receiver(self, source: Source) -> LocalReceiver:
@@ -165,7 +165,7 @@ class Replica:
     def restart(self, files) -> None:
         """Another process on these files."""
         self.files = files
-        self.channel = self._channel()
+        self.channel = self.new_channel()
 
 
 def run(source: Source, replica: Replica) -> None:

@@ -74,7 +74,7 @@ class History:
         if self.rng.random() < 0.1:
             txn.rollback()
             return
-        epoch = self.db._store.epochs.current
+        epoch = self.db.parts.store.epochs.current
         txn.commit(True)
         for name, key in touched:
             before, after = self.tables[name].get(key), now[name].get(key)

@@ -36,7 +36,7 @@ def quiet(caplog):
 
 def again(db, **options):
     """The store opened anew after its process died."""
-    return open_site(db._files.kill(), **{**WHOLE, **options})
+    return open_site(db.parts.files.kill(), **{**WHOLE, **options})
 
 
 def rows_in(files):
@@ -53,7 +53,9 @@ def test_binlog_says_what_transactions_did_by_every_type(number, seed):
     history = History(db, random.Random(seed), with_disk=True)
     history.run(60)
     found = [
-        (each.epoch, row.table, row.kind, row.before, row.after) for each in epochs_in(db._files) for row in each.rows
+        (each.epoch, row.table, row.kind, row.before, row.after)
+        for each in epochs_in(db.parts.files)
+        for row in each.rows
     ]
     wanted = history.expected(number)
     assert sorted(found, key=repr) == sorted(wanted, key=repr)
@@ -78,12 +80,12 @@ def test_binlog_applied_strictly_makes_the_tables_of_the_store_over_many_opening
         if turn == 3:
             db.close()
         history.db = db = again(db)
-        assert replayed(db._files) == {name: rows for name, rows in history.tables.items() if rows}
-        epochs = [each.epoch for each in epochs_in(db._files)]
+        assert replayed(db.parts.files) == {name: rows for name, rows in history.tables.items() if rows}
+        epochs = [each.epoch for each in epochs_in(db.parts.files)]
         assert epochs == sorted(set(epochs))
         assert [row["epoch"] for row in index_rows(db)] == epochs
     assert len(db.binlog.writer.index.names) == 7
-    assert not [each for each in transactions_in(db._files) if each.incident]
+    assert not [each for each in transactions_in(db.parts.files) if each.incident]
     db.close()
 
 
@@ -98,7 +100,7 @@ def test_transaction_larger_than_memory_is_in_the_binlog_whole():
             txn.update("test.account", number, {"balance": 2.0})
     db.sync()
     assert db.status()["spool"]["committed"] == 1
-    assert replayed(db._files)["test.account"] == {row.id: row._asdict() for row in table.scan()}
+    assert replayed(db.parts.files)["test.account"] == {row.id: row._asdict() for row in table.scan()}
     assert index_rows(db)[-1]["inserts"] == 3_000
     db.close()
 
@@ -106,14 +108,14 @@ def test_transaction_larger_than_memory_is_in_the_binlog_whole():
 def test_tables_of_the_system_and_unlogged_transactions_stay_out():
     db, table = account_site()
     db.create_replication_table().insert((b"x", b"y", 0, 7, None))
-    txn = db._store.begin(0x8000_007F)
+    txn = db.parts.store.begin(0x8000_007F)
     from engine import row_operations
 
-    row_operations.insert(txn, table._table, (1, "a", 1.0, None))
+    row_operations.insert(txn, table.table, (1, "a", 1.0, None))
     txn.commit(True)
     db["mysql.ndb_apply_status"].insert((9, 1, "", 0, 0))
     db.sync()
-    assert rows_in(db._files) == []
+    assert rows_in(db.parts.files) == []
     db.close()
 
 
@@ -128,12 +130,12 @@ def test_a_table_is_logged_as_its_row_said_when_it_was_made():
     for name in ("test.quiet", "test.loud"):
         db[name].insert((1, name, 1.0, None))
     db.sync()
-    assert [row.table for each in epochs_in(db._files) for row in each.rows] == ["test.loud"]
+    assert [row.table for each in epochs_in(db.parts.files) for row in each.rows] == ["test.loud"]
     db = again(db)
     for name in ("test.quiet", "test.loud"):
         db[name].insert((2, name, 1.0, None))
     db.sync()
-    assert [row.table for each in epochs_in(db._files) for row in each.rows] == ["test.loud", "test.quiet"]
+    assert [row.table for each in epochs_in(db.parts.files) for row in each.rows] == ["test.loud", "test.quiet"]
     db.close()
 
 
@@ -144,7 +146,9 @@ def test_schema_changes_are_statements_in_epochs_of_their_own_and_rows_of_ndb_sc
     db["test.account"].insert((2, "bob", 2.0, None, 7))
     db.drop_table("test.account")
     db.sync()
-    said = [each.statement or [row.after or row.before for row in each.rows] for each in transactions_in(db._files)]
+    said = [
+        each.statement or [row.after or row.before for row in each.rows] for each in transactions_in(db.parts.files)
+    ]
     kinds = [each.split(" `")[0] if isinstance(each, str) else len(each) for each in said]
     assert kinds == ["CREATE DATABASE IF NOT EXISTS", "CREATE TABLE", 0, 1, "ALTER TABLE", 0, 1, "DROP TABLE", 0]
     assert said[6] == [{"id": 2, "owner": "bob", "balance": 2.0, "note": None, "more": 7}]
@@ -164,11 +168,11 @@ def test_store_opened_without_its_binlog_has_a_gap_that_an_incident_tells():
     db = again(db)
     db["test.account"].insert((3, "c", 3.0, None))
     db = again(db)
-    said = transactions_in(db._files)
+    said = transactions_in(db.parts.files)
     assert [each.incident is not None for each in said] == [False] * 4 + [True, False, False]
-    assert rows_in(db._files) == [("WRITE_ROW", 1), ("WRITE_ROW", 3)]
+    assert rows_in(db.parts.files) == [("WRITE_ROW", 1), ("WRITE_ROW", 3)]
     assert said[5].rows == [] and said[5].epoch > said[3].epoch
-    assert not db._files.exists("binlog/stopped")
+    assert not db.parts.files.exists("binlog/stopped")
     db.close()
 
 
@@ -178,7 +182,7 @@ def test_binlog_of_a_store_that_was_there_before_begins_with_the_epoch_it_begins
     db = again(plain)
     db["test.account"].update(1, {"balance": 2.0})
     db.sync()
-    said = transactions_in(db._files)
+    said = transactions_in(db.parts.files)
     assert [(each.incident, len(each.rows)) for each in said] == [(None, 0), (None, 1)]
     assert said[1].rows[0].before["balance"] == 1.0
     db.close()
@@ -188,15 +192,15 @@ def test_store_that_went_back_is_told_of_by_an_incident():
     db, table = account_site()
     table.insert((1, "a", 1.0, None))
     db.sync()
-    kept = db._store.epochs.newest_closed
+    kept = db.parts.store.epochs.newest_closed
     table.insert((2, "b", 2.0, None))
     db.sync()
-    db = open_site(db._files.kill(), through=kept, **WHOLE)
+    db = open_site(db.parts.files.kill(), through=kept, **WHOLE)
     db["test.account"].insert((3, "c", 3.0, None))
     db.sync()
-    said = transactions_in(db._files)
+    said = transactions_in(db.parts.files)
     assert said[-3].incident is not None and said[-2].rows == []
-    assert rows_in(db._files) == [("WRITE_ROW", 1), ("WRITE_ROW", 2), ("WRITE_ROW", 3)]
+    assert rows_in(db.parts.files) == [("WRITE_ROW", 1), ("WRITE_ROW", 2), ("WRITE_ROW", 3)]
     epochs = [each.epoch for each in said if each.epoch]
     assert epochs == sorted(set(epochs))
     db.close()
@@ -215,7 +219,7 @@ def test_index_rows_a_crash_took_are_made_from_the_files():
         db.sync()
     whole = index_rows(db)
     # Nothing has synced the transactions of the last rows.
-    left = open_site(db._files.crash(random.Random(1), "drop"), **WHOLE)
+    left = open_site(db.parts.files.crash(random.Random(1), "drop"), **WHOLE)
     assert index_rows(left) == whole
     txn = left.transaction()
     txn.delete_where("mysql.ndb_binlog_index", tm.col("epoch") > 0)
@@ -230,7 +234,7 @@ def test_no_index_rows_are_written_without_the_option():
     table.insert((1, "a", 1.0, None))
     db.sync()
     db = again(db, log_binlog_index=False)
-    assert index_rows(db) == [] and rows_in(db._files) == [("WRITE_ROW", 1)]
+    assert index_rows(db) == [] and rows_in(db.parts.files) == [("WRITE_ROW", 1)]
     db["test.account"].insert((2, "a", 1.0, None))
     db.sync()
     db = again(db)
@@ -273,11 +277,11 @@ def test_epoch_with_a_row_that_no_event_takes_is_told_of_by_an_incident_and_the_
     lost = db.sync()
     table.insert((4, "a", 1.0, None))
     db.sync()
-    said = transactions_in(db._files)
+    said = transactions_in(db.parts.files)
     assert lost in [each.epoch for each in said] and sum(each.incident is not None for each in said) == 1
     place = next(number for number, each in enumerate(said) if each.incident)
     assert str(lost) in said[place].incident and (said[place + 1].epoch, said[place + 1].rows) == (lost, [])
-    assert rows_in(db._files) == [("WRITE_ROW", 1), ("WRITE_ROW", 4)]
+    assert rows_in(db.parts.files) == [("WRITE_ROW", 1), ("WRITE_ROW", 4)]
     assert db.status()["binlog"]["incidents"] == 1
     again(db).close()
     db.close()
@@ -313,7 +317,7 @@ def test_purge_removes_files_and_their_index_rows_but_none_that_is_needed():
 
 
 def epochs_in_order(db):
-    epochs = [each.epoch for each in epochs_in(db._files)]
+    epochs = [each.epoch for each in epochs_in(db.parts.files)]
     assert epochs == sorted(set(epochs))
     return epochs
 
@@ -321,7 +325,7 @@ def epochs_in_order(db):
 def test_old_files_expire_when_a_file_is_begun():
     db, table = filled(binlog_expire_s=3_600)
     names = list(db.binlog.writer.index.names)
-    db._store.clock.sleep(7_200)
+    db.parts.store.clock.sleep(7_200)
     table.insert((100, "a", 1.0, "x"))
     db.sync()
     db.binlog.rotate()
@@ -339,7 +343,7 @@ def test_options_change_while_the_store_is_open():
     db.binlog.set_option("log_bin_use_v1_row_events", True)
     table.update(1, {"balance": 3.0})
     db.sync()
-    assert rows_in(db._files) == [("WRITE_ROW", 1), ("UPDATE_ROW", 1), ("UPDATE_ROW", 1)]
+    assert rows_in(db.parts.files) == [("WRITE_ROW", 1), ("UPDATE_ROW", 1), ("UPDATE_ROW", 1)]
     assert db.status()["binlog"]["file"] == "binlog.000002"
     with pytest.raises(Rejected):
         db.binlog.set_option("server_id", 2)

@@ -30,7 +30,7 @@ def older_store_newer_binlog(gcis=0, checkpoints=0, later=2, **options):
     db = open_site(**WHOLE, **options)
     db.create_table(NAME, ACCOUNT, "id").insert((1, "a", 1.0, None))
     db.sync()
-    old = {name: content for name, content in db._files.snapshot().items() if not name.startswith("binlog")}
+    old = {name: content for name, content in db.parts.files.snapshot().items() if not name.startswith("binlog")}
     for _ in range(checkpoints):
         db.checkpoint()
     for number in range(later):
@@ -38,14 +38,14 @@ def older_store_newer_binlog(gcis=0, checkpoints=0, later=2, **options):
             db.advance_gci()
         db[NAME].insert((10 + number, "b", 2.0, None))
         db.sync()
-    new = {name: content for name, content in db._files.snapshot().items() if name.startswith("binlog")}
-    last = epochs_in(db._files)[-1].epoch
+    new = {name: content for name, content in db.parts.files.snapshot().items() if name.startswith("binlog")}
+    last = epochs_in(db.parts.files)[-1].epoch
     return MemoryFiles.from_snapshot({**old, **new}), last
 
 
-def judged(db, last, incidents=1):
+def judged(db, last, incidents=1, has_index=True):
     """Behind what the binlog had: an incident, an epoch that says where it is whole again, and new numbers."""
-    said = transactions_in(db._files)
+    said = transactions_in(db.parts.files)
     epochs = [each.epoch for each in said if each.epoch]
     assert epochs == sorted(set(epochs))
     assert sum(each.incident is not None for each in said) == incidents
@@ -54,15 +54,13 @@ def judged(db, last, incidents=1):
     assert said[place + 1].epoch > last and said[place + 1].rows == []
     behind = [row.after["id"] for each in said[place + 1 :] for row in each.rows]
     assert behind == sorted(row.id for row in db[NAME].scan() if row.id >= 100)
-    assert not db._files.exists("binlog/stopped")
-    if db._values_of("log_binlog_index"):
+    assert not db.parts.files.exists("binlog/stopped")
+    if has_index:
         assert {row["epoch"] for row in index_rows(db)} == set(epochs)
 
 
 def opened(files, **options):
-    db = open_site(files, **WHOLE, **options)
-    db._values_of = lambda name: options.get(name, True)
-    return db
+    return open_site(files, **WHOLE, **options)
 
 
 @pytest.mark.parametrize("log_binlog_index", [True, False])
@@ -73,15 +71,15 @@ def test_old_copy_beside_a_newer_binlog_begins_anew_behind_an_incident(gcis, che
     files, last = older_store_newer_binlog(gcis, checkpoints, **options)
     db = opened(files, **options)
     assert [row.id for row in db[NAME].scan()] == [1]
-    assert db._store.epochs.current > last
+    assert db.parts.store.epochs.current > last
     for number in (100, 101):
         db[NAME].insert((number, "c", 3.0, None))
         db.sync()
-    judged(db, last)
-    db = opened(db._files.kill(), **options)
+    judged(db, last, has_index=log_binlog_index)
+    db = opened(db.parts.files.kill(), **options)
     db[NAME].insert((102, "c", 3.0, None))
     db.sync()
-    judged(db, last)
+    judged(db, last, has_index=log_binlog_index)
     db.close()
 
 
@@ -89,7 +87,7 @@ def test_copy_with_its_own_binlog_is_no_older_than_it():
     db = open_site(**WHOLE)
     db.create_table(NAME, ACCOUNT, "id").insert((1, "a", 1.0, None))
     db.sync()
-    copy = MemoryFiles.from_snapshot(db._files.snapshot())
+    copy = MemoryFiles.from_snapshot(db.parts.files.snapshot())
     for _ in range(3):
         db = open_site(copy, **WHOLE)
         assert [each.incident for each in transactions_in(copy) if each.incident] == []
@@ -114,7 +112,7 @@ def test_power_lost_while_such_a_store_is_opened_leaves_another_incident_at_most
     db = opened(left)
     db[NAME].insert((100, "c", 3.0, None))
     db.sync()
-    incidents = sum(each.incident is not None for each in transactions_in(db._files))
+    incidents = sum(each.incident is not None for each in transactions_in(db.parts.files))
     assert 1 <= incidents <= 5
     judged(db, last, incidents)
     db.close()
@@ -130,7 +128,7 @@ def test_power_lost_while_a_store_is_cut_back_never_goes_on_without_an_incident(
     kept = db.sync()
     table.insert((10, "b", 1.0, None))
     last = db.sync()
-    left = db._files.kill()
+    left = db.parts.files.kill()
     off = FaultFiles(left, [Rule("*", nth=rng.randrange(1, 90), once=False, stall=power_off)])
     try:
         open_site(off, through=kept, **WHOLE)
@@ -141,12 +139,12 @@ def test_power_lost_while_a_store_is_cut_back_never_goes_on_without_an_incident(
     went_back = 10 not in db[NAME]
     db[NAME].insert((100, "c", 3.0, None))
     db.sync()
-    incidents = sum(each.incident is not None for each in transactions_in(db._files))
+    incidents = sum(each.incident is not None for each in transactions_in(db.parts.files))
     assert incidents >= went_back
     if incidents:
         judged(db, last, incidents)
     else:
-        assert [row.after["id"] for each in epochs_in(db._files) for row in each.rows] == [1, 10, 100]
+        assert [row.after["id"] for each in epochs_in(db.parts.files) for row in each.rows] == [1, 10, 100]
     db.close()
 
 

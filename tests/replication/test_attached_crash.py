@@ -59,9 +59,9 @@ def judged(left):
     shown = {}
     if "d.memory" in db:
         shown = {row.id: row._asdict() for row in db["d.memory"].scan()}
-    found = replayed(db._files).get("d.memory", {})
+    found = replayed(db.parts.files).get("d.memory", {})
     assert found == shown
-    said = transactions_in(db._files)
+    said = transactions_in(db.parts.files)
     assert not [each.incident for each in said if each.incident], "a crash leaves nothing to be told of"
     epochs = [each.epoch for each in said if each.epoch]
     assert epochs == sorted(set(epochs))
@@ -97,7 +97,7 @@ def test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(sy
             states += 1
             if states % 7 == 0:
                 # What this opening wrote stays, and the next one adds nothing.
-                after = judged(db._files.crash(rng, "drop"))
+                after = judged(db.parts.files.crash(rng, "drop"))
                 assert (after[0], after[1]) == (shown, epochs)
     print("states", states)
     assert states > 150
@@ -113,10 +113,10 @@ def test_openings_that_break_off_lose_and_double_nothing(seed):
     history.run(6)
     for _ in range(4):
         history.commit()
-        db._clockwork._binlog = None  # the log goes on, the binlog does not
+        db.parts.clockwork.binlog = None  # the log goes on, the binlog does not
         db.sync()
-        db._clockwork._binlog = db._binlog
-    left = db._files.crash(rng, "drop")
+        db.parts.clockwork.binlog = db.binlog
+    left = db.parts.files.crash(rng, "drop")
     for _ in range(3):
         off = FaultFiles(left, [Rule("*", nth=rng.randrange(1, 200), once=False, stall=power_off)])
         try:
@@ -140,7 +140,7 @@ def test_epoch_whose_sync_failed_survives_a_kill_and_a_power_loss():
     db.create_table("d.t", [tm.Column("id", tm.Int64)], "id")
     db.sync()
     db["d.t"].insert((1,))
-    files._plan.add(Rule("fdatasync", "binlog/*", error=errno.EIO))
+    files.faults.add(Rule("fdatasync", "binlog/*", error=errno.EIO))
     with pytest.raises(StoreFailed):
         db.sync()
     behind_kill = disk.kill()

@@ -103,13 +103,13 @@ def test_store_whose_log_is_full_of_what_the_binlog_lacks_opens_when_there_is_ro
         db.sync()
     before = rows_of(db)
     db = open_site(disk.kill(), **TIGHT)
-    assert rows_of(db) == before and replayed(db._files)[NAME] == before
+    assert rows_of(db) == before and replayed(db.parts.files)[NAME] == before
     db.checkpoint()
     db.checkpoint()
     db[NAME].insert((-5, "a", 1.0, None))
     db.sync()
-    assert replayed(db._files)[NAME] == rows_of(db)
-    assert [row["epoch"] for row in index_rows(db)] == [each.epoch for each in epochs_in(db._files)]
+    assert replayed(db.parts.files)[NAME] == rows_of(db)
+    assert [row["epoch"] for row in index_rows(db)] == [each.epoch for each in epochs_in(db.parts.files)]
     db.close()
 
 
@@ -134,7 +134,7 @@ def test_disk_that_is_full_for_store_and_binlog_alike_refuses_and_goes_on_with_r
     assert replayed(disk)[NAME] == rows_of(db) == before
     db.close()
     again = open_site(disk.kill(), **TIGHT)
-    assert rows_of(again) == before and replayed(again._files)[NAME] == before
+    assert rows_of(again) == before and replayed(again.parts.files)[NAME] == before
     again.close()
 
 
@@ -142,14 +142,14 @@ def test_rows_of_the_index_wait_for_room_in_the_log_without_holding_up_epochs(mo
     """They waited for a local checkpoint with the turn it needs to reach its epoch: both ended by their timeouts."""
     db = open_site(**TIGHT)
     db.create_table(NAME, ACCOUNT, "id").insert((1, "a", 1.0, None))
-    index, free = db.binlog._rows.index, []
+    index, free = db.binlog.rows.index, []
     write = index.write
 
     def waits(rows):
         def reach():
-            free.append(db.binlog._turn.acquire(timeout=0))
+            free.append(db.binlog.turn.acquire(timeout=0))
             if free[-1]:
-                db.binlog._turn.release()
+                db.binlog.turn.release()
 
         checkpoint = threading.Thread(target=reach)
         checkpoint.start()
@@ -186,12 +186,12 @@ def test_full_disk_at_any_call_of_the_binlog_folder_leaves_out_and_doubles_nothi
             except (StorageFull, tm.StoreFailed):
                 pass
         plan.is_over = True
-        if db._store.failure.first is None:
+        if db.parts.store.failure.first is None:
             db.sync()
             assert replayed(disk)[NAME] == rows_of(db) and len(db[NAME]) == 10
         db = open_site(disk.kill(), **TIGHT)
-        assert replayed(db._files)[NAME] == rows_of(db)
-        epochs = [each.epoch for each in epochs_in(db._files)]
+        assert replayed(db.parts.files)[NAME] == rows_of(db)
+        epochs = [each.epoch for each in epochs_in(db.parts.files)]
         assert epochs == sorted(set(epochs)) == [row["epoch"] for row in index_rows(db)]
         db.close()
         if not plan.fired:
@@ -225,7 +225,7 @@ def test_threads_wait_for_a_slow_binlog_and_are_told_so_and_all_that_was_acknowl
                     pass  # before the first local checkpoint had come to the binlog
 
         threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
-        with db.binlog._turn:
+        with db.binlog.turn:
             for thread in threads:
                 thread.start()
             while len(refusals) < 8:

@@ -36,14 +36,14 @@ def test_server_fed_with_a_store_s_binlog_ends_with_equal_tables(server, tmp_pat
     db.checkpoint()
     history.run(20)
     history.commit()
-    db = open_site(db._files.kill(), **LARGE)
+    db = open_site(db.parts.files.kill(), **LARGE)
     history.db = db
     history.run(20)
     assert len(db.binlog.writer.index.names) > 2
     paths = []
     for name in db.binlog.writer.index.names:
         paths.append(tmp_path / name)
-        paths[-1].write_bytes(db._files.snapshot()[f"binlog/{name}"])
+        paths[-1].write_bytes(db.parts.files.snapshot()[f"binlog/{name}"])
     mysqlbinlog("--verify-binlog-checksum", "-vv", "--base64-output=DECODE-ROWS", *paths)
     mode, only = ("STRICT", ["--database=d"]) if number == 7 else ("IDEMPOTENT", [])
     server.sql("DROP DATABASE IF EXISTS d; CREATE DATABASE d; DELETE FROM mysql.ndb_apply_status;")

@@ -57,7 +57,7 @@ def history(is_closed):
     rows = {row.id: row._asdict() for row in table.scan()}
     if is_closed:
         db.close()
-    left = db._files.kill()
+    left = db.parts.files.kill()
     return left.snapshot(), told(left), rows
 
 
@@ -110,7 +110,7 @@ def judge(contents, truth, rows):
         assert {row.id: row._asdict() for row in plain[NAME].scan()} == rows
         return "refused"
     assert {row.id: row._asdict() for row in db[NAME].scan()} == rows
-    said, error = prefix_until_damage(db._files)
+    said, error = prefix_until_damage(db.parts.files)
     incidents = [place for place, each in enumerate(said) if each.incident]
     if error is not None:
         assert isinstance(error, Damaged)
@@ -222,7 +222,7 @@ def test_f112_events_with_right_checksums_and_any_content_are_refused_or_read_an
             outcome = "opened"
             assert {row.id: row._asdict() for row in db[NAME].scan()} == rows, f"event at {at}, seed {SEED} {number}"
             try:
-                read_through(db._files)
+                read_through(db.parts.files)
             except (Damaged, Rejected):
                 pass
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
@@ -237,13 +237,13 @@ def test_f67_damage_met_by_a_reader_names_file_and_position():
     data[-60] ^= 1
     db = open_site(MemoryFiles.from_snapshot({**contents, name: bytes(data)}), **WHOLE)
     with pytest.raises(BinlogDamaged) as caught:
-        transactions_in(db._files)
+        transactions_in(db.parts.files)
     assert caught.value.file == "binlog.000001" and 0 < caught.value.position < len(data)
     db[NAME].insert((50, "new", 0.0, None))
     db.sync()
     from replication.binlog.index import Position
 
-    behind = transactions_in(db._files, start=Position("binlog.000002", b.FIRST_POSITION))
+    behind = transactions_in(db.parts.files, start=Position("binlog.000002", b.FIRST_POSITION))
     assert behind[-1].rows[0].after["id"] == 50
     db.close()
 

@@ -36,8 +36,8 @@ def site(files=None, **options):
 
 def unlogged(db, work):
     """A change that no binlog takes."""
-    txn = db._store.begin(UNLOGGED)
-    work(txn, db["test.account"]._table)
+    txn = db.parts.store.begin(UNLOGGED)
+    work(txn, db["test.account"].table)
     txn.commit(True)
 
 
@@ -53,7 +53,7 @@ def test_binlog_of_any_history_is_sound_by_every_type(number, seed, monkeypatch)
         history.run(15)
         if turn == 1:
             db.checkpoint()
-            history.db = db = open_site(db._files.kill(), **DISK)
+            history.db = db = open_site(db.parts.files.kill(), **DISK)
         if turn == 2:
             db.binlog.rotate()
             db.binlog.purge(to=db.binlog.writer.end.file)
@@ -120,11 +120,11 @@ def test_changes_of_the_schema_between_are_no_damage():
 def test_epochs_without_binlog_are_not_asked_for_and_what_follows_is():
     db = site()
     db.close()
-    db = open_memory(db._files.kill())
+    db = open_memory(db.parts.files.kill())
     db["test.account"].update(1, {"balance": -1.0})
     db["test.account"].delete(2)
     db.close()
-    db = site(db._files.kill())
+    db = site(db.parts.files.kill())
     db["test.account"].update(3, {"balance": 33.0})
     report = db.check_binlog()
     assert report["problems"] == [] and report["keys"] == 1

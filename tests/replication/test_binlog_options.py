@@ -36,14 +36,14 @@ def site(files=None, **options):
 
 def applied(db, *rows, server=3, table=NAME, any_value=None):
     """Rows inserted as an applier would: the server that made them is their author."""
-    txn = db._store.begin(server if any_value is None else any_value, server)
+    txn = db.parts.store.begin(server if any_value is None else any_value, server)
     for row in rows:
-        row_operations.write(txn, db._store.table(table), row)
+        row_operations.write(txn, db.parts.store.table(table), row)
     txn.commit(True)
 
 
 def said(db):
-    return [(row.kind, row.before, row.after) for each in epochs_in(db._files) for row in each.rows]
+    return [(row.kind, row.before, row.after) for each in epochs_in(db.parts.files) for row in each.rows]
 
 
 def row(number, **changes):
@@ -93,7 +93,7 @@ def test_images_given_at_run_time_count_for_tables_made_from_then_on():
     for name in (NAME, "test.other"):
         db[name].update(1, {"balance": 2.0})
     db.sync()
-    kinds = {each.table: each.kind for epoch in epochs_in(db._files) for each in epoch.rows}
+    kinds = {each.table: each.kind for epoch in epochs_in(db.parts.files) for each in epoch.rows}
     assert kinds == {NAME: "WRITE_ROW", "test.other": "UPDATE_ROW"}
     db.close()
 
@@ -120,13 +120,13 @@ def test_log_rows_off_leaves_schema_statements_alone_and_rows_come_again_with_it
     db.add_column(NAME, tm.Column("more", tm.Int32, nullable=True))
     applied(db, (7, "a", 1.0, None, None))
     db.sync()
-    found = transactions_in(db._files)
+    found = transactions_in(db.parts.files)
     assert [each.statement.split(" `")[0] for each in found if each.statement] == [
         "CREATE DATABASE IF NOT EXISTS",
         "CREATE TABLE",
         "ALTER TABLE",
     ]
-    assert said(db) == [] and len(epochs_in(db._files)) == 2
+    assert said(db) == [] and len(epochs_in(db.parts.files)) == 2
     db.binlog.set_option("log_rows", True)
     db[NAME].insert({**row(2), "more": 5})
     db.sync()
@@ -136,13 +136,13 @@ def test_log_rows_off_leaves_schema_statements_alone_and_rows_come_again_with_it
 
 def test_epochs_without_rows_are_written_with_log_empty_epochs():
     db, _ = site()
-    before = len(epochs_in(db._files))
+    before = len(epochs_in(db.parts.files))
     db.advance_gci()
-    assert len(epochs_in(db._files)) == before
+    assert len(epochs_in(db.parts.files)) == before
     db.binlog.set_option("log_empty_epochs", True)
     for _ in range(3):
         db.advance_gci()
-    found = epochs_in(db._files)
+    found = epochs_in(db.parts.files)
     assert len(found) == before + 3 and [each.rows for each in found[before:]] == [[]] * 3
     epochs = [each.epoch for each in found]
     assert epochs == sorted(set(epochs))
@@ -154,12 +154,14 @@ def test_applied_rows_are_logged_as_their_server_s_with_log_replica_updates_only
     applied(db, row(1))
     table.insert(row(2))
     db.sync()
-    assert [each.after["id"] for epoch in epochs_in(db._files) for each in epoch.rows] == [2]
+    assert [each.after["id"] for epoch in epochs_in(db.parts.files) for each in epoch.rows] == [2]
     db.binlog.set_option("log_replica_updates", True)
     applied(db, row(3))
     applied(db, row(4), any_value=REFLECT)
     db.sync()
-    found = [(each.after["id"], each.server_id, each.flags) for epoch in epochs_in(db._files) for each in epoch.rows]
+    found = [
+        (each.after["id"], each.server_id, each.flags) for epoch in epochs_in(db.parts.files) for each in epoch.rows
+    ]
     assert found == [(2, 1, 0), (3, 3, 0), (4, 1, 1)]
     db.close()
 
@@ -169,20 +171,20 @@ def test_positions_of_a_source_are_logged_with_log_apply_status_as_the_own_serve
     table.insert(row(1))
     applied(db, (3, 100, "x", 0, 0), table="mysql.ndb_apply_status")
     db.sync()
-    assert [each.table for epoch in epochs_in(db._files) for each in epoch.rows] == [NAME]
+    assert [each.table for epoch in epochs_in(db.parts.files) for each in epoch.rows] == [NAME]
     # How that table is logged was found when the store was opened: given at run time, the option did nothing.
     db.binlog.set_option("log_apply_status", True)
     db.sync()
     applied(db, row(2))
     applied(db, (3, 200, "x", 0, 0), table="mysql.ndb_apply_status")
     db.sync()
-    (found,) = [each for epoch in epochs_in(db._files)[2:] for each in epoch.rows]
+    (found,) = [each for epoch in epochs_in(db.parts.files)[2:] for each in epoch.rows]
     assert (found.kind, found.after["server_id"], found.after["epoch"], found.server_id) == ("WRITE_ROW", 3, 200, 1)
     db.binlog.set_option("log_apply_status", False)
     applied(db, row(4))
     applied(db, (3, 300, "x", 0, 0), table="mysql.ndb_apply_status")
     db.sync()
-    assert len(epochs_in(db._files)) == 3
+    assert len(epochs_in(db.parts.files)) == 3
     db.close()
 
 
@@ -205,7 +207,7 @@ def test_origins_have_rows_of_their_own_in_the_index_with_log_orig(at_open):
         if each["epoch"] == epoch
     ]
     assert found == [(1, epoch, 1), (3, 13, 1)]
-    assert not [each for each in epochs_in(db._files)[-1].rows if each.table != NAME], "log_apply_status is off"
+    assert not [each for each in epochs_in(db.parts.files)[-1].rows if each.table != NAME], "log_apply_status is off"
     db.close()
 
 
@@ -227,7 +229,7 @@ def test_slices_of_two_sites_are_the_rows_of_both():
 
 # --- the form -------------------------------------------------------------------------------------
 def marks(db):
-    return [(each.transaction_id is not None, each.flags) for epoch in epochs_in(db._files) for each in epoch.rows]
+    return [(each.transaction_id is not None, each.flags) for epoch in epochs_in(db.parts.files) for each in epoch.rows]
 
 
 def versions(db):
@@ -235,8 +237,8 @@ def versions(db):
     from replication.binlog.reader import BinlogReader
     from tests.replication.stage import end_of
 
-    reader = BinlogReader(db._files)
-    found = [read.event.version for read in reader.events(end_of(db._files)) if isinstance(read.event, e.Rows)]
+    reader = BinlogReader(db.parts.files)
+    found = [read.event.version for read in reader.events(end_of(db.parts.files)) if isinstance(read.event, e.Rows)]
     reader.close()
     return found
 
@@ -252,7 +254,7 @@ def test_row_events_carry_transaction_ids_with_log_transaction_id_one_for_each_t
         txid = txn.txid
     table.insert(row(4))
     db.sync()
-    ids = [each.transaction_id for epoch in epochs_in(db._files) for each in epoch.rows]
+    ids = [each.transaction_id for epoch in epochs_in(db.parts.files) for each in epoch.rows]
     assert ids[:3] == [None, txid, txid] and ids[3] not in (None, txid)
     with pytest.raises(SchemaInvalid, match="version 1"):
         db.binlog.set_option("log_bin_use_v1_row_events", True)
@@ -289,8 +291,8 @@ def test_epoch_beyond_binlog_cache_size_goes_to_the_file_while_it_is_read():
                 txn.insert(NAME, row(number, note="x" * 400))
                 txn.insert("test.other", row(number, note="x" * 400))
         db.sync()
-        reader = BinlogReader(db._files)
-        names = [type(read.event).__name__ for read in reader.events(end_of(db._files))]
+        reader = BinlogReader(db.parts.files)
+        names = [type(read.event).__name__ for read in reader.events(end_of(db.parts.files))]
         reader.close()
         assert len(said(db)) == 60
         db.close()
@@ -324,8 +326,8 @@ def test_max_binlog_size_ends_files_and_log_bin_names_them():
         db.sync()
     names = db.binlog.writer.index.names
     assert len(names) > 2 and names[0] == "site-7.000001"
-    assert sorted(name for name in db._files.list("binlog") if name[-1].isdigit()) == names
-    size = max(db._files.size(f"binlog/{name}") for name in names)
+    assert sorted(name for name in db.parts.files.list("binlog") if name[-1].isdigit()) == names
+    size = max(db.parts.files.size(f"binlog/{name}") for name in names)
     assert 4_096 <= size < 4_096 + 1_500
     db.binlog.set_option("max_binlog_size", "1 MiB")
     table.insert(row(100, note="x" * 6_000))
@@ -354,7 +356,10 @@ def test_extra_logging_tells_of_files_and_of_epochs(caplog):
 # --- reads ----------------------------------------------------------------------------------------
 def reads(db):
     return [
-        (each.table, each.before, each.after) for epoch in epochs_in(db._files) for each in epoch.rows if each.flags
+        (each.table, each.before, each.after)
+        for epoch in epochs_in(db.parts.files)
+        for each in epoch.rows
+        if each.flags
     ]
 
 
@@ -417,7 +422,7 @@ def test_reads_are_tracked_by_keys_of_every_type_and_without_a_binlog_not_at_all
     plain = {name: value for name, value in said(db)[0][2].items() if name != "value"}
     assert reads(db) == [("test.keys", plain, plain)], "read twice by one transaction, told once"
     db.close()
-    db = open_site(db._files.kill(), log_bin=None)
+    db = open_site(db.parts.files.kill(), log_bin=None)
     with db.transaction(log_exclusive_reads=True) as txn:
         before = db.status()["log"]["bytes_written"]
         assert txn.get("test.keys", key, lock="exclusive").value == 1

@@ -78,7 +78,7 @@ def test_changes_are_what_transactions_did_over_restarts_whatever_the_type(numbe
         if turn % 2:
             db.checkpoint()
         if turn == 2:
-            db = open_site(db._files.kill(), **DISK)
+            db = open_site(db.parts.files.kill(), **DISK)
             history.db = db
         # Some epochs now, and the rest when more have come.
         some, since = all_images(db, since, most=rng.randint(1, 6))
@@ -293,10 +293,10 @@ def test_what_was_not_logged_is_a_gap_that_nothing_is_given_out_behind():
     table.insert((1, "a", 1.0, None))
     since = db.sync()
     db.close()
-    db = open_memory(db._files.kill())
+    db = open_memory(db.parts.files.kill())
     db["test.account"].insert((2, "unlogged", 1.0, None))
     db.close()
-    db, table = account_site(db._files.kill())
+    db, table = account_site(db.parts.files.kill())
     table.insert((3, "a", 1.0, None))
     newest = db.sync()
     changes = db.changes()
@@ -324,8 +324,8 @@ def test_epoch_of_the_future_and_a_store_without_binlog_are_refused():
     db, _ = account_site()
     own = list(db.binlog.on_written)
     with pytest.raises(tm.EpochGap):
-        db.changes(db._store.epochs.current + 5)
-    assert db.binlog.on_written == own and db.binlog._pins == {}
+        db.changes(db.parts.store.epochs.current + 5)
+    assert db.binlog.on_written == own and db.binlog.pins == {}
     db.close()
     plain = open_memory()
     with pytest.raises(tm.Rejected, match="binlog"):
@@ -357,7 +357,7 @@ def test_follower_gets_epochs_as_they_are_closed_and_ends_when_it_is_closed():
     changes.close()
     reader.join(20)
     assert not reader.is_alive()
-    assert db.binlog.on_written == own and db.binlog._pins == {}
+    assert db.binlog.on_written == own and db.binlog.pins == {}
     changes.close()
     with pytest.raises(StopIteration):
         next(changes)
@@ -371,10 +371,10 @@ def test_reader_that_nobody_closed_holds_nothing_when_it_is_gone():
     db.sync()
     changes = db.changes()
     next(changes)
-    assert len(db.binlog._pins) == 1
+    assert len(db.binlog.pins) == 1
     del changes
     gc.collect()
-    assert db.binlog.on_written == own and db.binlog._pins == {}
+    assert db.binlog.on_written == own and db.binlog.pins == {}
     db.close()
 
 
@@ -408,7 +408,7 @@ def test_changes_of_another_site_carry_its_id_and_own_reads_are_none():
     db.sync()
     with db.changes(since) as changes:
         assert [(each.operation, each.after.id) for epoch in changes for each in epoch] == [("write", 1)]
-    assert changes._position > Position("", 0)
+    assert changes.position > Position("", 0)
     db.close()
 
 
@@ -454,7 +454,7 @@ def test_damaged_byte_of_the_binlog_is_never_given_out_as_a_change():
     for number in range(5):
         table.insert((number, "a", float(number), "note"))
         db.sync()
-    files, name = db._files, f"binlog/{db.binlog.writer.end.file}"
+    files, name = db.parts.files, f"binlog/{db.binlog.writer.end.file}"
     with db.changes() as changes:
         whole = [tuple(change.after) for epoch in changes for change in epoch]
     rng = random.Random(3)

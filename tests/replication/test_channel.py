@@ -398,7 +398,7 @@ def test_relay_log_that_begins_anew_begins_behind_what_is_durable():
     """
     source, replica = Source(), Replica()
     replica.store = Forgetting()
-    replica.channel = replica._channel()
+    replica.channel = replica.new_channel()
     source.write(1, 2)
     run(source, replica)
     replica.channel.discard_relay()

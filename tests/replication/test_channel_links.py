@@ -37,9 +37,9 @@ class Talk:
         start = Start(start.epoch, start.origin, start.file, start.position, window_bytes)
         self.replica = ReplicaSession(self.channel, writers[0], start, self.now)
         self.source = SourceSession(source.binlog(), writers[1], self.now)
-        self._to_source([self.replica.begin()])
+        self.to_source([self.replica.begin()])
 
-    def _to_source(self, frames: list[bytes]) -> None:
+    def to_source(self, frames: list[bytes]) -> None:
         for data in frames:
             for frame in self.readers[0].feed(data):
                 self.source.receive(frame, self.now)
@@ -57,13 +57,13 @@ class Talk:
             frames.reverse()
         elif frames and draw < 0.30:
             frames[-1] = frames[-1][: self.rng.randrange(len(frames[-1]))]
-            self._to_replica(frames)
+            self.to_replica(frames)
             raise PeerError("the link broke")
-        self._to_replica(frames)
-        self._to_source(self.replica.pump(self.now).frames)
+        self.to_replica(frames)
+        self.to_source(self.replica.pump(self.now).frames)
         return sent
 
-    def _to_replica(self, frames: list[bytes]) -> None:
+    def to_replica(self, frames: list[bytes]) -> None:
         for data in frames:
             for frame in self.readers[1].feed(data):
                 self.replica.receive(frame, self.now)
@@ -139,8 +139,8 @@ def test_slow_replica_costs_the_source_its_window_and_no_more(monkeypatch):
     held = [frame for _ in range(100) for frame in talk.source.pump(talk.now, 0).frames]
     assert sum(map(len, held)) <= (64 << 10) + 2 * (16 << 10) and talk.source.is_full
     source.write(40)  # commits go on
-    talk._to_replica(held)
-    talk._to_source(talk.replica.pump(talk.now).frames)
+    talk.to_replica(held)
+    talk.to_source(talk.replica.pump(talk.now).frames)
     assert not talk.source.is_full and talk.source.pump(talk.now, 0).frames
 
 
@@ -181,7 +181,7 @@ def test_thread_that_ends_tells_its_error_and_starts_again():
     while receiver.receive_next():
         pass
     applier.start()
-    applier._thread.join(30)
+    applier.thread.join(30)
     assert applier.status() == {"state": "failed", "error": "Rejected: no such table"}
     replica.store.fails_with = None
     applier.start()

@@ -41,7 +41,7 @@ def follow(serving, replica, **options):
 
 def ended(worker):
     """The error a thread has ended with."""
-    worker._thread.join(60)
+    worker.thread.join(60)
     assert not worker.is_running
     return worker.error
 
@@ -151,7 +151,7 @@ def test_both_sides_killed_over_and_over_lose_and_double_nothing(monkeypatch):
             a.sync()
             if draw.random() < 0.5:
                 a.wait_applied(a.sync(), WAIT_MS, at=[2])
-        disks = {1: a._files.crash(draw), 2: b._files.crash(draw)}
+        disks = {1: a.parts.files.crash(draw), 2: b.parts.files.crash(draw)}
     a, b = site(1, disks[1]), site(2, disks[2])
     with tm.serve(a, f"{HOST}:0", SECRET) as serving, follow(serving, b):
         a.wait_applied(put(a, total), WAIT_MS, at=[2])
@@ -166,11 +166,11 @@ def test_wrong_secret_equal_ids_and_missing_tls_end_the_receiver_with_their_erro
     same = site(1)
     with tm.serve(a, f"{HOST}:0", SECRET) as serving:
         with tm.Channel(serving.address, b, secret=b"x" * 16, skip_start=False) as channel:
-            assert isinstance(ended(channel._receiving), tm.PeerUnauthenticated)
+            assert isinstance(ended(channel.receiving), tm.PeerUnauthenticated)
             with pytest.raises(tm.PeerUnauthenticated):
                 channel.check_running()
         with follow(serving, same) as channel:
-            assert isinstance(ended(channel._receiving), tm.PeerRefused)
+            assert isinstance(ended(channel.receiving), tm.PeerRefused)
             assert channel.status()["receiver"]["state"] == "failed"
     with pytest.raises(tm.SchemaInvalid, match="secret"):
         tm.Channel(f"{HOST}:1", b)
@@ -197,7 +197,7 @@ def test_epoch_functions_on_both_sides_of_a_pair_are_refused_naming_both_rows(pa
     with pytest.raises(tm.SchemaInvalid, match=r"shop\.item:0.*shop\.it%:0|shop\.it%:0.*shop\.item:0"):
         tm.Channel(a, b)
     with tm.serve(a, f"{HOST}:0", SECRET) as serving, follow(serving, b) as channel:
-        error = ended(channel._receiving)
+        error = ended(channel.receiving)
         assert isinstance(error, tm.PeerRefused) and "shop.item:0" in error.message and "shop.it%:0" in error.message
     b["mysql.ndb_replication"].delete((b"shop", b"it%", 0))
     tm.Channel(a, b).close()

@@ -58,11 +58,11 @@ def test_reset_of_a_channel_that_has_not_heard_of_its_source_forgets_nothing(
     lived(pair)
     wanted = pair.rows()[0]
     pair.to_secondary.close()
-    pair.secondary.endpoint._has_epoch_peer = False
+    pair.secondary.endpoint.has_epoch_peer = False
     with pair.secondary.transaction() as txn:
         txn.delete("mysql.ndb_apply_status", 2)
     with tm.Channel(pair.primary, pair.secondary) as channel:
-        pair.secondary.endpoint._has_epoch_peer = False
+        pair.secondary.endpoint.has_epoch_peer = False
         channel.reset()
         assert set(applied(pair.secondary)) == {1}
     pair.to_secondary = tm.Channel(pair.primary, pair.secondary)

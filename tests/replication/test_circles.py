@@ -62,7 +62,7 @@ def test_row_that_one_site_inserts_and_the_next_deletes_in_one_epoch_is_gone_eve
     c["shop.item"].delete(1)  # in the epoch in which the insert was applied
     ring.go(2)
     ring.go(0)
-    told = [row for epoch in transactions_in(a._files) for row in epoch.rows if row.table == "shop.item"]
+    told = [row for epoch in transactions_in(a.parts.files) for row in epoch.rows if row.table == "shop.item"]
     assert [(row.kind, row.server_id) for row in told] == [("WRITE_ROW", 2), ("DELETE_ROW", 3)]
     turn(ring.sites, ring.channels, 3)
     assert ring.rows() == [{}, {}, {}]

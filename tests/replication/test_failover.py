@@ -37,7 +37,7 @@ class Net:
 
     def beat(self, *through):
         """A writes its row, and these get it."""
-        self.stores["a"]._store.clock.advance(0.5)
+        self.stores["a"].parts.store.clock.advance(0.5)
         self.stores["a"].endpoint.beat()
         self.stores["a"].advance_epoch()
         for name in through:

@@ -118,7 +118,7 @@ def test_full_disk_costs_a_transaction_at_most(nth, caplog):
             writer.roll_back()
     assert len(done) >= 7
     assert [epoch for epoch, _ in epochs_in(disk)] == done
-    assert [epoch for epoch, _ in epochs_in(writer_on(disk.kill())._files)] == done
+    assert [epoch for epoch, _ in epochs_in(writer_on(disk.kill()).files)] == done
 
 
 @pytest.mark.parametrize("operation", ["pwrite", "fdatasync", "sync_directory", "rename", "truncate"])
@@ -144,10 +144,10 @@ def test_incident_on_a_full_disk_leaves_the_count_of_transactions():
     disk = MemoryFiles()
     writer = writer_on(disk)
     write_epoch(writer, 1, rows_of(1))
-    writer._files = FaultFiles(disk, [Rule("pwrite", error=errno.ENOSPC)])
+    writer.files = FaultFiles(disk, [Rule("pwrite", error=errno.ENOSPC)])
     with pytest.raises(StorageFull):
         writer.incident("lost")
-    writer._files = disk
+    writer.files = disk
     write_epoch(writer, 2, rows_of(2))
     reads = BinlogReader(disk).events(writer.end)
     assert [read.event.sequence_number for read in reads if isinstance(read.event, e.Gtid)] == [1, 2]

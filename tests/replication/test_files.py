@@ -97,7 +97,7 @@ def test_epoch_larger_than_every_buffer_passes_with_bounded_memory():
     for number in range(40):
         rows = [(number * 1000 + each, "x", bytes(4_000)) for each in range(100)]
         assert writer.append(batch_of(TABLE, e.WRITE, new=rows)) == 100
-        kept = max(kept, len(writer._buffer))
+        kept = max(kept, len(writer.buffer))
     writer.commit()
     assert files.size("binlog/binlog.000001") > 15 << 20
     assert kept <= (1 << 20) + (64 << 10)
@@ -410,7 +410,7 @@ def test_torn_transaction_is_cut_off_and_the_next_file_begun():
     again = writer_on(files.kill())
     assert again.recovered == end
     assert again.index.names == ["binlog.000001", "binlog.000002"]
-    files = again._files
+    files = again.parts.files
     assert flags_of(files, "binlog.000001") & b.FLAG_IN_USE == 0
     assert flags_of(files, "binlog.000002") & b.FLAG_IN_USE == 1
     write_epoch(again, 2, rows_of(2))

@@ -167,7 +167,7 @@ def test_plans_of_many_sets_of_columns_are_forgotten_and_made_again():
     plans = TablePlans(RowFormat(TableDefinition(1, 1, "d.many", tuple(columns), "id")))
     sets = [tuple(place for place in range(12) if number >> place & 1) for number in range(2 * PLANS_MAX)]
     made = [plans.of(each) for each in sets]
-    assert len(plans._plans) <= PLANS_MAX
+    assert len(plans.plans) <= PLANS_MAX
     again = plans.of(sets[7])
     assert again is not made[7] and again.words.tolist() == made[7].words.tolist()
     assert plans.of(plans.key_positions) is plans.key

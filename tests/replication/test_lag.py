@@ -85,8 +85,8 @@ def test_trail_agrees_with_a_list_of_all_epochs() -> None:
 def test_lag_of_a_trail_that_is_registered_is_under_status() -> None:
     with open_memory() as db:
         assert db.status()["replication"]["lag"] == {}
-        trail = db._replication.trails["east"] = EpochTrail(["applied"])
-        trail.set_out(5, db._store.clock.wall_us() - 2_500_000)
+        trail = db.parts.replication.trails["east"] = EpochTrail(["applied"])
+        trail.set_out(5, db.parts.store.clock.wall_us() - 2_500_000)
         shown = db.status()["replication"]["lag"]["east"]
         assert (shown["lag_epochs"], shown["lag_seconds"]) == (1, 2.5)
 

@@ -41,7 +41,7 @@ def site(server_id=1, files=None, **options):
 def adopted(db, keys, v="loaded"):
     """A load of some rows, taken in; its report."""
     job = db.plan_load(NAME)
-    place = Directory(db._files, FOLDER)
+    place = Directory(db.parts.files, FOLDER)
     batch = pa.record_batch({"id": pa.array(list(keys), pa.int64()), "v": [v] * len(keys)})
     load.publish(job, load.write_parts(job, 0, [batch], 0, place), place)
     return db.adopt(job)
@@ -57,7 +57,7 @@ def told(db):
     db.binlog.write_closed_epochs()
     return [
         each.incident or (each.epoch, [(row.after or row.before)["id"] for row in each.rows])
-        for each in transactions_in(db._files)
+        for each in transactions_in(db.parts.files)
         if not each.statement
     ]
 
@@ -118,7 +118,7 @@ def test_incident_that_was_skipped_is_not_met_again_behind_a_crash():
             channel.apply_all()
         adopted(b, range(10, 30))
         channel.skip_incident()
-        left = b._files.kill()
+        left = b.parts.files.kill()
     b = site(2, left)
     with tm.Channel(a, b) as channel:
         channel.apply_all()
@@ -159,8 +159,8 @@ def test_check_of_the_binlog_judges_all_but_the_rows_of_the_load():
     db.sync()
     assert db.check_binlog()["problems"] == []
     for name, key in ((NAME, 11), ("shop.other", 1)):
-        txn = db._store.begin(0x8000_007F)  # which no binlog takes
-        row_operations.update(txn, db[name]._table, key, {"v": "unlogged"})
+        txn = db.parts.store.begin(0x8000_007F)  # which no binlog takes
+        row_operations.update(txn, db[name].table, key, {"v": "unlogged"})
         txn.commit(True)
     found = db.check_binlog()["problems"]
     assert len(found) == 2 and any("shop.other" in each for each in found) and any("key 11" in each for each in found)
@@ -171,7 +171,7 @@ def test_load_that_no_binlog_had_when_the_store_died_is_marked_by_the_next_openi
     db = site()
     before = told(db)
     report = adopted(db, range(10, 30))
-    db = site(files=db._files.kill())
+    db = site(files=db.parts.files.kill())
     found = told(db)
     assert found[: len(before)] == before
     marks = [load_mark(each) for each in found if isinstance(each, str)]
@@ -187,7 +187,7 @@ def test_epoch_that_finds_no_room_behind_its_mark_has_one_mark_when_there_is_som
         files = FaultFiles(MemoryFiles.from_snapshot(inner.snapshot()))
         db = site(files=files)
         report = adopted(db, range(10, 30))
-        end = files._plan.add(Rule("pwrite", "binlog/binlog.[0-9]*", nth=nth, error=errno.ENOSPC))
+        end = files.faults.add(Rule("pwrite", "binlog/binlog.[0-9]*", nth=nth, error=errno.ENOSPC))
         try:
             db.advance_epoch()
         except tm.StorageFull:
@@ -201,10 +201,10 @@ def test_epoch_that_finds_no_room_behind_its_mark_has_one_mark_when_there_is_som
 def test_load_behind_rows_of_its_epoch_is_logged_by_its_rows():
     """As in the log of a store nobody followed: a mark before these rows would say that they came later."""
     db = site()
-    db._store.follows_log = False
+    db.parts.store.follows_log = False
     db[NAME].delete(3)
     adopted(db, [3, 40])
-    db._store.follows_log = True
+    db.parts.store.follows_log = True
     found = told(db)[-1]
     assert sorted(found[1]) == [3, 3, 40]
     db.close()
@@ -215,7 +215,7 @@ def test_table_that_is_not_logged_has_no_mark():
     db.create_replication_table().insert((b"shop", b"quiet", 0, 1, None))
     db.create_table("shop.quiet", COLUMNS, "id")
     job = db.plan_load("shop.quiet")
-    place = Directory(db._files, FOLDER)
+    place = Directory(db.parts.files, FOLDER)
     batch = pa.record_batch({"id": pa.array([1, 2], pa.int64()), "v": ["x", "y"]})
     load.publish(job, load.write_parts(job, 0, [batch], 0, place), place)
     db.adopt(job)
@@ -228,7 +228,7 @@ def test_other_readers_of_binlogs_see_an_incident(tmp_path):
     report = adopted(db, range(10, 30))
     told(db)
     (name,) = db.binlog.writer.index.names
-    content = db._files.snapshot()[f"binlog/{name}"]
+    content = db.parts.files.snapshot()[f"binlog/{name}"]
     assert len(list(events_of(content))) > 3  # PyPI's mysql-replication reads all of it
     path = tmp_path / name
     path.write_bytes(content)

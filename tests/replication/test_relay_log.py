@@ -124,7 +124,7 @@ def test_opened_again_it_goes_on_at_its_end():
     receive(relay_on(files), source)
     source.write(*range(6, 12))
     relay = relay_on(files.kill())
-    files = relay._files
+    files = relay.files
     assert relay.epoch == 5 and relay.source_id == 1
     receive(relay, source, start=relay.durable)
     assert epochs_of(files, relay) == list(range(1, 12))

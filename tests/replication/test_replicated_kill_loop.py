@@ -99,7 +99,7 @@ def test_audit_reads_a_real_binlog() -> None:
     db.sync()
     put(db, 2)
     db.sync()
-    found = read_binlog(db._files, 1, None, end_of(db._files))
+    found = read_binlog(db.parts.files, 1, None, end_of(db.parts.files))
     db.close()
     assert len(found.with_rows) == 2 and found.epochs == sorted(found.epochs)
     assert len(found.statements) >= 1 and not found.incidents
@@ -117,7 +117,7 @@ def states_of(*paid: tuple[int, int, int], balance: int = START_BALANCE, back: A
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Judge states of a mode without binlogs."""
-    monkeypatch.setattr(Judge, "_binlogs", lambda self, states: [])
+    monkeypatch.setattr(Judge, "compare_binlogs", lambda self, states: [])
 
     def judge(mode: str, states: Any, *lines: str) -> list[str]:
         ledger = Ledger()

@@ -63,7 +63,7 @@ class Recorder:
     def __init__(self, db: tm.Database) -> None:
         self.changes: list[Logged] = []
         self._known: dict[int, TableDefinition] = {}
-        store = db._store
+        store = db.parts.store
         logged = store.log_schema
 
         def log_schema(change: dict[str, Any], *more: Any) -> None:
@@ -106,8 +106,8 @@ def replicate(recorder: Recorder, replica: tm.Database) -> list[str]:
     texts = []
     for logged in recorder.changes:
         for database, text in statements_of(logged):
-            apply_statement(replica._store, database, text)
-            assert apply_statement(replica._store, database, text) == 0, text
+            apply_statement(replica.parts.store, database, text)
+            assert apply_statement(replica.parts.store, database, text) == 0, text
             texts.append(text)
     recorder.changes.clear()
     return texts
@@ -260,7 +260,7 @@ def test_random_history_arrives_the_same_also_when_every_statement_comes_twice()
 # --- what travels -----------------------------------------------------------------------------------
 def test_what_is_a_sites_own_does_not_travel() -> None:
     with two_sites() as (source, recorder, _):
-        make_missing(source._store)
+        make_missing(source.parts.store)
         source.create_replication_table()
         source.create_table("mysql.own", base_columns(), "id")
         source.create_tablespace("ts", size="256 KiB", page_size="4 KiB", extent="64 KiB")
@@ -290,7 +290,7 @@ def test_statement_comes_with_the_database_it_needs_and_knows_who_made_the_chang
         )
         echo = Recorder(replica)
         for database, text in pairs[0]:
-            apply_statement(replica._store, database, text, author=7)
+            apply_statement(replica.parts.store, database, text, author=7)
         (logged,) = echo.changes
         made = statement_of(logged)
         assert made is not None and made.author == 7
@@ -302,8 +302,8 @@ def test_statement_comes_with_the_database_it_needs_and_knows_who_made_the_chang
 def test_author_of_a_schema_change_survives_a_restart_in_the_log() -> None:
     files = MemoryFiles()
     with open_memory(files) as db:
-        apply_statement(db._store, "d", "create table t (id int primary key)", author=300)
-        assert db._store.schema_authors == {}
+        apply_statement(db.parts.store, "d", "create table t (id int primary key)", author=300)
+        assert db.parts.store.schema_authors == {}
     with open_memory(MemoryFiles(files.disk)) as db:
         assert db.tables() == ["d.t"] and db.check()["is_sound"]
 
@@ -320,7 +320,7 @@ def test_record_nobody_knows_a_statement_for_is_no_silent_gap() -> None:
 def site(*statements: str) -> Iterator[tm.Database]:
     with open_memory(MemoryFiles()) as db:
         for text in statements:
-            apply_statement(db._store, "d", text)
+            apply_statement(db.parts.store, "d", text)
         yield db
 
 
@@ -352,9 +352,9 @@ def test_what_differs_or_is_not_understood_stops_and_leaves_nothing(text: str, e
     with site(TABLE) as db:
         before = definitions(db)
         with pytest.raises(error) as caught:
-            apply_statement(db._store, "d", text)
+            apply_statement(db.parts.store, "d", text)
         assert definitions(db) == before and "\n" not in caught.value.message
-        assert db._store.schema_authors == {}
+        assert db.parts.store.schema_authors == {}
 
 
 @pytest.mark.parametrize(
@@ -374,24 +374,24 @@ def test_what_differs_or_is_not_understood_stops_and_leaves_nothing(text: str, e
 def test_what_is_there_already_or_no_concern_of_ours_is_passed_over(text: str) -> None:
     with site(TABLE) as db:
         before = definitions(db)
-        assert apply_statement(db._store, "d", text) == 0
+        assert apply_statement(db.parts.store, "d", text) == 0
         assert definitions(db) == before and "mysql.anything" not in db
 
 
 def test_create_that_was_broken_off_before_its_indexes_gets_them_when_it_comes_again() -> None:
     with site("create table t (id int, a varchar(9), primary key (id))") as db:
         db["d.t"].insert((1, "x"))
-        assert apply_statement(db._store, "d", TABLE) == 1
+        assert apply_statement(db.parts.store, "d", TABLE) == 1
         assert [index["name"] for index in db.indexes("d.t")] == ["by_a"]
-        assert apply_statement(db._store, "d", TABLE) == 0
+        assert apply_statement(db.parts.store, "d", TABLE) == 0
 
 
 def test_statement_of_many_changes_goes_on_where_it_was_broken_off() -> None:
     text = "alter table t add b int default 3, rename to u, add index by_b (b)"
     with site(TABLE, "alter table t add b int default 3, rename to u") as db:
-        assert apply_statement(db._store, "d", text) == 1
+        assert apply_statement(db.parts.store, "d", text) == 1
         assert [index["name"] for index in db.indexes("d.u")] == ["by_a", "by_b"]
-        assert apply_statement(db._store, "d", text) == 0
+        assert apply_statement(db.parts.store, "d", text) == 0
 
 
 def test_table_for_a_tablespace_that_is_not_here_says_what_to_do() -> None:
@@ -414,7 +414,7 @@ def test_city_of_the_manual_is_the_row_of_a_change_everybody_has_heard_of() -> N
         made = replace(made, text="alter table City engine=ndb", operation=SchemaOperation.ALTER_TABLE)
         row = schema_row(made, epoch=77, node_id=4)
         assert (row.epoch, row.id, row.version, row.type) == (77, 1, 1, 3)
-        assert write_schema_row(db._store, row.acknowledged())
+        assert write_schema_row(db.parts.store, row.acknowledged())
         (found,) = db["mysql.ndb_schema"].scan(where=tm.col("name") == b"City")
         assert found == (b"ndbworld", b"City", bytes(32), b"alter table City engine=ndb", 4, 0, 0, 0, 7)
 
@@ -429,7 +429,7 @@ def test_newest_change_of_a_table_replaces_the_row_of_the_one_before() -> None:
         for epoch, logged in enumerate(list(recorder.changes)):
             made = statement_of(logged)
             if made is not None:
-                assert write_schema_row(db._store, schema_row(made, epoch, 1)) == (epoch < 3), (
+                assert write_schema_row(db.parts.store, schema_row(made, epoch, 1)) == (epoch < 3), (
                     "names of 63 bytes at most"
                 )
         (row,) = db["mysql.ndb_schema"].scan()

@@ -108,7 +108,7 @@ def test_files_go_only_when_the_index_on_the_disk_does_not_name_them(
     cache did not name; power was lost, and the old index named files that were gone: the store refused to open."""
     files = made(opened)
     index = opened(files)
-    index._files = faulty = FaultFiles(files, [Rule("sync_directory", FOLDER, nth=nth, stall=power_off)])
+    index.files = faulty = FaultFiles(files, [Rule("sync_directory", FOLDER, nth=nth, stall=power_off)])
     with pytest.raises(PowerOff):
         step(index, faulty)
     for call in range(1, 100):
@@ -154,6 +154,6 @@ def test_mark_of_a_store_without_its_binlog_is_durable_before_it_commits() -> No
     without.sync()
     db, _ = account_site(killed.image(nothing))
     assert 2 in {row.id for row in db["test.account"].scan()}
-    told = [each.incident for each in transactions_in(db._files) if each.incident]
+    told = [each.incident for each in transactions_in(db.parts.files) if each.incident]
     assert len(told) == 1 and "not logged" in told[0]
     db.close()

@@ -140,7 +140,7 @@ def test_purge_between_index_and_files_is_read_again():
                 source.writer.index.purge_to(names[1])
             return file
 
-    binlog._files = Racing(source.files, [])
+    binlog.files = Racing(source.files, [])
     assert old != b""
     assert binlog.locate(Start(epoch=source.epochs[-1][0])) == Position(*source.epochs[-1][1])
     assert opened

@@ -36,12 +36,12 @@ def write_scan(table, binlog_type=7, columns=None, is_alone=False):
     """
     files = MemoryFiles()
     writer = writer_on(files)
-    plans = TablePlans(table._table.format)
+    plans = TablePlans(table.table.format)
     writer.begin([plans], status_of(1))
-    for batch in batch_operations.scan(table._table, None, columns=columns):
+    for batch in batch_operations.scan(table.table, None, columns=columns):
         entries = batch.entries
         if is_alone:
-            fixed = int(batch.offsets[0]) + table._table.format.fixed_words
+            fixed = int(batch.offsets[0]) + table.table.format.fixed_words
             entries = entries[: fixed + (int(entries[fixed]) & VAR_WORDS_MASK)].copy()
         rows = RowImages(entries, None, batch.offsets[: batch.count].copy())
         writer.append(RowBatch(plans, image_rule(binlog_type, OPTIONS), e.WRITE, rows))
@@ -90,8 +90,8 @@ def test_entries_without_disk_parts_give_their_memory_columns_and_are_refused_fo
         write_scan(table, columns=["id"], is_alone=True)
     files, _ = write_scan(table, binlog_type=1, columns=["id"])
     assert epochs_in(files) == [(1, [])]
-    (batch,) = batch_operations.scan(table._table, None, columns=["id"])
-    plans = TablePlans(table._table.format)
+    (batch,) = batch_operations.scan(table.table, None, columns=["id"])
+    plans = TablePlans(table.table.format)
     writer = writer_on(MemoryFiles())
     writer.begin([plans])
     rows = RowImages(batch.entries, batch.offsets[:1].copy(), None)

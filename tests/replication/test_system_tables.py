@@ -258,7 +258,7 @@ def test_tables_that_belong_to_the_store_are_not_changed(change: Callable[[Any, 
     with open_memory() as db:
         db.create_table("t", [Column("id", t.Int64)], "id")
         if is_made:
-            assert make_missing(db._store) == NAMES and make_missing(db._store) == []
+            assert make_missing(db.parts.store) == NAMES and make_missing(db.parts.store) == []
         for name in NAMES:
             with pytest.raises(SchemaInvalid, match="belongs to every store"):
                 change(db, name)

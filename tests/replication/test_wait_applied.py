@@ -140,7 +140,7 @@ def test_what_was_applied_before_the_sites_were_opened_is_told_again(sites: Any)
     b = site(2, files.kill(), **PASSES_ON)
     try:
         with tm.Channel(a, b) as first, tm.Channel(b, c) as second:
-            a.endpoint.reach._applied.clear()
+            a.endpoint.reach.heard.clear()
             first.apply_all()
             second.apply_all()
             more = put(a, 2)

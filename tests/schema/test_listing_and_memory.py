@@ -18,7 +18,7 @@ PLAIN = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32, nullable=True)]
 
 
 def side_pages(db: Any) -> int:
-    mem, table = db._store.mem, db._store.table("t")
+    mem, table = db.parts.store.mem, db.parts.store.table("t")
     found = 0
     for fragment in table.fragments:
         page = int(mem[address_of(fragment) + a.F_FREE_HEAD])

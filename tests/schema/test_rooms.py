@@ -157,7 +157,7 @@ def test_upserts_and_batches_of_another_site_go_on_across_an_added_column(monkey
     pending[0] = True
     with db.transaction() as txn:
         rows = pa.record_batch({"id": pa.array([1, 900]), "n": pa.array([-1, -2]), "text": pa.array(["x", "y"])})
-        outcomes = applied_rows.apply_upserts(txn, db._store.table("t"), rows)
+        outcomes = applied_rows.apply_upserts(txn, db.parts.store.table("t"), rows)
     assert outcomes.tolist() == [applied_rows.APPLIED] * 2 and not pending[0]
     found = {row.id: row for row in db["t"].scan()}
     assert len(found) == 311 and found[900][:3] == (900, -2, "y") and found[1].a == "was" and found[305].b == "was"
@@ -250,7 +250,7 @@ def test_batch_of_another_site_misses_rows_whose_partition_is_dropped_while_it_i
     monkeypatch.setattr(applied_rows, "read_keys", late)
     with db.transaction() as txn:
         rows = pa.record_batch({"id": pa.array(range(90, 110)), "n": pa.array([0] * 20)})
-        outcomes = applied_rows.apply_updates(txn, db._store.table("t"), rows)
+        outcomes = applied_rows.apply_updates(txn, db.parts.store.table("t"), rows)
     assert outcomes.tolist() == [applied_rows.MISSING] * 10 + [applied_rows.APPLIED] * 10
     assert len(db["t"]) == 100 and db["t"][105].n == 0
     db.close()

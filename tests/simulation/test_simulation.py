@@ -78,14 +78,14 @@ def test_links_that_carry_nothing_are_seen_as_no_quiet(monkeypatch):
 def test_row_changed_behind_the_sites_back_is_seen():
     """The promises are held against the stores, not against what the simulation thinks of them."""
     world = World(plan_of(3, ["NDB$EPOCH2"], faults=Faults(), work_seconds=0.5))
-    settle = world._settle
+    settle = world.settle
 
     def meddle() -> None:
         settle()
         table = world.sites[1].db["sim.journal"]
         table.delete(min(row[0] for row in table.scan()))
 
-    world._settle = meddle
+    world.settle = meddle
     with pytest.raises(BrokenPromise, match="lacks transactions"):
         world.run()
 

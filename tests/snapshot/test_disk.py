@@ -29,7 +29,7 @@ def opened(**options: Any) -> tuple[Any, Any]:
 
 
 def kinds(db: Any) -> list[int]:
-    return [each.disk for each in walk.versions(db._store.mem)]
+    return [each.disk for each in walk.versions(db.parts.store.mem)]
 
 
 def test_kept_disk_part_is_found_wherever_it_has_gone_since() -> None:

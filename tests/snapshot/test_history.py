@@ -43,13 +43,13 @@ def test_version_that_was_not_kept_is_missed_by_the_walk_and_by_readers() -> Non
     store.table.delete(min(store.rows))
     store.verify_store()
     store.look(one)
-    mem = store.db._store.mem
+    mem = store.db.parts.store.mem
     (version,) = walk.versions(mem)
     at = int(mem[a.S_VERSION_RING]) + version.position % int(mem[a.S_VERSION_RING_WORDS])
     mem[at + v.V_FRAGMENT] = 0
     with pytest.raises(AssertionError):
         store.verify_store()
-    for look in (store._all, store._hidden, store._numbers):
+    for look in (store.all_rows, store.hidden, store.numbers):
         with pytest.raises(AssertionError):
             look(one, lambda: None)
     assert len(list(one.snapshot[NAME].scan(index="by_n"))) == len(one.rows) - 1

@@ -50,7 +50,7 @@ def test_closing_the_store_closes_its_snapshots() -> None:
     snapshots = [db.snapshot() for _ in range(3)]
     table.update(1, {"n": 77})
     shown = snapshots[0]["test.t"]
-    mem = db._store.mem
+    mem = db.parts.store.mem
     db.close()
     assert walk.open_epochs(mem) == [] and list(walk.versions(mem)) == []
     with pytest.raises(tm.StoreClosed):
@@ -69,7 +69,7 @@ def test_memory_of_a_store_is_free_after_close_though_its_snapshots_are_not_coll
             table.delete(3)
             assert snapshot["test.t"].get(3).n == 3 and len(list(snapshot["test.t"].scan())) == 300
         db.snapshot()
-        mem = weakref.ref(db._store.mem)
+        mem = weakref.ref(db.parts.store.mem)
         db.close()
         del db, table, snapshot
         assert mem() is None
@@ -119,7 +119,7 @@ def test_more_snapshots_than_allowed_are_refused_without_a_trace() -> None:
     with pytest.raises(LimitExceeded, match="close some"):
         db.snapshot()
     assert db.status()["snapshots"]["open"] == SNAPSHOTS_OPEN_MAX
-    assert len(db._store._pins) == SNAPSHOTS_OPEN_MAX
+    assert len(db.parts.store.pins) == SNAPSHOTS_OPEN_MAX
     table.delete(4)
     assert snapshots[0]["test.t"].get(4).n == 4
     snapshots.pop().close()
@@ -195,7 +195,7 @@ def test_snapshot_waits_for_a_commit_in_slices_and_shows_it_whole(
     found: list[Any] = []
     waiting = threading.Thread(target=lambda: found.append(db.snapshot()))
     steps: list[int] = []
-    original = Transaction._slice
+    original = Transaction.apply_slice
 
     def sliced(self: Any, group: Any) -> int:
         status = original(self, group)
@@ -207,7 +207,7 @@ def test_snapshot_waits_for_a_commit_in_slices_and_shows_it_whole(
         assert len(shown) == 2_300 and shown.sum("n") == 1_350 + 6_000
         return status
 
-    monkeypatch.setattr(Transaction, "_slice", sliced)
+    monkeypatch.setattr(Transaction, "apply_slice", sliced)
     with db.transaction() as txn:
         txn.update_many("test.t", [{"id": 1_000 + i, "n": 4} for i in range(1_900)])
         txn.delete_many("test.t", [1_000 + i for i in range(1_900, 2_000)])
@@ -229,7 +229,7 @@ def test_rows_of_pages_given_back_and_made_again_in_part_are_shown(on_disk: bool
     table = db.create_table("test.t", columns, "id", tm.HashPartition(1))
     rows = {i: (i, *[bytes([i]) * 255] * 8, "t" * (i % 90)) for i in range(80)}
     table.insert_many(list(rows.values()))
-    fragment, mem = db._store.table("test.t").fragments[0], db._store.mem
+    fragment, mem = db.parts.store.table("test.t").fragments[0], db.parts.store.mem
     slots = int(mem[address_of(fragment) + a.F_SLOTS])
     with db.snapshot() as snapshot:
         epoch, shown = snapshot.epoch, snapshot["test.t"]

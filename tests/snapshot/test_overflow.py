@@ -127,7 +127,7 @@ def test_random_changes_of_a_store_with_little_room_never_show_wrong_rows(small_
             taken.append((db.snapshot(), dict(rows)))
         if rng.random() < 0.15 and taken:
             taken.pop(rng.randrange(len(taken)))[0].close()
-        open_now = walk.open_epochs(db._store.mem)
+        open_now = walk.open_epochs(db.parts.store.mem)
         for snapshot, copy in taken:
             try:
                 shown = snapshot["test.t"]
@@ -144,10 +144,10 @@ def test_random_changes_of_a_store_with_little_room_never_show_wrong_rows(small_
                 assert snapshot.epoch not in open_now
         if step % 20 == 0:
             assert db.check()["problems"] == []
-            assert sum(1 for _ in walk.versions(db._store.mem)) > 0 or not open_now
+            assert sum(1 for _ in walk.versions(db.parts.store.mem)) > 0 or not open_now
     status = db.status()["snapshots"]
     assert status["given_up"] > 3 and seen_whole > 100
-    ring = db._store.mem
+    ring = db.parts.store.mem
     assert status["versions_kept"] * 120 > 2 * status["size_bytes"], "the ring was gone round more than once"
     for snapshot, _ in taken:
         snapshot.close()

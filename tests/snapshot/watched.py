@@ -27,7 +27,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers come back to Python every few rows, so that writers get in between."""
     for name, value in {"SCAN_BATCH_ROWS": 23, "CALL_SLOTS": 40, "CALL_ROWS": 11}.items():
         monkeypatch.setattr(snapshot_reads, name, value)
-    monkeypatch.setattr(snapshot_reads._Disk, "_rows", 9)
+    monkeypatch.setattr(snapshot_reads.DiskRows, "rows", 9)
     small = {"CALL_ENTRIES": 7, "BATCH_ROWS_FIRST": 5, "BATCH_ROWS_MAX": 20, "CALL_VERSIONS": 13}
     for name, value in {**small, "GATHER_ROWS_FIRST": 4, "GATHER_WORDS_FIRST": 64}.items():
         monkeypatch.setattr(snapshot_index, name, value)
@@ -99,7 +99,7 @@ class Watched(Indexed):
 
     def verify_store(self) -> None:
         """The version store, walked, has what every open snapshot must show; nothing is kept that nobody needs."""
-        mem = self.db._store.mem
+        mem = self.db.parts.store.mem
         assert walk.open_epochs(mem) == [each.snapshot.epoch for each in self.taken]
         for each in self.taken:
             table = each.snapshot.by_name[NAME]
@@ -114,14 +114,14 @@ class Watched(Indexed):
     # --- looking --------------------------------------------------------------------------------
     def look(self, one: Taken, between: Callable[[], None] = lambda: None) -> None:
         """Any reading call of a snapshot against its dict."""
-        looks = [self._all, self._keys, self._numbers, self._hidden, self._partitions, self._formats]
+        looks = [self.all_rows, self._keys, self.numbers, self.hidden, self._partitions, self._formats]
         if one.indexes:
             looks += [self._index, self._index]
         look = self.rng.choice(looks)
         try:
             look(one, between)
         except tm.SnapshotTooOld:
-            if not (self.on_disk and walk.has_lost(self.db._store.mem, one.snapshot.epoch)):
+            if not (self.on_disk and walk.has_lost(self.db.parts.store.mem, one.snapshot.epoch)):
                 raise
 
     def _names(self) -> list[str]:
@@ -134,7 +134,7 @@ class Watched(Indexed):
                 between()
             yield tuple(row)
 
-    def _all(self, one: Taken, between: Callable[[], None]) -> None:
+    def all_rows(self, one: Taken, between: Callable[[], None]) -> None:
         table, names = one.snapshot[NAME], self._names()
         found = list(self._read(table.scan(columns=names), between))
         assert {row[0]: row for row in found} == {key: row[: len(names)] for key, row in one.rows.items()}
@@ -161,7 +161,7 @@ class Watched(Indexed):
             one.rows[key][: len(names)] for key in keys if key in one.rows
         ]
 
-    def _numbers(self, one: Taken, _: Callable[[], None]) -> None:
+    def numbers(self, one: Taken, _: Callable[[], None]) -> None:
         table = one.snapshot[NAME]
         flags = [row[3] for row in one.rows.values()]
         numbers = [row[2] for row in one.rows.values() if row[2] is not None]
@@ -173,7 +173,7 @@ class Watched(Indexed):
         both = table.aggregate(rows=("count",), mean=("mean", "flag"))
         assert both == (len(flags), sum(flags) / len(flags) if flags else None)
 
-    def _hidden(self, one: Taken, _: Callable[[], None]) -> None:
+    def hidden(self, one: Taken, _: Callable[[], None]) -> None:
         found = one.snapshot[NAME].scan(columns=HIDDEN).to_arrow().to_pydict()
         rows = list(zip(*found.values(), strict=True))
         assert set(rows) == one.hidden and len(rows) == len(one.hidden)

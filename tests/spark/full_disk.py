@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from engine.file_doubles.faults import FaultFiles, Rule
 from recovery.backup import tasks as restore_room
 from recovery.load import directory as load_room
-from recovery.spark.jobs import _restored
+from recovery.spark.jobs import restored_task
 from recovery.spark.load import LoadMessage, LoadWriter, make_writer
 from recovery.spark.source import TidemarkSource
 
@@ -83,7 +83,7 @@ class FullDiskSource(TidemarkSource):
     def writer(self, schema: Any, overwrite: bool) -> FullDiskWriter:
         how = [int(self.options.get(name, default)) for name, default in (("nth", 1), ("bytes", 0), ("attempts", 99))]
         writer = make_writer({"job": self.options["job"]}, schema, overwrite)
-        return FullDiskWriter(writer._job, *how)
+        return FullDiskWriter(writer.job, *how)
 
 
 def restored_without_room(how: tuple[int, int], task: str) -> str:
@@ -91,6 +91,6 @@ def restored_without_room(how: tuple[int, int], task: str) -> str:
     nth, size_bytes = how
     if size_bytes:
         with limited(size_bytes):
-            return _restored(task)
+            return restored_task(task)
     with replaced(restore_room, "PosixFiles", lambda real: without_room(real, nth)):
-        return _restored(task)
+        return restored_task(task)

@@ -87,7 +87,7 @@ def rows_of(db: tm.Database, table: str, columns: Any = None) -> list[tuple[Any,
 
 
 def place_of(db: tm.Database) -> Path:
-    return Path(db._files.directory)
+    return Path(db.parts.files.directory)
 
 
 def logged(db: tm.Database) -> int:

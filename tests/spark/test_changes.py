@@ -177,7 +177,7 @@ def test_every_damaged_byte_of_an_epoch_stops_the_reading(db: tm.Database, tmp_p
     path = copy / FOLDER / path_name
     data = path.read_bytes()
     files = files_of(copy, "numbers")
-    files._beside._clock = _Impatient()
+    files.beside.clock = _Impatient()
     whole = files.reach(since, None, None, PIECE)
     for place in range(begin, end):
         spoiled = bytearray(data)
@@ -357,10 +357,10 @@ def test_epoch_that_comes_below_the_one_a_stream_begins_behind_is_not_given(db: 
     db["numbers"].insert((2, "b"))
     next_epoch = logged(db)
     assert rows_in(files, definition, next_epoch + 1)[:2] == ([], next_epoch + 1)
-    known = files._known[next_epoch + 1]
+    known = files.known_places[next_epoch + 1]
     # As if it had been looked for before the last epoch was written.
-    files._known[next_epoch + 1] = files._beside.behind(since)
-    assert files._known[next_epoch + 1] != known
+    files.known_places[next_epoch + 1] = files.beside.behind(since)
+    assert files.known_places[next_epoch + 1] != known
     assert rows_in(files, definition, next_epoch + 1)[:2] == ([], next_epoch + 1)
     files.close()
 

@@ -47,7 +47,7 @@ def test_epochs_and_authors_of_spooled_rows_are_those_of_their_commit() -> None:
     insert_spooled(db)
     epoch = db.status()["epoch"]["current"]
     for store in (db, open_low(files.kill())):
-        table = store._store.tables[NAME]
+        table = store.parts.store.tables[NAME]
         epochs = np.concatenate([batch.epochs() for batch in scan(table, None)])
         assert set(epochs.tolist()) == {epoch}
 
@@ -302,7 +302,7 @@ def test_rollback_to_a_savepoint_gives_the_memory_behind_it_back() -> None:
             spool = txn.spool
             assert spool is not None
             used = int(txn.mem[txn.desc + X_USED])
-            memory_words = db._store.transaction_words
+            memory_words = db.parts.store.transaction_words
             assert txn.buf.size - used <= memory_words // 2
             behind = spool.words[txn.buf.size + 512 : 900 * 40]  # whole pages of the system
             assert behind.size and not behind.any()

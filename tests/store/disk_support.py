@@ -72,7 +72,7 @@ class DiskStore:
 
     def flush(self) -> None:
         """All dirty pages to disk, as a local checkpoint does before it is complete."""
-        self.db._store.disk.flush()
+        self.db.parts.store.disk.flush()
 
     def verify(self, said: str = "") -> None:
         assert self.found() == self.rows, said

@@ -78,7 +78,7 @@ def test_who_waits_for_an_absent_key_goes_on_when_it_is_free() -> None:
     db, table = store("plain")
     txn = db.transaction()
     told(txn, "plain", [1])
-    db._store.locks.timeout_ms = 10_000
+    db.parts.store.locks.timeout_ms = 10_000
     thread = threading.Thread(target=lambda: table.insert(row("plain", 1)))
     thread.start()
     wait_until(lambda: db.status()["locks"]["waiting"] == 1)
@@ -133,7 +133,7 @@ def test_row_made_while_the_refresh_waited_is_touched() -> None:
     other = db.transaction()
     other.insert("test.t", row("plain", 1))
     found: list[list[int]] = []
-    db._store.locks.timeout_ms = 10_000
+    db.parts.store.locks.timeout_ms = 10_000
 
     def refresh() -> None:
         with db.transaction() as txn:
@@ -182,7 +182,7 @@ def test_keys_told_absent_among_all_other_work_leave_nothing(kind: str) -> None:
             db.checkpoint()
     assert sorted(each.n for each in table) == sorted(model)
     assert db.check()["problems"] == []
-    again = open_memory(db._files.kill(), **(DISK if kind == "disk" else {}))
+    again = open_memory(db.parts.files.kill(), **(DISK if kind == "disk" else {}))
     assert sorted(each.n for each in again["test.t"]) == sorted(model)
     again.close()
 
@@ -190,13 +190,13 @@ def test_keys_told_absent_among_all_other_work_leave_nothing(kind: str) -> None:
 def test_absence_stands_in_the_binlog_before_the_row_that_is_made_behind_it() -> None:
     db, table = account_site(lock_timeout_ms=10_000)
     txn = db.transaction()
-    refresh_rows(txn, db._store.table("test.account"), pa.record_batch({"id": pa.array([1])}))
+    refresh_rows(txn, db.parts.store.table("test.account"), pa.record_batch({"id": pa.array([1])}))
     thread = threading.Thread(target=lambda: table.insert((1, "ann", 1.0, None)))
     thread.start()
     wait_until(lambda: db.status()["locks"]["waiting"] == 1)
     txn.commit(True)
     thread.join()
     db.sync()
-    rows = [each for epoch in epochs_in(db._files) for each in epoch.rows if each.table == "test.account"]
+    rows = [each for epoch in epochs_in(db.parts.files) for each in epoch.rows if each.table == "test.account"]
     assert [each.kind for each in rows] == ["DELETE_ROW", "WRITE_ROW"]
     db.close()

@@ -27,7 +27,7 @@ def test_epoch_held_by_a_commit_that_broke_off_ends_every_wait(monkeypatch: pyte
     db = open_memory(redo_log="32 MiB", **memory)
     db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
     db["t"].insert_many([(key, 0) for key in range(20_000)])
-    apply, calls = Transaction._slice, [0]
+    apply, calls = Transaction.apply_slice, [0]
 
     def dies(txn: Any, group: Any) -> int:
         calls[0] += 1
@@ -35,7 +35,7 @@ def test_epoch_held_by_a_commit_that_broke_off_ends_every_wait(monkeypatch: pyte
             raise Died
         return apply(txn, group)
 
-    monkeypatch.setattr(Transaction, "_slice", dies)
+    monkeypatch.setattr(Transaction, "apply_slice", dies)
     with pytest.raises(Died):
         db["t"].update_where({"n": 1})
     ended: list[BaseException] = []

@@ -95,7 +95,7 @@ def test_a_commit_that_met_a_broken_invariant_is_not_written_or_its_outcome_is_u
     """
     files = MemoryFiles()
     db = _store(files, kind)
-    store = db._store
+    store = db.parts.store
     latch = LedLatch(store)
     monkeypatch.setattr(store, "latch", latch)
     monkeypatch.setattr(transaction, "SLICE_OPERATIONS", 100_000)
@@ -130,7 +130,7 @@ def test_a_schema_change_that_cannot_be_seen_is_not_written(monkeypatch: pytest.
     """Story: what broke in a schema change that was logged left its record to the next leader, and the store alive."""
     files = MemoryFiles()
     db = _store(files, "small")
-    store = db._store
+    store = db.parts.store
     latch = LedLatch(store)
     monkeypatch.setattr(store, "latch", latch)
 

@@ -33,7 +33,7 @@ def history() -> tuple[dict[str, bytes], Moments]:
     moments: Moments = []
     for turn in range(1, TURNS + 1):
         if turn < TURNS - 1:
-            store.db._clockwork.advance_gci()
+            store.db.parts.clockwork.advance_gci()
         moments.append((store.db.sync(), dict(store.rows)))
         store.flush()
         store.load(range(turn % TURNS, ROWS, TURNS), turn)
@@ -75,7 +75,7 @@ def test_restart_through_an_epoch_behind_the_filter_is_refused_and_later_ones_ar
 
 def test_filter_goes_as_far_as_both_copies_of_the_sysfile_say() -> None:
     db = open_memory()
-    keeper, before = db._clockwork._keeper, db._clockwork._keeper.restorable_epoch
+    keeper, before = db.parts.clockwork.keeper, db.parts.clockwork.keeper.restorable_epoch
     keeper.write(filtered_epoch=before + 9)
     assert keeper.restorable_epoch == before, "one copy says so"
     keeper.write()
@@ -122,7 +122,7 @@ def test_undo_group_of_which_everything_was_filtered_is_stepped_over() -> None:
     store.db.checkpoint()
     store.crash()
     store.load(range(ROWS), 1)
-    store.db._clockwork.advance_gci()
+    store.db.parts.clockwork.advance_gci()
     store.flush()
     counters = store.db.status()["disk"]["undo"]
     assert counters["groups_written"] == 1 and counters["records_filtered"] == counters["records_made"] > 0

@@ -23,7 +23,7 @@ from tests.store.support import open_memory
 
 
 def undo_word(store: DiskStore, word: int) -> int:
-    mem = store.db._store.mem
+    mem = store.db.parts.store.mem
     return int(mem[int(mem[S_UNDO]) + word])
 
 
@@ -203,7 +203,7 @@ def test_undo_log_goes_round_its_ring_many_times_with_a_crash_at_every_turn() ->
         store.load(rng.sample(range(40), 30), turn, size=rng.choice([300, 1_500]))
         if turn % 2:
             store.db.checkpoint()
-        files.add(store.db._store.disk.undo.head // (1 << 18) if hasattr(store.db._store.disk.undo, "head") else turn)
+        files.add(store.db.parts.store.disk.undo.head // (1 << 18))
         store.crash(rng)
     assert len(files) > 2
 

@@ -181,7 +181,7 @@ def test_failed_write_of_the_undo_log_ends_the_store_and_loses_nothing() -> None
             batch = [(key, turn, None, bytes([turn]) * 2_000) for key in range(20)]
             db[NAME].write_many(batch)
             store.rows.update({row[0]: row for row in batch})
-            db._store.disk.flush()
+            db.parts.store.disk.flush()
     with pytest.raises(tm.IoFailed):
         db[NAME].get(1)
     found = rows_of(open_memory(store.files.kill(), **DISK), NAME)
@@ -240,14 +240,14 @@ def test_page_buffer_exhausted_by_pins_refuses_and_rolls_back() -> None:
     """Who finds every frame pinned is told so after waiting, is rolled back, and may try again."""
     store = stored()
     db: Any = open_memory(store.files, **DISK)
-    disk = db._store.disk
+    disk = db.parts.store.disk
     first = 1 << 32
     pages = [first | number for number in range(1, 26)]
     disk.hold(pages)
-    caches = list(disk._caches.values())
-    patience = caches[0]._wait_seconds
+    caches = list(disk.caches.values())
+    patience = caches[0].wait_seconds
     for cache in caches:
-        cache._wait_seconds = -1.0  # a clock driven by hand lets no time pass
+        cache.wait_seconds = -1.0  # a clock driven by hand lets no time pass
     outside = [key for key in store.rows if key not in readable_in_memory(db, store.rows)]
     assert outside
     with pytest.raises(tm.MemoryExhausted, match="page_buffer"):
@@ -256,7 +256,7 @@ def test_page_buffer_exhausted_by_pins_refuses_and_rolls_back() -> None:
         db[NAME].get(outside[0])
     disk.release(pages)
     for cache in caches:
-        cache._wait_seconds = patience  # a scan may well find the read-ahead thread at its page
+        cache.wait_seconds = patience  # a scan may well find the read-ahead thread at its page
     assert rows_of(db, NAME) == store.rows
     db[NAME].update(outside[0], {"cold": b"x"})
     assert db[NAME].get(outside[0]).cold == b"x"
@@ -316,7 +316,7 @@ def test_scan_of_rows_that_moved_waits_for_no_page_while_it_holds_others() -> No
     store = DiskStore(data_memory="32 MiB")
     store.load(range(60), size=400)
     before = store.found()
-    disk = store.db._store.disk
+    disk = store.db.parts.store.disk
     hold, release = disk.hold, disk.release
     held: list[int] = []
     waits: list[list[int]] = []
@@ -378,8 +378,8 @@ def filled_undo(**keywords: Any) -> tuple[DiskStore, Any]:
     """A store whose UNDO buffer is full but for what is kept back for marks, and its UNDO log."""
     store = DiskStore(**keywords)
     store.load(range(60), size=1_200)
-    undo = store.db._store.disk.undo
-    with store.db._store.latch:
+    undo = store.db.parts.store.disk.undo
+    with store.db.parts.store.latch:
         while undo.has_room(UNDO_MARK_WORDS):
             undo.record_drop(9_999)
     return store, undo
@@ -445,9 +445,9 @@ def test_full_disk_under_the_writing_of_pages_ahead_of_need_is_no_failure_of_the
     db.create_tablespace("wide", "4 MiB", page_size="32 KiB", extent="128 KiB")
     columns = [tm.Column("id", tm.Int64), tm.Column("c", tm.VarBinary(10_000), storage="disk")]
     db.create_table("t", columns, "id", tablespace="wide")
-    disk, clockwork = db._store.disk, db._clockwork
+    disk, clockwork = db.parts.store.disk, db.parts.clockwork
     disk.has_writer = True
-    behind = disk._caches[32 << 10].behind
+    behind = disk.caches[32 << 10].behind
     plan.is_over = False
     rows: dict[int, tuple[int, bytes]] = {}
     while not behind.has_full:
@@ -455,8 +455,8 @@ def test_full_disk_under_the_writing_of_pages_ahead_of_need_is_no_failure_of_the
         rows[key] = (key, bytes([key]) * 10_000)
         db["t"].insert(rows[key])
     disk.writer_wanted.set()
-    clockwork._stop = pauses = Pauses(1)
-    clockwork._guarded(clockwork._run_pages)
+    clockwork.stopping = pauses = Pauses(1)
+    clockwork.guarded(clockwork.run_pages)
     assert files.fired and behind.has_full
     assert pauses.seconds == [RETRY_PAUSE_SECONDS]
     assert db.status()["store"]["state"] == "open"

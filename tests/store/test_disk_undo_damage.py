@@ -34,13 +34,13 @@ def history() -> tuple[dict[str, bytes], dict[int, Any], list[tuple[int, int]]]:
     store = DiskStore(undo_filter=False)
     store.load(range(ROWS))
     store.db.checkpoint()
-    begun = store.db._store.disk.undo.head
+    begun = store.db.parts.store.disk.undo.head
     for turn in range(1, 6):
         store.load(range(turn, ROWS, 7), turn)
         store.flush()
     store.load(range(0, ROWS, 7), 6)
-    store.db._store.disk.undo.flush_through(store.db._store.disk.undo.durable_lsn + 1)
-    contents, end = store.files.kill().snapshot(), store.db._store.disk.undo.head
+    store.db.parts.store.disk.undo.flush_through(store.db.parts.store.disk.undo.durable_lsn + 1)
+    contents, end = store.files.kill().snapshot(), store.db.parts.store.disk.undo.head
     groups = []
     while begun < end:
         header = header_of(np.frombuffer(contents[UNDO], np.int64, UNDO_GROUP_WORDS, begun), UNDO_GROUP)
@@ -72,7 +72,7 @@ def test_last_undo_group_damaged_or_torn_before_any_page_was_written_is_a_tail_a
         assert rows_of(db, NAME) == rows and db.check()["problems"] == []
         db[NAME].update(1, {"cold": b"after"})
         expected = rows_of(db, NAME)
-        db = open_memory(db._files.kill(), **DISK)
+        db = open_memory(db.parts.files.kill(), **DISK)
         assert rows_of(db, NAME) == expected and db.check()["problems"] == []
 
 
@@ -85,7 +85,7 @@ def test_last_undo_group_lost_that_written_pages_need_is_never_silent(seed: int)
     store.db.checkpoint()
     begun = 0
     for turn in range(2):
-        begun = store.db._store.disk.undo.head
+        begun = store.db.parts.store.disk.undo.head
         store.load(rng.sample(range(ROWS), 20), turn, size=rng.choice([100, 900, 1_800]))
         store.delete(rng.sample(sorted(store.rows), 5))
         store.flush()
@@ -106,11 +106,11 @@ def test_undo_log_full_before_any_local_checkpoint_is_void_at_every_restart_and_
             store.load(range(30), turn, size=size)
     store.rows = store.found()
     store.crash()
-    undo = store.db._store.disk.undo
+    undo = store.db.parts.store.disk.undo
     place, free = (undo.head, undo.sequence), undo_word(store, U_FREE)
     for number in range(4):
         store.crash(random.Random(number))
-        undo = store.db._store.disk.undo
+        undo = store.db.parts.store.disk.undo
         assert ((undo.head, undo.sequence), undo_word(store, U_FREE)) == (place, free), f"restart {number}"
     store.db.checkpoint()
     store.db.checkpoint()

@@ -22,8 +22,10 @@ def last_group(db: Any) -> tuple[str, int, int]:
     from engine.log.geometry import open_files
     from engine.log.reader import LogReader
 
-    log = db._store.log
-    reader = LogReader(db._files, log.geometry, db._opened.identity[0], open_files(db._files, log.geometry, False))
+    log = db.parts.store.log
+    reader = LogReader(
+        db.parts.files, log.geometry, db.parts.opened.identity[0], open_files(db.parts.files, log.geometry, False)
+    )
     last = list(reader.groups(log.tail_lsn, log.tail_sequence))[-1]
     number, offset, _, _ = log.geometry.pieces(last.lsn, GROUP_ALIGN_BYTES)[0]
     return log.geometry.name(number), offset, last.end_lsn - last.lsn
@@ -59,9 +61,9 @@ def test_bit_flipped_in_the_last_group_is_damage_once_it_was_told_to_be_durable(
     rng = random.Random(seed)
     db, files = written()
     if end == "checkpoint":  # whose log begins after what it has of the rows: what is committed beside it
-        db.checkpoint(lambda *_: (db["test.account"].write((1_000, "a", 1.0, None)), db._store.log.flush()))
+        db.checkpoint(lambda *_: (db["test.account"].write((1_000, "a", 1.0, None)), db.parts.store.log.flush()))
     else:
-        db._store.log.flush()
+        db.parts.store.log.flush()
     place = last_group(db)
     if end != "checkpoint":
         getattr(db, end)()
@@ -76,7 +78,7 @@ def test_bit_flipped_in_the_last_group_is_damage_once_it_was_told_to_be_durable(
 def test_floor_never_goes_back() -> None:
     """Story: a GCI that ended looked at the log, and wrote the sysfile after a `sync` that had looked later."""
     db, _ = written()
-    keeper, log = db._opened.keeper, db._store.log
+    keeper, log = db.parts.opened.keeper, db.parts.store.log
     before = log.durable_lsn, log.durable_sequence
     db.sync()
     raised = keeper.content.durable_lsn, keeper.content.durable_sequence

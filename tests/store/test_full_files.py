@@ -172,7 +172,7 @@ def test_room_of_dropped_tables_is_waited_for() -> None:
         wanted.append(1)
         db.checkpoint()
 
-    db._store.on_redo_full = checkpoint
+    db.parts.store.on_redo_full = checkpoint
     db[NAME].insert_many(_rows(1_000))
     assert len(wanted) == 2
     db.close()

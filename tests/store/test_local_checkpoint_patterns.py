@@ -72,7 +72,7 @@ def start(files: MemoryFiles) -> tuple[tm.Database, Rows]:
 
 def checkpoint_with(db: tm.Database, at_step: int, act: Any) -> tuple[int, int]:
     """A local checkpoint that looks at one slot a step and acts before step `at_step`; (epoch, steps)."""
-    lcp = db._lcp
+    lcp = db.parts.lcp
     steps = 0
 
     def scan(fragment: int, writer: Any, copies: Any, report: Any) -> None:
@@ -82,14 +82,14 @@ def checkpoint_with(db: tm.Database, at_step: int, act: Any) -> tuple[int, int]:
             if steps == at_step:
                 act()
             steps += 1
-            status = scan_lcp(db._store.mem, fragment, writer.block, 1, writer.state)
+            status = scan_lcp(db.parts.store.mem, fragment, writer.block, 1, writer.state)
             if status <= ST_SPACE:
                 writer.make_room(ST_SPACE - status)
-        lcp._drain(copies, report)
+        lcp.drain(copies, report)
 
-    lcp._scan = scan  # type: ignore[method-assign]
+    lcp.scan = scan  # type: ignore[method-assign]
     report = db.checkpoint()
-    del lcp._scan
+    del lcp.scan
     return int(report["epoch"]), steps
 
 

@@ -61,7 +61,7 @@ def test_memory_of_a_store_is_free_when_its_last_reference_is_gone(storage: str,
     files = MemoryFiles()
     db = worked(files, storage)
     for _ in range(2):
-        arena = weakref.ref(db._store.mem)
+        arena = weakref.ref(db.parts.store.mem)
         end(db)
         del db
         assert arena() is None
@@ -82,7 +82,7 @@ with tm.open(directory, data_memory="64 MiB", redo_log="8 MiB", undo_log="4 MiB"
     assert len(list(table.scan())) == 5_000
     db.checkpoint()
     assert db.check()["problems"] == []
-    arena = weakref.ref(db._store.mem)
+    arena = weakref.ref(db.parts.store.mem)
 del db, table
 assert arena() is None
 assert threading.enumerate() == [threading.main_thread()]

@@ -63,7 +63,7 @@ def test_view_of_a_closed_store_leaves_out_what_the_log_holds(states: Any) -> No
 
 
 def test_every_reading_call_of_a_handle_works(writer: Any) -> None:
-    with attach(second(writer._files)) as view:
+    with attach(second(writer.parts.files)) as view:
         accounts = view[NAME]
         assert isinstance(accounts, tm.TableHandle)
         assert len(accounts) == 100 and 99 in accounts and 149 not in accounts
@@ -83,7 +83,7 @@ def test_every_reading_call_of_a_handle_works(writer: Any) -> None:
 
 def test_status_names_epoch_checkpoint_and_that_nothing_is_written(writer: Any) -> None:
     report = writer.checkpoint()
-    with attach(second(writer._files)) as view:
+    with attach(second(writer.parts.files)) as view:
         status = view.status()
         assert status["store"]["read_only"] is True and status["store"]["uuid"] == writer.status()["store"]["uuid"]
         assert status["epoch"]["shown"] == view.epoch == report["epoch"]
@@ -94,7 +94,7 @@ def test_status_names_epoch_checkpoint_and_that_nothing_is_written(writer: Any) 
 def test_tables_dropped_and_made_since_are_as_the_checkpoint_has_them(writer: Any) -> None:
     writer.drop_table(NAME)
     writer.create_table("test.young", [tm.Column("id", tm.Int64)], "id").insert((1,))
-    with attach(second(writer._files)) as view:
+    with attach(second(writer.parts.files)) as view:
         accounts = view[NAME]
         assert view.tables() == [NAME] and len(accounts) == 100
         writer.create_table(NAME, ACCOUNT, "id")
@@ -109,7 +109,7 @@ def test_tables_dropped_and_made_since_are_as_the_checkpoint_has_them(writer: An
 
 # --- refresh --------------------------------------------------------------------------------------
 def test_refresh_moves_handles_and_leaves_scans_and_transactions_where_they_were(writer: Any) -> None:
-    with attach(second(writer._files)) as view:
+    with attach(second(writer.parts.files)) as view:
         accounts, first = view[NAME], view.epoch
         scan = iter(accounts.scan(limit=None))
         next(scan)
@@ -125,19 +125,19 @@ def test_refresh_moves_handles_and_leaves_scans_and_transactions_where_they_were
 
 
 def test_refresh_without_a_newer_checkpoint_keeps_the_view(writer: Any) -> None:
-    with attach(second(writer._files)) as view:
-        held = view._view
+    with attach(second(writer.parts.files)) as view:
+        held = view.parts
         assert view.refresh() == held.epoch
-        assert view._view is held
+        assert view.parts is held
 
 
 def test_refresh_frees_what_nobody_reads_any_more(writer: Any) -> None:
-    with attach(second(writer._files)) as view:
+    with attach(second(writer.parts.files)) as view:
         accounts = view[NAME]
         assert len(accounts) == 100
         scan = iter(accounts)
         next(scan)
-        old = weakref.ref(view._view.store.mem)
+        old = weakref.ref(view.parts.store.mem)
         writer.checkpoint()
         view.refresh()
         assert old() is not None  # the scan reads it
@@ -147,7 +147,7 @@ def test_refresh_frees_what_nobody_reads_any_more(writer: Any) -> None:
 
 
 def test_refresh_that_fails_leaves_the_view_and_the_next_one_works(writer: Any) -> None:
-    disk: MemoryFiles = writer._files
+    disk: MemoryFiles = writer.parts.files
     with attach(second(disk)) as view:
         before = dump(view)
         writer.checkpoint()
@@ -191,12 +191,12 @@ def test_attaching_reading_refreshing_closing_change_no_byte(history: History) -
 
 
 def test_writer_keeps_its_lock_and_its_files_open(writer: Any) -> None:
-    view = attach(second(writer._files))
+    view = attach(second(writer.parts.files))
     view.close()
     writer[NAME].insert((1_000, "late", 1.0, None))
     writer.checkpoint()
     with pytest.raises(tm.Locked):
-        open_memory(second(writer._files))
+        open_memory(second(writer.parts.files))
     assert writer.status()["store"]["state"] == "open"
 
 
@@ -297,7 +297,7 @@ def reading_calls(view: Any, txn: Any) -> dict[str, Callable[[], Any]]:
 
 
 def test_every_writing_call_raises_read_only_and_changes_nothing(writer: Any) -> None:
-    with attach(second(writer._files)) as view, view.transaction() as txn:
+    with attach(second(writer.parts.files)) as view, view.transaction() as txn:
         before = dump(view)
         calls = writing_calls(view, txn)
         assert {name: outcome_of(call)[0] for name, call in calls.items()} == dict.fromkeys(calls, "ReadOnly")
@@ -343,7 +343,7 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
 
 
 def test_transaction_ends_and_belongs_to_its_thread(writer: Any) -> None:
-    with attach(second(writer._files)) as view:
+    with attach(second(writer.parts.files)) as view:
         with view.transaction() as txn:
             with txn.savepoint():
                 assert txn.get(NAME, 1).id == 1
@@ -363,7 +363,7 @@ def test_transaction_ends_and_belongs_to_its_thread(writer: Any) -> None:
 
 
 def test_every_call_after_close_is_store_closed(writer: Any) -> None:
-    view = attach(second(writer._files))
+    view = attach(second(writer.parts.files))
     txn = view.transaction()
     calls = {**reading_calls(view, txn), **writing_calls(view, txn)}
     view.close()
@@ -400,7 +400,7 @@ def test_close_waits_for_the_refresh_of_another_thread(writer: Any) -> None:
         assert closing[0].is_alive(), "the files were closed under the refresh"
 
     rule = Rule("pread", "lcp/2-1-2.data", stall=close_meanwhile)
-    files = FaultFiles(second(writer._files), [rule])
+    files = FaultFiles(second(writer.parts.files), [rule])
     view = tm.ReadOnlyDatabase(files, Options(data_memory="16 MiB"), ManualClock())
     report = writer.checkpoint()
     assert view.refresh() == report["epoch"]

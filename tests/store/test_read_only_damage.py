@@ -145,7 +145,7 @@ class Racing:
         self.plan = Plan(
             [Rule(operation, name, nth=nth, once=once, stall=self._stall) for operation, name, nth in rules]
         )
-        self.files = FaultFiles(second(db._files), self.plan)
+        self.files = FaultFiles(second(db.parts.files), self.plan)
         self.struck = 0
 
     def _stall(self) -> None:
@@ -212,7 +212,7 @@ def test_refresh_overtaken_by_the_writer_shows_the_newest(writer: Any) -> None:
 
 def test_damaged_newest_and_the_one_before_retired_meanwhile_the_next_is_shown(writer: Any) -> None:
     writer.checkpoint()
-    disk: Any = writer._files.disk
+    disk: Any = writer.parts.files.disk
     disk.root.live["lcp"].live["2-1-0.data"].live[100] ^= 1
     racing = Racing(writer, [("open", "lcp/1-1-0.data", 1)], advance(writer, 2))
     with racing.attach() as view:

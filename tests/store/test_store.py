@@ -52,7 +52,7 @@ def test_checkpoint_then_more_changes_then_kill_gives_all() -> None:
     assert db.restart_report["lcp_id"] == 1
     db.checkpoint()
     db.checkpoint()
-    files = db._files.kill()  # the third checkpoint's predecessor is the fallback
+    files = db.parts.files.kill()  # the third checkpoint's predecessor is the fallback
     assert rows_of(open_memory(files)) == before
 
 
@@ -97,7 +97,7 @@ def test_row_epochs_and_rowids_survive_restart_from_log_and_from_checkpoint() ->
     db = open_memory(files.kill())
     assert db["test.account"].to_arrow(hidden).sort_by("id").equals(before)
     db.checkpoint()
-    db = open_memory(db._files.kill())
+    db = open_memory(db.parts.files.kill())
     assert db["test.account"].to_arrow(hidden).sort_by("id").equals(before)
 
 
@@ -119,7 +119,7 @@ def test_rollback_gives_back_rows_memory_and_locks() -> None:
     db = open_memory()
     account = make_account(db)
     account.insert((1, "ann", 10.0, "note"))
-    pages = db._store.arena.used_pages()
+    pages = db.parts.store.arena.used_pages()
     with pytest.raises(KeyError), db.transaction() as txn:
         txn.insert_many("test.account", [(number, "x" * 30, 1.0, "y" * 500) for number in range(2, 200)])
         txn.update("test.account", 1, {"note": "z" * 9_000})
@@ -129,7 +129,7 @@ def test_rollback_gives_back_rows_memory_and_locks() -> None:
     assert rows_of(db) == {1: (1, "ann", 10.0, "note")}
     account.update(1, {"balance": 2.0})
     account.insert((2, "free", 1.0, None))
-    assert db._store.arena.used_pages() <= pages + 8
+    assert db.parts.store.arena.used_pages() <= pages + 8
 
 
 def test_savepoint_given_up_first_leaves_the_transaction_open() -> None:
@@ -393,7 +393,7 @@ def test_restart_through_an_epoch_cuts_what_came_later_for_good() -> None:
     db = open_memory(files.kill(), through=epoch)
     assert sorted(rows_of(db)) == [1]
     db["test.account"].insert((3, "after", 1.0, None))
-    db = open_memory(db._files.kill())
+    db = open_memory(db.parts.files.kill())
     assert sorted(rows_of(db)) == [1, 3]
 
 
@@ -430,7 +430,7 @@ def test_random_history_against_a_dict_with_crashes() -> None:
         if step % 37 == 36:
             db.checkpoint()
         if step % 53 == 52:
-            db = open_memory(db._files.kill())
+            db = open_memory(db.parts.files.kill())
         if step % 10 == 9:
             assert rows_of(db) == model, f"seed {seed}, step {step}"
 
@@ -440,10 +440,10 @@ def test_kill_during_a_local_checkpoint_leaves_its_number_unused_and_its_files_s
     files = MemoryFiles()
     db = open_memory(files)
     make_account(db).insert_many([(number, "a", 1.0, None) for number in range(50)])
-    lcp = db._lcp
+    lcp = db.parts.lcp
     images: list[MemoryFiles] = []
-    drain = lcp._drain
-    lcp._drain = lambda *arguments: (images.append(files.kill()), drain(*arguments))[1]  # type: ignore[method-assign]
+    drain = lcp.drain
+    lcp.drain = lambda *arguments: (images.append(files.kill()), drain(*arguments))[1]  # type: ignore[method-assign]
     db.checkpoint()
     db = open_memory(images[-1])
     assert [name for name in images[-1].snapshot() if name.startswith("lcp/") and name.endswith(".data")] == []

@@ -269,7 +269,7 @@ def test_full_log_refuses_after_the_timeout_and_goes_on_after_local_checkpoints(
     with pytest.raises(tm.RedoOverloaded):
         while True:
             db[NAME].update(-1, {"balance": 2.0})
-    clock = db._store.clock
+    clock = db.parts.store.clock
     for call in (
         lambda: db[NAME].insert((1, "a", 1.0, None)),
         lambda: db[NAME].update(-1, {"balance": 3.0}),
@@ -287,7 +287,7 @@ def test_full_log_refuses_after_the_timeout_and_goes_on_after_local_checkpoints(
     db.checkpoint()
     db[NAME].insert((1, "a", 1.0, None))
     expected = rows_of(db)
-    assert rows_of(open_memory(db._files.kill(), **options)) == expected
+    assert rows_of(open_memory(db.parts.files.kill(), **options)) == expected
 
 
 def test_transaction_too_large_for_the_log_left_is_overloaded_and_rolled_back() -> None:
@@ -406,8 +406,8 @@ def test_threads_of_a_store_that_ends_say_so_and_an_ordered_end_is_no_error(
     """Each takeover had an ERROR in the log of who was left out, for threads that ended as they were told."""
     caplog.set_level(logging.INFO, "tidemark")
     db = account_store(background=True)
-    db._store.fail(error("this is the end"))
-    db._store.on_redo_full()  # a local checkpoint is wanted
+    db.parts.store.fail(error("this is the end"))
+    db.parts.store.on_redo_full()  # a local checkpoint is wanted
     wait_until(lambda: any("background work stopped" in record.getMessage() for record in caplog.records))
     said = [record for record in caplog.records if "background work stopped" in record.getMessage()]
     assert {record.levelno for record in said} == {level}
@@ -419,7 +419,7 @@ def test_schema_changes_with_a_full_log_are_refused_and_never_go_over_what_is_ne
     # seventeenth table made or dropped went over its first group, and the store could not be opened any more.
     files = MemoryFiles()
     db = open_memory(files)
-    log = db._store.log
+    log = db.parts.store.log
     columns = [tm.Column("id", tm.Int64)]
     with pytest.raises(tm.RedoOverloaded, match="redo_log"):
         for number in range(10_000):
@@ -442,7 +442,7 @@ def test_log_that_would_go_over_groups_that_are_needed_ends_the_store_instead() 
     db = open_memory(files)
     db.create_table("t", [tm.Column("id", tm.Int64)], "id")
     names = db.tables()
-    db._store.log.tail_lsn -= db._store.log.geometry.capacity_bytes
+    db.parts.store.log.tail_lsn -= db.parts.store.log.geometry.capacity_bytes
     with pytest.raises(tm.CommitOnFailedStore) as caught:
         db["t"].insert((1,))
     assert "groups that are needed" in str(caught.value.__cause__)

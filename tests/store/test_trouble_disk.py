@@ -80,8 +80,10 @@ def test_no_descriptor_at_any_step_of_a_local_checkpoint_leaves_the_store_intact
         again = open_memory(memory.kill())
         assert rows_of(again) == expected
         assert again.restart_report["lcp_id"] == report["lcp_id"]
-        named = {int(name.rpartition("-")[2]) for name in again._files.snapshot() if "/control-" in name}
-        assert numbers_of(again._files) == named, "files of an abandoned checkpoint must be gone after the next opening"
+        named = {int(name.rpartition("-")[2]) for name in again.parts.files.snapshot() if "/control-" in name}
+        assert numbers_of(again.parts.files) == named, (
+            "files of an abandoned checkpoint must be gone after the next opening"
+        )
     assert nth > 1, "nothing failed"
 
 
@@ -187,8 +189,8 @@ def test_sync_of_the_log_that_hangs_holds_up_its_commits_alone_and_they_stand_af
         thread = threading.Thread(target=commit_another)
         thread.start()
         others.append(thread)
-        while db._store.log.sequence == seen["sequence"] and not db._store.log.has_records():
-            db._store.clock.sleep(
+        while db.parts.store.log.sequence == seen["sequence"] and not db.parts.store.log.has_records():
+            db.parts.store.clock.sleep(
                 0
             )  # until its records are in the next group: a clock driven by hand lets no time pass
         seen["early"] = seen.get("follower", False)
@@ -201,7 +203,7 @@ def test_sync_of_the_log_that_hangs_holds_up_its_commits_alone_and_they_stand_af
     db = open_memory(files)
     db.create_table(NAME, ACCOUNT, "id")
     put(db, 0, 20, 0.0)
-    seen["sequence"] = db._store.log.sequence
+    seen["sequence"] = db.parts.store.log.sequence
     plan.is_over = False
     db[NAME].insert((100, "leader", 1.0, None))
     for thread in others:
@@ -233,7 +235,7 @@ def test_sync_of_another_file_that_hangs_does_not_hold_up_commits(history: Histo
     db = open_memory(files)
     plan.is_over = False
     db.checkpoint()
-    db._clockwork.advance_gci()
+    db.parts.clockwork.advance_gci()
     assert acknowledged
     expected = rows_of(db)
     assert rows_of(open_memory(memory.image(lambda piece: False))) == expected
@@ -303,7 +305,7 @@ def test_store_of_another_user_is_refused_in_one_line_and_not_changed(tmp_path: 
 
 # --- the directory -------------------------------------------------------------------------------
 CALLS: dict[str, Callable[[Any], object]] = {
-    "the next GCI": lambda db: db._clockwork.advance_gci(),
+    "the next GCI": lambda db: db.parts.clockwork.advance_gci(),
     "a schema change": lambda db: db.create_table("test.late", ACCOUNT, "id"),
     "close": lambda db: db.close(),
 }
@@ -352,7 +354,7 @@ def test_data_memory_smaller_than_the_rows_names_both_sizes_and_changes_nothing(
         if with_lcp:
             db.checkpoint()
             db.sync()
-        db._clockwork.advance_gci()
+        db.parts.clockwork.advance_gci()
         contents = files.snapshot()
         small = MemoryFiles.from_snapshot(contents)
         with pytest.raises(tm.MemoryExhausted) as caught:

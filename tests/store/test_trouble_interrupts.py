@@ -140,22 +140,22 @@ def test_interrupt_at_any_point_leaves_all_or_nothing_and_a_store_that_goes_on(
         point = interrupt_at(nth, lambda db=db: case.work(db))
         place = f"point {nth}: {point.where}"
         if point.where.endswith(UNREACHABLE):
-            for txn in list(db._store.locks.by_slot.values()):
+            for txn in list(db.parts.store.locks.by_slot.values()):
                 txn.rollback()
         if point.where.endswith("in release"):
-            db = open_memory(db._files.kill(), **OPTIONS)  # pages stay pinned until the store is opened again
+            db = open_memory(db.parts.files.kill(), **OPTIONS)  # pages stay pinned until the store is opened again
         held = promises(db)
         assert set(held.values()) == {0}, f"{place} left {held}"
         now = state_of(db)
         assert now in (before, after), place
-        crashed = open_memory(db._files.kill(), **OPTIONS)
+        crashed = open_memory(db.parts.files.kill(), **OPTIONS)
         assert state_of(crashed) in (before, now), place
         db[NAME].write_many([(number, "next", 0.0, None) for number in range(50)])  # whose locks would be in the way?
         db[NAME].delete(40)
         db.sync()
         db.checkpoint()
         now = state_of(db)
-        assert state_of(open_memory(db._files.kill(), **OPTIONS)) == now, place
+        assert state_of(open_memory(db.parts.files.kill(), **OPTIONS)) == now, place
 
 
 @pytest.mark.parametrize("rows", [1, 6_000])
@@ -183,7 +183,7 @@ def test_outcome_tells_what_became_of_an_interrupted_commit(start: dict[str, byt
         outcome = "committed" if 100 in db[NAME] else "aborted"
         assert len(db[NAME]) == 40 + (rows if outcome == "committed" else 0), point.where
         assert db.outcome(txn.txid) == outcome, point.where
-        again = open_memory(db._files.kill(), **OPTIONS)
+        again = open_memory(db.parts.files.kill(), **OPTIONS)
         assert (again.outcome(txn.txid), 100 in again[NAME]) == (outcome, outcome == "committed"), point.where
         seen.add(outcome)
     assert seen == {"committed", "aborted"}

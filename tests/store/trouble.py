@@ -27,7 +27,7 @@ def dump(db: Any) -> dict[str, list[Any]]:
 
 def promises(db: Any) -> dict[str, Any]:
     """What operations take and must give back, but for memory that stays on free lists."""
-    store = db._store
+    store = db.parts.store
     found = _disk_promises(store) if store.disk is not None and store.disk.is_started else {}
     return found | {
         "transactions": len(store.locks.by_slot),
@@ -40,7 +40,7 @@ def promises(db: Any) -> dict[str, Any]:
 
 def after_crash(db: Any, **options: Any) -> dict[str, list[Any]]:
     """What a store opened on the files as they are now shows."""
-    files: MemoryFiles = db._files
+    files: MemoryFiles = db.parts.files
     again = open_memory(MemoryFiles.from_snapshot(files.snapshot()), **options)
     found = dump(again)
     again.close()
@@ -57,10 +57,10 @@ def _disk_promises(store: Any) -> dict[str, Any]:
                 pages = mem[extent + c.EX_PAGES :][: int(mem[store.space.tablespaces()[0].address + c.TS_EXTENT_PAGES])]
                 open_pages += [-int(word) for word in pages if word < 0]
                 extent = int(mem[extent + c.EX_OWNED])
-    caches = store.disk._caches.values()
+    caches = store.disk.caches.values()
     return {
         "pinned pages": sum(cache.counters()["pinned"] for cache in caches),
-        "frames": sum(cache._promised for cache in caches),
+        "frames": sum(cache.promised for cache in caches),
         "undo": int(mem[int(mem[S_UNDO]) + c.U_PROMISED]),
         "words on pages": sum(int(mem[each + c.OP_PROMISED]) for each in open_pages),
     }
@@ -69,7 +69,7 @@ def _disk_promises(store: Any) -> dict[str, Any]:
 @contextmanager
 def nothing_happens(db: Any, error: type[tm.Error], reopen: bool = True, **options: Any) -> Iterator[Any]:
     """The block must raise exactly this class and leave rows and promises as they were, here and after a crash."""
-    before, promised, head = dump(db), promises(db), db._store.log.head_lsn
+    before, promised, head = dump(db), promises(db), db.parts.store.log.head_lsn
     caught: list[tm.Error] = []
     try:
         yield caught
@@ -80,6 +80,8 @@ def nothing_happens(db: Any, error: type[tm.Error], reopen: bool = True, **optio
     assert "\n" not in str(caught[0])
     assert dump(db) == before
     assert promises(db) == promised
-    assert db._store.log.head_lsn == head and not db._store.log.has_records(), "a refused call must log nothing"
+    assert db.parts.store.log.head_lsn == head and not db.parts.store.log.has_records(), (
+        "a refused call must log nothing"
+    )
     if reopen:
         assert after_crash(db, **options) == before

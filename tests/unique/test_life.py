@@ -185,14 +185,14 @@ def test_transactions_from_before_the_build_leave_no_entry_behind() -> None:
     old = db.transaction()
     building = threading.Thread(target=lambda: db.create_index(NAME, "by_email", "email", unique=True))
     building.start()
-    table = db._store.table(NAME)
+    table = db.parts.store.table(NAME)
     until(lambda: bool(table.building))
     between = db.transaction()
     old.update(NAME, 1, {"email": "old"})
     old.commit(True)
     tree = table.building["by_email"].tree
-    until(lambda: int(db._store.mem[address_of(tree.handle) + ix.I_STATE]) != ix.INDEX_ANNOUNCED)
-    until(lambda: int(db._store.index_generation) == 2)
+    until(lambda: int(db.parts.store.mem[address_of(tree.handle) + ix.I_STATE]) != ix.INDEX_ANNOUNCED)
+    until(lambda: int(db.parts.store.index_generation) == 2)
     db[NAME].update(2, {"email": "new"})
     between.update(NAME, 2, {"email": "between"})
     between.commit(True)
@@ -396,8 +396,8 @@ def test_random_changes_are_accepted_and_refused_as_sqlite_does(seed: int) -> No
 @pytest.mark.parametrize("damage", ["missing", "stale", "twice"])
 def test_damage_of_a_unique_index_is_found(damage: str) -> None:
     db = filled()
-    tree = db._store.table(NAME).uniques["by_email"].tree
-    mem = db._store.mem
+    tree = db.parts.store.table(NAME).uniques["by_email"].tree
+    mem = db.parts.store.mem
     segment = int(mem[int(mem[int(mem[address_of(tree.handle) + ix.I_UNIQUE]) + a.F_DIRECTORY])])
     block = int(mem[segment + a.SEG_BLOCK])
     at = next(block + place for place in range(a.BLOCK_WORDS) if mem[block + place])

@@ -78,7 +78,7 @@ def _write_all(
             [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in schema]
         )
     rows = 0
-    with _writer(target, suffix, schema) as writer:
+    with open_writer(target, suffix, schema) as writer:
         for batch in batches:
             writer.write_batch(batch.cast(schema) if suffix == CSV else batch)
             rows += batch.num_rows
@@ -86,7 +86,7 @@ def _write_all(
     return rows
 
 
-def _writer(target: Any, suffix: str, schema: pa.Schema) -> Any:
+def open_writer(target: Any, suffix: str, schema: pa.Schema) -> Any:
     import pyarrow as pa
 
     if suffix in PARQUET:

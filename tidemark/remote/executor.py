@@ -240,7 +240,7 @@ class Executor:
 
     def _final_outcome(self, txid: int) -> str:
         """As `Database.outcome`, or "open": "unknown" will never be known then."""
-        was_open = is_open(self._db._store, txid)
+        was_open = is_open(self._db.parts.store, txid)
         told = self._db.outcome(txid)
         return OPEN if was_open and told == "unknown" else told
 

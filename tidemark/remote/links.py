@@ -37,7 +37,7 @@ class Links:
         self._tls = tls
         self._timeout_s = timeout_ms / 1_000
         self._mutex = threading.Lock()
-        self._spares: dict[Address, list[CallLink]] = {}
+        self.spares: dict[Address, list[CallLink]] = {}
         self._store: str | None = None  # all nodes are copies of this one
         self._members: list[Address] = []
         self._primary: Address | None = None
@@ -47,7 +47,7 @@ class Links:
     def take(self, address: Address) -> CallLink:
         """A link to one node, to be given back. Raises: PeerError."""
         with self._mutex:
-            spares = self._spares.get(address)
+            spares = self.spares.get(address)
             if spares:
                 return spares.pop()
         link = CallLink(address, self._secret, self._tls, self.clock)
@@ -60,7 +60,7 @@ class Links:
     def give(self, address: Address, link: CallLink) -> None:
         """Give a link back that nothing is open on."""
         with self._mutex:
-            spares = self._spares.setdefault(address, [])
+            spares = self.spares.setdefault(address, [])
             if not link.is_broken and not self._is_closed and len(spares) < SPARE_LINKS:
                 spares.append(link)
                 return
@@ -70,8 +70,8 @@ class Links:
         """Close the links at rest; those in use close when they are given back."""
         with self._mutex:
             self._is_closed = True
-            links = [link for spares in self._spares.values() for link in spares]
-            self._spares.clear()
+            links = [link for spares in self.spares.values() for link in spares]
+            self.spares.clear()
         for link in links:
             link.close()
 
@@ -83,12 +83,12 @@ class Links:
     def known_primary(self) -> Address:
         """`primary`, asked once. Raises: NotPrimary, PeerError."""
         if self._primary is None:
-            self._learn()
+            self.learn()
         if self._primary is None:
             raise NotPrimary("no node executes transactions now; the group may be choosing one")
         return self._primary
 
-    def _learn(self) -> None:
+    def learn(self) -> None:
         """Ask all for the view; the newest answer counts. Raises: PeerError, NotPrimary if nobody knows one."""
         newest = -1
         last: PeerError | NotPrimary = PeerError("no address is known")
@@ -115,7 +115,7 @@ class Links:
     def forget(self, address: Address) -> None:
         """A node is gone, or is not what it was: its links are closed, and who is who is asked again."""
         with self._mutex:
-            links = self._spares.pop(address, [])
+            links = self.spares.pop(address, [])
         for link in links:
             link.close()
         if self._primary == address:
@@ -163,7 +163,7 @@ class Links:
 
     def _reader(self) -> Address:
         if not self._members:
-            self._learn()
+            self.learn()
         return self._members[0] if self._members else self.known_primary()
 
     def link(self, address: Address) -> CallLink:

@@ -48,7 +48,7 @@ class RemoteTransaction:
         self._links = links
         self._definition = definition
         self._thread = threading.get_ident()
-        self._address, self._link, self.txid = self._begun(log_exclusive_reads)
+        self._address, self.link, self.txid = self._begun(log_exclusive_reads)
         self.is_ended = False
 
     def _begun(self, log_exclusive_reads: bool | None) -> tuple[Address, CallLink, int]:
@@ -79,7 +79,7 @@ class RemoteTransaction:
         """One call of it. Raises: what it raised there; PrimaryLost."""
         self.check()
         try:
-            return self._link.ask(list(what))
+            return self.link.ask(list(what))
         except (Retryable, TransactionEnded):
             self._end()
             raise
@@ -99,11 +99,11 @@ class RemoteTransaction:
 
     def _end(self) -> None:
         self.is_ended = True
-        self._links.give(self._address, self._link)
+        self._links.give(self._address, self.link)
 
     def _lose(self) -> None:
         self.is_ended = True
-        self._link.close()
+        self.link.close()
         self._links.forget(self._address)
 
     # --- end -------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class RemoteTransaction:
         """
         self.check()
         try:
-            self._link.ask(["commit"])
+            self.link.ask(["commit"])
         except (Retryable, TransactionEnded):
             self._end()
             raise
@@ -158,7 +158,7 @@ class RemoteTransaction:
         if self.is_ended:
             return
         try:
-            self._link.ask(["rollback"])
+            self.link.ask(["rollback"])
         except (Error, OSError):
             self._lose()
             return

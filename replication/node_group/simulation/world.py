@@ -73,7 +73,7 @@ class World:
         numbers = [*([ARBITRATOR] if plan.has_arbitrator else []), *range(1, plan.nodes + 1)]
         self.sites = {number: SimulatedNode(self, number) for number in numbers}
         self.nodes = {number: each for number, each in self.sites.items() if number != ARBITRATOR}
-        self._cut: dict[tuple[int, int], float] = {}
+        self.cut: dict[tuple[int, int], float] = {}
         self._payload = 0
         self._digest = hashlib.blake2b(digest_size=8)
         self.is_working = False
@@ -110,29 +110,29 @@ class World:
         for each in list(self.nodes.values())[: plan.firsts]:
             each.do(each.node.make_group(each.now))  # type: ignore[union-attr]
         self._schedule()
-        self._run_until(timeline.now + PEACE_SECONDS)  # in peace, so that most runs begin with a whole group
+        self.run_until(timeline.now + PEACE_SECONDS)  # in peace, so that most runs begin with a whole group
         self.is_working, self.faults = True, plan.faults
-        self._run_until(timeline.now + plan.work_seconds)
+        self.run_until(timeline.now + plan.work_seconds)
         self.is_working, self.faults = False, Faults()
         self._heal()
         self._check_alive(LIVE_SECONDS)
         if self.rng.random() < 0.3:
-            self._lose_one()
+            self.lose_one()
         return Report(plan.seed, self._digest.hexdigest(), timeline.now, self.events, dict(sorted(self.counts.items())))
 
-    def _run_until(self, moment: float) -> None:
+    def run_until(self, moment: float) -> None:
         while self.timeline.step(moment):
             pass
 
     def _schedule(self) -> None:
         faults = self.plan.faults
         calls: list[tuple[float, Callable[[], None], bool]] = [
-            (self.plan.commit_every, self._commit, False),
+            (self.plan.commit_every, self.commit, False),
             (self.plan.read_every, self._read, False),
             (self.plan.epoch_every, self._close_epochs, False),
             (0.03, self._joiners, False),
             (faults.crash_every, self._crash_one, True),
-            (faults.site_every, self._crash_all, True),
+            (faults.site_every, self.crash_all, True),
             (faults.arbitrator_every, self._crash_arbitrator, True),
             (faults.split_every, self._split, True),
             (faults.flap_every, self._flap, True),
@@ -189,7 +189,7 @@ class World:
 
     def _send(self, sender: int, to: int, message: Message) -> None:
         r, faults = self.rng, self.faults
-        if to not in self.sites or self._cut.get((sender, to), 0.0) > self.timeline.now:
+        if to not in self.sites or self.cut.get((sender, to), 0.0) > self.timeline.now:
             return
         draw = r.random()
         if draw < faults.lost:
@@ -212,14 +212,14 @@ class World:
         self.timeline.after(delay, arrive)
 
     # --- clients ----------------------------------------------------------------------------------
-    def _commit(self) -> None:
+    def commit(self) -> None:
         at = self.rng.choice(list(self.nodes.values()))
         if at.node is None:
             return
         primary = self.nodes.get(at.node.view.primary)
         if primary is None or primary.node is None or not primary.node.may_commit():
             return
-        if primary is not at and self._cut.get((at.number, primary.number), 0.0) > self.timeline.now:
+        if primary is not at and self.cut.get((at.number, primary.number), 0.0) > self.timeline.now:
             return
         self._payload += 1
         primary.log.append(primary.epoch, self._payload)
@@ -276,7 +276,7 @@ class World:
     def _any(self) -> SimulatedNode:
         return self.rng.choice(list(self.nodes.values()))
 
-    def _crash(self, node: SimulatedNode, is_heard: bool) -> None:
+    def crash(self, node: SimulatedNode, is_heard: bool) -> None:
         if node.machine is None:
             return
         node.crash()
@@ -287,12 +287,12 @@ class World:
     def _refuse(self, node: SimulatedNode) -> None:
         if node.machine is None:
             for each in self.nodes.values():
-                if each is not node and self._cut.get((node.number, each.number), 0.0) <= self.timeline.now:
+                if each is not node and self.cut.get((node.number, each.number), 0.0) <= self.timeline.now:
                     each.step(Gone(node.number))
 
     def _crash_one(self) -> None:
         node = self._any()
-        self._crash(node, self.rng.random() < self.faults.refused)
+        self.crash(node, self.rng.random() < self.faults.refused)
         view = self.promises.newest
         if self.faults.disk_lost and not self._has_lost_disk and node.machine is None and view is not None:
             # One copy less: the others have everything, and are enough to vote.
@@ -311,15 +311,15 @@ class World:
         }
         return len(there) >= view.quorum and bool(there & view.numbers)
 
-    def _crash_all(self) -> None:
+    def crash_all(self) -> None:
         for each in self.sites.values():
-            self._crash(each, False)
+            self.crash(each, False)
 
     def _crash_arbitrator(self) -> None:
         if not self.plan.has_arbitrator:
             return
         arbitrator = self.sites[ARBITRATOR]
-        self._crash(arbitrator, False)
+        self.crash(arbitrator, False)
         if self.faults.arbitrator_disk_lost and self.rng.random() < 0.5:
             arbitrator.lose_disk()
             self.note("disk lost", ARBITRATOR)
@@ -334,12 +334,12 @@ class World:
         for one in numbers[:size]:
             for other in numbers[size:]:
                 for way in ways:
-                    self._cut[(one, other) if way == 0 else (other, one)] = until
+                    self.cut[(one, other) if way == 0 else (other, one)] = until
         self.note("split", 0, (numbers[:size], ways))
 
     def _flap(self) -> None:
         one, other = self.rng.sample(list(self.sites), 2)
-        self._cut[one, other] = self._cut[other, one] = self.timeline.now + self.rng.uniform(0.02, 0.5)
+        self.cut[one, other] = self.cut[other, one] = self.timeline.now + self.rng.uniform(0.02, 0.5)
         self.note("flap", one, other)
 
     def _stall(self) -> None:
@@ -365,10 +365,10 @@ class World:
     # --- the end ----------------------------------------------------------------------------------
     def _heal(self) -> None:
         """No fault any more, and everything runs."""
-        self._cut.clear()
+        self.cut.clear()
         for each in self.sites.values():
             each.stalled_until = each.paused_until = self.timeline.now
-        self._run_until(self.timeline.now + SLOW_SECONDS)
+        self.run_until(self.timeline.now + SLOW_SECONDS)
         for each in self.sites.values():
             each.start()
         arbitrator = self.sites.get(ARBITRATOR)
@@ -377,7 +377,7 @@ class World:
             # The operator has seen that no other side lives.
             arbitrator.begin(view)
 
-    def _lose_one(self) -> None:
+    def lose_one(self) -> None:
         """A node of a whole group dies for good: the others, if they may, go on soon."""
         dead, view = self._any(), self.promises.newest
         if view is not None and self._can_go_on(view, dead.number):
@@ -390,7 +390,7 @@ class World:
         began = self.timeline.now
         acknowledged = self.promises.end[0]
         while self.timeline.now < began + seconds:
-            self._run_until(self.timeline.now + 0.1)
+            self.run_until(self.timeline.now + 0.1)
             if self._is_whole() and self.promises.end[0] > acknowledged:
                 self.note("whole", 0, round(self.timeline.now - began, 3))
                 return

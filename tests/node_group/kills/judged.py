@@ -61,9 +61,9 @@ def said_since(db: Any, epoch: int, since: Any) -> tuple[list[Told], Any]:
         CLOCK.sleep(POLL_SECONDS)
     end = binlog.durable_end()
     try:
-        told = transactions_in(db._files, start=since, end=end, base=binlog.base)
+        told = transactions_in(db.parts.files, start=since, end=end, base=binlog.base)
     except tm.Rejected:  # begun anew: the file of that place is gone
-        told = transactions_in(db._files, end=end, base=binlog.base)
+        told = transactions_in(db.parts.files, end=end, base=binlog.base)
     found: list[Told] = []
     is_gap = False
     for each in told:

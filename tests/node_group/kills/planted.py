@@ -20,7 +20,7 @@ def commit_without_waiting() -> None:
 
 def slice_skipped() -> None:
     """A joiner passes the first slice with rows over."""
-    take = Joiner._slice
+    take = Joiner.apply_slice
 
     def skipping(self: Any, message: Slice) -> None:
         if message.rows and not getattr(self, "has_skipped", False):
@@ -28,7 +28,7 @@ def slice_skipped() -> None:
             message = replace(message, words=message.words[:0], rows=0)
         take(self, message)
 
-    Joiner._slice = skipping  # type: ignore[method-assign]
+    Joiner.apply_slice = skipping  # type: ignore[method-assign]
 
 
 def lease_not_asked() -> None:
