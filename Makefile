@@ -7,6 +7,9 @@ STAMP := $(VENV)/.installed
 # Processes that run tests, each one file at a time: what a file makes once, a server for one, is made by one of them.
 # tests/conftest.py says in which order.
 WORKERS ?= 2
+# Of `make soak`: how long, and with which seeds.
+MINUTES ?= 60
+SEED ?= $(shell date +%Y%m%d)
 SOURCES := engine recovery replication tidemark pyspark_tidemark.py tests $(wildcard bench)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of processes; without compiled modules each takes a second longer.
@@ -33,7 +36,8 @@ test: setup
 	$(BIN)/python -m pytest -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations 25 -p no:benchmark
 
 soak: setup
-	$(BIN)/python -m pytest -m soak --timeout=0 -o faulthandler_timeout=0
+	$(BIN)/python -m engine.kernels
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
 
 check: setup
 	$(BIN)/python -m ruff format --check $(SOURCES)

@@ -16,7 +16,7 @@ from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
 from recovery.crash_harness.crash_states import STATES_PER_POINT, many_crash_states
 from recovery.crash_harness.kill_loop import LIFE_MS_MAX, KillReport, kill_loop
 from recovery.crash_harness.pieces import DISK_PROGRAMS, run_pieces
-from recovery.crash_harness.power_loop import PowerReport, power_loop
+from recovery.crash_harness.power_loop import CALLS_MAX, PowerReport, power_loop
 from recovery.crash_harness.program import Violation, resolve
 from recovery.crash_harness.schedule import add_options, start
 
@@ -35,7 +35,8 @@ def _share(text: str) -> float:
     return share
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """What may be asked for."""
     parser = argparse.ArgumentParser(prog="python -m recovery.crash_harness", description=__doc__)
     parts = parser.add_subparsers(dest="part", required=True)
     states = parts.add_parser("states", help="what power losses may leave of recorded runs")
@@ -53,6 +54,11 @@ def _parser() -> argparse.ArgumentParser:
     kills.add_argument("directory", help="where the store lies; an existing one is gone on with")
     kills.add_argument("--kills", type=int, default=50)
     kills.add_argument("--life-ms-max", type=int, default=LIFE_MS_MAX)
+    losses = parts.add_parser(
+        "losses", help="power losses again and again on one disk, which the next life goes on with"
+    )
+    losses.add_argument("--losses", type=int, default=50)
+    losses.add_argument("--calls-max", type=int, default=CALLS_MAX, help="calls of the disk before a loss, at most")
     stress = parts.add_parser("stress", help="threads change rows while indexes, partitions and tables come and go")
     stress.add_argument("directory", nargs="?", help="where the store lies, for kills")
     stress.add_argument("--disk", action="store_true", help="some of the columns on disk pages")
@@ -67,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         (states, f"{HISTORY}:work", WHOLE_STATE),
         (anomalies, f"{HISTORY}:short_work", WHOLE_STATE),
         (kills, f"{BANK}:work", f"{BANK}:verify"),
+        (losses, f"{STRESS}:work", f"{STRESS}_verify:verify"),
     ):
         part.add_argument("--work", default=work, help="program, as module:function")
         part.add_argument("--verify", default=verify, help="its verification, as module:function")
@@ -112,6 +119,8 @@ def _run(asked: argparse.Namespace) -> list[dict[str, Any]]:
     if asked.part == "states" and (asked.disk or asked.jobs > 1):
         return _in_pieces(asked)
     work, verify = resolve(asked.work), resolve(asked.verify)
+    if asked.part == "losses":
+        return [power_loop(work, verify, asked.losses, asked.seed, asked.calls_max, say).__dict__]
     if asked.part == "states":
         states = many_crash_states(
             work, verify, asked.seed, asked.distinct, say, asked.per_point, asked.share, asked.seed_step, asked.piece
@@ -126,7 +135,7 @@ def _run(asked: argparse.Namespace) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one part; prints its figures."""
-    asked = _parser().parse_args(arguments)
+    asked = command_line().parse_args(arguments)
     if asked.part == "schedule":
         return start((sys.argv[1:] if arguments is None else list(arguments))[1:])
     try:

@@ -224,3 +224,8 @@ def long_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
 def short_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
     """The program, for anomaly loops: creation, commits, a local checkpoint, a table made and dropped, reopening."""
     History(open_store, seed, ledger).run(75)
+
+
+def lcp_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """A program with many local checkpoints, each of which syncs its directory but a few times."""
+    History(open_store, seed, ledger, lcp_every=2).run(90)

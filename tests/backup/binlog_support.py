@@ -37,7 +37,9 @@ def backed_up(db: Any, place: Any, incremental: bool = False) -> dict[str, Any]:
     db.sync()
     if db.binlog is not None:
         db.binlog.write_closed_epochs()  # and with them rows of ndb_schema
-    writer = BackupWriter(db.parts.store, place, opened.identity, opened.keeper.content.timeline, db.parts.values["server_id"] or 0)
+    writer = BackupWriter(
+        db.parts.store, place, opened.identity, opened.keeper.content.timeline, db.parts.values["server_id"] or 0
+    )
     return writer.run(incremental).to_dict()
 
 

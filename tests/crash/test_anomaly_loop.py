@@ -6,17 +6,13 @@ import pytest
 
 from recovery.crash_harness import history
 from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
-from recovery.crash_harness.program import Ledger, OpenStore, Work, whole_state
+from recovery.crash_harness.program import Work, whole_state
 
 POINTS_MIN = 50
 
 
-def work_of_many_checkpoints(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
-    history.History(open_store, seed, ledger, lcp_every=2).run(90)
-
-
 # A local checkpoint syncs its directory but a few times.
-WORK: dict[str, Work] = {"lcp-directory-sync-error": work_of_many_checkpoints}
+WORK: dict[str, Work] = {"lcp-directory-sync-error": history.lcp_work}
 # Every so many points; these two have one at each call of the disk.
 STEP = 17
 STEPS = {"interrupt": 67, "power-off": 67}
@@ -28,11 +24,3 @@ def test_anomaly_at_some_calls_has_a_right_outcome(name: str) -> None:
     report = anomaly_loop(WORK.get(name, history.short_work), whole_state, name, seed=11, step=step)
     assert report.points >= (3 if name in STEPS else POINTS_MIN // STEP)
     assert report.restarts >= 6 * report.points
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", ANOMALIES)
-def test_anomaly_at_every_call_has_a_right_outcome(name: str) -> None:
-    report = anomaly_loop(WORK.get(name, history.short_work), whole_state, name, seed=11)
-    print(report)
-    assert report.points >= POINTS_MIN

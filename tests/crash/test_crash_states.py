@@ -9,7 +9,7 @@ import pytest
 
 from engine.file_doubles.memory import MemoryFiles
 from recovery.crash_harness import history
-from recovery.crash_harness.crash_states import choices, crash_states, many_crash_states
+from recovery.crash_harness.crash_states import choices, crash_states
 from recovery.crash_harness.program import Ledger, OpenStore, Violation, Work, whole_state
 
 
@@ -20,12 +20,6 @@ def test_crash_states_of_a_run_show_what_was_promised(work: Work) -> None:
     assert report.distinct > 60
     assert report.kills > 20
     assert report.second_restarts > 20
-
-
-@pytest.mark.soak
-def test_twenty_thousand_crash_states_show_what_was_promised() -> None:
-    assert many_crash_states(history.work, whole_state, 1_000, 12_000, print).distinct >= 12_000
-    assert many_crash_states(history.epoch_work, whole_state, 1_000, 8_000, print).distinct >= 8_000
 
 
 def test_promise_before_the_commit_is_seen() -> None:

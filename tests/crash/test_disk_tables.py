@@ -16,8 +16,8 @@ from engine.file_doubles.memory import MemoryFiles
 from engine.file_doubles.order import OrderMonitor
 from recovery.crash_harness import disk_history
 from recovery.crash_harness.__main__ import main
-from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
-from recovery.crash_harness.crash_states import crash_states, many_crash_states, record
+from recovery.crash_harness.anomaly_loop import anomaly_loop
+from recovery.crash_harness.crash_states import crash_states, record
 from recovery.crash_harness.pieces import DISK_PROGRAMS
 from recovery.crash_harness.power_loop import power_loop
 from recovery.crash_harness.program import (
@@ -43,24 +43,12 @@ def test_crash_states_of_disk_tables_show_what_was_promised() -> None:
     assert report.figures["local_checkpoints"] == 2
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("program", DISK_PROGRAMS)
-def test_five_thousand_crash_states_of_each_program_over_disk_tables_show_what_was_promised(program: str) -> None:
-    assert many_crash_states(resolve(program), whole_state, 1_000, 5_000, print).distinct >= 5_000
-
-
 def test_power_losses_again_and_again_leave_no_piece_of_a_disk_row_behind() -> None:
     """Life behind life on one disk, local checkpoints in each. Seed 10 found, at its third loss, a chunk of no disk
     part: see `test_what_a_lost_run_left_on_free_pages_does_not_come_back`.
     """
     report = power_loop(disk_history.lives_work, disk_history.lives_verify, losses=3, seed=10, calls_max=900)
     assert report.losses == 3
-
-
-@pytest.mark.soak
-def test_hundreds_of_power_losses_over_disk_tables_leave_no_piece_of_a_disk_row_behind() -> None:
-    for seed in range(100):
-        print(power_loop(disk_history.lives_work, disk_history.lives_verify, losses=8, seed=seed, calls_max=900))
 
 
 @pytest.mark.parametrize("anomaly", ["disk-full", "interrupt", "power-off", "sync-error-reverting", "write-error"])
@@ -72,12 +60,6 @@ def test_disk_full_for_good_under_a_commit_in_slices_ends_in_an_error() -> None:
     """A page the next slice needed room of could not be written; the commit tried again for ever, holding the epoch."""
     report = anomaly_loop(disk_history.short_work, whole_state, "disk-full-for-good", 11, 69)
     assert report.points >= 2
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("anomaly", ANOMALIES)
-def test_anomaly_at_every_third_call_over_disk_tables_has_a_right_outcome(anomaly: str) -> None:
-    assert anomaly_loop(disk_history.short_work, whole_state, anomaly, 11, 3).points > 0
 
 
 def test_name_of_a_retired_local_checkpoint_that_came_back_is_no_damage() -> None:

@@ -55,20 +55,6 @@ def test_life_of_the_store_with_disk_columns_reaches_what_the_kills_are_for(tmp_
     assert all(reached), reached
 
 
-@pytest.mark.soak
-def test_two_hundred_kills_of_a_store_with_disk_columns_lose_nothing(tmp_path: Path) -> None:
-    report = kill_loop(f"{BANK}:disk_work", f"{BANK}:verify", str(tmp_path / "store"), kills=220, seed=20_261_121)
-    print(report)
-    assert report.kills == 220
-
-
-@pytest.mark.soak
-def test_two_hundred_kills_of_one_store_lose_nothing(tmp_path: Path) -> None:
-    report = kill_loop(f"{BANK}:work", f"{BANK}:verify", str(tmp_path / "store"), kills=220, seed=20_261_121)
-    print(report)
-    assert report.kills == 220
-
-
 def test_broken_promise_is_seen(tmp_path: Path) -> None:
     with pytest.raises(Violation, match="kill 1: nothing is right"):
         kill_loop(f"{BANK}:work", lambda db, ledger: ["nothing is right"], str(tmp_path / "store"), kills=2, seed=5)

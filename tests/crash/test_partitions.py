@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from engine.file_doubles.memory import MemoryFiles
 from engine.file_doubles.order import OrderMonitor
 from recovery.crash_harness import partition_history
-from recovery.crash_harness.anomaly_loop import anomaly_loop
-from recovery.crash_harness.crash_states import crash_states, many_crash_states
-from recovery.crash_harness.program import Ledger, Work, open_simulated
+from recovery.crash_harness.crash_states import crash_states
+from recovery.crash_harness.program import Ledger, open_simulated
 
 
 def test_crash_states_of_partitions_that_come_and_go_show_what_was_promised() -> None:
@@ -21,18 +18,6 @@ def test_crash_states_of_partitions_that_come_and_go_show_what_was_promised() ->
 def test_crash_states_of_partitions_with_disk_columns_show_what_was_promised() -> None:
     report = crash_states(partition_history.tiny_disk_work, partition_history.verify, seed=3, per_point=1, share=0.1)
     assert report.points > 200
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("work", [partition_history.work, partition_history.disk_work], ids=["memory", "disk"])
-def test_thousands_of_crash_states_of_partitions_show_what_was_promised(work: Work) -> None:
-    assert many_crash_states(work, partition_history.verify, 2_000, 5_000, print).distinct >= 5_000
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("anomaly", ["write-error", "sync-error", "disk-full", "short-write", "interrupt", "power-off"])
-def test_anomaly_at_every_call_over_partitions_has_a_right_outcome(anomaly: str) -> None:
-    assert anomaly_loop(partition_history.short_work, partition_history.verify, anomaly, 11, 1).points > 40
 
 
 def test_program_changes_partitions_beside_local_checkpoints_too() -> None:

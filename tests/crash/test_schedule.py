@@ -22,7 +22,6 @@ from engine.layout.arena import (
     S_POOL,
 )
 from recovery.crash_harness.schedule_points import OVERWRITTEN, overwrite_free_memory
-from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,14 +64,6 @@ def lives() -> subprocess.CompletedProcess[str]:
 def test_lives_end_well(lives: subprocess.CompletedProcess[str]) -> None:
     assert lives.returncode == 0, lives.stderr
     assert re.search(r"lives 6, findings 0, points [1-9]\d{4,}, switches [1-9]\d{3,}", lives.stdout)
-
-
-@pytest.mark.soak
-def test_thousands_of_lives_end_well() -> None:
-    seed = fresh_seeds(1)[0] % 1_000_000
-    done = scheduled("--seeds", f"{seed}:{seed + 5_000}", "--jobs", "2")
-    print(done.stderr, done.stdout)
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_same_seed_gives_the_same_trace(lives: subprocess.CompletedProcess[str]) -> None:

@@ -36,23 +36,6 @@ def test_kills_under_writers_and_schema_changes_lose_nothing(tmp_path: Path) -> 
     assert report.acknowledged >= report.awaited > 20
 
 
-@pytest.mark.soak
-@WORKS
-def test_hundreds_of_power_losses_under_writers_and_schema_changes_lose_nothing(work: Work) -> None:
-    report = power_loop(work, stress_verify.verify, losses=300, seed=1_000, say=print)
-    print(report)
-    assert report.losses == 300
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("work", ["work", "disk_work"])
-def test_a_hundred_kills_under_writers_and_schema_changes_lose_nothing(tmp_path: Path, work: str) -> None:
-    path = str(tmp_path / "store")
-    report = kill_loop(f"{NAME}:{work}", f"{NAME}_verify:verify", path, 100, 20_261_121, 4_000, print)
-    print(report)
-    assert report.kills == 100
-
-
 def worked(
     path: Path, seed: int, transactions: int, is_enough: Callable[[stress.Stress], bool] = lambda life: True
 ) -> tuple[stress.Stress, Ledger]:

@@ -19,9 +19,8 @@ from engine.load_files import FOLDER
 from recovery import load
 from recovery.backup.storage import open_place
 from recovery.crash_harness import load_history
-from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
-from recovery.crash_harness.crash_states import crash_states, many_crash_states
-from recovery.crash_harness.program import Ledger, Work, open_simulated, whole_state
+from recovery.crash_harness.crash_states import crash_states
+from recovery.crash_harness.program import Ledger, open_simulated, whole_state
 from recovery.load.commit import begin
 from recovery.load.directory import Directory
 from tests.load.support import NAME, batch, by_key, found, new_store, published, rows
@@ -32,30 +31,6 @@ def test_crash_states_of_loads_show_what_was_promised() -> None:
     report = crash_states(load_history.tiny_work, whole_state, seed=1, per_point=1, share=0.5)
     assert report.points > 150
     assert report.second_restarts > 15
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_000)
-def test_crash_states_of_loads_with_disk_columns_show_what_was_promised() -> None:
-    report = crash_states(load_history.tiny_disk_work, whole_state, seed=3, per_point=1)
-    assert report.points > 200
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_000)
-@pytest.mark.parametrize(
-    "work", [load_history.work, load_history.epoch_work, load_history.disk_work], ids=["memory", "epoch", "disk"]
-)
-def test_thousands_of_crash_states_of_loads_show_what_was_promised(work: Work) -> None:
-    assert many_crash_states(work, whole_state, 2_000, 5_000, print).distinct >= 5_000
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_000)
-@pytest.mark.parametrize("work", [load_history.tiny_work, load_history.tiny_disk_work], ids=["memory", "disk"])
-@pytest.mark.parametrize("anomaly", sorted(ANOMALIES))
-def test_anomaly_at_every_call_of_loads_has_a_right_outcome(anomaly: str, work: Work) -> None:
-    assert anomaly_loop(work, whole_state, anomaly, 2, 1).points > 0
 
 
 @pytest.mark.parametrize("history", [load_history.LoadHistory, load_history.DiskLoadHistory])

@@ -42,15 +42,6 @@ def test_kills_of_two_sites_lose_and_double_nothing(tmp_path: Path, mode: str) -
     assert found["acknowledged"] > 20 and found["epochs_applied"] > 5
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(0)
-@pytest.mark.parametrize("mode", sorted(MODES))
-def test_sixty_kills_of_a_circuit_lose_and_double_nothing(tmp_path: Path, mode: str) -> None:
-    found = looped(tmp_path, mode, kills=60, seed=20_261_121)
-    print(found)
-    assert found["kills"] >= 60
-
-
 # --- what the judge sees ----------------------------------------------------------------------------
 KEY = (SOURCE, ACCOUNT, (5,))
 

@@ -41,11 +41,3 @@ def test_executor_killed_in_the_middle_of_a_load_and_of_a_restore_leaves_everyth
     reports = kills_of(tmp_path, 2797, 1, "load-executors", "restore-executors")
     assert all(each["rounds"] == each["whole"] + each["given_up"] == 1 for each in reports.values())
     assert sum(each["kills"] for each in reports.values()) >= 1
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_000)
-def test_many_kills_of_executors_leave_everything_or_nothing(tmp_path: Path) -> None:
-    reports = kills_of(tmp_path, 20261122, 25, "load-executors", "restore-executors", "verify-executors")
-    assert all(each["kills"] and each["whole"] and each["given_up"] for each in reports.values())
-    assert sum(each["held"] for each in reports.values())

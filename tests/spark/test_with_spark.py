@@ -484,10 +484,3 @@ def test_kills_of_loads_and_restores_leave_everything_or_nothing(spark: Any, tmp
     reports = kills_of(spark, tmp_path, 1, 3)
     assert all(report.rounds == report.whole + report.given_up + report.refused == 1 for report in reports)
     assert sum(report.kills for report in reports) >= 2
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_000)
-def test_many_kills_of_loads_and_restores_leave_everything_or_nothing(spark: Any, tmp_path: Path) -> None:
-    reports = kills_of(spark, tmp_path, 40, 20261122)
-    assert all(report.whole and report.given_up for report in reports)

@@ -10,39 +10,14 @@ from engine.file_doubles.memory import MemoryFiles
 from engine.file_doubles.order import OrderMonitor
 from engine.spool_files import FOLDER
 from recovery.crash_harness import spool_history
-from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
-from recovery.crash_harness.crash_states import crash_states, many_crash_states
-from recovery.crash_harness.program import Ledger, Work, open_simulated, whole_state
+from recovery.crash_harness.crash_states import crash_states
+from recovery.crash_harness.program import Ledger, open_simulated, whole_state
 
 
 def test_crash_states_of_spooled_transactions_show_what_was_promised() -> None:
     report = crash_states(spool_history.tiny_work, whole_state, seed=1, per_point=1, share=0.25)
     assert report.points > 150
     assert report.second_restarts > 35
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3_000)
-def test_crash_states_of_spooled_transactions_with_disk_columns_show_what_was_promised() -> None:
-    report = crash_states(spool_history.tiny_disk_work, whole_state, seed=3, per_point=1)
-    assert report.points > 200
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(
-    "work",
-    [spool_history.work, spool_history.epoch_work, spool_history.disk_work],
-    ids=["memory", "epoch", "disk"],
-)
-def test_thousands_of_crash_states_of_spooled_transactions_show_what_was_promised(work: Work) -> None:
-    assert many_crash_states(work, whole_state, 2_000, 5_000, print).distinct >= 5_000
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("work", [spool_history.tiny_work, spool_history.tiny_disk_work], ids=["memory", "disk"])
-@pytest.mark.parametrize("anomaly", sorted(ANOMALIES))
-def test_anomaly_at_every_call_of_spooled_transactions_has_a_right_outcome(anomaly: str, work: Work) -> None:
-    assert anomaly_loop(work, whole_state, anomaly, 2, 1).points > 0
 
 
 @pytest.mark.parametrize("history", [spool_history.SpoolHistory, spool_history.DiskSpoolHistory])

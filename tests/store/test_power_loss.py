@@ -141,13 +141,3 @@ def test_power_loss_before_any_change_keeps_acknowledged_transactions_whole(seed
     states = run_history(seed, steps=100, every=3)
     print(f"seed {seed}: {states} crash states")
     assert states > 100
-
-
-@pytest.mark.soak
-def test_twenty_thousand_crash_states() -> None:
-    states = 0
-    seed = 1_000
-    while states < 20_000:
-        seed += 1
-        states += run_history(seed, steps=100, every=1)
-    print(f"seeds 1001 to {seed}: {states} crash states")

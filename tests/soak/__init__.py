@@ -1,0 +1,1 @@
+"""Everything that runs long, in turns: `make soak MINUTES=n SEED=s`."""

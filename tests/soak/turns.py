@@ -1,0 +1,188 @@
+"""The turns of a soak: each a command of about a minute, whose seed is counted on from round to round.
+
+Nothing here is run by `make test`, which has a small part of most. A turn is a command line that can be given by hand;
+that is how a finding is seen again.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from recovery.crash_harness.anomaly_loop import ANOMALIES
+from replication.kill_loop.modes import MODES
+
+HARNESS = "recovery.crash_harness"
+WHOLE_STATE = f"{HARNESS}.program:whole_state"
+# Stands for a folder that is empty.
+FOLDER = "FOLDER"
+
+# Programs by what is judged of them: name, work, verification.
+PROGRAMS = (
+    ("durable commits", "history:work", ""),
+    ("durable epochs", "history:epoch_work", ""),
+    ("disk columns", "disk_history:work", ""),
+    ("disk columns, durable epochs", "disk_history:epoch_work", ""),
+    ("disk columns, unfiltered", "disk_history:unfiltered_work", ""),
+    ("disk columns, eight steps", "disk_history:tiny_work", ""),
+    ("batches", "batch_history:work", ""),
+    ("batches, disk columns", "batch_history:disk_work", ""),
+    ("partitions", "partition_history:work", "partition_history:verify"),
+    ("partitions, disk columns", "partition_history:disk_work", "partition_history:verify"),
+    ("indexes", "index_history:work", "index_history:verify"),
+    ("indexes, disk columns", "index_history:disk_work", "index_history:verify"),
+    ("schema changes", "schema_history:work", "schema_history:verify"),
+    ("schema changes, disk columns", "schema_history:disk_work", "schema_history:verify"),
+    ("spooled transactions", "spool_history:work", ""),
+    ("spooled transactions, durable epochs", "spool_history:epoch_work", ""),
+    ("spooled transactions, disk columns", "spool_history:disk_work", ""),
+    ("loads", "load_history:work", ""),
+    ("loads, durable epochs", "load_history:epoch_work", ""),
+    ("loads, disk columns", "load_history:disk_work", ""),
+)
+# For these every call may go wrong: shorter ones, by program.
+FAULTY = (
+    ("history", "history:short_work", ""),
+    ("local checkpoints", "history:lcp_work", ""),
+    ("disk columns", "disk_history:short_work", ""),
+    ("batches", "batch_history:short_work", ""),
+    ("partitions", "partition_history:short_work", "partition_history:verify"),
+    ("indexes", "index_history:work", "index_history:verify"),
+    ("schema changes", "schema_history:short_work", "schema_history:verify"),
+    ("spooled transactions", "spool_history:tiny_work", ""),
+    ("spooled transactions, disk columns", "spool_history:tiny_disk_work", ""),
+    ("loads", "load_history:tiny_work", ""),
+    ("loads, disk columns", "load_history:tiny_disk_work", ""),
+)
+# Sites in each round of the kill loop of node groups.
+GROUPS = (
+    ("3 nodes, binlogs", ("--nodes", "3", "--variant", "mixed", "--binlog")),
+    ("2 nodes, arbitrator, binlogs", ("--nodes", "2", "--arbitrator", "--variant", "mixed", "--binlog")),
+    ("4 nodes, arbitrator", ("--nodes", "4", "--arbitrator", "--variant", "mixed")),
+    ("3 nodes, commits in memory", ("--nodes", "3", "--memory")),
+)
+MARKED_PER_TURN = 3
+
+
+@dataclass(frozen=True)
+class Turn:
+    """arguments: what follows `python` for a seed. counted: names whose numbers are added up from what it says."""
+
+    name: str
+    arguments: Callable[[int], Sequence[str]]
+    counted: tuple[str, ...]
+
+
+def _named(work: str, verify: str) -> tuple[str, ...]:
+    return "--work", f"{HARNESS}.{work}", "--verify", f"{HARNESS}.{verify}" if verify else WHOLE_STATE
+
+
+def _states(name: str, work: str, verify: str) -> Turn:
+    head = ("-m", HARNESS, "states", *_named(work, verify), "--distinct", "400", "--json")
+    counted = ("distinct", "restarts", "second_restarts", "kills", "failed_syncs", "checks")
+    return Turn(f"crash states: {name}", lambda seed: (*head, "--seed", str(seed)), counted)
+
+
+def _anomalies(name: str, work: str, verify: str) -> Turn:
+    head = ("-m", HARNESS, "anomalies", *_named(work, verify), "--json")
+
+    def arguments(seed: int) -> Sequence[str]:
+        return *head, "--only", sorted(ANOMALIES)[seed % len(ANOMALIES)], "--step", "3", "--seed", str(seed)
+
+    return Turn(f"a call goes wrong: {name}", arguments, ("points", "restarts"))
+
+
+def _kills(name: str, work: str, verify: str, kills: int) -> Turn:
+    head = ("-m", HARNESS, "kills", FOLDER, *_named(work, verify), "--json", "--kills", str(kills))
+    return Turn(f"kills: {name}", lambda seed: (*head, "--seed", str(seed)), ("kills", "acknowledged"))
+
+
+def _losses(name: str, work: str, verify: str, losses: int, most: tuple[str, ...] = ()) -> Turn:
+    head = ("-m", HARNESS, "losses", *_named(work, verify), *most, "--json", "--losses", str(losses))
+    return Turn(f"power losses: {name}", lambda seed: (*head, "--seed", str(seed)), ("losses", "acknowledged"))
+
+
+def _seeds(name: str, module: str, count: int, counted: tuple[str, ...], *options: str) -> Turn:
+    """Seeds of a round follow those of the round before."""
+
+    def arguments(seed: int) -> Sequence[str]:
+        return *module.split(), "--seeds", f"{seed * count}:{(seed + 1) * count}", *options
+
+    return Turn(name, arguments, counted)
+
+
+@lru_cache
+def marked() -> tuple[str, ...]:
+    """Tests marked `soak`, by their node ids."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "soak"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return tuple(line for line in found.splitlines() if "::" in line)
+
+
+def _marked(seed: int) -> Sequence[str]:
+    """Each of them comes once before any comes again."""
+    every = list(marked())
+    random.Random(0).shuffle(every)
+    first = seed * MARKED_PER_TURN
+    some = [every[number % len(every)] for number in range(first, first + MARKED_PER_TURN)]
+    unlimited = "--timeout=0", "-o", "faulthandler_timeout=0"
+    return "-m", "pytest", "-q", "-m", "soak", f"--hypothesis-seed={seed}", *unlimited, *some
+
+
+TURNS: tuple[Turn, ...] = (
+    *(_states(*program) for program in PROGRAMS),
+    *(_anomalies(*program) for program in FAULTY),
+    _kills("accounts", "bank:work", "bank:verify", 20),
+    _kills("accounts, disk columns", "bank:disk_work", "bank:verify", 15),
+    _kills("stress", "stress:work", "stress_verify:verify", 10),
+    _kills("stress, disk columns", "stress:disk_work", "stress_verify:verify", 8),
+    _losses("stress", "stress:work", "stress_verify:verify", 40),
+    _losses("stress, disk columns", "stress:disk_work", "stress_verify:verify", 30),
+    _losses("disk rows", "disk_history:lives_work", "disk_history:lives_verify", 8, ("--calls-max", "900")),
+    _seeds("scheduled lives", f"-m {HARNESS} schedule", 20, ("lives", "acknowledged", "switches")),
+    _seeds(
+        "sites, simulated",
+        "-m replication.simulation",
+        40,
+        ("transactions", "epochs", "conflicts", "power losses", "kills", "connections"),
+        *("--batch", "40"),
+    ),
+    _seeds("node groups, simulated", "-m replication.node_group.simulation", 100, ("crash", "split", "pause")),
+    *(
+        Turn(
+            f"kills of sites: {mode}",
+            lambda seed, mode=mode: (
+                *("-m", "replication.kill_loop", FOLDER, "--json"),
+                *("--mode", mode, "--kills", "6", "--seed", str(seed)),
+            ),
+            ("kills", "acknowledged"),
+        )
+        for mode in sorted(MODES)
+    ),
+    *(
+        Turn(
+            f"kills of a node group: {name}",
+            lambda seed, options=options: (
+                *("-m", "tests.node_group.kills", FOLDER, "--seconds", "60", "--kills", "1000"),
+                *(*options, "--seed", str(seed)),
+            ),
+            ("kills", "judgements", "acknowledged", "reads"),
+        )
+        for name, options in GROUPS
+    ),
+    Turn(
+        "kills of Spark's work",
+        lambda seed: ("-m", "tests.spark.kill_loop", FOLDER, "--rounds", "2", "--seed", str(seed)),
+        ("rounds", "kills"),
+    ),
+    Turn(
+        "random scenarios",
+        lambda seed: ("-m", "tests.conformance.random_scenarios", "--seed", str(seed * 200), "--count", "200"),
+        ("scenarios", "equal"),
+    ),
+    Turn("tests marked soak", _marked, ("passed",)),
+)
