@@ -7,6 +7,10 @@ STAMP := $(VENV)/.installed
 # Processes that run tests, each one file at a time: what a file makes once, a server for one, is made by one of them.
 # tests/conftest.py says in which order.
 WORKERS ?= 2
+# Kernels first, by all cores: else each process that runs tests compiles what it meets, and tests of nodes that must
+# answer in time do so while others compile.
+PYTEST = $(BIN)/python -m engine.kernels && $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	--max-worker-restart 0 -p no:benchmark
 # Of `make soak`: how long, and with which seeds.
 MINUTES ?= 60
 SEED ?= $(shell date +%Y%m%d)
@@ -15,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of processes; without compiled modules each takes a second longer.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup run test soak check format bench clean
+.PHONY: setup run test test-fast durations soak check format bench clean
 
 setup: $(STAMP)
 
@@ -29,11 +33,16 @@ $(STAMP): pyproject.toml
 run: setup
 	$(BIN)/tidemark demo
 
-# Kernels first, by all cores: else each process that runs tests compiles what it meets, and tests of nodes that must
-# answer in time do so while others compile.
 test: setup
-	$(BIN)/python -m engine.kernels
-	$(BIN)/python -m pytest -m "not soak" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --durations 25 -p no:benchmark
+	$(PYTEST) -m "not soak" --durations 25
+
+# For each change: what takes a fifth of a second and less (tests/durations.json).
+test-fast: setup
+	$(PYTEST) -q -m "not soak and not slow"
+
+durations: setup
+	$(PYTEST) -m "not soak" --junitxml .pytest_cache/report.xml
+	$(BIN)/python -m tests.durations .pytest_cache/report.xml
 
 soak: setup
 	$(BIN)/python -m engine.kernels

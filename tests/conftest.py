@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import durations
 from tests.storage import STORAGES, tables_on
 
 # No test depends on timing, hypothesis included; a failure prints the blob that reproduces it.
@@ -21,17 +20,20 @@ settings.load_profile("tidemark")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that start Spark first, then those of the most tests: several processes are given whole files in this
-    order, and what takes minutes must not be given last.
+    """Files that take long first: several processes are given whole files in this order, and what takes minutes must not
+    be given last. Tests of which a case takes long are marked `slow`.
     """
-    counts = Counter(item.path for item in items)
-    with_spark = {item.path for item in items if item.get_closest_marker("spark") is not None}
-    first = {path: number for number, path in enumerate(counts)}
+    known = durations.read()
+    first = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in items))}
 
-    def place(item: pytest.Item) -> tuple[bool, int, int]:
-        path: Path = item.path
-        return path not in with_spark, -counts[path], first[path]
+    def place(item: pytest.Item) -> tuple[float, int]:
+        file, _, _ = item.nodeid.partition("::")
+        return -known.get(file, {}).get(durations.WHOLE, 0.0), first[item.path]
 
+    for item in items:
+        file, _, test = item.nodeid.partition("::")
+        if test.partition("[")[0] in known.get(file, {}):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=place)
 
 

@@ -30,7 +30,6 @@ def shown(heading: str) -> str:
     return section.split("```")[1].strip()
 
 
-@pytest.mark.slow
 def test_read_tracking_of_the_manual_prints_what_its_page_says(tmp_path: Path) -> None:
     output = printed("read_tracking.py", tmp_path / "stores").strip()
     assert output == shown("Read tracking")
