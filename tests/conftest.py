@@ -20,8 +20,8 @@ settings.load_profile("tidemark")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long first: several processes are given whole files in this order, and what takes minutes must not
-    be given last. Tests of which a case takes long are marked `slow`.
+    """Files that take long first: several processes are given whole files in this order, and what takes minutes must
+    not be given last. Tests of which a case takes long are marked `slow`.
     """
     known = durations.read()
     first = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in items))}

@@ -1,7 +1,7 @@
 """How long tests take: which are quick enough for every change, and in which order files are run.
 
-`make durations` runs all tests and writes `durations.json` anew: of each file its seconds, of each function that is slow
-the seconds of one of its cases. What is not in there is quick. No outcome depends on it.
+`make durations` runs all tests and writes `durations.json` anew: of each file its seconds, of each function that is
+slow the seconds of one of its cases. What is not in there is quick. No outcome depends on it.
 """
 
 from __future__ import annotations

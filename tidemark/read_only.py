@@ -161,7 +161,7 @@ class ReadOnlyTable(TableHandle):
         return self._name
 
     @property
-    def _table(self) -> Table:  # type: ignore[override]
+    def table(self) -> Table:  # type: ignore[override]
         found = self._db.parts.store.by_id.get(self._table_id)
         if found is None:
             raise NoSuchTable(f"table {self._name} was dropped; see tables()", table=self._name)

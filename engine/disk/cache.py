@@ -107,7 +107,7 @@ class PageCache:
         self._changed = threading.Condition()
         self.waiting = 0
         self.promised = 0  # pages of all holders (H2)
-        self.read_ahead = ReadAhead(call_owner(self._load_ahead))
+        self.ahead = ReadAhead(call_owner(self._load_ahead))
         self._scratch: list[Scratch] = []
 
     # --- holding ---------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class PageCache:
 
         Never fails: a page that cannot be read is left to who asks for it. What exceeds a few hundred pages is dropped.
         """
-        self.read_ahead.ask(distinct(pages).tolist())
+        self.ahead.ask(distinct(pages).tolist())
 
     def forget_files(self, file_ids: Iterable[int]) -> None:
         """Drop all pages of data files that are being removed, dirty or not: nobody changes them any more. A batch of
@@ -204,7 +204,7 @@ class PageCache:
         """
         gone = np.array(sorted(file_ids), dtype=np.int64)
         deadline = self._clock.monotonic() + self.wait_seconds
-        self.read_ahead.forget(set(gone.tolist()))
+        self.ahead.forget(set(gone.tolist()))
         while True:
             with self._turn, self._writer.turn:
                 self._writer.settle()
@@ -411,7 +411,7 @@ class PageCache:
     # --- others ----------------------------------------------------------------------------------
     def close(self) -> None:
         """Stop reading ahead. What is dirty is lost, as in a crash."""
-        self.read_ahead.close()
+        self.ahead.close()
 
     def counters(self) -> dict[str, int]:
         """Counters for `status()`."""

@@ -155,9 +155,7 @@ class BinlogIndex:
     def strangers(self) -> list[str]:
         """Files of this binlog that the index does not name."""
         known = set(self.names)
-        return [
-            name for name in self.files.list(self.folder) if self.number_of(name) is not None and name not in known
-        ]
+        return [name for name in self.files.list(self.folder) if self.number_of(name) is not None and name not in known]
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files that the index does not name (any more)."""

@@ -43,10 +43,10 @@ class Standing(Machine):
         if self.is_adopted:
             awaited -= self.detector.suspected(now) | self._lacking
         # Nothing is acknowledged any more, so who joins and is a little behind soon has everything.
-        is_coming = now < candidacy.deadline and bool(self.joining().keys() - self._joined().keys())
+        is_coming = now < candidacy.deadline and bool(self.joining().keys() - self.joined().keys())
         if is_coming or candidacy.waits_for(awaited, now):
             return []
-        candidacy.propose(self._joined(), self._given_up, self.own)
+        candidacy.propose(self.joined(), self._given_up, self.own)
         return candidacy.ask(())
 
     def _promise(self, sender: int, told: Promise, now: float) -> list[Action]:

@@ -150,9 +150,9 @@ class Node(Standing):
     # --- time -----------------------------------------------------------------------------------
     def _beat(self, now: float) -> list[Action]:
         """Heartbeats, and everything that is waited for, once more."""
-        self._serial += 1
-        self.leases.asked(self._serial, now)
-        ping = Ping(self.view.number, self._serial, self.is_member, self.is_open, self.is_frozen)
+        self.serial += 1
+        self.leases.asked(self.serial, now)
+        ping = Ping(self.view.number, self.serial, self.is_member, self.is_open, self.is_frozen)
         others = self.view.numbers if self.is_adopted and not self.is_frozen else self.view.numbers | self._peers
         actions: list[Action] = [Send(each, ping) for each in sorted(others - {self.number})]
         if self.candidacy is not None:

@@ -411,7 +411,7 @@ class World:
         views = {
             node.view
             for node in nodes
-            if node is not None and node.is_open and node.may_show(node.view.number, node._now)
+            if node is not None and node.is_open and node.may_show(node.view.number, node.now)
         }
         return (
             None not in nodes
