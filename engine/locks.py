@@ -53,7 +53,7 @@ class LockTable:
         self._timeout_ms = timeout_ms
         self._guard = threading.Lock()
         self.shared: dict[RowKey, set[Transaction]] = {}
-        self._waiting: dict[Transaction, Waiter] = {}
+        self.waiting: dict[Transaction, Waiter] = {}
         self._waiters_of: dict[Transaction, set[Transaction]] = {}
         self.by_slot: dict[int, Transaction] = {}
         self.waits = 0
@@ -70,7 +70,7 @@ class LockTable:
             holders = self.shared.get(key)
             if holders is not None and txn in holders:
                 return True
-            if lock & LOCK_WAITED and holders and any(waiter.key == key for waiter in self._waiting.values()):
+            if lock & LOCK_WAITED and holders and any(waiter.key == key for waiter in self.waiting.values()):
                 return False  # somebody waits for all shared holders to leave: do not keep them waiting for ever
             # Registered before the row is marked: a signal in between must leave nothing that the end does not free.
             txn.shared.add(key)
@@ -120,12 +120,12 @@ class LockTable:
                     raise Deadlock("two transactions wait for each other; this one was rolled back, run it again")
                 victims.append(victim)
             self.waits += 1
-            self._waiting[txn] = waiter
+            self.waiting[txn] = waiter
             for holder in holders:
                 self._waiters_of.setdefault(holder, set()).add(txn)
             for victim in victims:
-                self._waiting[victim].is_victim = True
-                self._waiting[victim].gate.release()
+                self.waiting[victim].is_victim = True
+                self.waiting[victim].gate.release()
                 self._forget(victim)
         self._sleep(txn, waiter, deadline)
 
@@ -138,7 +138,7 @@ class LockTable:
                 woken = waiter.gate.acquire(timeout=min(left, FAILURE_POLL_SECONDS))
                 left -= FAILURE_POLL_SECONDS
                 # Forgotten and yet asleep: a signal cut the waking.
-                woken = woken or self._waiting.get(txn) is not waiter
+                woken = woken or self.waiting.get(txn) is not waiter
         finally:
             if not woken:
                 with self._guard:
@@ -174,7 +174,7 @@ class LockTable:
         path: list[Transaction] = [txn]
 
         def search(at: Transaction, seen: set[Transaction]) -> bool:
-            waiter = None if at in gone else self._waiting.get(at)
+            waiter = None if at in gone else self.waiting.get(at)
             for holder in holders if at is txn else (waiter.holders if waiter else ()):
                 if holder is txn:
                     return True
@@ -192,14 +192,14 @@ class LockTable:
 
     def _wake(self, txn: Transaction) -> None:
         for waiting in list(self._waiters_of.get(txn, ())):
-            waiter = self._waiting.get(waiting)
+            waiter = self.waiting.get(waiting)
             if waiter is not None and txn in waiter.holders:
                 self._forget(waiting)
                 waiter.gate.release()
         self._waiters_of.pop(txn, None)
 
     def _forget(self, txn: Transaction) -> None:
-        waiter = self._waiting.pop(txn, None)
+        waiter = self.waiting.pop(txn, None)
         if waiter is not None:
             for holder in waiter.holders:
                 others = self._waiters_of.get(holder)
@@ -212,6 +212,6 @@ class LockTable:
             "waits": self.waits,
             "deadlocks": self.deadlocks,
             "timeouts": self.timeouts,
-            "waiting": len(self._waiting),
+            "waiting": len(self.waiting),
             "shared": len(self.shared),
         }

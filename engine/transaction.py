@@ -370,7 +370,7 @@ class Transaction:
         return int(commit_indexed(*place, SLICE_ENTRIES, none))
 
     def _disk_slice(self, group: Group) -> int:
-        """As `apply_slice`, its pages pinned. What is unreadable now was promised in the log: only a restart may go on."""
+        """As `apply_slice`, its pages pinned. What was promised in the log but is unreadable needs a restart."""
         disk = self.store.disk
         if self.spool is not None:
             wait_for_copies(self.store)

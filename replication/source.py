@@ -96,7 +96,7 @@ class SourceBinlog:
         """end: asked before every read, from the session's thread. closed_epoch: newest epoch the store has closed,
         which may be newer than any in the binlog. keep: told the place whose file must not be purged, None at the end.
         """
-        self._files = files
+        self.files = files
         self._server_id = server_id
         self._end = end
         self._folder = folder
@@ -135,7 +135,7 @@ class SourceBinlog:
 
     def _close_file(self) -> None:
         if self._open is not None:
-            self._files.close(self._open[1])
+            self.files.close(self._open[1])
             self._open = None
 
     def newest(self) -> tuple[int, Position]:
@@ -158,7 +158,7 @@ class SourceBinlog:
         """The files as they are now; the writer may purge some while their names are read."""
         for _ in range(_INDEX_READS):
             try:
-                return BinlogIndex(self._files, self._folder, self._base)
+                return BinlogIndex(self.files, self._folder, self._base)
             except FileMissing as error:
                 missing = error
         raise missing
@@ -172,7 +172,7 @@ class SourceBinlog:
             raise self._gap(f"file {start.file} of the replica's position")
         if start.file not in index.names:
             raise self._lost(start.file)
-        limit = end.position if start.file == end.file else self._files.size(index.path(start.file))
+        limit = end.position if start.file == end.file else self.files.size(index.path(start.file))
         if not b.FIRST_POSITION <= start.position <= limit:
             raise self._gap(f"position {start.file}:{start.position}")
         at = Position(start.file, start.position)
@@ -187,7 +187,7 @@ class SourceBinlog:
         file = self._file(at.file)
         try:
             while stream.position < limit:
-                piece = self._files.pread(file, stream.position, min(_PIECE_BYTES, limit - stream.position))
+                piece = self.files.pread(file, stream.position, min(_PIECE_BYTES, limit - stream.position))
                 found = next((each.epoch for each in stream.feed(piece) if each.epoch), stream.epoch)
                 if found and found <= epoch:
                     raise self._gap(f"an end of epoch {epoch} at {at.file}:{at.position}")
@@ -202,7 +202,7 @@ class SourceBinlog:
             raise self._gap(f"epoch {epoch}, which the replica has applied (newest here: {newest})")
         found = self._by_rows(epoch)
         if found is None and epoch:
-            place = find_epoch(self._files, epoch, end, self._folder, self._base, self._server_id)
+            place = find_epoch(self.files, epoch, end, self._folder, self._base, self._server_id)
             found = None if place is None else Position(*place)
         return self._oldest(f"what follows epoch {epoch}") if found is None else found
 
@@ -225,7 +225,7 @@ class SourceBinlog:
                 raise self._lost(first.file)
             return Position(first.file, first.position)
         _, end = self._end()
-        place = find_epoch(self._files, start.epoch - 1, end, self._folder, self._base, start.origin)
+        place = find_epoch(self.files, start.epoch - 1, end, self._folder, self._base, start.origin)
         what = f"what follows epoch {start.epoch} of server {start.origin}"
         return self._oldest(what) if place is None else Position(*place)
 
@@ -259,15 +259,15 @@ class SourceBinlog:
             while True:
                 _, end = self._end()
                 file = self._file(at.file)
-                limit = end.position if at.file == end.file else self._files.size(file)
+                limit = end.position if at.file == end.file else self.files.size(file)
                 if at.position > limit:
                     raise self._gap(f"position {at.file}:{at.position}")
                 if at.position < limit:
-                    return at, self._files.pread(file, at.position, min(bytes_max, limit - at.position))
+                    return at, self.files.pread(file, at.position, min(bytes_max, limit - at.position))
                 if at.file == end.file:
                     return None
                 following = self._following(at.file)
-                check_end(self._files, file, at.file, read_format(self._files, file, at.file)[0])
+                check_end(self.files, file, at.file, read_format(self.files, file, at.file)[0])
                 at = Position(following, b.FIRST_POSITION)
 
     def _following(self, name: str) -> str:
@@ -287,7 +287,7 @@ class SourceBinlog:
         if name not in index.names:
             raise self._lost(name)
         try:
-            file = self._files.open(index.path(name))
+            file = self.files.open(index.path(name))
         except FileMissing:
             # It was purged since the index was read.
             raise self._lost(name) from None

@@ -232,7 +232,7 @@ def test_eight_threads_on_25_frames_lose_no_value_and_leave_no_pin(seed: int) ->
             stage.cache.release(pages + shared)
             if step % 10 == number:
                 stage.cache.clean(8)
-                stage.cache.ahead(rng.sample(ALL, 6))
+                stage.cache.read_ahead(rng.sample(ALL, 6))
             if step % 50 == 10 + number:
                 stage.cache.flush()
                 stage.cache.ensure(rng.sample(ALL, 30))
@@ -275,22 +275,22 @@ def test_read_ahead_brings_pages_in_unpinned_and_its_errors_are_the_readers() ->
     stage.cache.flush()
     spoil(stage.files, "space/1.data", 3 * PAGE_BYTES + 200, b"\xfe")
     again = Stage(stage.files.kill(), frames=40)
-    again.cache.ahead([page(number) for number in (5, 6, 7)])
+    again.cache.read_ahead([page(number) for number in (5, 6, 7)])
     again.cache.ahead.drain()
     assert again.cache.reader.pages_read == 3
     assert [again.get(page(number)) for number in (5, 6, 7)] == [5, 6, 7]
     assert again.cache.reader.pages_read == 3
-    again.cache.ahead([page(3)])
+    again.cache.read_ahead([page(3)])
     again.cache.ahead.drain()
     assert (again.counter("pinned"), again.frame(page(3))) == (0, 0)
     with pytest.raises(PageDamaged):
         again.get(page(3))
-    again.cache.ahead([page(4)])
+    again.cache.read_ahead([page(4)])
     again.cache.ahead.drain()
     assert again.frame(page(4)) > 0, "an error does not end it"
     again.cache.close()
     again.cache.close()
-    again.cache.ahead([page(8)])
+    again.cache.read_ahead([page(8)])
     assert again.frame(page(8)) == 0
 
 
@@ -301,7 +301,7 @@ def test_references_of_read_ahead_and_commit_make_no_page_hotter() -> None:
         stage.get(page(number))
     hot = int(stage.mem[CACHE + c.C_HOT])
     for number in scanned:
-        stage.cache.ahead([number])
+        stage.cache.read_ahead([number])
         stage.cache.ahead.drain()
         stage.get(number)
         stage.cache.hold([number], is_reference=False)

@@ -290,7 +290,7 @@ def test_restart_that_may_not_write_says_so_when_changed_pages_fill_the_cache() 
 
 def test_read_ahead_thread_ends_when_the_store_is_dead() -> None:
     stage = Stage(FaultFiles(new_disk(), [Rule("pread", error=errno.EIO)]))
-    stage.cache.ahead([page(1)])
+    stage.cache.read_ahead([page(1)])
     stage.cache.ahead.drain()
     assert stage.files.failure.first is not None
     stage.cache.close()

@@ -29,7 +29,7 @@ def test_node_that_has_joined_serves_the_next_one(seed: int, variant: str) -> No
         db["test.wide"].delete(key)
     opened = restarted(node, Wire(db, files, rng), through, variant)
     finish(node, opened)
-    face = SimpleNamespace(_store=opened.store, _opened=opened)
+    face = SimpleNamespace(parts=SimpleNamespace(store=opened.store, opened=opened))
     last = restarted(third, Wire(face, node, rng), later)
     assert_equal(db, last.store, f"seed {seed}")
     db.close()

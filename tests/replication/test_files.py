@@ -410,7 +410,7 @@ def test_torn_transaction_is_cut_off_and_the_next_file_begun():
     again = writer_on(files.kill())
     assert again.recovered == end
     assert again.index.names == ["binlog.000001", "binlog.000002"]
-    files = again.parts.files
+    files = again.files
     assert flags_of(files, "binlog.000001") & b.FLAG_IN_USE == 0
     assert flags_of(files, "binlog.000002") & b.FLAG_IN_USE == 1
     write_epoch(again, 2, rows_of(2))

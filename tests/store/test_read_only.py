@@ -319,6 +319,7 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
     inside = {
         "grow",
         "apply_logged",
+        "apply_slice",
         "apply_slices",
         "bring",
         "bring_to_end",
