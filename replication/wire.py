@@ -243,9 +243,7 @@ class Wire:
         self.connection.close()
 
 
-def _greet(
-    wire: Wire, handshake: CallerHandshake | CalledHandshake, clock: Clock, patience_s: float = HANDSHAKE_SECONDS
-) -> list[Frame]:
+def _greet(wire: Wire, handshake: CallerHandshake | CalledHandshake, clock: Clock, patience_s: float) -> list[Frame]:
     """Run a handshake to its end; frames that came behind it already. Raises: PeerError."""
     deadline = clock.monotonic() + patience_s  # for all of it: who drips bytes is shut out too
     try:
@@ -432,7 +430,7 @@ class Server:
                 wire.connection = self._tls.wrap_socket(wire.connection, server_side=True)
             nonce = self._clock.random_bytes(32)
             handshake = CalledHandshake(self.own, self._secret, nonce, wire.reader, wire.writer)
-            self._serve(Met(wire, handshake, _greet(wire, handshake, self._clock)), wake)
+            self._serve(Met(wire, handshake, _greet(wire, handshake, self._clock, HANDSHAKE_SECONDS)), wake)
         except PeerError as error:
             _log.warning("%s at %s: %s", self.own.caller, where, error.message)
         except OSError as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import durations
+from tests import durations, shares
 from tests.storage import STORAGES, tables_on
 
 # No test depends on timing, hypothesis included; a failure prints the blob that reproduces it.
@@ -17,6 +18,15 @@ settings.register_profile(
     "tidemark", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 settings.load_profile("tidemark")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--whole", action="store_true", help="take enumerations whole, for hours (tests/shares.py)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--whole"):
+        os.environ[shares.VARIABLE] = "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

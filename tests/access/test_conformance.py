@@ -12,13 +12,14 @@ import pytest
 import tidemark as tm
 from engine.column_output import arrow_schema
 from tests.access.queries import COLUMNS, FOR_SQLITE, KIND, Maker, SqliteMaker, for_sqlite, row_of
+from tests.shares import few
 from tests.store.support import open_memory
 
 duckdb = pytest.importorskip("duckdb")
 pytestmark = pytest.mark.usefixtures("storage")
 
 ROWS = 700  # more than a vector has
-QUERIES = 700  # of each database on each storage
+QUERIES = few(300, 700)  # of each database on each storage
 DUCKDB_NAMES = list(KIND)
 
 

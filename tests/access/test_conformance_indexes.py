@@ -17,12 +17,13 @@ from engine import types as t
 from engine.index import choice
 from tests.access.queries import Leaf, Maker
 from tests.interpreter.generate import value_of
+from tests.shares import few
 from tests.store.support import open_memory
 
 duckdb = pytest.importorskip("duckdb")
 
 ROWS = 700
-QUERIES = 1_200  # on each storage
+QUERIES = few(500, 1_200)  # on each storage
 SEED = 20_261_121
 SPLIT = 300  # keys below are in the first partition
 ENUM = t.Enum("red", "green", "blue")

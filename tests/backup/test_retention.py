@@ -16,6 +16,7 @@ from recovery.backup.retention import prune
 from recovery.backup.verify import verify
 from tests.backup.support import archived, content, content_of, restored, take
 from tests.backup.test_damage import PowerOff, off
+from tests.shares import some
 from tests.store.support import open_memory
 from tidemark.backup import drill
 from tidemark.cli.commands import commands
@@ -69,7 +70,7 @@ def test_power_lost_at_any_call_leaves_every_backup_whole() -> None:
     prune(plan, 2)
     rng = random.Random(19)
     print("seed 19")
-    for call in range(1, plan.calls + 1):
+    for call in some(range(1, plan.calls + 1), 0.3):
         inner = MemoryFiles.from_snapshot(contents)
         with pytest.raises(PowerOff):
             prune(FaultFiles(inner, [Rule("*", nth=call, stall=off)]), 2)

@@ -28,8 +28,6 @@ from tests.cli.support import ROOT, SMALL, document, json_lines, refused, run
 from tidemark import sources
 from tidemark.cli import user_files
 
-pytestmark = pytest.mark.usefixtures("storage")
-
 HEADER = "id,owner,balance,note\n"
 EVERY_TYPE = [
     tm.Column("id", tm.Int64),

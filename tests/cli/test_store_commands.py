@@ -14,8 +14,6 @@ from engine.layout.document import fingerprint
 from tests.cli.support import ROOT, SMALL, document, held_open, make_store, refused, run
 from tidemark.control_socket import NAME
 
-pytestmark = pytest.mark.usefixtures("storage")
-
 
 def contents(directory: Path) -> dict[str, bytes]:
     return {

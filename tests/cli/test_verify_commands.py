@@ -11,8 +11,6 @@ import pytest
 import tidemark as tm
 from tests.cli.support import SMALL, document, held_open, run
 
-pytestmark = pytest.mark.usefixtures("storage")
-
 
 def found(result):
     return json.loads(result.stdout)

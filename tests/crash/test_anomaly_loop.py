@@ -7,6 +7,7 @@ import pytest
 from recovery.crash_harness import history
 from recovery.crash_harness.anomaly_loop import ANOMALIES, anomaly_loop
 from recovery.crash_harness.program import Work, whole_state
+from tests.shares import few
 
 POINTS_MIN = 50
 
@@ -14,8 +15,8 @@ POINTS_MIN = 50
 # A local checkpoint syncs its directory but a few times.
 WORK: dict[str, Work] = {"lcp-directory-sync-error": history.lcp_work}
 # Every so many points; these two have one at each call of the disk.
-STEP = 17
-STEPS = {"interrupt": 67, "power-off": 67}
+STEP = few(43, 1)
+STEPS = {"interrupt": few(167, 1), "power-off": few(167, 1)}
 
 
 @pytest.mark.parametrize("name", ANOMALIES)

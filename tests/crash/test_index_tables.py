@@ -7,9 +7,10 @@ import pytest
 from recovery.crash_harness import index_history
 from recovery.crash_harness.crash_states import crash_states
 from recovery.crash_harness.program import Work
+from tests.shares import share
 
 
 @pytest.mark.parametrize("work", [index_history.work, index_history.disk_work], ids=["memory", "disk"])
 def test_crash_states_of_a_program_with_indexes_hold_table_and_indexes(work: Work) -> None:
-    report = crash_states(work, index_history.verify, seed=1, per_point=1, share=0.2)
-    assert report.distinct > 20
+    report = crash_states(work, index_history.verify, seed=1, per_point=1, share=share(0.06))
+    assert report.distinct > 6

@@ -7,16 +7,19 @@ from engine.file_doubles.order import OrderMonitor
 from recovery.crash_harness import partition_history
 from recovery.crash_harness.crash_states import crash_states
 from recovery.crash_harness.program import Ledger, open_simulated
+from tests.shares import share
 
 
 def test_crash_states_of_partitions_that_come_and_go_show_what_was_promised() -> None:
-    report = crash_states(partition_history.work, partition_history.verify, seed=7, per_point=1, share=0.2)
+    report = crash_states(partition_history.work, partition_history.verify, seed=7, per_point=1, share=share(0.08))
     assert report.points > 300
-    assert report.second_restarts > 20
+    assert report.second_restarts > 7
 
 
 def test_crash_states_of_partitions_with_disk_columns_show_what_was_promised() -> None:
-    report = crash_states(partition_history.tiny_disk_work, partition_history.verify, seed=3, per_point=1, share=0.1)
+    report = crash_states(
+        partition_history.tiny_disk_work, partition_history.verify, seed=3, per_point=1, share=share(0.05)
+    )
     assert report.points > 200
 
 

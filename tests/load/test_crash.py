@@ -24,13 +24,14 @@ from recovery.crash_harness.program import Ledger, open_simulated, whole_state
 from recovery.load.commit import begin
 from recovery.load.directory import Directory
 from tests.load.support import NAME, batch, by_key, found, new_store, published, rows
+from tests.shares import share
 from tests.store.support import open_memory
 
 
 def test_crash_states_of_loads_show_what_was_promised() -> None:
-    report = crash_states(load_history.tiny_work, whole_state, seed=1, per_point=1, share=0.5)
+    report = crash_states(load_history.tiny_work, whole_state, seed=1, per_point=1, share=share(0.25))
     assert report.points > 150
-    assert report.second_restarts > 15
+    assert report.second_restarts > 7
 
 
 @pytest.mark.parametrize("history", [load_history.LoadHistory, load_history.DiskLoadHistory])

@@ -17,8 +17,6 @@ from tests.log.support import Log, read, records
 from tests.store.interrupts import interrupt_at
 from tests.store.support import ACCOUNT, open_memory, rows_of
 
-pytestmark = pytest.mark.usefixtures("storage")
-
 FILE_CALLS = ["pwrite", "fdatasync"]
 
 

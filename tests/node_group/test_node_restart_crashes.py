@@ -27,6 +27,7 @@ from tests.node_group.support import (
 )
 from tests.recovery.support import flipped, powered_off
 from tests.seeds import fresh_seeds
+from tests.shares import some
 from tests.store.support import rows_of
 
 
@@ -68,7 +69,7 @@ def test_joiner_that_loses_power_anywhere_joins_again(seed: int, variant: str) -
             wire.source.close()
 
     count = 0
-    for nth in [*range(1, 40, 3), *range(40, 400, 23)]:
+    for nth in some([*range(1, 40, 3), *range(40, 400, 23)], 0.5):
         broken = MemoryFiles.from_snapshot(contents)
         if not powered_off(broken, nth, join):
             break
@@ -81,7 +82,7 @@ def test_joiner_that_loses_power_anywhere_joins_again(seed: int, variant: str) -
         opened = restarted(after, wire, through, variant)
         assert_equal(db, opened.store, f"seed {seed}, write {nth}")
         wire.source.close()
-    assert count > 10
+    assert count > 5
     db.close()
 
 

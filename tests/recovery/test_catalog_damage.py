@@ -25,8 +25,6 @@ from tests.recovery.catalog_child import expected, served
 from tests.store.support import ACCOUNT, SMALL, rows_of
 from tidemark.database import Database
 
-pytestmark = pytest.mark.usefixtures("storage")
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

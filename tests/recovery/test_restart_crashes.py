@@ -13,6 +13,7 @@ import tidemark as tm
 from engine.file_doubles.faults import FaultFiles, Plan, Rule
 from engine.file_doubles.memory import CrashPolicy, MemoryFiles
 from tests.recovery.support import History, PowerOff, make_history, power_off, powered_off, put, untouched
+from tests.shares import few
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tests.store.trouble import dump
 
@@ -45,7 +46,7 @@ def test_power_lost_three_times_during_a_restart_gives_the_state_of_one(
     rng = random.Random(seed)
     nth = 0
     while True:
-        nth += 3
+        nth += few(9, 3)
         memory = MemoryFiles.from_snapshot(history.contents)
         went_off = False
         for later in (nth, nth, max(1, nth - 3)):
@@ -66,7 +67,7 @@ def test_power_lost_while_a_store_is_made_leaves_none_or_an_empty_one() -> None:
     rng = random.Random(seed)
     nth = 0
     while True:
-        nth += 1
+        nth += few(3, 1)
         memory = MemoryFiles()
         went_off = powered_off(memory, nth, open_memory)
         for left in (memory.kill(), crashes(nth, memory, rng)[0]):
@@ -85,7 +86,7 @@ def test_power_lost_while_a_store_is_made_leaves_none_or_an_empty_one() -> None:
 def test_disk_full_while_a_store_is_made_is_storage_full_and_it_can_be_made_later(code: int) -> None:
     nth = unmade = 0
     while True:
-        nth += 1
+        nth += few(3, 1)
         memory = MemoryFiles()
         files: Any = FaultFiles(memory, [Rule("space", nth=nth, once=False, error=code)])
         try:
@@ -144,7 +145,7 @@ def test_power_lost_at_any_call_of_a_schema_change_leaves_the_table_whole_or_abs
     nth = 0
     reached = set()
     while True:
-        nth += 1
+        nth += few(2, 1)
         memory = MemoryFiles.from_snapshot(history.contents)
         plan = Plan([Rule("*", nth=nth, once=False, stall=power_off)])
         plan.is_over = True
@@ -178,7 +179,7 @@ def test_power_lost_at_any_call_of_close_is_any_crash(history: History) -> None:
     rng = random.Random(seed)
     nth = 0
     while True:
-        nth += 1
+        nth += few(2, 1)
         memory = MemoryFiles.from_snapshot(history.contents)
         plan = Plan([Rule("*", nth=nth, once=False, stall=power_off)])
         plan.is_over = True

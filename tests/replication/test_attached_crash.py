@@ -17,6 +17,7 @@ from recovery.crash_harness.crash_states import choices, crash_points, image_of
 from recovery.crash_harness.program import PowerOff, power_off
 from tests.replication.history import History
 from tests.replication.site import epochs_in, index_rows, open_site, replayed, transactions_in
+from tests.shares import share
 
 SEED = 6_021_948
 SMALL = {
@@ -85,6 +86,8 @@ def test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(sy
     for number, (disk, _, event) in enumerate(crash_points(trace.events)):
         if event is not None and not event.name.startswith("binlog") and number % 2:
             continue  # the store's own writes are enumerated by its own tests
+        if rng.random() >= share(0.35):
+            continue
         place = len(trace.events) if event is None else calls[id(event)]
         durable = sum(at <= place for at, _ in promised) - 1
         for choice in choices(disk.pieces(), rng, 6):
@@ -100,7 +103,7 @@ def test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(sy
                 after = judged(db.parts.files.crash(rng, "drop"))
                 assert (after[0], after[1]) == (shown, epochs)
     print("states", states)
-    assert states > 150
+    assert states > 50
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 6))

@@ -23,13 +23,14 @@ from replication.binlog.errors import Origin
 from replication.binlog.reader import BinlogReader, StatementMaps
 from tests.replication.site import index_rows, open_site, transactions_in
 from tests.replication.stage import end_of
+from tests.shares import few
 from tests.store.support import ACCOUNT
 
 SEED = 670_112
 NAME = "test.account"
 WHOLE = {"log_updated_only": False, "log_update_as_write": False}
-# One place of so many in the tests of every day, by chance; the soak test takes all.
-STRIDE = 43
+# One place of so many, by chance.
+STRIDE = few(97, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -166,16 +167,10 @@ def sweep(is_closed, stride, seed):
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_f67_store_with_a_damaged_binlog_says_so_or_says_what_it_said_before(is_closed):
     counts = sweep(is_closed, STRIDE, SEED)
-    assert sum(counts.values()) > 120
+    assert sum(counts.values()) > 50
     assert counts["refused"] and counts["damage for readers"]
     # Of the file in use what is damaged is cut off and written again from the log.
-    assert is_closed or counts["same"] > 10
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("is_closed", [False, True])
-def test_f67_every_byte_of_a_binlog_is_flipped_and_cut_at(is_closed):
-    sweep(is_closed, 1, SEED + 1)
+    assert is_closed or counts["same"] > 4
 
 
 def sealed(event):

@@ -13,6 +13,7 @@ from recovery import binlog_check as room
 from tests.replication.history import History
 from tests.replication.site import open_site
 from tests.seeds import fresh_seeds
+from tests.shares import few
 from tests.store.support import ACCOUNT, open_memory
 
 WHOLE = {"log_updated_only": False, "log_update_as_write": False}
@@ -42,7 +43,7 @@ def unlogged(db, work):
 
 
 @pytest.mark.parametrize("number", [2, 3, 6, 7, 8, 9])
-@pytest.mark.parametrize("seed", [6, *fresh_seeds(1)])
+@pytest.mark.parametrize("seed", [6, *fresh_seeds(few(0, 1))])
 def test_binlog_of_any_history_is_sound_by_every_type(number, seed, monkeypatch):
     print("seed", seed)
     monkeypatch.setattr(room, "KEYS_MAX", 5)  # in several parts

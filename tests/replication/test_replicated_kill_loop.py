@@ -37,9 +37,9 @@ def looped(folder: Path, mode: str, kills: int, seed: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", ["one_way", "epoch_trans"])
 def test_kills_of_two_sites_lose_and_double_nothing(tmp_path: Path, mode: str) -> None:
-    found = looped(tmp_path, mode, kills=3, seed=7)
-    assert found["kills"] >= 3
-    assert found["acknowledged"] > 20 and found["epochs_applied"] > 5
+    found = looped(tmp_path, mode, kills=2, seed=7)
+    assert found["kills"] >= 2
+    assert found["acknowledged"] > 10 and found["epochs_applied"] > 3
 
 
 # --- what the judge sees ----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from recovery.crash_harness.anomaly_loop import ANOMALIES
 from replication.kill_loop.modes import MODES
@@ -123,14 +124,29 @@ def marked() -> tuple[str, ...]:
     return tuple(line for line in found.splitlines() if "::" in line)
 
 
+@lru_cache
+def shared() -> tuple[str, ...]:
+    """Files with enumerations of which `make test` takes a share."""
+    root = Path(__file__).resolve().parents[1]
+    files = (path for path in sorted(root.rglob("test_*.py")) if "tests.shares" in path.read_text(encoding="utf-8"))
+    return tuple(str(path.relative_to(root.parent)) for path in files)
+
+
+UNLIMITED = "--timeout=0", "-o", "faulthandler_timeout=0"
+
+
+def _whole(seed: int) -> Sequence[str]:
+    file = shared()[seed % len(shared())]
+    return "-m", "pytest", "-q", "--whole", "-m", "not soak", f"--hypothesis-seed={seed}", *UNLIMITED, file
+
+
 def _marked(seed: int) -> Sequence[str]:
     """Each of them comes once before any comes again."""
     every = list(marked())
     random.Random(0).shuffle(every)
     first = seed * MARKED_PER_TURN
     some = [every[number % len(every)] for number in range(first, first + MARKED_PER_TURN)]
-    unlimited = "--timeout=0", "-o", "faulthandler_timeout=0"
-    return "-m", "pytest", "-q", "-m", "soak", f"--hypothesis-seed={seed}", *unlimited, *some
+    return "-m", "pytest", "-q", "-m", "soak", f"--hypothesis-seed={seed}", *UNLIMITED, *some
 
 
 TURNS: tuple[Turn, ...] = (
@@ -184,5 +200,6 @@ TURNS: tuple[Turn, ...] = (
         lambda seed: ("-m", "tests.conformance.random_scenarios", "--seed", str(seed * 200), "--count", "200"),
         ("scenarios", "equal"),
     ),
+    Turn("whole enumerations", _whole, ("passed",)),
     Turn("tests marked soak", _marked, ("passed",)),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ import pytest
 
 import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
+from tests.shares import few, some
 from tests.store.history import LEAST
 from tests.store.interrupts import interrupt_at
 from tests.store.support import ACCOUNT, open_memory, rows_of
@@ -22,7 +22,7 @@ NAME = "test.account"
 # an exception is under way already. It stays open, as if its user had kept it, until it is ended or the store closed.
 UNREACHABLE = ("in __enter__", "in __exit__", "in rollback")
 OPTIONS: dict[str, Any] = {"redo_log": "8 MiB", "undo_log": "16 MiB", "transaction_memory": "4 MiB", **LEAST}
-POINTS = int(os.environ.get("TIDEMARK_INTERRUPT_POINTS", "12"))  # per case; 0 is all
+POINTS = few(6, 0)  # per case; 0 is all
 
 
 def contents(storage: str) -> dict[str, bytes]:
@@ -175,7 +175,7 @@ def test_outcome_tells_what_became_of_an_interrupted_commit(start: dict[str, byt
         *range(60, points - 20, 1 + points // 60),
         *range(max(60, points - 20), points + 1),
     ]
-    for nth in chosen:
+    for nth in some(chosen, 0.3):
         db, txn = begun()
         point = interrupt_at(nth, lambda txn=txn: txn.commit(True))
         txn.rollback()

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tidemark as tm
-from engine.kernels import compile_declared
 from tests.node_group.kills.judged import contents, said_since
 from tests.node_group.kills.planted import plant
 from tests.node_group.kills.points import arm
@@ -33,8 +32,6 @@ OPTIONS: dict[str, Any] = {
     "gcp_interval_ms": 200,
 }
 POLL_SECONDS = 0.02
-
-compile_declared()  # in the server that is forked: no node compiles
 
 
 class Given(NamedTuple):

@@ -28,7 +28,7 @@ MIXED = "mixed"
 NOBODY: frozenset[int] = frozenset()
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.node_group.kills.node"])
+FORKS.set_forkserver_preload(["tests.node_group.kills.preloaded"])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,37 @@
+"""Long enumerations: `make test` takes a share of their points, the same ones in every run; `pytest --whole` takes all,
+and `make soak` runs them so.
+
+Every line that the whole reaches the share reaches too (docs/tests.md says how that is compared).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+# Set by `pytest --whole` (tests/conftest.py), for the processes it starts as well.
+VARIABLE = "TIDEMARK_WHOLE_TESTS"
+
+
+def is_whole() -> bool:
+    """Whether everything is to be taken."""
+    return os.environ.get(VARIABLE) == "1"
+
+
+def number(few: int, whole: int) -> int:
+    """How many of something: `few` in `make test`."""
+    return whole if is_whole() else few
+
+
+def share(part: float) -> float:
+    """The part that is to be taken, 1 for all."""
+    return 1.0 if is_whole() else part
+
+
+def some(points: Iterable[T], part: float) -> list[T]:
+    """This part of the points, evenly spread, the first one among them."""
+    every = list(points)
+    count = max(1, round(len(every) * share(part)))
+    return [every[place * len(every) // count] for place in range(count)]
