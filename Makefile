@@ -36,7 +36,7 @@ run: setup
 test: setup
 	$(PYTEST) -m "not soak" --durations 25
 
-# For each change: what takes a fifth of a second and less (tests/durations.json).
+# For each change: what takes a tenth of a second and less (tests/durations.json).
 test-fast: setup
 	$(PYTEST) -q -m "not soak and not slow"
 

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 FILE = Path(__file__).with_name("durations.json")
 # `make test-fast` leaves out functions of which a case takes longer.
-SLOW_SECONDS = 0.2
+SLOW_SECONDS = 0.1
 
 Durations = dict[str, dict[str, float]]
 WHOLE = ""  # stands for all of a file

@@ -20,9 +20,9 @@ def is_whole() -> bool:
     return os.environ.get(VARIABLE) == "1"
 
 
-def number(few: int, whole: int) -> int:
-    """How many of something: `few` in `make test`."""
-    return whole if is_whole() else few
+def few(count: int, whole: int) -> int:
+    """How many of something: `count` in `make test`."""
+    return whole if is_whole() else count
 
 
 def share(part: float) -> float:

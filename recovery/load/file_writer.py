@@ -42,7 +42,7 @@ class FileWriter:
         self, job: LoadJob, place: Directory, fragment: int, part: int, attempt: int, tag: int, files: int
     ) -> None:
         """files: how many are written at once."""
-        self.job = job
+        self._job = job
         self._place = place
         self._identity = (fragment, part, attempt, tag)
         self._shape = job.shape.words(fragment)
@@ -89,8 +89,8 @@ class FileWriter:
         unit[used:] = 0
         unit[:SPOOL_HEADER_WORDS] = 0
         header = header_of(unit, SPOOL_BLOCK)
-        write_seal(header, KIND_SPOOL, words, self.job.store, self.job.incarnation)
-        header["txid"] = self.job.number
+        write_seal(header, KIND_SPOOL, words, self._job.store, self._job.incarnation)
+        header["txid"] = self._job.number
         header["number"] = len(self._checksums)
         header["start_word"] = FIRST_WORD + self._records_words
         header["records_words"] = used - SPOOL_HEADER_WORDS
@@ -113,14 +113,14 @@ class FileWriter:
         fragment, part, attempt, tag = self._identity
         rows = int(self._state[LS_ROWS])
         return LoadFile(
-            self.job.number,
-            self.job.definition.table_id,
+            self._job.number,
+            self._job.definition.table_id,
             fragment,
             part,
             attempt,
             tag,
             rows,
-            -(-rows // self.job.shape.slots),
+            -(-rows // self._job.shape.slots),
             len(self._checksums),
             self._records_words,
             self._size_bytes,

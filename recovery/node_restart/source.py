@@ -139,19 +139,19 @@ class Source:
             self._sought = ready
             self.wants_read = True
             return []
-        return self._begin_copy(ready.why, DELETE_LOG if ready.through and ready.variant == DELETE_LOG else ROWID_SYNC)
+        return self.begin_copy(ready.why, DELETE_LOG if ready.through and ready.variant == DELETE_LOG else ROWID_SYNC)
 
     def _begin_replay(self, ready: Ready, why: str) -> list[FromLive]:
         """The log was looked through for the first group the joiner lacks."""
         self._sought = self._why = None
         if why:
             self.close()
-            return self._begin_copy(why)
+            return self.begin_copy(why)
         self._sent = ready.next_sequence - 1
         self.progress.variant = REPLAY_LOG
         return [Begin(REPLAY_LOG, "", self._sent)]
 
-    def _begin_copy(self, why: str, variant: str = ROWID_SYNC) -> list[FromLive]:
+    def begin_copy(self, why: str, variant: str = ROWID_SYNC) -> list[FromLive]:
         store = self._store
         with store.latch:
             store.epochs.settle()
@@ -275,7 +275,7 @@ class Source:
                 self.close()
                 self._unanswered_words = 0
                 self._queue.clear()
-                return self._begin_copy("transactions needed the room in the log before the joiner had read it")
+                return self.begin_copy("transactions needed the room in the log before the joiner had read it")
             if self._tail.left_bytes < NEAR_BYTES:
                 with self._store.latch:
                     self.registered = self._store.log.divide()
@@ -298,7 +298,7 @@ class Source:
         if is_cut:
             self._deletes = self.to_copy = None
             self._queue.clear()
-            return self._begin_copy(self._full("the delete log was cut before the joiner had read it"))
+            return self.begin_copy(self._full("the delete log was cut before the joiner had read it"))
         message = Deletes(self._deletes.epoch, self.registered, words)
         if not self._deletes.left:
             self._deletes = None

@@ -38,7 +38,7 @@ class LoadWriter(DataSourceArrowWriter):
     """Writes the rows of a load; its methods are called in different processes."""
 
     def __init__(self, job: LoadJob) -> None:
-        self._job = job
+        self.job = job
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LoadMessage:
         """One load file for each fragment the task has rows of. Durable on return: the files; they count when the
@@ -49,7 +49,7 @@ class LoadWriter(DataSourceArrowWriter):
         chance = int.from_bytes(SystemClock().random_bytes(4), "little") >> 1
         part, attempt = (chance, 0) if task is None else (task.partitionId(), task.taskAttemptId())
         with evidence_noted():
-            reports = write_parts(self._job, attempt, iterator, part)
+            reports = write_parts(self.job, attempt, iterator, part)
         return LoadMessage(tuple(report.to_json() for report in reports))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -61,11 +61,11 @@ class LoadWriter(DataSourceArrowWriter):
             for text in message.reports
         ]
         with evidence_noted():
-            publish(self._job, reports)
+            publish(self.job, reports)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the load's files, unless it was published; a task that is still writing removes its own."""
-        abort(self._job)
+        abort(self.job)
 
 
 def make_writer(options: dict[str, str], schema: StructType, overwrite: bool) -> LoadWriter:

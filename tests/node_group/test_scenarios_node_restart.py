@@ -88,8 +88,8 @@ def test_restart_nf_during_nr(tmp_path: Path, monkeypatch: Any) -> None:
     ("owner", "name"),
     [
         (Joiner, "apply_slice"),
-        (Source, "_end"),
-        *soaked((Joiner, "_begin"), (Joiner, "_group"), (Joiner, "_end"), (Source, "_begin_copy")),
+        (Source, "end_copy"),
+        *soaked((Joiner, "begin_copy"), (Joiner, "apply_group"), (Joiner, "end_copy"), (Source, "begin_copy")),
     ],
 )
 def test_copy_crashes_at_each_step(tmp_path: Path, monkeypatch: Any, owner: Any, name: str) -> None:
@@ -188,7 +188,7 @@ def test_restart_node_during_lcp(tmp_path: Path, monkeypatch: Any) -> None:
                     group.db(number).checkpoint()
 
             with stopped_at(
-                monkeypatch, LocalCheckpoint, "_write_fragment", 2, lambda each, lcp=lcp: each is lcp
+                monkeypatch, LocalCheckpoint, "write_fragment", 2, lambda each, lcp=lcp: each is lcp
             ) as stop:
                 thread = threading.Thread(target=checkpoint)
                 thread.start()

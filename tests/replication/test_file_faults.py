@@ -16,6 +16,7 @@ from recovery.crash_harness.crash_states import CHANGES, choices, crash_points, 
 from replication.binlog import events as e
 from replication.binlog.reader import BinlogReader
 from tests.replication.stage import TABLE, batch_of, epochs_in, rows_of, status_of, write_epoch, writer_on
+from tests.shares import few
 
 SEED = 5_310_877
 
@@ -53,7 +54,7 @@ def test_every_power_loss_leaves_whole_transactions_through_the_last_synced_one(
     for disk, _, event in crash_points(trace.events):
         number = len(trace.events) if event is None else calls[id(event)]
         durable = max(epoch for calls_made, epoch in promised if calls_made <= number)
-        for choice in choices(disk.pieces(), rng, number(10, 40)):
+        for choice in choices(disk.pieces(), rng, few(10, 40)):
             left = image_of(disk, choice, rng)
             writer = writer_on(left)
             found = [epoch for epoch, _ in epochs_in(left)]
