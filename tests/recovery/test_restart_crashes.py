@@ -86,7 +86,7 @@ def test_power_lost_while_a_store_is_made_leaves_none_or_an_empty_one() -> None:
 def test_disk_full_while_a_store_is_made_is_storage_full_and_it_can_be_made_later(code: int) -> None:
     nth = unmade = 0
     while True:
-        nth += few(3, 1)
+        nth += 1
         memory = MemoryFiles()
         files: Any = FaultFiles(memory, [Rule("space", nth=nth, once=False, error=code)])
         try:
