@@ -14,7 +14,8 @@ from typing import Any
 from engine.schema import ABSENT, TableDefinition
 from replication.conflict.max_replicated_epoch import starting_epoch
 from replication.settings.binlog_type import DELETE_ROW, UPDATE_ROW, WRITE_ROW, Image
-from replication.settings.match import find_row
+from replication.settings.conflict_function import goes_by_epochs
+from replication.settings.match import ReplicationRow, find_row
 from replication.settings.setup import SiteSettings, TableSetup, set_up
 from tests.conformance.model_applier import Applier, Judge, judge_in_words
 from tests.conformance.scenario import SiteCase
@@ -66,7 +67,9 @@ class ModelSite:
         self.server_id = case.server_id
         self.definitions = case.tables
         self.settings = SiteSettings(case.server_id, case.role)
-        self.setups = {name: self._set_up(name) for name in case.tables}
+        rows = {name: self._row_of(name) for name in case.tables}
+        self.setups = {name: self._set_up(name, row) for name, row in rows.items()}
+        self.by_epochs = {name for name, row in rows.items() if row is not None and goes_by_epochs(row.conflict_fn)}
         self.tables: dict[str, dict[Key, ModelRow]] = {name: {} for name in case.tables}
         self.exception_rows: list[tuple[str, dict[str, Any]]] = []
         self.epochs: list[Epoch] = []
@@ -76,11 +79,13 @@ class ModelSite:
         self.peer_id = 0
         self.applier = Applier(self, starting_epoch(self.status.items(), case.server_id), judge)
 
-    def _set_up(self, name: str) -> TableSetup:
-        table = self.case.tables[name]
-        database, _, plain = table.name.partition(".")
-        row = find_row(self.case.replication, database, plain, self.case.server_id).row
-        return set_up(table, row, self.settings, self.case.exceptions.get(name))
+    def _row_of(self, name: str) -> ReplicationRow | None:
+        """The row of `ndb_replication` that its table goes by."""
+        database, _, plain = self.case.tables[name].name.partition(".")
+        return find_row(self.case.replication, database, plain, self.case.server_id).row
+
+    def _set_up(self, name: str, row: ReplicationRow | None) -> TableSetup:
+        return set_up(self.case.tables[name], row, self.settings, self.case.exceptions.get(name))
 
     def fill(self, peer_id: int) -> None:
         """The history of a scenario."""
@@ -160,6 +165,8 @@ class ModelSite:
             image = binlog.update(columns, keys, changed)
             if flag == "READ" and image.event == WRITE_ROW:
                 image = Image(UPDATE_ROW, tuple(keys), tuple(keys))
+            elif flag != "READ" and not changed and name in self.by_epochs:
+                image = Image(image.event, image.before, tuple(columns))
         self.log(
             Event(
                 name,

@@ -195,7 +195,7 @@ class OnePass:
             self._reflect(event, old)
         else:
             self._unsay(event)
-            site.open.replicated_rows += 1
+            site.open.replicated_rows += site.setups[event.table].binlog.is_logged
 
     def _reflect(self, event: Event, old: ModelRow | None) -> None:
         """An epoch transaction is one transaction: of a row it logs what it was before and what it is in the end."""
