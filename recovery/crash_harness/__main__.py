@@ -29,7 +29,10 @@ WHOLE_STATE = "recovery.crash_harness.program:whole_state"
 
 def _share(text: str) -> float:
     """More than 0, at most 1: with none of the points no state would ever be judged."""
-    share = float(text)
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
     if not 0 < share <= 1:
         raise argparse.ArgumentTypeError(f"{text} is invalid; give more than 0 and at most 1")
     return share

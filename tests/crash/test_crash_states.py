@@ -9,6 +9,7 @@ import pytest
 
 from engine.file_doubles.memory import MemoryFiles
 from recovery.crash_harness import history
+from recovery.crash_harness.__main__ import main
 from recovery.crash_harness.crash_states import choices, crash_states
 from recovery.crash_harness.program import Ledger, OpenStore, Violation, Work, whole_state
 from tests.shares import share
@@ -83,3 +84,10 @@ def test_choices_are_all_subsets_of_few_pieces_and_tears_of_many() -> None:
     assert all(everything - {piece} in found for piece in pieces)
     long_write = [piece for piece in pieces if piece.kind == "write" and piece.sectors == 16]
     assert everything - frozenset(long_write[8:]) in found
+
+
+@pytest.mark.parametrize("given", ["0", "-0.5", "1.01", "nan", "half"])
+def test_share_that_judges_nothing_is_refused(capsys: pytest.CaptureFixture[str], given: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["states", f"--share={given}"])
+    assert f"{given} is invalid; give more than 0 and at most 1" in capsys.readouterr().err
