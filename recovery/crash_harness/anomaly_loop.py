@@ -176,7 +176,10 @@ class _Check:
         """The right state, and the same state after one more power loss. Raises: Violation."""
         self.restarts += 2
         db = self._restart(disk, what)
-        probe(db, -self._run.number)
+        try:
+            probe(db, -self._run.number)
+        except Error as error:
+            self._fail(f"{what}, a commit after it: {type(error).__name__}: {error}")
         after = self._restart(disk.crash(self._rng, "drop"), f"{what}, a commit, power loss and restart")
         if -self._run.number not in probed(after):
             self._fail(f"{what}: a commit after it is lost at the next one")

@@ -313,7 +313,11 @@ class _Judge:
         shown = store.shown
         has_worked = report.second_restarts % 2 == 0
         if has_worked:
-            probe(store.db, report.judged)
+            try:
+                probe(store.db, report.judged)
+            except (Error, OrderViolation) as error:
+                what = f"a commit after the restart: {type(error).__name__}: {error}"
+                raise Violation(f"{self._where}, {place}, {what}") from error
         lost = disk.crash(self._rng, "drop" if report.second_restarts % 3 else "sectors")
         after = self._restart(lost, ledger, f"{place}, second restart")
         if after.shown != shown:

@@ -7,11 +7,24 @@ from typing import Any
 
 import pytest
 
+from engine.errors import RedoOverloaded
 from engine.file_doubles.memory import MemoryFiles
+from engine.file_doubles.order import OrderMonitor
+from engine.schema import Column
+from engine.types import Int64, VarChar
 from recovery.crash_harness import history
 from recovery.crash_harness.__main__ import main
 from recovery.crash_harness.crash_states import choices, crash_states
-from recovery.crash_harness.program import Ledger, OpenStore, Violation, Work, whole_state
+from recovery.crash_harness.program import (
+    Ledger,
+    OpenStore,
+    Violation,
+    Work,
+    open_simulated,
+    probe,
+    probed,
+    whole_state,
+)
 from tests.shares import share
 
 
@@ -40,6 +53,24 @@ def test_promise_before_the_commit_is_seen() -> None:
 
     with pytest.raises(Violation, match="point"):
         crash_states(work, whole_state, seed=1)
+
+
+def test_log_that_was_full_at_the_crash_is_given_room_as_the_error_advises() -> None:
+    """The harness took a store without room in its log for one that takes no work, and did not say where it was seen.
+
+    Its own commit after a restart now makes the local checkpoints that the error asks for.
+    """
+    files = MemoryFiles()
+    db = open_simulated(OrderMonitor(files))
+    db.create_table("app.event", [Column("id", Int64), Column("text", VarChar(4000))], primary_key="id")
+    with pytest.raises(RedoOverloaded):
+        while True:
+            db["app.event"].write((1, "x" * 4000))
+    after = open_simulated(OrderMonitor(files.kill()))
+    with pytest.raises(RedoOverloaded):
+        after["app.event"].write((2, "x" * 4000))
+    probe(after, 7)
+    assert probed(after) == {7}
 
 
 def test_damage_to_a_local_checkpoint_that_was_finished_is_seen() -> None:
