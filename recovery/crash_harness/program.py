@@ -44,7 +44,7 @@ SIMULATED: dict[str, Any] = {
 }
 PROBE = "crash_harness.probe"
 # What `RedoOverloaded` advises.
-CHECKPOINTS_OF_FULL_LOG = 2
+LCPS_OF_FULL_LOG = 2
 
 
 class Violation(AssertionError):
@@ -138,7 +138,7 @@ def probe(db: Any, number: int) -> None:
 
     A crash may have left a full log; then what the error advises is done first. Raises: Error, if the store takes none.
     """
-    for _ in range(CHECKPOINTS_OF_FULL_LOG):
+    for _ in range(LCPS_OF_FULL_LOG):
         try:
             _write_probe(db, number)
             return
