@@ -7,7 +7,8 @@ Invariants: (C1) where to go on is never kept beside the data: what is applied s
 commits with the rows, what is received says the relay log's end. (C2) What the relay log has not, from what is applied
 on, is fetched again: a relay log that does not reach back to it is thrown away, never skipped over. (C3) An epoch is
 handed to the applier once unless it failed; what `ndb_apply_status` has is passed over (F89). (C4) A relay file is
-removed only when what was applied of it is durable.
+removed only when what was applied of it is durable. (C5) Where to go on is settled, and the relay log thrown away,
+between two steps of the applier: `_turn` is held by each of them.
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ class ReplicaChannel:
         self._positions = positions
         self._filter = self.options.filter(own.server_id)
         self._mutex = threading.Lock()
+        self._turn = threading.RLock()
         self._relay: RelayLog | None = None
         self._reader: RelayReader | None = None
         self._pending: RelayTransaction | None = None
@@ -143,6 +145,10 @@ class ReplicaChannel:
         Raises: PeerRefused if the relay log is another server's, BinlogDamaged, FileMissing.
         """
         check_peer(self.own, source)
+        with self._turn:
+            return self._begin(source)
+
+    def _begin(self, source: Site) -> Start:
         if self.left_source not in (0, source.server_id):
             self._positions.unconfirm()
         relay, self.left_source = self.relay, 0
@@ -250,6 +256,10 @@ class ReplicaChannel:
         Raises: EpochGap where the source says that something is missing, BinlogDamaged (file, position), and what the
         applier raises; then it is the same transaction's turn again.
         """
+        with self._turn:
+            return self._apply_next()
+
+    def _apply_next(self) -> RelayTransaction | None:
         transaction = self._pending
         if transaction is None or self._reader is None or self._reader.generation != self.relay.generation:
             transaction = self._next()
@@ -389,17 +399,18 @@ class ReplicaChannel:
 
         Nobody may apply. Durable: on return. Raises: Rejected if something else comes next, and nothing is skipped.
         """
-        transaction = self._pending
-        if transaction is None or self._reader is None or self._reader.generation != self.relay.generation:
-            transaction = self._pending = self._next()
-        if transaction is None or transaction.incident is None:
-            raise Rejected(f"channel {self.name} does not stand at an incident; start its applier")
-        self._note_end(transaction)
-        self._positions.make_durable()
-        self._pending = None
-        self.progress.passed_over += 1
-        self.on_applied(transaction)
-        return transaction.incident
+        with self._turn:
+            transaction = self._pending
+            if transaction is None or self._reader is None or self._reader.generation != self.relay.generation:
+                transaction = self._pending = self._next()
+            if transaction is None or transaction.incident is None:
+                raise Rejected(f"channel {self.name} does not stand at an incident; start its applier")
+            self._note_end(transaction)
+            self._positions.make_durable()
+            self._pending = None
+            self.progress.passed_over += 1
+            self.on_applied(transaction)
+            return transaction.incident
 
     def on_applied(self, transaction: RelayTransaction) -> None:
         progress = self.progress

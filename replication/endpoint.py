@@ -294,6 +294,7 @@ class Endpoint:
             binlog.base,
             _IndexRows(self.store) if binlog.has_index else None,
             lambda: self.store.epochs.newest_closed,
+            lambda: self.store.epochs.is_following,
             keep,
             self._own_functions,
             self._copy,

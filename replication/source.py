@@ -89,12 +89,14 @@ class SourceBinlog:
         base: str = "binlog",
         index_rows: IndexRows | None = None,
         closed_epoch: Callable[[], int] | None = None,
+        may_lag: Callable[[], bool] = lambda: False,
         keep: Callable[[Place | None], None] = lambda place: None,
         settings: Callable[[], Settings] = lambda: Settings(()),
         copy: Callable[[bytes], Generator[bytes]] | None = None,
     ) -> None:
         """end: asked before every read, from the session's thread. closed_epoch: newest epoch the store has closed,
-        which may be newer than any in the binlog. keep: told the place whose file must not be purged, None at the end.
+        which may be newer than any in the binlog. may_lag: asked before a replica is told that an epoch is not here;
+        whether another node decides which epochs there are, and may have told replicas of one first. keep: told the place whose file must not be purged, None at the end.
         """
         self.files = files
         self._server_id = server_id
@@ -103,6 +105,7 @@ class SourceBinlog:
         self._base = base
         self._index_rows = index_rows
         self._closed_epoch = closed_epoch
+        self._may_lag = may_lag
         self._keep = keep
         self._settings = settings
         self._copy = copy
@@ -146,7 +149,9 @@ class SourceBinlog:
 
     # --- where to begin ---------------------------------------------------------------------------
     def locate(self, start: Start) -> Position:
-        """Where a replica goes on. Raises: PositionLost, EpochGap, PeerError if the binlog cannot be read."""
+        """Where a replica goes on. Raises: PositionLost, EpochGap, PeerError if the binlog cannot be read, or does not
+        reach as far yet.
+        """
         with self._told():
             if start.file:
                 return self._at_position(start)
@@ -199,6 +204,11 @@ class SourceBinlog:
     def _behind_epoch(self, epoch: int) -> Position:
         newest, end = self._end()
         if epoch > max(newest, self._closed_epoch() if self._closed_epoch is not None else 0):
+            if self._may_lag():
+                raise PeerError(
+                    f"server {self._server_id} has not epoch {epoch} yet, which the replica has applied (newest here:"
+                    f" {newest}); try again, or go on with the primary of its group"
+                )
             raise self._gap(f"epoch {epoch}, which the replica has applied (newest here: {newest})")
         found = self._by_rows(epoch)
         if found is None and epoch:

@@ -7,9 +7,11 @@ Both must end with the rows of the store they follow, and be sound.
 from __future__ import annotations
 
 import abc
+import random
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from engine.errors import NotPrimary
@@ -21,6 +23,10 @@ from recovery.crash_harness.program import Violation, resolve
 from recovery.crash_harness.stress_rows import MAIN
 
 CHANNEL = "tidemark.channel:Channel"
+RECEIVER = "replication.receiver:LocalReceiver"
+WORKER = "replication.receiver:Worker"
+MOVE_RATE = 0.2  # of the pieces received
+MOVES_MAX = 20  # of one life
 SOURCE_OPTIONS = {"log_bin": "binlog", "server_id": 1}
 REPLICA_OPTIONS = {"server_id": 2}
 MARK = "stress.mark"
@@ -159,14 +165,33 @@ def _copy_file(source: Any, target: Any, name: str) -> None:
 
 
 class Replica(Site):
-    """A replica of a store in the same process, by a channel whose threads receive and apply."""
+    """A replica of a store in the same process, whose threads receive and apply. Now and then another node answers: it
+    has the same epochs in files of other names, and what was received is thrown away while the applier works on it.
+    """
 
     identity = "replica"
 
     def __init__(self, source: Any, open_store: Callable[[], Any]) -> None:
         self.source = source
         self.db = open_store()
-        self.channel = resolve(CHANNEL)(source, self.db, skip_start=False)
+        self.channel = resolve(CHANNEL)(source, self.db)
+        place = source.endpoint
+        # Not the name of the source's files: whenever the receiver begins anew it has met another node.
+        met = replace(place.site, binlog="another-node")
+        self._receiver = resolve(RECEIVER)(self.channel.replica, met, place.source_binlog(), place.clock)
+        self._rng = random.Random(f"moves {place.clock.random_bytes(8).hex()}")
+        self._receiving = resolve(WORKER)("replica-receiver", self._receive)
+        self._receiving.start()
+        self.channel.start(receiver=False)
+
+    def _receive(self, stopped: threading.Event) -> None:
+        moves = MOVES_MAX
+        while not stopped.is_set():
+            if moves and self._rng.random() < MOVE_RATE:
+                moves -= 1
+                self._receiver.restart()
+            if not self._receiver.receive_next():
+                self.source.parts.store.clock.sleep(POLL_SECONDS)
 
     def await_end(self) -> None:
         """Until the last thing the source does is here too."""
@@ -176,9 +201,13 @@ class Replica(Site):
         deadline = clock.monotonic() + WAITED_SECONDS
         while MARK not in self.db or len(self.db[MARK]) == 0:
             self.channel.check_running()
+            if self._receiving.error is not None:
+                raise self._receiving.error
             if clock.monotonic() >= deadline:
                 raise Violation(f"replica: not caught up: {self.channel.status()}")
             clock.sleep(POLL_SECONDS)
+        self._receiving.stop()
+        self._receiver.close()
         self.channel.close()
         self.compare(self.source)
 

@@ -69,4 +69,12 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
         "        return False",
         f"{PART} --seeds 0:60 --actors checker,keeper,background",
     ),
+    # --- channels ----------------------------------------------------------------------------------------
+    Defect(
+        "relay-log-thrown-away-under-the-applier",
+        "replication.channel",
+        "        with self._turn:\n            return self._begin(source)",
+        "        return self._begin(source)",
+        f"{PART} --seeds 0:60 --actors background,replica",
+    ),
 )

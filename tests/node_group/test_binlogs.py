@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from engine.ids import make_epoch
+from engine.limits import GCI_MAX
 from replication.binlog import events as e
 from replication.binlog import owed_rows
 from replication.binlog.reader import BinlogReader
 from replication.node_group.messages import Applied
+from replication.protocol.messages import Start
 from replication.system_tables import NDB_SCHEMA
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, site_of
 from tests.node_group.test_node import COLUMNS, equal
@@ -252,6 +255,9 @@ def test_replica_stops_at_the_gap_of_one_node_and_goes_on_with_another(tmp_path:
             with tm.open(tmp_path / "replica", **{**OPTIONS, "server_id": 9}) as replica:
                 with tm.Channel(site.db(1), replica, copy=True) as channel:
                     channel.apply_all()
+                (row,) = replica["mysql.ndb_apply_status"].scan()
+                # Which epochs are closed a member hears behind the commit.
+                wait_until(lambda: site.db(2).parts.store.epochs.newest_closed >= row.epoch)
                 with tm.Channel(site.db(2), replica) as channel:
                     assert channel.apply_all() == 0, "node 2 goes on where node 1 had got to"
                 site.drop(2)
@@ -274,6 +280,19 @@ def test_replica_stops_at_the_gap_of_one_node_and_goes_on_with_another(tmp_path:
                     channel.receive_next()
                     channel.apply_all()
                 assert rows(replica) == rows(site.db(2)) and len(rows(replica)) == 6
+
+
+def test_only_the_primary_says_that_the_group_has_not_an_epoch(tmp_path: Path) -> None:
+    with site_of(tmp_path, 2, with_arbitrator=True, **LOGGED) as site:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
+            db.create_table("t", COLUMNS, "id")
+        wait_logged(site, 1, 2)
+        ahead = Start(epoch=make_epoch(GCI_MAX, 0))
+        for number, said_so, words in ((1, tm.EpochGap, "is another one"), (2, tm.PeerError, "yet.*try again")):
+            binlog = site.db(number).endpoint.source_binlog()
+            with pytest.raises(said_so, match=words):
+                binlog.locate(ahead)
+            binlog.close()
 
 
 def test_binlogs_go_on_behind_a_restart_of_the_whole_site(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from engine.file_doubles.faults import FaultFiles, Rule
 from engine.file_doubles.memory import MemoryFiles
 from replication.binlog.index import Position as Place
 from replication.protocol.messages import FIRST_POSITION, Position, Start
+from replication.receiver import is_passing
 from replication.source import BinlogEnd, IndexRow, SourceBinlog
 from tests.replication.channel_rig import Source, pieces
 
@@ -72,6 +73,19 @@ def test_epoch_ahead_of_the_binlog_is_a_gap_unless_the_store_closed_it():
         source.binlog().locate(Start(epoch=21))
     ahead = SourceBinlog(source.files, 1, source.end, closed_epoch=lambda: 30)
     assert ahead.locate(Start(epoch=21)) == Position(*source.epochs[1][1])
+
+
+def test_epoch_that_another_node_decided_may_come_yet():
+    """Story: a replica went from one node of a group to another, whose binlog was an epoch later. It was told that the
+    binlog is another one than it followed, and to copy everything anew.
+    """
+    source = Source()
+    source.write(10, 20)
+    member = SourceBinlog(source.files, 1, source.end, closed_epoch=lambda: 20, may_lag=lambda: True)
+    with pytest.raises(PeerError, match="has not epoch 21 yet.*try again") as told:
+        member.locate(Start(epoch=21))
+    assert is_passing(told.value)
+    assert member.locate(Start(epoch=20)) == Position(*source.epochs[1][1])
 
 
 def test_positions_of_the_binlog_are_gone_on_from():
