@@ -94,9 +94,9 @@ class SourceBinlog:
         settings: Callable[[], Settings] = lambda: Settings(()),
         copy: Callable[[bytes], Generator[bytes]] | None = None,
     ) -> None:
-        """end: asked before every read, from the session's thread. closed_epoch: newest epoch the store has closed,
-        which may be newer than any in the binlog. may_lag: asked before a replica is told that an epoch is not here;
-        whether another node decides which epochs there are, and may have told replicas of one first. keep: told the place whose file must not be purged, None at the end.
+        """end: asked before every read, from the session's thread. closed_epoch: newest epoch the store has closed, which
+        may be newer than any in the binlog. may_lag: whether another node decides which epochs there are, so that one
+        that is not here may come yet. keep: told the place whose file must not be purged, None at the end.
         """
         self.files = files
         self._server_id = server_id
