@@ -94,7 +94,7 @@ class SourceBinlog:
         settings: Callable[[], Settings] = lambda: Settings(()),
         copy: Callable[[bytes], Generator[bytes]] | None = None,
     ) -> None:
-        """end: asked before every read, from the session's thread. closed_epoch: newest epoch the store has closed, which
+        """end: asked before every read, from the session's thread. closed_epoch: newest epoch the store has closed, it
         may be newer than any in the binlog. may_lag: whether another node decides which epochs there are, so that one
         that is not here may come yet. keep: told the place whose file must not be purged, None at the end.
         """
