@@ -24,7 +24,7 @@ import pyarrow as pa
 from bench.context import QUICK, Context, Scale, together, warm_memory
 from bench.report import RESULTS, keep
 from bench.rows import COLUMNS
-from engine.kernels import warm
+from engine.kernels import compile_declared
 
 SEED = 40_404
 THREADS = 4
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON file (default: bench/results)")
     arguments = parser.parse_args()
     scale, rounds = (QUICK, 1) if arguments.quick else (Scale(), 3)
-    warm()
+    compile_declared()
     warm_memory()
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-") as folder:
         figures = run(Path(folder), scale, rounds)

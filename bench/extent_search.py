@@ -101,7 +101,7 @@ class Bed:
         setup_pool(self.mem, a.S_POOL, 1, arena_pages)
         tablespace = setup_tablespace(self.mem, 1, PAGE_WORDS, EXTENT_PAGES, 0)
         add_extents(self.mem, add_data_file(self.mem, tablespace, 1), extents)
-        table = make_table(self.mem, np.array([1, 1, 4, 0, 1, 0, 1], dtype=np.int64))
+        table = make_table(self.mem, np.array([1, 1, 4, 0, 1, 0, 1, 1], dtype=np.int64))
         same = sizes[1] if sizes[0] == sizes[1] else 0
         join_tablespace(self.mem, table, tablespace, sizes[1], same)
         handles = np.zeros(1, dtype=np.int64)

@@ -26,7 +26,7 @@ import tidemark as tm
 from bench.pair import HOST, SECRET, DelayProxy, Remote
 from bench.report import RESULTS
 from engine.files import PosixFiles
-from engine.kernels import warm
+from engine.kernels import compile_declared
 from replication.any_value import FLAG_REFRESH
 from replication.binlog import events as e
 from replication.binlog.errors import Origin
@@ -221,7 +221,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args()
     assert tm.Channel and tm.serve  # imported before processes are forked
-    warm()
+    compile_declared()
     found = []
     print("| epoch interval, measured | delay | updates/s | bits | updates of B | conflicts | false | of updates |")
     print("|---|---|---|---|---|---|---|---|")

@@ -43,7 +43,7 @@ from bench.node_restart_live import (
 from bench.report import RESULTS, keep, put_table
 from engine.clock import SystemClock
 from engine.files import PosixFiles
-from engine.kernels import warm
+from engine.kernels import compile_declared
 from engine.options import Options
 from recovery.local_checkpoint.copies import CopySink
 from recovery.local_checkpoint.writer import LocalCheckpoint
@@ -175,7 +175,7 @@ def settings_of(is_quick: bool, rows: int, rate: int) -> list[Setting]:
 
 def measure(is_quick: bool, rows: int, rate: int, rounds: int) -> list[dict[str, Any]]:
     """All cells; of several rounds each is kept."""
-    warm()
+    compile_declared()
     found = []
     with LiveNode() as live, tempfile.TemporaryDirectory(dir=FOLDER, prefix=".bench-") as place:
         bases: dict[int, tuple[Path, int]] = {}

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 import tidemark as tm
-from engine.kernels import warm
+from engine.kernels import compile_declared
 from engine.kernels.node_copy import N_POSITION, N_ROWS, N_USED, NODE_COPY_STATE_WORDS, scan_changed
 from engine.layout.arena import OK
 from engine.log.group import Group
@@ -286,7 +286,7 @@ def tick(db: Any, is_over: threading.Event) -> None:
 
 def main(pipe: Connection, control: Connection) -> None:
     """Serve one cell after the other, (folder, setting, epoch) each, until None comes."""
-    warm()
+    compile_declared()
     for folder, setting, through in iter(control.recv, None):
         serve(folder, setting, through, pipe, control)
         gc.collect()

@@ -24,7 +24,7 @@ import tidemark as tm
 from bench.pair import HOST, SECRET, Remote
 from bench.report import OURS, RESULTS, Line, keep
 from bench.rows import COLUMNS, make_table
-from engine.kernels import warm
+from engine.kernels import compile_declared
 
 SEED = 80_808
 WAIT_MS = 600_000
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args()
     assert tm.Channel and tm.serve  # imported before processes are forked
-    warm()
+    compile_declared()
     lines = []
     load = os.getloadavg()
     for durability in ("epoch", "commit"):

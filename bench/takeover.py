@@ -25,7 +25,7 @@ from bench.round_trip import measure as measure_commits
 from bench.rows import COLUMNS, make_table, to_tuples
 from bench.takeover_figures import NAMES, Kill, draw_picture, judged, shown, table_of
 from engine.errors import NotPrimary, OutcomeUnknown, PeerError, Retryable
-from engine.kernels import warm
+from engine.kernels import compile_declared
 from replication.calls.conversation import CallLink
 from replication.wire import parse_address
 
@@ -176,7 +176,7 @@ def run() -> None:
     arguments = parser.parse_args()
     kills = arguments.kills or (2 if arguments.quick else KILLS)
     rounds, commits = (1, 100) if arguments.quick else (arguments.rounds, 400)
-    warm()
+    compile_declared()
     with tempfile.TemporaryDirectory(dir=arguments.folder, prefix=".takeover-") as place:
         folder = Path(place)
         round_trips = measure_commits(folder / DURABLE, commits, rounds, DURABLE)

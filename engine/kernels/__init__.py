@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import importlib.resources
 import logging
 import os
+import pkgutil
 import re
 import sys
 import threading
@@ -261,6 +263,13 @@ def _announce() -> None:
         _log.warning("compiling kernels for the first run; kept in %s", CACHE_FOLDER)
 
 
+def import_all() -> None:
+    """Have every kernel declared."""
+    for module in pkgutil.iter_modules(__path__):
+        if not module.name.startswith("_"):
+            importlib.import_module(f"{__name__}.{module.name}")
+
+
 def declared() -> tuple[Callable[[], Any], ...]:
     """For each kernel that is declared by now what has its code, compiled or out of the cache."""
     return tuple(_COMPILERS)
@@ -332,12 +341,3 @@ def helper(function: F) -> F:
     dispatcher.compile = compile_quietly
     dispatcher.get_call_template = resolve_any_number
     return dispatcher  # type: ignore[no-any-return]
-
-
-def warm() -> int:
-    """Compile (or load from the cache) every kernel; returns how many there are."""
-    for dispatcher, signature in REGISTRY.values():
-        if not numba.config.DISABLE_JIT and not dispatcher.signatures:
-            dispatcher.compile(signature)
-            dispatcher.disable_compile()
-    return len(REGISTRY)

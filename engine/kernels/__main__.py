@@ -5,10 +5,8 @@ Kernels differ in size by a factor of a hundred, so each process takes the next 
 
 from __future__ import annotations
 
-import importlib
 import multiprocessing
 import os
-import pkgutil
 import sys
 from typing import Any
 
@@ -17,9 +15,7 @@ import engine.kernels
 
 def compile_share(taken: Any) -> None:
     """Compile what nobody else compiles. taken: how many kernels have been taken, shared by all processes."""
-    for module in pkgutil.iter_modules(engine.kernels.__path__):
-        if not module.name.startswith("_"):
-            importlib.import_module(f"engine.kernels.{module.name}")
+    engine.kernels.import_all()
     compilers = engine.kernels.declared()
     while True:
         with taken.get_lock():

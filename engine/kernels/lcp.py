@@ -282,7 +282,8 @@ def load_copies(mem, shapes, targets, words, start, stop, state):
         size = checked_entry_words(shapes[shape], shapes[shape + 1], words, at, stop)
         if size < 0:
             return ST_INVARIANT
-        fragment = descriptor_of(mem, targets[shapes[shape + 3] + number])
+        place = shapes[shape + 3] + number
+        fragment = 0 if targets[place] == 0 else descriptor_of(mem, targets[place])
         if fragment != 0:
             status = place_entry(mem, fragment, words, at, size)
             if status != OK:

@@ -6,10 +6,9 @@ moments of a life, so that restarts are killed too; the others fall at any time 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from typing import Any
 
 from engine.clock import SystemClock
 from engine.errors import Error
-from recovery.crash_harness.kill_child import ACKNOWLEDGE, BEGIN, READY
+from recovery.crash_harness.forks import FORKS
+from recovery.crash_harness.kill_child import ACKNOWLEDGE, BEGIN, GO, live
 from recovery.crash_harness.program import OPEN_DIRECTORY, Ledger, Verify, Violation, resolve
 
 LIFE_MS_MAX = 400
@@ -42,9 +42,10 @@ class _Life:
     """One child: its process, and the thread that listens to it."""
 
     def __init__(self, work: str, directory: str, seed: int, ledger: Ledger) -> None:
-        command = [sys.executable, "-m", "recovery.crash_harness.kill_child", work, directory, str(seed)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.is_ready = threading.Event()
+        self._pipe, theirs = FORKS.Pipe()
+        self._process = FORKS.Process(target=live, args=(work, directory, seed, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
         self.lines = 0
         self._heard = threading.Condition()
         self._has_ended = False
@@ -53,21 +54,17 @@ class _Life:
         self._listener.start()
 
     def _listen(self) -> None:
-        for raw in self.process.stdout or ():
-            line = raw.decode()
-            if not line.endswith("\n"):
-                break
-            line = line.removesuffix("\n")
-            if line == READY:
-                self.is_ready.set()
-            elif line.startswith(ACKNOWLEDGE):
-                self._ledger.acknowledge(line[len(ACKNOWLEDGE) :])
-                with self._heard:
-                    self.lines += 1
-                    self._heard.notify_all()
-            elif line.startswith(BEGIN):
-                self._ledger.begin(line[len(BEGIN) :])
-        self.is_ready.set()
+        # A message that the kill cut short is the end of the file as well.
+        with contextlib.suppress(EOFError, ConnectionResetError):
+            while True:
+                line = self._pipe.recv_bytes().decode()
+                if line.startswith(ACKNOWLEDGE):
+                    self._ledger.acknowledge(line.removeprefix(ACKNOWLEDGE))
+                    with self._heard:
+                        self.lines += 1
+                        self._heard.notify_all()
+                else:
+                    self._ledger.begin(line.removeprefix(BEGIN))
         with self._heard:
             self._has_ended = True
             self._heard.notify_all()
@@ -78,21 +75,16 @@ class _Life:
             self._heard.wait_for(lambda: self.lines >= lines or self._has_ended)
 
     def go(self) -> None:
-        """Let it work. It has died if nobody reads."""
-        self.is_ready.wait()
-        if self.process.stdin is not None:
-            self.process.stdin.write(b"go\n")
-            self.process.stdin.flush()
+        """Let it work."""
+        self._pipe.send(GO)
 
     def end(self) -> int | None:
-        """Kill it and hear it out; its return code if it had ended by itself."""
-        code = self.process.poll()
-        self.process.kill()
-        self.process.wait()
+        """Kill it and hear it out; its exit code if it had ended by itself."""
+        code = self._process.exitcode
+        self._process.kill()
+        self._process.join()
         self._listener.join()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._pipe.close()
         return code
 
 

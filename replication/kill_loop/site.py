@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from engine.errors import Error, PeerError
-from engine.kernels import warm
+from engine.kernels import compile_declared
 from recovery.crash_harness.program import resolve
 from replication.kill_loop.modes import MODES, TABLES
 from replication.kill_loop.writers import Writer, has_marks, mark, prepare
@@ -163,7 +163,7 @@ def get_ready() -> None:
     """Import everything and load compiled code."""
     for name in ("tidemark:open", "tidemark:serve", "tidemark:Channel"):
         resolve(name)
-    warm()
+    compile_declared()
 
 
 def run_site(mode: str, server_id: int, directory: str, life: int, commands: Connection, lines: Connection) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
 
 import tidemark as tm
+from recovery.crash_harness.forks import FORKS
+from tests.waiting import wait_until
 from tidemark.cli.commands import commands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,18 +27,6 @@ COLUMNS = [
     tm.Column("price", tm.Decimal(10, 2), default=0),
     tm.Column("state", tm.Enum("open", "shut"), default="open"),
 ]
-HOLD = """
-import sys
-import time
-import tidemark as tm
-is_timed = sys.argv[2] == "True"
-with tm.open(sys.argv[1], data_memory="64 MiB", background=is_timed) as db:
-    # What it replayed it puts into a local checkpoint of its own, at once.
-    while is_timed and db.restart_report["groups"] and not db.status()["lcp"]["completed"]:
-        time.sleep(0.01)
-    print("open", flush=True)
-    sys.stdin.read()
-"""
 
 
 def run(*arguments: object) -> Result:
@@ -86,22 +75,31 @@ def make_store(directory: Path, **options: Any) -> Path:
     return directory
 
 
+def _hold(directory: str, background: bool, pipe: Connection) -> None:
+    with tm.open(directory, data_memory="64 MiB", background=background) as db:
+        if background and db.restart_report["groups"]:
+            # What it replayed it puts into a local checkpoint of its own, at once.
+            wait_until(lambda: db.status()["lcp"]["completed"] > 0)
+        pipe.send("open")
+        with suppress(EOFError):
+            pipe.recv()
+
+
 @contextmanager
-def held_open(directory: Path, background: bool = True) -> Iterator[subprocess.Popen[str]]:
+def held_open(directory: Path, background: bool = True) -> Iterator[BaseProcess]:
     """Another process has the store open until the block ends."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(directory), str(background)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    pipe, theirs = FORKS.Pipe()
+    process = FORKS.Process(target=_hold, args=(str(directory), background, theirs), daemon=True)
+    process.start()
+    theirs.close()
     try:
-        assert process.stdout is not None and process.stdout.readline() == "open\n"
+        assert pipe.recv() == "open"
         yield process
-        if process.poll() is None:  # not killed by the test
-            process.communicate("")
-            assert process.returncode == 0
+        if process.is_alive():  # not killed by the test
+            pipe.close()
+            process.join()
+            assert process.exitcode == 0
     finally:
+        pipe.close()
         process.kill()
-        process.communicate()
+        process.join()

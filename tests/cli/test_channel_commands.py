@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,27 +12,15 @@ import pytest
 from click.testing import CliRunner
 
 import tidemark as tm
+from tests.cli.processes import Command
 from tidemark.cli.commands import commands
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-c", "from tidemark.cli import main; main()"]
 SECONDS = 280
 
 
 def environment():
     return {**os.environ, "PYTHONPATH": str(ROOT)}
-
-
-def run(folder, *arguments):
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -45,48 +32,37 @@ def served(tmp_path: Path):
         db["shop.item"].insert_many([(each, "x") for each in range(500)])
     (tmp_path / "secret").write_text("sixteen bytes or more\n")
     arguments = ["serve", "source", "--listen", "127.0.0.1:0", "--server-id", "1", "--secret-file", "secret", "--json"]
-    arguments += ["--calls", "127.0.0.1:0"]
-    process = subprocess.Popen(
-        [*COMMAND, *arguments],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    first = process.stdout.readline()
+    command = Command(tmp_path, *arguments, "--calls", "127.0.0.1:0")
     try:
-        yield json.loads(first), process
+        yield json.loads(command.readline()), command
     finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+        command.kill()
 
 
 def test_store_is_served_copied_and_followed_by_processes_that_end_whole(tmp_path: Path, served):
-    said, process = served
+    said, command = served
     address = said["serving"]
     with tm.connect(said["calls"], b"sixteen bytes or more") as remote:
         remote["shop.item"].insert((1_000, "y"))
         assert len(remote["shop.item"]) == 501
     follow = ["replicate", address, "copy", "--server-id", "2", "--secret-file", "secret", "--once", "--json"]
-    done = run(tmp_path, *follow, "--copy")
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
+    done = Command(tmp_path, *follow, "--copy").done()
+    assert done.code == 0, done.errors
+    shown = json.loads(done.output)
     assert shown["source_server_id"] == 1 and shown["lag"]["epochs"] == 0 and shown["receiver"]["error"] is None
-    same = run(tmp_path, "replicate", address, "same", "--server-id", "1", "--secret-file", "secret", "--once")
-    assert same.returncode == 1 and same.stderr.count("Error: PeerRefused") == 1
-    again = run(tmp_path, *follow, "--copy")
-    assert again.returncode == 0, again.stderr
-    process.send_signal(signal.SIGTERM)
-    output, errors = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0, errors
-    last = json.loads(output.splitlines()[-1])
+    same = ["replicate", address, "same", "--server-id", "1", "--secret-file", "secret", "--once"]
+    done = Command(tmp_path, *same).done()
+    assert done.code == 1 and done.errors.count("Error: PeerRefused") == 1
+    done = Command(tmp_path, *follow, "--copy").done()
+    assert done.code == 0, done.errors
+    done = command.stop()
+    assert done.code == 0, done.errors
+    last = json.loads(done.output.splitlines()[-1])
     assert last["stopped"] is True and last["replicas"] == []
     with tm.open(tmp_path / "copy", server_id=2) as db:
         assert len(db["shop.item"]) == 501
         assert db["mysql.ndb_apply_status"][1].epoch >= shown["applied_epoch"]
-    assert run(tmp_path, "check", "source").returncode == 0
+    assert Command(tmp_path, "check", "source").done().code == 0
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ def test_store_in_a_directory_with_a_long_path_is_asked(tmp_path: Path) -> None:
 
 def test_file_left_by_a_killed_owner_is_replaced(store: Path) -> None:
     with held_open(store) as process:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.join()
         assert (store / NAME).is_socket()
         with pytest.raises(tm.PeerError, match="does not answer"):
             ask(store, "status")
@@ -280,18 +280,18 @@ def test_owner_that_forgets_to_close_ends_all_the_same(store: Path) -> None:
 
 def test_owner_that_is_stopped_is_given_up(store: Path) -> None:
     with held_open(store) as process:
-        process.send_signal(signal.SIGSTOP)
+        os.kill(process.pid, signal.SIGSTOP)
         try:
             with pytest.raises(tm.PeerError, match="does not answer"):
                 ask(store, "status", timeout_seconds=0.05)
         finally:
-            process.send_signal(signal.SIGCONT)
+            os.kill(process.pid, signal.SIGCONT)
         assert ask(store, "status")["store"]["pid"] == process.pid
 
 
 def test_owner_killed_under_a_command_is_a_peer_error(store: Path) -> None:
     with held_open(store) as process:
-        process.send_signal(signal.SIGSTOP)
+        os.kill(process.pid, signal.SIGSTOP)
         errors: list[BaseException] = []
 
         def wait() -> None:
@@ -303,7 +303,7 @@ def test_owner_killed_under_a_command_is_a_peer_error(store: Path) -> None:
         waiting = threading.Thread(target=wait)
         waiting.start()
         process.kill()
-        process.wait()
+        process.join()
         waiting.join(60)
         assert len(errors) == 1 and not waiting.is_alive()
 

@@ -24,6 +24,7 @@ import tidemark as tm
 from engine.column_inference import columns_from_arrow
 from engine.column_output import arrow_schema
 from engine.schema import TableDefinition
+from tests.cli.processes import Command
 from tests.cli.support import ROOT, SMALL, document, json_lines, refused, run
 from tidemark import sources
 from tidemark.cli import user_files
@@ -398,22 +399,13 @@ def test_progress_is_drawn_on_terminals_only(store: Path, tmp_path: Path) -> Non
     assert done.stdout == f"10 rows written to {tmp_path / 'rows.csv'}\n".encode()
 
 
-def test_reader_that_leaves_early_ends_dump_and_scan_quietly(store: Path) -> None:
+def test_reader_that_leaves_early_ends_dump_and_scan_quietly(store: Path, tmp_path: Path) -> None:
     with tm.open(store, **SMALL) as db:
         db["test.account"].write_many([{"id": key, "owner": "o", "note": "n" * 500} for key in range(3_000)])
-    for command in ("dump", "scan"):
-        process = subprocess.Popen(
-            [sys.executable, "-c", "from tidemark.cli import main; main()", command, str(store), "test.account"],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.read(10)
-        process.stdout.close()
-        assert process.stderr.read() == b""
-        process.stderr.close()
-        assert process.wait(60) == 1
+    for name in ("dump", "scan"):
+        command = Command(tmp_path, name, store, "test.account")
+        assert command.readline()
+        assert command.leave() == ("", "", 1)
 
 
 # --- scan -----------------------------------------------------------------------------------------

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import io
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -34,43 +30,12 @@ from tests.crash.schedule_defects import PART as SCHEDULE
 from tests.crash.schedule_defects import SCHEDULE_DEFECTS
 from tests.crash.view_defects import PART as VIEWS
 from tests.crash.view_defects import VIEW_DEFECTS
+from tests.planting import plant
 
 COMPILED = ("engine.kernels", "engine.layout")
 MISSED = 1
 SIMULATED_SEEDS = 60
 STRESS_SEEDS = 4
-
-
-class _Planter(SourceFileLoader):
-    """Loads the module with the line changed."""
-
-    defect: Defect
-
-    def path_stats(self, path: str) -> dict[str, int]:
-        raise OSError("neither use nor leave compiled code")
-
-    def get_data(self, path: str) -> bytes:
-        text = super().get_data(path).decode()
-        if text.count(self.defect.old) != 1:
-            raise SystemExit(f"{self.defect.name}: its line occurs {text.count(self.defect.old)} times")
-        return text.replace(self.defect.old, self.defect.new).encode()
-
-
-class _Finder(MetaPathFinder):
-    def __init__(self, defect: Defect) -> None:
-        self.defect = defect
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if fullname != self.defect.module:
-            return None
-        found = PathFinder.find_spec(fullname, path)
-        if found is None or found.origin is None:
-            return None
-        loader = _Planter(fullname, found.origin)
-        loader.defect = self.defect
-        return importlib.util.spec_from_file_location(fullname, found.origin, loader=loader)
 
 
 def part(name: str) -> Callable[[], object]:
@@ -467,6 +432,13 @@ def damage() -> None:
 SEEN = (AssertionError, Error, ValueError, LookupError, OverflowError, BaseExceptionGroup, pytest.fail.Exception)
 
 
+def changed(defect: Defect, source: str) -> str:
+    """Its module with the line changed."""
+    if source.count(defect.old) != 1:
+        raise SystemExit(f"{defect.name}: its line occurs {source.count(defect.old)} times")
+    return source.replace(defect.old, defect.new)
+
+
 def main(name: str) -> int:
     """Plant it, look."""
     planted = (
@@ -481,7 +453,7 @@ def main(name: str) -> int:
         ),
     )
     defect = next(each for each in planted if each.name == name)
-    sys.meta_path.insert(0, _Finder(defect))
+    plant(defect.module, functools.partial(changed, defect))
     with tempfile.TemporaryDirectory() as folder:
         if defect.module.startswith(COMPILED):
             # The cache is keyed on the sources, which do not show the defect: others would be given its code.

@@ -64,7 +64,7 @@ class Stage:
         self.pages = extent_pages
 
     def make_fragment(self, table_id: int, any_words: int, piece_words: int = 0) -> int:
-        table = make_table(self.mem, np.array([table_id, 1, 4, 0, 1, 0, 1], dtype=np.int64))
+        table = make_table(self.mem, np.array([table_id, 1, 4, 0, 1, 0, 1, 1], dtype=np.int64))
         assert disk_extents.join_tablespace(self.mem, table, self.tablespace, any_words, piece_words) == a.OK
         handles = np.zeros(1, dtype=np.int64)
         assert fragment_handles(self.mem, table, handles) == 1

@@ -47,7 +47,7 @@ def use_extents(db: Database, name: str, count: int) -> int:
     """Give extents to a table that is not in the schema; how many there were. They are free again after a restart."""
     store = db.parts.store
     tablespace = store.space.named(name)
-    table = make_table(store.mem, np.array([999, 1, 4, 0, 1, 0, 1], dtype=np.int64))
+    table = make_table(store.mem, np.array([999, 1, 4, 0, 1, 0, 1, 1], dtype=np.int64))
     assert join_tablespace(store.mem, table, tablespace.address, 400, 0) == a.OK
     fragment = store.arena.fragments(table)[0]
     payload = int(store.mem[tablespace.address + d.TS_PAYLOAD])

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,13 +22,12 @@ from replication.node_group.configuration import GroupConfiguration
 from replication.node_group.messages import Accept, Accepted, Ping, Pong, Prepare, Promise, Refused
 from replication.node_group.view import ARBITRATOR, Ballot, Record, View, first_view
 from replication.node_group.view_file import ViewFile, read_record
+from tests.cli.processes import Command
 from tests.node_group.carriers import SECRET, End, Site, free_address
 from tests.node_group.machines import STORE, GroupNode
 from tests.waiting import wait_until
 from tidemark.cli.commands import commands
 
-ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-c", "from tidemark.cli import main; main()"]
 SECRETS = Secrets(SECRET)
 
 
@@ -49,35 +44,11 @@ def nodes(group: GroupConfiguration) -> Iterator[list[GroupNode]]:
         each.crash()
 
 
-class Command:
-    """`tidemark arbitrator` as a process."""
-
-    def __init__(self, folder: Path, group: GroupConfiguration, *more: str) -> None:
-        (folder / "secret").write_bytes(SECRET + b"\n")
-        arguments = ["arbitrator", "votes", "--group", str(group), "--secret-file", "secret", "--json", *more]
-        self.process = subprocess.Popen(
-            [*COMMAND, *arguments],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        self.said = self.process.stdout.readline()
-
-    def kill(self) -> None:
-        """With SIGKILL."""
-        self.process.kill()
-        self.process.communicate()
-
-    def stop(self) -> dict[str, Any]:
-        """With SIGTERM; what it says last."""
-        self.process.send_signal(signal.SIGTERM)
-        output, errors = self.process.communicate(timeout=60)
-        assert self.process.returncode == 0, errors
-        said: dict[str, Any] = json.loads(output)
-        return said
+def started(folder: Path, group: GroupConfiguration) -> Command:
+    """`tidemark arbitrator` as a process that has nothing of its group yet, or what it left."""
+    (folder / "secret").write_bytes(SECRET + b"\n")
+    given = ["arbitrator", "votes", "--group", group, "--secret-file", "secret", "--json", "--new-group"]
+    return Command(folder, *given)
 
 
 def opened(node: GroupNode, *members: int) -> bool:
@@ -94,9 +65,9 @@ def make_pair(first: GroupNode) -> None:
 def test_two_nodes_and_an_arbitrator_that_is_killed_make_views_and_outlive_each_other(
     tmp_path: Path, group: GroupConfiguration, nodes: list[GroupNode]
 ) -> None:
-    arbitrator = Command(tmp_path, group, "--new-group")
+    arbitrator = started(tmp_path, group)
     try:
-        assert json.loads(arbitrator.said) == {"arbitrator": f"127.0.0.1:{group.arbitrator[1]}", "tls": False}
+        assert json.loads(arbitrator.readline()) == {"arbitrator": f"127.0.0.1:{group.arbitrator[1]}", "tls": False}
         first, second = GroupNode(group, 1, SECRETS, is_first=True), GroupNode(group, 2, SECRETS)
         nodes += [first, second]
         make_pair(first)
@@ -106,7 +77,7 @@ def test_two_nodes_and_an_arbitrator_that_is_killed_make_views_and_outlive_each_
         through = [first.commit(payload) for payload in range(50)][-1]
         wait_until(lambda: first.acknowledged == through)
         # What it had promised and voted for is in its directory: with it the node that is left is one of a majority.
-        arbitrator = Command(tmp_path, group, "--new-group")
+        arbitrator = started(tmp_path, group)
         first.crash()
         wait_until(lambda: opened(second, 2))
         assert [each.tolist() for each in second.log.entries] == [each.tolist() for each in first.log.entries]
@@ -115,7 +86,9 @@ def test_two_nodes_and_an_arbitrator_that_is_killed_make_views_and_outlive_each_
         nodes[0] = again = GroupNode(group, 1, SECRETS, incarnation=2)
         wait_until(lambda: opened(second, 1, 2))
         wait_until(lambda: len(again.log.entries) == through)
-        stopped = arbitrator.stop()
+        done = arbitrator.stop()
+        assert done.code == 0, done.errors
+        stopped = json.loads(done.output.splitlines()[-1])
         assert stopped["has_record"] and stopped["store"] == STORE.hex() and stopped["nodes"]["2"]["connected"]
         assert not second.failed and not again.failed
     finally:

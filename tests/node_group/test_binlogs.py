@@ -93,7 +93,7 @@ def rows(db: Any) -> list[Any]:
 
 def test_every_node_writes_the_same_epochs_into_files_of_its_own(tmp_path: Path) -> None:
     with site_of(tmp_path, 2, **LOGGED) as site:
-        with site.nodes[2].connect() as db:
+        with site.nodes[2].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             for number in range(10):
                 do(db, "insert", (number, number, "x" * number))
@@ -113,7 +113,7 @@ def test_every_node_writes_the_same_epochs_into_files_of_its_own(tmp_path: Path)
 
 def test_nothing_is_in_a_binlog_before_every_member_has_it(tmp_path: Path) -> None:
     with site_of(tmp_path, 2, with_arbitrator=True, **LOGGED) as site:
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             do(db, "insert", (1, 1, None))
             wait_logged(site, 1, 2)
@@ -146,7 +146,7 @@ def test_nothing_is_in_a_binlog_before_every_member_has_it(tmp_path: Path) -> No
 def test_epochs_without_groups_are_told_by_no_binlog(tmp_path: Path) -> None:
     """The next primary may give the number of such an epoch again."""
     with site_of(tmp_path, 2, **{**LOGGED, "log_empty_epochs": True}) as site:
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             do(db, "insert", (1, 1, None))
         wait_logged(site, 1, 2)
@@ -160,7 +160,7 @@ def test_epochs_without_groups_are_told_by_no_binlog(tmp_path: Path) -> None:
 
 def test_node_that_was_away_says_what_its_binlog_lacks_and_goes_on(tmp_path: Path) -> None:
     with site_of(tmp_path, 2, with_arbitrator=True, **LOGGED) as site:
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             do(db, "insert", (1, 1, None))
             wait_logged(site, 1, 2)
@@ -189,7 +189,7 @@ def test_binlog_of_a_node_whose_local_checkpoint_ends_where_the_copy_begins(tmp_
     read back.
     """
     with site_of(tmp_path, 2, with_arbitrator=True, checkpoint_interval_ms=0, **LOGGED) as site:
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             do(db, "insert", (1, 1, None))
             wait_logged(site, 1, 2)
@@ -248,7 +248,7 @@ def test_replica_goes_from_the_binlog_of_a_dead_node_to_that_of_another(tmp_path
 
 def test_replica_stops_at_the_gap_of_one_node_and_goes_on_with_another(tmp_path: Path) -> None:
     with site_of(tmp_path, 2, with_arbitrator=True, **LOGGED) as site:
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             do(db, "insert", (1, 1, None))
             wait_logged(site, 1, 2)
@@ -300,7 +300,7 @@ def test_binlogs_go_on_behind_a_restart_of_the_whole_site(tmp_path: Path) -> Non
     try:
         site.start(1)
         site.start(2)
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             do(db, "insert", (1, 1, None))
             wait_logged(site, 1, 2)
@@ -312,7 +312,7 @@ def test_binlogs_go_on_behind_a_restart_of_the_whole_site(tmp_path: Path) -> Non
         for node in site.nodes.values():
             node.wait_member(PATIENCE_MS)
         site.wait_view(1, 2)
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             do(db, "insert", (3, 3, None))
         wait_logged(site, 1, 2)
         told = [[each for each in said(site, number) if each.rows] for number in (1, 2)]
@@ -328,20 +328,20 @@ def test_schema_row_stands_when_every_member_has_the_change_and_outlives_its_pri
         return {row.name: row for row in site.db(number)["mysql.ndb_schema"].scan()}
 
     with site_of(tmp_path, 2, with_arbitrator=True, **LOGGED) as site:
-        with site.nodes[2].connect() as db:
+        with site.nodes[2].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             wait_until(lambda: all(b"t" in schema_of(number) for number in (1, 2)))
             assert schema_of(1) == schema_of(2) and not any(schema_of(1)[b"t"].slock)
             site.drop(2)
             site.wait_view(1)
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.add_column("t", tm.Column("more", tm.Int32, nullable=True))
             wait_until(lambda: b"ADD COLUMN" in schema_of(1)[b"t"].query.upper())
             site.start(2)
             assert schema_of(2) == schema_of(1), "it has not caught up"
             site.drop(1)
             site.wait_view(2)
-        with site.nodes[2].connect() as db:
+        with site.nodes[2].connect(PATIENCE_MS) as db:
             db.drop_table("t")
             wait_until(lambda: schema_of(2)[b"t"].type == 0)
 
@@ -372,7 +372,7 @@ def test_store_that_founds_a_group_goes_on_with_the_binlog_it_has(tmp_path: Path
         db.create_table("t", COLUMNS, "id")
         db["t"].insert((1, 1, None))
     with site_of(tmp_path, 2, **LOGGED) as site:
-        with site.nodes[2].connect() as client:
+        with site.nodes[2].connect(PATIENCE_MS) as client:
             do(client, "insert", (2, 2, None))
         wait_logged(site, 1, 2)
         assert (site.db(1).binlog.base, site.db(2).binlog.base) == ("log", "log-2")
@@ -386,7 +386,7 @@ def test_member_has_a_binlog_though_its_primary_has_none(tmp_path: Path) -> None
     try:
         site.start(1, log_bin=None)
         site.start(2)
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             do(db, "insert", (1, 1, "x"))
             do(db, "update", 1, {"n": 2})
@@ -427,7 +427,7 @@ def test_binlog_of_epochs_the_group_never_had_is_begun_anew(tmp_path: Path) -> N
     shutil.rmtree(tmp_path / "1")
     (tmp_path / "older").rename(tmp_path / "1")
     with site_of(tmp_path, 1, **LOGGED) as site:
-        with site.nodes[1].connect() as client:
+        with site.nodes[1].connect(PATIENCE_MS) as client:
             assert rows(site.db(1)) == [(1, 1, None)]
             do(client, "insert", (3, 3, None))
         wait_logged(site, 1)

@@ -167,7 +167,7 @@ def test_error_of_the_channel_is_told_and_ends_neither_node_nor_group(tmp_path: 
         source.sync()
         with site_of(tmp_path, 1, **LOGGED, channel={"source": address}) as site:
             wait_until(lambda: has_t(site, 1) and len(rows(site.db(1))) == 1)
-            with site.nodes[1].connect() as db:
+            with site.nodes[1].connect(PATIENCE_MS) as db:
                 site.nodes[1].channel.stop()
                 db.drop_table("t")
                 source["t"].insert((2, 2, None))
@@ -188,7 +188,7 @@ def test_first_copy_that_meets_tables_is_refused_and_made_when_they_have_gone(tm
         source["t"].insert((1, 1, None))
         source.sync()
         with site_of(tmp_path, 1, **LOGGED) as site:
-            with site.nodes[1].connect() as db:
+            with site.nodes[1].connect(PATIENCE_MS) as db:
                 db.create_table("t", COLUMNS, "id")
                 site.close(1)
                 site.start(1, channel={"source": address, "copy": True})
@@ -197,7 +197,7 @@ def test_first_copy_that_meets_tables_is_refused_and_made_when_they_have_gone(tm
                 site.nodes[1].start_channel()
                 wait_until(lambda: channel_at(site, 1)["error"] is not None)
                 assert rows(site.db(1)) == []
-            with site.nodes[1].connect() as db:
+            with site.nodes[1].connect(PATIENCE_MS) as db:
                 db.drop_table("t")
             site.nodes[1].start_channel()
             wait_until(lambda: channel_at(site, 1)["is_here"])

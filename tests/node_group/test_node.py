@@ -41,7 +41,7 @@ def ids_at(site: Site, number: int, name: str = "t") -> list[int]:
 def test_what_was_acknowledged_shows_at_every_node_and_outlives_the_primary(tmp_path: Path) -> None:
     with site_of(tmp_path, 3) as site:
         assert site.primary() == 1
-        with site.nodes[2].connect() as db:
+        with site.nodes[2].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             assert site.nodes[3].status()["placement"] == {1: {"nodes": [1, 2, 3], "fragments": 4}}
             for number in range(20):
@@ -66,12 +66,12 @@ def test_what_was_acknowledged_shows_at_every_node_and_outlives_the_primary(tmp_
 
 def test_a_node_of_two_goes_on_with_the_arbitrator(tmp_path: Path) -> None:
     with site_of(tmp_path, 2, with_arbitrator=True) as site:
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             db["t"].insert_many([(number, 0, None) for number in range(500)])
         site.drop(1)
         site.wait_view(2)
-        with site.nodes[2].connect() as db:
+        with site.nodes[2].connect(PATIENCE_MS) as db:
             db["t"].delete(7)
         site.start(1)
         assert ids_at(site, 1) == [each for each in range(500) if each != 7]
@@ -83,7 +83,7 @@ def test_whole_site_comes_back_from_its_files(tmp_path: Path) -> None:
     try:
         for number in (1, 2, 3):
             site.start(number)
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             for number in range(10):
                 db["t"].insert((number, number, None))
@@ -94,7 +94,7 @@ def test_whole_site_comes_back_from_its_files(tmp_path: Path) -> None:
         for node in site.nodes.values():
             node.wait_member(60_000)
         site.wait_view(1, 2, 3)
-        with site.nodes[3].connect() as db:
+        with site.nodes[3].connect(PATIENCE_MS) as db:
             db["t"].insert((10, 10, None))
         assert all(ids_at(site, number) == list(range(11)) for number in (1, 2, 3))
         equal(site)
@@ -106,7 +106,7 @@ def test_schema_large_transactions_and_disk_columns_arrive(tmp_path: Path) -> No
     """Files that groups name are fetched by each member before it applies the group."""
     far = tm.Column("far", tm.VarChar(200), nullable=True, storage="disk")
     with site_of(tmp_path, 2, transaction_memory="256 KiB") as site:
-        with site.nodes[2].connect() as db:
+        with site.nodes[2].connect(PATIENCE_MS) as db:
             db.create_tablespace("main", "4 MiB")
             db.create_table("t", [*COLUMNS, far], "id", tablespace="main")
             db.create_index("t", "by_n", "n")
@@ -120,7 +120,7 @@ def test_schema_large_transactions_and_disk_columns_arrive(tmp_path: Path) -> No
             assert there["t"].scan(where=tm.col("n") == 3).count() == len(range(3, 12_000, 7))
         equal(site)
         site.drop(2)
-        site.nodes[1].connect().close()
+        site.nodes[1].connect(PATIENCE_MS).close()
         site.start(2)
         equal(site)
 
@@ -131,7 +131,7 @@ def test_writers_go_on_while_nodes_come_and_go(tmp_path: Path) -> None:
         is_over = threading.Event()
         failures: list[BaseException] = []
         acknowledged: list[int] = []
-        clients = [site.nodes[number].connect() for number in (2, 3)]
+        clients = [site.nodes[number].connect(PATIENCE_MS) for number in (2, 3)]
         clients[0].create_table("t", COLUMNS, "id")
 
         def write(part: int, db: Any) -> None:
@@ -167,7 +167,7 @@ def test_writers_go_on_while_nodes_come_and_go(tmp_path: Path) -> None:
 def test_member_whose_rows_differ_is_copied_whole(tmp_path: Path) -> None:
     """A copied store whose log began with group 4, and not 1, at its first byte was found damaged by `check`."""
     with site_of(tmp_path, 3) as site:
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             db["t"].insert_many([(number, 0, None) for number in range(50)])
             life = site.nodes[2].parts.life
@@ -260,7 +260,7 @@ def test_client_whose_first_node_is_between_two_lives_asks_the_next(tmp_path: Pa
         raise tm.NotPrimary("this node is joining its group; ask another")
 
     with site_of(tmp_path, 2, with_arbitrator=True) as site:
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
         with monkeypatch.context() as patch:
             patch.setattr(site.nodes[2].parts, "living", living)
@@ -275,7 +275,7 @@ def test_client_whose_first_node_is_between_two_lives_asks_the_next(tmp_path: Pa
 def test_operator_lets_a_node_go_on_alone_whose_other_disk_is_lost(tmp_path: Path) -> None:
     """As docs/node-group.md, 11 says: two nodes without arbitrator, one of them gone for ever."""
     with site_of(tmp_path, 2) as site:
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             db["t"].insert((1, 1, None))
         site.drop(2)
@@ -284,7 +284,7 @@ def test_operator_lets_a_node_go_on_alone_whose_other_disk_is_lost(tmp_path: Pat
         site.nodes.pop(1).close()
         shutil.rmtree(tmp_path / "1" / "node")
         site.start(1)
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db["t"].insert((2, 2, None))
         site.start(2)
         assert ids_at(site, 2) == [1, 2]
@@ -296,7 +296,7 @@ def test_new_primary_leads_behind_every_epoch_that_any_member_has_heard_of(tmp_p
     closed at the first, whose copy then counted for damaged.
     """
     with site_of(tmp_path, 3) as site:
-        with site.nodes[2].connect() as db:
+        with site.nodes[2].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             store = site.db(3).parts.store
             life = site.nodes[3].parts.life
@@ -315,7 +315,7 @@ def test_copied_node_does_not_call_aborted_what_its_log_is_too_young_to_know(tmp
     have been told by the next primary, a copy, that its commit came to nothing, and have made it again.
     """
     with site_of(tmp_path, 1, of=2) as site:
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             with db.transaction() as txn:
                 txn.insert("t", (1, 1, None))
@@ -325,7 +325,7 @@ def test_copied_node_does_not_call_aborted_what_its_log_is_too_young_to_know(tmp
         assert site.db(2).outcome(txid) == "unknown"
         site.close(1)
         site.wait_view(2)
-        with site.nodes[2].connect() as db:
+        with site.nodes[2].connect(PATIENCE_MS) as db:
             assert db.outcome(txid) == "unknown"
             with db.transaction() as txn:
                 txn.insert("t", (2, 2, None))
@@ -361,7 +361,7 @@ def test_node_that_joins_and_gets_no_groups_is_copied_again(tmp_path: Path, monk
     """The primary's log was cut behind the groups it lacked: it asked for them for ever."""
     monkeypatch.setattr("replication.node_group.life.JOIN_SECONDS", 0.5)
     with site_of(tmp_path, 1, of=2) as site:
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             stream = site.nodes[1].parts.life.stream
             real, lives = stream.groups, set()
@@ -421,7 +421,7 @@ def test_thread_of_a_store_that_dies_of_a_bug_ends_the_life_of_its_node(
 def test_log_is_held_for_a_node_that_joins_until_transactions_need_it(tmp_path: Path) -> None:
     with site_of(tmp_path, 1, redo_log="4 MiB", checkpoint_interval_ms=0) as site:
         node, copies = site.nodes[1].parts.store, site.nodes[1].parts.life.copies
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             copies.hold(node, 2, node.store.log.sequence - 1, 1e18)
             (held,) = held_for_nodes(node.store)
@@ -456,7 +456,7 @@ def test_node_that_stood_at_the_end_of_what_is_complete_is_not_copied_whole(
     monkeypatch.setattr(Source, "begin", lambda self, ready: begun.append((self, ready)) or real(self, ready))
     far = tm.Column("far", tm.VarChar(200), nullable=True, storage="disk")
     with site_of(tmp_path, 3, gcp_interval_ms=200) as site:
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_tablespace("main", "4 MiB")
             db.create_table("t", [*COLUMNS, far], "id", tablespace="main")
             db["t"].insert_many([(number, 0, None, "far") for number in range(500)])

@@ -78,7 +78,7 @@ def test_node_with_another_option_stays_out_of_its_group_until_it_has_the_same(t
             assert repr(value) in refused.value.message
             assert name in node.status()["refused"] and node.status()["state"] == "joining"
             site.close(2)
-        with site.nodes[1].connect() as db:
+        with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             db["t"].insert((1, 1, None))
         site.start(2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
 import shutil
 import signal
@@ -16,6 +15,7 @@ from typing import Any
 
 import tidemark as tm
 from engine.clock import SystemClock
+from recovery.crash_harness.forks import FORKS
 from recovery.crash_harness.program import Violation
 from recovery.node_restart.messages import DELETE_LOG, REPLAY_LOG, ROWID_SYNC, VARIANTS
 from tests.node_group.kills.node import ARBITRATOR, SECRET, Given, directory_of, live
@@ -26,9 +26,6 @@ PATIENCE_SECONDS = 120.0
 POLL_SECONDS = 0.02
 MIXED = "mixed"
 NOBODY: frozenset[int] = frozenset()
-
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.node_group.kills.preloaded"])
 
 
 @dataclass(frozen=True)

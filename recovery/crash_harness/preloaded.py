@@ -1,0 +1,10 @@
+"""What the server of `forks.py` imports: the public face and the code of every kernel."""
+
+from __future__ import annotations
+
+from engine.kernels import compile_declared, import_all
+from recovery.crash_harness.program import OPEN_DIRECTORY, resolve
+
+import_all()
+compile_declared()
+resolve(OPEN_DIRECTORY)
