@@ -15,17 +15,12 @@ PYTEST = $(BIN)/python -m engine.kernels && $(BIN)/python -m pytest -n $(WORKERS
 # Of `make soak`: how long, and with which seeds.
 MINUTES ?= 60
 SEED ?= $(shell date +%Y%m%d)
-# Coverage lies apart: where numba finds it, it loads it in every process.
-AUDIT := $(VENV)/audit
-AUDITED = PYTHONPATH=$(AUDIT) $(BIN)/python
-# Tests of kernels that plain Python runs in minutes.
-INTERPRETED ?= $(addprefix tests/,naive layout interpreter rows unique index digest disk check partition)
 SOURCES := engine recovery replication tidemark pyspark_tidemark.py tests $(wildcard bench)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of processes; without compiled modules each takes a second longer.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup run test test-fast durations soak interpreted check format bench clean
+.PHONY: setup run test test-fast durations soak check format bench clean
 
 setup: $(STAMP)
 
@@ -53,16 +48,6 @@ durations: setup
 soak: setup
 	$(BIN)/python -m engine.kernels
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
-
-$(AUDIT): $(STAMP)
-	$(BIN)/python -m pip install --quiet --no-input --upgrade --target $(AUDIT) 'coverage>=7.6'
-	@touch $@
-
-# Kernels as plain Python, indexes checked, lines counted: see tests/interpreted.py.
-interpreted: setup $(AUDIT)
-	$(AUDITED) -m coverage run --data-file $(AUDIT)/lines.db --include 'engine/kernels/*' -m pytest -q \
-		-p tests.interpreted -p no:benchmark --timeout 0 $(INTERPRETED)
-	$(AUDITED) -m coverage report --data-file $(AUDIT)/lines.db --skip-covered
 
 check: setup
 	$(BIN)/python -m ruff format --check $(SOURCES)

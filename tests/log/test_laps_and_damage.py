@@ -6,10 +6,14 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
+from engine.layout.log import GROUP, GROUP_ALIGN_BYTES
+from engine.layout.sealed import header_of, seal
+from engine.log.reader import GroupRead
 from tests.log.support import STORE, Log, read, reader, records
 from tests.recovery.support import flipped, refused
 from tests.store.support import ACCOUNT, open_memory, rows_of
@@ -223,3 +227,27 @@ def test_store_with_the_redo_files_of_another_store_is_refused_as_foreign(store:
         account.insert((number, "b", 2.0, "n" * 200))
     foreign = {name: content for name, content in other.kill().snapshot().items() if name.startswith("redo/")}
     refused({**store[0], **foreign}, tm.ForeignFile)
+
+
+@pytest.mark.parametrize(
+    ("field", "shift"), [("store_low", 1), ("store_high", 1), ("sequence", 1), ("lsn", GROUP_ALIGN_BYTES), ("kind", 1)]
+)
+def test_group_that_says_it_is_another_one_is_not_taken_though_its_seal_is_right(field: str, shift: int) -> None:
+    """The mutants that compare no store id and no LSN survived: no group was damaged but by flipped bits."""
+    log = Log(file_bytes=1 << 15)
+    log.write(1)
+    lsn, sequence = log.redo.head_lsn, log.redo.sequence
+    log.write(2)
+    contents = log.after_power_loss().snapshot()
+    name, offset = log.place(lsn)
+    group = np.frombuffer(contents[name], dtype=np.int64)[offset // 8 :][: GROUP_ALIGN_BYTES // 8].copy()
+
+    def found() -> GroupRead | None:
+        data = contents[name][:offset] + group.tobytes() + contents[name][offset + GROUP_ALIGN_BYTES :]
+        return reader(MemoryFiles.from_snapshot({**contents, name: data}), log.geometry).group_at(lsn, sequence)
+
+    assert found() is not None
+    header = header_of(group, GROUP)
+    header[field] += shift
+    seal(group, group.size)
+    assert found() is None

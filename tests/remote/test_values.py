@@ -68,6 +68,10 @@ def test_arrow_tables_come_back_and_are_validated() -> None:
     assert unpack(pack(batch)).schema == batch.schema
     with pytest.raises(FrameRejected):
         unpack(msgpack.packb(msgpack.ExtType(EXTENSIONS.index("arrow table"), b"none")))
+    offsets = pa.py_buffer(np.array([0, 1 << 20, 2], dtype=np.int32))
+    outside = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"xy"))
+    with pytest.raises(FrameRejected, match="no Arrow stream"):
+        unpack(pack(pa.table({"a": outside})))
 
 
 def test_errors_come_back_as_their_leaf_with_their_evidence() -> None:

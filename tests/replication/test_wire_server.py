@@ -1,0 +1,124 @@
+"""`wire.Server` from outside: what was said once is of no use again, and strangers hold neither time nor places."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+
+import pytest
+
+from engine.clock import ManualClock, SystemClock
+from engine.errors import PeerError
+from replication import wire
+from replication.protocol.frames import FrameReader, FrameWriter
+from replication.protocol.handshake import CallerHandshake
+from tests.replication.doubles import REPLICA, SECRET, SOURCE
+from tests.waiting import wait_until
+
+HOST = "127.0.0.1"
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture
+def met() -> list[wire.Met]:
+    """Callers that were let in."""
+    return []
+
+
+@pytest.fixture
+def server(met: list[wire.Met]) -> Iterator[wire.Server]:
+    """A server of two callers at a time, each until it leaves."""
+
+    def serve(one: wire.Met, wake: wire.Wake) -> None:
+        met.append(one)
+        while not made.is_closed:
+            if wire.wait_readable(one.wire, wake):
+                one.wire.receive()
+
+    made = wire.Server((HOST, 0), SOURCE, SECRET, None, SystemClock(), serve, callers_max=2)
+    made.start()
+    yield made
+    made.close()
+
+
+def said_in_a_handshake(address: tuple[str, int]) -> list[bytes]:
+    """What a caller that knows the secret says to be let in."""
+    reader, writer = FrameReader(), FrameWriter()
+    handshake = CallerHandshake(REPLICA, SECRET, bytes(32), reader, writer)
+    with socket.create_connection(address, PATIENCE_SECONDS) as connection:
+        said = [handshake.begin()]
+        connection.sendall(said[0])
+        while not handshake.is_done:
+            for frame in reader.feed(connection.recv(4_096)):
+                said.append(handshake.receive(frame))
+                connection.sendall(said[-1])
+    return said
+
+
+def shut_out(connection: socket.socket) -> None:
+    """Return when the other side has shut the link."""
+    with suppress(ConnectionResetError):
+        while connection.recv(4_096):
+            pass
+
+
+def test_handshake_that_was_recorded_lets_nobody_in_again(server: wire.Server, met: list[wire.Met]) -> None:
+    said = said_in_a_handshake(server.address)
+    wait_until(lambda: len(met) == 1)
+    with socket.create_connection(server.address, PATIENCE_SECONDS) as connection:
+        with suppress(ConnectionResetError, BrokenPipeError):
+            for each in said:
+                connection.sendall(each)
+        shut_out(connection)
+    assert len(met) == 1
+
+
+class AskedClock(ManualClock):
+    """Says when it was asked for the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_asked = threading.Event()
+
+    def monotonic(self) -> float:
+        now = super().monotonic()
+        self.was_asked.set()
+        return now
+
+
+def test_stranger_that_drips_bytes_is_shut_out_by_the_deadline_of_the_whole_handshake(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = AskedClock()
+    server = wire.Server((HOST, 0), SOURCE, SECRET, None, clock, lambda one, wake: None)
+    server.start()
+    hello = CallerHandshake(REPLICA, SECRET, bytes(32), FrameReader(), FrameWriter()).begin()
+    with socket.create_connection(server.address, PATIENCE_SECONDS) as connection:
+        connection.sendall(hello[:1])
+        assert clock.was_asked.wait(PATIENCE_SECONDS)
+        clock.advance(wire.HANDSHAKE_SECONDS)
+        connection.sendall(hello[1:2])
+        shut_out(connection)
+    server.close()
+    assert "the handshake took more than" in caplog.text
+
+
+def test_callers_above_the_limit_are_shut_out_until_one_leaves(server: wire.Server, met: list[wire.Met]) -> None:
+    clock = SystemClock()
+
+    def is_let_in() -> bool:
+        with suppress(PeerError):
+            links.append(stack.enter_context(closing(wire.call(server.address, REPLICA, SECRET, None, clock).wire)))
+            return True
+        return False
+
+    links: list[wire.Wire] = []
+    with ExitStack() as stack:
+        assert is_let_in() and is_let_in()
+        assert not is_let_in()
+        assert len(links) == 2
+        links[0].close()
+        wait_until(is_let_in)
+    assert len(met) == 3
