@@ -8,32 +8,40 @@ from pathlib import Path
 from typing import Any
 
 import tidemark as tm
+from replication.node_group.configuration import GroupConfiguration
+from replication.node_group.view import Times
 from tests.ports import free_ports
 from tests.waiting import wait_until
 
 SECRET = b"a secret of nodes"
 OPTIONS: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "8 MiB", "undo_log": "4 MiB", "page_buffer": "1 MiB"}
 PATIENCE_MS = 60_000
+# All nodes share one process, which may be slow: what leaves a node out is its death, which others hear of at once.
+PATIENT = Times(suspicion_ms=3_000)
 
 
 class Site:
     """Nodes 1, 2, … of one group; `nodes` are those that run."""
 
-    def __init__(self, root: Path, count: int, with_arbitrator: bool = False, **options: Any) -> None:
+    def __init__(
+        self, root: Path, count: int, with_arbitrator: bool = False, times: Times = PATIENT, **options: Any
+    ) -> None:
         ports = free_ports(count + 1)
         self.root = root
         self.options = {**OPTIONS, **options}
         self.text = ",".join(f"{number}=127.0.0.1:{ports[number]}" for number in range(1, count + 1))
-        self.arbitrator: Any = None
         if with_arbitrator:
             self.text += f",arbitrator=127.0.0.1:{ports[0]}"
-            self.arbitrator = tm.Arbitrator(root / "arbitrator", self.text, SECRET, is_new=True)
+        self.group = GroupConfiguration.parse(self.text, times)
+        self.arbitrator: Any = None
+        if with_arbitrator:
+            self.arbitrator = tm.Arbitrator(root / "arbitrator", self.group, SECRET, is_new=True)
         self.nodes: dict[int, Any] = {}
 
     def begin(self, number: int, **options: Any) -> Any:
         """Let a node begin; the first one makes the group."""
         given = {**self.options, "found": number == 1, **options}
-        node = tm.NodeGroup(self.root / str(number), number, self.text, SECRET, **given)
+        node = tm.NodeGroup(self.root / str(number), number, self.group, SECRET, **given)
         self.nodes[number] = node
         return node
 

@@ -13,23 +13,18 @@ import pytest
 import tidemark as tm
 from engine.clock import SystemClock
 from engine.group_apply import GroupRun
-from replication.node_group import configuration
 from replication.node_group.life import Life
 from replication.node_group.store_thread import StoreThread
 from replication.node_group.view import Times
-from tests.node_group.site import PATIENCE_MS, Site, site_of
+from tests.node_group.site import PATIENCE_MS, PATIENT, Site, site_of
 from tests.node_group.test_node import equal
 from tests.waiting import wait_until
 
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("note", tm.VarChar(8_000))]
 TEXT = "x" * 7_000
-SHORT: dict[str, Any] = {"lock_timeout_ms": 300, "redo_log": "4 MiB", "checkpoint_interval_ms": 0}
-
-
-@pytest.fixture(autouse=True)
-def times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node falls silent behind a second and a half, and begins again behind three."""
-    monkeypatch.setattr(configuration, "Times", lambda: Times(stall_ms=1_500))
+# A node falls silent after a second and a half, and begins again after three.
+TIMES = Times(suspicion_ms=1_000, stall_ms=1_500)
+SHORT: dict[str, Any] = {"lock_timeout_ms": 300, "redo_log": "4 MiB", "checkpoint_interval_ms": 0, "times": TIMES}
 
 
 class Writing(threading.Thread):
@@ -115,23 +110,23 @@ def test_member_with_a_full_log_leads_when_its_primary_dies(tmp_path: Path, capl
 
 
 def test_member_whose_local_checkpoints_are_slow_lets_them_begin_in_time(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its log was full in the midst of an epoch, and no local checkpoint under way: none could begin. The stream now
     waits for them at the ends of epochs, and the writers with it.
     """
-    monkeypatch.setattr(configuration, "Times", Times)
-    with site_of(tmp_path, 2, with_arbitrator=True, **SHORT) as site, site.nodes[1].connect(PATIENCE_MS) as db:
+    patient = {**SHORT, "times": PATIENT}
+    with site_of(tmp_path, 2, with_arbitrator=True, **patient) as site, site.nodes[1].connect(PATIENCE_MS) as db:
         db.create_table("t", COLUMNS, "id")
         store, lcp = site.db(2).parts.store, site.db(2).parts.lcp
         real = lcp.write_data
 
         def slowly(*given: Any) -> None:
-            threading.Event().wait(0.6)
+            wait_until(lambda: store.epochs.holds_stream() or writing.is_over.is_set())
             real(*given)
 
-        lcp.write_data = slowly
         writing = Writing(db)
+        lcp.write_data = slowly
         writing.start()
         wait_until(lambda: len(writing.acknowledged) > 1_500)
         writing.is_over.set()
