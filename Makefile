@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Processes that run tests, each one file at a time: what a file makes once, a server for one, is made by one of them.
 # tests/conftest.py says in which order.
-# One more than two cores: tests of nodes, servers and Spark wait for other processes.
-WORKERS ?= 3
+# Two more than two cores: tests of nodes, servers and Spark wait for other processes.
+WORKERS ?= 4
 # Kernels first, by all cores: else each process that runs tests compiles what it meets, and tests of nodes that must
 # answer in time do so while others compile.
 PYTEST = $(BIN)/python -m engine.kernels && $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
@@ -15,12 +15,17 @@ PYTEST = $(BIN)/python -m engine.kernels && $(BIN)/python -m pytest -n $(WORKERS
 # Of `make soak`: how long, and with which seeds.
 MINUTES ?= 60
 SEED ?= $(shell date +%Y%m%d)
+# Of `make mutants`: which rooms, and one mutant of how many.
+ROOMS ?= commit log restart wire sessions applier
+SHARE ?= 10
+# coverage is kept out of the environment: numba loads it in each process that finds it.
+AUDIT := $(VENV)/audit
 SOURCES := engine recovery replication tidemark pyspark_tidemark.py tests $(wildcard bench)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of processes; without compiled modules each takes a second longer.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup run test test-fast durations soak check format bench clean
+.PHONY: setup run test test-fast durations soak mutants interpreted check format bench clean
 
 setup: $(STAMP)
 
@@ -42,12 +47,25 @@ test-fast: setup
 	$(PYTEST) -q -m "not soak and not slow"
 
 durations: setup
-	$(PYTEST) -m "not soak" --junitxml .pytest_cache/report.xml
-	$(BIN)/python -m tests.durations .pytest_cache/report.xml
+	$(PYTEST) -m "not soak" --note-durations .pytest_cache/durations
+	$(BIN)/python -m tests.durations .pytest_cache/durations
 
 soak: setup
 	$(BIN)/python -m engine.kernels
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
+
+$(AUDIT)/.installed: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-input --target $(AUDIT) 'coverage>=7.6'
+	@touch $@
+
+# Changes of the program that the tests are to see (tests/audit/mutants.py).
+mutants: $(AUDIT)/.installed
+	for room in $(ROOMS); do TIDEMARK_COVERAGE=$(AUDIT) $(BIN)/python -m tests.audit.mutants $$room \
+		--share $(SHARE) --seed $(SEED) || exit 1; done
+
+# Kernels as plain Python, every index checked, and which of their lines the tests run (tests/audit/interpreted.py).
+interpreted: $(AUDIT)/.installed
+	$(BIN)/python -m tests.audit.kernel_lines $(AUDIT)
 
 check: setup
 	$(BIN)/python -m ruff format --check $(SOURCES)

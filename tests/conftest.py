@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,23 +23,28 @@ settings.load_profile("tidemark")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--whole", action="store_true", help="take enumerations whole, for hours (tests/shares.py)")
+    parser.addoption("--note-durations", metavar="FOLDER", help="of each case, for tests/durations.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--whole"):
         os.environ[shares.VARIABLE] = "1"
+    if folder := config.getoption("--note-durations"):
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "one")
+        config.pluginmanager.register(durations.Noting(Path(folder), worker))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long first: several processes are given whole files in this order, and what takes minutes must
-    not be given last. Tests of which a case takes long are marked `slow`.
+    """Several processes are given whole files in an order by what they take (tests/durations.py). Tests of which a
+    case takes long are marked `slow`.
     """
     known = durations.read()
+    places = durations.order(known)
     first = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in items))}
 
     def place(item: pytest.Item) -> tuple[float, int]:
         file, _, _ = item.nodeid.partition("::")
-        return -known.get(file, {}).get(durations.WHOLE, 0.0), first[item.path]
+        return places.get(file, 1.0), first[item.path]
 
     for item in items:
         file, _, test = item.nodeid.partition("::")

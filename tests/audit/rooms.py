@@ -1,0 +1,87 @@
+"""Rooms of the program that are mutated, and the tests that are to see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Room:
+    """Modules by their files, and what pytest is given."""
+
+    name: str
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+ROOMS = (
+    Room(
+        "commit",
+        ("engine/transaction.py", "engine/transactions.py", "engine/locks.py", "engine/epoch.py"),
+        (
+            *("tests/store", "tests/engine", "tests/log/test_group_commit.py", "tests/access/test_changes.py"),
+            *(
+                "tests/spool/test_large.py",
+                "tests/node_group/test_epochs.py",
+                "tests/snapshot",
+                "tests/log/test_tail.py",
+            ),
+        ),
+    ),
+    Room(
+        "log",
+        (
+            *("engine/log/redo.py", "engine/log/reader.py", "engine/log/group.py", "engine/log/geometry.py"),
+            *("engine/log/tail.py", "engine/log/follower.py", "engine/log/undo.py", "engine/log/undo_reader.py"),
+            *("engine/log/undo_ring.py", "engine/log/leaders.py", "engine/firm.py"),
+        ),
+        ("tests/log", "tests/store", "tests/recovery", "tests/engine"),
+    ),
+    Room(
+        "restart",
+        (
+            *("recovery/system_restart/catch_up.py", "recovery/system_restart/disk.py"),
+            *("recovery/system_restart/indexes.py", "recovery/system_restart/load.py"),
+            *("recovery/system_restart/replay.py", "recovery/system_restart/restart.py"),
+            *("recovery/system_restart/spool.py", "recovery/system_restart/through.py", "recovery/sysfile.py"),
+        ),
+        ("tests/recovery", "tests/log", "tests/spool", "tests/store", "tests/schema"),
+    ),
+    Room(
+        "wire",
+        (
+            *("replication/wire.py", "replication/link.py", "replication/protocol/frames.py"),
+            *("replication/protocol/handshake.py", "replication/protocol/pieces.py"),
+        ),
+        (
+            *("tests/replication/test_wire_server.py", "tests/replication/test_link.py"),
+            *("tests/replication/test_frames.py", "tests/replication/test_sessions.py", "tests/remote"),
+            *("tests/node_group/test_carrier.py", "tests/replication/test_channel_network.py"),
+            "tests/node_group/test_conversation.py",
+        ),
+    ),
+    Room(
+        "sessions",
+        (
+            *("replication/protocol/sessions.py", "replication/endpoint.py", "replication/source.py"),
+            *("tidemark/remote/executor.py", "tidemark/remote/serving.py", "tidemark/session.py"),
+        ),
+        (
+            *("tests/replication/test_sessions.py", "tests/replication/test_source.py", "tests/remote"),
+            *("tests/replication/test_attached.py", "tests/replication/test_channel.py", "tests/store/test_store.py"),
+            *("tests/replication/test_channel_moves.py", "tests/replication/test_wait_applied.py"),
+            "tests/replication/test_channel_network.py",
+        ),
+    ),
+    Room(
+        "applier",
+        (
+            *("replication/applier/applier.py", "replication/applier/batch.py", "replication/applier/epoch_state.py"),
+            *("replication/applier/held_rows.py", "replication/applier/intake.py", "replication/applier/judges.py"),
+            *("replication/applier/key_set.py", "replication/applier/marks.py", "replication/applier/one_pass.py"),
+            *("replication/applier/positions.py", "replication/applier/replay.py", "replication/applier/stops.py"),
+            *("replication/applier/setups.py", "replication/applier/transactions.py", "replication/channel.py"),
+        ),
+        (*("tests/applier", "tests/replication", "tests/conformance"),),
+    ),
+)
