@@ -1,6 +1,7 @@
 """`python -m engine.kernels [PROCESSES]`: have the code of every kernel there is, so that no later process compiles.
 
-Kernels differ in size by a factor of a hundred, so each process takes the next one that nobody has taken.
+Kernels differ in size by a factor of a hundred, so a process takes one after the other that none has taken. Each begins
+at a place of its own: a helper is compiled anew by each process that meets it, and neighbours have helpers in common.
 """
 
 from __future__ import annotations
@@ -13,25 +14,27 @@ from typing import Any
 import engine.kernels
 
 
-def compile_share(taken: Any) -> None:
-    """Compile what nobody else compiles. taken: how many kernels have been taken, shared by all processes."""
-    engine.kernels.import_all()
+def compile_share(first: float, taken: Any) -> None:
+    """Compile what no other process compiles, from `first`, a share of all kernels, on and round.
+
+    taken: a mark for each kernel, shared by all processes.
+    """
     compilers = engine.kernels.declared()
-    while True:
+    start = int(first * len(compilers))
+    for number in (*range(start, len(compilers)), *range(start)):
         with taken.get_lock():
-            number = taken.value
-            taken.value = number + 1
-        if number >= len(compilers):
-            return
-        compilers[number]()
+            is_taken, taken[number] = taken[number], 1
+        if not is_taken:
+            compilers[number]()
 
 
 def main() -> None:
     """See the module."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else len(os.sched_getaffinity(0))
+    engine.kernels.import_all()
     context = multiprocessing.get_context("fork")  # nothing was started or compiled yet
-    taken = context.Value("q", 0)
-    processes = [context.Process(target=compile_share, args=(taken,)) for _ in range(count)]
+    taken = context.Array("b", len(engine.kernels.declared()))
+    processes = [context.Process(target=compile_share, args=(number / count, taken)) for number in range(count)]
     for process in processes:
         process.start()
     for process in processes:

@@ -6,6 +6,7 @@ import json
 import random
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -264,6 +265,11 @@ def test_server_id_0_and_a_short_secret_are_refused_before_anything_is_sent() ->
         Meeting(replica=Site(0, "cd" * 16, 1))
     with pytest.raises(SchemaInvalid, match="secret"):
         Meeting(secrets=(b"short", SECRET))
+
+
+def test_first_life_of_a_store_may_replicate() -> None:
+    content = {"server_id": REPLICA.server_id, "store": REPLICA.store, "incarnation": 0, "binlog": ""}
+    assert SOURCE.meet(content) == replace(REPLICA, incarnation=0)
 
 
 def test_version_nobody_speaks_is_refused() -> None:

@@ -122,3 +122,14 @@ def test_callers_above_the_limit_are_shut_out_until_one_leaves(server: wire.Serv
         links[0].close()
         wait_until(is_let_in)
         wait_until(lambda: len(met) == 3)
+
+
+def test_link_that_the_other_side_has_shut_takes_nothing_more() -> None:
+    """What was sent into it must not count as said."""
+    one, other = socket.socketpair()
+    with closing(wire.Wire(one)) as link:
+        other.close()
+        with pytest.raises(PeerError, match="the link broke"):
+            link.send(b"a frame")
+        with pytest.raises(PeerError, match="the link broke"):
+            link.send_and_take(b"a frame", lambda: False, lambda: False)
