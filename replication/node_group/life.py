@@ -66,6 +66,7 @@ class Ending(Enum):
     STOPPED = "stopped"
     LEFT = "left"  # in order: the others know
     LOST = "lost"  # the group has gone on without it, or it takes no group any more: to begin again with what it has
+    BEHIND = "behind"  # it joins, and the primary has no longer what it lacks: to go back to X, and be copied again
     UNFIT = "unfit"  # its rows are not the primary's: to be copied whole
 
 
@@ -418,8 +419,8 @@ class Life:
         if not is_waiting or synced != self._joined_to:
             self._joined_to, self._joined_at = synced, now
         elif now - self._joined_at > JOIN_SECONDS and self._ending is None:
-            _log.warning("no group behind %d comes; the node is copied again", synced)
-            self._ending = Ending.LOST
+            _log.warning("no group after %d comes; the node is copied again", synced)
+            self._ending = Ending.BEHIND
 
     def _give_up(self, error: Error) -> None:
         """The store is of no use. One that only had no room for a group is opened again; one whose rows are not the
@@ -449,8 +450,15 @@ class Life:
                 return
             self._events.put(Written(write.version))
 
+    def forget_ready(self) -> None:
+        """After the end: the rows here are no longer such that the next view may be entered with them; X is."""
+        self._forget(joins=0)
+
     def forget_rows(self) -> None:
-        """Behind the end: the rows here count no more; votes do."""
+        """After the end: the rows here count no more; votes do."""
+        self._forget(is_member=False, epoch=0, sequence=0, joins=0)
+
+    def _forget(self, **changes: Any) -> None:
         record: Record | None = self._view_file.record
         assert record is not None
-        self._view_file.write(replace(record, is_member=False, epoch=0, sequence=0, joins=0))
+        self._view_file.write(replace(record, **changes))

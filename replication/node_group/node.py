@@ -135,7 +135,9 @@ class GroupNode:
                 ending = life.run(founds)
             finally:
                 self.life = None
-            if ending is Ending.UNFIT:
+            if ending is Ending.BEHIND:
+                life.forget_ready()
+            elif ending is Ending.UNFIT:
                 life.forget_rows()
                 self._stop.wait(PAUSE_SECONDS)
             return ending

@@ -14,6 +14,8 @@ import tidemark as tm
 from recovery.node_restart.messages import Ready
 from recovery.node_restart.source import Source
 from replication.node_group import fetch
+from replication.node_group.machine import Machine
+from replication.node_group.store_thread import StoreThread
 from tests.attempts import Attempts
 from tests.node_group.pair import same_slots
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, site_of
@@ -358,26 +360,38 @@ def test_commit_the_next_primary_will_never_know_of_is_unanswered_at_once(
 
 
 def test_node_that_joins_and_gets_no_groups_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The primary's log was cut behind the groups it lacked: it asked for them for ever."""
+    """The primary's log was cut behind the groups it lacked: it asked for them for ever. Mended for a node that was not
+    ready yet: one that was opened what it had, life after life, and was never copied.
+    """
     monkeypatch.setattr("replication.node_group.life.JOIN_SECONDS", 0.5)
     with site_of(tmp_path, 1, of=2) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:
             db.create_table("t", COLUMNS, "id")
             stream = site.nodes[1].parts.life.stream
-            real, lives = stream.groups, set()
-            monkeypatch.setattr(stream, "groups", lambda first, last: () if len(lives) < 2 else real(first, last))
-            node = site.begin(2)
+            groups, has_caught_up, come_back = stream.groups, Machine.has_caught_up, StoreThread.come_back
+            ready: list[Machine] = []
+            copied: list[StoreThread] = []
 
-            def is_in() -> bool:
-                life = node.parts.life
-                if life is not None and life.machine.is_joining:
-                    lives.add(id(life))
-                    db["t"].write((len(lives), 0, None))
-                return bool(node.status()["state"] == "open")
+            def ready_and_behind(machine: Machine) -> bool:
+                is_so = has_caught_up(machine)
+                if is_so and not ready:
+                    ready.append(machine)
+                    db["t"].insert((1, 0, None))  # acknowledged before the primary hears that it is ready
+                return is_so
 
-            wait_until(is_in)
-            assert len(lives) >= 2
+            def come_back_and_count(thread: StoreThread, epoch: int, sequence: int) -> None:
+                come_back(thread, epoch, sequence)
+                copied.append(thread)
+                if len(copied) == 2:
+                    monkeypatch.setattr("replication.node_group.life.JOIN_SECONDS", 60.0)
+
+            monkeypatch.setattr(Machine, "has_caught_up", ready_and_behind)
+            monkeypatch.setattr(StoreThread, "come_back", come_back_and_count)
+            monkeypatch.setattr(stream, "groups", lambda first, last: () if len(copied) < 2 else groups(first, last))
+            site.start(2)
+            assert len(set(copied)) >= 2, "no second life has copied anything"
         site.wait_view(1, 2)
+        assert ids_at(site, 2) == [1]
         equal(site)
 
 
