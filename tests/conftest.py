@@ -20,6 +20,9 @@ settings.register_profile(
 )
 settings.load_profile("tidemark")
 
+# Until all is imported nothing is garbage, and looking for it takes a third of the time.
+gc.disable()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--whole", action="store_true", help="take enumerations whole, for hours (tests/shares.py)")
@@ -29,6 +32,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--whole"):
         os.environ[shares.VARIABLE] = "1"
+    worker = getattr(config, "workerinput", None)
+    if worker and config.args_source is config.ArgsSource.TESTPATHS:
+        # Assertions of a module are written anew by the first process that imports it: each begins elsewhere.
+        folders = sorted(str(each.parent) for each in Path(__file__).parent.glob("*/__init__.py"))
+        at = len(folders) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        config.args[:] = folders[at:] + folders[:at]
     if folder := config.getoption("--note-durations"):
         worker = os.environ.get("PYTEST_XDIST_WORKER", "one")
         config.pluginmanager.register(durations.Noting(Path(folder), worker))
@@ -40,11 +49,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     known = durations.read()
     places = durations.order(known)
-    first = {path: number for number, path in enumerate(dict.fromkeys(item.path for item in items))}
 
-    def place(item: pytest.Item) -> tuple[float, int]:
+    def place(item: pytest.Item) -> tuple[float, str]:
         file, _, _ = item.nodeid.partition("::")
-        return places.get(file, 1.0), first[item.path]
+        return places.get(file, 1.0), file
 
     for item in items:
         file, _, test = item.nodeid.partition("::")
@@ -57,6 +65,7 @@ def pytest_collection_finish() -> None:
     """Thousands of tests and all they import stay: a full collection of garbage needs a second for them, each time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="module", params=STORAGES)

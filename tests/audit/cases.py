@@ -2,8 +2,8 @@
 
 The cases of COMMIT and of this tree are listed and compared. Those that are gone run on COMMIT, the cases of the same
 files, and of files named beside it, run here; a line of the program that the first have run, that is still there, and
-that none of the second runs is told. Numbers of six digits and more are seeds, drawn anew in each run, and stand for
-one another.
+that none of the second runs is told. Where seeds, or what they choose, name the cases, each run has others: COMMIT is
+listed twice, and a function whose cases differ counts as one case.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
-import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.audit import lines
 
 SOURCES = "engine,recovery,replication,tidemark"
-_SEED = re.compile(r"\d{6,}")
 
 
-def named(case: str) -> str:
-    """A case without its seed."""
-    return _SEED.sub("#", case)
+def function(case: str) -> str:
+    """What a case is one of."""
+    return case.partition("[")[0]
 
 
 def listed(tree: Path) -> list[str]:
@@ -50,8 +50,10 @@ def covered(tree: Path, what: list[str], output: Path) -> dict[str, set[int]]:
     command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-m", "not soak", "-p", "lines"]
     variables = {lines.SOURCES_VARIABLE: SOURCES, lines.OUTPUT_VARIABLE: str(output)}
     told = subprocess.run([*command, f"@{arguments}"], cwd=tree, env=environment(tree, **variables), check=False)
-    if told.returncode:
+    if told.returncode == pytest.ExitCode.TESTS_FAILED:
         print(f"some cases failed in {tree}: what they ran counts all the same", flush=True)
+    elif told.returncode:
+        raise SystemExit(f"the cases of {tree} did not run: pytest ended with {told.returncode}")
     found: dict[str, set[int]] = {}
     for files in lines.read(output)[0].values():
         for file, numbers in files.items():
@@ -86,14 +88,13 @@ def main() -> None:
 
 def compare(here: Path, tree: Path, folder: Path, also: list[str]) -> int:
     """How many lines are run no more."""
-    before, after = listed(tree), listed(here)
-    names = {named(case) for case in after}
-    gone = [case for case in before if named(case) not in names]
-    names = {named(case) for case in before}
-    print(f"{len(before)} cases before, {len(after)} now; {len(gone)} are gone,", end=" ")
-    print(f"{sum(named(case) not in names for case in after)} are new")
-    for function, number in sorted(Counter(case.partition("[")[0] for case in gone).items()):
-        print(f"gone: {number} of {function}")
+    lists = [listed(each) for each in (tree, tree, here, here)]
+    drawn = {function(case) for one, two in (lists[:2], lists[2:]) for case in set(one) ^ set(two)}
+    before, after = ({function(case) if function(case) in drawn else case for case in each} for each in lists[::2])
+    gone = sorted(before - after)
+    print(f"{len(lists[0])} cases before, {len(lists[2])} now; {len(gone)} are gone, {len(after - before)} are new")
+    for name, number in sorted(Counter(map(function, gone)).items()):
+        print(f"gone: {number} of {name}")
     files = {case.partition("::")[0] for case in gone}
     there = sorted({*(each for each in files if (here / each).exists()), *also})
     ran = covered(tree, gone, folder / "before.json")

@@ -79,6 +79,16 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[Any], Any]:
     return declare
 
 
+def helper(function: Callable[..., Any]) -> Callable[..., Any]:
+    """In place of `engine.kernels.helper`: a constant that is given is a word of 64 bits too, so that it wraps."""
+
+    @functools.wraps(function)
+    def call(*given: Any) -> Any:
+        return function(*[np.int64(each) if type(each) is int else each for each in given])
+
+    return call
+
+
 def fill_lanes(words: Any, start: int, count: int, lanes: Any) -> int:
     """In place of the helper of that name: all stripes at once, for their sums do not depend on the lanes."""
     from engine.kernels import checksums as c
@@ -104,7 +114,7 @@ def fill_lanes(words: Any, start: int, count: int, lanes: Any) -> int:
 
 def replace() -> None:
     """Have every kernel of this process as plain Python."""
-    kernels.kernel = kernel
+    kernels.kernel, kernels.helper = kernel, helper
     from engine.kernels import checksums
 
     checksums.fill_lanes = fill_lanes

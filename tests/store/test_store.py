@@ -12,6 +12,7 @@ import pytest
 
 import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
+from engine.transactions import SPARE_PLACES
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of
 
@@ -35,6 +36,20 @@ def test_reopen_after_kill_keeps_every_acknowledged_row() -> None:
     db = open_memory(files.kill())
     assert rows_of(db) == before
     assert len(before) == 49 and before[3][2] == -1.0 and before[4][1].startswith("longer")
+
+
+@memory_only
+def test_as_many_places_of_transactions_are_kept_as_are_worth_it() -> None:
+    db = open_memory(redo_log="16 MiB")  # each transaction has a promise of it
+    open_at_once = [db.transaction() for _ in range(SPARE_PLACES + 9)]
+    for txn in open_at_once:
+        txn.rollback()
+    assert len(db.parts.store.spare_places) == SPARE_PLACES
+    assert len({slot for slot, *_ in db.parts.store.spare_places}) == SPARE_PLACES
+    again = [db.transaction() for _ in range(SPARE_PLACES + 9)]
+    assert db.parts.store.spare_places == []
+    for txn in again:
+        txn.rollback()
 
 
 def test_checkpoint_then_more_changes_then_kill_gives_all() -> None:
