@@ -44,8 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Several processes are given whole files in an order by what they take (tests/durations.py). Tests of which a
-    case takes long are marked `slow`.
+    """Several processes are given whole files in an order by what they take, and tests are marked by what they take
+    and need (tests/durations.py).
     """
     known = durations.read()
     places = durations.order(known)
@@ -56,8 +56,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     for item in items:
         file, _, test = item.nodeid.partition("::")
-        if test.partition("[")[0] in known.get(file, {}):
-            item.add_marker(pytest.mark.slow)
+        fixtures = getattr(item, "fixturenames", ())
+        for mark in durations.marks(known.get(file, {}), test.partition("[")[0], fixtures):
+            item.add_marker(mark)
     items.sort(key=place)
 
 

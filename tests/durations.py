@@ -1,18 +1,22 @@
-"""How long tests take: which are quick enough for every change, and in which order files are run.
+"""How long tests take and what they need: which are quick enough for every change, in which order files are run, and
+which functions start processes or use sockets.
 
 `make durations` runs all tests and writes `durations.json` anew: of each file its seconds and how many of them were
-computed, by the test or by processes it started; of each function that is slow the seconds of one of its cases. What is
-not in there is quick. No outcome depends on it.
+computed, by the test or by processes it started; of each function that is slow the seconds of one of its cases; the
+functions that start processes, and those that use sockets. What is not in there is quick and needs neither. No outcome
+depends on it.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import multiprocessing.process
 import resource
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +27,18 @@ FILE = Path(__file__).with_name("durations.json")
 SLOW_SECONDS = 0.1
 
 Durations = dict[str, dict[str, Any]]
-WHOLE = ""  # stands for all of a file: seconds, and those computed
+WHOLE = "all"  # of a file: seconds, and those computed
+SLOW = "slow"  # of a file: seconds of a case, by function
+# What a test may need of the machine, and the audit events of Python that show it. `disk` follows from its fixtures.
+NEEDS = {
+    "processes": frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "os.exec"}),
+    "sockets": frozenset({"socket.bind", "socket.connect"}),
+}
+DISK_FIXTURES = frozenset({"tmp_path", "tmp_path_factory"})
 
 
 def read() -> Durations:
-    """By file, as pytest names it, and by function."""
+    """By file, as pytest names it: `WHOLE`, `SLOW` and the names of `NEEDS`."""
     return json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
 
 
@@ -54,21 +65,48 @@ def order(known: Durations) -> dict[str, float]:
     return places
 
 
+def marks(known: dict[str, Any], function: str, fixtures: Iterable[str]) -> Iterator[str]:
+    """Names of the marks of a function, by what is known of its file."""
+    if function in known.get(SLOW, {}):
+        yield "slow"
+    yield from (need for need in NEEDS if function in known.get(need, ()))
+    if not DISK_FIXTURES.isdisjoint(fixtures):
+        yield "disk"
+
+
 class Noting:
-    """Writes what each case takes, a line for each: of this process if several run tests."""
+    """Writes what each case takes and needs, a line for each: of this process if several run tests."""
 
     def __init__(self, folder: Path, worker: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / f"{worker}.jsonl"
         self._file.unlink(missing_ok=True)
+        self._seen: set[str] = set()
+        sys.addaudithook(self._note)
+        # A fork server starts the process, so that no event of this one shows it.
+        start = multiprocessing.process.BaseProcess.start
+
+        @functools.wraps(start)
+        def noted(process: multiprocessing.process.BaseProcess) -> None:
+            self._seen.add("processes")
+            start(process)
+
+        multiprocessing.process.BaseProcess.start = noted  # type: ignore[method-assign]
+
+    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event in NEEDS["processes"]:
+            self._seen.add("processes")
+        elif event in NEEDS["sockets"] and isinstance(arguments[1], tuple):  # others are of the fork server
+            self._seen.add("sockets")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         before = _now()
+        self._seen.clear()
         result = yield
         seconds, computed = (after - began for began, after in zip(before, _now(), strict=True))
         with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([item.nodeid, seconds, computed]) + "\n")
+            file.write(json.dumps([item.nodeid, seconds, computed, sorted(self._seen)]) + "\n")
         return result
 
 
@@ -81,18 +119,23 @@ def main(folder: Path) -> None:
     """Write `durations.json` from what was noted."""
     cases: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     computed: dict[str, float] = defaultdict(float)
+    needs: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for noted in sorted(folder.glob("*.jsonl")):
         for line in noted.read_text(encoding="utf-8").splitlines():
-            case, seconds, of_them = json.loads(line)
+            case, seconds, of_them, needed = json.loads(line)
             file, _, test = case.partition("::")
-            cases[file][test.partition("[")[0]].append(seconds)
+            function = test.partition("[")[0]
+            cases[file][function].append(seconds)
             computed[file] += of_them
+            for need in needed:
+                needs[file][need].add(function)
     lines = []
     for file, functions in sorted(cases.items()):
         found: dict[str, Any] = {WHOLE: [round(sum(map(sum, functions.values())), 1), round(computed[file], 1)]}
-        for name, each in sorted(functions.items()):
-            if sum(each) / len(each) > SLOW_SECONDS:
-                found[name] = round(sum(each) / len(each), 2)
+        means = {name: sum(each) / len(each) for name, each in sorted(functions.items())}
+        if slow := {name: round(mean, 2) for name, mean in means.items() if mean > SLOW_SECONDS}:
+            found[SLOW] = slow
+        found |= {need: sorted(names) for need, names in sorted(needs[file].items())}
         lines.append(f"  {json.dumps(file)}: {json.dumps(found)}")
     FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 
@@ -10,9 +11,13 @@ POLL_SECONDS = 0.05
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    """Return when it is so. Raises: AssertionError behind a minute."""
+    """Return when it is so. Raises: AssertionError after a minute; it says where and for what was waited."""
     for _ in range(POLLS):
         if is_so():
             return
         threading.Event().wait(POLL_SECONDS)
-    raise AssertionError("it has not come to be within a minute")
+    try:
+        source = inspect.getsource(is_so).strip()
+    except (OSError, TypeError):
+        source = repr(is_so)
+    raise AssertionError(f"waited for a minute in vain for {source}")

@@ -82,4 +82,35 @@ CALL_KERNEL_DEFECTS: tuple[Defect, ...] = (
         "    if cell > mem[S_CELL_LIMIT]:",
         "pool",
     ),
+    Defect(
+        "scan-compares-no-handle",
+        "engine.kernels.reads",
+        """    fragment = descriptor_of(mem, fragment)
+    if fragment == 0:
+        return ST_DROPPED
+    position = state[2]
+    row_words = mem[fragment + F_ROW_WORDS]
+    looked = 0
+""",
+        """    fragment = (fragment & 0x7FFFFFFF) << 9
+    position = state[2]
+    row_words = mem[fragment + F_ROW_WORDS]
+    looked = 0
+""",
+        "withdrawn",
+    ),
+    Defect(
+        "index-that-commits-leave-keeps-its-handle",
+        "engine.kernels.index_lists",
+        "    renew_handle(mem, tree)\n",
+        "",
+        "withdrawn",
+    ),
+    Defect(
+        "handle-comes-again",
+        "engine.kernels.handles",
+        "    mem[descriptor + D_GENERATION] = generation\n",
+        "    mem[descriptor + D_GENERATION] = 1\n",
+        "withdrawn",
+    ),
 )

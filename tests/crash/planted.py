@@ -394,6 +394,26 @@ def left_user() -> None:
         tests.test_user_that_leaves_while_a_partition_is_dropped_is_not_waited_for(db, patch)
 
 
+def withdrawn() -> None:
+    """Structures dropped between two calls of kernels."""
+    from tests.engine import test_withdrawn as tests
+
+    seen = (
+        lambda db, patch: tests.test_scan_of_a_partition_whose_memory_is_another_tables_gives_none_of_its_rows(
+            db, patch, "memory"
+        ),
+        tests.test_scan_by_an_index_that_no_commit_maintains_any_more_ends,
+        lambda db, patch: tests.test_withdrawn_handle_leads_to_nothing_for_good(db),
+    )
+    for test in seen:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            tests.store_at(Path(folder) / "store") as db,
+            pytest.MonkeyPatch.context() as patch,
+        ):
+            test(db, patch)
+
+
 def values_short() -> None:
     """Decimals of conditions."""
     from tests.rows import test_bounded_values as tests
@@ -414,6 +434,7 @@ CALL_PARTS: dict[str, Callable[[], object]] = {
     "full-tablespace": full_tablespace,
     "pool": pool,
     "left-user": left_user,
+    "withdrawn": withdrawn,
     "values-short": values_short,
     "values-of-rows": values_of_rows,
 }

@@ -70,9 +70,15 @@ def before_first(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, work: C
 
 
 def refill(db: tm.Database, columns: list[tm.Column]) -> None:
-    """Drop the first range, and give its memory to another table of many fragments."""
+    """Drop the first range, and give its memory to another table of many fragments, one of which has its descriptor:
+    the descriptor of that table itself is the one that `spare` gave back last.
+    """
+    db.create_table("spare", columns, primary_key="id")
+    (gone,) = db.parts.store.table("t").fragments[:1]
     db.drop_partition("t", "a")
+    db.drop_table("spare")
     db.create_table("new", columns, primary_key="id", partition=tm.HashPartition(64))
+    assert address_of(gone) in map(address_of, db.parts.store.table("new").fragments)
     db["new"].insert_many({"id": list(range(900_000, 902_000)), "k": list(range(2_000))})
 
 
