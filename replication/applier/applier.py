@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,7 +33,6 @@ from replication.binlog.errors import Origin
 from replication.conflict.last_conflict import LastConflict
 from replication.conflict.max_replicated_epoch import MaxReplicatedEpoch, starting_epoch
 from replication.conflict.passes import Ending, Pass, Passes
-from replication.conflict.roles import Role, change_role
 from replication.conflict.verify import EpochVerifier, Verdict
 from replication.status import (
     CONFLICT_COMMITS,
@@ -269,12 +268,6 @@ class Applier:
         self._verifiers.clear()
         self.mre.reset()  # rows may have been deleted: what they do not say is not known
         self._recover_mre()
-
-    def change_role(self, wanted: Role, is_running: bool) -> None:
-        """Change the conflict role. Raises: Rejected while the channel runs, and for changes that go through NONE."""
-        site = self.tables.site
-        self.tables.site = replace(site, role=change_role(site.role, wanted, is_running))
-        self.tables.reload()
 
     def status(self) -> dict[str, int]:
         """Values of the status variables the applier has, by their names in `replication.status`."""

@@ -35,7 +35,10 @@ ROOMS = (
             *("engine/log/tail.py", "engine/log/follower.py", "engine/log/undo.py", "engine/log/undo_reader.py"),
             *("engine/log/undo_ring.py", "engine/log/leaders.py", "engine/firm.py"),
         ),
-        ("tests/log", "tests/store", "tests/recovery", "tests/engine"),
+        (
+            *("tests/log", "tests/store", "tests/recovery", "tests/engine", "tests/node_group/test_partner.py"),
+            *("tests/node_group/test_node_restart_cases.py", "tests/node_group/test_node_restart_crashes.py"),
+        ),
     ),
     Room(
         "restart",
@@ -82,6 +85,6 @@ ROOMS = (
             *("replication/applier/positions.py", "replication/applier/replay.py", "replication/applier/stops.py"),
             *("replication/applier/setups.py", "replication/applier/transactions.py", "replication/channel.py"),
         ),
-        (*("tests/applier", "tests/replication", "tests/conformance"),),
+        ("tests/applier", "tests/replication", "tests/conformance", "tests/backup/test_binlog.py"),
     ),
 )

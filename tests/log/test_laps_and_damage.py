@@ -13,6 +13,7 @@ import tidemark as tm
 from engine.file_doubles.memory import MemoryFiles
 from engine.layout.log import GROUP, GROUP_ALIGN_BYTES
 from engine.layout.sealed import header_of, seal
+from engine.log.geometry import create_files
 from engine.log.reader import GroupRead
 from tests.log.support import STORE, Log, read, reader, records
 from tests.recovery.support import flipped, refused
@@ -21,6 +22,16 @@ from tests.store.support import ACCOUNT, open_memory, rows_of
 pytestmark = pytest.mark.usefixtures("storage")
 
 Contents = dict[str, bytes]
+
+
+def test_files_of_a_new_log_are_closed_once_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: a mutant left them open, and no test saw it; each store made would have cost its process descriptors."""
+    files, left = MemoryFiles(), []
+    made, closed = files.create, files.close
+    monkeypatch.setattr(files, "create", lambda *given: left.append(made(*given)) or left[-1])
+    monkeypatch.setattr(files, "close", lambda file: (left.remove(file), closed(file)))
+    create_files(files, Log().geometry)
+    assert left == [] and len(files.snapshot()) > 2
 
 
 def test_laps_are_read_from_the_tail_and_groups_of_earlier_laps_are_left_alone() -> None:

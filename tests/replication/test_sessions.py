@@ -152,6 +152,11 @@ def test_purged_position_is_told_to_the_replica_as_such() -> None:
         talk.replica.receive(frame, talk.now)
 
 
+def test_replica_that_has_told_nothing_has_nothing() -> None:
+    talk = Talk(MemoryBinlog(b"x" * 10), Start())
+    assert (talk.source.acknowledged_epoch, talk.source.applied_epoch) == (0, 0)
+
+
 @pytest.mark.parametrize(("taken", "epoch"), [(11, 0), (1 << 62, 0)])
 def test_acknowledgement_of_what_was_not_sent_is_refused(taken: int, epoch: int) -> None:
     talk = Talk(MemoryBinlog(b"x" * 10), Start())
@@ -165,6 +170,15 @@ def test_acknowledged_epochs_never_go_back() -> None:
     talk.turn()
     with pytest.raises(FrameRejected):
         talk.source.receive(Frame(FRAME_ACKNOWLEDGE, Acknowledge(1_000, 3).pack()), talk.now)
+
+
+def test_applied_epochs_never_go_back() -> None:
+    talk = Talk(MemoryBinlog(b"x" * 1_000), Start(epoch=4))
+    talk.turn()
+    talk.source.receive(Frame(FRAME_ACKNOWLEDGE, Acknowledge(1_000, 10, 4).pack()), talk.now)
+    with pytest.raises(FrameRejected, match="epoch 3 was applied"):
+        talk.source.receive(Frame(FRAME_ACKNOWLEDGE, Acknowledge(1_000, 10, 3).pack()), talk.now)
+    assert (talk.source.acknowledged_epoch, talk.source.applied_epoch) == (10, 4)
 
 
 def test_goodbye_ends_both_sides() -> None:

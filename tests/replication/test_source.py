@@ -29,6 +29,20 @@ def test_files_come_whole_one_after_another():
     }
 
 
+def test_one_file_is_open_at_a_time(monkeypatch):
+    """Story: a mutant kept every file open that it had read, and no test saw it; a source would run out of
+    descriptors.
+    """
+    source, open_now = Source(), []
+    opened, closed = source.files.open, source.files.close
+    monkeypatch.setattr(source.files, "open", lambda *given: open_now.append(opened(*given)) or open_now[-1])
+    monkeypatch.setattr(source.files, "close", lambda file: (closed(file), file in open_now and open_now.remove(file)))
+    source.write(*range(1, 20))
+    open_now.clear()  # the writer's
+    for _ in pieces(source, 777):
+        assert len(open_now) <= 1
+
+
 def test_nothing_behind_the_synced_end_is_served():
     source = Source(sync_binlog=0, file_bytes=1 << 20)
     source.write(1)

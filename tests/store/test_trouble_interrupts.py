@@ -158,6 +158,28 @@ def test_interrupt_at_any_point_leaves_all_or_nothing_and_a_store_that_goes_on(
         assert state_of(open_memory(db.parts.files.kill(), **OPTIONS)) == now, place
 
 
+def test_interrupt_between_the_hold_of_an_epoch_and_the_log_lets_the_epoch_close(
+    start: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Story: a mutant rolled such a commit back and held its epoch for ever, so that no local checkpoint could begin;
+    no test saw it.
+    """
+
+    def interrupted(group: Any) -> None:
+        raise KeyboardInterrupt
+
+    db = open_memory(MemoryFiles.from_snapshot(start), **OPTIONS)
+    before = state_of(db)
+    with monkeypatch.context() as patch:
+        patch.setattr(db.parts.store.log, "adopt", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            large(db)
+    assert not db.parts.store.epochs.holders
+    assert state_of(db) == before
+    db.checkpoint()
+    assert state_of(open_memory(db.parts.files.kill(), **OPTIONS)) == before
+
+
 @pytest.mark.parametrize("rows", [1, 6_000])
 def test_outcome_tells_what_became_of_an_interrupted_commit(start: dict[str, bytes], rows: int) -> None:
     def begun() -> tuple[Any, Any]:
