@@ -173,6 +173,14 @@ class DiskBatchHistory(BatchHistory, DiskHistory):
         """A row with a text of up to four pages, or none."""
         return DiskHistory.row(self, key)
 
+    def make_room(self) -> None:
+        """Local checkpoints, until what threads commit has room in both logs."""
+        super().make_room()
+        for _ in range(2):
+            undo = self.db.status()["disk"]["undo"]
+            if undo["free_words"] * 8 * 4 < undo["capacity_bytes"] * 3:
+                self.db.checkpoint()
+
     def gci(self) -> None:
         """A GCI ends now and then: each makes durable what waits for a sync."""
         if self.rng.random() < GCI_SHARE:
