@@ -129,6 +129,18 @@ def test_store_that_was_opened_too_often_says_so_before_ids_overflow() -> None:
     assert (int(first_txid(INCARNATION_MAX)) >> TXID_COUNTER_BITS) == INCARNATION_MAX
 
 
+def test_last_thousand_openings_are_told_of_and_no_others(caplog: pytest.LogCaptureFixture) -> None:
+    """Story: a mutant that warned at every opening but those was seen by no test."""
+    files = MemoryFiles()
+    open_memory(files).close()
+    for incarnation, is_told in ((1, False), (INCARNATION_MAX - 1_001, False), (INCARNATION_MAX - 1_000, True)):
+        files = files.kill()
+        with_incarnation(files, incarnation)
+        caplog.clear()
+        open_memory(files).close()
+        assert ("back the store up" in caplog.text) == is_told, incarnation
+
+
 def test_last_id_of_an_opening_is_followed_by_none() -> None:
     """Story: the counter went over into the ids of the next opening, which would have been given twice."""
     db = open_memory()
