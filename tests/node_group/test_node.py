@@ -133,6 +133,7 @@ def test_writers_go_on_while_nodes_come_and_go(tmp_path: Path) -> None:
         is_over = threading.Event()
         failures: list[BaseException] = []
         acknowledged: list[int] = []
+        attempts = Attempts(per_transaction=2)
         clients = [site.nodes[number].connect(PATIENCE_MS) for number in (2, 3)]
         clients[0].create_table("t", COLUMNS, "id")
 
@@ -141,7 +142,7 @@ def test_writers_go_on_while_nodes_come_and_go(tmp_path: Path) -> None:
             try:
                 while not is_over.is_set():
                     number += 2
-                    db.run(lambda txn, key=number: txn.write("t", (key, part, "z" * (key % 90))), retries=20)
+                    attempts.run(db, lambda txn, key=number: txn.write("t", (key, part, "z" * (key % 90))))
                     acknowledged.append(number)
             except tm.Error as error:
                 failures.append(error)
@@ -161,6 +162,7 @@ def test_writers_go_on_while_nodes_come_and_go(tmp_path: Path) -> None:
         for db in clients:
             db.close()
         assert not failures
+        attempts.check()
         site.wait_view(1, 2, 3)
         assert set(acknowledged) <= set(ids_at(site, 3))
         equal(site)

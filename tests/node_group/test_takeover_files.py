@@ -60,7 +60,7 @@ def test_group_whose_file_dies_with_its_primary_stops_nobody(
         monkeypatch.setattr(copy_server, "send_file", real)
         site.wait_view(2, 3)
         with site.nodes[3].connect(PATIENCE_MS) as db:
-            db.run(lambda txn: txn.insert("t", (2, 2, None)), retries=50)
+            db.run(lambda txn: txn.insert("t", (2, 2, None)), retries=20)
         held.set()
         dropped.join()
         writer.join()

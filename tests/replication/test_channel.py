@@ -28,8 +28,10 @@ SEED = 9_210_533
 
 def test_every_epoch_is_applied_once_in_order():
     source, replica = Source(), Replica()
+    assert (replica.channel.source_id, replica.channel.received_epoch) == (0, 0)
     source.write(*range(1, 10))
     run(source, replica)
+    assert (replica.channel.source_id, replica.channel.received_epoch) == (1, 9)
     source.write(*range(10, 20))
     run(source, replica)
     assert replica.store.epochs == list(range(1, 20))
