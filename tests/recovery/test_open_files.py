@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from engine.clock import ManualClock
 from engine.file_doubles.memory import MemoryFiles
+from engine.options import Options
 from tests.store.support import ACCOUNT, open_memory
 
 OPTIONS: dict[str, Any] = {"redo_log": "8 MiB", "undo_log": "16 MiB", "transaction_memory": "1 MiB"}
@@ -65,10 +67,15 @@ def test_closed_store_has_no_file_open(storage: str) -> None:
     assert any(name.startswith("redo/") for name in files.names())
     db.close()
     assert files.names() == []
-    # As the store was closed, and as a power loss left it.
+    # As the store was closed, for readers and for writers, and as a power loss left it.
     crashed = open_memory(MemoryFiles.from_snapshot(files.snapshot()), **OPTIONS)
     crashed["t"].insert((7_000, "b", 1.0, None, None))
     crashed.sync()
+    view_files = Counted.from_snapshot(files.snapshot())
+    view = tm.ReadOnlyDatabase(view_files, Options.from_keywords({"data_memory": "32 MiB"}), ManualClock())
+    assert len(view["t"]) == 6_000, "as of the local checkpoint"
+    view.close()
+    assert view_files.names() == []
     for contents in (files.snapshot(), crashed.parts.files.crash(random.Random(1)).snapshot()):
         again = Counted.from_snapshot(contents)
         db = open_memory(again, **OPTIONS)

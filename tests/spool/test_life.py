@@ -40,6 +40,27 @@ def test_promises_of_the_log_and_of_copies_are_given_back() -> None:
     assert db.check()["problems"] == []
 
 
+def test_slices_of_a_spooled_commit_wait_for_a_slow_local_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: a mutant let large commits in memory wait, which have promised their copies, and spooled ones, which have
+    not, pile them up; no test saw it.
+    """
+    db = low_store()
+    limit, asked = db.parts.store.options.checkpoint_memory_bytes // 8, []
+
+    def waiting_words() -> int:
+        asked.append(db.parts.store.clock.monotonic())
+        return limit + 1 if len(asked) < 4 else limit
+
+    monkeypatch.setattr(db.parts.store.sink, "waiting_words", waiting_words)
+    with db.transaction() as txn:
+        txn.insert_many(NAME, rows(0, 1_000))
+        assert txn.spool is not None
+    assert asked[:4] == sorted(set(asked[:4])), "time passes while it waits"
+    del asked[:]
+    db[NAME].delete_many(range(50))
+    assert not asked
+
+
 def test_epochs_and_authors_of_spooled_rows_are_those_of_their_commit() -> None:
     files = MemoryFiles()
     db = low_store(files)
