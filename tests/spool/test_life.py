@@ -55,7 +55,7 @@ def test_slices_of_a_spooled_commit_wait_for_a_slow_local_checkpoint(monkeypatch
     with db.transaction() as txn:
         txn.insert_many(NAME, rows(0, 1_000))
         assert txn.spool is not None
-    assert asked[:4] == sorted(set(asked[:4])), "time passes while it waits"
+    assert len(asked) >= 4 and asked[:4] == sorted(set(asked[:4])), "time passes while it waits"
     del asked[:]
     db[NAME].delete_many(range(50))
     assert not asked
