@@ -44,7 +44,7 @@ def test_slices_of_a_spooled_commit_wait_for_a_slow_local_checkpoint(monkeypatch
     """Story: a mutant let large commits in memory wait, which have promised their copies, and spooled ones, which have
     not, pile them up; no test saw it.
     """
-    db = low_store()
+    db = low_store(lock_timeout_ms=1_000)
     limit, asked = db.parts.store.options.checkpoint_memory_bytes // 8, []
 
     def waiting_words() -> int:
