@@ -18,6 +18,8 @@ SEED ?= $(shell date +%Y%m%d)
 # Of `make mutants`: which rooms, and one mutant of how many.
 ROOMS ?= commit log restart wire sessions applier
 SHARE ?= 10
+# Of `make cases`: what is compared with.
+COMMIT ?= HEAD~1
 # coverage is kept out of the environment: numba loads it in each process that finds it.
 AUDIT := $(VENV)/audit
 SOURCES := engine recovery replication tidemark pyspark_tidemark.py tests $(wildcard bench)
@@ -25,7 +27,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of processes; without compiled modules each takes a second longer.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup run test test-fast durations soak mutants interpreted check format bench clean
+.PHONY: setup run test test-fast durations soak mutants interpreted cases check format bench clean
 
 setup: $(STAMP)
 
@@ -66,6 +68,10 @@ mutants: $(AUDIT)/.installed
 # Kernels as plain Python, every index checked, and which of their lines the tests run (tests/audit/interpreted.py).
 interpreted: $(AUDIT)/.installed
 	$(BIN)/python -m tests.audit.kernel_lines $(AUDIT)
+
+# Cases that COMMIT had and this tree has not, and lines that only they ran (tests/audit/cases.py).
+cases: $(AUDIT)/.installed
+	TIDEMARK_COVERAGE=$(CURDIR)/$(AUDIT) $(BIN)/python -m tests.audit.cases $(COMMIT)
 
 check: setup
 	$(BIN)/python -m ruff format --check $(SOURCES)
