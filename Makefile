@@ -18,8 +18,9 @@ SEED ?= $(shell date +%Y%m%d)
 # Of `make mutants`: which rooms, and one mutant of how many.
 ROOMS ?= commit log restart wire sessions applier
 SHARE ?= 10
-# Of `make cases`: what is compared with.
+# Of `make cases`: what is compared with, and more files and folders of tests that may run what cases ran there.
 COMMIT ?= HEAD~1
+ALSO ?=
 # coverage is kept out of the environment: numba loads it in each process that finds it.
 AUDIT := $(VENV)/audit
 SOURCES := engine recovery replication tidemark pyspark_tidemark.py tests $(wildcard bench)
@@ -71,7 +72,7 @@ interpreted: $(AUDIT)/.installed
 
 # Cases that COMMIT had and this tree has not, and lines that only they ran (tests/audit/cases.py).
 cases: $(AUDIT)/.installed
-	TIDEMARK_COVERAGE=$(CURDIR)/$(AUDIT) $(BIN)/python -m tests.audit.cases $(COMMIT)
+	TIDEMARK_COVERAGE=$(CURDIR)/$(AUDIT) $(BIN)/python -m tests.audit.cases $(COMMIT) $(ALSO)
 
 check: setup
 	$(BIN)/python -m ruff format --check $(SOURCES)

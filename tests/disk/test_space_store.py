@@ -269,6 +269,7 @@ def test_dropped_tablespace_keeps_its_files_until_no_kept_checkpoint_names_it() 
         db.drop_tablespace("b")
     db.drop_tablespace("a")
     assert db.tablespaces() == ["b"]
+    assert [each.name for each in StoreListing(MemoryFiles(files.disk)).tablespaces()] == ["b"], "the log says so"
     db, files = reopened(db, files)
     assert db.tablespaces() == ["b"]
     assert files.list("space") == ("1.data", "2.data")
