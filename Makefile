@@ -50,7 +50,7 @@ test-fast: setup
 	$(PYTEST) -q -m "not soak and not slow"
 
 durations: setup
-	$(PYTEST) -m "not soak" --note-durations .pytest_cache/durations
+	$(PYTEST) -m "not soak" --note-durations=.pytest_cache/durations
 	$(BIN)/python -m tests.durations .pytest_cache/durations
 
 soak: setup

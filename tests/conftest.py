@@ -34,10 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[shares.VARIABLE] = "1"
     worker = getattr(config, "workerinput", None)
     if worker and config.args_source is config.ArgsSource.TESTPATHS:
-        # Assertions of a module are written anew by the first process that imports it: each begins elsewhere.
-        folders = sorted(str(each.parent) for each in Path(__file__).parent.glob("*/__init__.py"))
-        at = len(folders) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
-        config.args[:] = folders[at:] + folders[:at]
+        number = int(worker["workerid"].removeprefix("gw"))
+        config.args[:] = durations.collected_from(Path(__file__).parent, number, worker["workercount"])
     if folder := config.getoption("--note-durations"):
         worker = os.environ.get("PYTEST_XDIST_WORKER", "one")
         config.pluginmanager.register(durations.Noting(Path(folder), worker))

@@ -65,6 +65,17 @@ def order(known: Durations) -> dict[str, float]:
     return places
 
 
+def collected_from(root: Path, number: int, count: int) -> list[str]:
+    """Everything right below `root` that has tests, in the order in which process `number` of `count` collects it.
+
+    Assertions of a module are written anew by the first process that imports it, so each process begins elsewhere.
+    """
+    parts = {each.relative_to(root).parts[0] for each in root.rglob("test_*.py")}
+    every = [str(root / part) for part in sorted(parts)]
+    at = len(every) * number // count
+    return every[at:] + every[:at]
+
+
 def marks(known: dict[str, Any], function: str, fixtures: Iterable[str]) -> Iterator[str]:
     """Names of the marks of a function, by what is known of its file."""
     if function in known.get(SLOW, {}):
