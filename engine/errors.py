@@ -344,6 +344,12 @@ class PeerUnauthenticated(PeerError):
     """The other side does not know the secret."""
 
 
+class PeerUnproved(PeerError):
+    """The link was refused before the other side proved that it knows the secret: any host on the path can send such
+    a refusal, so it ends nothing for good. It is true of two different secrets, too; compare them.
+    """
+
+
 class PeerVersion(PeerError):
     """The other side speaks no version of the protocol that this one does."""
 

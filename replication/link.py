@@ -21,7 +21,8 @@ from replication.protocol.frames import Frame
 from replication.protocol.handshake import Site
 from replication.protocol.messages import Start
 from replication.protocol.sessions import Binlog, Relay, ReplicaSession, SourceSession, Step
-from replication.wire import Met, Server, TlsContext, Wake, Wire, call, is_readable, tell, wait_readable
+from replication.server import Server
+from replication.wire import Met, TlsContext, Wake, Wire, call, is_readable, tell, wait_readable
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from engine.clock import Clock
-from engine.errors import Error, FrameRejected, InvariantBroken, PeerError, PeerTimeout, Retryable
+from engine.errors import Error, FrameRejected, InvariantBroken, PeerError, PeerTimeout, PeerUnproved, Retryable
 from replication.channel import ReplicaChannel
 from replication.link import Caller, LinkOptions
 from replication.protocol.handshake import Site
-from replication.protocol.messages import Events, Heartbeat, Position
+from replication.protocol.messages import Events, Heartbeat, Position, Start
 from replication.protocol.sessions import CHUNK_BYTES, Binlog
 
 _log = logging.getLogger("tidemark.replication")
@@ -28,8 +28,8 @@ RECONNECT_SECONDS_MAX = 30.0
 
 
 def is_passing(error: Error) -> bool:
-    """Whether connecting again may help: the link broke, the other side was silent, the disk was full."""
-    return isinstance(error, (Retryable, PeerTimeout, FrameRejected)) or type(error) is PeerError
+    """Whether connecting again may help: the link broke, the other side was silent, or proved nothing; a full disk."""
+    return isinstance(error, (Retryable, PeerTimeout, PeerUnproved, FrameRejected)) or type(error) is PeerError
 
 
 class LocalReceiver:
@@ -43,6 +43,7 @@ class LocalReceiver:
         self._clock = clock
         self._at: Position | None = None
         self._news = threading.Event()
+        self.trouble: str | None = None
 
     def receive_next(self) -> bool:
         """Take the next chunk into the relay log; False if there is none. Durable: the whole transactions received, on
@@ -69,11 +70,14 @@ class LocalReceiver:
         while not stopped.is_set():
             try:
                 self._news.clear()
-                if not self.receive_next() and not stopped.is_set():
+                has_more = self.receive_next()
+                self.trouble = None
+                if not has_more and not stopped.is_set():
                     self._news.wait(IDLE_SECONDS)
             except (PeerError, Retryable) as error:
                 if not is_passing(error):
                     raise
+                self.trouble = f"{type(error).__name__}: {error.message}"
                 _log.warning("channel %s: %s", self._channel.name, error.message)
                 stopped.wait(RECONNECT_SECONDS)
 
@@ -105,6 +109,7 @@ class NetworkReceiver:
         self._clock = clock
         self._mutex = threading.Lock()
         self._caller: Caller | None = None
+        self.trouble: str | None = None
 
     def run(self, stopped: threading.Event) -> None:
         """Receive until told to stop. Raises: what connecting again cannot mend."""
@@ -116,6 +121,7 @@ class NetworkReceiver:
             except (PeerError, Retryable) as error:
                 if not is_passing(error):
                     raise
+                self.trouble = f"{type(error).__name__}: {error.message}"
                 _log.warning("channel %s: %s", self._channel.name, error.message)
             if self._channel.relay.durable != before:
                 pause = RECONNECT_SECONDS
@@ -128,11 +134,15 @@ class NetworkReceiver:
             self._caller = caller
         try:
             if not stopped.is_set():
-                caller.run(self._channel, self._channel.begin)
+                caller.run(self._channel, self._begin)
         finally:
             with self._mutex:
                 self._caller = None
             caller.close()
+
+    def _begin(self, source: Site) -> Start:
+        self.trouble = None
+        return self._channel.begin(source)
 
     def notify(self) -> None:
         """More was applied: the source is told."""
@@ -154,7 +164,9 @@ class NetworkReceiver:
 
 
 class Receiver(Protocol):
-    """Either of them."""
+    """Either of them. trouble: what broke the last attempt to receive, None while it receives."""
+
+    trouble: str | None
 
     def run(self, stopped: threading.Event) -> None: ...
     def notify(self) -> None: ...

@@ -1,23 +1,25 @@
 """The only sockets between stores: TCP, with TLS if asked for, under the frames of `replication/protocol`.
 
-Who calls connects and greets; who is called is a `Server`, which serves each caller in a thread of its own. Nothing a
-peer sends or leaves unsent can make the store fail or its commits wait (F97).
+One side calls: it connects and says hello. The called side is a `Server` (`server.py`). Nothing a peer sends or leaves
+unsent can make the store fail or its commits wait (F97).
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import os
 import select
 import socket
 import ssl
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from engine.clock import Clock
 from engine.errors import PeerError, PeerTimeout, SchemaInvalid
 from replication.protocol.frames import Frame, FrameReader, FrameWriter
-from replication.protocol.handshake import CalledHandshake, CallerHandshake, Handshake, Party
+from replication.protocol.handshake import CallerHandshake, Handshake, Party
 
 TlsContext = ssl.SSLContext
 
@@ -28,8 +30,6 @@ HANDSHAKE_SECONDS = 10.0
 SEND_SECONDS = 30.0
 FINISH_SECONDS = 1.0
 UNSENT_BYTES = 128 << 10
-CALLERS_MAX = 64
-ACCEPT_PAUSE_SECONDS = 1.0
 # A machine that has gone is noticed within some four seconds though nobody says anything.
 KEEP_ALIVE = (
     (socket.TCP_KEEPIDLE, 1),
@@ -40,12 +40,13 @@ UNTAKEN_MS = 4_000
 
 
 def server_tls(certificate: str, key: str, authority: str | None = None) -> ssl.SSLContext:
-    """TLS for a source: its certificate and key (files in PEM form); with `authority` replicas need certificates too.
+    """TLS 1.3 for a source: its certificate and key (files in PEM form); with `authority` replicas need certificates
+    too. What was recorded of a link stays secret when key and secret become known later.
 
     Raises: OSError, ssl.SSLError if a file cannot be used.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(certificate, key)
     if authority is not None:
         context.verify_mode = ssl.CERT_REQUIRED
@@ -53,11 +54,11 @@ def server_tls(certificate: str, key: str, authority: str | None = None) -> ssl.
 
 
 def client_tls(authority: str | None = None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """TLS for a replica: who may vouch for the source (a file in PEM form, the system's if None), and its own
-    certificate if the source asks for one. Raises: OSError, ssl.SSLError if a file cannot be used.
+    """TLS 1.3 for a replica: the authority of the source's certificate (a file in PEM form, the system's if None), and
+    a certificate of its own if the source asks for one. Raises: OSError, ssl.SSLError if a file cannot be used.
     """
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=authority)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
     if certificate is not None:
         context.load_cert_chain(certificate, key)
     return context
@@ -73,49 +74,49 @@ def parse_address(text: str | tuple[str, int]) -> tuple[str, int]:
     return host, number
 
 
-def _readable(seconds: float | None, *sockets: socket.socket) -> set[int]:
-    """Descriptors of those that have something, or have come to an end, waiting so long for the first; None: for ever.
+def readable(seconds: float | None, *descriptors: int) -> set[int]:
+    """Those of these descriptors that have something, or have ended, waiting so long for the first; None: for ever.
 
     A poll, for `select` knows no descriptor above 1,023.
     """
     poll = select.poll()
-    for each in sockets:
+    for each in descriptors:
         poll.register(each, select.POLLIN)
     return {descriptor for descriptor, _ in poll.poll(None if seconds is None else max(0, math.ceil(1_000 * seconds)))}
 
 
 class Wake:
-    """Wakes a loop that waits in a poll, from any thread; any number of calls wake it once."""
+    """Wakes a loop that waits in a poll, from any thread; any number of calls wake it once. One descriptor."""
 
     def __init__(self) -> None:
-        self.receiver, self._sender = socket.socketpair()
-        self.receiver.setblocking(False)
-        self._sender.setblocking(False)
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._mutex = threading.Lock()  # a descriptor that is closed may be another file's at once
+        self._is_closed = False
 
     def __call__(self) -> None:
         """Wake it."""
-        try:
-            self._sender.send(b"\0")
-        except (BlockingIOError, OSError):
-            pass  # it will wake anyhow, or is closed
+        with self._mutex:
+            if not self._is_closed:
+                os.eventfd_write(self.descriptor, 1)
 
     def clear(self) -> None:
         """It is awake."""
         try:
-            while self.receiver.recv(4_096):
-                pass
+            os.eventfd_read(self.descriptor)
         except BlockingIOError:
             pass
 
     def wait(self, seconds: float) -> None:
         """Wait to be woken, or so long."""
-        if _readable(seconds, self.receiver):
+        if readable(seconds, self.descriptor):
             self.clear()
 
     def close(self) -> None:
-        """Close both ends."""
-        self.receiver.close()
-        self._sender.close()
+        """Close it, after the loop has ended; calls do nothing then."""
+        with self._mutex:
+            if not self._is_closed:
+                self._is_closed = True
+                os.close(self.descriptor)
 
 
 class Wire:
@@ -243,15 +244,12 @@ class Wire:
         self.connection.close()
 
 
-def _greet(wire: Wire, handshake: CallerHandshake | CalledHandshake, clock: Clock, patience_s: float) -> list[Frame]:
-    """Run a handshake to its end; frames that came behind it already. Raises: PeerError."""
-    deadline = clock.monotonic() + patience_s  # for all of it: who drips bytes is shut out too
+def _greet(wire: Wire, handshake: CallerHandshake, clock: Clock, deadline: float) -> list[Frame]:
+    """Run a handshake to its end; the frames that came after it already. Raises: PeerError."""
     try:
+        wire.send(handshake.begin())
         while not handshake.is_done:
-            rest_s = deadline - clock.monotonic()
-            if rest_s <= 0:
-                raise PeerTimeout(f"the handshake took more than {patience_s:.0f} s; connect again")
-            wire.connection.settimeout(rest_s)
+            wire.connection.settimeout(_rest_s(clock, deadline))
             frames = wire.reader.feed(wire.receive())
             for frame in frames:
                 wire.send(handshake.receive(frame))
@@ -267,6 +265,14 @@ def _greet(wire: Wire, handshake: CallerHandshake | CalledHandshake, clock: Cloc
     return []
 
 
+def _rest_s(clock: Clock, deadline: float) -> float:
+    """Seconds until then. Raises: PeerTimeout if there are none: a peer that drips bytes is left too."""
+    rest_s = deadline - clock.monotonic()
+    if rest_s <= 0:
+        raise PeerTimeout("the other side did not end the handshake in time; connect again")
+    return rest_s
+
+
 def tell(wire: Wire, data: bytes) -> None:
     """Send a last word; nobody may be there to hear it."""
     try:
@@ -277,7 +283,7 @@ def tell(wire: Wire, data: bytes) -> None:
 
 def is_readable(wire: Wire) -> bool:
     """Whether the other side has said something: it is heard before more is sent."""
-    return wire.has_more() or bool(_readable(0, wire.connection))
+    return wire.has_more() or bool(readable(0, wire.connection.fileno()))
 
 
 class Met:
@@ -293,8 +299,8 @@ def wait_readable(wire: Wire, wake: Wake, seconds: float | None = None) -> bool:
     """Wait until the other side has said something, or somebody wakes this one, or so long: whether it has."""
     if wire.has_more():
         return True
-    ready = _readable(seconds, wire.connection, wake.receiver)
-    if wake.receiver.fileno() in ready:
+    ready = readable(seconds, wire.connection.fileno(), wake.descriptor)
+    if wake.descriptor in ready:
         wake.clear()
     return wire.connection.fileno() in ready
 
@@ -307,15 +313,23 @@ def call(
     clock: Clock,
     patience_s: float = HANDSHAKE_SECONDS,
 ) -> Met:
-    """Connect to who listens there, and find out who that is. Close the wire. patience_s: for each of both.
+    """Connect to the process that listens there, and find out which peer it is. Close the wire. patience_s: for all of
+    it, TLS and handshake included; names are looked up before.
 
     Raises: PeerError in all its leaves.
     """
-    wire = Wire(_connect(address, tls, patience_s))
+    host, port = address
     try:
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise PeerError(f"no link to {host}:{port}: {error}") from error
+    deadline = clock.monotonic() + patience_s
+    wire = Wire(_connect(places, address, clock, deadline))
+    try:
+        if tls is not None:
+            wire.connection = _shake_hands(wire.connection, tls, address, clock, deadline)
         handshake = CallerHandshake(own, secret, clock.random_bytes(32), wire.reader, wire.writer)
-        wire.send(handshake.begin())
-        return Met(wire, handshake, _greet(wire, handshake, clock, patience_s))
+        return Met(wire, handshake, _greet(wire, handshake, clock, deadline))
     except BaseException:
         wire.close()
         raise
@@ -326,117 +340,48 @@ def is_refusal_of_machine(error: PeerError) -> bool:
     return isinstance(error.__cause__, ConnectionRefusedError)
 
 
-def _connect(address: tuple[str, int], tls: TlsContext | None, patience_s: float) -> socket.socket:
+def _connect(places: list[Any], address: tuple[str, int], clock: Clock, deadline: float) -> socket.socket:
+    """A connection to the first of the places that takes one. Raises: PeerError."""
     host, port = address
+    last: OSError | None = None
+    for family, kind, protocol, _, where in places:
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(_rest_s(clock, deadline))
+            connection.connect(where)
+            return connection
+        except OSError as error:
+            connection.close()
+            last = error
+        except BaseException:
+            connection.close()
+            raise
+    raise PeerError(f"no link to {host}:{port}: {last}") from last
+
+
+def _shake_hands(
+    connection: socket.socket, tls: TlsContext, address: tuple[str, int], clock: Clock, deadline: float
+) -> ssl.SSLSocket:
+    """The connection under TLS; the deadline holds for all of its handshake. Raises: PeerError."""
     try:
-        connection = socket.create_connection((host, port), timeout=patience_s)
-        if tls is not None:
-            return tls.wrap_socket(connection, server_hostname=host)
-        return connection
+        secure = tls.wrap_socket(connection, server_hostname=address[0], do_handshake_on_connect=False)
     except OSError as error:
-        raise PeerError(f"no link to {host}:{port}: {error}") from error
-
-
-class Server:
-    """Listens, and serves every caller that knows the secret in a thread of its own, until `close`."""
-
-    def __init__(
-        self,
-        address: tuple[str, int],
-        own: Party,
-        secret: bytes,
-        tls: TlsContext | None,
-        clock: Clock,
-        serve: Callable[[Met, Wake], None],
-        callers_max: int = CALLERS_MAX,
-    ) -> None:
-        """Take the address; nobody is served before `start`. serve: converses with one caller; it returns when that one
-        or `is_closed` ends it, for which its `Wake` is called. Raises: PeerError if the address is taken.
-        """
-        self.own = own  # who is met from now on
-        self._secret = secret
-        self._tls = tls
-        self._clock = clock
-        self._serve = serve
-        self._callers_max = callers_max
-        self._mutex = threading.Lock()
-        self.is_closed = False
-        self._served: dict[Wire, tuple[threading.Thread, Wake]] = {}
-        try:
-            self._socket = socket.create_server(address, backlog=callers_max)
-        except OSError as error:
-            raise PeerError(f"cannot listen at {address[0]}:{address[1]}: {error}; choose another port") from error
-        self.address: tuple[str, int] = self._socket.getsockname()[:2]
-        self._thread = threading.Thread(target=self._accept, name=f"tidemark-{own.called}", daemon=True)
-
-    def start(self) -> None:
-        """Serve who calls from now on."""
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Wake all who serve."""
-        with self._mutex:
-            wakes = [wake for _, wake in self._served.values()]
-        for wake in wakes:
-            wake()
-
-    def cut(self) -> None:
-        """End all links that are served now; who calls again is served again."""
-        with self._mutex:
-            wires = list(self._served)
-        for wire in wires:
-            wire.cut()
-
-    def close(self) -> None:
-        """Let all who serve come to an end, and stop listening."""
-        with self._mutex:
-            self.is_closed = True
-            served = list(self._served.values())
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError as error:
-            _log.debug("listener was shut already: %s", error)
-        self._socket.close()
-        for _, wake in served:
-            wake()
-        if self._thread.ident is not None:
-            self._thread.join()
-        for thread, _ in served:
-            thread.join()
-
-    def _accept(self) -> None:
-        while not self.is_closed:
+        raise PeerError(f"no TLS with {address[0]}:{address[1]}: {error}") from error
+    try:
+        secure.settimeout(0.0)
+        while True:
+            poll = select.poll()
             try:
-                connection, where = self._socket.accept()
-            except OSError:
-                if not self.is_closed:
-                    self._clock.sleep(ACCEPT_PAUSE_SECONDS)  # out of descriptors: not in a busy loop
-                continue
-            wire, wake = Wire(connection), Wake()
-            name = f"tidemark-{self.own.caller}"
-            thread = threading.Thread(target=self._guarded, args=(wire, wake, where), name=name, daemon=True)
-            with self._mutex:
-                if self.is_closed or len(self._served) >= self._callers_max:
-                    wire.close()
-                    wake.close()
-                    continue
-                self._served[wire] = (thread, wake)
-            thread.start()
-
-    def _guarded(self, wire: Wire, wake: Wake, where: object) -> None:
-        try:
-            if self._tls is not None:
-                wire.connection.settimeout(HANDSHAKE_SECONDS)
-                wire.connection = self._tls.wrap_socket(wire.connection, server_side=True)
-            nonce = self._clock.random_bytes(32)
-            handshake = CalledHandshake(self.own, self._secret, nonce, wire.reader, wire.writer)
-            self._serve(Met(wire, handshake, _greet(wire, handshake, self._clock, HANDSHAKE_SECONDS)), wake)
-        except PeerError as error:
-            _log.warning("%s at %s: %s", self.own.caller, where, error.message)
-        except OSError as error:
-            _log.warning("%s at %s: no TLS with it: %s", self.own.caller, where, error)
-        finally:
-            with self._mutex:
-                self._served.pop(wire, None)
-            wire.close()
-            wake.close()
+                secure.do_handshake()
+                return secure
+            except ssl.SSLWantReadError:
+                poll.register(secure, select.POLLIN)
+            except ssl.SSLWantWriteError:
+                poll.register(secure, select.POLLOUT)
+            poll.poll(math.ceil(1_000 * _rest_s(clock, deadline)))
+    except OSError as error:
+        secure.close()
+        raise PeerError(f"no TLS with {address[0]}:{address[1]}: {error}") from error
+    except BaseException:
+        secure.close()
+        raise

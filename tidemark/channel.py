@@ -490,11 +490,14 @@ class Channel:
         return self.replica.source_id
 
     def status(self) -> dict[str, Any]:
-        """How far it is, its counters, and the state of both threads."""
+        """How far it is, its counters, and the state of both threads; `receiver.error` is also what broke the last
+        attempt of a receiver that goes on trying.
+        """
+        receiver = self.receiving.status()
         return {
             **self.replica.status(),
             "source": self._link.shown,
             "failover": None if self._failover is None else self._failover.status(),
-            "receiver": self.receiving.status(),
+            "receiver": {**receiver, "error": receiver["error"] or self._receiver.trouble},
             "applier": self.applying.status(),
         }

@@ -18,7 +18,8 @@ from engine.layout.frame import FRAME_ANSWER, FRAME_BYE, FRAME_CALL
 from replication.calls.values import Definitions, pack, unpack
 from replication.protocol.handshake import is_store_id
 from replication.protocol.pieces import Pieces, frames_of
-from replication.wire import Met, Server, TlsContext, Wake, call, tell, wait_readable
+from replication.server import Server
+from replication.wire import HANDSHAKE_SECONDS, Met, TlsContext, Wake, call, tell, wait_readable
 
 _log = logging.getLogger("tidemark.calls")
 
@@ -55,16 +56,24 @@ class Client:
 class CallLink:
     """The client's end of one link. One thread at a time may use it."""
 
-    def __init__(self, address: tuple[str, int], secret: bytes, tls: TlsContext | None, clock: Clock) -> None:
-        """Connect. Raises: PeerError in all its leaves."""
-        self.met = call(address, Client(), secret, tls, clock)
+    def __init__(
+        self,
+        address: tuple[str, int],
+        secret: bytes,
+        tls: TlsContext | None,
+        clock: Clock,
+        patience_s: float = HANDSHAKE_SECONDS,
+    ) -> None:
+        """Connect within so many seconds. Raises: PeerError in all its leaves."""
+        self.met = call(address, Client(), secret, tls, clock, patience_s)
         self.met.wire.wait_long()
         self._messages = Pieces(FRAME_ANSWER, MESSAGE_BYTES_MAX)
         self.store: str = self.met.peer.store
         self.is_broken = False
 
-    def ask(self, what: Any) -> Any:
-        """Have a call carried out; what came of it. Raises: what it raised there; PeerError if the link broke: then
+    def ask(self, what: Any, silent_s: float | None = None) -> Any:
+        """Have a call carried out; its result. silent_s: so long the other side may be silent, None: as long as its
+        machine answers. Raises: what it raised there; PeerError if the link broke: then
         it may have been carried out or not, and the link is of no more use. TypeMismatch, LimitExceeded if it cannot be
         sent, and nothing was.
         """
@@ -73,12 +82,14 @@ class CallLink:
             raise LimitExceeded(f"a call has {len(message)} bytes, more than {MESSAGE_BYTES_MAX}; divide it")
         wire = self.met.wire
         try:
+            wire.connection.settimeout(silent_s)
             for frame in frames_of(wire.writer, FRAME_CALL, [message], PIECE_BYTES):
                 wire.send(frame)
             answer = None
             while answer is None:
                 for each in wire.reader.feed(wire.receive()):
                     answer = self._messages.take(each)
+            wire.connection.settimeout(None)
             is_well, value = unpack(answer)
         except BaseException:  # Ctrl-C among others: the answer would be taken for that of the next call
             self.is_broken = True

@@ -26,7 +26,8 @@ from replication.node_group.peer import IN, Claim, Sender
 from replication.node_group.view import ARBITRATOR
 from replication.protocol.handshake import check_secret, error_payload
 from replication.protocol.pieces import Pieces
-from replication.wire import Met, Server, TlsContext, Wake, call, tell, wait_readable
+from replication.server import Server
+from replication.wire import Met, TlsContext, Wake, call, tell, wait_readable
 
 _log = logging.getLogger("tidemark.node")
 

@@ -3,8 +3,11 @@
 hello (caller) → challenge (called) → proof (caller) → welcome, the first sealed frame. The proof is an HMAC over all
 that was said so far, fresh nonces of both sides included, so that nothing of one session is of use in another (F106).
 The keys of both directions follow from the same, and from what the link is for: the seal of the welcome is the called
-side's own proof. The side that is
-called proves nothing to a caller who has not, so that nobody gets from it what a secret could be guessed by.
+side's own proof. The called side proves nothing to a caller that has not, so that a stranger gets nothing from it to
+test guesses of the secret against.
+
+Any host on the path can send what is not sealed. So each side judges the other one's identity only after its proof,
+refuses it in a sealed frame then, and takes an earlier refusal for `PeerUnproved`, which ends no channel.
 """
 
 from __future__ import annotations
@@ -12,12 +15,21 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 from engine import errors
-from engine.errors import FrameRejected, PeerError, PeerRefused, PeerUnauthenticated, PeerVersion, SchemaInvalid
-from engine.layout.frame import FRAME_CHALLENGE, FRAME_HELLO, FRAME_PROOF, FRAME_REFUSE, FRAME_WELCOME
+from engine.errors import (
+    FrameRejected,
+    PeerError,
+    PeerRefused,
+    PeerUnauthenticated,
+    PeerUnproved,
+    PeerVersion,
+    SchemaInvalid,
+)
+from engine.layout.frame import FRAME_CHALLENGE, FRAME_ERROR, FRAME_HELLO, FRAME_PROOF, FRAME_REFUSE, FRAME_WELCOME
 from replication.protocol.frames import Frame, FrameReader, FrameWriter
 
 VERSION = 1
@@ -71,7 +83,7 @@ class Site:
         if not (
             0 <= peer.server_id <= SERVER_ID_MAX and is_store_id(peer.store) and peer.incarnation >= 0 and is_named
         ):
-            raise FrameRejected("a site of the handshake cannot be")
+            raise FrameRejected("the fields of a site in the handshake are invalid")
         check_peer(self, peer)
         return peer
 
@@ -124,8 +136,10 @@ class Handshake:
         check_secret(secret)
         own.check()
         self.own = own
-        self.peer: Any = None  # a party of the same kind, once it has said who it is
+        self.peer: Any = None  # a party of the same kind, once it has proved that it knows the secret
         self.is_done = False
+        self._is_proved = False
+        self._content: dict[str, Any] | None = None  # what it says of itself
         self._secret = secret
         self._nonce = nonce
         self._reader = reader
@@ -157,9 +171,15 @@ class Handshake:
         self._writer.use_key(self._derive(f"frames of the {own}"))
         self._reader.use_key(self._derive(f"frames of the {other}"))
 
+    def _met(self) -> None:
+        """The other side has proved itself: judge what it says it is. Raises: PeerRefused, FrameRejected."""
+        assert self._content is not None
+        self._is_proved = True
+        self.peer = self.own.meet(self._content)
+
     def refusal(self, error: PeerError) -> bytes:
-        """The frame that tells the other side why, before the link is shut."""
-        return self._writer.frame(FRAME_REFUSE, error_payload(error))
+        """The frame that tells the other side why, before the link is shut: sealed once it has proved itself."""
+        return self._writer.frame(FRAME_ERROR if self._is_proved else FRAME_REFUSE, error_payload(error))
 
 
 def error_payload(error: PeerError) -> bytes:
@@ -168,12 +188,23 @@ def error_payload(error: PeerError) -> bytes:
 
 
 def refusal_of(payload: bytes) -> PeerError:
-    """The error the other side told, as the leaf of PeerError it names. Raises: FrameRejected."""
+    """The error that a sealed frame tells, as the leaf of PeerError it names. Raises: FrameRejected."""
     content = _unpack(payload, {"error": str, "message": str})
     kind = getattr(errors, content["error"], None)
     leaf = kind if isinstance(kind, type) and issubclass(kind, PeerError) else PeerRefused
-    text = "".join(each for each in content["message"] if each.isprintable())[:TEXT_MAX]
-    return leaf(f"the other side says: {text}")
+    return leaf(f"the other side says: {_printable(content['message'])}")
+
+
+def _unproved(payload: bytes) -> PeerUnproved:
+    """The error that an unsealed frame tells. Raises: FrameRejected."""
+    content = _unpack(payload, {"error": str, "message": str})
+    return PeerUnproved(
+        f"the link was refused before the other side proved that it knows the secret: {_printable(content['message'])}"
+    )
+
+
+def _printable(text: str) -> str:
+    return "".join(each for each in text if each.isprintable())[:TEXT_MAX]
 
 
 class CallerHandshake(Handshake):
@@ -184,12 +215,16 @@ class CallerHandshake(Handshake):
         return self._say(FRAME_HELLO, _pack({**self._own(), "newest": VERSION, "oldest": VERSION_OLDEST}))
 
     def receive(self, frame: Frame) -> bytes:
-        """The answer to a frame of the called side, empty behind the welcome. Raises: PeerError."""
+        """The answer to a frame of the called side, empty after the welcome. Raises: PeerError."""
         if frame.kind == FRAME_REFUSE:
-            raise refusal_of(frame.payload)
-        if frame.kind == FRAME_CHALLENGE and self.peer is None:
+            raise _unproved(frame.payload)
+        if frame.kind == FRAME_CHALLENGE and self._content is None:
             return self._answer(frame.payload)
-        if frame.kind == FRAME_WELCOME and self.peer is not None and not self.is_done:
+        # The reader has the key since the challenge: these two are sealed.
+        if frame.kind == FRAME_ERROR and self._content is not None:
+            raise refusal_of(frame.payload)
+        if frame.kind == FRAME_WELCOME and self._content is not None and not self.is_done:
+            self._met()
             self.is_done = True
             return b""
         raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of the handshake", kind=frame.kind)
@@ -198,10 +233,11 @@ class CallerHandshake(Handshake):
         content = self._heard(payload, {"version": int})
         version = content["version"]
         if not VERSION_OLDEST <= version <= VERSION:
-            raise PeerVersion(
-                f"the {self.own.called} chose version {version} of the protocol, which is not spoken here"
+            raise PeerUnproved(
+                f"the {self.own.called} chose version {version} of the protocol, this side speaks {VERSION_OLDEST} to"
+                f" {VERSION}; upgrade the older of both"
             )
-        self.peer = self.own.meet(content)
+        self._content = content
         self._said.update(payload)
         answer = self._say(FRAME_PROOF, self._proof())
         self._keys(self.own.caller, self.own.called)
@@ -211,19 +247,36 @@ class CallerHandshake(Handshake):
 class CalledHandshake(Handshake):
     """The side that is called."""
 
+    def __init__(
+        self,
+        own: Party,
+        secret: bytes,
+        nonce: bytes,
+        reader: FrameReader,
+        writer: FrameWriter,
+        admit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """admit: called once the caller has proved itself and is a peer of this side; the caller is told what it raises
+        as PeerError.
+        """
+        super().__init__(own, secret, nonce, reader, writer)
+        self._admit = admit
+
     def receive(self, frame: Frame) -> bytes:
         """The answer to a frame of the calling side. Raises: PeerError; send `refusal` of it, and shut the link."""
         if frame.kind == FRAME_REFUSE:
-            raise refusal_of(frame.payload)
-        if frame.kind == FRAME_HELLO and self.peer is None:
+            raise _unproved(frame.payload)
+        if frame.kind == FRAME_HELLO and self._content is None:
             return self._challenge(frame.payload)
-        if frame.kind == FRAME_PROOF and self.peer is not None and not self.is_done:
+        if frame.kind == FRAME_PROOF and self._content is not None and not self._is_proved:
             if not hmac.compare_digest(frame.payload, self._proof()):
                 raise PeerUnauthenticated(
                     f"the {self.own.caller} does not know the secret of this link; compare both secrets"
                 )
             self._said.update(frame.payload)
             self._keys(self.own.called, self.own.caller)
+            self._met()
+            self._admit()
             self.is_done = True
             return self._writer.frame(FRAME_WELCOME, b"")
         raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of the handshake", kind=frame.kind)
@@ -237,6 +290,6 @@ class CalledHandshake(Handshake):
                 f"the {self.own.caller} speaks versions {oldest} to {newest} of the protocol,"
                 f" this side {VERSION_OLDEST} to {VERSION}"
             )
-        self.peer = self.own.meet(content)
+        self._content = content
         self._said.update(payload)
         return self._say(FRAME_CHALLENGE, _pack({**self._own(), "version": version}))

@@ -14,10 +14,12 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
+from engine.clock import ManualClock
 from replication.calls import conversation
 from tests.attempts import Attempts
 from tests.store.support import ACCOUNT
 from tests.waiting import wait_until
+from tidemark.remote.database import RemoteDatabase
 from tidemark.remote.executor import Executor
 from tidemark.remote.serving import Alone
 
@@ -229,7 +231,7 @@ def test_schema_is_changed_from_outside(db: tm.Database, remote: tm.RemoteDataba
 
 def test_strangers_are_refused(serving: tm.CallServing) -> None:
     with pytest.raises(tm.PeerTimeout, match="secret"):
-        tm.connect([serving.address], b"another secret, long", timeout_ms=100)
+        RemoteDatabase([serving.address], b"another secret, long", None, 100, ManualClock())
     with pytest.raises(tm.SchemaInvalid):
         tm.connect([serving.address], b"short")
     with pytest.raises(tm.PeerTimeout):

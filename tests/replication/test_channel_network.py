@@ -16,6 +16,7 @@ from replication.protocol.frames import FrameWriter
 from replication.wire import client_tls, server_tls
 from tests.replication.site import open_site
 from tests.replication.test_channel_stores import PASSES_ON, applied, make_table, put, rows
+from tests.waiting import wait_until
 
 HOST = "127.0.0.1"
 SECRET = b"what both sites know"
@@ -166,9 +167,10 @@ def test_wrong_secret_equal_ids_and_missing_tls_end_the_receiver_with_their_erro
     same = site(1)
     with tm.serve(a, f"{HOST}:0", SECRET) as serving:
         with tm.Channel(serving.address, b, secret=b"x" * 16, skip_start=False) as channel:
-            assert isinstance(ended(channel.receiving), tm.PeerUnauthenticated)
-            with pytest.raises(tm.PeerUnauthenticated):
-                channel.check_running()
+            # Any host on the path can refuse like this, so the receiver goes on trying and says why.
+            wait_until(lambda: "does not know the secret" in str(channel.status()["receiver"]["error"]))
+            assert channel.status()["receiver"]["state"] == "running"
+            channel.check_running()
         with follow(serving, same) as channel:
             assert isinstance(ended(channel.receiving), tm.PeerRefused)
             assert channel.status()["receiver"]["state"] == "failed"

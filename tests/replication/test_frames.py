@@ -17,6 +17,7 @@ from engine.errors import (
     PeerError,
     PeerRefused,
     PeerUnauthenticated,
+    PeerUnproved,
     PeerVersion,
     SchemaInvalid,
 )
@@ -206,7 +207,7 @@ def test_replica_without_the_secret_is_refused_and_told_so() -> None:
         list(meeting.frames())
     assert not meeting.source.is_done
     (refusal,) = meeting.to_replica.feed(meeting.source.refusal(caught.value))
-    with pytest.raises(PeerUnauthenticated, match="the other side says"):
+    with pytest.raises(PeerUnproved, match="does not know the secret"):
         meeting.replica.receive(refusal)
 
 

@@ -12,8 +12,7 @@ import pytest
 import trustme
 
 from engine.clock import SystemClock
-from engine.errors import PeerError, PeerUnauthenticated
-from replication import wire
+from engine.errors import PeerError, PeerUnproved
 from replication.link import Caller, LinkOptions, Listener
 from replication.protocol.messages import FIRST_POSITION, Events, Start
 from replication.wire import client_tls, server_tls
@@ -137,7 +136,7 @@ def test_wrong_secret_is_refused_over_the_wire(
 ) -> None:
     options = LinkOptions(REPLICA, b"not the secret of both", both_options[1].tls)
     caller = Caller(listener.address, options, CLOCK)
-    with pytest.raises(PeerUnauthenticated):
+    with pytest.raises(PeerUnproved, match="does not know the secret"):
         caller.run(MemoryRelay(), lambda _: Start())
     caller.close()
     assert listener.sessions() == []
@@ -175,7 +174,7 @@ def test_strangers_are_shut_out_and_the_source_serves_on(
 def test_silent_stranger_is_shut_out_by_the_deadline_of_the_handshake(
     both_options: tuple[LinkOptions, LinkOptions], binlog: MemoryBinlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr("replication.server.HANDSHAKE_SECONDS", 0.2)
     listener = Listener((HOST, 0), both_options[0], lambda: binlog, CLOCK)
     with socket.create_connection(listener.address) as stranger:
         stranger.settimeout(30)
@@ -194,7 +193,7 @@ def test_source_with_a_certificate_nobody_vouches_for_is_refused(binlog: MemoryB
     pem = str(tmp_path / "source.pem")
     listener = Listener((HOST, 0), LinkOptions(SOURCE, SECRET, server_tls(pem, pem)), lambda: binlog, CLOCK)
     caller = Caller(listener.address, LinkOptions(REPLICA, SECRET, client_tls(str(tmp_path / "other.pem"))), CLOCK)
-    with pytest.raises(PeerError, match="no link to"):
+    with pytest.raises(PeerError, match="no TLS with"):
         caller.run(MemoryRelay(), lambda _: Start())
     caller.close()
     listener.close()

@@ -1,4 +1,4 @@
-"""`wire.Server` from outside: what was said once is of no use again, and strangers hold neither time nor places."""
+"""`Server` from outside: what was said once is of no use again, and strangers hold neither time nor places."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from engine.clock import ManualClock, SystemClock
 from engine.errors import PeerError
+from replication import server as called
 from replication import wire
 from replication.protocol.frames import FrameReader, FrameWriter
 from replication.protocol.handshake import CallerHandshake
@@ -28,7 +29,7 @@ def met() -> list[wire.Met]:
 
 
 @pytest.fixture
-def server(met: list[wire.Met]) -> Iterator[wire.Server]:
+def server(met: list[wire.Met]) -> Iterator[called.Server]:
     """A server of two callers at a time, each until it leaves."""
 
     def serve(one: wire.Met, wake: wire.Wake) -> None:
@@ -37,7 +38,7 @@ def server(met: list[wire.Met]) -> Iterator[wire.Server]:
             if wire.wait_readable(one.wire, wake):
                 one.wire.receive()
 
-    made = wire.Server((HOST, 0), SOURCE, SECRET, None, SystemClock(), serve, callers_max=2)
+    made = called.Server((HOST, 0), SOURCE, SECRET, None, SystemClock(), serve, callers_max=2)
     made.start()
     yield made
     made.close()
@@ -64,7 +65,7 @@ def shut_out(connection: socket.socket) -> None:
             pass
 
 
-def test_handshake_that_was_recorded_lets_nobody_in_again(server: wire.Server, met: list[wire.Met]) -> None:
+def test_handshake_that_was_recorded_lets_nobody_in_again(server: called.Server, met: list[wire.Met]) -> None:
     said = said_in_a_handshake(server.address)
     wait_until(lambda: len(met) == 1)
     with socket.create_connection(server.address, PATIENCE_SECONDS) as connection:
@@ -92,20 +93,20 @@ def test_stranger_that_drips_bytes_is_shut_out_by_the_deadline_of_the_whole_hand
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = AskedClock()
-    server = wire.Server((HOST, 0), SOURCE, SECRET, None, clock, lambda one, wake: None)
+    server = called.Server((HOST, 0), SOURCE, SECRET, None, clock, lambda one, wake: None)
     server.start()
     hello = CallerHandshake(REPLICA, SECRET, bytes(32), FrameReader(), FrameWriter()).begin()
     with socket.create_connection(server.address, PATIENCE_SECONDS) as connection:
         connection.sendall(hello[:1])
         assert clock.was_asked.wait(PATIENCE_SECONDS)
-        clock.advance(wire.HANDSHAKE_SECONDS)
+        clock.advance(called.HANDSHAKE_SECONDS)
         connection.sendall(hello[1:2])
         shut_out(connection)
     server.close()
     assert "the handshake took more than" in caplog.text
 
 
-def test_callers_above_the_limit_are_shut_out_until_one_leaves(server: wire.Server, met: list[wire.Met]) -> None:
+def test_callers_above_the_limit_are_shut_out_until_one_leaves(server: called.Server, met: list[wire.Met]) -> None:
     clock = SystemClock()
 
     def is_let_in() -> bool:

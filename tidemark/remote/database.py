@@ -31,12 +31,12 @@ class RemoteDatabase:
     def __init__(
         self, seeds: Sequence[Address], secret: bytes, tls: TlsContext | None, timeout_ms: int, clock: Clock
     ) -> None:
-        """Ask who is where. Raises: PeerTimeout if nobody answers in time, PeerError."""
+        """Ask for the view. Raises: PeerTimeout if no node answers in time, PeerError."""
         self.links = Links(seeds, secret, tls, clock, timeout_ms)
         self._clock = clock
         self._is_closed = False
         try:
-            self.links.read(["where"])
+            self.links.until(self.links.learn)
         except BaseException:
             self.links.close()
             raise

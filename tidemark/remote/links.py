@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from engine.clock import Clock
 from engine.errors import NotPrimary, PeerError, PeerRefused, PeerTimeout, PrimaryLost
 from replication.calls.conversation import CallLink
-from replication.wire import TlsContext
+from replication.wire import HANDSHAKE_SECONDS, TlsContext
 
 _log = logging.getLogger("tidemark.remote")
 
@@ -36,6 +36,7 @@ class Links:
         self._secret = secret
         self._tls = tls
         self._timeout_s = timeout_ms / 1_000
+        self._attempt = threading.local()  # of `until`: the deadline of what this thread asks for
         self._mutex = threading.Lock()
         self.spares: dict[Address, list[CallLink]] = {}
         self._store: str | None = None  # all nodes are copies of this one
@@ -50,7 +51,7 @@ class Links:
             spares = self.spares.get(address)
             if spares:
                 return spares.pop()
-        link = CallLink(address, self._secret, self._tls, self.clock)
+        link = CallLink(address, self._secret, self._tls, self.clock, min(HANDSHAKE_SECONDS, self._rest_s()))
         if self._store not in (None, link.store):
             link.close()
             raise PeerRefused(f"at {address[0]}:{address[1]} there is another store", store=link.store)
@@ -108,7 +109,7 @@ class Links:
     def _where(self, address: Address) -> dict[str, Any]:
         link = self.take(address)
         try:
-            return dict(link.ask(["where"]))
+            return dict(link.ask(["where"], self._rest_s()))
         finally:
             self.give(address, link)
 
@@ -125,16 +126,29 @@ class Links:
         """What `work` gives; again while it raises PeerError, NotPrimary or PrimaryLost, until time is over. Raises:
         PeerTimeout then.
         """
-        deadline = self.clock.monotonic() + self._timeout_s
-        while True:
-            try:
-                return work()
-            except (PeerError, NotPrimary, PrimaryLost) as error:
-                if isinstance(error, PeerRefused):
-                    raise
-                if self.clock.monotonic() >= deadline:
-                    raise PeerTimeout(f"no node answered within {self._timeout_s:g} s: {error.message}") from error
-                self.clock.sleep(PAUSE_SECONDS)
+        before = getattr(self._attempt, "deadline", None)
+        deadline = self.clock.monotonic() + self._timeout_s if before is None else before
+        self._attempt.deadline = deadline
+        why: PeerError | NotPrimary | PrimaryLost | None = None
+        try:
+            while True:
+                try:
+                    return work()
+                except (PeerError, NotPrimary, PrimaryLost) as error:
+                    if isinstance(error, PeerRefused):
+                        raise
+                    if why is None or not isinstance(error, PeerTimeout):
+                        why = error  # the last attempts end for want of time, which says nothing
+                    if self.clock.monotonic() >= deadline:
+                        raise PeerTimeout(f"no node answered within {self._timeout_s:g} s: {why.message}") from why
+                    self.clock.sleep(PAUSE_SECONDS)
+        finally:
+            self._attempt.deadline = before
+
+    def _rest_s(self) -> float:
+        """Seconds of this thread's attempt that are left; above 0."""
+        deadline = getattr(self._attempt, "deadline", None)
+        return self._timeout_s if deadline is None else max(0.001, deadline - self.clock.monotonic())
 
     # --- calls that may be made again ------------------------------------------------------------
     def read(self, what: Any) -> Any:

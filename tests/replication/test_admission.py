@@ -1,0 +1,296 @@
+"""Connections that have proved nothing: they take no place of a peer, keep no other waiting, and end no port (F105).
+
+Each story was seen on a server that gave every connection a thread, three descriptors and a place of the peers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+import trustme
+
+from engine.clock import ManualClock, SystemClock
+from engine.errors import PeerError, PeerRefused, PeerTimeout, PeerUnproved, PositionLost
+from engine.layout.frame import FRAME_HELLO
+from recovery.crash_harness.forks import FORKS
+from replication.limited_log import LINE_SECONDS, LimitedLog
+from replication.protocol.frames import Frame, FrameReader, FrameWriter
+from replication.protocol.handshake import CalledHandshake, CallerHandshake, Site
+from replication.server import UNPROVED_MAX, UNPROVED_OF_ADDRESS_MAX, Server
+from replication.wire import Met, TlsContext, Wake, Wire, call, client_tls, server_tls, wait_readable
+from tests.replication.doubles import REPLICA, SECRET, SOURCE
+from tests.waiting import wait_until
+
+HOST = "127.0.0.1"
+CLOCK = SystemClock()
+PATIENCE_SECONDS = 60.0
+
+
+@contextmanager
+def served(tls: TlsContext | None = None, callers_max: int = 64) -> Iterator[Server]:
+    """A server whose callers stay until they leave."""
+
+    def serve(one: Met, wake: Wake) -> None:
+        while not server.is_closed:
+            if wait_readable(one.wire, wake):
+                one.wire.receive()
+
+    server = Server((HOST, 0), SOURCE, SECRET, tls, CLOCK, serve, callers_max)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def stranger(address: tuple[str, int], source: str = HOST) -> socket.socket:
+    """A connection that says nothing, from an address of this machine."""
+    return socket.create_connection(address, PATIENCE_SECONDS, (source, 0))
+
+
+def peer(address: tuple[str, int], tls: TlsContext | None = None, site: Site = REPLICA) -> Wire:
+    """A link of a replica that knows the secret."""
+    return call(address, site, SECRET, tls, CLOCK, PATIENCE_SECONDS).wire
+
+
+def is_shut(connection: socket.socket) -> bool:
+    """Whether the other side has shut it by now."""
+    connection.setblocking(False)
+    try:
+        return not connection.recv(4_096)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def hello() -> bytes:
+    """What a replica says first."""
+    return CallerHandshake(REPLICA, SECRET, bytes(32), FrameReader(), FrameWriter()).begin()
+
+
+# --- places ---------------------------------------------------------------------------------------
+def test_idle_strangers_take_no_place_of_replicas() -> None:
+    """Eighty idle connections held all places of replicas: 85 of 88 replicas were refused for ten seconds."""
+    with served() as server, ExitStack() as stack:
+        for _ in range(80):
+            stack.enter_context(stranger(server.address))
+        wait_until(lambda: server.status()["unproved"] == 80)
+        for _ in range(64):
+            stack.enter_context(closing(peer(server.address)))
+        assert server.status()["served"] == 64
+
+
+def test_strangers_above_their_quota_make_room_the_oldest_first() -> None:
+    with served() as server, ExitStack() as stack:
+        strangers = [stack.enter_context(stranger(server.address)) for _ in range(UNPROVED_OF_ADDRESS_MAX + 40)]
+        wait_until(lambda: server.status()["evicted"] == 40)
+        assert server.status()["unproved"] == UNPROVED_OF_ADDRESS_MAX
+        wait_until(lambda: all(map(is_shut, strangers[:40])))
+        assert not any(map(is_shut, strangers[40:]))
+        stack.enter_context(closing(peer(server.address)))
+
+
+def test_flood_of_one_address_makes_room_for_another_address() -> None:
+    with served() as server, ExitStack() as stack:
+        few = [stack.enter_context(stranger(server.address, "127.0.0.2")) for _ in range(3)]
+        wait_until(lambda: server.status()["unproved"] == 3)
+        for source in ("127.0.0.3", "127.0.0.4", "127.0.0.5"):
+            for _ in range(UNPROVED_OF_ADDRESS_MAX):
+                stack.enter_context(stranger(server.address, source))
+        wait_until(lambda: server.status()["evicted"] == 3 * UNPROVED_OF_ADDRESS_MAX + 3 - UNPROVED_MAX)
+        assert server.status()["unproved"] == UNPROVED_MAX
+        assert not any(map(is_shut, few))
+
+
+def test_peer_above_the_places_is_told_so_after_its_proof() -> None:
+    with served(callers_max=1) as server, closing(peer(server.address)):
+        with pytest.raises(PeerError, match="1 replicas are served already") as told:
+            peer(server.address)
+        assert type(told.value) is PeerError  # it passes: a place becomes free
+
+
+def test_stranger_that_stops_in_the_middle_of_tls_keeps_no_other_waiting(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.issue_cert(HOST).private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "source.pem"))
+    authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+    pem = str(tmp_path / "source.pem")
+    with served(server_tls(pem, pem)) as server, ExitStack() as stack:
+        silent, half = (stack.enter_context(stranger(server.address)) for _ in range(2))
+        half.sendall(b"\x16\x03\x01\x02\x00\x01")
+        wait_until(lambda: server.status()["unproved"] == 2)
+        stack.enter_context(closing(peer(server.address, client_tls(str(tmp_path / "authority.pem")))))
+        assert server.status() == {"served": 1, "unproved": 2, "failed": 0, "evicted": 0}
+        silent.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        wait_until(lambda: server.status()["failed"] == 1)
+
+
+def test_frames_that_come_with_the_proof_reach_the_session() -> None:
+    met: list[Met] = []
+    heard = threading.Event()
+
+    def serve(one: Met, _: Wake) -> None:
+        met.append(one)
+        heard.set()
+
+    server = Server((HOST, 0), SOURCE, SECRET, None, CLOCK, serve)
+    server.start()
+    reader, writer = FrameReader(), FrameWriter()
+    handshake = CallerHandshake(REPLICA, SECRET, bytes(32), reader, writer)
+    with stranger(server.address) as connection:
+        connection.sendall(handshake.begin())
+        (challenge,) = reader.feed(connection.recv(4_096))
+        connection.sendall(handshake.receive(challenge) + writer.frame(22, b"") + writer.frame(22, b"x"))
+        assert heard.wait(PATIENCE_SECONDS)
+    server.close()
+    assert met[0].early == [Frame(22, b""), Frame(22, b"x")] and met[0].peer == REPLICA
+
+
+# --- the system gives nothing more -----------------------------------------------------------------
+def _without_descriptors(address: Connection, spare: int) -> None:
+    """A server in a process that may open few files; it ends with its end of the pipe."""
+    with served() as server:
+        here = len(os.listdir("/proc/self/fd")) - 1  # that of the listing itself
+        resource.setrlimit(resource.RLIMIT_NOFILE, (here + spare, here + spare))
+        address.send(server.address)
+        while address.recv():
+            address.send(server.status())
+
+
+@pytest.mark.parametrize("spare", [1, 2, 12])
+def test_port_lives_when_the_process_is_out_of_descriptors(spare: int) -> None:
+    """Four hundred idle connections under `ulimit -n 1024`: the wake-up pair of the next one could not be made, and
+    the thread that accepts ended for ever."""
+    ours, theirs = FORKS.Pipe()
+    process = FORKS.Process(target=_without_descriptors, args=(theirs, spare), daemon=True)
+    process.start()
+    theirs.close()
+    address = ours.recv()
+    with ExitStack() as stack:
+        for _ in range(60):
+            stack.enter_context(stranger(address))
+        # Both the link and its wake-up take a descriptor, and the oldest strangers make room for the first.
+        if spare > 1:
+            with closing(peer(address)):
+                ours.send(True)
+                assert ours.recv()["served"] == 1
+        else:
+            with pytest.raises(PeerError, match="out of descriptors"):
+                peer(address)
+    ours.send(True)
+    assert ours.recv()["evicted"] > 0
+    ours.send(False)
+    process.join(PATIENCE_SECONDS)
+    assert process.exitcode == 0
+
+
+# --- what a stranger may say ------------------------------------------------------------------------
+@contextmanager
+def lying(answer: Callable[[Wire], None]) -> Iterator[tuple[str, int]]:
+    """Something on the path that answers one caller in the place of the source."""
+    with socket.create_server((HOST, 0)) as listener:
+
+        def run() -> None:
+            with closing(Wire(listener.accept()[0])) as wire, suppress(PeerError):
+                answer(wire)
+                while True:
+                    wire.receive()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        yield listener.getsockname()[:2]
+        thread.join()
+
+
+def refuse(handshake: CalledHandshake, wire: Wire, error: PeerError) -> None:
+    wire.send(handshake.refusal(error))
+
+
+@pytest.mark.parametrize("after_proof", [False, True], ids=["at once", "after the proof"])
+@pytest.mark.parametrize("error", [PositionLost("gone"), PeerRefused("no"), PeerError("later")], ids=repr)
+def test_refusal_that_nobody_has_sealed_ends_no_channel(error: PeerError, after_proof: bool) -> None:
+    """An unsealed PositionLost was believed before any proof, and ended a channel for good."""
+
+    def answer(wire: Wire) -> None:
+        handshake = CalledHandshake(SOURCE, b"another secret than theirs", bytes(32), wire.reader, wire.writer)
+        if after_proof:
+            (frame,) = wire.reader.feed(wire.receive())
+            wire.send(handshake.receive(frame))
+            wire.receive()
+        wire.send(handshake.refusal(error))
+
+    with lying(answer) as address, pytest.raises(PeerUnproved, match=error.message):
+        peer(address)
+
+
+def test_site_that_is_only_claimed_is_not_judged() -> None:
+    """A challenge with the caller's own store was believed: PeerRefused, and the channel had ended."""
+
+    def answer(wire: Wire) -> None:
+        mirror = CalledHandshake(REPLICA, b"another secret than theirs", bytes(32), wire.reader, wire.writer)
+        (frame,) = wire.reader.feed(wire.receive())
+        wire.send(mirror.receive(frame))
+
+    with lying(answer) as address, pytest.raises((PeerUnproved, PeerTimeout)):
+        call(address, REPLICA, SECRET, None, CLOCK, 0.5)
+
+
+def test_peer_with_the_secret_is_refused_in_a_sealed_frame() -> None:
+    with served() as server:
+        for same in (Site(1, "cd" * 16, 5), Site(2, SOURCE.store, 5)):
+            with pytest.raises(PeerRefused, match="the other side says"):
+                # It judges itself by another identity, so that only the source refuses.
+                call(server.address, _Lenient(same.server_id, same.store, 5), SECRET, None, CLOCK, PATIENCE_SECONDS)
+        assert server.status()["served"] == 0
+
+
+class _Lenient(Site):
+    """A site that refuses no peer."""
+
+    def meet(self, content: dict[str, object]) -> Site:  # type: ignore[override]
+        return self
+
+
+# --- lines in the log --------------------------------------------------------------------------------
+def test_strangers_write_one_line_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    """Each stranger wrote a line: a port scan filled the log."""
+    clock = ManualClock()
+    limited = LimitedLog(logging.getLogger("tidemark.test"), clock)
+    for number in range(1_000):
+        limited.warning(f"stranger {number}")
+    assert [each.getMessage() for each in caplog.records] == ["stranger 0"]
+    clock.advance(LINE_SECONDS)
+    limited.warning("the next")
+    limited.warning("another")
+    assert caplog.records[1].getMessage() == "the next (and 999 more such lines since the last one)"
+    assert len(caplog.records) == 2
+
+
+# --- waking ------------------------------------------------------------------------------------------
+def test_wake_that_is_closed_touches_no_other_file(tmp_path: Path) -> None:
+    """A number that was a wake-up's may be a data file's a moment later."""
+    wake = Wake()
+    number = wake.descriptor
+    wake()
+    wake.wait(PATIENCE_SECONDS)
+    wake.close()
+    file = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    os.dup2(file, number)
+    wake()
+    wake.close()
+    assert os.fstat(number).st_size == 0  # open, and nothing was written
+    for each in {file, number}:
+        os.close(each)
+
+
+def test_first_frame_is_a_hello() -> None:
+    assert next(FrameReader().feed(hello())).kind == FRAME_HELLO
