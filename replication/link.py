@@ -191,6 +191,10 @@ class Listener:
         with self._mutex:
             return list(self._sessions)
 
+    def connections(self) -> dict[str, int]:
+        """See `Server.status`."""
+        return self._server.status()
+
     def close(self) -> None:
         """Say goodbye to every replica and stop listening."""
         self._server.close()

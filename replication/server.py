@@ -26,7 +26,7 @@ from engine.errors import PeerError, PeerTimeout
 from replication.limited_log import LimitedLog
 from replication.protocol.frames import Frame
 from replication.protocol.handshake import CalledHandshake, Party
-from replication.wire import HANDSHAKE_SECONDS, SEND_SECONDS, Met, TlsContext, Wake, Wire, readable
+from replication.wire import HANDSHAKE_SECONDS, SEND_SECONDS, Met, TlsContext, Wake, Wire, check_secret_at, readable
 
 _log = logging.getLogger("tidemark.replication")
 
@@ -102,8 +102,10 @@ class Server:
         callers_max: int = CALLERS_MAX,
     ) -> None:
         """Take the address; connections wait in the backlog until `start`. serve: converses with one caller; it returns
-        when that one or `is_closed` ends it, for which its `Wake` is called. Raises: PeerError if the address is taken.
+        when that one or `is_closed` ends it, for which its `Wake` is called. Raises: PeerError if the address is taken,
+        SchemaInvalid for a weak secret.
         """
+        check_secret_at(address, secret, tls)
         self.own = own  # which party callers meet from now on
         self._secret = secret
         self._tls = tls

@@ -6,6 +6,7 @@ unsent can make the store fail or its commits wait (F97).
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import math
 import os
@@ -19,7 +20,7 @@ from typing import Any
 from engine.clock import Clock
 from engine.errors import PeerError, PeerTimeout, SchemaInvalid
 from replication.protocol.frames import Frame, FrameReader, FrameWriter
-from replication.protocol.handshake import CallerHandshake, Handshake, Party
+from replication.protocol.handshake import CallerHandshake, Handshake, Party, check_secret
 
 TlsContext = ssl.SSLContext
 
@@ -72,6 +73,19 @@ def parse_address(text: str | tuple[str, int]) -> tuple[str, int]:
     if not host or not 0 <= number < 1 << 16:
         raise SchemaInvalid(f"an address is host:port, got {text!r}")
     return host, number
+
+
+def is_this_host(host: str) -> bool:
+    """Whether only processes of this host can be at both ends: a loopback address, or its name."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def check_secret_at(address: tuple[str, int], secret: bytes, tls: TlsContext | None) -> None:
+    """Refuse a secret that is too weak for links at this address, over a TLS context or none. Raises: SchemaInvalid."""
+    check_secret(secret, is_exposed=tls is None and not is_this_host(address[0]))
 
 
 def readable(seconds: float | None, *descriptors: int) -> set[int]:
@@ -316,8 +330,9 @@ def call(
     """Connect to the process that listens there, and find out which peer it is. Close the wire. patience_s: for all of
     it, TLS and handshake included; names are looked up before.
 
-    Raises: PeerError in all its leaves.
+    Raises: PeerError in all its leaves, SchemaInvalid for a weak secret.
     """
+    check_secret_at(address, secret, tls)
     host, port = address
     try:
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

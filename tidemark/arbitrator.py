@@ -10,8 +10,8 @@ from engine.files import PosixFiles
 from replication.node_group.arbitrator_process import ArbitratorProcess, check_begin
 from replication.node_group.carrier import Secrets
 from replication.node_group.configuration import GroupConfiguration
-from replication.protocol.handshake import check_secret
-from replication.wire import TlsContext, parse_address
+from replication.node_group.view import ARBITRATOR
+from replication.wire import TlsContext, check_secret_at, parse_address
 
 
 class Arbitrator:
@@ -36,10 +36,10 @@ class Arbitrator:
         is_new, living: what it begins with if the directory is empty; see `ArbitratorProcess`. Every vote is durable
         before it is told. Raises: SchemaInvalid, Locked, ViewDamaged, ForeignFile, Rejected, PeerError.
         """
-        check_secret(secret)
         configuration = group if isinstance(group, GroupConfiguration) else GroupConfiguration.parse(group)
         check_begin(configuration, living)
-        place = None if listen is None else parse_address(listen)
+        place = configuration.address_of(ARBITRATOR) if listen is None else parse_address(listen)
+        check_secret_at(place, secret, None if tls is None else tls[0])
         secrets = Secrets(secret, *(tls or (None, None)))
         self._files = PosixFiles(path, create=True)
         try:

@@ -10,10 +10,9 @@ from engine.errors import SchemaInvalid
 from engine.options import parse_size
 from replication.channel import ChannelOptions, check_name
 from replication.endpoint import Endpoint, check_source
-from replication.protocol.handshake import check_secret
 from replication.protocol.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from replication.settings.options import settings, validated
-from replication.wire import TlsContext, parse_address
+from replication.wire import TlsContext, check_secret_at, parse_address
 from tidemark.database import Database
 
 if TYPE_CHECKING:
@@ -60,8 +59,9 @@ def link_to(own: Endpoint, source: Source, secret: bytes | None, tls: TlsContext
         raise SchemaInvalid(f"a source is a Database or an address like host:port, got {type(source).__name__}")
     if secret is None:
         raise SchemaInvalid("a source at an address needs the secret it is served with; give secret=")
-    check_secret(secret)
-    return Link(None, parse_address(source), secret, tls)
+    address = parse_address(source)
+    check_secret_at(address, secret, tls)
+    return Link(None, address, secret, tls)
 
 
 def channel_options(

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from engine.errors import Error, Rejected, SchemaInvalid
 from replication.channel import DEFAULT_NAME
-from replication.protocol.handshake import check_secret
 from replication.receiver import Worker, is_passing
 from replication.settings.options import validated
-from replication.wire import parse_address
+from replication.wire import check_secret_at, parse_address
 from tidemark.channel import Channel
 from tidemark.channel_links import ChannelKeywords, channel_options
 from tidemark.failover import check_failover_options
@@ -74,11 +73,10 @@ def _checked(given: NodeChannelKeywords, secret: bytes, server_id: int) -> dict[
     for name in ("ignore_server_ids", "replicate_do", "replicate_ignore", "other_sources"):
         value = made.get(name, ())
         made[name] = (value,) if isinstance(value, str) else tuple(value)  # they are gone over in each life
-    check_secret(made["secret"])
     for each in (made["source"], *made["other_sources"]):
         if not isinstance(each, (str, tuple)):
             raise SchemaInvalid(f"a group's channel has sources at addresses like host:port, got {type(each).__name__}")
-        parse_address(each)
+        check_secret_at(parse_address(each), made["secret"], made.get("tls"))
     if made.get("conflict_role") is not None:
         validated("conflict_role", made["conflict_role"])
     heartbeat_from = made.get("heartbeat_from", 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -25,11 +25,10 @@ from replication.node_group.carrier import Secrets
 from replication.node_group.configuration import GroupConfiguration
 from replication.node_group.node import GroupNode
 from replication.node_group.party import OptionValue
-from replication.protocol.handshake import check_secret
 from replication.protocol.messages import HEARTBEAT_MS_MAX
 from replication.settings.options import OF_SITE, OpenKeywords, divided
 from replication.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, make
-from replication.wire import parse_address
+from replication.wire import check_secret_at, parse_address
 from tidemark.database import Database
 from tidemark.node_channel import NodeChannel, NodeChannelKeywords
 from tidemark.remote.database import TIMEOUT_MS, RemoteDatabase, connect
@@ -207,6 +206,19 @@ def _replicas_at(
     return None if address is None else parse_address(address)
 
 
+def _check_secret(
+    secret: bytes,
+    tls: tuple[TlsContext | None, TlsContext | None],
+    listening: Iterable[tuple[str, int]],
+    called: Iterable[tuple[str, int]],
+) -> None:
+    """Raises: SchemaInvalid for a secret that is too weak where this node listens, or where it calls others."""
+    for address in listening:
+        check_secret_at(address, secret, tls[0])
+    for address in called:
+        check_secret_at(address, secret, tls[1])
+
+
 def _of_site(options: Options, replication: Mapping[str, Any]) -> dict[str, OptionValue]:
     """The options that must be alike at all nodes, by name: what a commit waits for must not hang on who leads."""
     values = {name: replication[name] for name in OF_SITE}
@@ -294,7 +306,6 @@ class NodeGroup:
 
         Raises: Locked if another process has the directory, PeerError if an address is taken, SchemaInvalid.
         """
-        check_secret(secret)
         configuration = GroupConfiguration.parse(group) if isinstance(group, str) else group
         place = configuration.address_of(node) if listen is None else parse_address(listen)
         parsed, replication = divided(options)
@@ -304,6 +315,8 @@ class NodeGroup:
         self._secret = secret
         self._tls = tls or (None, None)
         self._replicas = _replicas_at(replicas, heartbeat_row_ms, replication)
+        listening = [place, self._calls, *([] if self._replicas is None else [self._replicas])]
+        _check_secret(secret, self._tls, listening, configuration.peers.values())
         self._heartbeat_row_ms = heartbeat_row_ms
         self._server: CallServer | None = None
         self._channel = self._channel_of(channel, replication["server_id"])

@@ -8,10 +8,9 @@ from typing import Any
 
 from engine.errors import NotPrimary, Retryable, SchemaInvalid
 from replication.link import LinkOptions, Listener
-from replication.protocol.handshake import check_secret
 from replication.protocol.messages import HEARTBEAT_MS_MAX
 from replication.receiver import Worker
-from replication.wire import TlsContext, parse_address
+from replication.wire import TlsContext, check_secret_at, parse_address
 from tidemark.database import Database
 
 _log = logging.getLogger("tidemark.replication")
@@ -68,11 +67,12 @@ class Serving:
             self._endpoint.remove(self)
 
     def status(self) -> dict[str, Any]:
-        """Where it listens, and the replicas that are connected."""
+        """Where it listens, the replicas that are connected, and counts of connections (`Server.status`)."""
         return {
             "address": self.name,
             "tls": self._has_tls,
             "replicas": [each.status() for each in self._listener.sessions()],
+            "connections": self._listener.connections(),
         }
 
 
@@ -94,7 +94,8 @@ def serve(
 
     Raises: Rejected for server id 0 or a store without binlog, SchemaInvalid, PeerError if the address is taken.
     """
-    check_secret(secret)
+    place = parse_address(address)
+    check_secret_at(place, secret, tls)
     if not 0 <= heartbeat_row_ms <= HEARTBEAT_MS_MAX:
         raise SchemaInvalid(f"heartbeat_row_ms is {heartbeat_row_ms}; give 0 to {HEARTBEAT_MS_MAX:,}")
-    return Serving(db, parse_address(address), secret, tls, heartbeat_row_ms)
+    return Serving(db, place, secret, tls, heartbeat_row_ms)

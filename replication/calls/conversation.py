@@ -149,6 +149,10 @@ class CallServer:
         """End all links at once: calls under way go on, and nobody hears what came of them."""
         self._server.cut()
 
+    def connections(self) -> dict[str, int]:
+        """See `Server.status`."""
+        return self._server.status()
+
     def close(self) -> None:
         """End all links, calls under way being carried out first."""
         self._server.close()

@@ -24,15 +24,15 @@ from replication.node_group.outbox import GROUPS, SMALL, SMALL_BYTES_MAX
 from replication.node_group.party import CONVERSATION, LISTENS, MESSAGES, PROCESS_BYTES, NodeParty
 from replication.node_group.peer import IN, Claim, Sender
 from replication.node_group.view import ARBITRATOR
-from replication.protocol.handshake import check_secret, error_payload
+from replication.protocol.handshake import error_payload
 from replication.protocol.pieces import Pieces
 from replication.server import Server
-from replication.wire import Met, TlsContext, Wake, call, tell, wait_readable
+from replication.wire import Met, TlsContext, Wake, call, check_secret_at, tell, wait_readable
 
 _log = logging.getLogger("tidemark.node")
 
 Address = tuple[str, int]
-CONNECT_SECONDS = 2.0
+CONNECT_SECONDS = 4.0
 _LANES = {Groups: GROUPS}
 
 
@@ -70,7 +70,8 @@ class Carrier:
 
         Raises: PeerError if the address is taken, SchemaInvalid.
         """
-        check_secret(secrets.secret)
+        for address in peers.values():
+            check_secret_at(address, secrets.secret, secrets.client_tls)
         own = replace(own, purpose=LISTENS, process=clock.random_bytes(PROCESS_BYTES).hex())
         own.check()
         self._own = own

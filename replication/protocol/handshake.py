@@ -36,6 +36,7 @@ VERSION = 1
 VERSION_OLDEST = 1
 NONCE_BYTES = 32
 SECRET_BYTES_MIN = 16
+KEY_BYTES_MIN = 32
 SERVER_ID_MAX = (1 << 32) - 1
 TEXT_MAX = 200
 
@@ -93,10 +94,18 @@ def is_store_id(text: str) -> bool:
     return len(text) == 32 and all(each in "0123456789abcdef" for each in text)
 
 
-def check_secret(secret: bytes) -> None:
-    """Refuse a secret that can be guessed: SchemaInvalid."""
+def check_secret(secret: bytes, is_exposed: bool = False) -> None:
+    """Refuse a secret that can be guessed. is_exposed: other hosts can record the handshake, and try guesses against it
+    for as long as they want. Raises: SchemaInvalid.
+    """
     if len(secret) < SECRET_BYTES_MIN:
         raise SchemaInvalid(f"the secret of a link has {SECRET_BYTES_MIN} bytes or more, got {len(secret)}")
+    if is_exposed and len(secret) < KEY_BYTES_MIN:
+        raise SchemaInvalid(
+            f"without TLS a link to another host needs a secret of {KEY_BYTES_MIN} random bytes or more, got"
+            f" {len(secret)}: shorter ones can be guessed from what travels; make one with `tidemark secret FILE`, or"
+            " give tls"
+        )
 
 
 def check_peer(site: Site, peer: Site) -> None:

@@ -65,6 +65,21 @@ def test_store_is_served_copied_and_followed_by_processes_that_end_whole(tmp_pat
     assert Command(tmp_path, "check", "source").done().code == 0
 
 
+def test_secret_is_a_new_file_of_its_owner_alone(tmp_path: Path):
+    before = os.umask(0)
+    try:
+        made = CliRunner().invoke(commands, ["secret", str(tmp_path / "secret")])
+    finally:
+        os.umask(before)
+    assert made.exit_code == 0, made.output
+    text = (tmp_path / "secret").read_text()
+    assert len(bytes.fromhex(text)) == 32 and text.endswith("\n")
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+    again = CliRunner().invoke(commands, ["secret", str(tmp_path / "secret")])
+    assert again.exit_code == 2 and "File exists" in again.output
+    assert (tmp_path / "secret").read_text() == text
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -98,7 +113,10 @@ def test_store_is_served_copied_and_followed_by_processes_that_end_whole(tmp_pat
         (["replicate", "mysql://root@h/", "store", "--secret-file", "secret"], 2, "--secret-file"),
         (["replicate", "mysql://root@h/", "store", "--other-source", "h:1"], 2, "fail-over"),
         (
-            ["replicate", "h:1", "store", "--server-id", "2", "--secret-file", "secret", "--failover-after-ms", "9"],
+            [
+                *("replicate", "127.0.0.1:1", "store", "--server-id", "2", "--secret-file", "secret"),
+                *("--failover-after-ms", "9"),
+            ],
             1,
             "all three",
         ),
@@ -133,11 +151,11 @@ def test_section_of_the_readme_on_replication_runs(tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     # Its commands, with a free port, which the first one tells.
-    serve, replicate = (line.removeprefix("run ") for line in shell.splitlines() if line.startswith("run "))
+    secret, serve, replicate = (line.removeprefix("run ") for line in shell.splitlines() if line.startswith("run "))
     run = f"'{sys.executable}' -c 'from tidemark.cli import main; main()'"  # no function: its process is to be killed
     script = f"""
         set -e
-        head -c 32 /dev/urandom | base64 > secret
+        {run} {secret}
         {run} {serve.replace(" &", " > said &")}
         source=$!
         while ! grep -q serving said; do kill -0 $source; sleep 0.1; done

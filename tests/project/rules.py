@@ -30,6 +30,8 @@ BROAD_EXCEPT_PLACES: frozenset[str] = frozenset(
         "engine.kernels:load_overload",
         "engine.log.redo:_agree",
         "engine.store:log_schema",
+        # Bytes of a stranger: whatever they do, the port stays open.
+        "replication.server:_advance",
     }
 )
 
@@ -72,9 +74,9 @@ HOMES: dict[str, tuple[str, ...]] = {
     "lmdb": ("engine.catalog",),
     "pyspark": ("recovery.spark.",),
     "py4j": ("recovery.spark.",),
-    "socket": ("replication.wire", "tidemark.control_socket"),
-    "socketserver": ("replication.wire", "tidemark.control_socket"),
-    "ssl": ("replication.wire",),
+    "socket": ("replication.wire", "replication.server", "tidemark.control_socket"),
+    "socketserver": (),
+    "ssl": ("replication.wire", "replication.server"),
     # Sockets of their own: the MySQL server that is taken in.
     "pymysql": ("replication.ingest.client",),
     "pymysqlreplication": ("replication.ingest.client",),
@@ -98,6 +100,8 @@ OS_PLACES: dict[str, frozenset[str]] = {
     # A life that cannot go on ends its process from any of its threads; the kernel door is opened by the environment.
     "recovery.crash_harness.schedule": frozenset({"environ", "_exit"}),
     "engine.clock": frozenset({"urandom"}),
+    # What wakes a loop is a descriptor of no file.
+    "replication.wire": frozenset({"eventfd", "eventfd_read", "eventfd_write", "EFD_NONBLOCK", "EFD_CLOEXEC", "close"}),
     # Where compiled code is kept is nothing durable; numba does its own I/O there.
     "engine.kernels": frozenset({"environ", "path.expanduser", "path.isdir"}),
     # Which Java and which Python Spark starts is said in the environment, and nowhere else.

@@ -14,8 +14,10 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from engine.clock import ManualClock
+from engine.clock import ManualClock, SystemClock
 from replication.calls import conversation
+from replication.server import Server
+from replication.wire import Met, Wake
 from tests.attempts import Attempts
 from tests.store.support import ACCOUNT
 from tests.waiting import wait_until
@@ -345,3 +347,27 @@ def test_more_links_than_replicas_may_have_are_served(remote: tm.RemoteDatabase)
     for txn in transactions:
         txn.commit()
     assert len(remote["test.account"]) == 100
+
+
+@pytest.mark.parametrize("is_silent_after_proof", [False, True])
+def test_connect_gives_up_in_time_whatever_takes_the_link(
+    is_silent_after_proof: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`connect(timeout_ms=3000)` took ten seconds, and for ever where the store was stopped after the handshake:
+    here a handshake has all the time there is, and the test ends all the same."""
+    monkeypatch.setattr("tidemark.remote.links.HANDSHAKE_SECONDS", 1e6)
+    monkeypatch.setattr("replication.server.HANDSHAKE_SECONDS", 1e6)
+    stopped = threading.Event()
+
+    def serve(one: Met, wake: Wake) -> None:
+        stopped.wait()
+
+    server = Server(("127.0.0.1", 0), conversation.Client("ab" * 16), SECRET, None, SystemClock(), serve)
+    if is_silent_after_proof:
+        server.start()
+    try:
+        with pytest.raises(tm.PeerTimeout, match="no node answered within"):
+            tm.connect([server.address], SECRET, timeout_ms=200)
+    finally:
+        stopped.set()
+        server.close()

@@ -1,4 +1,6 @@
-"""`serve` and `replicate`: a store offered to replicas, and a store that follows another one, or a MySQL server."""
+"""`secret`, `serve` and `replicate`: the secret of a link, a store offered to replicas, and one that follows another
+store or a MySQL server.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import tidemark as tm
+from engine.clock import SystemClock
 from engine.files import PosixFiles
 from recovery.sysfile import NAMES
 from replication.ingest.ingest import COPY
+from replication.protocol.handshake import KEY_BYTES_MIN
 from replication.settings.options import OF_STORE, SERVER_ID_MAX, parse_text
 from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
 from tidemark.cli.output import bar, json_option, memory_option, one_line, reported, say, to_json, tree_lines
@@ -63,6 +67,21 @@ def _open(store: Path, data_memory: str, options: Mapping[str, Any], create: boo
 def _check_alive(db: tm.Database) -> None:
     """Raises: StoreFailed if the store has failed."""
     db.check_usable()
+
+
+@click.command(short_help="Make a secret for the links of stores.")
+@click.argument("file", type=click.Path(path_type=Path))
+@one_line
+def secret(file: Path) -> None:
+    """Write 32 random bytes, as 64 hexadecimal digits, into a new FILE that only its owner may read.
+
+    Each side of a link is given a copy. Links to other hosts take no shorter secret unless they have TLS.
+    """
+    try:
+        file.touch(0o600, exist_ok=False)
+        file.write_text(f"{SystemClock().random_bytes(KEY_BYTES_MIN).hex()}\n")
+    except OSError as error:
+        raise click.UsageError(f"no secret is made in {file}: {error.strerror}; give the path of a new file") from error
 
 
 @click.command(short_help="Offer a store's binlog to replicas.")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tidemark.cli.backup_commands import archive, backup, restore
-from tidemark.cli.channel_commands import replicate, serve
+from tidemark.cli.channel_commands import replicate, secret, serve
 from tidemark.cli.log_commands import log
 from tidemark.cli.node_commands import arbitrator, node
 from tidemark.cli.output import json_option, one_line, say
@@ -50,5 +50,5 @@ def demo(folder: Path, scale: float, rounds: int, seconds: float, bulk_scale: fl
 
 for each in (info, tables, partitions, scan, load, dump, check, checkpoint, log, report, status, serve, replicate):
     commands.add_command(each)
-for each in (backup, archive, restore, diff, arbitrator, node):
+for each in (backup, archive, restore, diff, arbitrator, node, secret):
     commands.add_command(each)

@@ -10,8 +10,7 @@ from engine.errors import Retryable, SchemaInvalid, StoreClosed, StoreFailed
 from engine.partition import HashPartition, Partition
 from engine.schema import ABSENT, Column, TableDefinition, is_system_table, qualified_name
 from engine.schema_changes import fresh
-from replication.protocol.handshake import check_secret
-from replication.wire import TlsContext, parse_address
+from replication.wire import TlsContext, check_secret_at, parse_address
 from tidemark.database import RETRY_PAUSE_SECONDS
 from tidemark.remote.links import Address, Links
 from tidemark.remote.table import RemoteTable
@@ -236,9 +235,10 @@ def connect(
     within it is not noticed but for transactions that were open, which raise PrimaryLost (Retryable: `run` does them
     again). Raises: PeerTimeout if no node answers, PeerError, SchemaInvalid.
     """
-    check_secret(secret)
     texts = nodes.split(",") if isinstance(nodes, str) else list(nodes)
     seeds = [parse_address(each.strip() if isinstance(each, str) else each) for each in texts]
     if not seeds:
         raise SchemaInvalid("give the address of a node")
+    for each in seeds:
+        check_secret_at(each, secret, tls)
     return RemoteDatabase(seeds, secret, tls, timeout_ms, SystemClock())

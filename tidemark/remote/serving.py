@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.clock import SystemClock
 from replication.calls.conversation import CallServer
-from replication.protocol.handshake import check_secret
-from replication.wire import TlsContext, parse_address
+from replication.wire import TlsContext, check_secret_at, parse_address
 from tidemark.remote.executor import Executor
 
 if TYPE_CHECKING:
@@ -63,6 +62,10 @@ class CallServing:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def status(self) -> dict[str, Any]:
+        """Where it listens, and counts of connections: served, not proved yet, failed and evicted since the start."""
+        return {"address": self.name, "connections": self._server.connections()}
+
     def close(self) -> None:
         """End all links; calls under way are carried out, open transactions rolled back. Again does nothing."""
         self._server.close()
@@ -78,5 +81,6 @@ def serve_calls(
     can read along, though nobody can alter anything. Raises: PeerError if the address is taken, SchemaInvalid,
     StoreFailed.
     """
-    check_secret(secret)
-    return CallServing(db, parse_address(address), secret, tls)
+    place = parse_address(address)
+    check_secret_at(place, secret, tls)
+    return CallServing(db, place, secret, tls)
