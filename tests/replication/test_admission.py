@@ -28,6 +28,8 @@ from replication.protocol.handshake import CalledHandshake, CallerHandshake, Sit
 from replication.server import UNPROVED_MAX, UNPROVED_OF_ADDRESS_MAX, Server
 from replication.wire import Met, TlsContext, Wake, Wire, call, client_tls, server_tls, wait_readable
 from tests.replication.doubles import REPLICA, SECRET, SOURCE
+from tests.replication.strangers import PORTS, visit
+from tests.seeds import fresh_seeds
 from tests.waiting import wait_until
 
 HOST = "127.0.0.1"
@@ -153,6 +155,13 @@ def test_frames_that_come_with_the_proof_reach_the_session() -> None:
         assert heard.wait(PATIENCE_SECONDS)
     server.close()
     assert met[0].early == [Frame(22, b""), Frame(22, b"x")] and met[0].peer == REPLICA
+
+
+@pytest.mark.parametrize("seed", fresh_seeds(1))
+def test_strangers_at_every_port_of_a_node_keep_no_client_and_no_peer_out(seed: int, tmp_path: Path) -> None:
+    """Of each kind at the ports of clients, replicas, nodes and arbitrator; the soak has 10,000."""
+    shown = visit(tmp_path, 2.0, 800, seed)
+    assert shown["peers_let_in"] >= 2 * len(PORTS) and shown["connected"] >= 64
 
 
 # --- the system gives nothing more -----------------------------------------------------------------

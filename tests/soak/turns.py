@@ -196,6 +196,11 @@ TURNS: tuple[Turn, ...] = (
         ("rounds", "kills"),
     ),
     Turn(
+        "strangers at every port",
+        lambda seed: ("-m", "tests.replication.strangers", FOLDER, "--seconds", "40", "--seed", str(seed)),
+        ("connected", "peers_let_in", "commits_beside"),
+    ),
+    Turn(
         "random scenarios",
         lambda seed: ("-m", "tests.conformance.random_scenarios", "--seed", str(seed * 200), "--count", "200"),
         ("scenarios", "equal"),

@@ -1,0 +1,276 @@
+"""`python -m tests.replication.strangers DIR --seconds 600 --strangers 10000`: strangers at every port of a process.
+
+A child process has a node with clients and replicas, and its arbitrator: four ports. Another child is the strangers:
+idle, dripping a byte a second, lying (a hello with a wrong proof, rubbish, lengths that lie); whichever is shut out
+comes again some seconds later. Here a client commits, one row at a time, before they come and while they are there.
+
+Judged: every commit is acknowledged, peers that connect anew get in at each port, memory of the process grows by less
+than 64 MiB, its descriptors stay within the quota, and after the end every port lives. Told: what a commit took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import os
+import random
+import resource
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tidemark as tm
+from engine.clock import SystemClock
+from engine.errors import PeerError
+from recovery.crash_harness.forks import FORKS
+from replication.calls.conversation import Client
+from replication.node_group.party import MESSAGES, NodeParty
+from replication.protocol.frames import FrameReader, FrameWriter
+from replication.protocol.handshake import CallerHandshake, Party, Site
+from replication.server import UNPROVED_MAX
+from replication.wire import call
+from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET
+from tests.ports import free_ports
+from tests.waiting import wait_until
+
+HOST = "127.0.0.1"
+CLOCK = SystemClock()
+MEMORY_BYTES_MAX = 64 << 20
+_NODE = NodeParty("0" * 32, 2, 1, MESSAGES, others=frozenset((0, 1)))  # of no group here: refused after its proof
+PORTS: dict[str, Party] = {
+    "calls": Client(),
+    "replicas": Site(2, "cd" * 16, 1),
+    "node": _NODE,
+    "arbitrator": _NODE,
+}
+# Besides strangers a port has the peers of this run and their wake-ups.
+PEERS_MAX = 64
+PAUSE_SECONDS = (5.0, 10.0)
+ADDRESSES = [HOST, *(f"127.0.1.{number}" for number in range(1, 200))]
+KINDS = ("idle", "dripping", "wrong proof", "rubbish", "long")
+
+
+# --- the process that is visited ------------------------------------------------------------------
+def _visited(folder: str, ports: dict[str, int], told: Connection) -> None:
+    group = f"1={HOST}:{ports['node']},arbitrator={HOST}:{ports['arbitrator']}"
+    calls, replicas = (f"{HOST}:{ports[name]}" for name in ("calls", "replicas"))
+    options = {**OPTIONS, "found": True, "replicas": replicas, "server_id": 1, "log_bin": "log"}
+    with (
+        tm.Arbitrator(Path(folder, "arbitrator"), group, SECRET, is_new=True),
+        tm.NodeGroup(Path(folder, "node"), 1, group, SECRET, calls, **options) as node,
+    ):
+        node.wait_member(PATIENCE_MS)
+        told.send(os.getpid())
+        told.recv()
+
+
+# --- the strangers -----------------------------------------------------------------------------------
+class Crowd:
+    """Strangers in one thread, each with a port and a kind, from addresses of this machine."""
+
+    def __init__(self, ports: list[int], count: int, seed: int) -> None:
+        self._draw = random.Random(seed)
+        self._poll = select.epoll()
+        self._sockets: dict[int, tuple[socket.socket, int]] = {}
+        self._due: list[tuple[float, int]] = []
+        self._who = [(ports[number % len(ports)], KINDS[number // len(ports) % len(KINDS)]) for number in range(count)]
+        self.counts = dict.fromkeys(("connected", "shut_out", "refused"), 0)
+        now = CLOCK.monotonic()
+        for number in range(count):
+            heapq.heappush(self._due, (now + self._draw.uniform(0, PAUSE_SECONDS[1]), number))
+        self._open: dict[int, int] = {}  # descriptor by stranger
+
+    def run(self, is_over: Callable[[], bool]) -> None:
+        """Be there until it is over."""
+        while not is_over():
+            now = CLOCK.monotonic()
+            while self._due and self._due[0][0] <= now:
+                self._act(heapq.heappop(self._due)[1], now)
+            for descriptor, _ in self._poll.poll(0.05, 512):
+                self._hear(descriptor)
+
+    def _act(self, number: int, now: float) -> None:
+        port, kind = self._who[number]
+        if number not in self._open:
+            self._connect(number, port, now)
+        connection = self._sockets[self._open[number]][0] if number in self._open else None
+        if connection is None:
+            return
+        with suppress(OSError):
+            if kind == "dripping":
+                connection.send(b"T")
+                heapq.heappush(self._due, (now + 1.0, number))
+            elif kind == "wrong proof":
+                connection.send(_hello())
+            elif kind == "rubbish":
+                connection.send(self._draw.randbytes(200))
+            elif kind == "long":
+                connection.send(b"TMK1\x01\x00\x00\x00\xff\xff\xff\xff" + bytes(28))
+
+    def _connect(self, number: int, port: int, now: float) -> None:
+        connection = socket.socket()
+        try:
+            connection.setblocking(False)
+            connection.bind((self._draw.choice(ADDRESSES), 0))
+            with suppress(BlockingIOError):
+                connection.connect((HOST, port))
+        except OSError:
+            connection.close()
+            self.counts["refused"] += 1
+            self._again(number, now)
+            return
+        descriptor = connection.fileno()
+        self._sockets[descriptor] = connection, number
+        self._open[number] = descriptor
+        self._poll.register(descriptor, select.EPOLLIN | select.EPOLLHUP)
+        self.counts["connected"] += 1
+
+    def _hear(self, descriptor: int) -> None:
+        connection, number = self._sockets[descriptor]
+        try:
+            data = connection.recv(4_096)
+            if data:
+                connection.send(_wrong_proof())
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self.counts["shut_out"] += 1
+        self._poll.unregister(descriptor)
+        del self._sockets[descriptor], self._open[number]
+        connection.close()
+        self._again(number, CLOCK.monotonic())
+
+    def _again(self, number: int, now: float) -> None:
+        heapq.heappush(self._due, (now + self._draw.uniform(*PAUSE_SECONDS), number))
+
+
+def _hello() -> bytes:
+    return CallerHandshake(Site(2, "cd" * 16, 1), bytes(32), bytes(32), FrameReader(), FrameWriter()).begin()
+
+
+def _wrong_proof() -> bytes:
+    writer = FrameWriter()
+    writer.frame(1, b"")
+    return writer.frame(3, bytes(32))
+
+
+def _strangers(ports: list[int], count: int, seed: int, told: Connection) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    crowd = Crowd(ports, count, seed)
+    crowd.run(told.poll)
+    told.send(crowd.counts)
+
+
+# --- the judge -------------------------------------------------------------------------------------
+def _memory_bytes(pid: int) -> int:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.split("VmRSS:")[1].split()[0]) << 10
+
+
+def _descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def _commits(db: Any, seconds: float, look: Callable[[], None]) -> np.ndarray:
+    """What each of some commits took, in seconds: one row each, one after the other."""
+    took = []
+    end = CLOCK.monotonic() + seconds
+    table = db["t"]
+    while (begin := CLOCK.monotonic()) < end:
+        table.insert((int.from_bytes(CLOCK.random_bytes(7), "little"), 0))
+        took.append(CLOCK.monotonic() - begin)
+        if len(took) % 500 == 0:
+            look()
+    return np.array(took)
+
+
+def is_let_in(port: int, own: Party) -> bool:
+    """Whether a peer that knows the secret proves it at a port; one the process does not know is refused after that."""
+    try:
+        call((HOST, port), own, SECRET, None, CLOCK).wire.close()
+    except PeerError as error:
+        return "the other side says" in error.message
+    return True
+
+
+def visit(folder: Path, seconds: float, count: int, seed: int) -> dict[str, Any]:
+    """Run it; figures. Raises: AssertionError for what is judged."""
+    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+    ours, theirs = FORKS.Pipe()
+    visited = FORKS.Process(target=_visited, args=(str(folder), ports, theirs), daemon=True)
+    visited.start()
+    theirs.close()
+    pid = ours.recv()
+    shown: dict[str, Any] = {"strangers": count, "seconds": seconds}
+    with tm.connect([f"{HOST}:{ports['calls']}"], SECRET, timeout_ms=60_000) as db:
+        db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("v", tm.Int64)], "id")
+        before = _commits(db, max(1.0, seconds / 10), lambda: None)
+        memory, descriptors = _memory_bytes(pid), _descriptors(pid)
+        crowd_ours, crowd_theirs = FORKS.Pipe()
+        given = list(ports.values()), count, seed, crowd_theirs
+        crowd = FORKS.Process(target=_strangers, args=given, daemon=True)
+        crowd.start()
+        crowd_theirs.close()
+        seen = {"memory_bytes": 0, "descriptors": 0, "peers": 0}
+
+        def look() -> None:
+            seen["memory_bytes"] = max(seen["memory_bytes"], _memory_bytes(pid))
+            seen["descriptors"] = max(seen["descriptors"], _descriptors(pid))
+            for name, port in ports.items():
+                assert is_let_in(port, PORTS[name]), f"no peer gets in at the port of {name}"
+                seen["peers"] += 1
+
+        wait_until(lambda: _descriptors(pid) > descriptors + min(count, UNPROVED_MAX) // 4)
+        beside = _commits(db, seconds, look)
+        look()
+        crowd_ours.send(None)
+        shown.update(crowd_ours.recv())
+        crowd.join()
+        look()
+        after = _commits(db, max(1.0, seconds / 10), lambda: None)
+        assert seen["memory_bytes"] - memory <= MEMORY_BYTES_MAX, (memory, seen)
+        assert seen["descriptors"] - descriptors <= len(PORTS) * UNPROVED_MAX + PEERS_MAX, (descriptors, seen)
+        assert len(db["t"]) == len(before) + len(beside) + len(after)
+    for name, took in (("before", before), ("beside", beside), ("after", after)):
+        shown[f"commits_{name}"] = len(took)
+        for quantile in (50, 95, 99):
+            shown[f"p{quantile}_ms_{name}"] = round(1_000 * float(np.percentile(took, quantile)), 3)
+    shown.update(
+        memory_mib_before=memory >> 20,
+        memory_mib_most=seen["memory_bytes"] >> 20,
+        descriptors_before=descriptors,
+        descriptors_most=seen["descriptors"],
+        peers_let_in=seen["peers"],
+    )
+    ours.send(None)
+    visited.join(60)
+    assert visited.exitcode == 0
+    return shown
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--strangers", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=20_261_124)
+    given = parser.parse_args()
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    json.dump(visit(given.folder, given.seconds, given.strangers, given.seed), sys.stdout)
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main()
