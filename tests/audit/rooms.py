@@ -53,11 +53,12 @@ ROOMS = (
     Room(
         "wire",
         (
-            *("replication/wire.py", "replication/link.py", "replication/protocol/frames.py"),
-            *("replication/protocol/handshake.py", "replication/protocol/pieces.py"),
+            *("replication/wire.py", "replication/server.py", "replication/link.py"),
+            *("replication/protocol/frames.py", "replication/protocol/handshake.py", "replication/protocol/pieces.py"),
         ),
         (
             *("tests/replication/test_wire_server.py", "tests/replication/test_link.py"),
+            *("tests/replication/test_admission.py", "tests/replication/test_secrets.py"),
             *("tests/replication/test_frames.py", "tests/replication/test_sessions.py", "tests/remote"),
             *("tests/node_group/test_carrier.py", "tests/replication/test_channel_network.py"),
             "tests/node_group/test_conversation.py",
